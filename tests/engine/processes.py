@@ -17,6 +17,7 @@ from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 
 LEASE_S = 600
+KEYS = 120
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def enqueue_keys(address: Address, pipe: Connection, seed: int) -> None:
     """Enqueue the same keys as all other processes, in its own order; sends the results."""
     with closing(address.open()) as store:
         queue = Queue("work", lifecycle(), store)
-        keys = [f"key-{number}" for number in range(300)]
+        keys = [f"key-{number}" for number in range(KEYS)]
         random.Random(seed).shuffle(keys)
         pipe.send("ready")
         pipe.recv()

@@ -1,11 +1,11 @@
 """Several processes on one store, and processes that are killed in the middle of it."""
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from kesin import Done, NewJob, Queue, Sweeper, Worker
@@ -18,20 +18,26 @@ from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from tests.apart import Member, Start, crew
 from tests.engine import processes
 from tests.engine.conftest import states
-from tests.engine.processes import LEASE_S, Address, lifecycle
+from tests.engine.processes import KEYS, LEASE_S, Address, lifecycle
+from tests.store.conftest import empty
 
+JOBS = 120
 pytestmark = pytest.mark.starts
 
 
+@pytest.fixture(scope="module")
+def shared_store(postgres_url: str) -> Iterator[PostgresStore]:
+    with closing(PostgresStore(postgres_url, schema="processes", listen=False)) as store:
+        store.migrate()
+        yield store
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
+def address(request: pytest.FixtureRequest, tmp_path: Path, ready_file: Path) -> Address:
     if request.param == "sqlite":
-        return Address(str(tmp_path / "shared.db"))
-    url = request.getfixturevalue("postgres_url")
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA IF EXISTS processes CASCADE")
-    PostgresStore(url, schema="processes", pool_size=1, listen=False, migrate=True).close()
-    return Address(url, "processes")
+        return Address(str(shutil.copyfile(ready_file, tmp_path / "shared.db")))
+    empty(request.getfixturevalue("shared_store"))
+    return Address(request.getfixturevalue("postgres_url"), "processes")
 
 
 @pytest.fixture
@@ -98,7 +104,7 @@ def check(queue: Queue, ids: set[str]) -> None:
 
 
 def test_concurrent_claims_never_share_a_job(queue: Queue, start: Start):
-    ids = fill(queue, 300)
+    ids = fill(queue, JOBS)
     members = [start(processes.claim_and_finish, batch) for batch in (1, 7, 50)]
     for member in members:
         member.go()
@@ -115,10 +121,10 @@ def test_concurrent_enqueues_of_the_same_keys_insert_each_once(queue: Queue, sta
         member.go()
     results = [result for member in members for result in member.hear()]
     inserted = {key: job_id for key, result, job_id in results if result == "inserted"}
-    assert len(inserted) == 300
-    assert Counter(result for _, result, _ in results) == {"inserted": 300, "duplicate": 600}
+    assert len(inserted) == KEYS
+    assert Counter(result for _, result, _ in results) == {"inserted": KEYS, "duplicate": 2 * KEYS}
     assert all(inserted[key] == job_id for key, _, job_id in results)
-    assert states(queue) == {"ready": 300}
+    assert states(queue) == {"ready": KEYS}
     assert verify(queue.store, "work")
 
 
@@ -180,12 +186,12 @@ def test_the_transaction_of_a_killed_process_is_rolled_back(queue: Queue, start:
     assert {job.seq for job, _ in queue.store.scan("work")} == {3}
 
 
-@pytest.mark.parametrize("after", [1, 30, 150])
+@pytest.mark.parametrize("after", [1, 60])
 def test_a_worker_killed_at_any_moment_loses_nothing_and_nothing_is_done_twice(
     queue: Queue, start: Start, after: int
 ):
     """The signal comes while it goes on working: in a handler, a statement or a commit."""
-    ids = fill(queue, 300)
+    ids = fill(queue, JOBS)
     doomed, beside = start(processes.work_until_killed, 40), start(processes.claim_and_finish, 5)
     doomed.go()
     for _ in range(after):
@@ -193,17 +199,17 @@ def test_a_worker_killed_at_any_moment_loses_nothing_and_nothing_is_done_twice(
     beside.go()
     doomed.kill()
     beside.hear()
-    finish_all(queue, 300)
+    finish_all(queue, JOBS)
     check(queue, ids)
 
 
 def test_every_job_ends_although_worker_after_worker_is_killed(queue: Queue, start: Start):
-    ids = fill(queue, 300)
-    for after in (3, 11, 40):
+    ids = fill(queue, JOBS)
+    for after in (3, 20):
         doomed = start(processes.work_until_killed, 20)
         doomed.go()
         for _ in range(after):
             doomed.hear()
         doomed.kill()
-    finish_all(queue, 300)
+    finish_all(queue, JOBS)
     check(queue, ids)

@@ -12,6 +12,7 @@ from itertools import repeat
 from operator import attrgetter
 
 from kesin.engine.queue import Queue
+from kesin.foundation.forks import ForkAware
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.model import Job
 from kesin.store.limits import MAX_BATCH
@@ -23,7 +24,7 @@ _Claim = tuple[str, int]  # the same worker may claim a job twice: the token tel
 _claim: Callable[[Job], _Claim] = attrgetter("id", "claim_seq")
 
 
-class Leases:
+class Leases(ForkAware):
     """The claims whose results are not written yet."""
 
     def __init__(self, queue: Queue, lease_s: float) -> None:
@@ -34,6 +35,12 @@ class Leases:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self.watch_forks()
+
+    def after_fork_in_child(self) -> None:
+        """The claims and the thread that renews them are the parent's."""
+        self._held, self._lost, self._lock = {}, set(), threading.Lock()
+        self._stop, self._thread = threading.Event(), None
 
     def take(self, jobs: Sequence[Job]) -> None:
         """Add jobs that were just claimed."""

@@ -6,18 +6,37 @@ Returning None means that the job is done. ``Failed`` may also be raised, at any
 from __future__ import annotations
 
 import inspect
+import re
 import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from kesin.engine.access.masking import mask_text
 from kesin.engine.leases import Leases
 from kesin.engine.queue import Queue
 from kesin.foundation.clock import Duration, in_seconds
 from kesin.foundation.text import storable
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
+from kesin.store.limits import MAX_CODE
 from kesin.store.records import Outcome
+
+MAX_TRACEBACK = 4_000  # characters that are stored with a failed job
+_LONG_PATH = re.compile(r'File "[^"]*?([^/"]+/[^/"]+)"')  # where it is installed tells nothing
+_NOT_RUN = {
+    inspect.iscoroutinefunction: (
+        "is async, which a worker does not run: write `def` and call asyncio.run(…) in it"
+    ),
+    inspect.isasyncgenfunction: (
+        "is an async generator, which a worker does not run: write `def` and return the result"
+    ),
+    inspect.isgeneratorfunction: (
+        "is a generator, which a worker does not run: replace `yield` by `return`"
+    ),
+}
 
 
 class BadResult(ValueError):
@@ -41,6 +60,7 @@ class Failed(Exception):  # a result that may also be raised
         self.code = code
         self.message = message
         self.category = _category(category)
+        self.traceback = ""  # of the exception that this failure stands for
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +124,65 @@ def failure_of(problem: BaseException) -> Failed:
     if isinstance(problem, Failed):
         return problem
     if isinstance(problem, BadResult):
-        return Failed("BAD_ANSWER", str(problem), category=Category.PERMANENT)
-    return Failed(type(problem).__name__, exception_message(problem))
+        failed = Failed("BAD_ANSWER", str(problem), category=Category.PERMANENT)
+    else:
+        failed = Failed(type(problem).__name__, exception_message(problem))
+    failed.traceback = _traceback(problem)
+    return failed
+
+
+def _traceback(problem: BaseException) -> str:
+    """The traceback without the worker's own frame, secrets and local variables; bounded."""
+    frames = problem.__traceback__ and problem.__traceback__.tb_next
+    text = "".join(traceback.format_exception(type(problem), problem, frames)).rstrip()
+    text = _LONG_PATH.sub(r'File "\1"', mask_text(text) or "")
+    if len(text) > MAX_TRACEBACK:
+        half = MAX_TRACEBACK // 2
+        return f"{text[:half]}\n…\n{text[-half:]}"
+    return text
+
+
+def require_plain_function(handler: Callable[..., object], *, batch: bool = False) -> None:
+    """Raise ValueError for a handler that does nothing when it is called.
+
+    A generator is a list of results to a worker that passes batches.
+    """
+    function: Any = handler
+    while isinstance(function, partial):
+        function = function.func
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    for is_kind, why in _NOT_RUN.items():
+        if is_kind(function) and not (batch and is_kind is inspect.isgeneratorfunction):
+            raise ValueError(f"the handler {getattr(handler, '__name__', handler)!r} {why}")
+
+
+def require_awaited(result: object) -> None:
+    """Raise BadResult for the coroutine of a call that nobody awaits."""
+    if not inspect.isawaitable(result):
+        return
+    if inspect.iscoroutine(result):
+        result.close()  # else Python warns of it somewhere else
+    raise BadResult(
+        f"a handler returned a {type(result).__name__} that nothing awaits: return"
+        " asyncio.run(…) of it, or make the handler a plain function"
+    )
+
+
+def unusable_result(result: object) -> BadResult:
+    """The refusal of a value that is no result, with what to return instead."""
+    try:
+        require_awaited(result)
+    except BadResult as problem:
+        return problem
+    kind, shown = type(result).__name__, truncate(repr(result), MAX_CODE)
+    hint = ""
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        hint = "; its code has not run: return a list of its values"
+    return BadResult(
+        "a handler returns None, a JSON value, Done, Failed, Wait or Act,"
+        f" not {kind}: {shown}{hint}"
+    )
 
 
 def exception_message(problem: BaseException) -> str:

@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kesin.engine.queue import Queue
+from kesin.foundation.forks import ForkAware
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.store.errors import StoreUnreachable
+from kesin.store.rules import jobs_by_state
 
 log = Logger("kesin.sweeper")
 
@@ -46,7 +48,13 @@ class SweepResult:
         return sum(self.moved.values())
 
 
-class Sweeper:
+def unknown_states(queue: Queue) -> dict[str, int]:
+    """The number of jobs in states that the queue's rules do not know: nothing moves them."""
+    jobs = jobs_by_state(queue.store.move_counts(queue.name))
+    return {state: n for state, n in jobs.items() if state not in queue.lifecycle.state}
+
+
+class Sweeper(ForkAware):
     """Runs the scheduled moves of some queues, once or in a loop."""
 
     def __init__(
@@ -57,10 +65,12 @@ class Sweeper:
         batch: int = BATCH,
         after_sweep: Mapping[str, Callable[[], object]] | None = None,
         periodic: Mapping[str, Callable[[], object]] | None = None,
+        jitter: float = 0.0,  # the part by which pauses may be shorter, at random
     ) -> None:
         self.queues = list(queues)
         self.every_s = {**STAGE_INTERVALS_S, **(every_s or {})}
         self.batch = batch
+        self.jitter = jitter
         self.after_sweep = dict(after_sweep or {})  # queue → called once its jobs have expired
         self.periodic = dict(periodic or {})  # queue → called every few seconds
         self.last_success: float | None = None  # monotonic seconds
@@ -70,6 +80,11 @@ class Sweeper:
         self._after_sweep_thread: threading.Thread | None = None
         self._due: dict[Stage, float] = {}
         self._random = random.Random()
+        self.watch_forks()
+
+    def after_fork_in_child(self) -> None:
+        """The threads stay with the parent."""
+        self._stop, self._after_sweep_thread = threading.Event(), None
 
     def sweep(self, stages: Sequence[Stage] = STAGES) -> SweepResult:
         """Run one pass over all queues, then their periodic and after-sweep work.
@@ -109,6 +124,8 @@ class Sweeper:
                 moved = self._sweep_move(queue, move)
                 key = (queue.name, move.name)
                 swept.moved[key] = swept.moved.get(key, 0) + moved
+        if "prune" in stages and (unknown := unknown_states(queue)):
+            log.warning("jobs_in_unknown_states", queue=queue.name, jobs=unknown)
         queue.store.compact(queue.name)
 
     def _run_periodic(self) -> None:
@@ -169,7 +186,8 @@ class Sweeper:
                 pause_s = min(pause_s * 2, 60.0)
                 continue
             for stage in due:
-                self._due[stage] = now + self.every_s[stage]
+                early = 1 - self.jitter * self._random.random()
+                self._due[stage] = now + self.every_s[stage] * early
             next_due = min(self._due.values(), default=now + 1)
             if self.periodic:
                 next_due = min(next_due, now + PERIODIC_INTERVAL_S)

@@ -29,9 +29,12 @@ from kesin.engine.results import (
     HandlerResult,
     Wait,
     accepts_run,
+    require_plain_function,
     truncate,
+    unusable_result,
 )
-from kesin.engine.validation import lease_us
+from kesin.engine.sweeper import STAGE_INTERVALS_S, Sweeper
+from kesin.engine.validation import BadInput, lease_us, result_text
 from kesin.engine.worker_thread import (
     MAX_CLAIM_BATCH,
     ActionKey,
@@ -45,9 +48,9 @@ from kesin.engine.worker_thread import (
 )
 from kesin.foundation.clock import LATEST_US, Duration, in_seconds
 from kesin.foundation.deprecation import warn_renamed
+from kesin.foundation.forks import ForkAware
 from kesin.foundation.logs import Logger
 from kesin.foundation.messages import note_json
-from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.errors import Category, Verdict
 from kesin.lifecycle.model import Change, Job
@@ -57,11 +60,13 @@ from kesin.store.limits import MAX_BATCH, MAX_CODE, MAX_MESSAGE
 log = Logger("kesin.worker")
 
 GRACE_S = 30.0
+SWEEP_JITTER = 0.25  # pauses between sweeps are shorter by up to this part
+SWEEPER_STOP_S = 5.0
 _NO_OPTIONS: frozenset[str] = frozenset()
 
 
-class Worker:
-    """Runs one handler over one queue."""
+class Worker(ForkAware):
+    """Runs one handler over one queue, and sweeps it unless told ``sweep=False``."""
 
     def __init__(
         self,
@@ -79,6 +84,7 @@ class Worker:
         poll_s: Duration = 1.0,
         grace_s: Duration = GRACE_S,
         name: str | None = None,
+        sweep: bool = True,
         beside: ResultHook | None = None,  # the old name of in_transaction
     ) -> None:
         if beside is not None:
@@ -89,6 +95,9 @@ class Worker:
             raise ValueError("give a handler or a batch_handler, and not both")
         if plan is not None and batch_handler is None:
             raise ValueError("a plan needs a batch_handler: it says how many jobs go together")
+        for function in (handler, batch_handler):
+            if function is not None:
+                require_plain_function(function, batch=function is batch_handler)
         for option, value in (("threads", threads), ("batch", batch), ("poll_s", poll_s)):
             if value <= 0:
                 raise ValueError(f"{option} must be positive, got {value}")
@@ -101,8 +110,11 @@ class Worker:
         self.tenants = tenants
         self.channel = channel
         self.poll_s = poll_s
+        self.sweep = sweep  # recover the jobs of workers that died, while this one runs
+        self._sweeper: Sweeper | None = None
         self._worker_state = WorkerState(handler, grace_s)
-        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        self._own_name = name
+        self.name = name or _unique_name()
         lease = queue.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
         self.leases = Leases(queue, lease_us(lease) / SECOND_US)
         self._complete_action = queue.lifecycle.errors.move_for(Verdict.COMPLETE)
@@ -111,6 +123,14 @@ class Worker:
         self._stop = threading.Event()
         self.grace_over = threading.Event()  # set when the grace period ends
         self._threads: list[threading.Thread] = []
+        self._sweeper_thread: threading.Thread | None = None
+        self.watch_forks()
+
+    def after_fork_in_child(self) -> None:
+        """Be another worker, with no threads and no claims yet."""
+        self.name = self._own_name or _unique_name()
+        self._stop, self.grace_over = threading.Event(), threading.Event()
+        self._threads, self._sweeper, self._sweeper_thread = [], None, None
 
     @property
     def handler(self) -> Handler | None:
@@ -119,6 +139,7 @@ class Worker:
 
     @handler.setter
     def handler(self, handler: Handler) -> None:
+        require_plain_function(handler)
         self._worker_state.handler = handler
 
     @property
@@ -199,6 +220,17 @@ class Worker:
             )
             self._threads.append(thread)
             thread.start()
+        if self.sweep:
+            self._start_sweeper()
+
+    def _start_sweeper(self) -> None:
+        """Sweep this queue in a thread: whatever dies, a worker that runs recovers its jobs."""
+        recover_s = min(STAGE_INTERVALS_S["recover"], self.leases.lease_s / 2)
+        self._sweeper = Sweeper([self.queue], every_s={"recover": recover_s}, jitter=SWEEP_JITTER)
+        self._sweeper_thread = threading.Thread(
+            target=self._sweeper.run, name=f"kesin-{self.queue.name}-sweeper", daemon=True
+        )
+        self._sweeper_thread.start()
 
     def thread_target(self, number: int) -> Callable[[], None]:  # noqa: ARG002  # for subclasses
         """The function that a thread runs until the worker stops."""
@@ -212,6 +244,8 @@ class Worker:
     def stop(self) -> None:
         """Stop claiming jobs. ``join`` waits for running jobs."""
         self._stop.set()
+        if self._sweeper is not None:
+            self._sweeper.stop()
         self.queue.store.wake(self.queue.name)
 
     def pause(self, seconds: float) -> None:
@@ -231,10 +265,13 @@ class Worker:
             with suppress(StoreUnreachable):  # their leases will run out
                 self.release_claims(unfinished)
         self.leases.stop()
+        if self._sweeper_thread is not None:
+            self._sweeper_thread.join(SWEEPER_STOP_S)
 
     def drain(self) -> int:
         """Work until no job is due; return how many were handled. For scripts and tests.
 
+        Nothing is swept: ``start`` and ``run`` do that.
         One thread runs in the calling thread, several in a pool. Their exceptions are raised here.
         """
         self.leases.start()
@@ -315,7 +352,7 @@ class Worker:
                     error_code=truncate(result.code, MAX_CODE),
                     error_category=resolved.category.value,
                     error_message=truncate(result.message or result.code, MAX_MESSAGE),
-                    note=note_json(result.message),
+                    note=note_json(result.message, traceback=result.traceback),
                 )
             case Wait(seconds, action):
                 return (action, _NO_OPTIONS), Change(
@@ -329,7 +366,7 @@ class Worker:
                     error_code=result.code and truncate(result.code, MAX_CODE),
                     error_category=result.category and Category(result.category).value,
                     error_message=result.message and truncate(result.message, MAX_MESSAGE),
-                    result=None if result.result is None else canonical_json(result.result),
+                    result=self._result_text(result.result),
                     note=note_json(result.message, result.note),
                     run_at=None if in_s is None else self._time_after(in_seconds(in_s, "run_in_s")),
                 )
@@ -341,10 +378,7 @@ class Worker:
             case dict() | list() | str() | int() | float():
                 return self._complete(job, result)
             case _:
-                raise BadResult(
-                    "a handler returns None, a JSON value, Done, Failed, Wait or Act,"
-                    f" not {type(result).__name__}: {truncate(repr(result), MAX_CODE)}"
-                )
+                raise unusable_result(result)
 
     def _time_after(self, seconds: float) -> int:
         at = self.queue.now() + round(seconds * SECOND_US)
@@ -356,8 +390,17 @@ class Worker:
         action = self._complete_action
         if action is None:
             raise BadResult(f"{self.queue.name} has no move for Done: return Act(action)")
-        text = None if value is None else canonical_json(value)
-        return (action, _NO_OPTIONS), Change(job.id, job.claim_seq, result=text)
+        return (action, _NO_OPTIONS), Change(job.id, job.claim_seq, result=self._result_text(value))
+
+    def _result_text(self, value: Any) -> str | None:
+        try:
+            return None if value is None else result_text(value, self.queue.max_payload_bytes)
+        except BadInput as problem:
+            raise BadResult(problem.args[0]) from None
+
+
+def _unique_name() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
 
 class _stop_on_signals:  # noqa: N801  # a context manager, used like a function

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from kesin.engine.leases import Leases
 from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.results import (
+    BadResult,
     Failed,
     HandlerResult,
     RunContext,
@@ -27,6 +28,7 @@ from kesin.engine.results import (
     failure_of,
     is_handler_error,
     require_all_results,
+    require_awaited,
 )
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.errors import Category
@@ -289,20 +291,28 @@ class WorkerThread:
         except BaseException as problem:  # a handler may raise anything
             if not is_handler_error(problem):
                 raise
-            log.warning("handler_raised", queue=self.queue.name, job=job.id, exc_info=True)
+            self._log_exception(problem, job=job.id)
             return failure_of(problem)
+
+    def _log_exception(self, problem: BaseException, **which: object) -> None:
+        if isinstance(problem, BadResult):  # the handler is wrong: no other attempt mends it
+            log.error("bad_result", queue=self.queue.name, why=str(problem), **which)
+        else:
+            log.warning("handler_raised", queue=self.queue.name, exc_info=True, **which)  # noqa: LOG014
 
     def _handle_batch(self, jobs: list[Job]) -> None:
         handler = self.worker.batch_handler
         assert handler is not None  # noqa: S101
         try:
-            results = list(handler(jobs))
+            returned = handler(jobs)
+            require_awaited(returned)
+            results = list(returned)
             require_all_results(jobs, results)
         except BaseException as problem:
             if not is_handler_error(problem):
                 raise
             if not isinstance(problem, Failed):
-                log.warning("handler_raised", queue=self.queue.name, jobs=len(jobs), exc_info=True)
+                self._log_exception(problem, jobs=len(jobs), first_job=jobs[0].id)
             results = [failure_of(problem)] * len(jobs)
         self._write_results(list(zip(jobs, results, strict=True)))
 
@@ -316,9 +326,9 @@ class WorkerThread:
             try:
                 key, change = change_for(job, result)
             except Exception as problem:  # noqa: BLE001  # a handler may return anything
-                failed = Failed(
-                    "BAD_ANSWER", exception_message(problem), category=Category.PERMANENT
-                )
+                why = exception_message(problem)
+                log.error("bad_result", queue=self.queue.name, job=job.id, why=why)  # noqa: TRY400
+                failed = Failed("BAD_ANSWER", why, category=Category.PERMANENT)
                 key, change = change_for(job, failed)
             groups.setdefault(key, []).append(change)
         for (action, options), changes in groups.items():

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Collection
 
 from kesin.foundation.clock import Clock, wall_clock_us
+from kesin.foundation.forks import ForkAware
 
 ID_PATTERN = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # for API schemas
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -18,10 +19,11 @@ _RANDOM_BITS = 74
 _COUNTER_STEP_BITS = 32  # successive ids of one millisecond differ by a random step below 2^32
 
 
-class IdMaker:
+class IdMaker(ForkAware):
     """Makes strictly increasing ids, even within a millisecond and when the clock jumps back.
 
-    With a seed, the same clock gives the same ids, so that a history can be repeated exactly.
+    With a seed, the same clock gives the same ids, so that a history can be repeated exactly; not
+    so in a forked child, whose ids must differ from its parent's.
     """
 
     def __init__(self, clock: Clock, seed: int | None = None) -> None:
@@ -30,6 +32,13 @@ class IdMaker:
         self._lock = threading.Lock()
         self._millisecond = -1
         self._tail = 0
+        self.watch_forks()
+
+    def after_fork_in_child(self) -> None:
+        """Go on with random numbers of its own."""
+        self._lock = threading.Lock()
+        self._random = random.Random(os.urandom(32))
+        self._tail = self._random.getrandbits(_RANDOM_BITS - 1)
 
     def make(self, count: int) -> list[str]:
         """Make ``count`` new ids."""

@@ -14,17 +14,14 @@ from importlib.resources import files
 from typing import Any, NamedTuple, cast
 
 from kesin.foundation.text import storable
+from kesin.store.audit_log import AuditLog
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
-from kesin.store.sql.reader import escape_like
 from kesin.store.sql.store import SqlStore
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _TABLE = re.compile(r"\{(\w+)\}")
 _PARAM = re.compile(r"(?<!:):([a-z_]+)")
-LAST_AUDIT_ID = (1 << 63) - 1
-PRUNE_BATCH = 10_000
-MAX_SEARCHED_LINES = 100_000  # audit lines that one substring search reads
 
 
 class Site(NamedTuple):
@@ -80,29 +77,6 @@ class ApiKey(NamedTuple):
     revoked_at: int | None = None
 
 
-class AuditLine(NamedTuple):
-    """One request of an actor, and whether it was allowed."""
-
-    id: int
-    at: int
-    actor: str
-    action: str
-    allowed: bool
-    queue: str | None = None
-    site: str | None = None
-    target: str | None = None
-    details: str | None = None  # JSON
-    request_id: str | None = None
-    address: str | None = None
-
-
-class AuditPage(NamedTuple):
-    """The lines a search found, and where the next search continues; None at the end."""
-
-    lines: list[AuditLine]
-    before: int | None
-
-
 class Secret(NamedTuple):
     """An encrypted value; `foundation/encryption.py` decrypts it."""
 
@@ -122,7 +96,7 @@ class MetadataEntry(NamedTuple):
     changed_at: int
 
 
-class Directory:
+class Directory(AuditLog):
     """The tables in a store that are not about jobs."""
 
     def __init__(self, store: Store) -> None:
@@ -221,70 +195,6 @@ class Directory:
     def revoke_key(self, key_id: str, now: int) -> bool:
         """Revoke a key; return whether it was valid until now."""
         return self._write("revoke_key", id=key_id, revoked_at=now)
-
-    # The audit log
-
-    def add_audit(self, line: AuditLine) -> None:
-        self._write("add_audit", **_params_without(line, "id") | {"allowed": int(line.allowed)})
-
-    def audit(
-        self,
-        *,
-        actor: str | None = None,
-        action: str | None = None,
-        queue: str | None = None,
-        site: str | None = None,
-        target: str | None = None,
-        before: int = LAST_AUDIT_ID,
-        limit: int = 100,
-    ) -> list[AuditLine]:
-        """The newest matching lines with ids below ``before``."""
-        rows = self._read(
-            "audit",
-            actor=actor,
-            action=action,
-            queue=queue,
-            site=site,
-            target=target,
-            before=before,
-            limit=limit,
-        )
-        return [_audit_line_from_row(row) for row in rows]
-
-    def search_audit(
-        self,
-        *,
-        queue: str | None = None,
-        before: int = LAST_AUDIT_ID,
-        limit: int = 100,
-        **parts: str,
-    ) -> AuditPage:
-        """The newest lines whose actor, action, site or target contain these substrings.
-
-        No index finds a substring: a search reads a limited number of lines and returns where it
-        stopped, whether or not it found ``limit`` lines.
-        """
-        newest = self._read("newest_audit", before=before)[0][0]
-        if newest is None:
-            return AuditPage([], None)
-        since = max(newest - MAX_SEARCHED_LINES + 1, 0)
-        names = ("actor", "action", "site", "target")
-        patterns = {
-            name: f"%{escape_like(parts[name].lower())}%" if name in parts else None
-            for name in names
-        }
-        rows = self._read(
-            "search_audit", **patterns, queue=queue, before=before, since=since, limit=limit + 1
-        )
-        lines = [_audit_line_from_row(row) for row in rows[:limit]]
-        if len(rows) > limit:
-            return AuditPage(lines, lines[-1].id)
-        older = self._read("newest_audit", before=since)[0][0]
-        return AuditPage(lines, since if older is not None else None)
-
-    def prune_audit(self, before: int) -> int:
-        """Delete a batch of old lines; return how many."""
-        return len(self._rows("prune_audit", before=before, limit=PRUNE_BATCH))
 
     # Secrets
 
@@ -386,10 +296,6 @@ def _user_from_row(row: tuple[Any, ...]) -> User:
 def _key_from_row(row: tuple[Any, ...]) -> ApiKey:
     key = ApiKey._make(row)
     return key._replace(scopes=_parse_list(key.scopes))
-
-
-def _audit_line_from_row(row: tuple[Any, ...]) -> AuditLine:
-    return AuditLine._make((*row[:4], bool(row[4]), *row[5:]))
 
 
 def _parse_list(text: object) -> tuple[str, ...]:

@@ -7,8 +7,10 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Generator
 
+from kesin.foundation.forks import ForkAware
 
-class Notifier:
+
+class Notifier(ForkAware):
     """A counter per queue that waiting threads watch.
 
     A missed notification delays a job until the next poll; it never loses one.
@@ -17,6 +19,11 @@ class Notifier:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._counts: defaultdict[str, int] = defaultdict(int)
+        self.watch_forks()
+
+    def after_fork_in_child(self) -> None:
+        """Nobody waits in the child, and nobody will release the lock."""
+        self._changed = threading.Condition()
 
     def count(self, queue: str) -> int:
         """The queue's current counter."""
@@ -48,7 +55,7 @@ RESPONSE_TIMEOUT_S = 10.0
 MAX_RECONNECT_PAUSE_S = 60.0
 
 
-class QueueListener(ABC):
+class QueueListener(ForkAware, ABC):
     """A thread that turns the database's notifications into those of a Notifier.
 
     It starts on first use and stops within a second, as long as its connection responds.
@@ -61,6 +68,14 @@ class QueueListener(ABC):
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self.watch_forks()
+
+    def after_fork_in_child(self) -> None:
+        """The thread, with its connection, stays with the parent; it starts anew on first use."""
+        stopped = self._stopping.is_set()
+        self._stopping, self._lock, self._thread = threading.Event(), threading.Lock(), None
+        if stopped:
+            self._stopping.set()
 
     @abstractmethod
     def _messages(self) -> Generator[str | None, None, None]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kesin.foundation.clock import SystemClock
 from kesin.store.contract import Store
-from kesin.store.errors import StoreError
+from kesin.store.errors import StoreError, StoreUnreachable
 
 if TYPE_CHECKING:
     from kesin.foundation.settings import Settings
 
 
+OPEN_WAIT_S = 30.0
 NO_PSYCOPG = "PostgreSQL needs psycopg: install it with `pip install 'kesin[postgres]'`"
 
 
@@ -50,21 +53,21 @@ def open_redis(url: str, *, keys_name_tenant: Collection[str] = ()) -> Store:
 
 
 def open_store(
-    address: str | Path, *, migrate: bool = True, keys_name_tenant: Collection[str] = ()
+    address: str | Path,
+    *,
+    migrate: bool = True,
+    keys_name_tenant: Collection[str] = (),
+    wait_s: float = OPEN_WAIT_S,
 ) -> Store:
     """Open a path, ``:memory:``, ``sqlite:///path``, ``postgresql://…`` or ``redis://…``.
 
     SQLite always brings its own schema up to date; PostgreSQL only with ``migrate``.
+    PostgreSQL is asked again each second for ``wait_s``; Redis is connected to at the first call.
     In Redis, ``keys_name_tenant`` are the queues whose job keys are unique across tenants.
     """
     text = str(address)
     if text.startswith(("postgresql://", "postgres://")):
-        try:
-            from kesin.store.postgres.store import PostgresStore
-        except ImportError:
-            raise StoreError(NO_PSYCOPG) from None
-        _check_postgres(text)
-        return PostgresStore(text, migrate=migrate)
+        return _open_postgres(text, migrate=migrate, wait_s=wait_s)
     if text.startswith(("redis://", "rediss://", "unix://")):
         return open_redis(text, keys_name_tenant=keys_name_tenant)
     from kesin.store.sqlite.file import disk_errors_translated
@@ -79,6 +82,26 @@ def open_store(
         with disk_errors_translated(text):
             _make_private(Path(text))
     return SqliteStore(text)
+
+
+def _open_postgres(url: str, *, migrate: bool, wait_s: float) -> Store:
+    """Open PostgreSQL; a server that stops in between is waited for as well."""
+    try:
+        from kesin.store.postgres.reachability import RETRY_S
+        from kesin.store.postgres.store import PostgresStore
+    except ImportError:
+        raise StoreError(NO_PSYCOPG) from None
+    _check_postgres(url)
+    clock, pause = SystemClock(), threading.Event()
+    deadline = clock.monotonic() + wait_s
+    while True:
+        left_s = max(deadline - clock.monotonic(), 0)
+        try:
+            return PostgresStore(url, migrate=migrate, wait_s=min(left_s, wait_s))
+        except StoreUnreachable:
+            if left_s <= RETRY_S:
+                raise
+            pause.wait(RETRY_S)
 
 
 def _make_private(file: Path) -> None:

@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
+from kesin.foundation.forks import ForkAware
 from kesin.store.errors import StoreError
 
 Handle = TypeVar("Handle")
+NOBODY: Final = 0  # no thread has this number
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +38,7 @@ class OpenTransaction(Generic[Handle]):
         return self.thread == threading.get_ident() and self.task is _current_task()
 
 
-class Ownership(Generic[Handle]):
+class Ownership(ForkAware, Generic[Handle]):
     """The open transactions of one store; a ``Handle`` is what its calls run on."""
 
     def __init__(self) -> None:
@@ -44,6 +46,7 @@ class Ownership(Generic[Handle]):
             "kesin_transaction", default=None
         )
         self._newest: OpenTransaction[Handle] | None = None
+        self.watch_forks()
 
     def joined(self) -> Handle | None:
         """The handle of the caller's transaction, None outside of one; refuses another's."""
@@ -52,7 +55,7 @@ class Ownership(Generic[Handle]):
             return None
         if not transaction.is_mine:
             raise StoreError(
-                "this code was started inside a transaction of another task or thread: a"
+                "this code was started inside a transaction of another task, thread or process: a"
                 " transaction belongs to the task that opened it; finish it first, or make this"
                 " call there"
             )
@@ -66,6 +69,13 @@ class Ownership(Generic[Handle]):
                 "another task of this thread is inside a transaction of this store, which has one"
                 " at a time: do not await inside the block, or call through asyncio.to_thread"
             )
+
+    def after_fork_in_child(self) -> None:
+        """A transaction stays with the parent; a child forked inside its block is refused."""
+        self._newest = None
+        transaction = self._inherited.get()
+        if transaction is not None:
+            transaction.thread = NOBODY
 
     @contextmanager
     def held(self, handle: Handle) -> Iterator[None]:

@@ -25,10 +25,10 @@ from tests.engine.mutants import (
 )
 from tests.store.conftest import opened
 
-STEPS = 250
+STEPS = 150
 LONG_STEPS = 1_500
-INVENTED_STEPS = 120
-INVENTED = 6
+INVENTED_STEPS = 100
+INVENTED = 4
 SEED = 2026
 TASK = lifecycles()["task"]
 drawn_lifecycle = cache(random_lifecycle)
@@ -64,17 +64,17 @@ def test_random_lifecycles_are_proved_and_differ():
 
 
 def test_a_run_is_a_function_of_its_seed():
-    first, again, other = (simulate(TASK(), seed=seed, steps=100) for seed in (5, 5, 6))
+    first, again, other = (simulate(TASK(), seed=seed, steps=50) for seed in (5, 5, 6))
     assert first == again
     assert first.hash != other.hash
 
 
 def test_another_process_sees_the_same_history():
-    expected = simulate(TASK(), seed=11, steps=100).hash
+    expected = simulate(TASK(), seed=11, steps=40).hash
     program = (
         "from kesin.engine.simulation.simulate import simulate\n"
         "from kesin.lifecycle.task import task_lifecycle\n"
-        "print(simulate(task_lifecycle(), seed=11, steps=100).hash)"
+        "print(simulate(task_lifecycle(), seed=11, steps=40).hash)"
     )
     env = {**os.environ, "PYTHONHASHSEED": "77"}
     process = subprocess.run(
@@ -135,7 +135,7 @@ def test_a_store_with_its_guard_off_and_no_bug_holds():
 
 def test_a_failure_shrinks_to_a_history_a_person_can_read():
     mutant = next(mutant for mutant in MUTANTS if mutant.bug == "a finish without its fence")
-    long, short = run_mutant(mutant), run_mutant(mutant, shrink_attempts=200)
+    long, short = run_mutant(mutant), run_mutant(mutant, shrink_attempts=100)
     assert long.failure is not None
     assert short.failure is not None
     assert short.failure.rule == long.failure.rule

@@ -36,7 +36,7 @@ from kesin.engine.transfer.backup import BackupFile, back_up
 from kesin.engine.transfer.restore import read_backup, restore
 from kesin.store.open import open_store
 from kesin.store.transfer import dump_for, dump_postgres, dump_sqlite
-dump_sqlite.PAGES_PER_STEP = 5
+dump_sqlite.PAGES_PER_STEP = 9
 for line in sys.stdin:
     steps, action, address, folder, files = json.loads(line)
     pid = os.fork()
@@ -185,7 +185,7 @@ def test_files_that_change_during_the_backup_are_in_it(dump, folder, tmp_path):
     }
     assert (manifest.files, manifest.vanished, manifest.left_out) == (4, [], ["x"])
     assert read_backup(tmp_path / "b").manifest == manifest
-    keys = "format database schema queues secret_keys tables kesin made_at files bytes"
+    keys = "format database schema queues secret_keys tables audit_head kesin made_at files bytes"
     assert [*manifest.as_record()] == [*keys.split(), "vanished", "left_out"], "format 1"
 
 
@@ -391,6 +391,6 @@ def test_postgres_restores_neither_sqlite_files_nor_crafted_names(postgres_serve
     with pytest.raises(RestoreRefused, match="a SQLite file, and the settings name PostgreSQL"):
         put_back(tmp_path / "b", postgres)
     for tables in ({"../job": ["id"]}, {"job": ["id) FROM STDIN; DROP TABLE job; --"]}):
-        crafted = DumpManifest("postgres", {1: "x"}, {}, [], tables)
+        crafted = DumpManifest("postgres", {1: "x"}, {}, [], tables, None)
         with pytest.raises(RestoreRefused, match="has no such table"):
             postgres.restore(tmp_path, crafted, lambda _: None, lambda _: None, replace=False)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -19,12 +20,15 @@ from kesin.engine.transfer.copy import copy_queues
 from kesin.engine.transfer.copy_pauses import ACTOR
 from kesin.engine.transfer.queue_copy import CopyRefused, NamedStore
 from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.task import task_lifecycle
 from kesin.store.records import Outcome
+from kesin.store.rules import UpgradeRefused
 from kesin.store.transfer import copier_for
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.engine.conftest import PATIENCE_S
+from tests.store.checking import checking_lifecycle
 from tests.store.conftest import empty, opened
 from tests.store.model.lockstep import Lockstep
 from tests.store.model.test_histories import Chance
@@ -66,6 +70,7 @@ def copy_pdf(source, target, **options):
 
 
 def pdf_queue(named, jobs=0):
+    named.store.open("pdf", pdf_lifecycle(), virtual_time=True)  # ``prune`` is ahead of the clock
     queue = Queue("pdf", pdf_lifecycle(), named.store)
     queue.enqueue_many([NewJob(n, f"k{n}") for n in range(jobs)])
     return queue
@@ -140,6 +145,38 @@ def test_three_lifecycles_are_copied_through_all_stores_unchanged(new_store, mon
             [pause] = [pause for pause in source.store.paused(name) if not pause.tenant]
             assert (pause.actor, pause.reason) == (ACTOR, f"moved to {target.name}")
     assert len(digests) == len(RULES), "the same in every store"
+
+
+@pytest.mark.parametrize(
+    "kinds", [("sqlite-file", "postgres"), ("postgres", "redis"), ("redis", "sqlite-file")]
+)
+def test_a_copy_brings_the_versions_of_the_rules_and_the_retired_states(new_store, kinds):
+    """So the moves of then are accounted for in the target, and its upgrades start from there."""
+    source, target = map(new_store, kinds)
+    queue = Queue("checked", checking_lifecycle(), source.store)
+    job = queue.enqueue({}).id
+    assert queue.act("check", ids=[job], actor="op").moved == 1
+    queue = Queue("checked", checking_lifecycle(retiring=True), source.store)
+    assert queue.act("checked", ids=[job], actor="op").moved == 1
+    queue.retire("checking")
+    latest = {"checked": task_lifecycle()}
+    Queue("checked", latest["checked"], source.store)
+    copy_queues(source, target, latest)
+    assert target.store.rules("checked") == source.store.rules("checked")
+    assert target.store.retired_states("checked") == {"checking"}
+    assert [str(difference) for difference in verify(target.store, "checked").differences] == []
+    with pytest.raises(UpgradeRefused, match="checking was retired"):
+        target.store.open("checked", replace(checking_lifecycle(), flags=("again",)))
+    assert [claimed.id for claimed in Queue("checked", latest["checked"], target.store).claim("w")]
+
+
+def test_a_target_keeps_the_rules_it_has(new_store):
+    source, target = new_store("sqlite-memory"), new_store("sqlite-file")
+    pdf_queue(source, 1)
+    target.store.open("pdf", pdf_lifecycle())
+    before = target.store.rules("pdf")
+    copy_pdf(source, target)
+    assert target.store.rules("pdf") == before
 
 
 def test_a_moved_queue_keeps_working_and_may_be_moved_back(new_store):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,6 +33,15 @@ class TimedConnection(psycopg.Connection[TupleRow]):
 
     response_timeout_s: float | None = None  # None: no timeout
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._process = os.getpid()
+
+    def close(self) -> None:
+        """Close it, except in a child that was forked: that would end the parent's session."""
+        if self._process == os.getpid():
+            super().close()
+
     @contextmanager
     def without_timeout(self) -> Iterator[None]:
         """Disable the timeout for slow statements, such as an index over millions of rows."""
@@ -43,6 +53,8 @@ class TimedConnection(psycopg.Connection[TupleRow]):
 
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
         """Wait as psycopg does, which resumes ``gen`` ten times a second, but with the timeout."""
+        if self._process != os.getpid():
+            raise psycopg.InterfaceError("this connection belongs to the process that was forked")
         if self.response_timeout_s is not None:
             gen = self._answered(gen, self.response_timeout_s)
         return super().wait(gen, *args, **kwargs)

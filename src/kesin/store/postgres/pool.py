@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import psycopg
 from psycopg import errors
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from kesin.foundation.clock import SystemClock
+from kesin.foundation.forks import ForkAware, keep_for_ever
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.postgres.connection import CONNECTION, TimedConnection
-from kesin.store.postgres.reachability import connection_failure
+from kesin.store.postgres.reachability import RETRY_S, lasting_failure
 
 _CLOCK = SystemClock()
 # Temporary errors: a failed connection; no resources; a lock timeout; a server that stops, starts,
@@ -32,38 +34,70 @@ class TransactionRolledBack(StoreUnreachable):
     """The server rolled this transaction back to resolve a deadlock or a conflict."""
 
 
-class PostgresPool:
+class PostgresPool(ForkAware):
     """Up to ``size`` connections of one process, opened on demand."""
 
     def __init__(self, url: str, *, size: int, timeout_s: float, response_timeout_s: float) -> None:
         self._url = url
+        self._size = size
         self._timeout_s = timeout_s
         self._response_timeout_s = response_timeout_s
-        self._pool = ConnectionPool(
-            url,
+        self._lock = threading.Lock()
+        self._pool: ConnectionPool[TimedConnection] | None = self._make_pool()
+        self.watch_forks()
+
+    def _make_pool(self) -> ConnectionPool[TimedConnection]:
+        return ConnectionPool(
+            self._url,
             connection_class=TimedConnection,
             kwargs={"prepare_threshold": None, **CONNECTION},
             configure=self._hurry,
             min_size=1,
-            max_size=size,
-            timeout=timeout_s,
+            max_size=self._size,
+            timeout=self._timeout_s,
             reconnect_timeout=RECONNECT_TIMEOUT_S,
             open=True,
         )
 
-    def wait(self) -> None:
-        """Return when the server is reached; raise StoreError with the reason if it is not."""
-        timeout_s = self._timeout_s
-        try:
-            self._pool.wait(timeout_s)
-        except PoolTimeout as problem:
-            self.close()
-            why = connection_failure(self._url) or "it answers now, try again"
-            raise StoreError(f"cannot reach PostgreSQL within {timeout_s:g} s: {why}") from problem
+    def wait(self, wait_s: float) -> None:
+        """Return when the server is reached; raise StoreError with the reason if it is not.
+
+        A server that restarts is asked again each second: a pool gives up, or pauses for longer.
+        """
+        first_s = min(RETRY_S, wait_s)
+        with suppress(PoolTimeout):  # the pool has closed itself
+            self._opened().wait(first_s)
+            return
+        why = lasting_failure(self._url, wait_s - first_s)
+        if why is None:
+            self._pool = None
+            with suppress(PoolTimeout):
+                self._opened().wait(self._timeout_s)
+                return
+            why = "it answers now, try again"
+        raise StoreError(f"cannot reach PostgreSQL within {wait_s:.3g} s: {why}")
 
     def close(self) -> None:
         """Close every connection."""
-        self._pool.close()
+        if self._pool is not None:
+            self._pool.close()
+
+    def after_fork_in_child(self) -> None:
+        """Leave the pool, with its threads and connections, to the parent; the next use makes one.
+
+        Its own end would wait for threads that the child does not have: it counts as closed.
+        """
+        inherited, self._pool, self._lock = self._pool, None, threading.Lock()
+        if inherited is not None:
+            closed, inherited._closed = inherited.closed, True  # noqa: SLF001
+            keep_for_ever(inherited)
+            self._pool = inherited if closed else None
+
+    def _opened(self) -> ConnectionPool[TimedConnection]:
+        with self._lock:
+            if self._pool is None:
+                self._pool = self._make_pool()
+            return self._pool
 
     def _hurry(self, connection: TimedConnection) -> None:
         connection.response_timeout_s = self._response_timeout_s
@@ -93,7 +127,9 @@ class PostgresPool:
         while True:
             left_s = until - _CLOCK.monotonic()
             try:
-                return ending.enter_context(self._pool.connection(min(CONNECTION_POLL_S, left_s)))
+                return ending.enter_context(
+                    self._opened().connection(min(CONNECTION_POLL_S, left_s))
+                )
             except PoolTimeout:
                 if left_s <= CONNECTION_POLL_S:
                     raise

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+
+from kesin.foundation.clock import SystemClock
 from kesin.foundation.settings import Settings
 from kesin.store.errors import StoreError
 
 CONNECT_TIMEOUT_S = 5
-
+RETRY_S = 1.0
+_CLOCK = SystemClock()
+# The server, or the driver, has answered: asking again gives the same answer.
+_FINAL = ("authentication failed", "does not exist", "no password supplied", "no pg_hba.conf entry")
 
 INVALID_ADDRESS = (
     "no address of a PostgreSQL server: expected postgresql://user:password@host/database,"
@@ -14,16 +20,34 @@ INVALID_ADDRESS = (
 )
 
 
-def check_reachable(settings: Settings) -> None:
-    """Fail within seconds, with the server's message, where the pool would keep waiting."""
+def check_reachable(settings: Settings, *, wait_s: float = 0) -> None:
+    """Fail within seconds, with the server's message, where the pool would keep waiting.
+
+    With ``wait_s``, a server that restarts is given so long to answer.
+    """
     if settings.database_file is not None:
         return
     try:
-        why = connection_failure(settings.database, source="KESIN_DATABASE_URL")
+        why = lasting_failure(settings.database, wait_s, source="KESIN_DATABASE_URL")
     except ImportError:
         return  # the store says what to install
     if why is not None:
         raise StoreError(f"PostgreSQL is not reachable: {why}")
+
+
+def lasting_failure(url: str, wait_s: float, *, source: str = "the address") -> str | None:
+    """Try to connect each second for so long; return the last failure, None once one succeeds.
+
+    What waiting cannot mend, such as a wrong password, is returned at once.
+    """
+    deadline, pause = _CLOCK.monotonic() + wait_s, threading.Event()
+    while True:
+        why = connection_failure(url, source=source)
+        final = why is None or why == INVALID_ADDRESS or any(text in why for text in _FINAL)
+        left_s = deadline - _CLOCK.monotonic()
+        if final or left_s <= 0:
+            return why
+        pause.wait(min(RETRY_S, left_s))
 
 
 def connection_failure(url: str, *, source: str = "the address") -> str | None:

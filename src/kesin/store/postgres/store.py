@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import psycopg
@@ -19,11 +19,12 @@ from psycopg import errors
 
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
+from kesin.store.declarations import DECLARED_COLUMNS, DeclaredMoves, Edge, Effects
 from kesin.store.errors import StoreError
 from kesin.store.ownership import Ownership
 from kesin.store.postgres.connection import PostgresListener, TimedConnection
 from kesin.store.postgres.pool import PostgresPool, TransactionRolledBack
-from kesin.store.records import Event, NewJobRow, Outcome, refusal
+from kesin.store.records import Event, NewJobRow, Outcome, RulesVersion, refusal
 from kesin.store.sql.columns import event_columns, job_columns
 from kesin.store.sql.dialect import Dialect
 from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS, NewNote
@@ -63,6 +64,7 @@ class PostgresStore(SqlStore):
         pool_size: int = 10,
         timeout_s: float = 30.0,
         response_timeout_s: float = 60.0,
+        wait_s: float | None = None,  # for the server to be reached; else timeout_s
         listen: bool = True,
         migrate: bool = False,
     ) -> None:
@@ -77,13 +79,12 @@ class PostgresStore(SqlStore):
             url, size=pool_size, timeout_s=timeout_s, response_timeout_s=response_timeout_s
         )
         self._listener = PostgresListener(url, schema, self._notifier) if listen else None
-        try:
-            self._pool.wait()
-        except StoreError:
-            self.close()
-            raise
-        if migrate:
-            self.migrate()
+        with ExitStack() as opened:
+            opened.callback(self.close)
+            self._pool.wait(timeout_s if wait_s is None else wait_s)
+            if migrate:
+                self.migrate()
+            opened.pop_all()  # success: keep it open
 
     # Connections and transactions
 
@@ -142,10 +143,11 @@ class PostgresStore(SqlStore):
 
     def lock_schema(self) -> None:
         """Block other migrations and restores until this transaction ends."""
-        self._rows(
-            "SELECT pg_advisory_xact_lock(hashtextextended(%(name)s, 0))",
-            {"name": f"kesin:{self.schema}"},
-        )
+        self._lock(f"kesin:{self.schema}")
+
+    def _lock(self, name: str) -> None:
+        sql = "SELECT pg_advisory_xact_lock(hashtextextended(%(name)s, 0))"
+        self._rows(sql, {"name": name})
 
     def migrate(self, *, up_to: int | None = None) -> list[str]:
         """Apply pending migrations; a restore first goes only up to the backup's version."""
@@ -183,29 +185,31 @@ class PostgresStore(SqlStore):
             raise StoreError(f"the schema {self.schema} lacks {names}: run `kesin migrate` first")
         self._schema_checked = True
 
-    def _known_declared(self, queue: str) -> dict[tuple[object, ...], tuple[object, ...]]:
+    def declared(self, queue: str) -> dict[Edge, Effects]:
         try:
             self._require_schema()
             rows = self._read(
-                f"SELECT * FROM {self.dialect.table('declared')} WHERE queue = %(queue)s",
+                f"SELECT {DECLARED_COLUMNS} FROM {self.dialect.table('declared')}"
+                " WHERE queue = %(queue)s",
                 {"queue": queue},
             )
         except (errors.UndefinedTable, errors.InvalidSchemaName):
             raise StoreError(
                 f"the schema {self.schema} has no kesin tables: run `kesin migrate` first"
             ) from None
-        return {row[:4]: row[4:] for row in rows}
+        return {row[:4]: Effects(*row[4:]) for row in rows}
 
-    def _write_declared(self, queue: str, rows: list[tuple[object, ...]], definition: str) -> None:
+    def _write_declared(self, queue: str, moves: DeclaredMoves, definition: str) -> None:
         table = self.dialect.table
+        rows = [(*edge, *effects) for edge, effects in sorted(moves.items())]
         marks = ", ".join(["%s"] * len(rows[0]))
-        with self.transaction(), self._connection() as connection:
+        with self.transaction() as connection:
             with connection.cursor() as cursor:
                 cursor.executemany(
-                    f"INSERT INTO {table('declared')} AS d VALUES ({marks})"
+                    f"INSERT INTO {table('declared')} AS d ({DECLARED_COLUMNS}) VALUES ({marks})"
                     " ON CONFLICT (queue, move, from_state, to_state) DO UPDATE SET"
-                    " mask = d.mask | excluded.mask",
-                    sorted(rows, key=str),
+                    " mask = d.mask | excluded.mask, min_age_us = excluded.min_age_us",
+                    rows,
                 )
             self._rows(
                 f"INSERT INTO {table('lifecycle')} VALUES (%(queue)s, "
@@ -213,6 +217,24 @@ class PostgresStore(SqlStore):
                 " ON CONFLICT (queue) DO UPDATE SET definition = excluded.definition",
                 {"queue": queue, "definition": definition},
             )
+
+    def _write_rules(self, version: RulesVersion, states: Sequence[tuple[str, int, bool]]) -> None:
+        table = self.dialect.table
+        with self.transaction() as connection, connection.cursor() as cursor:
+            cursor.execute(
+                f"INSERT INTO {table('rules')} VALUES (%s, %s, %s, %s, %s, %s)", tuple(version)
+            )
+            cursor.executemany(
+                f"INSERT INTO {table('state')} (queue, name, phase, success)"
+                " VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
+                [(version.queue, *state) for state in states],
+            )
+
+    def _lock_rules(self, queue: str) -> None:
+        self._lock(f"kesin:{self.schema}:rules:{queue}")
+
+    def _lock_jobs(self) -> None:
+        self._rows(f"LOCK TABLE {self.dialect.table('job')} IN SHARE ROW EXCLUSIVE MODE", {})
 
     def wait(self, queue: str, since: int, timeout_s: float) -> None:
         if self._listener:
@@ -236,6 +258,16 @@ class PostgresStore(SqlStore):
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         sql = statements.claim(named="tenants" in params, among="ids" in params)
         return statements.claim_decoder.jobs(self._rows(sql, params), params)
+
+    def _peek(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
+        rows = self._read(statements.peek(named="tenants" in params), params)
+        return [Job._make(row) for row in rows]
+
+    def ready_tenants(self, queue: str, limit: int) -> list[str]:
+        return [
+            row[0]
+            for row in self._read(self._sql("ready_tenants"), {"queue": queue, "limit": limit})
+        ]
 
     def _judge(
         self,

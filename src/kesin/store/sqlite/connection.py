@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.sql.dialect import Dialect
@@ -51,15 +49,6 @@ def connect(path: str, *, busy_timeout_s: float, reader: bool = False) -> sqlite
     if reader:
         connection.execute("PRAGMA query_only = ON")
     return connection
-
-
-@contextmanager
-def closed_after(connection: sqlite3.Connection) -> Iterator[None]:
-    """Close the connection when the block ends."""
-    try:
-        yield
-    finally:
-        connection.close()
 
 
 def _lower(text: str | None) -> str | None:

@@ -82,24 +82,41 @@ class FileLock:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self._file = None
-        if path is not None and fcntl is not None:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._path = path
+        self._file = self._open()
+
+    def _open(self) -> int | None:
+        if self._path is None or fcntl is None:
+            return None
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Wait for the lock and hold it inside the block."""
         if self._file is None:
+            self._file = self._open()
+        file = self._file
+        if file is None:
             yield
             return
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_EX)
         try:
             yield
         finally:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+            if self._file == file:  # else this is a child, forked inside the block
+                fcntl.flock(file, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Close the file."""
+        self._path = None
+        self.after_fork_in_child()
+
+    def after_fork_in_child(self) -> None:
+        """Close the descriptor that is shared with the parent; the next use opens another.
+
+        A lock belongs to all copies of a descriptor: this one would exclude nobody, and hold the
+        parent's lock for ever if the parent is killed. Closing one copy unlocks nothing.
+        """
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -9,27 +9,28 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from operator import itemgetter
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
+from kesin.store.declarations import DECLARED_COLUMNS, DeclaredMoves, Edge, Effects
 from kesin.store.errors import StoreUnreachable
 from kesin.store.ownership import Ownership
-from kesin.store.records import Event, NewJobRow, Outcome, refusal
+from kesin.store.records import Event, NewJobRow, Outcome, RulesVersion, refusal
 from kesin.store.sql.columns import event_columns, job_columns
 from kesin.store.sql.inserter import NewNote
 from kesin.store.sql.migrate import migrations, pending_migrations
 from kesin.store.sql.statements import Statements
 from kesin.store.sql.store import Conflict, SqlStore, moved_outcomes
 from kesin.store.sql.templates import fill, template
-from kesin.store.sqlite.connection import SQLITE, check_version, closed_after, connect
-from kesin.store.sqlite.file import FileLock, as_disk_error, disk_errors_translated
+from kesin.store.sqlite.claims import due_jobs
+from kesin.store.sqlite.connection import SQLITE, check_version
+from kesin.store.sqlite.connections import SqliteConnections
+from kesin.store.sqlite.file import as_disk_error, disk_errors_translated
 
 
 class SqliteStore(SqlStore):
@@ -43,25 +44,23 @@ class SqliteStore(SqlStore):
         check_version()
         self.path = str(path)
         self._in_memory = self.path == ":memory:"
-        self._busy_timeout_s = busy_timeout_s
-        self._lock = threading.RLock()
         self._depth = 0
         self._ownership = Ownership[sqlite3.Connection]()
-        self._local = threading.local()
-        self._readers: list[tuple[threading.Thread, sqlite3.Connection]] = []
-        self._writer = self._connect()
+        self._connections = SqliteConnections(self.path, busy_timeout_s=busy_timeout_s)
         with ExitStack() as opened:
-            opened.callback(self._writer.close)
-            with disk_errors_translated(self.path):
-                self._write_lock = FileLock(None if self._in_memory else Path(self.path + ".lock"))
-            opened.callback(self._write_lock.close)
+            opened.callback(self._connections.close)
             self.migrate()
-            opened.pop_all()  # success: keep both open
-
-    def _connect(self, *, reader: bool = False) -> sqlite3.Connection:
-        return connect(self.path, busy_timeout_s=self._busy_timeout_s, reader=reader)
+            opened.pop_all()  # success: keep them open
 
     # Connections and transactions
+
+    @property
+    def _lock(self) -> AbstractContextManager[object]:
+        return self._connections.lock
+
+    @property
+    def _writer(self) -> sqlite3.Connection:
+        return self._connections.writer
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -69,7 +68,7 @@ class SqliteStore(SqlStore):
             yield from self._nested()
             return
         self._ownership.require_free()  # before the lock, which lets in every task of a thread
-        with self._lock, self._write_lock.held():
+        with self._lock, self._connections.write_lock.held():
             self._begin()
             self._depth = 1
             try:
@@ -123,24 +122,17 @@ class SqliteStore(SqlStore):
                 raise Conflict from problem
             raise
 
-    @property
-    def _reader(self) -> sqlite3.Connection:
+    def _reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        """The caller's transaction, or this thread's reader."""
         if self._ownership.joined():
-            return self._writer
-        reader: sqlite3.Connection | None = getattr(self._local, "reader", None)
-        if reader is None:
-            reader = self._local.reader = self._connect(reader=True)
-            self._keep_reader(reader)
-        return reader
+            return nullcontext(self._writer)
+        return self._connections.reading()
 
-    def _keep_reader(self, reader: sqlite3.Connection) -> None:
-        """Register a thread's reader, and close the readers of threads that have ended."""
+    @contextmanager
+    def _in_memory_writer(self) -> Iterator[sqlite3.Connection]:
+        """The one connection of a database in memory, which everybody shares."""
         with self._lock:
-            for thread, old in self._readers:
-                if not thread.is_alive():
-                    old.close()
-            self._readers = [entry for entry in self._readers if entry[0].is_alive()]
-            self._readers.append((threading.current_thread(), reader))
+            yield self._writer
 
     def _rows(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         with self.transaction():
@@ -153,19 +145,14 @@ class SqliteStore(SqlStore):
                 self._ownership.require_free()
             with self._lock:
                 return self._writer.execute(sql, params).fetchall()
-        with disk_errors_translated(self.path):
-            return self._reader.execute(sql, params).fetchall()
+        with disk_errors_translated(self.path), self._reading() as connection:
+            return connection.execute(sql, params).fetchall()
 
     def _with_time(self, params: dict[str, Any]) -> dict[str, Any]:
         return {**params, "now": wall_clock_us()} if params.get("now", 0) is None else params
 
     def close(self) -> None:
-        with self._lock:
-            for _, reader in self._readers:
-                reader.close()
-            self._readers.clear()
-            self._writer.close()
-            self._write_lock.close()
+        self._connections.close()
 
     # Schema
 
@@ -186,23 +173,49 @@ class SqliteStore(SqlStore):
                 )
         return [f"{migration.version:04d}_{migration.name}" for migration in pending]
 
-    def _known_declared(self, queue: str) -> dict[tuple[object, ...], tuple[object, ...]]:
-        rows = self._read("SELECT * FROM declared WHERE queue = :queue", {"queue": queue})
-        return {row[:4]: (*row[4:-1], bool(row[-1])) for row in rows}
+    def declared(self, queue: str) -> dict[Edge, Effects]:
+        sql = f"SELECT {DECLARED_COLUMNS} FROM declared WHERE queue = :queue"
+        rows = self._read(sql, {"queue": queue})
+        effects = ((row[:4], Effects(*row[4:])) for row in rows)
+        return {edge: stored._replace(holds_key=bool(stored.holds_key)) for edge, stored in effects}
 
-    def _write_declared(self, queue: str, rows: list[tuple[object, ...]], definition: str) -> None:
-        marks = ", ".join("?" * len(rows[0]))
+    def _write_declared(self, queue: str, moves: DeclaredMoves, definition: str) -> None:
+        marks = ", ".join("?" * len((*next(iter(moves)), *Effects._fields)))
         with self.transaction():
+            known = self.declared(queue)
             self._writer.executemany(
-                f"INSERT INTO declared VALUES ({marks}) ON CONFLICT DO UPDATE SET"
-                " mask = declared.mask | excluded.mask",
-                rows,
+                f"INSERT INTO declared ({DECLARED_COLUMNS}) VALUES ({marks})",
+                [(*edge, *effects) for edge, effects in moves.items() if edge not in known],
+            )
+            self._writer.executemany(
+                "UPDATE declared SET mask = mask | ?, min_age_us = ?"
+                " WHERE queue = ? AND move = ? AND from_state = ? AND to_state = ?",
+                [
+                    (effects.mask, effects.min_age_us, *edge)
+                    for edge, effects in moves.items()
+                    if edge in known
+                ],
             )
             self._writer.execute(
                 "INSERT INTO lifecycle VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET"
                 " definition = excluded.definition",
                 (queue, wall_clock_us(), definition),
             )
+
+    def _write_rules(self, version: RulesVersion, states: Sequence[tuple[str, int, bool]]) -> None:
+        with self.transaction():
+            self._writer.execute("INSERT INTO rules VALUES (?, ?, ?, ?, ?, ?)", tuple(version))
+            self._writer.executemany(
+                "INSERT INTO state (queue, name, phase, success) SELECT ?1, ?2, ?3, ?4"
+                " WHERE NOT EXISTS (SELECT 1 FROM state WHERE queue = ?1 AND name = ?2)",
+                [(version.queue, *state) for state in states],
+            )
+
+    def _lock_rules(self, queue: str) -> None:
+        """A transaction of SQLite is alone already."""
+
+    def _lock_jobs(self) -> None:
+        """A transaction of SQLite is alone already."""
 
     # Statements
 
@@ -216,29 +229,22 @@ class SqliteStore(SqlStore):
         """Read the due jobs as the claim sets them, then claim them, in one transaction."""
         with self.transaction():
             params = self._with_time(params)
-            rows = self._due(statements, params)
+            rows = due_jobs(statements, params, self._writer)
             if rows:
                 ids = json.dumps([row[0] for row in rows])
                 self._writer.execute(statements.claim(), {**params, "ids": ids})
         return statements.claim_decoder.jobs(rows, params)
 
-    def _due(self, statements: Statements, params: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """The due jobs, shared fairly between tenants, in the order they are due."""
-        if "ids" in params:
-            return self._writer.execute(statements.claim_among, params).fetchall()
-        tenants = statements.claim_tenants(named="tenants" in params)
-        tenants_due = self._writer.execute(tenants, params).fetchall()
-        if len(tenants_due) == 1:
-            tenant_params = {**params, "tenant": tenants_due[0][0], "share": params["limit"]}
-            return self._writer.execute(statements.claim_single_tenant, tenant_params).fetchall()
-        share = -(-params["limit"] // max(len(tenants_due), 1))
-        candidates: list[tuple[int, int, str, tuple[Any, ...]]] = []
-        for (tenant,) in tenants_due:
-            tenant_params = {**params, "tenant": tenant, "share": share}
-            due = self._writer.execute(statements.claim_pick, tenant_params).fetchall()
-            candidates += [(turn, row[-1], row[0], row[:-1]) for turn, row in enumerate(due)]
-        picked = sorted(candidates, key=itemgetter(0, 1, 2))[: params["limit"]]
-        return [row for *_, row in sorted(picked, key=itemgetter(1, 2))]
+    def _peek(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
+        params = self._with_time({**params, "worker": "", "actor": "", "lease_us": 0})
+        with self._in_memory_writer() if self._in_memory else self._reading() as connection:
+            rows = due_jobs(statements, params, connection)
+        jobs = self.find(statements.queue, [row[0] for row in rows])
+        return [jobs[row[0]] for row in rows if row[0] in jobs]
+
+    def ready_tenants(self, queue: str, limit: int) -> list[str]:
+        sql = self.statements(queue).turns(named=False) + " LIMIT :limit"
+        return [row[0] for row in self._read(sql, {"queue": queue, "after": "", "limit": limit})]
 
     def _judge(
         self,
@@ -368,11 +374,8 @@ class SqliteStore(SqlStore):
         return deleted > 0
 
     def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
-        connection = self._writer if self._in_memory else self._connect(reader=True)
-        with (
-            disk_errors_translated(self.path),
-            self._lock if self._in_memory else closed_after(connection),
-        ):
+        reader = self._in_memory_writer() if self._in_memory else self._connections.scanning()
+        with disk_errors_translated(self.path), reader as connection:
             connection.execute("BEGIN")
             try:
                 jobs = connection.execute(

@@ -1,0 +1,60 @@
+"""What objects do when their process forks: threads, locks and connections do not cross over.
+
+The child of a fork has one thread, locks that nobody will release, sockets on which it would answer
+for its parent, and the parent's random numbers. Every object that holds such a thing registers
+here, and begins anew in the child.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from weakref import WeakSet
+
+
+class ForkAware:
+    """An object that is told of forks, from ``watch_forks`` on."""
+
+    def watch_forks(self) -> None:
+        """Be told of forks from now on."""
+        _watching.add(self)
+
+    def ignore_forks(self) -> None:
+        """Be told no more, once there is nothing left to forget."""
+        _watching.discard(self)
+
+    def before_fork(self) -> None:
+        """Called in the process that is about to fork."""
+
+    def after_fork_in_parent(self) -> None:
+        """Called in that process afterwards."""
+
+    def after_fork_in_child(self) -> None:
+        """Called in the new process, which has this one thread."""
+
+
+def keep_for_ever(thing: object) -> None:
+    """Never finalise an object that belongs to the parent, not even when this process ends."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+_watching: WeakSet[ForkAware] = WeakSet()
+
+
+def _before() -> None:
+    for watching in list(_watching):
+        watching.before_fork()
+
+
+def _in_parent() -> None:
+    for watching in list(_watching):
+        watching.after_fork_in_parent()
+
+
+def _in_child() -> None:
+    for watching in list(_watching):
+        watching.after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):  # where there is no fork, there is nothing to do
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -1,0 +1,198 @@
+"""The audit log in the database: lines are added to its chain, searched and pruned."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from itertools import chain, takewhile
+from typing import Any, Final, NamedTuple
+
+from kesin.store.audit_chain import (
+    BEGIN_ACTION,
+    CHAIN_ACTOR,
+    PRUNE_ACTION,
+    START_HASH,
+    AuditAnchor,
+    AuditChainBroken,
+    AuditHead,
+    AuditLine,
+    ChainedLine,
+    digest_older,
+    line_hash,
+    require_unbroken,
+)
+from kesin.store.sql.reader import escape_like
+
+LAST_AUDIT_ID: Final = (1 << 63) - 1
+PRUNE_BATCH: Final = 10_000
+CHAIN_BATCH: Final = 1_000  # lines of the chain that are read at a time
+MAX_SEARCHED_LINES: Final = 100_000  # audit lines that one substring search reads
+
+
+class AuditPage(NamedTuple):
+    """The lines a search found, and where the next search continues; None at the end."""
+
+    lines: list[AuditLine]
+    before: int | None
+
+
+class AuditLog(ABC):
+    """The audit log of a store. A line is never changed, and only pruned from the oldest on.
+
+    Lines are added one after the other: the head of the chain is locked until the transaction
+    ends. So a transaction adds its line last.
+    """
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[Any]:
+        """Commit all calls inside the block together, or none of them."""
+
+    @abstractmethod
+    def _read(self, statement: str, **params: Any) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    def _rows(self, statement: str, **params: Any) -> list[tuple[Any, ...]]: ...
+
+    def add_audit(self, line: AuditLine) -> None:
+        """Add a line to the chain."""
+        with self.transaction():
+            self._append(self._lock_chain(line.at), line)
+
+    def audit(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        queue: str | None = None,
+        site: str | None = None,
+        target: str | None = None,
+        before: int = LAST_AUDIT_ID,
+        limit: int = 100,
+    ) -> list[AuditLine]:
+        """The newest matching lines with ids below ``before``."""
+        rows = self._read(
+            "audit",
+            actor=actor,
+            action=action,
+            queue=queue,
+            site=site,
+            target=target,
+            before=before,
+            limit=limit,
+        )
+        return [_audit_line_from_row(row) for row in rows]
+
+    def search_audit(
+        self,
+        *,
+        queue: str | None = None,
+        before: int = LAST_AUDIT_ID,
+        limit: int = 100,
+        **parts: str,
+    ) -> AuditPage:
+        """The newest lines whose actor, action, site or target contain these substrings.
+
+        No index finds a substring: a search reads a limited number of lines and returns where it
+        stopped, whether or not it found ``limit`` lines.
+        """
+        newest = self._read("newest_audit", before=before)[0][0]
+        if newest is None:
+            return AuditPage([], None)
+        since = max(newest - MAX_SEARCHED_LINES + 1, 0)
+        names = ("actor", "action", "site", "target")
+        patterns = {
+            name: f"%{escape_like(parts[name].lower())}%" if name in parts else None
+            for name in names
+        }
+        rows = self._read(
+            "search_audit", **patterns, queue=queue, before=before, since=since, limit=limit + 1
+        )
+        lines = [_audit_line_from_row(row) for row in rows[:limit]]
+        if len(rows) > limit:
+            return AuditPage(lines, lines[-1].id)
+        older = self._read("newest_audit", before=since)[0][0]
+        return AuditPage(lines, since if older is not None else None)
+
+    def prune_audit(self, before: int, now: int) -> int:
+        """Delete a batch of the oldest lines, of times before this; return how many.
+
+        It ends at the first line that is newer, even if a clock went back after it. What is left
+        begins at an anchor: a line with the number and the hash of the last one that is gone.
+        Raises AuditChainBroken, and deletes nothing, if those lines are not what was written.
+        """
+        with self.transaction():
+            head = self._lock_chain(now)
+            anchor = self.audit_anchor()
+            rows = self._rows("prune_audit", before=before, end=LAST_AUDIT_ID, limit=PRUNE_BATCH)
+            if not rows:
+                return 0
+            lines = sorted(map(_chained_line, rows), key=lambda chained: chained.line.id)
+            older = [chained.line for chained in lines if chained.seq is None]
+            if digest_older(chain(older, self._older_lines())) != anchor[1:]:
+                raise AuditChainBroken("the audit lines from before the chain were changed")
+            start = require_unbroken(anchor.start, lines[len(older) :])
+            left = AuditAnchor(start, *digest_older(self._older_lines()))
+            self._append(
+                head, _anchor_line(PRUNE_ACTION, now, left, lines=len(lines), before=before)
+            )
+            return len(lines)
+
+    # The chain
+
+    def audit_head(self) -> AuditHead | None:
+        """The head of the chain; None before its first line."""
+        rows = self._read("audit_head")
+        return AuditHead._make(rows[0]) if rows else None
+
+    def audit_anchor(self) -> AuditAnchor:
+        """Where the chain begins, by its newest anchor line."""
+        lines = self.audit(actor=CHAIN_ACTOR, limit=1)
+        return AuditAnchor.from_details(lines[0].details) if lines else AuditAnchor()
+
+    def audit_chain(self) -> Iterator[ChainedLine]:
+        """All lines in the order of the chain; those from before it come first."""
+        after = 0
+        while rows := self._read("audit_chain", after=after, limit=CHAIN_BATCH):
+            yield from map(_chained_line, rows)
+            after = rows[-1][0]
+
+    def _lock_chain(self, now: int) -> AuditHead:
+        """Lock the head until the transaction ends; a new chain begins with what is older."""
+        rows = self._rows("hold_audit_head")
+        if not rows:
+            self._rows("begin_audit_head", hash=START_HASH)
+            rows = self._rows("hold_audit_head")
+        head = AuditHead._make(rows[0])
+        if head.seq:
+            return head
+        lines, digest = digest_older(self._older_lines())
+        if not lines:
+            return head
+        return self._append(head, _anchor_line(BEGIN_ACTION, now, AuditAnchor(head, lines, digest)))
+
+    def _append(self, head: AuditHead, line: AuditLine) -> AuditHead:
+        new = AuditHead(head.seq + 1, line_hash(head.hash, head.seq + 1, line))
+        columns = {**line._asdict(), **new._asdict(), "allowed": int(line.allowed)}
+        del columns["id"]
+        self._rows("add_audit", **columns)
+        self._rows("move_audit_head", **new._asdict())
+        return new
+
+    def _older_lines(self) -> Iterator[AuditLine]:
+        """The lines from before the chain: they come first."""
+        chained_lines = takewhile(lambda chained: chained.seq is None, self.audit_chain())
+        return (chained.line for chained in chained_lines)
+
+
+def _anchor_line(action: str, now: int, anchor: AuditAnchor, **more: int) -> AuditLine:
+    details = anchor.as_details(**more)
+    return AuditLine(0, now, CHAIN_ACTOR, action, allowed=True, details=details)
+
+
+def _audit_line_from_row(row: tuple[Any, ...]) -> AuditLine:
+    return AuditLine._make((*row[:4], bool(row[4]), *row[5:]))
+
+
+def _chained_line(row: tuple[Any, ...]) -> ChainedLine:
+    return ChainedLine(_audit_line_from_row(row[:-2]), *row[-2:])

@@ -1,0 +1,70 @@
+"""The traceback of a handler is stored with the failure: bounded, without secrets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kesin import Done, Failed, Job, Queue, Worker
+from kesin.engine.results import MAX_TRACEBACK
+from kesin.foundation.messages import decode_note, recorded_traceback
+from tests.engine.conftest import fill
+
+
+def note_of(queue: Queue, handler: Any, **options: Any) -> str | None:
+    [job_id] = fill(queue, 1)
+    Worker(queue, **({"handler": handler} | options)).drain()
+    return queue.events(job_id)[-1].note
+
+
+def stumble(_job: Job) -> None:
+    secret = "a local variable"
+    raise LookupError("no row" if secret else "")
+
+
+def test_a_failed_job_has_the_traceback_of_its_handler(queue: Queue):
+    text = recorded_traceback(note_of(queue, stumble))
+    assert text.startswith("Traceback (most recent call last):")
+    assert text.endswith("LookupError: no row")
+    assert "in stumble" in text
+    assert "worker_thread.py" not in text
+    assert 'File "engine/test_tracebacks.py", line ' in text  # the same on every machine
+    assert "a local variable" not in text.replace('secret = "a local variable"', "")
+
+
+def test_a_batch_that_failed_has_one_for_every_job(queue: Queue):
+    note = note_of(queue, None, batch_handler=lambda jobs: stumble(jobs[0]))
+    assert "in stumble" in recorded_traceback(note)
+
+
+def test_a_traceback_is_bounded_and_keeps_both_ends(queue: Queue):
+    def shout(_job: Job) -> None:
+        raise LookupError("x" * 100_000 + "end")
+
+    text = recorded_traceback(note_of(queue, shout))
+    assert len(text) < MAX_TRACEBACK + 10
+    assert "in shout" in text
+    assert text.endswith("xend")
+
+
+def test_secrets_in_a_traceback_are_masked_before_it_is_stored(queue: Queue):
+    def send(_job: Job) -> None:
+        raise LookupError("refused: Bearer abc.def.ghi for ayse@example.com")
+
+    text = recorded_traceback(note_of(queue, send))
+    assert "refused" in text
+    assert "abc.def" not in text
+    assert "ayse@example.com" not in text
+
+
+def test_the_note_itself_does_not_show_it(queue: Queue):
+    note = note_of(queue, stumble)
+    assert decode_note(note) is None
+
+
+def test_a_failure_that_was_meant_has_none(queue: Queue):
+    def refuse(_job: Job) -> None:
+        raise Failed("BUSY", "come back")
+
+    assert recorded_traceback(note_of(queue, refuse)) == ""
+    assert recorded_traceback(note_of(queue, lambda _job: Done(1))) == ""
+    assert recorded_traceback('"traceback"') == recorded_traceback(None) == ""
