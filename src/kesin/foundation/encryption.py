@@ -1,4 +1,4 @@
-"""Encryption of secrets at rest, with keys that are not in the database.
+"""Encryption of secrets at rest, and signatures, with keys that are not in the database.
 
 A copy or backup of the database reveals nothing without ``KESIN_SECRET_KEYS``. Each sealed text is
 bound to one name and one key: it does not open in another row, and any change is detected. No error
@@ -7,6 +7,7 @@ message contains a secret or a key.
 
 from __future__ import annotations
 
+import hmac
 import re
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -26,10 +27,13 @@ KEY_BYTES: Final = 32  # AES-256
 NONCE_BYTES: Final = 12  # random, so one key may seal 2^32 times, far more often than needed
 MAX_SECRET_BYTES: Final = 65_536  # a certificate chain with its key fits
 VERSION: Final = "v1"
+_SIGNING: Final = b"kesin signature v1"
+_HASH: Final = "sha256"
 # Shorter than a key, so that a key in its place is refused.
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _ID_TAKES: Final = "1…32 letters, digits, '-' or '_'"
 _KEY: Final = re.compile(r"([A-Za-z0-9_-]{43})=?")
+_SIGNATURE: Final = re.compile(rf"{VERSION}\.({_ID.pattern})\.([A-Za-z0-9_-]{{43}})")
 _SEALED: Final = re.compile(rf"{VERSION}\.({_ID.pattern})\.([A-Za-z0-9_-]{{16}})\.([A-Za-z0-9_-]+)")
 
 
@@ -63,14 +67,19 @@ class SecretAltered(SecretNotOpened):
 
 
 class KeyRing:
-    """Keys by id: the first key seals, every key opens what it sealed.
+    """Keys by id: the first key seals and signs, every key opens and checks what it sealed.
 
-    The ring holds ciphers instead of key bytes, so that printing or inspecting it shows no key.
+    The ring holds ciphers and signers instead of key bytes, so that printing or inspecting it shows
+    no key. A signer's key is derived: no key has two uses.
     """
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         aes = _aes()
         self._ciphers = {key_id: aes(key) for key_id, key in keys.items()}
+        self._signers = {
+            key_id: hmac.new(hmac.digest(key, _SIGNING, _HASH), digestmod=_HASH)
+            for key_id, key in keys.items()
+        }
         self.ids = tuple(keys)
 
     @classmethod
@@ -149,6 +158,22 @@ class KeyRing:
             raise _secret_altered(name) from None
         return plain.decode("utf-8", "surrogatepass")
 
+    def sign(self, text: str) -> str:
+        """Sign a text with the first key: ``v1.<key id>.<HMAC>``."""
+        return f"{VERSION}.{self.first}.{_encode(self._mac(self.first, text))}"
+
+    def has_signed(self, text: str, signature: str) -> bool:
+        """Whether a key of this ring made the signature, of this text."""
+        parts = _SIGNATURE.fullmatch(signature)
+        if parts is None or parts[1] not in self._signers:
+            return False
+        return hmac.compare_digest(_encode(self._mac(parts[1], text)), parts[2])
+
+    def _mac(self, key_id: str, text: str) -> bytes:
+        signer = self._signers[key_id].copy()
+        signer.update(text.encode())
+        return signer.digest()
+
     def __repr__(self) -> str:
         return f"KeyRing({', '.join(self.ids)})"
 
@@ -169,6 +194,12 @@ def new_key(name: str | None = None) -> str:
             Message("a key's name must be %(what)s", what=_ID_TAKES), details={"field": "name"}
         )
     return f"{name}:{_encode(secrets.token_bytes(KEY_BYTES))}"
+
+
+def signing_key_id(signature: str) -> str | None:
+    """The id of the key that made a signature; None if it is none."""
+    parts = _SIGNATURE.fullmatch(signature)
+    return parts[1] if parts else None
 
 
 def sealing_key_id(sealed: str) -> str | None:

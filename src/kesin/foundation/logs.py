@@ -54,6 +54,10 @@ class Logger:
         """Log an event that deserves attention."""
         self._log("warning", event, details, exc_info=exc_info)
 
+    def error(self, event: str, **details: object) -> None:
+        """Log a failure that somebody must mend."""
+        self._log("error", event, details)
+
     def exception(
         self, event: str, *, problem: BaseException | None = None, **details: object
     ) -> None:

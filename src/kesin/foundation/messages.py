@@ -11,6 +11,7 @@ from kesin.foundation.text import canonical_json, decode_json
 
 _PLACE: Final = re.compile(r"%\((\w+)\)s")
 _PARTS: Final = "message_parts"  # where a stored record has id and values beside its text
+_TRACEBACK: Final = "traceback"  # beside it, where an exception failed the job
 _MAX_STORED: Final = 1_000  # characters; a longer text is cut when it is stored
 
 
@@ -94,18 +95,32 @@ def restore(text: str, record: Any) -> str:
     return message if message == text else text
 
 
-def note_json(message: str | None, note: Mapping[str, Any] | None = None) -> str | None:
+def note_json(
+    message: str | None, note: Mapping[str, Any] | None = None, *, traceback: str = ""
+) -> str | None:
     """The note of a move that records this message, as it is stored."""
     record = {**(note or {}), **parts_of(message)}
+    if traceback:
+        record[_TRACEBACK] = traceback
     return canonical_json(record) if record else None
 
 
 def decode_note(text: str | None) -> Any:
-    """The note of a move, without the parts of its message."""
+    """The note of a move, without the parts of its message and the traceback."""
     note = decode_json(text)
-    if isinstance(note, dict) and note.pop(_PARTS, None):
+    if isinstance(note, dict):
+        note.pop(_PARTS, None)
+        if isinstance(note.get(_TRACEBACK), str):
+            del note[_TRACEBACK]
         return note or None
     return note
+
+
+def recorded_traceback(note: str | None) -> str:
+    """The traceback that the note of a move holds, or nothing."""
+    value = decode_json(note)
+    text = value.get(_TRACEBACK) if isinstance(value, dict) else None
+    return text if isinstance(text, str) else ""
 
 
 def recorded_message(text: str | None, note: str | None) -> str:

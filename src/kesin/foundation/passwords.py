@@ -40,7 +40,13 @@ def _hasher() -> PasswordHasher:
 
 
 def hash_password(password: str) -> str:
-    """Hash a password for storage; raises Invalid for an unacceptable password."""
+    """Hash a password for storage; raises Invalid for an unacceptable length or character."""
+    check_length(password)
+    return _hasher().hash(password)
+
+
+def check_length(password: str) -> None:
+    """Raise Invalid for a password that is too short, too long or cannot be stored."""
     if not MIN_PASSWORD_LENGTH <= len(password) <= MAX_PASSWORD_LENGTH:
         raise Invalid(
             Message(
@@ -55,7 +61,6 @@ def hash_password(password: str) -> str:
         raise Invalid(
             "a password has no NUL and no half characters in it", details={"field": "password"}
         )
-    return _hasher().hash(password)
 
 
 def password_matches(password_hash: str, password: str) -> bool:

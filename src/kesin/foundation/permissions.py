@@ -13,7 +13,7 @@ from kesin.foundation.messages import Message
 from kesin.foundation.problems import Forbidden
 
 Scope = Literal[
-    "oci:ingest", "oci:script", "pdf", "optiplan", "read", "operate", "metrics", "admin"
+    "oci:ingest", "oci:script", "pdf", "optiplan", "read", "operate", "reveal", "metrics", "admin"
 ]
 Permission = Scope | Literal["cron"]
 UserRole = Literal["viewer", "operator", "admin"]
@@ -28,10 +28,13 @@ SCOPE_PURPOSES: Final[dict[Scope, str]] = {
     "optiplan": "send orders and customers",
     "read": "look at jobs",
     "operate": "look at jobs and move them",
+    "reveal": "see personal data and click ids in clear",
     "metrics": "read the metrics",
     "admin": "everything",
 }
 SITE_SCOPES: Final = frozenset({"oci:ingest", "oci:script"})
+# A site does not narrow what these allow, so an API key with one of them has no site.
+SITELESS_SCOPES: Final = frozenset({"pdf", "optiplan", "metrics", "admin"})
 
 # What each scope and role allows. Admin allows everything but the cron endpoints.
 PERMISSIONS: Final[dict[str, frozenset[Permission]]] = {
@@ -40,13 +43,12 @@ PERMISSIONS: Final[dict[str, frozenset[Permission]]] = {
     "pdf": frozenset({"pdf"}),
     "optiplan": frozenset({"optiplan"}),
     "read": frozenset({"read"}),
-    "operate": frozenset({"read", "operate"}),
+    "operate": frozenset({"read", "operate", "reveal"}),
+    "reveal": frozenset({"reveal"}),
     "metrics": frozenset({"metrics"}),
     "viewer": frozenset({"read"}),
-    "operator": frozenset({"read", "operate"}),
-    "admin": frozenset(
-        {"oci:ingest", "oci:script", "pdf", "optiplan", "read", "operate", "metrics", "admin"}
-    ),
+    "operator": frozenset({"read", "operate", "reveal"}),
+    "admin": frozenset(SCOPES),
     "cron": frozenset({"cron"}),
 }
 # What a grant that this version does not know allows.

@@ -78,6 +78,13 @@ class TooLarge(Problem):
     code = "too_large"
 
 
+class RequestTimeout(Problem):
+    """The request did not arrive in time."""
+
+    status = 408
+    code = "request_timeout"
+
+
 class TooManyRequests(Problem):
     """The caller exceeds a rate limit; ``retry_after_s`` says when to try again."""
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Final, Literal
@@ -25,6 +25,7 @@ DATABASE_FILE: Final = "kesin.db"
 SQLITE_SCHEME: Final = "sqlite:///"
 POSTGRES_SCHEMES: Final = ("postgresql://", "postgres://")
 _PASSWORD = re.compile(r"(//[^/?#@:]*:).*@", re.DOTALL)  # the password may contain an @
+_HOST_NAME = re.compile(r"[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]")
 _SECRET_PART = re.compile(r"((?:^|[?&\s])\w*(?:password|secret|token)\w*=)[^&\s]*", re.IGNORECASE)
 
 
@@ -56,9 +57,17 @@ class Settings(BaseSettings):
     trusted_proxies: str = Field(
         "", description="addresses or networks, with commas, whose X-Forwarded- headers count"
     )
+    allowed_hosts: str = Field(
+        "", description="names of this service, with commas and without ports; any if unset"
+    )
     grace_s: float = Field(30, gt=0, le=600, description="seconds in 0…600 a stop may take")
     body_limit: int = Field(
         10_000_000, ge=1_000, le=1_000_000_000, description="bytes in 1000…1000000000"
+    )
+    body_timeout_s: float = Field(25, gt=0, le=600, description="seconds in 0…600")
+    header_timeout_s: float = Field(10, gt=0, le=600, description="seconds in 0…600")
+    connections_per_address: int = Field(
+        200, ge=1, le=100_000, description="connections in 1…100000 that an address may have open"
     )
     request_timeout_s: float = Field(30, gt=0, le=600, description="seconds in 0…600")
     rate_per_s: float = Field(100, gt=0, le=1e6, description="requests a second, for each key")
@@ -162,12 +171,26 @@ class Settings(BaseSettings):
                 ip_network(network.strip(), strict=False)
         return text
 
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _host_names(cls, text: str) -> str:
+        for name in text.split(","):
+            if name.strip() and not _HOST_NAME.fullmatch(name.strip()):
+                raise ValueError("no name of a host")
+        return text
+
     @field_validator("redis_url")
     @classmethod
     def _known_redis(cls, url: str | None) -> str | None:
         if url and not url.startswith(("redis://", "rediss://", "unix://")):
             raise ValueError("no address of a Redis")
         return url
+
+    @cached_property
+    def allowed_host_names(self) -> frozenset[str]:
+        """The names of ``allowed_hosts`` in lower case; none if every name is allowed."""
+        names = (name.strip().lower() for name in self.allowed_hosts.split(","))
+        return frozenset(name for name in names if name)
 
     @property
     def database(self) -> str:

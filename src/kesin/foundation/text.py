@@ -34,6 +34,22 @@ def decode_json(text: str | None) -> Any:
         return text
 
 
+def is_deeper_than(value: Any, depth: int) -> bool:
+    """Whether a JSON value is nested more deeply than this."""
+    layer = [value]
+    for _ in range(depth):
+        layer = [child for parent in layer for child in _children(parent)]
+        if not layer:
+            return False
+    return True
+
+
+def _children(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
 def wire_json(rows: Any) -> str:
     """Rows as JSON for a database, without unstorable characters."""
     text = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)

@@ -16,22 +16,22 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match, Router
 from starlette.staticfiles import StaticFiles
 
 from kesin.engine.validation import BadInput
 from kesin.foundation.extras import missing_extra
 from kesin.foundation.logs import Logger
 from kesin.foundation.messages import Message
-from kesin.foundation.problems import Invalid, Problem, TooManyRequests, Unavailable
+from kesin.foundation.problems import Invalid, NotSignedIn, Problem, TooManyRequests, Unavailable
 from kesin.foundation.version import __version__
-from kesin.store.errors import StoreError, StoreTrouble, StoreUnreachable
+from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.web.auth import POLLING_ELEMENTS, identify
 from kesin.web.dashboard import dashboard_routes
 from kesin.web.dashboard.frame.page import SignInRequired, problem_page, redirect_to_sign_in
 from kesin.web.dashboard.frame.templates import build_frame
 from kesin.web.dashboard.queues.charts import Trends
-from kesin.web.middleware import RequestMiddleware
+from kesin.web.middleware import RequestMiddleware, store_unavailable
 from kesin.web.routes import operator, probes, session, sites
 from kesin.web.schemas import ErrorBody
 from kesin.web.service import Service
@@ -45,6 +45,7 @@ _ERROR_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     403: {"model": ErrorBody, "description": "Not yours to do"},
     404: {"model": ErrorBody, "description": "No such thing for you"},
     405: {"model": ErrorBody, "description": "Not with this method"},
+    408: {"model": ErrorBody, "description": "The body did not arrive in time"},
     409: {"model": ErrorBody, "description": "It is there already, or changed meanwhile"},
     413: {"model": ErrorBody, "description": "Too large"},
     422: {"model": ErrorBody, "description": "Understood, and not valid"},
@@ -78,13 +79,20 @@ def create_app(service: Service) -> FastAPI:
         summary="Durable work queues in which every job provably ends",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         lifespan=running,
         dependencies=[Depends(identify)],
     )
     app.state.service = service
     service.every_minute.append(Trends(service.accounts.directory, service.queues).note)
     static = Path(str(files("kesin.web") / "static"))
-    own_routers = (operator.router, session.router, sites.router, probes.router)
+    own_routers = (
+        operator.router,
+        operator.batch_router,
+        session.router,
+        sites.router,
+        probes.router,
+    )
     for router in own_routers:
         app.router.routes.extend(router.routes)
     app.state.frame = frame = build_frame(service.workloads.values())
@@ -99,6 +107,7 @@ def create_app(service: Service) -> FastAPI:
     ]
     for router in workload_routers:
         app.include_router(router)
+    _forbid_slash_redirects(app.routes)
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> FileResponse:
@@ -110,6 +119,16 @@ def create_app(service: Service) -> FastAPI:
     _handle_problems(app)
     _set_openapi(app, (*own_routers, *workload_routers))
     return app
+
+
+def _forbid_slash_redirects(routes: Sequence[BaseRoute]) -> None:
+    """Let no router of a workload redirect: the address would be made of the Host header."""
+    for route in routes:
+        part = getattr(route, "original_router", None) or getattr(route, "app", None)
+        router = getattr(part, "router", part)
+        if isinstance(router, Router):
+            router.redirect_slashes = False
+            _forbid_slash_redirects(router.routes)
 
 
 def _handle_problems(app: FastAPI) -> None:
@@ -149,7 +168,7 @@ def _handle_problems(app: FastAPI) -> None:
     @app.exception_handler(StoreUnreachable)
     async def store_unreachable(request: Request, problem: Exception) -> Response:
         log.warning("store_unreachable", why=str(problem))
-        return await _problem_response(request, _store_unavailable(problem))
+        return await _problem_response(request, store_unavailable(problem))
 
     @app.exception_handler(ModuleNotFoundError)
     async def not_installed(request: Request, problem: Exception) -> Response:
@@ -177,28 +196,23 @@ def _not_installed(problem: ModuleNotFoundError) -> Unavailable:
     )
 
 
-def _store_unavailable(problem: Exception) -> Unavailable:
-    """The answer while a store does not work; only the log says where the store is."""
-    if not isinstance(problem, StoreTrouble):
-        return Unavailable("the store does not answer: try again", code="store_away")
-    if problem.code == "disk_full":
-        return Unavailable("the disk is full, nothing was written: make room", code=problem.code)
-    return Unavailable(
-        "the disk under the store does not serve: `kesin doctor` says more", code=problem.code
-    )
-
-
 def _render_refusal(request: Request, problem: Problem, status: int) -> Response:
-    """The answer to a request that never reached a route, or timed out in one."""
-    if request.url.path.startswith("/dashboard"):
-        return problem_page(request, problem, status=status, bare=True)
-    return JSONResponse(problem.body(), status_code=status)
+    """The answer to a request whose body was not read, or that timed out in a route."""
+    if not request.url.path.startswith("/dashboard"):
+        return _json_response(problem, status)
+    if problem.code == NotSignedIn.code:
+        return redirect_to_sign_in(request)
+    page = problem_page(request, problem, status=status, bare=True)
+    page.headers.update(_problem_headers(problem))
+    return page
 
 
 async def _problem_response(request: Request, problem: Problem) -> Response:
     """A page for the dashboard, JSON for programs."""
     if request.url.path.startswith("/dashboard"):
-        return await run_in_threadpool(problem_page, request, problem)
+        page = await run_in_threadpool(problem_page, request, problem)
+        page.headers.update(_problem_headers(problem))
+        return page
     return _json_response(problem)
 
 
@@ -212,13 +226,17 @@ def _methods_at(app: FastAPI, path: str) -> list[str]:
     ]
 
 
-def _json_response(problem: Problem) -> JSONResponse:
+def _json_response(problem: Problem, status: int | None = None) -> JSONResponse:
+    return JSONResponse(problem.body(), status or problem.status, _problem_headers(problem))
+
+
+def _problem_headers(problem: Problem) -> dict[str, str]:
     headers = {}
     if isinstance(problem, TooManyRequests):
         headers["retry-after"] = str(problem.retry_after_s)
-    if problem.status == 401:  # noqa: PLR2004
+    if problem.status == NotSignedIn.status:
         headers["www-authenticate"] = "Bearer"
-    return JSONResponse(problem.body(), status_code=problem.status, headers=headers)
+    return headers
 
 
 def _set_openapi(app: FastAPI, routers: Sequence[APIRouter]) -> None:

@@ -9,18 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-    ip_network,
-)
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, Request, Response
+from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from kesin.engine.access.accounts import cron_actor, with_request_id
@@ -48,10 +42,12 @@ def service_of(request: Request) -> Service:
 
 
 async def identify(request: Request) -> None:
-    """Set ``request.state.actor`` for every route.
+    """Set ``request.state.actor``: before the body is read, or for a route that reads none.
 
     A request without credentials costs no thread: a probe is answered even when all are busy.
     """
+    if hasattr(request.state, "actor"):
+        return
     has_credentials = any(
         name in request.headers for name in ("x-api-key", "authorization", "cookie")
     )
@@ -86,13 +82,19 @@ def _is_polling(request: Request) -> bool:
 
 
 def guarded_router(
-    *, prefix: str = "", tags: Sequence[str] = (), include_in_schema: bool = True
+    *,
+    prefix: str = "",
+    tags: Sequence[str] = (),
+    include_in_schema: bool = True,
+    route_class: type[APIRoute] = APIRoute,
 ) -> APIRouter:
     """A router that identifies the actor; its routes are created once and shared by every app."""
     return APIRouter(
         prefix=prefix,
         tags=list(tags),
         include_in_schema=include_in_schema,
+        route_class=route_class,
+        redirect_slashes=False,
         dependencies=[Depends(identify)],
     )
 
@@ -189,6 +191,18 @@ def set_session_cookie(request: Request, response: Response, token: str, max_age
     )
 
 
+async def change_own_password(
+    request: Request, actor: Actor, current: str, new: str
+) -> tuple[str, int]:
+    """Change the password of a signed-in user: a new session's token, and how many ended."""
+    service, token = service_of(request), session_token(request)
+    if token is None:
+        raise NotSignedIn("sign in with your name to change your password", code="no_session")
+    service.limit_sign_in(actor.name, address_of(request))
+    change = service.accounts.change_own_password
+    return await service.sign_ins.run(change, actor, token, current, new)
+
+
 def delete_session_cookie(request: Request, response: Response) -> None:
     """Delete the session cookie."""
     secure = is_secure(request)
@@ -220,10 +234,13 @@ def _peer(request: Request) -> str:
 
 def _is_trusted_proxy(request: Request, address: str) -> bool:
     """Whether this address is in KESIN_TRUSTED_PROXIES."""
+    return is_in_networks(address, service_of(request).settings.trusted_proxies)
+
+
+def is_in_networks(address: str, networks: str) -> bool:
+    """Whether an address is in one of the networks, which are separated by commas."""
     parsed = _parse_address(address)
-    return parsed is not None and any(
-        parsed in network for network in _networks(service_of(request).settings.trusted_proxies)
-    )
+    return parsed is not None and any(parsed in network for network in _networks(networks))
 
 
 @cache

@@ -6,31 +6,51 @@ into responses by the app.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Final
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final, ParamSpec, TypeVar
 
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
 
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotSignedIn, Problem
+from kesin.web.auth import service_of
+from kesin.web.bodies import check_values, is_large, requires_sign_in, takes_large_bodies
 
+P = ParamSpec("P")
+T = TypeVar("T")
 JSON: Final = "application/json"
 UNCACHED: Final = "private, no-store"  # the cache-control of personal data
+SIGN_IN: Final = "sign in, or send a key as x-api-key or Authorization: Bearer"
 
 
+@requires_sign_in
 async def require_actor(request: Request) -> Actor:  # async: it needs no thread
     """The actor; a request without credentials is refused. Permissions are not checked here."""
     actor: Actor = request.state.actor
     if not actor.grants:
-        raise NotSignedIn("sign in, or send a key as x-api-key or Authorization: Bearer")
+        raise NotSignedIn(SIGN_IN)
     return actor
 
 
+@takes_large_bodies()
 async def read_body(request: Request) -> bytes:
-    """The unparsed body, for routes that take several formats."""
-    return await request.body()
+    """The unparsed body, for routes that take files or several formats."""
+    body = await request.body()
+    if is_large(body):
+        await run_in_threadpool(check_values, body)
+    return body
+
+
+async def run_with_body(
+    request: Request, body: bytes, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Run what parses and handles a body: in a thread, for a large body in the import pool."""
+    if is_large(body):
+        return await service_of(request).imports.run(call, *args, **kwargs)
+    return await run_in_threadpool(call, *args, **kwargs)
 
 
 async def read_media_type(request: Request) -> str:
@@ -41,6 +61,16 @@ async def read_media_type(request: Request) -> str:
 SignedInActor = Annotated[Actor, Depends(require_actor)]
 RawBody = Annotated[bytes, Depends(read_body)]
 MediaType = Annotated[str, Depends(read_media_type)]
+
+IgnoreColumns = Annotated[
+    list[Annotated[str, Query(max_length=2_000)]] | None,
+    Query(
+        alias="ignoreColumns",
+        max_length=100,
+        description="names of unknown columns of a file that may be ignored; repeated, or separated"
+        " by commas. An unknown column that is not named here refuses the file",
+    ),
+]
 
 
 def json_response(

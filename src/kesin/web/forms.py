@@ -5,9 +5,11 @@ from __future__ import annotations
 from urllib.parse import parse_qs
 
 from fastapi import Request
+from starlette.concurrency import run_in_threadpool
 
 from kesin.foundation.messages import Message
 from kesin.foundation.problems import TooLarge
+from kesin.web.bodies import is_large
 
 
 async def read_form(request: Request, *, max_bytes: int, max_fields: int) -> dict[str, list[str]]:
@@ -15,6 +17,12 @@ async def read_form(request: Request, *, max_bytes: int, max_fields: int) -> dic
     body = await request.body()
     if len(body) > max_bytes:
         raise TooLarge(Message("a form holds at most %(most)s bytes", most=max_bytes))
+    if is_large(body):
+        return await run_in_threadpool(_parse_fields, body, max_fields)
+    return _parse_fields(body, max_fields)
+
+
+def _parse_fields(body: bytes, max_fields: int) -> dict[str, list[str]]:
     try:
         return parse_qs(
             body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=max_fields

@@ -19,8 +19,11 @@ from fastapi.responses import JSONResponse, Response
 
 from kesin.foundation.logs import Logger
 from kesin.foundation.messages import Message
-from kesin.foundation.problems import Problem, TooLarge, Unavailable
-from kesin.web.auth import is_secure
+from kesin.foundation.problems import NotSignedIn, Problem, RequestTimeout, TooLarge, Unavailable
+from kesin.store.errors import StoreTrouble, StoreUnreachable
+from kesin.web.auth import identify, is_secure
+from kesin.web.bodies import body_limit_of, is_sign_in_required
+from kesin.web.dependencies import SIGN_IN
 from kesin.web.service import Service
 
 log = Logger("kesin.http")
@@ -35,6 +38,7 @@ RenderProblem = Callable[[Request, Problem, int], Response]  # how a refused req
 DRAIN_BYTES: Final = 32 << 20  # of a refused body, read and discarded
 DRAIN_S: Final = 5.0
 _MAX_LENGTH_DIGITS: Final = 15
+_PORT: Final = re.compile(r":[0-9]*$")
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -93,13 +97,16 @@ class _Exchange:
         self._receive = receive
         self._send = send
         self._status = 0
+        self._limit = service.settings.body_limit
         self._received_bytes = 0
         self._chunks_sent = 0
-        self._too_large = False
-        self._more_body = False
+        self._problem: Problem | None = None  # why the body is not read, or not read on
+        self._body_deadline: float | None = None  # set when the caller is admitted
         self._refused = False
         self._refused_at: float | None = None  # the rest of the body is discarded
         self._headers = dict(scope["headers"])
+        self._length = self._headers.get(b"content-length", b"0")
+        self._more_body = self._length.strip(b"0") != b"" or b"transfer-encoding" in self._headers
         given = self._headers.get(b"x-request-id", b"").decode("latin-1")
         self._id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = self._id
@@ -127,13 +134,11 @@ class _Exchange:
             structlog.contextvars.unbind_contextvars("request_id")
 
     async def _within_limits(self) -> None:
-        limit = self._service.settings.body_limit
-        length = self._headers.get(b"content-length", b"0")
-        if length.isdigit() and (len(length) > _MAX_LENGTH_DIGITS or int(length) > limit):
-            expects_continue = (
-                b"expect" in self._headers
-            )  # the client waits before it sends the body
-            await self._refuse(_too_large(limit), more_body=not expects_continue)
+        try:
+            self._check_host()
+            self._check_length()
+        except Problem as problem:
+            await self._refuse(problem)
             return
         timeout_s = self._service.settings.request_timeout_s
         task = asyncio.ensure_future(
@@ -149,14 +154,29 @@ class _Exchange:
             task.add_done_callback(_retrieve_exception)
             if self._status:  # the rest of the response is not read
                 task.cancel()
+            self._more_body = False  # the task may still read it
             await self._refuse(
                 Unavailable(Message("no answer within %(n)s s", n=f"{timeout_s:g}"), code="timeout")
             )
             return
-        if self._too_large:
-            await self._refuse(_too_large(limit), more_body=self._more_body)
-        elif (problem := task.exception()) is not None:
-            await self._answer_internal_error(problem)
+        failure = task.exception()
+        if self._problem is not None:
+            await self._refuse(self._problem)
+        elif failure is not None:
+            await self._answer_internal_error(failure)
+
+    def _check_host(self) -> None:
+        """Raise a Problem for a request to a host that is not ours, if the settings name ours."""
+        allowed = self._service.settings.allowed_host_names
+        host = self._headers.get(b"host", b"").decode("latin-1")
+        if allowed and _PORT.sub("", host).lower() not in allowed:
+            raise Problem("this service has another name", code="wrong_host")
+
+    def _check_length(self) -> None:
+        """Raise TooLarge for a body that says that it is longer than the limit."""
+        length = self._length
+        if length.isdigit() and (len(length) > _MAX_LENGTH_DIGITS or int(length) > self._limit):
+            raise _too_large(self._limit)
 
     async def _wait_for_response(self, task: asyncio.Future[None], limit_s: float | None) -> None:
         """Wait for the response; each chunk has this much time, so slow clients get long ones."""
@@ -184,18 +204,55 @@ class _Exchange:
         return str(getattr(self._scope.get("route"), "path", "unmatched"))
 
     async def _receive_counted(self) -> AsgiMessage:
-        message = await self._receive()
+        """Receive for the app: nothing before the caller is admitted, and no more than allowed."""
+        if self._problem is None:
+            try:
+                return await self._receive_within_limits()
+            except Problem as problem:
+                self._problem = problem
+            except StoreUnreachable as problem:
+                log.warning("store_unreachable", why=str(problem))
+                self._problem = store_unavailable(problem)
+        raise self._problem
+
+    async def _receive_within_limits(self) -> AsgiMessage:
+        if self._body_deadline is None:
+            if self._more_body:
+                await self._admit()
+            timeout_s = self._service.settings.body_timeout_s
+            self._body_deadline = asyncio.get_running_loop().time() + timeout_s
+        elif not self._more_body:  # the app waits for the end of the connection
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._body_deadline):
+                message = await self._receive()
+        except TimeoutError:
+            self._more_body = False  # the rest is not waited for
+            raise RequestTimeout(
+                Message(
+                    "the body did not arrive within %(n)s s",
+                    n=f"{self._service.settings.body_timeout_s:g}",
+                )
+            ) from None
         self._received_bytes += len(message.get("body", b""))
         self._more_body = message.get("more_body", False)
-        limit = self._service.settings.body_limit
-        if self._received_bytes > limit:
-            self._too_large = True
-            raise _too_large(limit)
+        if self._received_bytes > self._limit:
+            raise _too_large(self._limit)
         return message
+
+    async def _admit(self) -> None:
+        """Identify the caller before anything of the body is read; raises a Problem."""
+        request = Request(self._scope)
+        await identify(request)
+        route = self._scope.get("route")
+        if not request.state.actor.grants and is_sign_in_required(route):
+            raise NotSignedIn(SIGN_IN)
+        self._limit = body_limit_of(route, self._limit)
+        self._check_length()
 
     async def _send_unless_refused(self, message: AsgiMessage) -> None:
         """Send a message of the app, unless the request was refused meanwhile."""
-        if self._refused or self._too_large:
+        if self._refused or self._problem is not None:
             return
         await self._send_with_headers(message)
 
@@ -215,9 +272,7 @@ class _Exchange:
         await self._send(message)
         self._chunks_sent += 1
 
-    async def _refuse(
-        self, problem: Problem, status: int | None = None, *, more_body: bool = False
-    ) -> None:
+    async def _refuse(self, problem: Problem, status: int | None = None) -> None:
         self._refused = True
         if self._status:  # the response has begun: it can only be cut off
             return
@@ -228,7 +283,7 @@ class _Exchange:
             {"type": "http.response.start", "status": code, "headers": headers}
         )
         body = {"type": "http.response.body", "body": response.body}
-        if more_body:
+        if self._more_body and b"expect" not in self._headers:  # else the client waits with it
             await self._send_with_headers({**body, "more_body": True})
             self._refused_at = self._service.clock.monotonic()
             await self._drain_body()
@@ -248,6 +303,17 @@ class _Exchange:
                     if not message.get("more_body"):  # complete, or the client has gone
                         return
                     drained += len(message.get("body", b""))
+
+
+def store_unavailable(problem: Exception) -> Unavailable:
+    """The answer while a store does not work; only the log says where the store is."""
+    if not isinstance(problem, StoreTrouble):
+        return Unavailable("the store does not answer: try again", code="store_away")
+    if problem.code == "disk_full":
+        return Unavailable("the disk is full, nothing was written: make room", code=problem.code)
+    return Unavailable(
+        "the disk under the store does not serve: `kesin doctor` says more", code=problem.code
+    )
 
 
 def _too_large(limit: int) -> TooLarge:

@@ -108,6 +108,13 @@ class Who(BaseModel):
     queues: list[str]
 
 
+class PasswordChange(Strict):
+    """A new password for the user of the session."""
+
+    current: Annotated[str, Field(min_length=1, max_length=1_024), Clean]
+    password: Annotated[str, Field(min_length=1, max_length=1_024), Clean]
+
+
 class Ended(BaseModel):
     """How many sessions ended."""
 
@@ -200,6 +207,7 @@ class EventBody(BaseModel):
     error_category: str | None
     error_message: str | None
     note: Any
+    traceback: str | None
 
 
 class NoteBody(BaseModel):

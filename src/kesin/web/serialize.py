@@ -6,11 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kesin.engine.access.commands import MAX_BULK_JOBS, ActionPreview, JobDetails
-from kesin.engine.queue import BulkResult, Queue
+from kesin.engine.access.action_preview import ActionPreview
+from kesin.engine.access.commands import MAX_BULK_JOBS, JobDetails
+from kesin.engine.bulk import BulkResult
+from kesin.engine.queue import Queue
 from kesin.foundation.clock import iso
-from kesin.foundation.messages import decode_note
-from kesin.foundation.text import decode_json
+from kesin.foundation.messages import decode_note, recorded_traceback
+from kesin.foundation.text import decode_json, is_deeper_than
 from kesin.lifecycle.model import Job
 from kesin.store.records import Event, Outcome, Page, QueueStats
 from kesin.web.schemas import (
@@ -30,18 +32,9 @@ MAX_JSON_DEPTH: Final = 100  # deeper values fail to be written as JSON
 
 def json_depth_limited(value: Any) -> Any:
     """The value, or its JSON as one string if it is nested too deeply to be written."""
-    layer = [value]
-    for _ in range(MAX_JSON_DEPTH):
-        layer = [child for parent in layer for child in _children(parent)]
-        if not layer:
-            return value
+    if not is_deeper_than(value, MAX_JSON_DEPTH):
+        return value
     return json.dumps(value, ensure_ascii=False)
-
-
-def _children(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
 
 
 def job_body(job: Job) -> JobBody:
@@ -86,6 +79,7 @@ def event_body(event: Event) -> EventBody:
         error_category=event.error_category,
         error_message=event.error_message,
         note=decode_note(event.note),
+        traceback=recorded_traceback(event.note) or None,
     )
 
 

@@ -19,13 +19,14 @@ from fastapi import FastAPI
 
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Unavailable
+from kesin.web.connections import MAX_CONNECTIONS, BoundedProtocol, Connections
 from kesin.web.service import Service
 
 log = Logger("kesin.service")
 
 BACKLOG: Final = 2_048
 KEEP_ALIVE_S: Final = 15
-MAX_CONNECTIONS: Final = 2_000
+TICKS_PER_S: Final = 10  # uvicorn's
 
 
 class Server(uvicorn.Server):
@@ -33,6 +34,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, service: Service, leave: Callable[[], None]) -> None:
         super().__init__(config)
+        self.server_state = self._connections = Connections(service.settings)
         self._service = service
         self._leave = leave
 
@@ -43,6 +45,11 @@ class Server(uvicorn.Server):
                 host, port = listener.getsockname()[:2]
                 shown = f"[{host}]" if ":" in str(host) else host
                 log.info("listening", address=f"http://{shown}:{port}")
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % TICKS_PER_S == 0:
+            self._connections.abort_stuck()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
@@ -116,6 +123,8 @@ def build_server(
     """The server, not yet running. Outside the main thread it receives no signals."""
     config = uvicorn.Config(
         app,
+        http=BoundedProtocol,
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
-from kesin.engine.access.accounts import IDLE_S, Accounts
+from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands
+from kesin.engine.access.sessions import IDLE_S
 from kesin.engine.queue import Queue
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
@@ -28,17 +29,21 @@ from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
 from kesin.lifecycle.vocabulary import STAGES, Stage
+from kesin.store.audit_chain import AuditChainBroken
+from kesin.store.audit_log import PRUNE_BATCH
 from kesin.store.contract import Store
-from kesin.store.directory import PRUNE_BATCH, Directory
+from kesin.store.directory import Directory
 from kesin.store.routed import RoutedStore
 from kesin.web.live import Live
 from kesin.web.metrics import Metrics
+from kesin.web.pools import WorkPool
 from kesin.web.rate_limit import RateLimiter, network_of
 
 log = Logger("kesin.service")
 
 HOUSEKEEPING_S: Final = 600.0
 MINUTE_S: Final = 60.0
+NAMES: Final = 3  # an address may try so many times what it may try for one name
 PING_S: Final = 2.0  # probes wait shorter than the store's own timeout
 WORKER_SILENT_S: Final = 60.0  # without a success for so long, a worker is unhealthy
 SWEEPS_MISSED: Final = 3  # then the sweeper is unhealthy
@@ -94,6 +99,7 @@ class Service:
             self.accounts,
             frozenset(workload.name for workload in workloads.values() if not workload.has_sites),
             {workload.name: workload.restricted_actions for workload in workloads.values()},
+            {workload.name: workload.personal_fields for workload in workloads.values()},
         )
         self.metrics = Metrics(self.commands, self.clock)
         for workload in self.workloads.values():
@@ -103,7 +109,10 @@ class Service:
         self.workers: list[Worker] = []
         self.sweeper: Sweeper | None = None  # of the main store
         self._sweepers: list[Sweeper] = []
-        self.every_minute: list[Callable[[], None]] = []  # e.g. the dashboard's charts
+        # With more of the app, such as the dashboard's charts.
+        self.every_minute: list[Callable[[], None]] = [self.accounts.write_counted_refusals]
+        self.imports = WorkPool("import", "imports", threads=2, waiting=8)
+        self.sign_ins = WorkPool("sign-in", "sign-ins", threads=2, waiting=8)
         self._work = work
         self._supervisor = supervisor
         self._threads: list[threading.Thread] = []
@@ -115,10 +124,8 @@ class Service:
         self._requests = RateLimiter(
             settings.rate_per_s, settings.rate_per_s, self.clock.monotonic, "requests"
         )
-        attempts = settings.sign_in_per_min
-        self._sign_ins = RateLimiter(
-            attempts / 60, attempts, self.clock.monotonic, "tries to sign in"
-        )
+        self._sign_ins_of_name = self._sign_in_limiter(settings.sign_in_per_min)
+        self._sign_ins_of_address = self._sign_in_limiter(NAMES * settings.sign_in_per_min)
 
     def _open_queues(self) -> dict[str, Queue]:
         """A queue for each workload, and the store's other queues whose lifecycle is known."""
@@ -178,14 +185,22 @@ class Service:
 
     # Limits
 
+    def _sign_in_limiter(self, per_min: int) -> RateLimiter:
+        return RateLimiter(per_min / 60, per_min, self.clock.monotonic, "tries to sign in")
+
     def limit(self, name: str) -> None:
         """Count a request; raises TooManyRequests."""
         self._requests.take(name)
 
     def limit_sign_in(self, name: str, address: str) -> None:
-        """Count a sign-in attempt by address and by user name; raises TooMany."""
-        self._sign_ins.take(f"address:{network_of(address)}")
-        self._sign_ins.take(f"name:{name.casefold()}")
+        """Count a sign-in attempt; raises TooManyRequests.
+
+        An address has few attempts for a name and more for all names together. Attempts from
+        other addresses do not count: they would lock the user out.
+        """
+        network = network_of(address)
+        self._sign_ins_of_address.take(network)
+        self._sign_ins_of_name.take(f"{network} {name.casefold()}")
 
     # Running
 
@@ -216,6 +231,7 @@ class Service:
             if workload.worker is not None and not workload.needs_own_process:
                 self.workers.append(workload.worker(self.workload_context(workload.name)))
         for worker in self.workers:
+            worker.sweep = False  # the sweepers below do
             worker.on_claim = self.metrics.record_claims
             worker.start()
         if self._supervisor:
@@ -280,6 +296,10 @@ class Service:
             join.join()
         for thread in self._threads:
             thread.join(5)
+        try:
+            self.accounts.write_counted_refusals(unfinished=True)
+        except Exception:  # it stops all the same
+            log.exception("refusals_not_written")
         self.store.close()
         log.info("stopped")
 
@@ -297,9 +317,13 @@ class Service:
                 now = self.accounts.now()
                 directory = self.accounts.directory
                 directory.end_old_sessions(now, now - IDLE_S * SECOND_US)
-                old = now - self.settings.audit_days * DAY_S * SECOND_US
-                while directory.prune_audit(old) == PRUNE_BATCH and not self.stopping:
+                # Whole days: each time something is pruned, it leaves a line.
+                day = now // (DAY_S * SECOND_US) - self.settings.audit_days
+                old = day * DAY_S * SECOND_US
+                while directory.prune_audit(old, now) == PRUNE_BATCH and not self.stopping:
                     pass
+            except AuditChainBroken as problem:
+                log.warning("audit_log_broken", why=str(problem), remedy="kesin audit verify")
             except Exception:  # the next round tries again
                 log.exception("tidying_failed")
 

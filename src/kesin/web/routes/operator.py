@@ -28,6 +28,7 @@ from kesin.store.limits import MAX_PAGE
 from kesin.store.records import QueueStats
 from kesin.web import schemas, serialize
 from kesin.web.auth import guarded_router, service_of, still_signed_in
+from kesin.web.bodies import LargeBodyRoute
 from kesin.web.dependencies import SignedInActor, json_response
 from kesin.web.live import Watch
 from kesin.web.service import Service
@@ -96,6 +97,7 @@ async def _wait_for_change(watch: Watch, within_s: float) -> bool:
 
 
 router = guarded_router(prefix="/api", tags=["operator"])
+batch_router = guarded_router(prefix="/api", tags=["operator"], route_class=LargeBodyRoute)
 
 QueueName = Annotated[str, Path(max_length=63, pattern=r"^[a-z][a-z0-9_-]*$")]
 JobId = Annotated[str, Path(min_length=36, max_length=36, pattern=r"^[0-9a-f-]+$")]
@@ -154,7 +156,10 @@ def list_jobs(  # noqa: PLR0917  # each is a query parameter
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     cursor: schemas.Cursor = None,
 ) -> Response:
-    """A page of jobs, newest first."""
+    """A page of jobs, newest first.
+
+    Personal data is masked, and not searched, unless you may reveal it.
+    """
     job_filter = schemas.JobFilterBody(
         states=state or [],
         sites=site,
@@ -166,11 +171,13 @@ def list_jobs(  # noqa: PLR0917  # each is a query parameter
         key=key,
         text=text,
     )
-    page = _commands(request).jobs(actor, queue, job_filter.filter(), limit=limit, cursor=cursor)
+    page = _commands(request).jobs(
+        actor, queue, job_filter.filter(), limit=limit, cursor=cursor, reveal="texts"
+    )
     return json_response(serialize.page_body(page))
 
 
-@router.post("/queues/{queue}/jobs", status_code=201, response_model=schemas.BornBody)
+@batch_router.post("/queues/{queue}/jobs", status_code=201, response_model=schemas.BornBody)
 def enqueue_jobs(
     request: Request, actor: SignedInActor, queue: QueueName, new: schemas.NewJobs
 ) -> Response:
@@ -208,16 +215,19 @@ def queue_lifecycle(
 
 @router.get("/jobs/{job_id}")
 def show_job(request: Request, actor: SignedInActor, job_id: JobId) -> schemas.JobWhole:
-    """A job with its history, its remarks, what its error means and what you can do with it."""
+    """A job with its history, its remarks, what its error means and what you can do with it.
+
+    Personal data is masked unless you may reveal it; each look in clear is an audit line.
+    """
     service = service_of(request)
-    history = service.commands.job(actor, job_id)
+    history = service.commands.job(actor, job_id, reveal=True)
     workload = service.workloads.get(history.job.queue)
     code = history.job.error_code
     advice = workload.advice(code) if workload and workload.advice and code else None
     return serialize.whole_body(history, advice)
 
 
-@router.post("/queues/{queue}/actions")
+@batch_router.post("/queues/{queue}/actions")
 def act(
     request: Request, actor: SignedInActor, queue: QueueName, body: schemas.Action
 ) -> schemas.ActionResultBody:
@@ -229,12 +239,7 @@ def act(
     where = body.filter.filter() if body.filter else None
     if body.dry_run:
         chosen = commands.preview(
-            actor,
-            queue,
-            body.action,
-            ids=body.ids,
-            where=where,
-            options=frozenset(body.options),
+            actor, queue, body.action, ids=body.ids, where=where, options=frozenset(body.options)
         )
         return serialize.preview_body(chosen)
     bulk = commands.act(

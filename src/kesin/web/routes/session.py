@@ -8,13 +8,14 @@ from fastapi import Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
-from kesin.engine.access.accounts import SESSION_S
+from kesin.engine.access.sessions import SESSION_S
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotSignedIn, TooManyRequests
 from kesin.web import schemas
 from kesin.web.auth import (
     PUBLIC_ROUTE,
     address_of,
+    change_own_password,
     check_origin,
     delete_session_cookie,
     guarded_router,
@@ -33,10 +34,12 @@ MAX_FIELDS = 10
 
 
 @router.post("/api/session", status_code=201, openapi_extra=PUBLIC_ROUTE)
-def sign_in(request: Request, response: Response, credentials: schemas.Credentials) -> schemas.Who:
+async def sign_in(
+    request: Request, response: Response, credentials: schemas.Credentials
+) -> schemas.Who:
     """Sign in; the session comes as a cookie. Any session you had before ends."""
     check_origin(request, required=False)
-    actor, token = _sign_in(request, credentials.name, credentials.password)
+    actor, token = await _sign_in(request, credentials.name, credentials.password)
     set_session_cookie(request, response, token, SESSION_S)
     return who_body(actor)
 
@@ -63,6 +66,16 @@ def sign_out(
     return schemas.Ended(sessions_ended=ended)
 
 
+@router.post("/api/session/password")
+async def change_password(
+    request: Request, response: Response, actor: SignedInActor, body: schemas.PasswordChange
+) -> schemas.Ended:
+    """Change your own password. Your other sessions end; this one gets a new cookie."""
+    token, ended = await change_own_password(request, actor, body.current, body.password)
+    set_session_cookie(request, response, token, SESSION_S)
+    return schemas.Ended(sessions_ended=ended)
+
+
 @router.get("/", include_in_schema=False)
 def redirect_to_dashboard() -> RedirectResponse:
     """Redirect the root path to the dashboard."""
@@ -86,7 +99,7 @@ async def sign_in_form(request: Request) -> Response:
     fields = await _read_fields(request)
     name, password = fields.get("name", ""), fields.get("password", "")
     try:
-        _, token = await run_in_threadpool(_sign_in, request, name, password)
+        _, token = await _sign_in(request, name, password)
     except (NotSignedIn, TooManyRequests) as problem:
         next_path = safe_path(fields.get("next", ""))
         page = _page(
@@ -142,10 +155,14 @@ def who_body(actor: Actor) -> schemas.Who:
     )
 
 
-def _sign_in(request: Request, name: str, password: str) -> tuple[Actor, str]:
+async def _sign_in(request: Request, name: str, password: str) -> tuple[Actor, str]:
     service = service_of(request)
-    address = address_of(request)
-    service.limit_sign_in(name, address)
+    service.limit_sign_in(name, address_of(request))
+    return await service.sign_ins.run(_start_session, request, name, password)
+
+
+def _start_session(request: Request, name: str, password: str) -> tuple[Actor, str]:
+    service, address = service_of(request), address_of(request)
     token, actor = service.accounts.sign_in(name, password, address, request.state.request_id)
     previous_token = session_token(request)
     if previous_token is not None:

@@ -10,16 +10,18 @@ from urllib.parse import urlencode
 from fastapi import Query
 from fastapi.responses import HTMLResponse
 
+from kesin.engine.access.masking import Masking, mask_text
 from kesin.foundation.ids import is_id
-from kesin.store.directory import LAST_AUDIT_ID, AuditLine
+from kesin.store.audit_chain import AuditLine
+from kesin.store.audit_log import LAST_AUDIT_ID
 from kesin.web.auth import guarded_router
-from kesin.web.dashboard.frame.masking import mask, mask_text
 from kesin.web.dashboard.frame.page import Context
 
 router = guarded_router(include_in_schema=False)
 PATH: Final = "/dashboard/audit"
 PAGE: Final = 50
 FIELDS: Final = ("actor", "action", "queue", "site", "target")
+MASKING: Final = Masking()
 Word = Annotated[str, Query(max_length=200)]
 
 
@@ -62,7 +64,7 @@ def audit(  # noqa: PLR0917  # every filter is a query parameter
 def _audit_row(line: AuditLine) -> AuditRow:
     details = ""
     if line.details:
-        masked = mask(json.loads(line.details))
+        masked = MASKING.value(json.loads(line.details))
         details = json.dumps(masked, ensure_ascii=False)
     is_job = line.queue is not None and is_id(line.target)
     return AuditRow(line, mask_text(line.target) or "", details, is_job)

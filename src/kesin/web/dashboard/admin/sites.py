@@ -66,10 +66,7 @@ def _read_settings(fields: dict[str, list[str]]) -> dict[str, str]:
 
 
 def _site_list(
-    ctx: PageContext,
-    *,
-    problem: Problem | None = None,
-    fields: dict[str, list[str]] | None = None,
+    ctx: PageContext, *, problem: Problem | None = None, fields: dict[str, list[str]] | None = None
 ) -> HTMLResponse:
     accounts = ctx.service.accounts
     accounts.require(ctx.actor, "admin", "site.list")
@@ -85,11 +82,7 @@ def _site_list(
 
 
 def _site_page(
-    ctx: PageContext,
-    site_id: str,
-    *,
-    problem: Problem | None = None,
-    done: bool = False,
+    ctx: PageContext, site_id: str, *, problem: Problem | None = None, done: bool = False
 ) -> HTMLResponse:
     accounts = ctx.service.accounts
     accounts.require(ctx.actor, "admin", "site.show", site=site_id)

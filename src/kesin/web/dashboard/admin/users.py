@@ -44,8 +44,12 @@ def list_users(ctx: Context) -> HTMLResponse:
 
 
 @router.post(PATH, response_class=HTMLResponse)
-def add(ctx: Context, fields: Fields) -> Response:
+async def add(ctx: Context, fields: Fields) -> Response:
     """Add a user; without a password, one is generated and shown once."""
+    return await ctx.service.sign_ins.run(_add, ctx, fields)
+
+
+def _add(ctx: PageContext, fields: dict[str, list[str]]) -> Response:
     name, chosen_password = first_value(fields, "name"), fields.get("password", [""])[0]
     password = chosen_password or one_time_password()
     try:
@@ -68,8 +72,12 @@ def show_user(ctx: Context, name: str, done: str = "") -> HTMLResponse:
 
 
 @router.post(PATH + "/{name}", response_class=HTMLResponse)
-def change(ctx: Context, name: str, fields: Fields) -> Response:
+async def change(ctx: Context, name: str, fields: Fields) -> Response:
     """Change role and access or the password, end the sessions, disable or enable the account."""
+    return await ctx.service.sign_ins.run(_change, ctx, name, fields)
+
+
+def _change(ctx: PageContext, name: str, fields: dict[str, list[str]]) -> Response:
     accounts, actor = ctx.service.accounts, ctx.actor
     change_kind = first_value(fields, "what")
     myself = actor.name == f"user:{name}"
@@ -115,10 +123,7 @@ def _read_access(fields: dict[str, list[str]]) -> dict[str, Any]:
 
 
 def _user_list(
-    ctx: PageContext,
-    *,
-    problem: Problem | None = None,
-    fields: dict[str, list[str]] | None = None,
+    ctx: PageContext, *, problem: Problem | None = None, fields: dict[str, list[str]] | None = None
 ) -> HTMLResponse:
     users = ctx.service.accounts.users(ctx.actor)
     return ctx.page(

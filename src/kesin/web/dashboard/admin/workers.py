@@ -135,11 +135,7 @@ def _add_supervised(
 
 
 def _waiting(ctx: PageContext, queue: Queue) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        "queue": queue.name,
-        "title": ctx.title_of(queue.name),
-        "away": False,
-    }
+    values: dict[str, Any] = {"queue": queue.name, "title": ctx.title_of(queue.name), "away": False}
     try:
         stats = queue.stats()
         paused = bool(ctx.service.commands.pauses(ctx.actor, queue.name))

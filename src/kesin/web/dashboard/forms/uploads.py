@@ -12,9 +12,11 @@ from email.message import Message as Headers
 from typing import Annotated, Final
 
 from fastapi import Depends, Request
+from starlette.concurrency import run_in_threadpool
 
 from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, TooLarge
+from kesin.web.bodies import takes_large_bodies
 from kesin.web.forms import first_values, read_form
 
 MAX_WIDE_BYTES: Final = 1_048_576
@@ -34,6 +36,7 @@ class Upload:
     data: bytes = b""
 
 
+@takes_large_bodies(MAX_WIDE_BYTES)
 async def read_wide_form(request: Request) -> dict[str, str]:
     """The first value of each field of a form with rows; raises TooLarge."""
     return first_values(
@@ -41,9 +44,11 @@ async def read_wide_form(request: Request) -> dict[str, str]:
     )
 
 
+@takes_large_bodies()
 async def read_upload(request: Request) -> Upload:
     """A form with a file; raises Invalid for any other body."""
-    return parse_upload(await request.body(), request.headers.get("content-type", ""))
+    body, content_type = await request.body(), request.headers.get("content-type", "")
+    return await run_in_threadpool(parse_upload, body, content_type)
 
 
 def parse_upload(body: bytes, content_type: str) -> Upload:

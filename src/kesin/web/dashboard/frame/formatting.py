@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from babel.dates import format_datetime, format_timedelta
 from babel.numbers import format_decimal, format_percent
@@ -11,7 +12,14 @@ from babel.numbers import format_decimal, format_percent
 from kesin.lifecycle.budget import SECOND_US
 from kesin.web.dashboard.frame.i18n import Language
 
+MAX_JSON_CHARS: Final = 100_000  # of one shown value
 _LOCALES: Final[dict[Language, str]] = {"en": "en_GB", "tr": "tr_TR"}
+
+
+def pretty(value: Any) -> str:
+    """Indented JSON, cut at a maximum length."""
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    return text if len(text) <= MAX_JSON_CHARS else text[:MAX_JSON_CHARS] + "\n…"
 
 
 class Formatter:

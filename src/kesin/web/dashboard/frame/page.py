@@ -21,6 +21,7 @@ from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem, Unavailable
 from kesin.lifecycle.model import Job
 from kesin.web.auth import NOBODY, guarded_router, service_of
+from kesin.web.bodies import requires_sign_in
 from kesin.web.dashboard.frame.i18n import (
     Catalogue,
     Language,
@@ -197,6 +198,7 @@ def app_state(app: FastAPI, name: str, make: Callable[[], _T]) -> _T:
         return value
 
 
+@requires_sign_in
 async def page_context(request: Request) -> PageContext:
     """The context of the signed-in user; anybody else is sent to the sign-in page."""
     actor: Actor = request.state.actor

@@ -8,11 +8,11 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, PrefixLoader, StrictUndefined
 
+from kesin.engine.access.masking import mask_text
 from kesin.engine.workload import Workload
 from kesin.web.dashboard.frame import sparklines
 from kesin.web.dashboard.frame.formatting import Formatter
 from kesin.web.dashboard.frame.i18n import DASHBOARD, LANGUAGES, Language, catalogue_for
-from kesin.web.dashboard.frame.masking import mask_text
 from kesin.web.dashboard.frame.navigation import below, navigation, site_switch
 from kesin.web.dashboard.frame.page import Frame, WorkloadPages
 from kesin.web.dashboard.state_groups import LABELS, ORDER

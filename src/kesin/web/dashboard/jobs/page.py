@@ -18,7 +18,7 @@ from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.drawing.svg import svg
 from kesin.lifecycle.vocabulary import BUILT_IN_STAMPS, READY
 from kesin.web.auth import guarded_router
-from kesin.web.dashboard.frame.masking import mask, pretty
+from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import Context, PageContext, Panel
 from kesin.web.dashboard.jobs.outlook import Kind, Outlook, Upcoming, outlook
 from kesin.web.dashboard.jobs.panels import job_panel
@@ -89,12 +89,13 @@ def job_page(ctx: Context, job_id: str, seq: int | None = None) -> HTMLResponse:
 
 @router.post("/dashboard/jobs/{job_id}/unmask", response_class=HTMLResponse)
 def unmask(ctx: Context, job_id: str) -> HTMLResponse:
-    """Payload and result without masks, for admins; each time an audit line."""
+    """Everything without masks, for those who may reveal; each time an audit line."""
     accounts = ctx.service.accounts
-    accounts.require(ctx.actor, "admin", "job.unmask", target=job_id[:ID_LENGTH])
-    history, queue = _find_job(ctx, job_id)
+    accounts.require(ctx.actor, "reveal", "job.reveal", target=job_id[:ID_LENGTH])
+    history, queue = _find_job(ctx, job_id, reveal=True)
     job = history.job
-    accounts.note(ctx.actor, "job.unmask", queue=job.queue, site=job.tenant, target=job.id)
+    if not history.revealed:  # nothing of it is masked
+        accounts.note(ctx.actor, "job.reveal", queue=job.queue, site=job.tenant, target=job.id)
     if ctx.in_part:
         values = _payload_values(ctx, history, bare=True)
         return ctx.page("part_job_values.html", job=job, oob=False, **values)
@@ -112,12 +113,12 @@ def _whole_page(
     return response
 
 
-def _find_job(ctx: PageContext, job_id: str) -> tuple[JobDetails, Queue]:
+def _find_job(ctx: PageContext, job_id: str, *, reveal: bool = False) -> tuple[JobDetails, Queue]:
     commands = ctx.service.commands
     if not is_id(job_id):
         commands.accounts.require(ctx.actor, "read", "job.read")
         raise NotFound("there is no such job")
-    history = commands.job(ctx.actor, job_id)
+    history = commands.job(ctx.actor, job_id, reveal=reveal)
     return history, commands.queues[history.job.queue]
 
 
@@ -170,12 +171,12 @@ def _stable_values(
 
 def _payload_values(ctx: PageContext, history: JobDetails, *, bare: bool) -> dict[str, Any]:
     job = history.job
-    prepare = json_depth_limited if bare else mask
+    result = None if job.result_json is None else pretty(json_depth_limited(job.result))
     return {
-        "payload": pretty(prepare(job.payload)),
-        "result": None if job.result_json is None else pretty(prepare(job.result)),
+        "payload": pretty(json_depth_limited(job.payload)),
+        "result": result,
         "bare": bare,
-        "may_unmask": ctx.actor.is_admin,
+        "may_unmask": ctx.actor.has("reveal"),
     }
 
 

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kesin.engine.access.commands import JobDetails
-from kesin.foundation.messages import decode_note, recorded_message
+from kesin.foundation.messages import decode_note, recorded_message, recorded_traceback
 from kesin.foundation.text import decode_json
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.declarations import COLUMN_BITS
 from kesin.store.records import Event, Note
-from kesin.web.dashboard.frame.masking import mask, mask_text, pretty
+from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import PageContext
 from kesin.web.dashboard.state_groups import StateGroup, state_group
+from kesin.web.serialize import json_depth_limited
 
 MAX_LINES: Final = 200  # shown; the API has all of them
 WHO: Final = {
@@ -45,6 +46,7 @@ class RecordedError:
     category: str
     message: str
     advice: ErrorAdvice | None
+    traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +143,12 @@ def _note_line(note: Note) -> TimelineLine:
 def _reason_and_details(details: Any) -> tuple[str, str]:
     """A note's reason, and the rest of it as JSON."""
     if isinstance(details, str):
-        return mask_text(details) or "", ""
+        return details, ""
     reason = ""
     if isinstance(details, dict) and isinstance(details.get("reason"), str):
-        reason = mask_text(details["reason"]) or ""
+        reason = details["reason"]
         details = {name: value for name, value in details.items() if name != "reason"}
-    return reason, pretty(mask(details)) if details else ""
+    return reason, pretty(json_depth_limited(details)) if details else ""
 
 
 def _failing(
@@ -158,8 +160,9 @@ def _failing(
         return None
     advice = None if code in advised else advice_on(ctx, history.job.queue, code)
     advised.add(code)
-    message = mask_text(recorded_message(event.error_message, event.note)) or ""
-    return RecordedError(code, event.error_category or "", message, advice)
+    message = recorded_message(event.error_message, event.note)
+    traceback = recorded_traceback(event.note)
+    return RecordedError(code, event.error_category or "", message, advice, traceback)
 
 
 def advice_on(ctx: PageContext, queue: str, code: str) -> ErrorAdvice | None:

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kesin.engine.access.commands import ActionPreview
-from kesin.engine.queue import BulkResult, Queue
+from kesin.engine.access.action_preview import ActionPreview
+from kesin.engine.bulk import BulkResult
+from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid
@@ -112,10 +113,7 @@ def offered_actions(ctx: PageContext, queue: Queue) -> list[OfferedAction]:
         return []
     return [
         OfferedAction(
-            action,
-            label_of(ctx, action),
-            _sources(queue.lifecycle, action),
-            action in DESTRUCTIVE,
+            action, label_of(ctx, action), _sources(queue.lifecycle, action), action in DESTRUCTIVE
         )
         for action in _moving_actions(ctx, queue)
     ]

@@ -11,7 +11,6 @@ from typing import Any, Final
 from kesin.foundation.clock import iso
 from kesin.lifecycle.model import Job
 from kesin.store.limits import MAX_PAGE
-from kesin.web.dashboard.frame.masking import mask_text
 from kesin.web.dashboard.frame.page import PageContext
 from kesin.web.dashboard.queues.filters import JobSearch, read_page
 
@@ -61,7 +60,7 @@ def _row(job: Job) -> list[str]:
         job.state,
         job.error_code,
         job.error_category,
-        mask_text(job.error_message),
+        job.error_message,
         job.attempt_count,
         job.max_attempts,
         iso(job.created_at),

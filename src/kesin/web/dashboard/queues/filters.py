@@ -157,12 +157,6 @@ def jobs_by_id(
     ctx: PageContext, queue: str, ids: Sequence[str], states: Sequence[str] = ()
 ) -> list[Job]:
     """The jobs with these ids that the user may see, newest first."""
-    commands, actor = ctx.service.commands, ctx.actor
-    by_id = commands.queue(actor, queue).find(ids)
-    tenants = commands.visible_sites(actor, queue)
-    jobs = [
-        job
-        for job in by_id.values()
-        if (tenants is None or job.tenant in tenants) and (not states or job.state in states)
-    ]
+    found = ctx.service.commands.find(ctx.actor, queue, ids)
+    jobs = [job for job in found if not states or job.state in states]
     return sorted(jobs, key=lambda job: job.id, reverse=True)

@@ -85,6 +85,7 @@ def export(ctx: Context, queue: str) -> StreamingResponse:
     opened = ctx.service.commands.queue(ctx.actor, queue)
     page_filter, stats = _filter_and_stats(ctx, opened)
     search = resolve_search(ctx, queue, page_filter, stats, stats.now)
+    ctx.service.accounts.note(ctx.actor, "queue.export", queue=queue, site=page_filter.site or None)
     return StreamingResponse(
         csv_lines(ctx, queue, search),
         media_type="text/csv; charset=utf-8",

@@ -164,7 +164,9 @@
   document.addEventListener("htmx:afterSwap", () => { restore(); tint(); });
   document.addEventListener("DOMContentLoaded", tint);
   document.addEventListener("htmx:configRequest", (event) => {
-    const { elt, parameters } = event.detail;
+    const { elt, parameters, triggeringEvent } = event.detail;
+    // htmx takes over a new address only after a pause: until then a renewal would undo the filter
+    if (triggeringEvent?.type === "renew") event.detail.path = elt.getAttribute("hx-get");
     if (elt.matches("[data-with-ids]")) {
       if (every) parameters.all = "1";
       else parameters.ids = [...picked.keys()].join(",");

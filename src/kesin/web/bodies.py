@@ -1,0 +1,145 @@
+"""The size of request bodies, and the parsing of large ones outside the event loop.
+
+A route takes small bodies. One that takes files or batches says so: by its class,
+`LargeBodyRoute`, or by a dependency that `takes_large_bodies`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, ClassVar, Final, TypeVar
+
+from fastapi import Request, Response
+from fastapi.dependencies.models import Dependant
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+
+from kesin.foundation.messages import Message
+from kesin.foundation.problems import TooLarge
+from kesin.web.auth import service_of
+
+SMALL_BODY_BYTES: Final = 65_536
+ANY_SIZE: Final = sys.maxsize  # KESIN_BODY_LIMIT alone is the limit
+# Parsing holds the interpreter lock, and its time grows with the values more than with the bytes.
+MAX_VALUES: Final = 1_000_000
+MAX_CONTAINERS: Final = 200_000
+
+Dependency = TypeVar("Dependency", bound=Callable[..., Any])
+
+
+def takes_large_bodies(max_bytes: int = ANY_SIZE) -> Callable[[Dependency], Dependency]:
+    """Mark a dependency that reads bodies of up to so many bytes."""
+
+    def mark(dependency: Dependency) -> Dependency:
+        dependency.max_body_bytes = max_bytes  # type: ignore[attr-defined]
+        return dependency
+
+    return mark
+
+
+def requires_sign_in(dependency: Dependency) -> Dependency:
+    """Mark a dependency that refuses anonymous callers: their bodies are not read."""
+    dependency.requires_sign_in = True  # type: ignore[attr-defined]
+    return dependency
+
+
+def body_limit_of(route: object, body_limit: int) -> int:
+    """The largest body of a route, in bytes; ``body_limit`` holds for every route."""
+    limits = (getattr(part, "max_body_bytes", 0) for part in (route, *_dependencies(route)))
+    return min(max(SMALL_BODY_BYTES, *limits), body_limit)
+
+
+def is_sign_in_required(route: object) -> bool:
+    """Whether the route refuses anonymous callers."""
+    return any(getattr(call, "requires_sign_in", False) for call in _dependencies(route))
+
+
+def _dependencies(route: object) -> Iterator[object]:
+    dependant = getattr(route, "dependant", None)
+    pending = [] if dependant is None else [dependant]
+    while pending:
+        part: Dependant = pending.pop()
+        yield part.call
+        pending += part.dependencies
+
+
+def is_large(body: bytes) -> bool:
+    """Whether parsing the body takes long enough to be done in a pool."""
+    return len(body) > SMALL_BODY_BYTES
+
+
+def check_values(body: bytes) -> None:
+    """Raise TooLarge for a large body with very many values, before it is parsed."""
+    if not is_large(body):
+        return
+    containers = body.count(b"[") + body.count(b"{")
+    if containers > MAX_CONTAINERS or body.count(b",") > MAX_VALUES:
+        raise TooLarge(Message("a request holds at most %(most)s values", most=MAX_VALUES))
+
+
+class LargeBodyRoute(APIRoute):
+    """A route that takes batches as JSON; it parses large ones in the pool for imports."""
+
+    max_body_bytes: ClassVar[int] = ANY_SIZE
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler, which receives a large body parsed and validated."""
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            body = b"" if self.body_field is None else await request.body()
+            if not is_large(body) or not _is_json(request):
+                return await handler(request)
+            imports = service_of(request).imports
+            value = await imports.run(self._parse, body)
+            return await handler(_ParsedRequest(request, value))
+
+        return handle
+
+    def _parse(self, body: bytes) -> Any:
+        """Parse and validate a body as FastAPI does; raises RequestValidationError."""
+        check_values(body)
+        assert self.body_field is not None  # noqa: S101  # checked by the caller
+        try:
+            document = json.loads(body)
+        except (ValueError, RecursionError) as problem:
+            raise RequestValidationError([_no_json(problem)]) from None
+        value, errors = self.body_field.validate(document, {}, loc=("body",))
+        if errors:
+            raise RequestValidationError(errors)
+        return value
+
+
+class _ParsedRequest(Request):
+    """A request whose body is parsed already; FastAPI takes a validated model as it is."""
+
+    def __init__(self, request: Request, value: Any) -> None:
+        super().__init__(request.scope, request.receive)
+        self._value = value
+
+    async def body(self) -> bytes:
+        return b"parsed"
+
+    async def json(self) -> Any:
+        return self._value
+
+
+def _is_json(request: Request) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" or (
+        kind.startswith("application/") and kind.endswith("+json")
+    )
+
+
+def _no_json(problem: Exception) -> dict[str, Any]:
+    position = problem.pos if isinstance(problem, json.JSONDecodeError) else 0
+    reason = problem.msg if isinstance(problem, json.JSONDecodeError) else "Too deep, or no UTF-8"
+    return {
+        "type": "json_invalid",
+        "loc": ("body", position),
+        "msg": "JSON decode error",
+        "input": {},
+        "ctx": {"error": reason},
+    }

@@ -1,0 +1,185 @@
+"""Connections: how many there may be, and how long a request may take to arrive.
+
+Without these limits, clients that send nothing, or half a request, would hold all connections. The
+deadlines do not depend on how many bytes trickle in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from typing import Any, Final, Literal
+
+import h11
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from kesin.foundation.messages import Message
+from kesin.foundation.problems import Problem, RequestTimeout, TooManyRequests
+from kesin.foundation.settings import Settings
+from kesin.web.auth import is_in_networks
+from kesin.web.rate_limit import network_of
+
+MAX_CONNECTIONS: Final = 2_000
+RETRY_AFTER_S: Final = 1
+# A body that a route reads has a deadline there, with an answer; this is for those that none reads.
+UNREAD_BODY_S: Final = 15.0
+CLOSING_TICKS: Final = 10  # seconds that the last response may take to be fetched
+
+Phase = Literal["header", "body", "idle", "busy"]
+
+
+class Connections(ServerState):
+    """The open connections, counted for each address."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.header_s = settings.header_timeout_s
+        self.body_s = max(settings.body_timeout_s, settings.request_timeout_s) + UNREAD_BODY_S
+        self._per_address = settings.connections_per_address
+        self._trusted_proxies = settings.trusted_proxies
+        self._open: Counter[str] = Counter()
+        self._without_request: dict[BoundedProtocol, None] = {}  # the longest waiting first
+
+    def add(self, connection: BoundedProtocol) -> bool:
+        """Count a new connection; False if its address has too many."""
+        if len(self.connections) >= MAX_CONNECTIONS and self._without_request:
+            next(iter(self._without_request)).transport.abort()
+        network = self._network(connection)
+        if network is None:
+            return True
+        self._open[network] += 1
+        return self._open[network] <= self._per_address
+
+    def remove(self, connection: BoundedProtocol) -> None:
+        self._without_request.pop(connection, None)
+        network = self._network(connection)
+        if network is not None:
+            self._open[network] -= 1
+            if not self._open[network]:
+                del self._open[network]
+
+    def note(self, connection: BoundedProtocol, *, has_request: bool) -> None:
+        """Note whether a request is under way; a connection without one may be given up."""
+        if has_request:
+            self._without_request.pop(connection, None)
+        else:
+            self._without_request.setdefault(connection)
+
+    def abort_stuck(self) -> None:
+        """Abort connections that were closed long ago and whose clients read nothing."""
+        for connection in list(self.connections):
+            if isinstance(connection, BoundedProtocol):
+                connection.abort_if_stuck()
+
+    def _network(self, connection: BoundedProtocol) -> str | None:
+        """What the connection counts for; a trusted proxy has as many as it needs."""
+        if connection.client is None or is_in_networks(connection.client[0], self._trusted_proxies):
+            return None
+        return network_of(connection.client[0])
+
+
+class BoundedProtocol(H11Protocol):
+    """A connection whose requests must arrive in time."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        assert isinstance(server_state, Connections)  # noqa: S101  # our server brings it
+        self._limits = server_state
+        self._phase: tuple[Phase, object] = ("busy", None)
+        self._has_served = False  # a first request was begun
+        self._deadline: asyncio.TimerHandle | None = None
+        self._closing_ticks = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self._limits.add(self):
+            self._follow()
+        else:
+            problem = TooManyRequests(
+                "this address has too many open connections", retry_after_s=RETRY_AFTER_S
+            )
+            self._answer(problem, (b"retry-after", str(RETRY_AFTER_S).encode()))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_deadline()
+        self._limits.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():  # it was refused
+            return
+        super().data_received(data)
+        self._follow()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._follow()
+
+    def abort_if_stuck(self) -> None:
+        self._closing_ticks += self.transport.is_closing()
+        if self._closing_ticks > CLOSING_TICKS:
+            self.transport.abort()
+
+    def _follow(self) -> None:
+        """Start the deadline of what the connection waits for now, unless it runs already."""
+        phase = self._current_phase()
+        if self._phase == phase:
+            return
+        self._phase = phase
+        self._cancel_deadline()
+        has_request = phase[0] in {"body", "busy"}
+        self._has_served |= has_request
+        self._limits.note(self, has_request=has_request)
+        if phase[0] == "header":
+            self._deadline = self.loop.call_later(self._limits.header_s, self._end_header)
+        elif phase[0] == "body":
+            self._deadline = self.loop.call_later(self._limits.body_s, self.transport.abort)
+
+    def _current_phase(self) -> tuple[Phase, object]:
+        state = self.conn.their_state
+        if state is h11.SEND_BODY:
+            return "body", self.cycle
+        if state is not h11.IDLE:
+            return "busy", self.cycle
+        begun = not self._has_served or self.conn.trailing_data[0]
+        return ("header" if begun else "idle"), self.cycle  # uvicorn closes idle ones
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _end_header(self) -> None:
+        if self.transport.is_closing():
+            return
+        if not self.conn.trailing_data[0]:  # nothing was asked
+            self.transport.close()
+            return
+        within = f"{self._limits.header_s:g}"
+        self._answer(RequestTimeout(Message("the request did not arrive within %(n)s s", n=within)))
+
+    def _answer(self, problem: Problem, *headers: tuple[bytes, bytes]) -> None:
+        """Answer without a request, and close."""
+        body = json.dumps(problem.body()).encode()
+        fields = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+            *headers,
+        ]
+        for event in (
+            h11.Response(status_code=problem.status, headers=fields, reason=b""),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()

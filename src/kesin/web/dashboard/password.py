@@ -1,0 +1,55 @@
+"""The page on which users change their own password."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import Depends
+from fastapi.responses import HTMLResponse
+from starlette.responses import RedirectResponse, Response
+
+from kesin.engine.access.sessions import SESSION_S
+from kesin.foundation.passwords import MIN_PASSWORD_LENGTH
+from kesin.foundation.problems import Forbidden, Invalid, Problem, TooManyRequests
+from kesin.web.auth import change_own_password, guarded_router, set_session_cookie
+from kesin.web.dashboard.frame.page import Context, PageContext
+from kesin.web.dashboard.frame.routes import read_fields
+
+router = guarded_router(include_in_schema=False)
+PATH: Final = "/dashboard/password"
+Fields = Annotated[dict[str, str], Depends(read_fields)]
+
+
+@router.get(PATH, response_class=HTMLResponse)
+def password_page(ctx: Context, done: str = "") -> HTMLResponse:
+    """The form."""
+    return _page(ctx, done=bool(done))
+
+
+@router.post(PATH, response_class=HTMLResponse)
+async def change_password(ctx: Context, fields: Fields) -> Response:
+    """Change the password; other sessions end. A problem is shown with the form."""
+    new = fields.get("password", "")
+    if new != fields.get("again", ""):
+        return _page(ctx, problem=Invalid("the two new passwords are not the same"))
+    try:
+        token, _ = await change_own_password(ctx.request, ctx.actor, fields.get("current", ""), new)
+    except (Forbidden, Invalid, TooManyRequests) as problem:
+        response = _page(ctx, problem=problem)
+        if isinstance(problem, TooManyRequests):
+            response.headers["retry-after"] = str(problem.retry_after_s)
+        return response
+    changed = RedirectResponse(f"{PATH}?done=true", status_code=303)
+    set_session_cookie(ctx.request, changed, token, SESSION_S)
+    return changed
+
+
+def _page(ctx: PageContext, *, problem: Problem | None = None, done: bool = False) -> HTMLResponse:
+    return ctx.page(
+        "password.html",
+        status=problem.status if problem else 200,
+        problem=problem,
+        done=done,
+        is_user=ctx.actor.name.startswith("user:"),
+        least=MIN_PASSWORD_LENGTH,
+    )
