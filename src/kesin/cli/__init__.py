@@ -154,23 +154,11 @@ def _everything(
 
 app.command(
     epilog=format_examples(
-        "kesin serve",
-        "kesin serve --host 0.0.0.0 --port 8080",
-        "kesin serve --no-workers",
+        "kesin serve", "kesin serve --host 0.0.0.0 --port 8080", "kesin serve --no-workers"
     )
 )(serve)
-app.command(
-    epilog=format_examples(
-        "kesin migrate --dry-run",
-        "kesin migrate",
-    )
-)(migrate)
-app.command(
-    epilog=format_examples(
-        "kesin stats",
-        "kesin stats emails --watch --interval 5",
-    )
-)(stats)
+app.command(epilog=format_examples("kesin migrate --dry-run", "kesin migrate"))(migrate)
+app.command(epilog=format_examples("kesin stats", "kesin stats emails --watch --interval 5"))(stats)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(lifecycle.app, name="lifecycle")
 app.command(
@@ -185,57 +173,32 @@ app.command(
         "kesin worker pdf pdf_batches pdf_webhooks --processes 2",
     )
 )(worker)
+app.command(epilog=format_examples("kesin sweep", "kesin sweep --every 60"))(sweep)
 app.command(
     epilog=format_examples(
-        "kesin sweep",
-        "kesin sweep --every 60",
-    )
-)(sweep)
-app.command(
-    epilog=format_examples(
-        "kesin pause emails --reason 'the server is being moved'",
-        "kesin pause oci --tenant ankara",
+        "kesin pause emails --reason 'the server is being moved'", "kesin pause oci --tenant ankara"
     )
 )(pause)
-app.command(
-    epilog=format_examples(
-        "kesin resume emails",
-    )
-)(resume)
+app.command(epilog=format_examples("kesin resume emails"))(resume)
 app.add_typer(audit.app, name="audit")
 app.add_typer(users.app, name="user")
 app.add_typer(keys.app, name="key")
 app.add_typer(sites.app, name="site")
 app.add_typer(secrets.app, name="secrets")
 app.add_typer(store.app, name="store")
+app.command(epilog=format_examples("kesin backup /backups/monday"))(backup)
 app.command(
     epilog=format_examples(
-        "kesin backup /backups/monday",
-    )
-)(backup)
-app.command(
-    epilog=format_examples(
-        "kesin restore /backups/monday --check",
-        "kesin restore /backups/monday --replace",
+        "kesin restore /backups/monday --check", "kesin restore /backups/monday --replace"
     )
 )(restore)
 app.command(
-    epilog=format_examples(
-        "kesin simulate task --seed 7 --steps 100000",
-    ),
+    epilog=format_examples("kesin simulate task --seed 7 --steps 100000"),
     short_help="Run queues under an adversary, and check every step.",
 )(simulate)
+app.command(epilog=format_examples("kesin doctor", "kesin doctor --json"))(doctor.doctor)
 app.command(
-    epilog=format_examples(
-        "kesin doctor",
-        "kesin doctor --json",
-    )
-)(doctor.doctor)
-app.command(
-    epilog=format_examples(
-        "kesin demo",
-        "kesin demo --for 60 --keep",
-    ),
+    epilog=format_examples("kesin demo", "kesin demo --for 60 --keep"),
     short_help="Run the service with demonstration data.",
 )(demo)
 

@@ -104,6 +104,31 @@ def payload_text(payload: Any, max_bytes: int) -> str:
     return text
 
 
+def result_text(result: Any, max_bytes: int) -> str:
+    """A job's result as it is stored, at most ``max_bytes`` long."""
+    text = json_text(result, "result")
+    require_result_fits(text, max_bytes)
+    return text
+
+
+def require_result_fits(text: str | None, max_bytes: int) -> None:
+    """Raise BadInput for a result that is longer than a payload may be."""
+    if text is None or len(text) * 4 <= max_bytes:  # a character has at most four bytes
+        return
+    size = len(text.encode())
+    if size > max_bytes:
+        raise BadInput(
+            "result_too_large",
+            "result",
+            Message(
+                "the result has %(n)s bytes; the limit is %(most)s:"
+                " store the data elsewhere and return a reference",
+                n=size,
+                most=max_bytes,
+            ),
+        )
+
+
 def checked_name(value: object, field_name: str, max_length: int) -> str:
     """A name as stored text, not empty and not too long."""
     if not isinstance(value, str):

@@ -66,12 +66,17 @@ class Workload:
     title: str = ""  # what people call its jobs; empty: its name
     part_of: str = ""  # the workload that it completes, if it is not one by itself
     has_sites: bool = True  # its tenants are sites
+    # Fields of its payloads, results and notes that hold personal data, by name and with all that
+    # is in them. API, pages and files mask them unless the reader has the permission ``reveal``.
+    # Usual names, such as email, phone or token, are masked in every queue.
+    personal_fields: frozenset[str] = frozenset()
     needs: Sequence[str] = ()  # libraries without which none of its work can be done
 
     worker: Callable[[WorkloadContext], Worker] | None = None
     # The same for a transport that pushes jobs to workers; None where workers poll.
     push_worker: Callable[[WorkloadContext], Worker] | None = None
     needs_own_process: bool = False  # its worker never runs inside the service
+    opens_secrets: bool = True  # its worker reads sealed secrets, so its processes get the keys
     in_redis: bool = False  # its jobs live in Redis where KESIN_REDIS_URL is set
     keys_name_tenant: bool = False  # its job keys are unique across tenants
     after_sweep: Callable[[WorkloadContext], object] | None = None  # once its jobs have expired

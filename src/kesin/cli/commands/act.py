@@ -43,8 +43,7 @@ def act(
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="The jobs.")] = None,
     *,
     all_matching: Annotated[
-        bool,
-        typer.Option("--all-matching", help="Instead of ids: every job the filters leave."),
+        bool, typer.Option("--all-matching", help="Instead of ids: every job the filters leave.")
     ] = False,
     state: States = None,
     tenant: Tenants = None,

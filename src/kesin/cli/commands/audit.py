@@ -16,8 +16,10 @@ from kesin.cli.support.errors import FAILED
 from kesin.foundation.terminal import format_examples
 
 if TYPE_CHECKING:
+    from kesin.engine.access.audit_verification import AuditVerification
+    from kesin.foundation.settings import Settings
+    from kesin.store.audit_chain import AuditHead, AuditLine
     from kesin.store.contract import Store
-    from kesin.store.directory import AuditLine
 
 MAX_DIFFERENCES = 100  # differences that are reported
 MAX_LINES = 1_000
@@ -32,26 +34,90 @@ app = typer.Typer(
     epilog=format_examples(
         "kesin audit verify",
         "kesin audit verify emails --json",
+        "kesin audit verify --backup /backups/2026-03-02",
     ),
 )
-def verify_audit(queues: QueueNames = None, as_json: AsJson = False) -> None:
-    """Replay all events and compare.
+def verify_audit(
+    queues: QueueNames = None,
+    *,
+    backup: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="The audit log must go on from where it was in this backup."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replay all events and compare; verify the audit log.
 
     Every job is made again from its events and compared with its row: there is no difference. Also
-    compares the counters with the rows, unless jobs moved meanwhile. Exits with 1 on any
-    difference.
+    compares the counters with the rows, unless jobs moved meanwhile. Unless queues are named, the
+    chain of the audit log is verified too: no line was changed, and none is missing but those that
+    were pruned. Exits with 1 on any difference.
     """
     from kesin.cli.support.context import open_context
+    from kesin.cli.support.errors import UsageError
     from kesin.cli.support.output import say_json
+    from kesin.engine.access.audit_verification import verify_audit_log
 
+    if queues and backup:
+        raise UsageError("--backup is about the audit log: name no queue")
     with open_context() as context:
+        known = None if backup is None else _audit_head_of(backup, context.settings)
         reports = replay_queues(context.store, context.readable_queues(queues), shown=not as_json)
+        log = None if queues else verify_audit_log(context.accounts.directory, known)
     if as_json:
-        say_json(reports)
+        say_json([*reports, *([] if log is None else [_audit_log_report(log)])])
     else:
         print_reports(reports)
-    if any(report["different"] for report in reports):
+        if log is not None:
+            print_audit_log(log)
+    if any(report["different"] for report in reports) or (log is not None and log.problems):
         raise typer.Exit(FAILED)
+
+
+def _audit_head_of(backup: Path, settings: Settings) -> AuditHead:
+    """The head of the audit log in a backup, whose signature is checked."""
+    from kesin.cli.support.errors import CommandError
+    from kesin.cli.support.output import warn
+    from kesin.engine.transfer.restore import check_signature, read_backup
+    from kesin.foundation.encryption import key_ring
+
+    saved = read_backup(backup)
+    if check_signature(saved, key_ring(settings), allow_unsigned=True) is None:
+        warn(f"the signature of {backup} was not checked: others may have changed the backup")
+    if saved.audit_head is None:
+        raise CommandError(f"{backup} is from before the chain of the audit log: take a newer one")
+    return saved.audit_head
+
+
+def _audit_log_report(log: AuditVerification) -> dict[str, Any]:
+    """The audit log as one more report, with the fields of a queue's and its own."""
+    return {
+        "queue": None,
+        "jobs": 0,
+        "events": log.lines,
+        "different": len(log.problems),
+        "differences": log.problems[:MAX_DIFFERENCES],
+        "counters": None,
+        "audit_log": log.as_record(),
+    }
+
+
+def print_audit_log(log: AuditVerification) -> None:
+    """Print what was found in the audit log."""
+    from kesin.cli.support.output import say, warn
+
+    parts = [f"{log.lines} lines in the chain"]
+    parts += [f"{log.older} from before it"] if log.older else []
+    parts += [f"those up to number {log.pruned_to} pruned"] if log.pruned_to else []
+    outcome = "BROKEN" if log.problems else "whole"
+    say(f"audit log {outcome}: {', '.join(parts)}")
+    for text in log.problems[:MAX_DIFFERENCES]:
+        warn(f"audit log: {text}")
+    if log.problems:
+        first = "" if log.first_broken is None else f"; the first broken line is {log.first_broken}"
+        warn(f"audit log: {log.missing} lines are missing{first}")
 
 
 def replay_queues(store: Store, queues: Sequence[str], *, shown: bool) -> list[dict[str, Any]]:
@@ -102,12 +168,7 @@ def print_reports(reports: list[dict[str, Any]]) -> None:
             warn(f"{report['queue']}: and {report['different'] - len(report['differences'])} more")
 
 
-@app.command(
-    "export",
-    epilog=format_examples(
-        "kesin audit export emails --out events.ndjson",
-    ),
-)
+@app.command("export", epilog=format_examples("kesin audit export emails --out events.ndjson"))
 def export_audit(
     queues: QueueNames = None,
     out: Annotated[
@@ -161,8 +222,7 @@ def _export(store: Store, queue: str, file: TextIO) -> int:
 @app.command(
     "log",
     epilog=format_examples(
-        "kesin audit log --actor user:ayse --limit 10",
-        "kesin audit log --action user.add --json",
+        "kesin audit log --actor user:ayse --limit 10", "kesin audit log --action user.add --json"
     ),
 )
 def show_log(

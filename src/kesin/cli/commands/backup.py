@@ -13,9 +13,11 @@ from kesin.cli.support.arguments import AsJson
 from kesin.cli.support.errors import FAILED
 
 if TYPE_CHECKING:
+    from kesin.engine.access.audit_verification import AuditVerification
     from kesin.engine.transfer.backup import BackupFile, Manifest
     from kesin.engine.transfer.restore import Backup
     from kesin.foundation.settings import Settings
+    from kesin.store.audit_chain import AuditHead
 
 DATA: Final = "data"  # in a backup, what lies below the data folder
 
@@ -30,10 +32,11 @@ def backup(
 
     Everything goes on meanwhile, and the backup is of one moment: jobs with their history, people,
     keys, sites, sealed secrets, the audit log, and files of the workloads. The keys of
-    KESIN_SECRET_KEYS are not in it. Tells what else is not.
+    KESIN_SECRET_KEYS are not in it, and sign it. Tells what else is not.
     """
     from kesin.cli.support.output import bars, say, say_json, visible, warn
     from kesin.engine.transfer.backup import back_up
+    from kesin.foundation.encryption import SETTING, key_ring
     from kesin.foundation.logs import set_up_logs
     from kesin.foundation.settings import load_settings
     from kesin.store.postgres.reachability import check_reachable
@@ -43,11 +46,15 @@ def backup(
     set_up_logs(settings.log, "warning")
     check_reachable(settings)
     files, left_out = files_to_back_up(settings)
+    ring = key_ring(settings)
     with bars(shown=not as_json, of_bytes=True) as bar:
         watch = partial(bar, "backing up")
-        manifest = back_up(dump_for(settings.database), target, files, left_out, watch)
+        dump = dump_for(settings.database)
+        manifest = back_up(dump, target, files, left_out, watch, ring=ring)
+    signed_with = ring.first if ring else None
     if as_json:
-        say_json({"backup": str(target.absolute()), **manifest.as_record()})
+        record = {"backup": str(target.absolute()), **manifest.as_record()}
+        say_json({**record, "signed_with": signed_with})
         return
     _print_jobs(manifest)
     for name in manifest.vanished:
@@ -55,6 +62,8 @@ def backup(
     for sentence in manifest.left_out:
         say(f"not in it: {visible(sentence)}")
     say(f"{target} holds {manifest.bytes} bytes in {manifest.files} files and the database")
+    if signed_with is None:
+        warn(f"it is not signed: a change by others would not be noticed; set {SETTING}")
 
 
 def files_to_back_up(settings: Settings) -> tuple[list[BackupFile], list[str]]:
@@ -103,6 +112,13 @@ def restore(
     replace: Annotated[
         bool, typer.Option("--replace", help="Lose what the database holds now.")
     ] = False,
+    allow_unsigned: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unsigned",
+            help="Trust a backup without a signature, or with one of a key that is not here.",
+        ),
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Let the queues work at once, and not rest paused.")
     ] = False,
@@ -110,15 +126,17 @@ def restore(
 ) -> None:
     """Put a backup where the settings say.
 
-    Reads all of it first. Nothing may run there. The queues are left paused: what was done since
-    the backup is about to be done again. Ends every session, applies the migrations that the
-    backup lacks, replays all events, and exits with 1 if anything differs.
+    Reads all of it first, and checks its signature with KESIN_SECRET_KEYS. Nothing may run there.
+    The queues are left paused: what was done since the backup is about to be done again. Ends
+    every session, applies the migrations that the backup lacks, replays all events, verifies the
+    audit log, and exits with 1 if anything differs.
     """
-    from kesin.cli.commands.audit import print_reports
+    from kesin.cli.commands.audit import print_audit_log, print_reports
     from kesin.cli.support.context import local_operator
     from kesin.cli.support.output import bars, say, say_json
-    from kesin.engine.transfer.restore import read_backup, secure_restored
+    from kesin.engine.transfer.restore import check_signature, read_backup, secure_restored
     from kesin.engine.transfer.restore import restore as put_back
+    from kesin.foundation.encryption import key_ring
     from kesin.foundation.logs import set_up_logs
     from kesin.foundation.settings import load_settings
     from kesin.store.postgres.reachability import check_reachable
@@ -128,13 +146,18 @@ def restore(
     set_up_logs(settings.log, "warning")
     backup = read_backup(source)
     manifest = backup.manifest
+    signed_with = check_signature(
+        backup, key_ring(settings), allow_unsigned=allow_unsigned or check
+    )
     if check and as_json:
-        say_json({**manifest.as_record(), "outstanding": list(backup.pending)})
+        record = {**manifest.as_record(), "outstanding": list(backup.pending)}
+        say_json({**record, "signed_with": signed_with})
         return
     if check:
         _print_jobs(manifest)
         made = f"of {manifest.made_at} by kesin {manifest.kesin}"
         say(f"{source} is whole: {manifest.bytes} bytes, {made}")
+        say(_describe_signature(backup, signed_with))
         return
     check_reachable(settings)
     reason = f"restored from {source.name}, a backup of {manifest.made_at}"
@@ -142,15 +165,28 @@ def restore(
     with bars(shown=not as_json, of_bytes=True) as bar:
         dump, watch = dump_for(settings.database), partial(bar, "restoring")
         put_back(backup, dump, _restore_paths(settings), secure, watch, replace=replace)
-    reports, closed = _verify(settings, shown=not as_json)
+    reports, log, closed = _verify(settings, backup.audit_head, shown=not as_json)
     if as_json:
         outcome = {"applied": list(backup.pending), "closed_secrets": closed}
-        say_json({**manifest.as_record(), **outcome, "paused": not resume, "queues": reports})
+        checks = {"signed_with": signed_with, "audit_log": log.as_record(), "queues": reports}
+        say_json({**manifest.as_record(), **outcome, "paused": not resume, **checks})
     else:
         print_reports(reports)
+        print_audit_log(log)
         _print_restored(backup, closed, resume=resume)
-    if any(report["different"] for report in reports):
+    if log.problems or any(report["different"] for report in reports):
         raise typer.Exit(FAILED)
+
+
+def _describe_signature(backup: Backup, signed_with: str | None) -> str:
+    from kesin.foundation.encryption import SETTING, signing_key_id
+
+    if signed_with is not None:
+        return f"it is signed with the key {signed_with}, and unchanged"
+    if backup.signature is None:
+        return "it is not signed: a change by others would not be noticed"
+    key_id = signing_key_id(backup.signature)
+    return f"its signature was not checked: the key {key_id} is not in {SETTING}"
 
 
 def _restore_paths(settings: Settings) -> list[BackupFile]:
@@ -162,18 +198,23 @@ def _restore_paths(settings: Settings) -> list[BackupFile]:
     return [*named, BackupFile(DATA, settings.data_dir.absolute())]
 
 
-def _verify(settings: Settings, *, shown: bool) -> tuple[list[dict[str, Any]], list[str]]:
+def _verify(
+    settings: Settings, audit_head: AuditHead | None, *, shown: bool
+) -> tuple[list[dict[str, Any]], AuditVerification, list[str]]:
     from kesin.cli.commands.audit import replay_queues
     from kesin.cli.support.context import CommandContext
+    from kesin.engine.access.audit_verification import verify_audit_log
     from kesin.engine.transfer.restore import unopened_secrets
     from kesin.foundation.encryption import key_ring
+    from kesin.store.directory import Directory
     from kesin.store.open import open_store
 
     with closing(open_store(settings.database, migrate=False)) as store:
         reports = replay_queues(
             store, CommandContext(settings, store).readable_queues(None), shown=shown
         )
-        return reports, unopened_secrets(store, key_ring(settings))
+        log = verify_audit_log(Directory(store), audit_head)
+        return reports, log, unopened_secrets(store, key_ring(settings))
 
 
 def _print_restored(backup: Backup, closed: list[str], *, resume: bool) -> None:

@@ -129,6 +129,22 @@ def check_stranded_jobs(store: Store) -> Iterator[DoctorCheck]:
         yield DoctorCheck(f"{name} before redis", "warning", detail, remedy)
 
 
+def check_unknown_states(store: Store, queue: str) -> Iterator[DoctorCheck]:
+    """Whether jobs are in states that the newest rules do not know: nothing moves them."""
+    from kesin.store.errors import StoreUnreachable
+    from kesin.store.rules import jobs_by_state, known_states
+
+    try:
+        jobs, versions = jobs_by_state(store.move_counts(queue)), store.rules(queue)
+    except StoreUnreachable:  # reported above
+        return
+    known = known_states(versions[-1]) if versions else frozenset(jobs)
+    for state in sorted(jobs.keys() - known):
+        detail = f"{jobs[state]} jobs are in {state}, which the rules do not know"
+        remedy = "declare the state again, with moves out of it, and `kesin lifecycle check`"
+        yield DoctorCheck(f"states of {queue}", "failure", detail, remedy)
+
+
 def list_pauses(store: Store, queue: str) -> list[Pause]:
     """The pauses of a queue; none if its store cannot be reached."""
     from kesin.store.errors import StoreUnreachable

@@ -93,12 +93,7 @@ def list_jobs(
         say(f"more: --cursor {page.cursor}")
 
 
-@app.command(
-    "show",
-    epilog=format_examples(
-        "kesin jobs show 01890a5d-ac96-774b-bcce-b302099a8057",
-    ),
-)
+@app.command("show", epilog=format_examples("kesin jobs show 01890a5d-ac96-774b-bcce-b302099a8057"))
 def show_job(
     job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
     as_json: AsJson = False,
@@ -128,6 +123,7 @@ def show_job(
         return
     print_job(job, names)
     print_history(events, names)
+    print_traceback(events)
     print_notes(notes)
 
 
@@ -208,6 +204,19 @@ def _what(event: Event, names: Definition | None) -> str:
         "new payload" if event.payload else "",
     )
     return "; ".join(part for part in parts if part)
+
+
+def print_traceback(events: list[Event]) -> None:
+    """Print the last traceback of a handler, if there is one."""
+    from kesin.cli.support.output import say, visible_lines
+    from kesin.foundation.messages import recorded_traceback
+
+    recorded = [(event.seq, text) for event in events if (text := recorded_traceback(event.note))]
+    if recorded:
+        seq, text = recorded[-1]
+        say()
+        say(f"traceback of {seq}")
+        say(visible_lines(text))
 
 
 def print_notes(notes: list[Note]) -> None:

@@ -35,7 +35,11 @@ def create_key(
         ),
     ],
     site: Annotated[
-        str | None, typer.Option(metavar="SITE", help="Only of this site; every site without.")
+        str | None,
+        typer.Option(
+            metavar="SITE",
+            help="Only of this site; every site without. Not with pdf, optiplan, metrics or admin.",
+        ),
     ] = None,
     days: Annotated[
         int | None, typer.Option(metavar="N", help="Valid for so many days; for ever without.")
@@ -56,8 +60,6 @@ def create_key(
         key, stored = context.accounts.create_key(
             local_operator(), name, scope, site=site, days=days
         )
-    if site is not None and "admin" in scope:
-        warn("a key with the scope admin opens every site, not only this one")
     if as_json:
         say_json({"key": key, "id": stored.id})
     else:
@@ -65,12 +67,7 @@ def create_key(
         warn(f"keep it now, it is not shown again; `kesin key revoke {stored.id}` ends it")
 
 
-@app.command(
-    "list",
-    epilog=format_examples(
-        "kesin key list --json",
-    ),
-)
+@app.command("list", epilog=format_examples("kesin key list --json"))
 def list_keys(as_json: AsJson = False) -> None:
     """List the keys, the ended ones too.
 
@@ -105,12 +102,7 @@ def list_keys(as_json: AsJson = False) -> None:
     )
 
 
-@app.command(
-    "revoke",
-    epilog=format_examples(
-        "kesin key revoke 5xsjjt6v",
-    ),
-)
+@app.command("revoke", epilog=format_examples("kesin key revoke 5xsjjt6v"))
 def revoke_key(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id, from the list.")],
     as_json: AsJson = False,

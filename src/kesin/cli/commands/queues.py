@@ -86,8 +86,7 @@ def enqueue(
     ],
     *,
     key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Only one job at a time holds this key."),
+        str | None, typer.Option(metavar="KEY", help="Only one job at a time holds this key.")
     ] = None,
     tenant: Annotated[str, typer.Option(metavar="TENANT", help="Whose job it is.")] = "default",
     delay: Annotated[

@@ -22,12 +22,7 @@ app = typer.Typer(help="Keep credentials sealed, and rotate the keys.", no_args_
 SecretName = Annotated[str, typer.Argument(metavar="NAME", help="The secret's name.")]
 
 
-@app.command(
-    "new-key",
-    epilog=format_examples(
-        "kesin secrets new-key --name k2027",
-    ),
-)
+@app.command("new-key", epilog=format_examples("kesin secrets new-key --name k2027"))
 def new_key(
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="The key's name; made up if not given.")
@@ -49,12 +44,7 @@ def new_key(
         say(entry)
 
 
-@app.command(
-    "list",
-    epilog=format_examples(
-        "kesin secrets list",
-    ),
-)
+@app.command("list", epilog=format_examples("kesin secrets list"))
 def list_secrets(as_json: AsJson = False) -> None:
     """Show the names of all secrets, never the values."""
     from kesin.cli.support.output import format_time, print_table, say_json
@@ -116,12 +106,7 @@ def put_secret(context: typer.Context, name: SecretName) -> None:
     say(f"kept {name}")
 
 
-@app.command(
-    "drop",
-    epilog=format_examples(
-        "kesin secrets drop smtp-password",
-    ),
-)
+@app.command("drop", epilog=format_examples("kesin secrets drop smtp-password"))
 def drop_secret(name: SecretName) -> None:
     """Forget a secret."""
     from kesin.cli.support.output import say
@@ -131,12 +116,7 @@ def drop_secret(name: SecretName) -> None:
     say(f"dropped {name}")
 
 
-@app.command(
-    "rotate",
-    epilog=format_examples(
-        "kesin secrets rotate",
-    ),
-)
+@app.command("rotate", epilog=format_examples("kesin secrets rotate"))
 def rotate_secrets(as_json: AsJson = False) -> None:
     """Seal all secrets with the first key.
 

@@ -42,8 +42,7 @@ def serve(
         typer.Option("--workers/--no-workers", help="Run workers and sweeper here, or elsewhere."),
     ] = True,
     insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="Listen to others although nobody can sign in yet."),
+        bool, typer.Option("--insecure", help="Listen to others although nobody can sign in yet.")
     ] = False,
 ) -> None:
     """Serve the API, work and sweep, until SIGTERM or Ctrl-C.
@@ -61,9 +60,10 @@ def serve(
             f"the service needs {problem.name}: install it with `pip install 'kesin[web]'`"
         ) from None
     from kesin.cli.support.context import open_context
+    from kesin.store.open import OPEN_WAIT_S
     from kesin.workloads import workloads
 
-    with open_context(create=True, level="info") as context:
+    with open_context(create=True, level="info", wait_s=OPEN_WAIT_S) as context:
         settings = context.settings
         address = host or settings.host
         known = workloads()
@@ -98,8 +98,14 @@ def supervisor_for(
     ]
     if not queues or not settings.pdf_processes:
         return None
-    rq = bool(settings.redis_url)
-    return WorkerSupervisor(queues, settings.pdf_processes, settings.grace_s, rq=rq, stderr=stderr)
+    return WorkerSupervisor(
+        queues,
+        settings.pdf_processes,
+        settings.grace_s,
+        rq=bool(settings.redis_url),
+        stderr=stderr,
+        opens_secrets=any(known[queue].opens_secrets for queue in queues),
+    )
 
 
 def _ensure_admin(accounts: Accounts, settings: Settings, address: str, *, insecure: bool) -> None:

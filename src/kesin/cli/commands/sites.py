@@ -27,10 +27,7 @@ CURRENCY = typer.Option(metavar="CODE", help="The currency of its values, three 
 
 
 @app.command(
-    "add",
-    epilog=format_examples(
-        "kesin site add ankara --name 'Ankara shop' --channel api",
-    ),
+    "add", epilog=format_examples("kesin site add ankara --name 'Ankara shop' --channel api")
 )
 def add_site(
     site: SiteId,
@@ -51,12 +48,7 @@ def add_site(
     _print_site(made, "added", as_json=as_json)
 
 
-@app.command(
-    "list",
-    epilog=format_examples(
-        "kesin site list",
-    ),
-)
+@app.command("list", epilog=format_examples("kesin site list"))
 def list_sites(as_json: AsJson = False) -> None:
     """List the sites."""
     from kesin.cli.support.context import local_operator, open_context
@@ -74,12 +66,7 @@ def list_sites(as_json: AsJson = False) -> None:
     )
 
 
-@app.command(
-    "set",
-    epilog=format_examples(
-        "kesin site set ankara --currency EUR",
-    ),
-)
+@app.command("set", epilog=format_examples("kesin site set ankara --currency EUR"))
 def set_site(
     site: SiteId,
     *,

@@ -50,13 +50,16 @@ def sweep(
     from kesin.engine.sweeper import Sweeper
     from kesin.foundation.logs import Logger
     from kesin.lifecycle.vocabulary import STAGES
+    from kesin.store.open import OPEN_WAIT_S
 
     for name in stage or ():
         check_choice("stage", name, STAGES)
     stages = tuple(name for name in STAGES if not stage or name in stage)
     if lifecycle is not None and not queues:
         raise UsageError("--lifecycle needs the queues it is for")
-    with open_context(create=True, level="warning" if every is None else "info") as context:
+    once = every is None
+    wait_s = 0.0 if once else OPEN_WAIT_S
+    with open_context(create=True, level="warning" if once else "info", wait_s=wait_s) as context:
         opened = _open_queues(context, queues, lifecycle)
         sweeper = Sweeper(opened, after_sweep=_workload_calls(context, opened, "after_sweep"))
         sweeper.periodic = _workload_calls(context, opened, "periodic")

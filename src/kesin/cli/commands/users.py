@@ -64,6 +64,7 @@ def add_user(
 
     check_choice("role", role, ROLES)
     _check_sites(site, all_sites=all_sites)
+    _check_admin(role, site, queue)
     with open_context(create=True) as context:
         queues = [context.readable_queue(queue_name) for queue_name in queue or ()]
         person = context.accounts.add_user(
@@ -78,12 +79,7 @@ def add_user(
     _print_user(person, "added", as_json=as_json)
 
 
-@app.command(
-    "passwd",
-    epilog=format_examples(
-        "kesin user passwd ayse",
-    ),
-)
+@app.command("passwd", epilog=format_examples("kesin user passwd ayse"))
 def set_password(
     name: Name, *, password_stdin: PasswordStdin = False, as_json: AsJson = False
 ) -> None:
@@ -102,12 +98,7 @@ def set_password(
     _print_user(person, "changed the password of", as_json=as_json)
 
 
-@app.command(
-    "list",
-    epilog=format_examples(
-        "kesin user list",
-    ),
-)
+@app.command("list", epilog=format_examples("kesin user list"))
 def list_users(as_json: AsJson = False) -> None:
     """List the people who sign in."""
     from kesin.cli.support.context import local_operator, open_context
@@ -138,8 +129,7 @@ def list_users(as_json: AsJson = False) -> None:
 @app.command(
     "set",
     epilog=format_examples(
-        "kesin user set ayse --role viewer --all-sites",
-        "kesin user set ayse --disable",
+        "kesin user set ayse --role viewer --all-sites", "kesin user set ayse --disable"
     ),
 )
 def set_user(
@@ -171,6 +161,7 @@ def set_user(
     if role is not None:
         check_choice("role", role, ROLES)
     _check_sites(site, all_sites=all_sites, no_sites=no_sites)
+    _check_admin(role, site, queue)
     if queue and no_queues:
         raise UsageError("--queue and --no-queues do not go together")
     sited = bool(site or all_sites or no_sites)
@@ -193,12 +184,7 @@ def set_user(
     _print_user(person, "changed", as_json=as_json)
 
 
-@app.command(
-    "sign-out",
-    epilog=format_examples(
-        "kesin user sign-out ayse",
-    ),
-)
+@app.command("sign-out", epilog=format_examples("kesin user sign-out ayse"))
 def sign_out(name: Name, as_json: AsJson = False) -> None:
     """End all sessions of somebody."""
     from kesin.cli.support.context import local_operator, open_context
@@ -237,6 +223,12 @@ def _read_line() -> str:
 def _check_sites(site: list[str] | None, *, all_sites: bool, no_sites: bool = False) -> None:
     if bool(site) + all_sites + no_sites > 1:
         raise UsageError("--site, --all-sites and --no-sites do not go together")
+
+
+def _check_admin(role: str | None, site: list[str] | None, queue: list[str] | None) -> None:
+    if role == "admin" and (site or queue):
+        option = "--site" if site else "--queue"
+        raise UsageError(f"an admin sees everything: leave out {option}")
 
 
 def _print_user(person: User, done: str, *, as_json: bool) -> None:

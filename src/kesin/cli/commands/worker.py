@@ -63,8 +63,7 @@ def worker(
         ),
     ] = None,
     tenant: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TENANT", help="Only of this tenant; repeatable."),
+        list[str] | None, typer.Option(metavar="TENANT", help="Only of this tenant; repeatable.")
     ] = None,
     grace: Annotated[
         float | None,
@@ -80,6 +79,12 @@ def worker(
     rq: Annotated[
         bool, typer.Option("--rq", help="Wait to be sent for over RQ; for PDFs in Redis.")
     ] = False,
+    sweep: Annotated[
+        bool,
+        typer.Option(
+            "--sweep/--no-sweep", help="Sweep these queues as well, or leave it to `kesin sweep`."
+        ),
+    ] = True,
     child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
 ) -> None:
     """Run a handler over queues.
@@ -88,13 +93,14 @@ def worker(
 
     SIGTERM or Ctrl-C: no more claims, running jobs finish within the grace period, the rest is
     given back. A second one gives everything back at once. Jobs of a process that dies are taken
-    back by the sweeper: run `kesin sweep --every 60` beside it.
+    back by any worker of the queue that runs.
     """
     from kesin.cli.support.context import open_context
     from kesin.cli.support.lifecycles import load_handler
     from kesin.cli.support.signals import stop_on_signals
     from kesin.engine.worker import Worker
     from kesin.foundation.settings import load_settings
+    from kesin.store.open import OPEN_WAIT_S
     from kesin.workloads import workloads
 
     if len(set(queues)) < len(queues):
@@ -109,7 +115,7 @@ def worker(
     options: dict[str, Any] = {"tenants": tenant, "grace_s": grace}
     options |= {} if batch is None else {"batch": batch}
     options |= {} if threads is None else {"threads": threads}
-    with open_context(create=True, level="info") as context:
+    with open_context(create=True, level="info", wait_s=OPEN_WAIT_S) as context:
         opened = [context.open_queue(name, lifecycle) for name in queues]
         if function is None:
             workers = [_workload_worker(context, queue, options, push=rq) for queue in opened]
@@ -122,23 +128,27 @@ def worker(
             with stop_on_signals() as stop:
                 if child:
                     _stop_with_parent(stop)
-                run_workers(workers, stop, until_idle=until_idle)
+                run_workers(workers, stop, until_idle=until_idle, sweep=sweep)
             return
     from kesin.cli.support.supervisor import WorkerProcesses, worker_command
 
-    command = worker_command(
-        queues,
-        handler=handler,
-        batch_handler=batch_handler,
-        lifecycle=lifecycle,
-        threads=threads,
-        batch=batch,
-        tenant=tenant,
-        grace=grace,
-        until_idle=until_idle,
-        rq=rq,
-    )
-    supervised = WorkerProcesses(command, processes, grace)
+    how = {
+        "handler": handler,
+        "batch_handler": batch_handler,
+        "lifecycle": lifecycle,
+        "threads": threads,
+        "batch": batch,
+        "tenant": tenant,
+        "grace": grace,
+        "until_idle": until_idle,
+        "rq": rq,
+    }
+    command = worker_command(queues, **how, no_sweep=not sweep)
+    others = worker_command(queues, **how, no_sweep=True)  # one sweeper is enough
+    known = workloads()
+    # A handler is the user's code, which may read them.
+    opens_secrets = handler is not None or any(known[queue].opens_secrets for queue in queues)
+    supervised = WorkerProcesses(command, processes, grace, opens_secrets, command_of_others=others)
     with stop_on_signals(children=True) as stop:
         code = supervised.run(stop)
     if code:
@@ -174,7 +184,9 @@ def _not_installed(queue: str, library: str) -> str:
     return f"the work of {queue} needs {library}: install it with {how}"
 
 
-def run_workers(workers: Sequence[Worker], stop: Stop, *, until_idle: bool = False) -> None:
+def run_workers(
+    workers: Sequence[Worker], stop: Stop, *, until_idle: bool = False, sweep: bool = True
+) -> None:
     """Run all workers; return when they have stopped and every claim is finished or released."""
     from kesin.foundation.logs import Logger
 
@@ -186,6 +198,7 @@ def run_workers(workers: Sequence[Worker], stop: Stop, *, until_idle: bool = Fal
         _drain(workers, stop, grace_s)
     else:
         for worker in workers:
+            worker.sweep = sweep
             worker.start()
         while not stop.wait():
             pass
@@ -208,10 +221,7 @@ def _drain(workers: Sequence[Worker], stop: Stop, grace_s: float) -> None:
 
 
 def _in_threads(
-    calls: Sequence[Callable[[], object]],
-    stop: Stop,
-    workers: Sequence[Worker],
-    patience_s: float,
+    calls: Sequence[Callable[[], object]], stop: Stop, workers: Sequence[Worker], patience_s: float
 ) -> None:
     """Run these calls in threads and wait for them; after a stop is requested, only for so long.
 

@@ -18,13 +18,7 @@ from kesin.cli.demo.service import (
     demo_workloads,
     run_service,
 )
-from kesin.cli.demo.tour import (
-    print_kept,
-    print_sign_in,
-    print_summary,
-    print_title,
-    print_tour,
-)
+from kesin.cli.demo.tour import print_kept, print_sign_in, print_summary, print_title, print_tour
 from kesin.cli.support.errors import CommandError
 from kesin.cli.support.output import say
 from kesin.cli.support.signals import Stop, stop_on_signals

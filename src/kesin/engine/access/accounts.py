@@ -1,6 +1,6 @@
-"""Users, sessions and API keys; every change has its line in the audit log.
+"""Users and API keys; every change has its line in the audit log.
 
-Only this module turns a credential into an Actor.
+Only this module and `sessions.py` turn a credential into an Actor.
 """
 
 from __future__ import annotations
@@ -11,24 +11,22 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from kesin.engine.access.sites import Sites
+from kesin.engine.access.sessions import IDLE_S, LAST_USED_RESOLUTION_S, UserSessions
 from kesin.foundation import passwords
 from kesin.foundation.messages import Message
-from kesin.foundation.permissions import ROLES, SCOPES, SITE_SCOPES, Actor, Scope
-from kesin.foundation.problems import Forbidden, Invalid, NotFound, NotSignedIn, RequestConflict
+from kesin.foundation.password_rules import check_password
+from kesin.foundation.permissions import ROLES, SCOPES, SITE_SCOPES, SITELESS_SCOPES, Actor, Scope
+from kesin.foundation.problems import Forbidden, Invalid, NotFound, RequestConflict
 from kesin.foundation.text import storable
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.store.directory import ApiKey, Session, User
 from kesin.store.errors import StoreTrouble
 
-SESSION_S: Final = 8 * 3_600  # from sign-in
-IDLE_S: Final = 3_600  # from the last request
-LAST_USED_RESOLUTION_S: Final = 60  # "last used" is written at most this often
 _KEY_PREFIX: Final = "key:"  # no user name has a colon
 _USER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
 
 
-class Accounts(Sites):
+class Accounts(UserSessions):
     """Users, sessions and API keys, with the sites and the audit log."""
 
     # Users
@@ -62,6 +60,7 @@ class Accounts(Sites):
                 details={"field": "name"},
             )
         _check_role(role)
+        check_password(password, name)
         now = self.now()
         user = User(
             name,
@@ -87,6 +86,7 @@ class Accounts(Sites):
     def set_password(self, actor: Actor, name: str, password: str) -> None:
         """Set a new password and end every session of the user."""
         self.require(actor, "admin", "user.passwd", target=name)
+        check_password(password, name)
         password_hash = passwords.hash_password(password)
         with self.directory.transaction():
             user = self._lock_user(name)
@@ -151,92 +151,6 @@ class Accounts(Sites):
             )
         return user
 
-    # Sessions
-
-    def sign_in(
-        self, name: str, password: str, address: str, request_id: str | None = None
-    ) -> tuple[str, Actor]:
-        """Start a session: its token and actor. Raises the same NotSignedIn for every cause."""
-        user = self.directory.user(name)
-        matches = passwords.password_matches(
-            user.password_hash if user else passwords.unmatched_hash(), password
-        )
-        # An unknown name may be a password typed in the wrong field: it is not stored.
-        shown_name = user.name if user else "?"
-        asker = Actor(f"user:{shown_name}", frozenset(), address=address, request_id=request_id)
-        token = passwords.new_token()
-        if user is not None and (not matches or user.disabled_at is not None):
-            user = None
-        if user is None or not (user := self._start_session(asker, user, password, token)):
-            self.note(asker, "session.start", allowed=False)
-            raise NotSignedIn("the name or the password is wrong", code="wrong_password")
-        return token, replace(_user_actor(user, address), request_id=request_id)
-
-    def _start_session(
-        self, asker: Actor, checked_user: User, password: str, token: str
-    ) -> User | None:
-        """The user signed in; None if the password or the account changed meanwhile."""
-        outdated = passwords.is_outdated(checked_user.password_hash)
-        new_hash = passwords.hash_password(password) if outdated else checked_user.password_hash
-        now = self.now()
-        self.directory.end_old_sessions(now, now - IDLE_S * SECOND_US)
-        with self.directory.transaction():
-            user = self.directory.lock_user(checked_user.name)
-            if user is None or user.disabled_at is not None:
-                return None
-            if user.password_hash != checked_user.password_hash:
-                if not passwords.password_matches(user.password_hash, password):
-                    return None
-            elif outdated:
-                user = user._replace(password_hash=new_hash, changed_at=now)
-                self.directory.update_user(user)
-            self.directory.add_session(
-                Session(
-                    passwords.hash_token(token),
-                    user.name,
-                    now,
-                    now,
-                    now + SESSION_S * SECOND_US,
-                    asker.address or "",
-                )
-            )
-            self.note(asker, "session.start")
-        return user
-
-    def session_actor(self, token: str, address: str, *, used: bool = True) -> Actor | None:
-        """The actor of a session cookie; None when the session has ended.
-
-        Requests that a page makes by itself are not ``used``: an unattended session ends.
-        """
-        token_hash = passwords.hash_token(token)
-        session = self.directory.session(token_hash)
-        now = self.now()
-        if session is None or session.expires_at <= now:
-            return None
-        if session.used_at <= now - IDLE_S * SECOND_US:
-            return None
-        user = self.directory.user(session.person)
-        if user is None or user.disabled_at is not None:
-            return None
-        if used and now - session.used_at > LAST_USED_RESOLUTION_S * SECOND_US:
-            with suppress(StoreTrouble):  # reading still works with a full disk
-                self.directory.touch_session(token_hash, now)
-        return _user_actor(user, address)
-
-    def sign_out(self, actor: Actor, token: str, *, everywhere: bool = False) -> int:
-        """End this session, or all sessions of its user; return how many ended."""
-        token_hash = passwords.hash_token(token)
-        session = self.directory.session(token_hash)
-        if session is None:
-            return 0
-        with self.directory.transaction():
-            if everywhere:
-                ended = self.directory.end_sessions_of(session.person)
-            else:
-                ended = int(self.directory.end_session(token_hash))
-            self.note(actor, "session.end", details={"sessions_ended": ended})
-        return ended
-
     # Keys
 
     def keys(self, actor: Actor) -> list[ApiKey]:
@@ -274,6 +188,14 @@ class Accounts(Sites):
                 Message(
                     "a key for %(scope)s belongs to one site: name it",
                     scope=min(SITE_SCOPES & set(key_scopes)),
+                ),
+                details={"field": "site"},
+            )
+        if site is not None and (siteless := SITELESS_SCOPES & set(key_scopes)):
+            raise Invalid(
+                Message(
+                    "a site does not narrow what %(scope)s allows: make the key without a site",
+                    scope=min(siteless),
                 ),
                 details={"field": "site"},
             )
@@ -403,17 +325,6 @@ def cron_actor(address: str) -> Actor:
 def with_request_id(actor: Actor, request_id: str) -> Actor:
     """The same actor with the id of a request."""
     return replace(actor, request_id=request_id)
-
-
-def _user_actor(user: User, address: str) -> Actor:
-    return Actor(
-        f"user:{user.name}",
-        frozenset({user.role}),
-        all_sites=user.all_sites,
-        sites=frozenset(user.sites),
-        queues=frozenset(user.queues),
-        address=address,
-    )
 
 
 def _check_role(role: str) -> str:

@@ -3,18 +3,31 @@
 Each command takes the actor. It checks what the actor may do and see, runs, and writes a line to
 the audit log for every operator's action, allowed or refused. Routes, pages and the command line
 check no permissions themselves. Jobs of other sites do not exist for an actor: they are not listed,
-not counted and not found.
+not counted and not found. Personal data is masked here: a caller sees it in clear only if it asks
+for that and has the permission ``reveal``, and each time is a line in the audit log.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from kesin.engine.access.accounts import Accounts
-from kesin.engine.queue import BulkResult, NewJob, Queue
+from kesin.engine.access.action_preview import ActionPreview
+from kesin.engine.access.masking import (
+    ListReveal,
+    Masking,
+    RecentLooks,
+    find_masked,
+    masked_input,
+    masked_page,
+    masking_of,
+    reveal_in_list,
+)
+from kesin.engine.bulk import BulkResult
+from kesin.engine.queue import NewJob, Queue
 from kesin.engine.validation import BadInput
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor, Permission
@@ -30,56 +43,17 @@ MAX_LISTED_OUTCOMES: Final = 1_000  # of a bulk action by filter; by ids, all ar
 
 
 @dataclass(frozen=True, slots=True)
-class ActionPreview:
-    """What a bulk action would do; nothing was changed."""
-
-    counts: dict[tuple[str, str], int]  # (state, reason) → jobs; '' means they would move
-
-    @property
-    def matched(self) -> int:
-        """How many jobs match."""
-        return sum(self.counts.values())
-
-    @property
-    def would_move(self) -> int:
-        """How many jobs would move."""
-        return sum(self.moving.values())
-
-    @property
-    def moving(self) -> dict[str, int]:
-        """State → how many jobs would move."""
-        return {state: n for (state, reason), n in self.counts.items() if not reason}
-
-    @property
-    def staying(self) -> dict[tuple[str, str], int]:
-        """(state, reason) → how many jobs would not move."""
-        return {key: n for key, n in self.counts.items() if key[1]}
-
-    @property
-    def by_state(self) -> dict[str, int]:
-        """State → all matching jobs."""
-        sums: Counter[str] = Counter()
-        for (state, _), n in self.counts.items():
-            sums[state] += n
-        return dict(sums)
-
-    @property
-    def by_reason(self) -> dict[str, int]:
-        """Reason → jobs that would not move; ``already``: they are in the target state."""
-        sums: Counter[str] = Counter()
-        for (_, reason), n in self.staying.items():
-            sums[reason] += n
-        return dict(sums)
-
-
-@dataclass(frozen=True, slots=True)
 class JobDetails:
-    """A job with its events and notes, and the actions an operator may take."""
+    """A job with its events and notes, and the actions an operator may take.
+
+    ``revealed``: it has what is masked otherwise, and the audit log says that it was looked at.
+    """
 
     job: Job
     events: list[Event]
     notes: list[Note]
     actions: tuple[str, ...]
+    revealed: bool = False
 
 
 @dataclass(slots=True)
@@ -91,6 +65,9 @@ class Commands:
     queues_without_sites: frozenset[str] = field(default_factory=frozenset)
     # Queue → actions reserved for its workload.
     restricted_actions: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    # Queue → the fields that its workload declares as personal.
+    personal_fields: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    _looks: RecentLooks = field(default_factory=RecentLooks, repr=False)
 
     # Reading
 
@@ -137,14 +114,77 @@ class Commands:
         *,
         limit: int = 100,
         cursor: str | None = None,
+        reveal: ListReveal = "nothing",
+        same_look: bool = False,
     ) -> Page:
-        """A page of the jobs the actor may see."""
-        return self.queue(actor, name).jobs(
-            self._narrow(actor, name, where), limit=limit, cursor=cursor
-        )
+        """A page of the jobs the actor may see, masked; ``reveal`` says what is shown in clear.
 
-    def job(self, actor: Actor, job_id: str) -> JobDetails:
-        """One job with its history; a job of another site is not found."""
+        ``same_look``: a list that refreshes itself is not a new look at a job for ten minutes.
+        """
+        queue, narrowed = self.queue(actor, name), self._narrow(actor, name, where)
+        page = queue.jobs(narrowed, limit=limit, cursor=cursor)
+        if not actor.has("reveal"):
+
+            def read(after: str | None) -> Page:
+                return queue.jobs(narrowed, limit=limit, cursor=after)
+
+            return masked_page(read, self.masking(name), where, limit, page)
+        jobs = self._shown_list(actor, name, page.jobs, reveal, same_look=same_look)
+        return Page(jobs, page.cursor)
+
+    def find(
+        self, actor: Actor, name: str, ids: Sequence[str], *, reveal: ListReveal = "nothing"
+    ) -> list[Job]:
+        """Those of these jobs that the actor may see, masked like those of a page."""
+        jobs = self.queue(actor, name).find(ids).values()
+        sites = self.visible_sites(actor, name)
+        visible = [job for job in jobs if sites is None or job.tenant in sites]
+        return self._shown_list(actor, name, visible, reveal)
+
+    def _shown_list(
+        self,
+        actor: Actor,
+        name: str,
+        jobs: Sequence[Job],
+        reveal: ListReveal,
+        *,
+        same_look: bool = False,
+    ) -> list[Job]:
+        masked = list(map(self.masking(name).job, jobs))
+        if not actor.has("reveal"):
+            return masked
+        shown = list(map(partial(reveal_in_list, reveal), jobs, masked))
+        seen = [job.id for job, hidden in zip(shown, masked, strict=True) if job != hidden]
+        if same_look:
+            seen = self._looks.new(actor.name, seen, self.accounts.now())
+        if seen:
+            self.accounts.note(actor, "queue.reveal", queue=name, details={"jobs": len(seen)})
+        return shown
+
+    def masking(self, name: str) -> Masking:
+        """What is masked in the jobs of this queue."""
+        return masking_of(self.personal_fields.get(name, _NONE))
+
+    def shown(self, actor: Actor, job: Job) -> Job:
+        """The job as the actor may see it: in clear, with an audit line, or masked."""
+        return self._shown(actor, JobDetails(job, [], [], ()), reveal=True).job
+
+    def _shown(self, actor: Actor, details: JobDetails, *, reveal: bool) -> JobDetails:
+        job = details.job
+        history = self.masking(job.queue).history(job, details.events, details.notes)
+        masked = JobDetails(*history, details.actions)
+        if not reveal or not actor.has("reveal"):
+            return masked
+        if details == masked:
+            return masked
+        self.accounts.note(actor, "job.reveal", queue=job.queue, site=job.tenant, target=job.id)
+        return replace(details, revealed=True)
+
+    def job(self, actor: Actor, job_id: str, *, reveal: bool = False) -> JobDetails:
+        """One job with its history, masked; a job of another site is not found.
+
+        With ``reveal`` it is in clear for an actor who may see that.
+        """
         self.accounts.require(actor, "read", "job.read", target=job_id)
         unreachable: StoreUnreachable | None = None
         for queue in self.queues.values():
@@ -156,9 +196,10 @@ class Commands:
             if job and actor.sees(
                 queue.name, job.tenant, sited=queue.name not in self.queues_without_sites
             ):
-                return JobDetails(
+                details = JobDetails(
                     job, queue.events(job_id), queue.notes(job_id), self._actions(queue, job)
                 )
+                return self._shown(actor, details, reveal=reveal)
         if unreachable is not None:
             raise unreachable
         raise NotFound(Message("there is no job %(job)s", job=repr(job_id)))
@@ -305,6 +346,9 @@ class Commands:
     def enqueue(self, actor: Actor, name: str, news: Sequence[NewJob]) -> list[Outcome | BadInput]:
         """Enqueue jobs by hand, for admins; producers use the API of their workload."""
         queue = self.queue(actor, name, "admin", "enqueue")
+        for at, new in enumerate(news):
+            if path := find_masked(new.payload, "payload"):
+                raise masked_input(f"jobs[{at}].{path}")
         needed = queue.lifecycle.enqueue_move.stamp_input
         if any(set(needed) - set(new.stamps) for new in news):
             raise RequestConflict(

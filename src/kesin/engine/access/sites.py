@@ -10,12 +10,15 @@ from functools import cache
 from typing import Any, Final
 from zoneinfo import available_timezones
 
+from kesin.engine.access.refusals import CountedRefusals, RefusalCounter
 from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor, Permission, require
 from kesin.foundation.problems import Forbidden, Invalid, NotFound, RequestConflict
 from kesin.foundation.text import canonical_json, storable
-from kesin.store.directory import AuditLine, AuditPage, Directory, Site
+from kesin.store.audit_chain import AuditLine
+from kesin.store.audit_log import AuditPage
+from kesin.store.directory import Directory, Site
 
 CHANNELS: Final = ("script", "api", "data_manager")
 _MAX_LISTED_SITES: Final = 20  # in an error message
@@ -26,6 +29,8 @@ _DASHED_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UUID_NAMESPACE: Final = uuid.UUID(
     "3d0f5a0e-5f0b-4d64-9a55-0d3c9f4b7a11"
 )  # the namespace of site UUIDs
+_REFUSALS: Final = "access.refused"  # the action of a line that counts refusals
+_NOT_COUNTED: Final = frozenset({"session.start"})  # its addresses matter, and it is throttled
 _timezones: Final = cache(available_timezones)  # it reads a folder of six hundred files
 
 
@@ -35,6 +40,7 @@ class Sites:
     def __init__(self, directory: Directory, clock: Clock | None = None) -> None:
         self.directory = directory
         self._clock = clock or SystemClock()
+        self._refusals = RefusalCounter()
 
     def now(self) -> int:
         """Microseconds since 1970."""
@@ -54,11 +60,23 @@ class Sites:
         target: str | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write to the audit log that an actor did something, or was refused."""
+        """Write to the audit log that an actor did something, or was refused.
+
+        An actor's refusals within a minute of the first are counted in one line.
+        """
+        now = self.now()
+        if not allowed and action not in _NOT_COUNTED:
+            counted, earlier = self._refusals.count(
+                actor.name, storable(action)[:128], actor.address, now
+            )
+            if earlier is not None:
+                self._write_counted(earlier, now)
+            if counted:
+                return
         self.directory.add_audit(
             AuditLine(
                 id=0,
-                at=self.now(),
+                at=now,
                 actor=storable(actor.name),
                 action=storable(action)[:128],
                 allowed=allowed,
@@ -68,6 +86,25 @@ class Sites:
                 details=canonical_json(dict(details)) if details else None,
                 request_id=actor.request_id,
                 address=actor.address,
+            )
+        )
+
+    def write_counted_refusals(self, *, unfinished: bool = False) -> None:
+        """Write what is counted: of minutes that are over, and if asked of unfinished ones."""
+        now = self.now()
+        for counted in self._refusals.take(None if unfinished else now):
+            self._write_counted(counted, now)
+
+    def _write_counted(self, counted: CountedRefusals, now: int) -> None:
+        self.directory.add_audit(
+            AuditLine(
+                id=0,
+                at=now,
+                actor=storable(counted.actor),
+                action=_REFUSALS,
+                allowed=False,
+                details=canonical_json(counted.details),
+                address=counted.address,
             )
         )
 

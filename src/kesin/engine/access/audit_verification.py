@@ -1,0 +1,143 @@
+"""Verifies the chain of the audit log: that no line was changed, and none is missing.
+
+It reads while others write: lines that are added meanwhile are not looked at, and if lines were
+pruned meanwhile, it reads again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kesin.store.audit_chain import (
+    AuditAnchor,
+    AuditChainBroken,
+    AuditHead,
+    AuditLine,
+    digest_older,
+    line_hash,
+)
+from kesin.store.audit_log import AuditLog
+
+_MAX_READINGS: Final = 3  # pruning runs once a day
+
+
+@dataclass(slots=True)
+class AuditVerification:
+    """What was found. Without ``problems``, the audit log is what was written."""
+
+    lines: int = 0  # in the chain
+    older: int = 0  # from before the chain
+    missing: int = 0
+    pruned_to: int = 0  # the number of the last line that was pruned
+    head: AuditHead | None = None
+    first_broken: int | None = None  # the id of a line
+    problems: list[str] = field(default_factory=list)
+
+    def add_problem(self, text: str, line: AuditLine | None = None) -> None:
+        """Add a problem; of the lines, the first one is kept."""
+        self.problems.append(text)
+        if line is not None and self.first_broken is None:
+            self.first_broken = line.id
+
+    def as_record(self) -> dict[str, Any]:
+        """The result as JSON values."""
+        return {
+            "lines": self.lines,
+            "older": self.older,
+            "missing": self.missing,
+            "pruned_to": self.pruned_to,
+            "head": self.head._asdict() if self.head else None,
+            "first_broken": self.first_broken,
+            "problems": self.problems,
+        }
+
+
+def verify_audit_log(log: AuditLog, known: AuditHead | None = None) -> AuditVerification:
+    """Verify the chain; ``known`` is a head that it had before, such as that in a backup."""
+    result = AuditVerification()
+    for _ in range(_MAX_READINGS):
+        result = AuditVerification(head=log.audit_head())
+        try:
+            anchor = log.audit_anchor()
+            _verify(log, result, anchor, known)
+            if not result.problems or log.audit_anchor() == anchor:
+                break
+        except AuditChainBroken as problem:
+            result.add_problem(str(problem))
+    return result
+
+
+def _verify(
+    log: AuditLog, result: AuditVerification, anchor: AuditAnchor, known: AuditHead | None
+) -> None:
+    head = result.head or AuditHead(0, "")
+    result.pruned_to = anchor.start.seq
+    older, oldest = (0, ""), None
+    before, last, known_hash = anchor.start, None, _hash_at(anchor.start, known)
+    for line, seq, stored in log.audit_chain():
+        if seq is None and last is None:
+            older, oldest = digest_older([line], *older), oldest or line
+            continue
+        if seq is None:
+            result.add_problem(f"the line {line.id} stands outside the chain", line)
+            continue
+        if seq > head.seq:  # added meanwhile, or the head was put back
+            break
+        _verify_line(result, before, line, seq, stored or "")
+        before, last = AuditHead(seq, stored or ""), line
+        known_hash = known_hash or _hash_at(before, known)
+        result.lines += 1
+    result.older = older[0]
+    if result.head is not None and older != anchor[1:]:
+        _add_older_problem(result, anchor, oldest)
+    _verify_head(result, before, head, last)
+    if known is not None:
+        _verify_known(result, known, known_hash)
+
+
+def _verify_line(
+    result: AuditVerification, before: AuditHead, line: AuditLine, seq: int, stored: str
+) -> None:
+    if gap := seq - before.seq - 1:
+        result.missing += max(gap, 0)
+        result.add_problem(f"{gap} lines are missing before the line {line.id}", line)
+    elif line_hash(before.hash, seq, line) != stored:
+        result.add_problem(f"the line {line.id} or the one before it was changed", line)
+
+
+def _add_older_problem(
+    result: AuditVerification, anchor: AuditAnchor, oldest: AuditLine | None
+) -> None:
+    missing = anchor.older_lines - result.older
+    result.missing += max(missing, 0)
+    what = f"{missing} are missing" if missing > 0 else "one was changed or added"
+    result.add_problem(f"of {anchor.older_lines} lines from before the chain, {what}", oldest)
+
+
+def _verify_head(
+    result: AuditVerification, end: AuditHead, head: AuditHead, last: AuditLine | None
+) -> None:
+    if end.seq < head.seq:
+        result.missing += head.seq - end.seq
+        after = f"after the line {last.id}" if last else "and none is left"
+        result.add_problem(f"{head.seq - end.seq} lines are missing {after}", last)
+    elif end.hash != head.hash and head.seq:
+        result.add_problem("the newest line is not the head of the chain", last)
+
+
+def _hash_at(place: AuditHead, known: AuditHead | None) -> str | None:
+    return place.hash if known is not None and place.seq == known.seq else None
+
+
+def _verify_known(result: AuditVerification, known: AuditHead, found: str | None) -> None:
+    head_seq = result.head.seq if result.head else 0
+    if known.seq > head_seq:
+        result.missing += known.seq - head_seq
+        result.add_problem(
+            f"the log ends at number {head_seq}, and the backup knows number {known.seq}"
+        )
+    elif known.seq > result.pruned_to and found is None:
+        result.add_problem(f"the number {known.seq}, at which the backup ended, is missing")
+    elif found is not None and found != known.hash:
+        result.add_problem(f"the number {known.seq} is another line than in the backup")

@@ -1,0 +1,301 @@
+"""Masks personal data and secrets in what a caller without the permission ``reveal`` is shown.
+
+The name of a field decides, not its value: rules that guess at values mask too little one day and
+too much the next. Some names are masked everywhere; a workload declares those of its own. In
+running text, such as an error message, a few unmistakable shapes are masked, and every value that
+a masked field of the same job holds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from threading import Lock
+from typing import Any, Final, Literal
+
+from kesin.foundation.messages import Message
+from kesin.foundation.problems import Invalid
+from kesin.foundation.text import decode_json, is_deeper_than
+from kesin.lifecycle.budget import MINUTE_S, SECOND_US
+from kesin.lifecycle.model import Job
+from kesin.store.records import Event, Filter, Note, Page
+
+MASK: Final = "••••"
+_SHOWN_CHARS: Final = 4  # at the end of a long value, to tell two apart
+_LONG_CHARS: Final = 12
+_MAX_DEPTH: Final = 100  # what lies deeper is masked as a whole
+_MIN_SEARCHED_CHARS: Final = 6  # shorter values are words that a text may have by itself
+SAME_LOOK_S: Final = 10 * MINUTE_S
+MAX_RECENT_LOOKS: Final = 20_000  # remembered in one process; forgotten ones are audited again
+_MAX_MORE_PAGES: Final = 20  # of a search whose matches are masked
+_PHONE_DIGITS: Final = 10  # at the end of a number, however it is written
+
+# Parts of a field's name without separators; and whole names that are too short to be parts.
+_PARTS: Final = (
+    "phone", "telephone", "telefon", "mobile", "msisdn", "email", "eposta", "mail", "fullname",
+    "firstname", "lastname", "surname", "customername", "contactname", "address", "adres", "iban",
+    "cardnumber", "taxid", "taxnumber", "vergino", "tckimlik", "kimlikno", "nationalid", "passport",
+    "birthdate", "birthday", "gclid", "gbraid", "wbraid", "clickid", "ipaddress", "useragent",
+    "token", "secret", "password", "passwd", "parola", "authorization", "apikey", "privatekey",
+    "credential", "cookie", "session", "signature",
+)  # fmt: skip
+_WHOLE: Final = frozenset(
+    {"tel", "gsm", "ip", "pin", "cvv", "cvc", "tckn", "vkn", "ssn", "auth", "key", "pass", "pwd"}
+    | {"customer", "recipient", "buyer", "musteri"}
+)
+_PLAIN: Final = re.compile(r"[^a-z0-9]")
+_FOLD: Final = str.maketrans("çğıöşü", "cgiosu")
+_IN_TEXT: Final = (
+    # An e-mail address; tried once for each word, or a long one would take minutes.
+    re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"),
+    re.compile(r"(?<![\w.-])\+\d[\d ()-]{8,}\d"),  # a phone number with its country
+    re.compile(r"(?i)\bbearer\s+[\w.~+/=-]+"),
+    re.compile(r"\bkesin_[a-z0-9]{8}_[\w-]+"),
+    re.compile(r"""(?i)\b(?:gclid|gbraid|wbraid)["']?\s*[=:]\s*["']?[\w.-]+"""),
+)
+MaskText = Callable[[str], str]
+# What a list shows in clear to a caller who may reveal: nothing, keys and error messages, or all.
+ListReveal = Literal["nothing", "texts", "everything"]
+
+
+@lru_cache(maxsize=4096)
+def _plain_name(name: str) -> str:
+    return _PLAIN.sub("", name.casefold().translate(_FOLD))
+
+
+@lru_cache(maxsize=4096)
+def is_private(name: str) -> bool:
+    """Whether the value of a field with this name is masked in every queue."""
+    plain = _plain_name(name)
+    return plain in _WHOLE or any(part in plain for part in _PARTS)
+
+
+def mask_private(value: Any) -> Any:
+    """Mask a private value and everything inside it; the end of a long text stays."""
+    if isinstance(value, dict):
+        return {name: mask_private(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [mask_private(inner) for inner in value]
+    if value is None or isinstance(value, bool) or value == "":
+        return value
+    text = str(value)
+    return MASK + text[-_SHOWN_CHARS:] if len(text) >= _LONG_CHARS else MASK
+
+
+def mask_text(text: str | None) -> str | None:
+    """Mask unmistakable shapes in running text, such as an error message."""
+    if text is None:
+        return None
+    masked = _mask_shapes(text)
+    if isinstance(text, Message):
+        values = {name: mask_text(value) for name, value in text.values.items()}
+        message = Message(text.id, **values)
+        return message if message == masked else masked  # what is private may span two values
+    return masked
+
+
+def _mask_shapes(text: str) -> str:
+    if len(text) >= _MIN_SEARCHED_CHARS:
+        for shape in _IN_TEXT:
+            text = shape.sub(MASK, text)
+    return text
+
+
+def find_masked(value: Any, path: str = "") -> str | None:
+    """The path of the first text in a JSON value that was masked when it was read."""
+    if isinstance(value, str):
+        return path if MASK in value else None
+    inner: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, Mapping):
+        inner = ((f"{path}.{name}" if path else str(name), item) for name, item in value.items())
+    elif isinstance(value, list):
+        inner = ((f"{path}[{at}]", item) for at, item in enumerate(value))
+    return next((found for name, item in inner if (found := find_masked(item, name))), None)
+
+
+def masked_input(field_name: str) -> Invalid:
+    """The refusal of a value that was masked when it was read: the real one would be lost."""
+    return Invalid(
+        Message("%(field)s is masked: send the value itself, or leave it out", field=field_name),
+        code="masked_value",
+        details={"field": field_name},
+    )
+
+
+def reveal_in_list(reveal: ListReveal, job: Job, masked: Job) -> Job:
+    """The job with so much of it in clear."""
+    if reveal == "texts":
+        return masked._replace(
+            dedup_key=job.dedup_key, error_message=job.error_message, note=job.note
+        )
+    return job if reveal == "everything" else masked
+
+
+class RecentLooks:
+    """Who has lately seen which job in clear, in lists that refresh themselves."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._lock = Lock()
+
+    def new(self, actor: str, job_ids: Iterable[str], now: int) -> list[str]:
+        """Those of the jobs that the actor has not seen lately; from now on it has."""
+        again_us = SAME_LOOK_S * SECOND_US
+        with self._lock:
+            new = [
+                job_id
+                for job_id in job_ids
+                if now - self._seen.get((actor, job_id), now - again_us) >= again_us
+            ]
+            self._seen.update({(actor, job_id): now for job_id in new})
+            while len(self._seen) > MAX_RECENT_LOOKS:
+                self._seen.popitem(last=False)
+        return new
+
+
+class Masking:
+    """What is masked in the jobs of one queue: the usual names, and those of its workload."""
+
+    def __init__(self, personal_fields: Iterable[str] = ()) -> None:
+        self._own = frozenset(map(_plain_name, personal_fields))
+
+    def hides(self, name: str) -> bool:
+        """Whether the value of a field with this name is masked."""
+        return is_private(name) or _plain_name(name) in self._own
+
+    def value(self, value: Any, mask_string: MaskText = _mask_shapes) -> Any:
+        """A JSON value with everything private in it masked; its shape stays."""
+        if is_deeper_than(value, _MAX_DEPTH):
+            return MASK
+        return self._value(value, mask_string)
+
+    def _value(self, value: Any, mask_string: MaskText) -> Any:
+        if isinstance(value, dict):
+            return {
+                name: mask_private(inner)
+                if self.hides(str(name))
+                else self._value(inner, mask_string)
+                for name, inner in value.items()
+            }
+        if isinstance(value, list):
+            return [self._value(inner, mask_string) for inner in value]
+        return mask_string(value) if isinstance(value, str) else value
+
+    def job(self, job: Job) -> Job:
+        """The job as it is shown to a caller who may not see what is private."""
+        return self.history(job)[0]
+
+    def history(
+        self, job: Job, events: Sequence[Event] = (), notes: Sequence[Note] = ()
+    ) -> tuple[Job, list[Event], list[Note]]:
+        """The same for a job with its events and notes."""
+        documents = [job.payload_json, job.new_payload, job.result_json, job.note]
+        for event in events:
+            documents += [event.payload, event.old_payload, event.result, event.note]
+        documents += [note.details for note in notes]
+        mask_string = _searching(value for text in documents for value in self._secrets(text))
+
+        def document(text: str | None, mask_string: MaskText = mask_string) -> str | None:
+            if text is None:
+                return None
+            value = decode_json(text)
+            masked = self.value(value, mask_string)
+            return text if masked == value else json.dumps(masked, ensure_ascii=False)
+
+        def payload(text: str | None) -> str | None:  # its other fields hold no running text
+            return document(text, _mask_shapes)
+
+        def sentence(text: str | None) -> str | None:
+            return None if text is None else mask_string(text)
+
+        masked_job = job._replace(
+            payload_json=payload(job.payload_json) or "null",
+            new_payload=payload(job.new_payload),
+            result_json=document(job.result_json),
+            note=document(job.note),
+            error_message=sentence(job.error_message),
+            dedup_key=sentence(job.dedup_key),
+        )
+        masked_events = [
+            event._replace(
+                payload=payload(event.payload),
+                old_payload=payload(event.old_payload),
+                result=document(event.result),
+                note=document(event.note),
+                error_message=sentence(event.error_message),
+            )
+            for event in events
+        ]
+        masked_notes = [note._replace(details=document(note.details)) for note in notes]
+        return masked_job, masked_events, masked_notes
+
+    def _secrets(self, document: str | None) -> Iterator[str]:
+        """The private texts in a stored document."""
+        value = decode_json(document)
+        if not is_deeper_than(value, _MAX_DEPTH):
+            yield from self._private_texts(value, private=False)
+
+    def _private_texts(self, value: Any, *, private: bool) -> Iterator[str]:
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                yield from self._private_texts(inner, private=private or self.hides(str(name)))
+        elif isinstance(value, list):
+            for inner in value:
+                yield from self._private_texts(inner, private=private)
+        elif private and value is not None and not isinstance(value, bool):
+            yield str(value)
+
+
+def _searching(secrets: Iterable[str]) -> MaskText:
+    """A function that masks these values, and unmistakable shapes, wherever a text has them."""
+    wanted = set()
+    for secret in secrets:
+        digits = "".join(char for char in secret if char.isdecimal())
+        wanted |= {secret, digits[-_PHONE_DIGITS:]}
+    values = sorted(
+        (value for value in wanted if len(value) >= _MIN_SEARCHED_CHARS), key=len, reverse=True
+    )
+
+    def mask_string(text: str) -> str:
+        for value in values:
+            if value in text:
+                text = text.replace(value, str(mask_private(value)))
+        return _mask_shapes(text)
+
+    return mask_string
+
+
+def masked_page(
+    read: Callable[[str | None], Page], masking: Masking, where: Filter, limit: int, page: Page
+) -> Page:
+    """The masked jobs of a page that match a filter by what is shown of them.
+
+    A search that matched what is masked would tell what it is. So would a page that is too short:
+    further pages fill it up, and its cursor is the last job that is shown.
+    """
+    jobs = [job for job in map(masking.job, page.jobs) if _still_matches(job, where)]
+    if len(jobs) == len(page.jobs):
+        return Page(jobs, page.cursor)
+    cursor = page.cursor
+    for _ in range(_MAX_MORE_PAGES):
+        if cursor is None or len(jobs) > limit:
+            break
+        more = read(cursor)
+        jobs += [job for job in map(masking.job, more.jobs) if _still_matches(job, where)]
+        cursor = more.cursor
+    if len(jobs) > limit:
+        return Page(jobs[:limit], jobs[limit - 1].id)
+    return Page(jobs, cursor)
+
+
+def _still_matches(masked: Job, where: Filter) -> bool:
+    message = masked.error_message or ""
+    if where.text and where.text.casefold() not in message.casefold():
+        return False
+    return where.dedup_key is None or where.dedup_key == masked.dedup_key
+
+
+masking_of = lru_cache(Masking)  # by the personal fields of a workload
