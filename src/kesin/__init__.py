@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from kesin.foundation.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from kesin.engine.queue import BulkResult, NewJob, Queue, StaleClaim
+    from kesin.engine.bulk import BulkResult
+    from kesin.engine.queue import NewJob, Queue, StaleClaim
     from kesin.engine.replay import Verification, verify
     from kesin.engine.results import Act, Done, Failed, RunContext, Wait
     from kesin.engine.sweeper import Sweeper
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
     from kesin.store.limits import MAX_KEY, MAX_TENANT
     from kesin.store.open import open_store
     from kesin.store.records import Event, Filter, Note, Outcome, Page, QueueStats
+    from kesin.store.rules import UpgradeRefused
+    from kesin.web.bodies import LargeBodyRoute
     from kesin.web.dashboard.frame.page import (
         Link,
         PageContext,
@@ -72,7 +75,8 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "kesin.engine.results": ("Act", "Done", "Failed", "RunContext", "Wait"),
-    "kesin.engine.queue": ("BulkResult", "NewJob", "Queue", "StaleClaim"),
+    "kesin.engine.bulk": ("BulkResult",),
+    "kesin.engine.queue": ("NewJob", "Queue", "StaleClaim"),
     "kesin.engine.replay": ("Verification", "verify"),
     "kesin.engine.sweeper": ("Sweeper",),
     "kesin.engine.validation": ("BadInput",),
@@ -126,10 +130,12 @@ _MODULES = {
         "was_claimed",
     ),
     "kesin.store.contract": ("Store",),
+    "kesin.store.rules": ("UpgradeRefused",),
     "kesin.store.errors": ("StoreError", "StoreTrouble", "StoreUnreachable", "UnknownQueue"),
     "kesin.store.limits": ("MAX_KEY", "MAX_TENANT"),
     "kesin.store.open": ("open_store",),
     "kesin.store.records": ("Event", "Filter", "Note", "Outcome", "Page", "QueueStats"),
+    "kesin.web.bodies": ("LargeBodyRoute",),
     "kesin.web.dashboard.frame.page": (
         *("Link", "PageContext", "Panel", "WorkloadPages"),
         *("page_context", "page_router"),
@@ -159,6 +165,7 @@ __all__ = [
     "Guard",
     "Invalid",
     "Job",
+    "LargeBodyRoute",
     "Lifecycle",
     "Link",
     "ManualClock",
@@ -188,6 +195,7 @@ __all__ = [
     "Taxonomy",
     "UnknownQueue",
     "Unproved",
+    "UpgradeRefused",
     "Verdict",
     "Verification",
     "Wait",

@@ -50,11 +50,16 @@ def read_settings(level: Level = "warning") -> Settings:
 
 @contextmanager
 def open_stores(
-    served: Collection[Workload], *, made_by: str | None, level: Level = "warning"
+    served: Collection[Workload],
+    *,
+    made_by: str | None,
+    level: Level = "warning",
+    wait_s: float = 0,
 ) -> Iterator[tuple[Settings, Store]]:
     """Open the store of the settings with the queues of these workloads.
 
     A missing database file is a Problem that says what makes it, or is created without ``made_by``.
+    A server that does not answer yet is waited for, for ``wait_s``.
     """
     settings = read_settings(level)
     file = settings.database_file
@@ -63,7 +68,7 @@ def open_stores(
             f"there is no database at {file}: {made_by}, or say with KESIN_DATA_DIR or "
             "KESIN_DATABASE_URL where it is"
         )
-    check_reachable(settings)
+    check_reachable(settings, wait_s=wait_s)
     store = open_workload_stores(settings, served)
     try:
         yield settings, store
@@ -79,7 +84,10 @@ def open_workload(name: str, *, made_by: str | None = None) -> Iterator[Workload
         queue = Queue(name, workload.lifecycle(), store)
         without_sites: frozenset[str] = frozenset() if workload.has_sites else frozenset({name})
         restricted = {name: workload.restricted_actions}
-        commands = Commands({name: queue}, Accounts(Directory(store)), without_sites, restricted)
+        personal = {name: workload.personal_fields}
+        commands = Commands(
+            {name: queue}, Accounts(Directory(store)), without_sites, restricted, personal
+        )
         yield WorkloadContext(settings, commands, queue)
 
 

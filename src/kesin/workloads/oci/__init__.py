@@ -64,6 +64,7 @@ OCI: Final = Workload(
     configured_lifecycle,
     "Offline conversions to Google Ads",
     title="Conversions",
+    personal_fields=frozenset({"gclid", "wbraid", "gbraid"}),
     worker=_worker,
     routes=_routes,
     pages=_pages,

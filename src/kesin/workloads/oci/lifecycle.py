@@ -88,11 +88,7 @@ def oci_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
             State("COMPLETED", terminal=True, success=True, holds_key=True),
             State("FAILED", resting=True, holds_key=True),
         ),
-        moves=(
-            *_worker_moves(limits),
-            *_scheduled_moves(limits),
-            *_operator_moves(),
-        ),
+        moves=(*_worker_moves(limits), *_scheduled_moves(limits), *_operator_moves()),
         errors=oci_errors(),
         default_errors=(("MARK_FAILED", MANUAL_FAIL),),
     )
@@ -113,12 +109,7 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             doc="Found unsendable before the claim; no attempt is counted.",
         ),
         moves.complete(
-            "PROCESSING",
-            "COMPLETED",
-            name="ack",
-            when=(),
-            timer="clear",
-            stamp=UPLOAD_STAMPS,
+            "PROCESSING", "COMPLETED", name="ack", when=(), timer="clear", stamp=UPLOAD_STAMPS
         ),
         moves.complete(
             ("RETRY", "QUEUED", "FAILED"),
@@ -219,11 +210,7 @@ def _operator_moves() -> tuple[Move, ...]:
     )
     return (
         moves.requeue(
-            ("FAILED", "RETRY"),
-            "QUEUED",
-            name="RETRY_SELECTED",
-            timer="clear",
-            unstamp=END_STAMPS,
+            ("FAILED", "RETRY"), "QUEUED", name="RETRY_SELECTED", timer="clear", unstamp=END_STAMPS
         ),
         reset,
         replace(reset, when=(option("clearErrors", is_set=True),), error="clear"),

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kesin.engine.access.commands import MAX_BULK_JOBS, MAX_LISTED_OUTCOMES
-from kesin.engine.queue import BulkResult
+from kesin.engine.access.masking import ListReveal
+from kesin.engine.bulk import BulkResult
 from kesin.engine.sweeper import BATCH, MAX_BATCHES_PER_MOVE
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.ids import is_id
@@ -151,22 +152,29 @@ def _is_silent(context: WorkloadContext, site: Site, stats: SiteStats, now: int)
 
 def list_rows(
     context: WorkloadContext,
+    actor: Actor,
     site: Site,
     *,
     criteria: Mapping[str, Sequence[str]],
     search: str | None = None,
     limit: int = 100,
     cursor: str | None = None,
+    reveal: ListReveal = "nothing",
 ) -> tuple[list[Job], str | None]:
-    """A page of the site's rows, newest first; search by id, orderId, externalId or click id."""
+    """A page of the site's rows, newest first; search by id, orderId, externalId or click id.
+
+    What is masked for the actor is not searched either.
+    """
     where = build_filter(site, criteria)
     if search:
-        exact = _find_directly(context, site, search)
-        fragment = _payload_fragment(search)
+        exact = _find_directly(context, actor, site, search, reveal)
+        fragment = _payload_fragment(search, clicks=actor.has("reveal"))
         if exact or fragment is None:
             return [job for job in exact if _matches(job, criteria)][:limit], None
         where = replace(where, contains=fragment)
-    page = context.queue.jobs(where, limit=limit, cursor=cursor)
+    page = context.commands.jobs(
+        actor, context.queue.name, where, limit=limit, cursor=cursor, reveal=reveal
+    )
     return page.jobs, page.cursor
 
 
@@ -190,23 +198,28 @@ def build_filter(site: Site, criteria: Mapping[str, Sequence[str]]) -> Filter:
     )
 
 
-def _payload_fragment(search: str) -> str | None:
+def _payload_fragment(search: str, *, clicks: bool) -> str | None:
     """The payload text to scan for: an order id, or a click id of any kind."""
     if _ORDER_ID.fullmatch(search):
         return f'orderId":"{search}"'
-    return f'id":"{search}"' if _CLICK.fullmatch(search) else None
+    return f'id":"{search}"' if clicks and _CLICK.fullmatch(search) else None
 
 
-def _find_directly(context: WorkloadContext, site: Site, search: str) -> list[Job]:
+def _find_directly(
+    context: WorkloadContext, actor: Actor, site: Site, search: str, reveal: ListReveal
+) -> list[Job]:
     """Find rows by index: by id, or by external id with every revision."""
+    commands, name = context.commands, context.queue.name
     job_id = search.removeprefix(SEAL_PREFIX)
     if is_id(job_id):
-        job = context.queue.job(job_id)
-        return [job] if job and job.tenant == site.id else []
-    keys = [key_of(search, revision) for revision in range(1, MAX_REVISION + 1)]
-    holders = context.queue.holders(site.id, keys)
-    jobs = context.queue.find(list(holders.values())) if holders else {}
-    return sorted(jobs.values(), key=lambda job: job.id, reverse=True)
+        jobs = commands.find(actor, name, [job_id], reveal=reveal)
+        return [job for job in jobs if job.tenant == site.id]
+    keys = {key_of(search, revision) for revision in range(1, MAX_REVISION + 1)}
+    holders = context.queue.holders(site.id, sorted(keys))
+    jobs = commands.find(actor, name, list(holders.values()), reveal=reveal) if holders else []
+    if not actor.has("reveal"):
+        jobs = [job for job in jobs if job.dedup_key in keys]  # not masked
+    return sorted(jobs, key=lambda job: job.id, reverse=True)
 
 
 def _matches(job: Job, criteria: Mapping[str, Sequence[str]]) -> bool:

@@ -56,6 +56,11 @@ class ExportPreview:
         """The number of rows exported and left out."""
         return {"queued": len(self.items), "skipped": len(self.skipped)}
 
+    def masked(self, context: WorkloadContext) -> ExportPreview:
+        """The preview as those see it who may not see click ids."""
+        mask = context.commands.masking(context.queue.name).value
+        return ExportPreview(mask(self.items), mask(self.skipped), mask(self.warnings))
+
 
 def export(context: WorkloadContext, site: Site, *, limit: int, actor: str) -> list[dict[str, Any]]:
     """Claim up to ``limit`` due rows for a script and return its items; nothing while paused."""

@@ -305,10 +305,7 @@ class Uploader:
         if job.return_count < self._context.queue.lifecycle.max_returns:
             return Act("release")
         return Act(
-            "retry_later",
-            code=refusal.code,
-            message=refusal.message,
-            category=Category.TRANSIENT,
+            "retry_later", code=refusal.code, message=refusal.message, category=Category.TRANSIENT
         )
 
 

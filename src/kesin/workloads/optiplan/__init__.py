@@ -78,7 +78,11 @@ OPTIPLAN: Final = Workload(
     "Cutting orders to the saw",
     title="Orders",
     has_sites=False,
+    personal_fields=frozenset(
+        {"customer_phone", "customer_snapshot_name", "phone", "phone_normalized"}
+    ),
     worker=_worker,
+    opens_secrets=False,
     after_sweep=_delete_expired_files,
     routes=_routes,
     pages=_pages,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -45,13 +46,20 @@ class AuditEvent:
 
 def read_audit(queue: Queue, job_id: str) -> list[AuditEvent]:
     """Return the history of a job without its wake-ups."""
+    return audit_events(queue, job_id, queue.events(job_id), queue.notes(job_id))
+
+
+def audit_events(
+    queue: Queue, job_id: str, events: Sequence[Event], notes: Sequence[Note]
+) -> list[AuditEvent]:
+    """Return these events and notes of a job as its history, without its wake-ups."""
     approved = queue.lifecycle.flag_bit(APPROVED)
     lines: list[tuple[int, str, str, Any]] = [
         (event.at, _event_type(event), _event_message(event), _event_details(event, approved))
-        for event in queue.events(job_id)
+        for event in events
         if event.move not in _WAKE_UPS
     ]
-    for note in queue.notes(job_id):
+    for note in notes:
         event_type = _NOTE_TYPES.get(note.kind, note.kind)
         if event_type != "stale":
             lines.append((note.at, event_type, _note_message(note), _decode_object(note.details)))

@@ -7,10 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.orders.order_list import (
-    ListDefaults,
-    read_order_file,
-)
+from kesin.workloads.optiplan.orders.order_list import ListDefaults, read_order_file
 from kesin.workloads.optiplan.orders.payload import (
     FieldProblem,
     Payload,

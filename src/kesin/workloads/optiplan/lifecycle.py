@@ -139,12 +139,7 @@ def _claim_moves() -> tuple[Move, ...]:
 def _forward_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
     def step(name: str, source: str, to: str, timer: After | None = None) -> Move:
         return Move(
-            name,
-            (source,),
-            to,
-            by=("worker",),
-            when=(holds_claim,),
-            timer=timer or "clear",
+            name, (source,), to, by=("worker",), when=(holds_claim,), timer=timer or "clear"
         )
 
     return (
@@ -295,11 +290,7 @@ def optiplan_errors() -> Taxonomy:
     return Taxonomy(
         channels=("runner",),
         rules=same_everywhere(("runner",), verdicts),
-        moves=(
-            (Verdict.FAIL, "fail"),
-            (Verdict.HOLD, "hold"),
-            (Verdict.COMPLETE, "done"),
-        ),
+        moves=((Verdict.FAIL, "fail"), (Verdict.HOLD, "hold"), (Verdict.COMPLETE, "done")),
         codes=(
             *(Code(name, Category.VALIDATION) for name in HOLD_CODES),
             Code(TRIGGER_REQUIRED, Category.VALIDATION, Verdict.HOLD, move="hold_for_operator"),

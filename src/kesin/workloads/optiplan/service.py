@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from kesin.engine.access.masking import find_masked, mask_private
 from kesin.engine.queue import NewJob
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.ids import is_id
@@ -16,16 +17,25 @@ from kesin.foundation.permissions import Actor
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Directory
-from kesin.store.records import Filter, Outcome, Page
+from kesin.store.records import Event, Filter, Note, Outcome, Page
 from kesin.workloads.optiplan.customers import Customer, Customers
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.orders.payload import MAX_NAME, CuttingOrder, Payload, check_one_line
+from kesin.workloads.optiplan.orders.payload import (
+    MAX_NAME,
+    CuttingOrder,
+    FieldProblem,
+    Payload,
+    check_one_line,
+    payload_json,
+    validation_problem,
+)
 from kesin.workloads.optiplan.orders.phones import normalise_phone
 from kesin.workloads.optiplan.pipeline.delivery_attempts import withdraw_job_files
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
 from kesin.workloads.optiplan.workshop.config import Workshop
 
 QUEUE: Final = "optiplan"
+MAX_OFFSET: Final = 9  # digits of a cursor
 TENANT: Final = "default"
 
 
@@ -53,6 +63,8 @@ class OrderService:
     def create_order(self, actor: Actor, payload: Payload) -> EnqueuedOrder:
         """Enqueue an order, or return the job that the same payload already has."""
         self.require_create(actor)
+        if field := find_masked(payload_json(payload)):
+            raise _masked_value(field)
         built_in = self.workshop.paths().built_in_optimiser
         mode = self.workshop.rules().mode(payload.opti_mode, built_in_optimiser=built_in)
         return self._enqueue(actor, CuttingOrder(payload, mode))
@@ -72,9 +84,35 @@ class OrderService:
         return EnqueuedOrder(self._get_job(outcome.id), new=outcome.result == "inserted")
 
     def job(self, actor: Actor, job_id: str) -> Job:
-        """Return a job; raises OrderProblem (404)."""
+        """Return a job as the actor may see it; raises OrderProblem (404)."""
+        return self.shown(actor, self.readable_job(actor, job_id))
+
+    def readable_job(self, actor: Actor, job_id: str) -> Job:
+        """Return a job whose files the actor may read; its payload is not to be shown."""
         self._require_read(actor)
         return self._get_job(job_id)
+
+    def shown(self, actor: Actor, job: Job) -> Job:
+        """Return the job as the actor may see it.
+
+        Programs that send orders read them in clear. For others names and phones are masked, or
+        each look is a line in the audit log.
+        """
+        if self._owns_orders(actor):
+            return job
+        return self.context.commands.shown(actor, job)
+
+    def history(self, actor: Actor, job_id: str) -> tuple[Job, list[Event], list[Note]]:
+        """Return a job with its events and notes, as the actor may see them."""
+        job = self.readable_job(actor, job_id)
+        if self._owns_orders(actor):
+            return job, self.queue.events(job.id), self.queue.notes(job.id)
+        details = self.context.commands.job(actor, job.id, reveal=True)
+        return details.job, details.events, details.notes
+
+    def _owns_orders(self, actor: Actor) -> bool:
+        """Whether the actor is a program whose orders these are, and not an operator."""
+        return actor.has("optiplan") and not actor.has("reveal")
 
     def jobs(
         self,
@@ -84,14 +122,28 @@ class OrderService:
         order_id: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
+        same_look: bool = False,
     ) -> Page:
-        """Return a page of jobs, newest first."""
+        """Return a page of jobs, newest first, as the actor may see them.
+
+        ``same_look``: the list refreshes itself, see `Commands.jobs`.
+        """
         self._require_read(actor)
         contains = None
         if order_id is not None:  # as written in the stored JSON
             contains = '"order_id":' + canonical_json(order_id)
         where = Filter(states=(state,) if state else (), contains=contains)
-        return self.queue.jobs(where, limit=limit, cursor=cursor)
+        if self._owns_orders(actor):
+            return self.queue.jobs(where, limit=limit, cursor=cursor)
+        return self.context.commands.jobs(
+            actor,
+            QUEUE,
+            where,
+            limit=limit,
+            cursor=cursor,
+            reveal="everything",
+            same_look=same_look,
+        )
 
     def progress(self, job: Job) -> OrderProgress:
         """Return the progress that the runner has recorded for a job."""
@@ -203,12 +255,35 @@ class OrderService:
     # Customers
 
     def look_up_customer(self, actor: Actor, phone: str) -> tuple[str, Customer | None]:
-        """Return the normalised phone and its customer, if any."""
+        """Return the normalised phone and its customer, if any.
+
+        An actor who may not see phones finds nobody by one.
+        """
         self._require_read(actor)
         normalised = normalise_phone(phone)
         if not normalised:
             raise OrderProblem(OptiCode.PHONE_REQUIRED, "give a phone number: ?phone=")
-        return normalised, self.customers.find(normalised)
+        if not self.sees_customers(actor):
+            return normalised, None
+        customer = self.customers.find(normalised)
+        if customer is not None:
+            self._note_customers(actor, 1, target=mask_private(normalised))
+        return normalised, customer
+
+    def sees_customers(self, actor: Actor) -> bool:
+        """Whether the actor sees the names and phones of customers in clear."""
+        return actor.has("optiplan") or actor.has("reveal")
+
+    def _note_customers(self, actor: Actor, count: int, target: str | None = None) -> None:
+        """Write to the audit log that an operator has seen customers."""
+        if count and not self._owns_orders(actor):
+            self.context.commands.accounts.note(
+                actor,
+                "optiplan.customers",
+                queue=QUEUE,
+                target=target,
+                details={"customers": count},
+            )
 
     def add_customer(self, actor: Actor, name: str, phone: str) -> tuple[Customer, bool]:
         """Save a customer; returns it and whether the phone is new."""
@@ -217,6 +292,8 @@ class OrderService:
         if not normalised:
             raise OrderProblem(OptiCode.PHONE_REQUIRED, "a customer is known by a phone number")
         name = name.strip()
+        if field := find_masked({"name": name, "phone": phone}):
+            raise _masked_value(field)
         if not 1 <= len(name) <= MAX_NAME:
             raise OrderProblem(
                 OptiCode.VALIDATION, Message("a name has 1…%(most)s characters", most=MAX_NAME)
@@ -237,7 +314,10 @@ class OrderService:
     def remove_customer(self, actor: Actor, phone: str) -> Customer | None:
         """Delete the customer with this phone; returns None if there is none."""
         self._require_operate(actor, "customer")
-        normalised, customer = self.look_up_customer(actor, phone)
+        normalised = normalise_phone(phone)
+        if not normalised:
+            raise OrderProblem(OptiCode.PHONE_REQUIRED, "give a phone number: ?phone=")
+        customer = self.customers.find(normalised)
         if customer is not None:
             with self.queue.store.transaction():
                 self.customers.delete(normalised)
@@ -249,9 +329,22 @@ class OrderService:
     def customer_page(
         self, actor: Actor, *, limit: int, cursor: str | None = None
     ) -> tuple[list[Customer], str | None]:
-        """Return a page of customers, ordered by phone, and the next cursor."""
+        """Return a page of customers, ordered by phone, and the next cursor.
+
+        An actor who may not see phones gets masked ones, and cursors that tell none.
+        """
         self._require_read(actor)
-        return self.customers.page(limit=limit, cursor=cursor)
+        if self.sees_customers(actor):
+            page, next_cursor = self.customers.page(limit=limit, cursor=cursor)
+            self._note_customers(actor, len(page))
+            return page, next_cursor
+        start = int(cursor) if cursor and cursor.isdecimal() and len(cursor) <= MAX_OFFSET else 0
+        customers = sorted(self.customers.all(), key=lambda customer: customer.phone)
+        page = [
+            Customer(mask_private(customer.name), mask_private(customer.phone))
+            for customer in customers[start : start + limit]
+        ]
+        return page, str(start + limit) if start + limit < len(customers) else None
 
     def has_customer(self, payload: Payload) -> bool:
         """Whether the order's customer is known, as its first precheck demands."""
@@ -283,6 +376,12 @@ class OrderService:
         if job is None:
             raise _job_not_found()
         return job
+
+
+def _masked_value(field: str) -> OrderProblem:
+    """The refusal of a value that was masked when it was read."""
+    message = "is masked: send the value itself, or leave it out"
+    return validation_problem([FieldProblem((field,), message)])
 
 
 def _job_not_found() -> OrderProblem:

@@ -99,11 +99,7 @@ def render(
 
 
 @app.command(
-    "templates",
-    epilog=format_examples(
-        "kesin pdf templates",
-        "kesin pdf templates invoice",
-    ),
+    "templates", epilog=format_examples("kesin pdf templates", "kesin pdf templates invoice")
 )
 def templates(
     name: Annotated[
@@ -141,10 +137,7 @@ def templates(
 
 @app.command(
     "doctor",
-    epilog=format_examples(
-        "kesin pdf doctor",
-        "kesin pdf doctor --engine weasyprint --json",
-    ),
+    epilog=format_examples("kesin pdf doctor", "kesin pdf doctor --engine weasyprint --json"),
 )
 def doctor(*, engine: EngineName = None, as_json: JsonOption = False) -> None:
     """Check everything that PDFs need, and print a test page.

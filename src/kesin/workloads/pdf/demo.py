@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from kesin.foundation.child_environment import child_environment
 from kesin.foundation.problems import Problem, Unavailable
 from kesin.foundation.settings import load_settings
 from kesin.foundation.terminal import say
@@ -71,7 +72,12 @@ def _trouble(*program: str | Path) -> str:
     """Why a program does not print its version; '' if it does."""
     try:
         done = subprocess.run(  # noqa: S603  # the browser that renders, and what drives it
-            [*program, "--version"], capture_output=True, text=True, timeout=VERSION_S, check=False
+            [*program, "--version"],
+            env=child_environment(),
+            capture_output=True,
+            text=True,
+            timeout=VERSION_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as problem:
         return str(problem)

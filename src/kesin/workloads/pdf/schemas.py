@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from kesin.foundation.text import storable
+from kesin.web.dependencies import IgnoreColumns
 from kesin.workloads.pdf.batches.store import BatchStatus
 from kesin.workloads.pdf.config import FailSafePolicy
 from kesin.workloads.pdf.engines.base import Format, Paper, parse_page_ranges
@@ -231,6 +232,7 @@ class CsvQuery(BaseModel):
     output: Output = Field("zip", description="of a CSV file")
     file_name: FileName | None = Field(None, description="of a CSV file")
     name_field: FieldName | None = Field(None, description="of a CSV file")
+    ignore_columns: IgnoreColumns = None
 
 
 class BatchResponse(BaseModel):

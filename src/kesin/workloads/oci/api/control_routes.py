@@ -9,6 +9,7 @@ from fastapi.responses import StreamingResponse
 
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
+from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Invalid, Problem
 from kesin.lifecycle.errors import Category
@@ -21,7 +22,12 @@ from kesin.workloads.oci import operations
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.api import schemas
 from kesin.workloads.oci.api.common import SiteId, require_cron
-from kesin.workloads.oci.conversions.corrections import dead_letter_chunks, fix_selected
+from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS
+from kesin.workloads.oci.conversions.corrections import (
+    dead_letter_chunks,
+    fix_selected,
+    note_dead_letters,
+)
 from kesin.workloads.oci.google.channel import MAX_ROWS
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.connection_check import check_site
@@ -41,19 +47,19 @@ CURSOR: Final = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 FilterValues = Annotated[list[Annotated[str, Query(max_length=64)]] | None, Query(max_length=100)]
 
 
-def add_control_routes(router: APIRouter, context: WorkloadContext) -> None:
+def add_control_routes(
+    router: APIRouter, batch_router: APIRouter, context: WorkloadContext
+) -> None:
     """Add every route of this module."""
     _add_read_routes(router, context)
-    _add_action_routes(router, context)
+    _add_action_routes(router, batch_router, context)
     _add_cron_routes(router, context)
 
 
 def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
     @router.get("/api/oci/queue-stats", response_model_exclude_unset=True)
     def queue_stats(
-        actor: SignedInActor,
-        site_id: SiteId = None,
-        scope: Literal["site", "multi"] = "site",
+        actor: SignedInActor, site_id: SiteId = None, scope: Literal["site", "multi"] = "site"
     ) -> schemas.AllTotals:
         """How a site stands, or all that are yours; with warnings."""
         if scope == "site":
@@ -79,11 +85,21 @@ def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE_ROWS)] = 100,
         cursor: Annotated[str | None, Query(pattern=CURSOR)] = None,
     ) -> schemas.RowPage:
-        """A page of rows, newest first; by state, code, category, or found by any of its names."""
+        """A page of rows, newest first; by state, code, category, or found by any of its names.
+
+        Only who may reveal click ids finds rows by them.
+        """
         site = require_site(context, actor, site_id, "read", action="oci.rows")
         criteria = {"status": status or [], "code": code or [], "category": category or []}
         jobs, next_cursor = operations.list_rows(
-            context, site, criteria=criteria, search=search, limit=limit, cursor=cursor
+            context,
+            actor,
+            site,
+            criteria=criteria,
+            search=search,
+            limit=limit,
+            cursor=cursor,
+            reveal="texts",
         )
         return schemas.RowPage(
             site_id=site.id, rows=[row_body(job) for job in jobs], next_cursor=next_cursor
@@ -112,11 +128,15 @@ def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         site_id: SiteId = None,
         language: Annotated[Language, Query(alias="lang")] = "en",
     ) -> StreamingResponse:
-        """The FAILED rows as a file; mended and posted back, they are tried again."""
+        """The FAILED rows as a file; mended and posted back, they are tried again.
+
+        The columns of click ids are there for those who may reveal them.
+        """
         site = require_site(context, actor, site_id, "read", action="oci.dead_letters")
+        note_dead_letters(context, actor, site)
         name = f"dead-letters-{site.id}.csv"
         return StreamingResponse(
-            dead_letter_chunks(context, site, language=language),
+            dead_letter_chunks(context, actor, site, language=language),
             media_type="text/csv; charset=utf-8",
             headers={
                 "content-disposition": f'attachment; filename="{name}"',
@@ -125,8 +145,10 @@ def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         )
 
 
-def _add_action_routes(router: APIRouter, context: WorkloadContext) -> None:
-    @router.post("/api/oci/queue-actions", response_model_exclude_none=True)
+def _add_action_routes(
+    router: APIRouter, batch_router: APIRouter, context: WorkloadContext
+) -> None:
+    @batch_router.post("/api/oci/queue-actions", response_model_exclude_none=True)
     def queue_actions(actor: SignedInActor, body: schemas.QueueActionBody) -> schemas.Acted:
         """An operator's action on rows of a site, by ids or by what they have in common."""
         site = require_site(
@@ -186,10 +208,7 @@ def _add_action_routes(router: APIRouter, context: WorkloadContext) -> None:
             ok=all(finding.ok for finding in findings),
             findings=[
                 schemas.FindingBody(
-                    name=finding.name,
-                    ok=finding.ok,
-                    detail=finding.detail,
-                    advice=finding.advice,
+                    name=finding.name, ok=finding.ok, detail=finding.detail, advice=finding.advice
                 )
                 for finding in findings
             ],
@@ -203,6 +222,12 @@ def _fix_rows(
         raise Invalid(f"{body.action} needs ids", code="bad_selection", details={"field": "ids"})
     if body.action == "CORRECT" and not body.conversion:
         raise Invalid("say what to change", details={"field": "conversion"})
+    unknown = sorted((body.conversion or {}).keys() - {*CONVERSION_FIELDS})
+    if unknown:
+        field = f"conversion.{unknown[0][:64]}"
+        raise Invalid(
+            Message("%(field)s is no field of a conversion", field=field), details={"field": field}
+        )
     if len(body.ids) > MAX_FIXES:
         raise Invalid(f"at most {MAX_FIXES} rows a call", details={"field": "ids"})
     affected, refused = fix_selected(

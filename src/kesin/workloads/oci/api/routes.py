@@ -15,10 +15,22 @@ from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Forbidden, Problem
-from kesin.web.dependencies import JSON, UNCACHED, RawBody, SignedInActor, json_response
+from kesin.store.directory import Site
+from kesin.web.bodies import LargeBodyRoute
+from kesin.web.dependencies import (
+    JSON,
+    UNCACHED,
+    IgnoreColumns,
+    RawBody,
+    SignedInActor,
+    json_response,
+    run_with_body,
+)
+from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci.api import schemas
 from kesin.workloads.oci.api.common import SiteId
 from kesin.workloads.oci.api.control_routes import add_control_routes
+from kesin.workloads.oci.conversions.conversion import EXPORTED_FIELDS
 from kesin.workloads.oci.conversions.ingest import IngestResult, ingest
 from kesin.workloads.oci.conversions.parsing import CONTENT_TYPES, MAX_ROWS, parse_body
 from kesin.workloads.oci.script import (
@@ -47,7 +59,10 @@ _CONVERSION: Final[dict[str, Any]] = {
         "conversionTime": {"type": "string"},
         "conversionValue": {"type": ["number", "string"]},
         "conversionCurrency": {"type": "string"},
+        "revision": {"type": ["integer", "string"]},
+        **{name: {"description": "of our own files; ignored"} for name in EXPORTED_FIELDS},
     },
+    "additionalProperties": False,
 }
 _LIST: Final[dict[str, Any]] = {"type": "array", "items": _CONVERSION, "maxItems": MAX_ROWS}
 _REQUEST_BODY: Final[dict[str, Any]] = {
@@ -57,10 +72,17 @@ _REQUEST_BODY: Final[dict[str, Any]] = {
             CONTENT_TYPES[0]: {
                 "schema": {
                     "anyOf": [
-                        _CONVERSION,
+                        {
+                            **_CONVERSION,
+                            "properties": {
+                                **_CONVERSION["properties"],
+                                "siteId": {"type": "string"},
+                            },
+                        },
                         _LIST,
                         {
                             "type": "object",
+                            "additionalProperties": False,
                             "required": ["conversions"],
                             "properties": {"siteId": {"type": "string"}, "conversions": _LIST},
                         },
@@ -77,9 +99,11 @@ _REQUEST_BODY: Final[dict[str, Any]] = {
 def oci_router(context: WorkloadContext) -> APIRouter:
     """Every route of the workload."""
     router = APIRouter(tags=["oci"])
+    batch_router = APIRouter(tags=["oci"], route_class=LargeBodyRoute)
     _add_producer_routes(router, context)
-    _add_script_routes(router, context)
-    add_control_routes(router, context)
+    _add_script_routes(router, batch_router, context)
+    add_control_routes(router, batch_router, context)
+    router.routes.extend(batch_router.routes)  # include_router would build each route again
     return router
 
 
@@ -87,13 +111,33 @@ def _add_producer_routes(router: APIRouter, context: WorkloadContext) -> None:
     @router.post(
         "/api/oci/conversions", response_model=schemas.Ingested, openapi_extra=_REQUEST_BODY
     )
-    def post_conversions(
-        request: Request, actor: SignedInActor, body: RawBody, site_id: SiteId = None
+    async def post_conversions(
+        request: Request,
+        actor: SignedInActor,
+        body: RawBody,
+        site_id: SiteId = None,
+        ignore_columns: IgnoreColumns = None,
     ) -> Response:
-        """Take conversions in: JSON, NDJSON or CSV, up to 10 000; one result a row."""
+        """Take conversions in: JSON, NDJSON or CSV, up to 10 000; one result a row.
+
+        A row with an unknown field is rejected. A CSV with an unknown column is refused, unless
+        `ignoreColumns` names the column; the columns of our own files are known.
+        """
+        return await run_with_body(
+            request, body, take_in, request, actor, body, site_id, ignore_columns
+        )
+
+    def take_in(
+        request: Request,
+        actor: Actor,
+        body: bytes,
+        site_id: str | None,
+        ignore_columns: list[str] | None,
+    ) -> Response:
         accounts = context.commands.accounts
         accounts.require(actor, "oci:ingest", "oci.ingest", queue="oci", site=site_id)
-        body_site_id, rows = parse_body(body, request.headers.get("content-type", ""))
+        content_type = request.headers.get("content-type", "")
+        body_site_id, rows = parse_body(body, content_type, column_names(ignore_columns))
         if site_id and body_site_id and site_id != body_site_id:
             raise Problem("the address and the body name two sites", code="two_sites")
         site = require_site(
@@ -121,7 +165,9 @@ def _ingest_row(row: IngestResult) -> schemas.IngestRow:
     )
 
 
-def _add_script_routes(router: APIRouter, context: WorkloadContext) -> None:
+def _add_script_routes(
+    router: APIRouter, batch_router: APIRouter, context: WorkloadContext
+) -> None:
     @router.get(
         "/api/oci/google-ads-export",
         responses={200: {"model": list[schemas.Item] | schemas.PreviewBody}},
@@ -132,15 +178,24 @@ def _add_script_routes(router: APIRouter, context: WorkloadContext) -> None:
         mark_as_exported: Annotated[bool, Query(alias="markAsExported")] = False,  # noqa: FBT002
         limit: Annotated[int, Query(ge=1, le=MAX_EXPORT_ROWS)] = MAX_EXPORT_ROWS,
     ) -> Response:
-        """Claim rows for a script and hand over exactly those; or only show what would go."""
+        """Claim rows for a script and hand over exactly those; or only show what would go.
+
+        What would go has its click ids in clear for scripts and for those who may reveal them.
+        """
         if mark_as_exported:
             site = require_site(context, actor, site_id, "oci:script", action="oci.export")
             _require_key(context, actor, site.id)
             items = export(context, site, limit=limit, actor=actor.name)
+            if items:
+                _note_export(context, actor, site, "oci.export", len(items))
             headers = {PAUSED_HEADER: "true"} if not items and is_paused(context, site) else {}
             return uncached_response(items, headers)
         site = require_site(context, actor, site_id, "read", "oci:script", action="oci.preview")
         preview = preview_export(context, site, limit=limit)
+        if not actor.has("reveal") and not actor.has("oci:script"):
+            preview = preview.masked(context)
+        elif preview.items:
+            _note_export(context, actor, site, "oci.preview", len(preview.items))
         return uncached_response(
             {
                 "siteId": site.id,
@@ -150,13 +205,13 @@ def _add_script_routes(router: APIRouter, context: WorkloadContext) -> None:
             }
         )
 
-    @router.post("/api/oci/ack")
+    @batch_router.post("/api/oci/ack")
     def post_ack(actor: SignedInActor, body: schemas.AckBody) -> schemas.Acked:
         """Google has these rows. Late and repeated reports are welcome."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack")
         return _acked_body(ack(context, site, body.queue_ids, actor=actor.name))
 
-    @router.post("/api/oci/ack-failed")
+    @batch_router.post("/api/oci/ack-failed")
     def post_ack_failed(actor: SignedInActor, body: schemas.AckFailedBody) -> schemas.Acked:
         """These rows failed at the script: they rest in FAILED with the reason."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack_failed")
@@ -189,6 +244,14 @@ def _add_script_routes(router: APIRouter, context: WorkloadContext) -> None:
         return schemas.Verified(
             session_token=token, expires_at=iso(expires_at) or "", site_id=site.id
         )
+
+
+def _note_export(
+    context: WorkloadContext, actor: Actor, site: Site, action: str, rows: int
+) -> None:
+    """Write to the audit log that click ids went out."""
+    accounts = context.commands.accounts
+    accounts.note(actor, action, queue="oci", site=site.id, details={"rows": rows})
 
 
 def _require_key(context: WorkloadContext, actor: Actor, site: str) -> None:

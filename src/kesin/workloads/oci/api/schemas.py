@@ -19,6 +19,12 @@ class CamelCaseModel(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
+class CamelCaseBody(CamelCaseModel):
+    """A request body; a field that it does not know is refused by name."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 class IngestRow(CamelCaseModel):
     """What became of one conversion."""
 
@@ -67,7 +73,7 @@ class PreviewBody(CamelCaseModel):
     warnings: list[dict[str, Any]]
 
 
-class AckBody(CamelCaseModel):
+class AckBody(CamelCaseBody):
     """Rows that Google has."""
 
     site_id: SiteId
@@ -145,17 +151,15 @@ class RowPage(CamelCaseModel):
     next_cursor: str | None
 
 
-class Chosen(CamelCaseModel):
+class Chosen(CamelCaseBody):
     """Rows by what they have in common."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
 
     status: Annotated[list[Text], Field(max_length=5)] = []
     code: Annotated[list[Text], Field(max_length=100)] = []
     category: Annotated[list[Text], Field(max_length=5)] = []
 
 
-class QueueActionBody(CamelCaseModel):
+class QueueActionBody(CamelCaseBody):
     """Something an operator wants done with rows of a site."""
 
     site_id: SiteId
@@ -178,7 +182,7 @@ class Acted(CamelCaseModel):
     more: bool | None = None  # set if more may match: repeat the request
 
 
-class HeartbeatBody(CamelCaseModel):
+class HeartbeatBody(CamelCaseBody):
     """A script says that it runs."""
 
     site_id: SiteId
@@ -195,7 +199,7 @@ class Ok(CamelCaseModel):
     ok: bool = True
 
 
-class VerifyBody(CamelCaseModel):
+class VerifyBody(CamelCaseBody):
     """A script asks for a short-lived token."""
 
     site_id: SiteId
@@ -233,7 +237,7 @@ class Processed(CamelCaseModel):
     retry: int
 
 
-class CredentialsBody(CamelCaseModel):
+class CredentialsBody(CamelCaseBody):
     """A site's credentials; they are never sent back."""
 
     site_id: SiteId

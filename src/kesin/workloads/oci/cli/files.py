@@ -19,16 +19,13 @@ from kesin.foundation.problems import Invalid, Problem
 from kesin.foundation.terminal import error_console, format_counts, say, say_json, visible, warn
 from kesin.store.directory import Site
 from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
-from kesin.workloads.oci.cli.context import (
-    LanguageOption,
-    SiteOption,
-    find_site,
-    open_context,
-)
+from kesin.workloads.common.columns import column_names
+from kesin.workloads.oci.cli.context import LanguageOption, SiteOption, find_site, open_context
 from kesin.workloads.oci.conversions.corrections import (
     DEAD_LETTER_COLUMNS,
     dead_letter_chunks,
     fix_rows,
+    note_dead_letters,
 )
 from kesin.workloads.oci.conversions.csv_cells import escape_cell, unescape_cell
 from kesin.workloads.oci.conversions.ingest import IngestOutcome, IngestResult, ingest
@@ -65,6 +62,14 @@ FormatOption = Annotated[
         "--format", metavar="csv|ndjson|json", help="What the file is, if its name does not say."
     ),
 ]
+IgnoreColumnsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ignore-columns",
+        metavar="NAMES",
+        help="Unknown columns of a CSV that may be ignored; repeated, or separated by commas.",
+    ),
+]
 ProcessRows = Callable[[WorkloadContext, Site, Sequence[ParsedRow]], list[IngestResult]]
 
 
@@ -79,6 +84,7 @@ def import_conversions(
             metavar="OUT.csv", dir_okay=False, help="Write what was rejected here, with reasons."
         ),
     ] = None,
+    ignore_columns: IgnoreColumnsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Take conversions in from a file.
@@ -87,7 +93,8 @@ def import_conversions(
     because of its data is corrected when it comes with other data. Columns or fields: externalId,
     gclid (or wbraid, gbraid), conversionName, conversionTime, conversionValue, conversionCurrency.
     One bad row never sinks the others: the file of --rejects can be mended and imported. Exits with
-    1 if any row was rejected. JSON is read as a whole: for millions of rows use CSV or NDJSON.
+    1 if any row was rejected. A CSV with other columns is refused unless --ignore-columns names
+    them. JSON is read as a whole: for millions of rows use CSV or NDJSON.
     """
     chosen_format = detect_format(file, file_format)
     if rejects and file != STDIN and rejects.exists() and rejects.samefile(file):
@@ -96,7 +103,12 @@ def import_conversions(
         site_record = find_site(context, site, "oci.import")
         with open_source(file, chosen_format) as source, _open_rejects(rejects) as write_reject:
             summary = _process_file(
-                context, site_record, source, _import_rows, write_reject=write_reject
+                context,
+                site_record,
+                source,
+                _import_rows,
+                write_reject=write_reject,
+                ignored=column_names(ignore_columns),
             )
     _print_summary(summary, site_record, as_json=as_json, rejects=rejects)
 
@@ -125,6 +137,7 @@ def enqueue_fix(
     reason: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Why; kept in the history of each row.")
     ] = None,
+    ignore_columns: IgnoreColumnsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Mend conversions from a file, delivered ones too.
@@ -145,7 +158,15 @@ def enqueue_fix(
         site_record = find_site(context, site, "oci.fix")
         hint = _NO_RERUN_HINT if again else _RERUN_HINT
         with open_source(file, chosen_format) as source:
-            summary = _process_file(context, site_record, source, process, size=FIX_ROWS, hint=hint)
+            summary = _process_file(
+                context,
+                site_record,
+                source,
+                process,
+                size=FIX_ROWS,
+                hint=hint,
+                ignored=column_names(ignore_columns),
+            )
     _print_summary(summary, site_record, as_json=as_json, renamed={"duplicate": "left"})
 
 
@@ -178,10 +199,11 @@ def _process_file(
     write_reject: WriteReject = _ignore_reject,
     size: int = MAX_ROWS,
     hint: str = _RERUN_HINT,
+    ignored: frozenset[str] = frozenset(),
 ) -> _FileSummary:
     summary = _FileSummary()
     with _progress(source) as show_progress:
-        batches = source.batches(size)
+        batches = source.batches(size, ignored)
         while batch := _next_batch(batches, summary, hint):
             _check_site(context, site, batch.site)
             for row, result in zip(batch.rows, process(context, site, batch.rows), strict=True):
@@ -331,10 +353,8 @@ def export_dead_letters(
     """
     with open_context() as context:
         site_record = find_site(context, site, "oci.dead_letters")
-        context.commands.accounts.note(
-            local_operator(), "oci.dead_letters", queue=WORKLOAD, site=site_record.id
-        )
-        chunks = dead_letter_chunks(context, site_record, language=lang)
+        note_dead_letters(context, local_operator(), site_record)
+        chunks = dead_letter_chunks(context, local_operator(), site_record, language=lang)
         if out is None and as_json:
             for record in _records(chunks):
                 say_json(record, line=True)

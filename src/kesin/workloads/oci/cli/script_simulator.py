@@ -196,8 +196,7 @@ def simulate_script(
         typer.Option(metavar="FILE", dir_okay=False, help="A file with a key for oci:script."),
     ] = None,
     key_env: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Or the environment variable that holds it."),
+        str | None, typer.Option(metavar="NAME", help="Or the environment variable that holds it.")
     ] = None,
     runs: Annotated[
         int, typer.Option(min=1, max=MAX_RUNS, metavar="N", help="Run so many times.")

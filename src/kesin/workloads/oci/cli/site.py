@@ -25,12 +25,7 @@ from kesin.store.records import Filter
 from kesin.workloads.common.advice import Advice, Language
 from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
 from kesin.workloads.oci.advice import ADVICE
-from kesin.workloads.oci.cli.context import (
-    LanguageOption,
-    SiteArgument,
-    find_site,
-    open_context,
-)
+from kesin.workloads.oci.cli.context import LanguageOption, SiteArgument, find_site, open_context
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, tzinfo
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, Final, Literal, Self
 
+from kesin.engine.access.masking import find_masked
 from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
 from kesin.lifecycle.budget import SECOND_US
@@ -24,10 +25,22 @@ ClickKind = Literal["gclid", "wbraid", "gbraid"]
 SEAL_PREFIX: Final = "seal_"  # before a row's id, in everything a script sees
 # Of several click ids, the first in this order is sent.
 CLICK_KINDS: Final[tuple[ClickKind, ...]] = ("gclid", "wbraid", "gbraid")
+# What a producer's row may hold.
+CONVERSION_FIELDS: Final = (
+    *("externalId", "revision", *CLICK_KINDS, "conversionName", "conversionTime"),
+    *("conversionValue", "conversionCurrency"),
+)
+# What our own files have beside it; read back, it is ignored.
+EXPORTED_FIELDS: Final = (
+    *("id", "orderId", "errorCode", "errorCategory", "lastError", "whatToDo", "attempts"),
+    *("failedAt", "row", "errorField", "errorMessage"),
+)
+_KNOWN_FIELDS: Final = frozenset({*CONVERSION_FIELDS, *EXPORTED_FIELDS})
 MAX_FUTURE_S: Final = 3_600  # tolerates a wrong clock, not a wrong time zone
 MAX_VALUE: Final = Decimal(10) ** 12
 MAX_EXTERNAL_ID: Final = 200
 MAX_NAME: Final = 100
+MAX_SHOWN_NAME: Final = 80  # characters of an unknown field's name
 MAX_REVISION: Final = 99
 _CLICK: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
 _CURRENCY: Final = re.compile(r"[A-Z]{3}")
@@ -99,6 +112,7 @@ class Conversion:
         cls, row: Mapping[str, Any], defaults: RowDefaults, *, now_us: int | None = None
     ) -> Self:
         """Validate a producer's row; raises Unsendable with the first problem."""
+        _refuse_masked(row)
         external_id = _parse_external_id(row.get("externalId"))
         revision = _parse_revision(row.get("revision"))
         clicks = {kind: _parse_click(row.get(kind), kind) for kind in CLICK_KINDS}
@@ -279,6 +293,25 @@ def _drop_separators(text: str) -> str:
     if not _GROUPED.fullmatch(text):
         raise InvalidOperation
     return text.replace(".", "").replace(",", "")
+
+
+def check_fields(row: Mapping[str, Any]) -> None:
+    """Raise Unsendable for a field that no conversion has."""
+    for name in row:
+        if name not in _KNOWN_FIELDS:
+            shown = storable(str(name))[:MAX_SHOWN_NAME]
+            message = Message("%(field)s is no field of a conversion", field=repr(shown))
+            raise Unsendable("UNKNOWN_FIELD", shown, message)
+
+
+def _refuse_masked(row: Mapping[str, Any]) -> None:
+    """Refuse a value that was masked when it was read: it would overwrite the real one."""
+    field = find_masked({name: row[name] for name in CONVERSION_FIELDS if name in row})
+    if field is not None:
+        message = Message(
+            "%(field)s is masked: send the value itself, or leave it out", field=field
+        )
+        raise Unsendable("MASKED_VALUE", field, message)
 
 
 def _parse_external_id(value: Any) -> str:

@@ -31,6 +31,7 @@ from kesin.workloads.oci.conversions.conversion import (
     SEAL_PREFIX,
     Conversion,
     Unsendable,
+    check_fields,
     key_of,
 )
 from kesin.workloads.oci.conversions.csv_cells import escape_cell
@@ -114,6 +115,7 @@ class _FixBatch:
     def _plan(self, index: int, row: ParsedRow, job: Job | None, *, again: bool) -> None:
         if isinstance(row, Unsendable):
             raise row
+        check_fields(row)
         if job is None or not isinstance(job.payload, dict):
             raise Unsendable("UNKNOWN_ROW", "externalId", "there is no such conversion here")
         self._results[index] = IngestResult(index, _external_id_of(row), "duplicate", job.id)
@@ -260,25 +262,38 @@ DEAD_LETTER_COLUMNS: Final = (
 _THREE_DECIMALS: Final = re.compile(r"[0-9]+\.[0-9]{3}")
 
 
+def note_dead_letters(context: WorkloadContext, actor: Actor, site: Site) -> None:
+    """Write the download to the audit log, and whether it has the click ids."""
+    details = {"revealed": actor.has("reveal")}
+    context.commands.accounts.note(
+        actor, "oci.dead_letters", queue=WORKLOAD, site=site.id, details=details
+    )
+
+
 def dead_letter_chunks(
-    context: WorkloadContext, site: Site, *, language: Language = "en"
+    context: WorkloadContext, actor: Actor, site: Site, *, language: Language = "en"
 ) -> Iterator[str]:
-    """Yield the site's FAILED rows as CSV: the header, then a page at a time, newest first."""
-    yield "\ufeff" + _csv_text(
-        [DEAD_LETTER_COLUMNS]
-    )  # the byte order mark tells spreadsheets that it is UTF-8
+    """Yield the site's FAILED rows as CSV: the header, then a page at a time, newest first.
+
+    For an actor who may not reveal them, the columns of personal data are left out.
+    """
+    masking = context.commands.masking(context.queue.name)
+    reveals = actor.has("reveal")
+    columns = [name for name in DEAD_LETTER_COLUMNS if reveals or not masking.hides(name)]
+    yield "\ufeff" + _csv_text([columns])  # the byte order mark tells spreadsheets that it is UTF-8
     cursor: str | None = None
     where = Filter(states=("FAILED",), tenants=(site.id,))
     while True:
         page = context.queue.jobs(where, limit=MAX_PAGE, cursor=cursor)
-        if page.jobs:
-            yield _csv_text([_dead_letter_cells(job, language) for job in page.jobs])
+        jobs = page.jobs if reveals else list(map(masking.job, page.jobs))
+        if jobs:
+            yield _csv_text([_dead_letter_cells(job, columns, language) for job in jobs])
         cursor = page.cursor
         if cursor is None:
             return
 
 
-def _dead_letter_cells(job: Job, language: Language) -> list[str]:
+def _dead_letter_cells(job: Job, columns: Sequence[str], language: Language) -> list[str]:
     payload = job.payload if isinstance(job.payload, dict) else {}
     cells: dict[str, Any] = {
         **payload,
@@ -292,7 +307,7 @@ def _dead_letter_cells(job: Job, language: Language) -> list[str]:
         "attempts": job.attempt_count,
         "failedAt": iso(job.stamp_3),
     }
-    return [escape_cell(cells.get(name)) for name in DEAD_LETTER_COLUMNS]
+    return [escape_cell(cells.get(name)) for name in columns]
 
 
 def _unambiguous_amount(value: Any) -> Any:

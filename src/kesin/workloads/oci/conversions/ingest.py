@@ -23,6 +23,7 @@ from kesin.workloads.oci.conversions.conversion import (
     MAX_EXTERNAL_ID,
     Conversion,
     Unsendable,
+    check_fields,
 )
 from kesin.workloads.oci.conversions.parsing import ParsedRow
 from kesin.workloads.oci.lifecycle import limits_of
@@ -55,6 +56,7 @@ def ingest(
         try:
             if isinstance(row, Unsendable):
                 raise row
+            check_fields(row)
             conversions[index] = Conversion.parse(row, defaults, now_us=now)
         except Unsendable as problem:
             results[index] = build_rejection(index, row, problem)

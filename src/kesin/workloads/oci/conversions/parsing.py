@@ -9,15 +9,18 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Final, Literal, NamedTuple, TextIO
 
 from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, Problem, TooLarge
-from kesin.workloads.oci.conversions.conversion import Unsendable
+from kesin.foundation.text import storable
+from kesin.workloads.common.columns import UNKNOWN_COLUMNS, is_ignored, unknown_columns
+from kesin.workloads.oci.conversions.conversion import EXPORTED_FIELDS, MAX_SHOWN_NAME, Unsendable
 from kesin.workloads.oci.conversions.csv_cells import unescape_cell
 
 MAX_ROWS: Final = 10_000
@@ -59,15 +62,20 @@ _COLUMNS: Final = {
 }
 
 
-def parse_body(body: bytes, content_type: str) -> tuple[str | None, list[ParsedRow]]:
-    """Parse a body: the site it names, if any, and its rows."""
+def parse_body(
+    body: bytes, content_type: str, ignored: frozenset[str] = frozenset()
+) -> tuple[str | None, list[ParsedRow]]:
+    """Parse a body: the site it names, if any, and its rows.
+
+    ``ignored``: unknown columns of a CSV that are left out; any other refuses the file.
+    """
     content_kind = content_type.partition(";")[0].strip().lower()
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise Problem("the body is no UTF-8", code="not_utf8") from None
     if content_kind in _CSV_TYPES:
-        return None, _take_bounded(csv_rows(io.StringIO(text, newline="")))
+        return None, _take_bounded(csv_rows(io.StringIO(text, newline=""), ignored))
     if content_kind in _NDJSON_TYPES:
         return None, _take_bounded(_ndjson_rows(text))
     if content_kind in _JSON_TYPES or content_kind.endswith("+json"):
@@ -83,21 +91,33 @@ def _json_rows(text: str) -> tuple[str | None, list[ParsedRow]]:
         document = parse_json(text)
     except (ValueError, RecursionError):
         raise Problem("the body is no JSON", code="not_json") from None
-    site = None
-    if isinstance(document, dict) and "conversions" in document:
-        site = document.get("siteId")
-        if site is not None and not isinstance(site, str):
-            raise Problem("siteId must be text", code="bad_site")
-        document = document["conversions"]
-        if not isinstance(document, list):
-            raise Problem("conversions must be a list", code="not_a_list")
-    elif isinstance(document, dict):
-        site_id = document.get("siteId")
-        site = site_id if isinstance(site_id, str) else None
-        document = [document]
-    if not isinstance(document, list):
+    site, rows = _unwrap(document)
+    return site, _take_bounded(map(_check_row, rows))
+
+
+def _unwrap(document: Any) -> tuple[str | None, list[Any]]:
+    """The site that a JSON document names, if any, and its rows; raises Problem."""
+    if isinstance(document, list):
+        return None, document
+    if not isinstance(document, dict):
         raise Problem("send one conversion, a list, or {siteId, conversions}", code="not_a_list")
-    return site, _take_bounded(map(_check_row, document))
+    site = document.get("siteId")
+    if site is not None and not isinstance(site, str):
+        raise Problem("siteId must be text", code="bad_site")
+    fields = {name: value for name, value in document.items() if name != "siteId"}
+    if "conversions" not in fields:
+        return site, [fields]
+    rows = fields.pop("conversions")
+    if not isinstance(rows, list):
+        raise Problem("conversions must be a list", code="not_a_list")
+    if fields:
+        name = storable(min(fields))[:MAX_SHOWN_NAME]
+        raise Problem(
+            Message("%(field)s is unknown: send siteId and conversions", field=repr(name)),
+            code="unknown_field",
+            details={"field": name},
+        )
+    return site, rows
 
 
 def parse_json(text: str) -> Any:
@@ -126,8 +146,11 @@ def _check_row(value: Any) -> ParsedRow:
     return Unsendable("NOT_AN_OBJECT", "", "a conversion is an object with fields")
 
 
-def csv_rows(lines: Iterable[str]) -> Iterator[ParsedRow]:
-    """Parse CSV whose header is the first line that is not blank; raises Problem."""
+def csv_rows(lines: Iterable[str], ignored: frozenset[str] = frozenset()) -> Iterator[ParsedRow]:
+    """Parse CSV whose header is the first line that is not blank; raises Problem.
+
+    An unknown column refuses the file unless it is one of the ignored ones.
+    """
     lines, skipped = iter(lines), 0
     first_line = ""
     for first_line in lines:
@@ -143,8 +166,8 @@ def csv_rows(lines: Iterable[str]) -> Iterator[ParsedRow]:
             if header:
                 yield _csv_row(header, cells)
             else:
-                header = [_COLUMNS.get(_normalise_header(cell)) for cell in cells]
-                _check_header(header)
+                header = [_column_field(cell) for cell in cells]
+                _check_header(header, cells, ignored)
     except csv.Error as problem:
         line = skipped + rows.line_num
         raise Problem(
@@ -152,7 +175,13 @@ def csv_rows(lines: Iterable[str]) -> Iterator[ParsedRow]:
         ) from None
 
 
-def _check_header(header: list[str | None]) -> None:
+def _column_field(column: str) -> str | None:
+    """The field of a column: "" for one that is ignored, None for one that is unknown."""
+    name = _normalise_header(column)
+    return _COLUMNS.get(name, "" if name in _OWN_COLUMNS else None)
+
+
+def _check_header(header: list[str | None], columns: list[str], ignored: frozenset[str]) -> None:
     names = [name for name in header if name]
     if "externalId" not in names:
         raise Problem(
@@ -164,6 +193,15 @@ def _check_header(header: list[str | None]) -> None:
             Message("the column %(column)s is there twice", column=min(repeated)),
             code="column_twice",
         )
+    unknown = [
+        column.strip()
+        for name, column in zip(header, columns, strict=True)
+        if name is None and column.strip() and not is_ignored(column, ignored)
+    ]
+    if unknown:
+        raise Problem(
+            unknown_columns(unknown), code=UNKNOWN_COLUMNS, details={"columns": unknown[:100]}
+        )
 
 
 def _csv_row(header: list[str | None], cells: list[str]) -> ParsedRow:
@@ -174,6 +212,9 @@ def _csv_row(header: list[str | None], cells: list[str]) -> ParsedRow:
 
 def _normalise_header(header: str) -> str:
     return "".join(char for char in header.lower() if char.isalnum())
+
+
+_OWN_COLUMNS: Final = frozenset(map(_normalise_header, EXPORTED_FIELDS))
 
 
 def _take_bounded(rows: Iterator[ParsedRow]) -> list[ParsedRow]:
@@ -221,11 +262,16 @@ class RowSource:
         """The number of bytes read so far."""
         return 0 if self.size is None else self._raw.tell()
 
-    def batches(self, rows: int = MAX_ROWS) -> Iterator[RowBatch]:
+    def batches(
+        self, rows: int = MAX_ROWS, ignored: frozenset[str] = frozenset()
+    ) -> Iterator[RowBatch]:
         """Yield the rows in batches; raises Problem where the file cannot be read further."""
-        read_batches = {"csv": _csv_batches, "ndjson": _ndjson_batches, "json": _json_batches}[
-            self.file_format
-        ]
+        formats: dict[FileFormat, Callable[[TextIO, int], Iterator[RowBatch]]] = {
+            "csv": partial(_csv_batches, ignored=ignored),
+            "ndjson": _ndjson_batches,
+            "json": _json_batches,
+        }
+        read_batches = formats[self.file_format]
         try:
             yield from read_batches(self.text, min(rows, MAX_ROWS))
         except UnicodeDecodeError:
@@ -254,8 +300,8 @@ def open_source(name: str, file_format: FileFormat) -> Iterator[RowSource]:
         yield RowSource(name, file_format, raw, size)
 
 
-def _csv_batches(text: TextIO, size: int) -> Iterator[RowBatch]:
-    rows = csv_rows(text)
+def _csv_batches(text: TextIO, size: int, *, ignored: frozenset[str]) -> Iterator[RowBatch]:
+    rows = csv_rows(text, ignored)
     while batch := list(islice(rows, size)):
         yield RowBatch(None, batch)
 
@@ -273,10 +319,8 @@ def _json_batches(text: TextIO, size: int) -> Iterator[RowBatch]:
         document = parse_json(content)
     except (ValueError, RecursionError):
         raise Problem("this is no JSON; for one document a line say --format ndjson") from None
-    site, rows = None, document
-    if isinstance(document, dict) and isinstance(document.get("conversions"), list):
-        site, rows = document.get("siteId"), document["conversions"]
-    if not isinstance(rows, list) or len(rows) <= size:
+    site, rows = _unwrap(document)
+    if len(rows) <= size:
         yield RowBatch(*parse_body(content.encode(), _JSON_TYPE))
         return
     for start in range(0, len(rows), size):

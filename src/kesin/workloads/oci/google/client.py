@@ -32,11 +32,7 @@ class GoogleClient:
     """Sends requests with the access token of the given credentials."""
 
     def __init__(
-        self,
-        client: httpx.Client,
-        tokens: AccessTokens,
-        *,
-        monotonic: Callable[[], float],
+        self, client: httpx.Client, tokens: AccessTokens, *, monotonic: Callable[[], float]
     ) -> None:
         self._http = BoundedHttpClient(client, monotonic=monotonic)
         self._tokens = tokens

@@ -124,8 +124,7 @@ ERROR_TABLE: Final[Mapping[str, ErrorGroup]] = {
         (ACCOUNT, "ACCESS_PROHIBITED"),
     ),
     "internalError": _group(
-        LATER,
-        (LATER, "INTERNAL_ERROR ERROR_CODE_NOT_PUBLISHED TRANSIENT_ERROR DEADLINE_EXCEEDED"),
+        LATER, (LATER, "INTERNAL_ERROR ERROR_CODE_NOT_PUBLISHED TRANSIENT_ERROR DEADLINE_EXCEEDED")
     ),
     "authenticationError": _group(
         ACCOUNT,
@@ -170,10 +169,7 @@ ERROR_TABLE: Final[Mapping[str, ErrorGroup]] = {
             UNSUPPORTED_VERSION CLOUD_PROJECT_NOT_FOUND
             """,
         ),
-        (
-            LATER,
-            "TOO_MANY_MUTATE_OPERATIONS TOO_MANY_ACTION_OPERATIONS RPC_DEADLINE_TOO_SHORT",
-        ),
+        (LATER, "TOO_MANY_MUTATE_OPERATIONS TOO_MANY_ACTION_OPERATIONS RPC_DEADLINE_TOO_SHORT"),
         (
             OUR_FAULT,
             """

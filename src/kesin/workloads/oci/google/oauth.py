@@ -48,13 +48,7 @@ class _CachedToken:
 class AccessTokens:
     """A cache of access tokens by credentials; thread-safe."""
 
-    def __init__(
-        self,
-        client: httpx.Client,
-        url: str,
-        *,
-        monotonic: Callable[[], float],
-    ) -> None:
+    def __init__(self, client: httpx.Client, url: str, *, monotonic: Callable[[], float]) -> None:
         self._http = BoundedHttpClient(client, monotonic=monotonic)
         self._url = url
         self._monotonic = monotonic

@@ -23,13 +23,14 @@ from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
 from kesin.store.records import Filter
 from kesin.web.auth import guarded_router
-from kesin.web.dashboard.forms.uploads import Uploaded
+from kesin.web.dashboard.forms.uploads import Upload, Uploaded
 from kesin.web.dashboard.frame.page import Context, PageContext
 from kesin.web.dashboard.frame.routes import read_fields
 from kesin.web.dashboard.queues import actions
 from kesin.web.dashboard.queues.bulk import runs_of
 from kesin.web.dashboard.queues.page import runs_shown
 from kesin.web.schemas import Cursor
+from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci import operations, script
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions.corrections import fix_rows
@@ -169,6 +170,7 @@ def _rows(
 
     jobs, following = operations.list_rows(
         context,
+        ctx.actor,
         site,
         criteria=chosen.criteria,
         search=chosen.q or None,
@@ -358,7 +360,7 @@ def oci_dismiss(ctx: Context, site_id: str) -> Response:
 def oci_export_preview(ctx: Context, site_id: str) -> HTMLResponse:
     """The dialog with what the next export would contain, and what not and why."""
     context, site = find_site(ctx, site_id, "read", "oci.preview")
-    preview = script.preview_export(context, site, limit=script.MAX_EXPORT_ROWS)
+    preview = script.preview_export(context, site, limit=script.MAX_EXPORT_ROWS).masked(context)
     left_out = {item["id"] for item in preview.skipped}
     return ctx.page(
         "oci/part_export.html",
@@ -386,12 +388,18 @@ def _short_click_id(item: dict[str, Any]) -> str:
 
 
 @router.post(f"{PATH}/fixes", response_class=HTMLResponse)
-def oci_fixes(ctx: Context, site_id: str, sent: Uploaded) -> HTMLResponse:
+async def oci_fixes(ctx: Context, site_id: str, sent: Uploaded) -> HTMLResponse:
     """Import corrected dead letters: each is corrected, sent again, or refused with a reason."""
+    return await ctx.service.imports.run(_import_fixes, ctx, site_id, sent)
+
+
+def _import_fixes(ctx: PageContext, site_id: str, sent: Upload) -> HTMLResponse:
     context, site = find_site(ctx, site_id, "operate", "oci.fix")
     if not sent.data:
         raise Invalid("The file is empty. Choose the CSV you mended.", code="no_file")
-    _, rows = parse_body(sent.data, "text/csv")
+    _, rows = parse_body(
+        sent.data, "text/csv", column_names([sent.fields.get("ignoreColumns", "")])
+    )
     reason = sent.fields.get("reason", "").strip()[: actions.MAX_REASON_CHARS] or None
     results = fix_rows(context, ctx.actor, site, rows, reason=reason, again="again" in sent.fields)
     counts = Counter(result.result for result in results)

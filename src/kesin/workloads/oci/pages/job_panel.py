@@ -8,8 +8,9 @@ from typing import Any, Final
 from kesin.engine.access.commands import JobDetails
 from kesin.foundation.messages import decode_note, recorded_message
 from kesin.foundation.text import decode_json
-from kesin.web.dashboard.frame.masking import mask, mask_text, pretty
+from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import PageContext, Panel
+from kesin.web.serialize import json_depth_limited
 from kesin.workloads.oci.conversions.conversion import Conversion, Unsendable
 from kesin.workloads.oci.google.data_manager import event
 from kesin.workloads.oci.google.google_ads import click_conversion
@@ -33,7 +34,8 @@ class Exchange:
 
 def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
     """The request of the site's channel, and the responses so far."""
-    job = history.job
+    context = ctx.workload("oci")
+    job = context.queue.job(history.job.id) or history.job  # a masked one cannot be sent
     site = ctx.service.accounts.find_site(job.tenant)
     channel = site.channel if site else "api"
     try:
@@ -47,7 +49,7 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
         else:
             row = click_conversion(conversion, "customers/…/conversionActions/…")
             body = {"conversions": [row], "partialFailure": True}
-        request = pretty(mask(body))
+        request = pretty(context.commands.masking("oci").value(body))
     version = ctx.service.settings.oci_google_version
     lines = {
         "data_manager": "POST https://datamanager.googleapis.com/v1/events:ingest",
@@ -80,9 +82,9 @@ def _exchanges(history: JobDetails) -> list[Exchange]:
                 moved.move,
                 moved.to_state,
                 moved.error_code or "",
-                mask_text(recorded_message(moved.error_message, moved.note)) or "",
+                recorded_message(moved.error_message, moved.note),
                 str(request_id),
-                pretty(mask(details)) if details else "",
+                pretty(json_depth_limited(details)) if details else "",
             )
         )
         if len(exchanges) == MAX_EXCHANGES:

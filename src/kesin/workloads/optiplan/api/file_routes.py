@@ -13,12 +13,7 @@ from kesin.workloads.optiplan.api.common import (
     json_response,
     parse_json,
 )
-from kesin.workloads.optiplan.api.schemas import (
-    RULES_BODY,
-    PathsTold,
-    RulesChanged,
-    RulesTold,
-)
+from kesin.workloads.optiplan.api.schemas import RULES_BODY, PathsTold, RulesChanged, RulesTold
 from kesin.workloads.optiplan.artifacts import (
     build_zip,
     check_board_count,
@@ -63,7 +58,7 @@ def files_router(service: OrderService) -> APIRouter:
     )
     def job_xml(actor: SignedInActor, job_id: str) -> Response:
         """The solution as it goes to the saw; an archive when the order has several."""
-        job = service.job(actor, job_id)
+        job = service.readable_job(actor, job_id)
         files = read_xml_files(service.workshop.paths(), job, service.progress(job))
         if len(files) == 1:
             return _file_response(files[0].data, files[0].name, XML)
@@ -76,7 +71,7 @@ def files_router(service: OrderService) -> APIRouter:
     )
     def job_import_files(actor: SignedInActor, job_id: str) -> Response:
         """What was written for the optimiser: an XLSX for each type, colour and thickness."""
-        job = service.job(actor, job_id)
+        job = service.readable_job(actor, job_id)
         files = read_import_files(service.workshop.paths(), job, service.progress(job))
         return _file_response(build_zip(files), f"{job.id}-import.zip", ZIP)
 
@@ -90,7 +85,7 @@ def files_router(service: OrderService) -> APIRouter:
         language: InLanguage = "en",
     ) -> Response:
         """The cutting plan, every board or one of them."""
-        job = service.job(actor, job_id)
+        job = service.readable_job(actor, job_id)
         plans = read_plans(service.workshop.paths(), job, service.progress(job))
         return Response(
             draw_plans(plans, board, language), headers=dict(PRIVATE_HEADERS), media_type=SVG
@@ -103,7 +98,7 @@ def files_router(service: OrderService) -> APIRouter:
     )
     def job_plan_pdf(actor: SignedInActor, job_id: str, language: InLanguage = "en") -> Response:
         """The cutting plan to print: a summary, the boards, and the cut list."""
-        job = service.job(actor, job_id)
+        job = service.readable_job(actor, job_id)
         plans = read_plans(service.workshop.paths(), job, service.progress(job))
         check_board_count(plans)
         return _file_response(

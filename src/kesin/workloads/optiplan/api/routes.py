@@ -10,15 +10,12 @@ from dataclasses import asdict
 from decimal import Decimal
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from kesin.engine.workload import WorkloadContext
-from kesin.web.dependencies import JSON, MediaType, RawBody, SignedInActor
-from kesin.workloads.optiplan.api.common import (
-    OrderRoute,
-    json_response,
-    parse_json,
-)
+from kesin.web.auth import service_of
+from kesin.web.dependencies import JSON, MediaType, RawBody, SignedInActor, run_with_body
+from kesin.workloads.optiplan.api.common import OrderRoute, json_response, parse_json
 from kesin.workloads.optiplan.api.file_routes import config_router, files_router
 from kesin.workloads.optiplan.api.schemas import (
     IMPORT_BODY,
@@ -40,7 +37,7 @@ from kesin.workloads.optiplan.api.schemas import (
     job_body,
 )
 from kesin.workloads.optiplan.customers import Customer
-from kesin.workloads.optiplan.history import read_audit
+from kesin.workloads.optiplan.history import audit_events
 from kesin.workloads.optiplan.intake import FILE_TYPES, payload_from_file, payload_from_json
 from kesin.workloads.optiplan.orders.order_list import ListDefaults
 from kesin.workloads.optiplan.orders.payload import (
@@ -72,7 +69,7 @@ _ADD_CUSTOMER_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     201: {"model": OneCustomer, "description": "A new customer"},
 }
 _CANCEL_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
-    202: {"model": Cancelled, "description": "A runner has it in hand and will stop"},
+    202: {"model": Cancelled, "description": "A runner has it in hand and will stop"}
 }
 
 Word = Annotated[str | None, Query(min_length=1, max_length=MAX_NAME)]
@@ -99,12 +96,18 @@ def _add_order_routes(router: APIRouter, service: OrderService) -> None:
         responses=_CREATE_RESPONSES,
         openapi_extra=ORDER_BODY,
     )
-    def create_order(actor: SignedInActor, body: RawBody, kind: MediaType) -> Response:
+    async def create_order(
+        request: Request, actor: SignedInActor, body: RawBody, kind: MediaType
+    ) -> Response:
         """Bring an order: 201 and a new job, or 200 and the job the same order has."""
-        service.require_create(actor)
-        return _created_response(
-            service, service.create_order(actor, read_payload(parse_json(body, kind)))
-        )
+
+        def create() -> Response:
+            service.require_create(actor)
+            return _created_response(
+                service, service.create_order(actor, read_payload(parse_json(body, kind)))
+            )
+
+        return await run_with_body(request, body, create)
 
     @router.post(
         "/orders/{order_id}/import/xlsx",
@@ -113,7 +116,8 @@ def _add_order_routes(router: APIRouter, service: OrderService) -> None:
         responses=_CREATE_RESPONSES,
         openapi_extra=IMPORT_BODY,
     )
-    def import_order(  # noqa: PLR0917  # each one is a parameter of the request
+    async def import_order(  # noqa: PLR0917  # each one is a parameter of the request
+        request: Request,
         actor: SignedInActor,
         order_id: str,
         body: RawBody,
@@ -131,30 +135,35 @@ def _add_order_routes(router: APIRouter, service: OrderService) -> None:
         A list needs `customer_phone`; what else stands in the query holds where the list says
         nothing itself. All rows are good or nothing is made.
         """
-        service.require_create(actor)
-        if kind == JSON:
-            return _created_response(
-                service,
-                service.create_order(actor, payload_from_json(parse_json(body, kind), order_id)),
-            )
-        if kind not in FILE_TYPES:
-            accepted = f"must be sent as {JSON} or as one of {', '.join(FILE_TYPES)}"
-            raise validation_problem([FieldProblem((), f"{accepted}, not as {kind or 'nothing'}")])
-        payload = payload_from_file(
-            file_name,
-            body,
-            order_id=order_id,
-            customer_phone=customer_phone,
-            rules=service.workshop.rules(),
-            defaults=ListDefaults(
-                opti_mode=opti_mode,
-                color=color,
-                material_code=material_code,
-                thickness_mm=thickness_mm,
-                part_type=part_type,
-            ),
+        defaults = ListDefaults(
+            opti_mode=opti_mode,
+            color=color,
+            material_code=material_code,
+            thickness_mm=thickness_mm,
+            part_type=part_type,
         )
-        return _created_response(service, service.create_order(actor, payload))
+
+        def create() -> Response:
+            service.require_create(actor)
+            if kind == JSON:
+                payload = payload_from_json(parse_json(body, kind), order_id)
+            elif kind in FILE_TYPES:
+                payload = payload_from_file(
+                    file_name,
+                    body,
+                    order_id=order_id,
+                    customer_phone=customer_phone,
+                    rules=service.workshop.rules(),
+                    defaults=defaults,
+                )
+            else:
+                accepted = f"must be sent as {JSON} or as one of {', '.join(FILE_TYPES)}"
+                raise validation_problem(
+                    [FieldProblem((), f"{accepted}, not as {kind or 'nothing'}")]
+                )
+            return _created_response(service, service.create_order(actor, payload))
+
+        return await service_of(request).imports.run(create)
 
 
 def _created_response(service: OrderService, enqueued: EnqueuedOrder) -> Response:
@@ -187,10 +196,10 @@ def _add_read_routes(router: APIRouter, service: OrderService) -> None:
     @router.get("/jobs/{job_id}", response_model=WholeJob)
     def get_order(actor: SignedInActor, job_id: str) -> Response:
         """One job with its history."""
-        job = service.job(actor, job_id)
+        job, events, notes = service.history(actor, job_id)
         audit = [
             OrderEventBody.model_construct(**asdict(event))
-            for event in read_audit(service.queue, job.id)
+            for event in audit_events(service.queue, job.id, events, notes)
         ]
         return json_response(WholeJob.model_construct(job=job_body(service, job), audit=audit))
 
@@ -199,7 +208,7 @@ def _add_operator_routes(router: APIRouter, service: OrderService) -> None:
     @router.post("/jobs/{job_id}/approve", response_model=Moved)
     def approve_order(actor: SignedInActor, job_id: str) -> Response:
         """Let a held order go on."""
-        job = service.approve(actor, job_id)
+        job = service.shown(actor, service.approve(actor, job_id))
         return json_response(Moved.model_construct(success=True, job=job_body(service, job)))
 
     @router.post("/jobs/{job_id}/retry")
@@ -216,13 +225,14 @@ def _add_operator_routes(router: APIRouter, service: OrderService) -> None:
     def reissue_order(actor: SignedInActor, job_id: str) -> Response:
         """Make a new revision of an order that failed, or that is to be cut once more."""
         enqueued = service.reissue(actor, job_id)
-        body = Moved.model_construct(success=True, job=job_body(service, enqueued.job))
+        job = service.shown(actor, enqueued.job)
+        body = Moved.model_construct(success=True, job=job_body(service, job))
         return json_response(body, 201 if enqueued.new else 200)
 
     @router.post("/jobs/{job_id}/cancel", response_model=Cancelled, responses=_CANCEL_RESPONSES)
     def cancel_order(actor: SignedInActor, job_id: str) -> Response:
         """Stop an order; 409 once the machine has it."""
-        job = service.cancel(actor, job_id)
+        job = service.shown(actor, service.cancel(actor, job_id))
         cancelled = job.state == "FAILED"
         body = Cancelled.model_construct(
             success=True, job=job_body(service, job), cancelled=cancelled

@@ -110,9 +110,7 @@ def _body(content: Schema) -> Schema:
 ORDER_BODY: Final = _body({"application/json": {"schema": _ORDER}})
 IMPORT_BODY: Final = _body(
     {
-        "application/json": {
-            "schema": {**_ORDER, "required": ["customer_phone", "parts"]},
-        },
+        "application/json": {"schema": {**_ORDER, "required": ["customer_phone", "parts"]}},
         XLSX: _FILE,
         CSV: {"schema": {"type": "string"}},
     }

@@ -21,25 +21,17 @@ rules = typer.Typer(help="Show the workshop's rules.", no_args_is_help=True)
 app.command(
     "import",
     epilog=format_examples(
-        "kesin optiplan import order.xlsx --order-id 2027-114 --phone 05321234567",
+        "kesin optiplan import order.xlsx --order-id 2027-114 --phone 05321234567"
     ),
 )(import_order)
 app.command(
-    "optimize",
-    epilog=format_examples(
-        "kesin optiplan optimize order.xlsx --out plans --lang tr",
-    ),
+    "optimize", epilog=format_examples("kesin optiplan optimize order.xlsx --out plans --lang tr")
 )(optimize)
 app.add_typer(customers, name="customers")
 app.add_typer(rules, name="rules")
 
 
-@app.command(
-    "saw-simulator",
-    epilog=format_examples(
-        "kesin optiplan saw-simulator --once",
-    ),
-)
+@app.command("saw-simulator", epilog=format_examples("kesin optiplan saw-simulator --once"))
 def saw_simulator(
     *,
     every: Annotated[
@@ -79,12 +71,7 @@ def _report_moved(moved: int, *, as_json: bool) -> None:
         say("the saw took 1 file" if moved == 1 else f"the saw took {moved} files")
 
 
-@app.command(
-    "doctor",
-    epilog=format_examples(
-        "kesin optiplan doctor",
-    ),
-)
+@app.command("doctor", epilog=format_examples("kesin optiplan doctor"))
 def doctor(*, as_json: JsonOption = False) -> None:
     """Check everything that cutting orders need.
 
@@ -95,12 +82,7 @@ def doctor(*, as_json: JsonOption = False) -> None:
     report_checks(run_checks(open_workshop()), as_json=as_json)
 
 
-@rules.command(
-    "show",
-    epilog=format_examples(
-        "kesin optiplan rules show --json",
-    ),
-)
+@rules.command("show", epilog=format_examples("kesin optiplan rules show --json"))
 def show_rules(*, as_json: JsonOption = False) -> None:
     """Show the rules in force, as rules.json spells them."""
     from kesin.workloads.optiplan.workshop.rules import rules_json

@@ -18,12 +18,7 @@ Phone = Annotated[
 ]
 
 
-@app.command(
-    "list",
-    epilog=format_examples(
-        "kesin optiplan customers list",
-    ),
-)
+@app.command("list", epilog=format_examples("kesin optiplan customers list"))
 def list_customers(*, as_json: JsonOption = False) -> None:
     """List the customers."""
     with open_order_service() as service:
@@ -38,12 +33,7 @@ def list_customers(*, as_json: JsonOption = False) -> None:
     )
 
 
-@app.command(
-    "add",
-    epilog=format_examples(
-        "kesin optiplan customers add 'Ayşe Usta' 05321234567",
-    ),
-)
+@app.command("add", epilog=format_examples("kesin optiplan customers add 'Ayşe Usta' 05321234567"))
 def add_customer(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the customer is called.")],
     phone: Phone,
@@ -59,12 +49,7 @@ def add_customer(
     say(f"{customer.phone} {visible(customer.name)} {'added' if new else 'renamed'}")
 
 
-@app.command(
-    "remove",
-    epilog=format_examples(
-        "kesin optiplan customers remove 05321234567",
-    ),
-)
+@app.command("remove", epilog=format_examples("kesin optiplan customers remove 05321234567"))
 def remove_customer(phone: Phone, *, as_json: JsonOption = False) -> None:
     """Forget a customer; orders that wait are held from now on."""
     with open_order_service() as service:

@@ -13,11 +13,7 @@ import typer
 from kesin.foundation.problems import Invalid
 from kesin.foundation.terminal import print_table, say, say_json, warn
 from kesin.workloads.common.cli import JsonOption, local_operator
-from kesin.workloads.optiplan.cli.context import (
-    LanguageOption,
-    open_order_service,
-    open_workshop,
-)
+from kesin.workloads.optiplan.cli.context import LanguageOption, open_order_service, open_workshop
 from kesin.workloads.optiplan.cli.order_file import read_file, read_order
 from kesin.workloads.optiplan.optimizer import (
     CuttingPlan,

@@ -20,12 +20,7 @@ from kesin.foundation.messages import Message, join_messages
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.model import Job
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.orders.numbers import (
-    between,
-    format_value,
-    plain_json,
-    whole_between,
-)
+from kesin.workloads.optiplan.orders.numbers import between, format_value, plain_json, whole_between
 
 OptiMode = Literal["A", "B", "C"]
 PartType = Literal["GOVDE", "ARKALIK"]
@@ -259,11 +254,7 @@ class CuttingOrder:
         return f"{payload_hash(self.payload)}:r{self.revision}"
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "order": payload_json(self.payload),
-            "mode": self.mode,
-            "revision": self.revision,
-        }
+        return {"order": payload_json(self.payload), "mode": self.mode, "revision": self.revision}
 
     @classmethod
     def from_job(cls, job: Job) -> Self:

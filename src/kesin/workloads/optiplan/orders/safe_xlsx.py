@@ -22,6 +22,11 @@ _REFERENCE_ATTRIBUTE: Final = re.compile(rb"\sr\s*=\s*(?:\"([^\"]*)\"|'([^']*)')
 _EMPTY_ROW: Final = re.compile(  # LibreOffice writes some at the very end; they hold no cells
     rb"<(?:[\w.-]+:)?row(?:\s+[\w:.-]+\s*=\s*(?:\"[^\"<]*\"|'[^'<]*'))*\s*/>"
 )
+_DIMENSION: Final = re.compile(
+    rb"<(?:[\w.-]+:)?dimension\s+ref\s*=\s*[\"']"
+    rb"([A-Za-z]{1,3})([0-9]{1,7}):([A-Za-z]{1,3})([0-9]{1,7})[\"']"
+)
+_DIMENSION_WITHIN: Final = 10_000  # bytes; it stands before the cells
 _ROW_OR_CELL: Final = re.compile(rb"<(?:[\w.-]+:)?(row|c)(?=[\s/>])")
 _CELL_REFERENCE: Final = re.compile(rb"([A-Za-z]{0,3})([0-9]{1,7})")
 _DECLARED_ENCODING: Final = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([^\"']*)")
@@ -41,6 +46,7 @@ class XlsxBounds:
     max_unpacked_bytes: int = 20_000_000
     max_rows: int = 5_000
     max_columns: int = 256
+    max_cells: int = 1_000_000  # of all sheets together
 
 
 def repack_xlsx(data: bytes, bounds: XlsxBounds) -> bytes:
@@ -102,12 +108,14 @@ def _checked_parts(archive: zipfile.ZipFile, bounds: XlsxBounds) -> dict[str, by
         )
     xml_parts = [part for part in parts if part.filename.endswith((".xml", ".rels"))]
     texts = {part.filename: archive.read(part) for part in xml_parts}
+    cells = 0
     for text in texts.values():
-        _check_xml(text, bounds)
+        cells += _check_xml(text, bounds, bounds.max_cells - cells)
     return texts
 
 
-def _check_xml(text: bytes, bounds: XlsxBounds) -> None:
+def _check_xml(text: bytes, bounds: XlsxBounds, max_cells: int) -> int:
+    """Raise UnsafeXlsx for a part that is not safe; return how many cells it has."""
     text = text.removeprefix(b"\xef\xbb\xbf")
     declared = _DECLARED_ENCODING.match(text)
     encoding = declared[1].lower() if declared else b"utf-8"
@@ -116,9 +124,28 @@ def _check_xml(text: bytes, bounds: XlsxBounds) -> None:
     if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
         raise UnsafeXlsx("the file declares XML entities, as no workbook does")
     if b"sheetData" not in text:
-        return
-    _check_counts(text, bounds)
-    for match in _REFERENCE_ATTRIBUTE.finditer(_EMPTY_ROW.sub(b"", text)):
+        return 0
+    _check_declared(text, bounds, max_cells)
+    cells = _check_counts(text, bounds, max_cells)
+    _check_references(text, bounds, max_cells)
+    return cells
+
+
+def _check_declared(text: bytes, bounds: XlsxBounds, max_cells: int) -> None:
+    """Check the size that a sheet declares, before anything in it is counted."""
+    declared = _DIMENSION.search(text[:_DIMENSION_WITHIN])
+    if declared:
+        rows = int(declared[4]) - int(declared[2]) + 1
+        columns = _column(declared[3].upper()) - _column(declared[1].upper()) + 1
+        if rows <= bounds.max_rows and columns <= bounds.max_columns and rows * columns > max_cells:
+            raise _too_many_cells(bounds)
+
+
+def _check_references(text: bytes, bounds: XlsxBounds, max_cells: int) -> None:
+    matches = _REFERENCE_ATTRIBUTE.finditer(_EMPTY_ROW.sub(b"", text))
+    for number, match in enumerate(matches):
+        if number > max_cells + bounds.max_rows:
+            raise _too_many_cells(bounds)
         reference = _CELL_REFERENCE.fullmatch(match[1] if match[1] is not None else match[2])
         if reference is None:
             raise UnsafeXlsx("a sheet has a cell whose place cannot be read")
@@ -135,12 +162,24 @@ def _check_xml(text: bytes, bounds: XlsxBounds) -> None:
             )
 
 
-def _check_counts(text: bytes, bounds: XlsxBounds) -> None:
+def _too_many_cells(bounds: XlsxBounds) -> UnsafeXlsx:
+    return UnsafeXlsx(
+        Message(
+            "the sheets reach over more than %(most)s cells: delete what is not needed",
+            most=bounds.max_cells,
+        )
+    )
+
+
+def _check_counts(text: bytes, bounds: XlsxBounds, max_cells: int) -> int:
     """Count rows and cells too: those without a reference follow the one before."""
-    rows = cells = 0
+    rows = cells = total = 0
     for match in _ROW_OR_CELL.finditer(text):
         if match[1] == b"c":
             cells += 1
+            total += 1
+            if total > max_cells:
+                raise _too_many_cells(bounds)
         else:
             rows, cells = rows + 1, 0
         if rows > bounds.max_rows or cells > bounds.max_columns:
@@ -151,6 +190,7 @@ def _check_counts(text: bytes, bounds: XlsxBounds) -> None:
                     columns=bounds.max_columns,
                 )
             )
+    return total
 
 
 def _column(letters: bytes) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
 import zipfile
 from collections.abc import Sequence
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 XLSX: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 CSV: Final = "text/csv"
-BOUNDS: Final = XlsxBounds()
-MAX_CELLS: Final = 2_000_000  # of all sheets together
+MAX_CELLS: Final = 100_000  # of all sheets together; a list has twelve columns
+BOUNDS: Final = XlsxBounds(max_cells=MAX_CELLS)
 _SEPARATORS: Final = ";,"
 _MIN_SEPARATORS: Final = 3  # in a line of parts
 _TAG: Final = rb"(?:[\w.-]+:)?"
@@ -137,17 +138,17 @@ def _csv_rows(data: bytes) -> list[list[str]]:
     text = _decode(data)
     separator = _separator(text)
     try:
-        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True))
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+        rows = list(itertools.islice(reader, BOUNDS.max_rows))
+        lines = len(rows) + sum(1 for _ in reader)  # counted without storing them
     except csv.Error as problem:
         raise UnreadableSpreadsheet(
             Message("the CSV cannot be read: %(problem)s", problem=problem)
         ) from None
-    if len(rows) > BOUNDS.max_rows:
+    if lines > BOUNDS.max_rows:
         raise UnreadableSpreadsheet(
             Message(
-                "the CSV has %(n)s lines, at most %(most)s are taken",
-                n=len(rows),
-                most=BOUNDS.max_rows,
+                "the CSV has %(n)s lines, at most %(most)s are taken", n=lines, most=BOUNDS.max_rows
             )
         )
     return rows
@@ -167,7 +168,7 @@ def _decode(data: bytes) -> str:
 
 def _separator(text: str) -> str:
     """Choose the separator that splits more lines; a decimal comma alone splits too little."""
-    lines = text.splitlines()
+    lines = text.splitlines()[: BOUNDS.max_rows]  # a file with more is refused
     return max(
         _SEPARATORS,
         key=lambda character: sum(line.count(character) >= _MIN_SEPARATORS for line in lines),

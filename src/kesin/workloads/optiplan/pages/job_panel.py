@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kesin.engine.access.commands import JobDetails
+from kesin.engine.access.masking import MASK
 from kesin.lifecycle.model import Job
-from kesin.web.dashboard.frame.masking import mask, pretty
+from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import Link, PageContext, Panel
 from kesin.workloads.optiplan.customers import WORKLOAD
 from kesin.workloads.optiplan.pipeline.progress import ProgressStore
@@ -30,7 +31,7 @@ def links(ctx: PageContext) -> list[Link]:
 
 
 def job_name(data: Any) -> str:
-    """An order's number, revision and customer."""
+    """An order's number and revision, and its customer unless that is masked."""
     payload = data if isinstance(data, dict) else {}
     order = payload.get("order")
     order = order if isinstance(order, dict) else {}
@@ -39,13 +40,15 @@ def job_name(data: Any) -> str:
         return ""
     revision = payload.get("revision", 1)
     revised = f"{number} r{revision}" if isinstance(revision, int) and revision > 1 else number
-    name = f"{customer} · {revised}" if isinstance(customer, str) and customer else revised
+    shown = isinstance(customer, str) and customer and MASK not in customer
+    name = f"{customer} · {revised}" if shown else revised
     return name if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]}…"
 
 
 def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
     """The cutting plan, the files, and the deliveries to the saw."""
     service, job = ctx.service, history.job
+    masking = service.commands.masking(job.queue)
     progress = ProgressStore(service.accounts.directory, service.queues[job.queue].now).read(job.id)
     return Panel(
         "optiplan/panel.html",
@@ -54,7 +57,7 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
             "xml": progress.xml,
             "imports": progress.files,
             "deliveries": deliveries(ctx, job, progress.deliveries),
-            "invalid": pretty(mask(progress.invalid)) if progress.invalid else "",
+            "invalid": pretty(masking.value(progress.invalid)) if progress.invalid else "",
         },
     )
 

@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from kesin.foundation.problems import Invalid
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.forms.schema_form import parse_number, parse_row_number
-from kesin.web.dashboard.forms.uploads import Uploaded, WideForm
+from kesin.web.dashboard.forms.uploads import Upload, Uploaded, WideForm
 from kesin.web.dashboard.frame.page import Context, PageContext
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.intake import payload_from_file
@@ -126,7 +126,7 @@ def _page(
     errors: dict[str, list[str]] = {}
     for error in details.get("fields", ()):
         errors.setdefault(error["field"], []).append(error["message"])
-    customers, _ = orders.customers.page(limit=MAX_CUSTOMERS)
+    customers, _ = orders.customer_page(ctx.actor, limit=MAX_CUSTOMERS)
     return ctx.page(
         "optiplan/new_order.html",
         status=problem.status if problem else 200,
@@ -191,8 +191,12 @@ def submit_order(ctx: Context, fields: WideForm) -> Response:
 
 
 @router.post(f"{PATH}/import")
-def import_order_list(ctx: Context, sent: Uploaded) -> Response:
+async def import_order_list(ctx: Context, sent: Uploaded) -> Response:
     """Create the order from an uploaded list; if any row is invalid, nothing is created."""
+    return await ctx.service.imports.run(_import_order_list, ctx, sent)
+
+
+def _import_order_list(ctx: PageContext, sent: Upload) -> Response:
     orders = order_service(ctx)
     orders.require_create(ctx.actor)
     fields = {name: value.strip()[:200] for name, value in sent.fields.items()}

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import FastAPI, Query
 from fastapi.responses import HTMLResponse
 
+from kesin.engine.access.masking import MASK
 from kesin.foundation.messages import recorded_message
 from kesin.foundation.problems import Forbidden
 from kesin.lifecycle.model import Job
@@ -146,8 +147,9 @@ def orders_page(  # noqa: PLR0917  # each is a query parameter
         order_id=order_id.strip() or None,
         limit=MAX_ROWS,
         cursor=cursor,
+        same_look=True,
     )
-    held = orders.jobs(ctx.actor, state="HOLD", limit=MAX_HELD)
+    held = orders.jobs(ctx.actor, state="HOLD", limit=MAX_HELD, same_look=True)
     counts = orders.queue.stats().states
     return ctx.page(
         "optiplan/part_orders.html" if part else "optiplan/orders.html",
@@ -200,7 +202,8 @@ def _missing_customer(
     """Whether the customer that a held order waits for is known by now."""
     if job.state != "HOLD" or job.error_code != OptiCode.CRM_NO_MATCH:
         return ""
-    phone = normalise_phone(str(order.get("customer_phone") or ""))
+    written = str(order.get("customer_phone") or "")
+    phone = "" if MASK in written else normalise_phone(written)
     if not phone:
         return ""
     return "unknown" if orders.customers.find(phone) is None else "known"
@@ -246,7 +249,7 @@ def move_order(ctx: Context, job_id: str, action: OrderAction) -> HTMLResponse:
         job = orders.job(ctx.actor, job_id)
     else:
         acts = {"approve": orders.approve, "retry": orders.retry, "cancel": orders.cancel}
-        job = acts[action](ctx.actor, job_id)
+        job = orders.shown(ctx.actor, acts[action](ctx.actor, job_id))
     response = ctx.page(
         "optiplan/part_order_moved.html",
         line=_order_row(ctx, orders, job),

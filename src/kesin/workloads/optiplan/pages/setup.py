@@ -22,10 +22,7 @@ from kesin.web.dashboard.frame.routes import read_fields
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.orders.payload import FieldProblem, validation_problem
 from kesin.workloads.optiplan.pages.orders import PATH, frame, order_service, readable_order_service
-from kesin.workloads.optiplan.pages.rules_form import (
-    form_schema,
-    list_changes,
-)
+from kesin.workloads.optiplan.pages.rules_form import form_schema, list_changes
 from kesin.workloads.optiplan.rule_changes import (
     FROM_NEXT_START,
     change_rules,

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from kesin.foundation.child_environment import child_environment
 from kesin.foundation.messages import Message
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.text import storable
@@ -129,7 +130,11 @@ _START_TIMEOUT_S: Final = 60.0
 _KILL_TIMEOUT_S: Final = 10.0
 _MAX_START_ATTEMPTS: Final = 3
 _JOB_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
-_SETTINGS_PREFIX: Final = "KESIN_"  # hidden from the program: some are secrets
+# A Windows program under Wine needs these.
+_DESKTOP_VARIABLES: Final = (
+    *("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DBUS_SESSION_BUS_ADDRESS"),
+    *("WINEPREFIX", "WINEARCH", "WINEDEBUG", "WINEDLLOVERRIDES", "WINELOADER", "WINESERVER"),
+)
 
 
 class StillRunning(Unavailable):
@@ -241,15 +246,12 @@ def _ticket(job_id: str, run: int, mark: str) -> dict[str, Any]:
 
 
 def _launch(status_file: Path, mark: str, launch: ProgramLaunch, timeout_s: float) -> int:
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS_PREFIX)
-    }
     supervisor = [sys.executable, "-I", "-S", program_child.__file__, str(status_file.absolute())]
     with status_file.with_suffix(".log").open("ab") as log:
         try:
             return subprocess.run(  # noqa: S603 - no shell, and the command is configured
                 [*supervisor, str(timeout_s), "--", *launch.command],
-                env={**environment, MARK: mark},
+                env={**child_environment(*_DESKTOP_VARIABLES), MARK: mark},
                 cwd=launch.working_folder or status_file.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

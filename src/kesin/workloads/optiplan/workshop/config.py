@@ -18,12 +18,7 @@ from kesin.lifecycle.declare import Lifecycle
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.lifecycle import OptiplanLimits, optiplan_lifecycle
 from kesin.workloads.optiplan.workshop.json_file import read_object, write_atomically
-from kesin.workloads.optiplan.workshop.paths import (
-    Paths,
-    create_folders,
-    load_paths,
-    paths_json,
-)
+from kesin.workloads.optiplan.workshop.paths import Paths, create_folders, load_paths, paths_json
 from kesin.workloads.optiplan.workshop.rules import Rules, load_rules
 
 RULES_FILE: Final = "rules.json"

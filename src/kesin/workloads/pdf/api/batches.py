@@ -15,9 +15,15 @@ from kesin.foundation.ids import is_id
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotFound, RequestConflict, Unavailable
 from kesin.lifecycle.budget import SECOND_US
-from kesin.web.dependencies import RawBody, SignedInActor, json_response, problem_response
+from kesin.web.dependencies import (
+    RawBody,
+    SignedInActor,
+    json_response,
+    problem_response,
+    run_with_body,
+)
 from kesin.web.schemas import Cursor
-from kesin.workloads.pdf.api.common import require_access
+from kesin.workloads.pdf.api.common import note_download, require_access
 from kesin.workloads.pdf.api.download import STORAGE_DOWN, DownloadConditions, download_response
 from kesin.workloads.pdf.batches.store import BatchStatus, PdfBatch, PdfBatchStore, SubmittedBatch
 from kesin.workloads.pdf.batches.submit import parse_order
@@ -113,13 +119,16 @@ def _add_command_routes(router: APIRouter, access: _BatchAccess) -> None:
         responses=_CREATE_RESPONSES,
         openapi_extra=_REQUEST_BODY,
     )
-    def create_pdf_batch(
+    async def create_pdf_batch(
         request: Request, actor: SignedInActor, body: RawBody, query: Annotated[CsvQuery, Query()]
     ) -> Response:
         """One template with many rows, as JSON or CSV, to a zip or one PDF.
 
         202 and a new batch, or 200 and the equal one that has the file or will.
         """
+        return await run_with_body(request, body, create, request, actor, body, query)
+
+    def create(request: Request, actor: Actor, body: bytes, query: CsvQuery) -> Response:
         require_access(access.context, actor, "batch")
         content_type = request.headers.get("content-type", "")
         order = parse_order(access.services, access.queue, body, content_type, query)
@@ -196,7 +205,11 @@ def _add_read_routes(router: APIRouter, access: _BatchAccess) -> None:
         batch = access.find_owned(actor, batch_id)
         if not batch.is_over:
             return json_response(_body(access.batches, batch), 202, retry_after=str(RETRY_AFTER_S))
-        return _download_response(access, batch, DownloadConditions.from_request(request))
+        conditions = DownloadConditions.from_request(request)
+        response = _download_response(access, batch, conditions)
+        if not conditions.only_head:
+            note_download(access.context, actor, "download_batch", batch_id, response)
+        return response
 
     path = "/pdf/batches/{batch_id}/download"
     name = "download_pdf_batch"

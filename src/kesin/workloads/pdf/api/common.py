@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Final
 
-from fastapi import Request, Response
-from fastapi.routing import APIRoute
+from fastapi import Response
 
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.ids import is_id
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import NotFound, TooLarge
+from kesin.foundation.problems import NotFound
+from kesin.web.bodies import LargeBodyRoute
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore
 
+FILE_SENT: Final = (200, 206)
 MAX_BODY_BYTES: Final = 256 * 1024
 
 
-class SmallBody(APIRoute):
-    """A route whose body holds at most 256 KiB; a larger one is rejected before it is parsed."""
+class DocumentRoute(LargeBodyRoute):
+    """A route whose body holds the data of one document, at most 256 KiB."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler, preceded by a check of the size."""
-        handler = super().get_route_handler()
-
-        async def handle(request: Request) -> Response:
-            if len(await request.body()) > MAX_BODY_BYTES:
-                raise TooLarge(f"a request holds at most {MAX_BODY_BYTES} bytes here")
-            return await handler(request)
-
-        return handle
+    max_body_bytes = MAX_BODY_BYTES
 
 
 def require_access(
@@ -37,6 +28,14 @@ def require_access(
 ) -> None:
     """Raise Forbidden, and write it to the audit log, unless the actor may use the workload."""
     context.commands.accounts.require(actor, "pdf", f"pdf.{action}", queue="pdf", target=target)
+
+
+def note_download(
+    context: WorkloadContext, actor: Actor, action: str, target: str, response: Response
+) -> None:
+    """Write to the audit log that a file, or a part of it, went out with this response."""
+    if response.status_code in FILE_SENT and "content-disposition" in response.headers:
+        context.commands.accounts.note(actor, f"pdf.{action}", queue="pdf", target=target)
 
 
 def find_owned_job(jobs: PdfJobStore, actor: Actor, job_id: str) -> PdfJob:

@@ -16,7 +16,12 @@ from kesin.lifecycle.budget import SECOND_US
 from kesin.web.dependencies import SignedInActor, json_response
 from kesin.web.schemas import Cursor
 from kesin.workloads.pdf.advice import ADVICE
-from kesin.workloads.pdf.api.common import SmallBody, find_owned_job, require_access
+from kesin.workloads.pdf.api.common import (
+    DocumentRoute,
+    find_owned_job,
+    note_download,
+    require_access,
+)
 from kesin.workloads.pdf.api.download import DownloadConditions, download_response
 from kesin.workloads.pdf.api.long_poll import LongPoll
 from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJob, PdfJobStatus, PdfJobStore, Submitted
@@ -60,7 +65,7 @@ _DOWNLOAD_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 
 def jobs_router(loader: PdfServiceLoader) -> APIRouter:
     """Build the routes."""
-    router = APIRouter(prefix="/pdf", tags=["pdf"], route_class=SmallBody)
+    router = APIRouter(prefix="/pdf", tags=["pdf"], route_class=DocumentRoute)
     _add_command_routes(router, loader)
     _add_read_routes(router, loader)
     return router
@@ -90,7 +95,7 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         if submitted.job.status in UNFINISHED:
             within_s = min(wait, context.settings.request_timeout_s - TIMEOUT_MARGIN_S)
             await long_poll.wait_for_end(submitted.job.job_id, within_s)
-        return await run_in_threadpool(_response_after_wait, loader, submitted)
+        return await run_in_threadpool(_response_after_wait, loader, actor, submitted)
 
     @router.delete("/jobs/{job_id}", response_model=PdfJobStatusResponse)
     def cancel_pdf_job(
@@ -111,13 +116,15 @@ def _submit(loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest) -> Subm
     return submit_job(loader.services, body, owner=actor.name, max_queued=max_queued)
 
 
-def _response_after_wait(loader: PdfServiceLoader, submitted: Submitted) -> Response:
+def _response_after_wait(loader: PdfServiceLoader, actor: Actor, submitted: Submitted) -> Response:
     """Build the response once the wait is over."""
     services = loader.services
     job = services.jobs.get_job(submitted.job.job_id) or submitted.job
     if job.status in UNFINISHED:
         return accepted_response(submitted._replace(job=job, new=True))
-    return download_response(services.artifacts, job, location=f"/pdf/jobs/{job.job_id}")
+    response = download_response(services.artifacts, job, location=f"/pdf/jobs/{job.job_id}")
+    note_download(loader.context, actor, "download", job.job_id, response)
+    return response
 
 
 def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
@@ -133,10 +140,7 @@ def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         """Your jobs, newest first; an admin's list has everybody's."""
         require_access(context, actor, "list")
         jobs_page, next_cursor = loader.services.jobs.page(
-            owner=None if actor.is_admin else actor.name,
-            status=status,
-            limit=limit,
-            cursor=cursor,
+            owner=None if actor.is_admin else actor.name, status=status, limit=limit, cursor=cursor
         )
         return json_response(
             PdfJobPage(jobs=[job_body(job) for job in jobs_page], cursor=next_cursor)
@@ -157,7 +161,11 @@ def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         if job.status in UNFINISHED:
             body = status_body(services.jobs, job)
             return json_response(body, 202, retry_after=str(RETRY_AFTER_S))
-        return download_response(services.artifacts, job, DownloadConditions.from_request(request))
+        conditions = DownloadConditions.from_request(request)
+        response = download_response(services.artifacts, job, conditions)
+        if not conditions.only_head:
+            note_download(context, actor, "download", job_id, response)
+        return response
 
     path = "/jobs/{job_id}/download"
     router.get(path, response_class=Response, responses=_DOWNLOAD_RESPONSES, name="download_pdf")(

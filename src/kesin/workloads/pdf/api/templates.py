@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Response
 
 from kesin.foundation.problems import NotFound
 from kesin.web.dependencies import SignedInActor, json_response
-from kesin.workloads.pdf.api.common import SmallBody, require_access
+from kesin.workloads.pdf.api.common import DocumentRoute, require_access
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.submit import (
     check_variables,
@@ -24,7 +24,7 @@ TemplateName = Annotated[str, Path(min_length=1, max_length=MAX_NAME_LENGTH)]
 
 def templates_router(loader: PdfServiceLoader) -> APIRouter:
     """Build the routes."""
-    router = APIRouter(prefix="/pdf", tags=["pdf"], route_class=SmallBody)
+    router = APIRouter(prefix="/pdf", tags=["pdf"], route_class=DocumentRoute)
 
     @router.get("/templates")
     def list_templates(actor: SignedInActor) -> list[TemplateLine]:

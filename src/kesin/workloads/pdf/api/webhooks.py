@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
-from kesin.engine.queue import BulkResult
+from kesin.engine.bulk import BulkResult
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.ids import is_id

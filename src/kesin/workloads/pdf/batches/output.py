@@ -185,9 +185,7 @@ def _merge(parts: list[Path], path: Path, titles: list[tuple[str, int]] | None =
                     outline.root.extend(pikepdf.OutlineItem(name, at) for name, at in titles)
                 merged.Root.PageMode = pikepdf.Name.UseOutlines
             merged.save(
-                path,
-                deterministic_id=True,
-                object_stream_mode=pikepdf.ObjectStreamMode.generate,
+                path, deterministic_id=True, object_stream_mode=pikepdf.ObjectStreamMode.generate
             )
     finally:
         for source in sources:
@@ -239,11 +237,7 @@ def assemble_output(
         with _memory_lock:
             data = path.read_bytes()
             key = batches.store_file(batch, "out", assembly.extension, data, assembly.media_type)
-        return {
-            "artifact_key": key,
-            "bytes": len(data),
-            "sha256": hashlib.sha256(data).hexdigest(),
-        }
+        return {"artifact_key": key, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
 def store_results(

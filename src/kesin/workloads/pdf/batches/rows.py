@@ -19,6 +19,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from kesin.foundation.problems import Invalid
+from kesin.workloads.common.columns import UNKNOWN_COLUMNS, is_ignored, unknown_columns
 from kesin.workloads.pdf.schemas import MAX_ROWS
 
 if TYPE_CHECKING:
@@ -116,11 +117,14 @@ def check_rows(
 # CSV
 
 
-def read_csv(body: bytes, schema: Mapping[str, Any]) -> CsvTable:
+def read_csv(
+    body: bytes, schema: Mapping[str, Any], ignored: frozenset[str] = frozenset()
+) -> CsvTable:
     """Parse a CSV file: UTF-8 with or without a byte order mark, commas or semicolons.
 
     If semicolons separate the cells, a comma is a decimal comma: Turkish spreadsheets write both.
-    An empty cell is a missing variable. Raises Invalid if the file is not a table.
+    An empty cell is a missing variable. Raises Invalid if the file is not a table, or has a column
+    that the schema does not allow and that is not one of the ignored ones.
     """
     try:
         text = body.decode("utf-8-sig")
@@ -130,16 +134,21 @@ def read_csv(body: bytes, schema: Mapping[str, Any]) -> CsvTable:
     delimiter = _delimiter(text)
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
-        return _parse_table(lines, schema, decimal_comma=delimiter == ";")
+        return _parse_table(lines, schema, ignored, decimal_comma=delimiter == ";")
     except csv.Error as problem:
         raise Invalid(f"line {lines.line_num} is no CSV: {problem}", code="not_csv") from None
 
 
 def _parse_table(
-    lines: Iterable[list[str]], schema: Mapping[str, Any], *, decimal_comma: bool
+    lines: Iterable[list[str]],
+    schema: Mapping[str, Any],
+    ignored: frozenset[str],
+    *,
+    decimal_comma: bool,
 ) -> CsvTable:
     non_empty = (cells for cells in lines if any(cell.strip() for cell in cells))
     header = _parse_header(next(non_empty, []))
+    left_out = _ignored_columns(header, schema, ignored)
     column_types = [allowed_types(schema, path) for path in header]
     table = CsvTable([], [])
     for number, cells in enumerate(non_empty, 1):
@@ -147,7 +156,7 @@ def _parse_table(
             raise too_many_rows()
         variables: Variables = {}
         for at, cell in enumerate(cells):
-            if not cell.strip():
+            if not cell.strip() or at in left_out:
                 continue
             if at >= len(header) or not header[at]:
                 message = f"has a cell in column {at + 1}, and the header names none there"
@@ -160,6 +169,23 @@ def _parse_table(
             )
         table.rows.append(variables)
     return table
+
+
+def _ignored_columns(
+    header: Sequence[tuple[str, ...]], schema: Mapping[str, Any], ignored: frozenset[str]
+) -> frozenset[int]:
+    """The numbers of the columns to leave out; raises Invalid naming other unknown columns."""
+    unknown = {
+        at: ".".join(path)
+        for at, path in enumerate(header)
+        if path and not is_allowed(schema, path)
+    }
+    refused = [name for name in unknown.values() if not is_ignored(name, ignored)]
+    if refused:
+        raise Invalid(
+            unknown_columns(refused), code=UNKNOWN_COLUMNS, details={"columns": refused[:100]}
+        )
+    return frozenset(unknown)
 
 
 def too_many_rows() -> Invalid:
@@ -252,6 +278,25 @@ def allowed_types(schema: Mapping[str, Any], path: Sequence[str]) -> frozenset[s
     for step in path:
         nodes = _expand(schema, [child for node in nodes for child in _child_schemas(node, step)])
     return frozenset(name for node in nodes for name in _node_types(node)) or frozenset({"string"})
+
+
+def is_allowed(schema: Mapping[str, Any], path: Sequence[str]) -> bool:
+    """Whether a schema may allow a variable at a path; one that does not say allows it."""
+    nodes = _expand(schema, [schema])
+    for step in path:
+        if nodes and not any(_may_have(node, step) for node in nodes):
+            return False
+        nodes = _expand(schema, [child for node in nodes for child in _child_schemas(node, step)])
+    return True
+
+
+def _may_have(node: Mapping[str, Any], step: str) -> bool:
+    """Whether a schema by itself does not rule out a property."""
+    named = step in node.get("properties", {}) or bool(node.get("patternProperties"))
+    combined = any(keyword in node for keyword in ("allOf", "anyOf", "oneOf", "$ref"))
+    if combined and "properties" not in node and "additionalProperties" not in node:
+        return False  # those it combines are asked themselves
+    return named or node.get("additionalProperties", True) is not False
 
 
 def _child_schemas(node: Mapping[str, Any], step: str) -> Iterator[Mapping[str, Any]]:

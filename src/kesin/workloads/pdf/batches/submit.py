@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from kesin.engine.queue import Queue
 from kesin.engine.validation import BadInput
 from kesin.foundation.problems import Invalid, Problem
+from kesin.workloads.common.columns import column_names
 from kesin.workloads.pdf.batches.rows import (
     BatchRowProblem,
     CsvTable,
@@ -41,7 +42,8 @@ def parse_order(
         if not template_name:
             raise Invalid("name the template: ?template_name=…", code="no_template")
         check_template(tools.library, tools.config, template_name)
-        table = read_csv(body, tools.library.get(template_name).schema)
+        ignored = column_names(query.ignore_columns)
+        table = read_csv(body, tools.library.get(template_name).schema, ignored)
         csv_problems = table.problems
         request = _csv_request(table, query)
     elif media_type in JSON_TYPES or media_type.endswith("+json"):
@@ -66,7 +68,8 @@ def _csv_request(table: CsvTable, query: CsvQuery) -> BatchRequest:
     if not table.rows:
         raise Invalid("there are no rows below the first line", code="no_rows")
     try:
-        return BatchRequest.model_validate({**query.model_dump(), "rows": table.rows})
+        fields = query.model_dump(exclude={"ignore_columns"})
+        return BatchRequest.model_validate({**fields, "rows": table.rows})
     except ValidationError as problem:
         raise _validation_error(problem) from None
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kesin.foundation.child_environment import child_environment
 from kesin.foundation.clock import Clock
 from kesin.foundation.logs import Logger
 from kesin.foundation.messages import Message
@@ -255,6 +256,7 @@ class WarmBrowser:
                             else ()
                         ),
                     ],
+                    env={**child_environment()},
                     chromium_sandbox=sandboxed,
                     timeout=LAUNCH_S * 1_000,
                     handle_sigint=False,

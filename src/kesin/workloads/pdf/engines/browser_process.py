@@ -18,6 +18,7 @@ from concurrent.futures import TimeoutError as TooLate
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from kesin.foundation.child_environment import child_environment
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.logs import Logger
 
@@ -25,6 +26,7 @@ _PROC: Final = Path("/proc")
 _PROFILES: Final = "playwright_chromiumdev_profile-*"
 _ARTIFACT_FOLDERS: Final = "playwright-artifacts-*"
 _DRIVER_COMMAND: Final = b"run-driver"
+_DRIVER_VARIABLES: Final = ("PW_LANG_NAME", "PW_LANG_NAME_VERSION", "PW_CLI_DISPLAY_VERSION")
 _MIN_PROFILE_AGE_S: Final = 120  # the browser of a younger profile may be about to start
 _MIN_EMPTY_FOLDER_AGE_S: Final = 24 * 3600  # its owner is unknown; no browser gets this old
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -130,11 +132,22 @@ class LoopStuck(Exception):
     """The event loop did not respond in time and is no longer usable."""
 
 
+class _MinimalEnvironmentLoop(asyncio.SelectorEventLoop):
+    """An event loop whose child processes get a minimal environment.
+
+    Playwright gives its driver a copy of ours, and has no option for another one.
+    """
+
+    async def subprocess_exec(self, protocol_factory: Any, *args: Any, **options: Any) -> Any:
+        environment = child_environment(*_DRIVER_VARIABLES, environment=options.pop("env", None))
+        return await super().subprocess_exec(protocol_factory, *args, env=environment, **options)
+
+
 class LoopThread:
     """An event loop in a thread, which runs coroutines for other threads."""
 
     def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = _MinimalEnvironmentLoop()
         self._loop.set_exception_handler(_log_loop_exception)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()

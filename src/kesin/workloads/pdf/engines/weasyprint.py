@@ -17,6 +17,7 @@ import threading
 from importlib.util import find_spec
 from typing import Any, Final
 
+from kesin.foundation.child_environment import child_environment
 from kesin.foundation.clock import Clock, SystemClock
 from kesin.foundation.messages import Message, restore
 from kesin.workloads.pdf.engines.base import Paper, RenderedPdf, parse_page_ranges
@@ -49,6 +50,7 @@ class _Child:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
                 [sys.executable, "-m", CHILD_MODULE, str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
+                env=child_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

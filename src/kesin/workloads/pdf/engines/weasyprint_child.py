@@ -67,8 +67,7 @@ def render_pdf(html: str, paper: Paper) -> tuple[dict[str, Any], bytes]:
     try:
         fetcher = URLFetcher(allowed_protocols=("data",), allow_redirects=False)
         document = HTML(string=html, url_fetcher=fetcher).render(
-            stylesheets=[CSS(string=page_rules(paper), url_fetcher=fetcher)],
-            pdf_tags=paper.tagged,
+            stylesheets=[CSS(string=page_rules(paper), url_fetcher=fetcher)], pdf_tags=paper.tagged
         )
         check_pages(len(document.pages))
         selected = [

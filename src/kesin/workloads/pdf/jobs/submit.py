@@ -173,8 +173,7 @@ class Backpressure:
 def render_unavailable() -> Unavailable:
     """Build the Problem for a request while no worker renders."""
     return Unavailable(
-        "no worker renders at the moment: try again in a few seconds",
-        code=PDF_RENDER_UNAVAILABLE,
+        "no worker renders at the moment: try again in a few seconds", code=PDF_RENDER_UNAVAILABLE
     )
 
 

@@ -9,7 +9,7 @@ from fastapi import Request, Response
 from kesin.foundation.problems import NotFound
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.frame.page import Context
-from kesin.workloads.pdf.api.common import find_owned_job, require_access
+from kesin.workloads.pdf.api.common import find_owned_job, note_download, require_access
 from kesin.workloads.pdf.api.download import DownloadConditions, download_response
 from kesin.workloads.pdf.jobs.store import PdfJobStatus
 from kesin.workloads.pdf.pages.page import workbench_of
@@ -30,6 +30,7 @@ def show_pdf(ctx: Context, request: Request, job_id: str) -> Response:
     if job.status is not PdfJobStatus.SUCCEEDED:
         raise NotFound("there is no PDF of this job")
     response = download_response(services.artifacts, job, DownloadConditions.from_request(request))
+    note_download(ctx.workload("pdf"), ctx.actor, "download", job_id, response)
     response.headers["content-disposition"] = "inline"
     response.headers["x-frame-options"] = "SAMEORIGIN"
     response.headers["content-security-policy"] = CSP

@@ -19,6 +19,7 @@ from referencing.exceptions import Unresolvable
 from kesin.foundation.messages import Message
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.security import check_plain_data
+from kesin.workloads.pdf.templating.pictures import MAX_PIXELS, is_printable_picture
 
 MAX_PROBLEMS: Final = 50
 
@@ -120,6 +121,11 @@ def _message(rule: str, expected: object) -> str:
         expected = separators[rule].join(_as_strings(expected))
     elif rule == "const":
         expected = repr(expected)
+    if (rule, expected) == ("format", "picture"):
+        return Message(
+            "must be data:image/png;base64,… (or jpeg, gif, webp) with at most %(most)s pixels",
+            most=MAX_PIXELS,
+        )
     if rule in _EXPECTED:
         return Message(_EXPECTED[rule], expected=expected)
     return Message("does not keep to %(rule)s", rule=rule)
@@ -153,6 +159,11 @@ def _is_iban(value: object) -> bool:
     if not re.fullmatch(r"[A-Z]{2}[0-9]{2}[A-Z0-9]{11,30}", letters):
         return False
     return int("".join(str(int(letter, 36)) for letter in letters[4:] + letters[:4])) % 97 == 1
+
+
+@_formats.checks("picture")
+def _is_picture(value: object) -> bool:
+    return not isinstance(value, str) or is_printable_picture(value)
 
 
 @_formats.checks("uri")

@@ -31,8 +31,7 @@ def webhook_lifecycle() -> Lifecycle:
         ),
         moves=(
             moves.enqueue(
-                "waiting",
-                doc="With a time far away: by then somebody looks why nothing has ended.",
+                "waiting", doc="With a time far away: by then somebody looks why nothing has ended."
             ),
             Move(
                 "ready",

@@ -47,12 +47,7 @@ class HatchShape:
         offset = self.gap
         while offset < self.width + self.height:
             low, high = max(0.0, offset - self.height), min(offset, self.width)
-            yield (
-                self.x + low,
-                self.y + offset - low,
-                self.x + high,
-                self.y + offset - high,
-            )
+            yield (self.x + low, self.y + offset - low, self.x + high, self.y + offset - high)
             offset += self.gap
 
 
