@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from functools import cache
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from playwright.sync_api import Page, ViewportSize
 
@@ -17,13 +18,16 @@ from tests.web.dashboard.frame.test_catalogues import said
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text("utf-8")
 # Everything of WCAG 2.2 that a program can judge, and what axe's makers know to be good beside it.
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+# Rules about colours and sizes: the markup is the same in every theme and on every screen.
+STYLE = ["color-contrast", "link-in-text-block", "scrollable-region-focusable", "target-size"]
 GRAVE = {"serious", "critical"}
 WIDE: ViewportSize = {"width": 1440, "height": 900}
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 PHONE: ViewportSize = {"width": 390, "height": 844}
 # Frames hold what a template or a PDF shows: no page of ours.
-_RUN = """async ([tags, within]) => {
+_RUN = """async ([runOnly, within]) => {
   const found = await axe.run(within || document, {
-    runOnly: {type: "tag", values: tags},
+    runOnly,
     resultTypes: ["violations"],
     iframes: false,
   });
@@ -101,35 +105,31 @@ def show(judge: Page, html: str) -> None:
     judge.evaluate(_COPY, html)
 
 
-def complaints(page: Page, *, within: str = "") -> list[dict[str, Any]]:
+def complaints(judge: Page, *, within: str = "", style: bool = False) -> list[dict[str, Any]]:
     """Serious obstacles for users of a keyboard or a screen reader, or with weak eyes."""
-    if not page.evaluate("'axe' in window"):
-        page.evaluate(AXE)
-    violations: list[dict[str, Any]] = page.evaluate(_RUN, [TAGS, within])
+    rules = {"type": "rule", "values": STYLE} if style else {"type": "tag", "values": TAGS}
+    violations: list[dict[str, Any]] = judge.evaluate(_RUN, [rules, within])
     return [violation for violation in violations if violation["impact"] in GRAVE]
 
 
-def problems_in_every_look(page: Page, within: str = "") -> list[Any]:
-    """Problems of a page, wide and light, then on a phone and dark.
+def problems(
+    judge: Page, within: str = "", *, dark: bool = False, every: bool = False
+) -> list[Any]:
+    """Problems of the page that is shown: wide and light, then on a phone and dark.
 
-    The page is not loaded again, and it is light before and after.
+    The contrast of every pair of colours is computed in test_tokens.py: in the dark it is judged
+    again only if that is asked for. With ``every``, all rules judge each size in each theme.
     """
-    sized(page, WIDE)
-    problems = [*complaints(page, within=within), *too_wide(page)]
-    sized(page, PHONE)
-    page.emulate_media(color_scheme="dark")
-    problems += [*complaints(page, within=within), *too_wide(page), *too_small(page, within)]
-    page.emulate_media(color_scheme="light")
-    return problems
-
-
-def too_wide_in_any_size(page: Page) -> list[str]:
-    """For a second language: it changes neither markup nor colours, but words may be longer."""
-    problems = []
-    for size in (PHONE, WIDE):
-        sized(page, size)
-        problems += too_wide(page)
-    return problems
+    noticed: list[Any] = []
+    for size, theme in product((WIDE, PHONE), THEMES):
+        if every or (size == PHONE) == (theme == "dark"):
+            sized(judge, size)
+            judge.emulate_media(color_scheme=theme)
+            if every or dark or size == WIDE:
+                noticed += complaints(judge, within=within, style=size == PHONE and not every)
+            noticed += [*too_wide(judge), *(too_small(judge, within) if size == PHONE else ())]
+    judge.emulate_media(color_scheme="light")
+    return noticed
 
 
 def sized(page: Page, size: ViewportSize) -> None:

@@ -13,8 +13,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
+from kesin.web import live
+from kesin.web.routes import operator
 from kesin.workloads.pdf.engines.availability import find_chromium
 from tests.browser.checking import WIDE, sized
 from tests.browser.contexts import Contexts
@@ -29,7 +31,9 @@ FLAGS = [
     "--no-first-run",
     "--disable-gpu",
     "--font-render-hinting=none",
+    "--renderer-process-limit=1",  # all pages are ours, and a process for each tab is slow
 ]
+POLL_S = 0.1  # how soon changes are noticed, and sessions that ended
 NAMES = {"admin": "ayse", "operator": "can", "viewer": "ece"}
 
 NewPage = Callable[..., Page]
@@ -67,11 +71,10 @@ def served(
 ) -> Iterator[Served]:
     """One service for a module, with the sites north and south."""
     folder = tmp_path_factory.mktemp("served")
-    settings = getattr(request.module, "SETTINGS", {})
-    with ExitStack() as stack:
-        running = Served(
-            lambda: World(opened("sqlite", folder, request, stack), folder, **settings)
-        )
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(live, "POLL_S", POLL_S)
+        patch.setattr(operator, "SESSION_CHECK_S", POLL_S)
+        running = Served(lambda: World(opened("sqlite", folder, request, stack), folder))
         running.world.site("north", "south")
         yield running
         running.stop()
@@ -105,22 +108,23 @@ def _contexts(
 
 @pytest.fixture
 def new_page(browser: Browser, _contexts: Contexts, watcher: Watcher) -> Iterator[NewPage]:
-    """Opens a browser of somebody's own: ``new_page(language="tr", theme="dark", size=PHONE)``."""
-    taken: list[tuple[str, BrowserContext]] = []
+    """Opens a tab of somebody's own: ``new_page(language="tr", theme="dark", size=PHONE)``."""
+    taken: list[tuple[str, Page]] = []
 
     def make(*, language: str = "en", theme: Any = "light", size: Any = WIDE) -> Page:
-        context = _contexts.take(language)
-        taken.append((language, context))
-        context.on("page", watcher.watch)
-        page = context.new_page()
+        page = _contexts.take(language)
+        taken.append((language, page))
+        watcher.watch(page)
+        page.context.on("page", watcher.watch)
         sized(page, size)
         page.emulate_media(color_scheme=theme)
         return page
 
     yield make
-    for language, context in taken:
-        context.remove_listener("page", watcher.watch)
-        _contexts.give_back(language, context)
+    for language, page in taken:
+        watcher.leave(page)
+        page.context.remove_listener("page", watcher.watch)
+        _contexts.give_back(language, page)
 
 
 @pytest.fixture

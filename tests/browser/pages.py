@@ -49,6 +49,7 @@ PAGES: dict[str, dict[str, Where]] = {
     "/dashboard/admin/keys/{key_id}": {"key": lambda data: f"/dashboard/admin/keys/{data.key_id}"},
     "/dashboard/admin/sites": {"sites": lambda _: "/dashboard/admin/sites"},
     "/dashboard/admin/sites/{site_id}": {"site": lambda _: f"/dashboard/admin/sites/{SITE}"},
+    "/dashboard/password": {"password": lambda _: "/dashboard/password"},
     "/dashboard/{rest:path}": {"no such page": lambda _: "/dashboard/nowhere/at/all"},
 }
 # Routes that are no page: a part of one that comes by itself, or a file.

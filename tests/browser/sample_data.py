@@ -5,7 +5,7 @@ Every text that a user chose ends with ``probe``, which has to stay a text.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,7 +18,7 @@ from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.script import ack, ack_failed, export
 from kesin.workloads.optiplan.orders.payload import read_payload
 from kesin.workloads.optiplan.pipeline.runner import Runner
-from kesin.workloads.pdf.engines.base import Engine, Paper, RenderedPdf
+from kesin.workloads.pdf.engines.base import Paper, RenderedPdf
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.worker import PdfRenderWorker, PdfWorker
 from kesin.workloads.pdf.services import (
@@ -36,7 +36,7 @@ SITE = "north"
 
 
 class Press:
-    """Prints a real page at once; a document with ``unprintable`` in it fails."""
+    """Prints the number of an invoice at once; a document with ``unprintable`` in it fails."""
 
     name = "press"
 
@@ -44,7 +44,8 @@ class Press:
         del paper, timeout_s
         if "unprintable" in html:
             raise RenderFailed("TEMPLATE_ERROR", "so it was laid out")
-        return RenderedPdf(one_page("printed"), 1, self.name)
+        number = re.search(r"\b[A-Z]+-\d+\b", html)
+        return RenderedPdf(one_page(number[0] if number else "printed"), 1, self.name)
 
     def close(self) -> None: ...
 
@@ -125,15 +126,15 @@ def conversions(
     return [one.id.removeprefix("seal_") for one in results if one.id]
 
 
-def press(world: World, engines: Callable[[str | None], Engine] = lambda _: Press()) -> None:
-    """Print whatever waits, by default at once."""
+def press(world: World) -> None:
+    """Print whatever waits."""
     context = world.service.workload_context("pdf")
     renderer = PdfRenderWorker(
         open_job_store(context),
         open_artifacts(context),
         render_config(context.settings),
         library=load_templates(context.settings),
-        engines=engines,
+        engines=lambda _: Press(),
     )
     PdfWorker(context.queue, renderer).drain()
 

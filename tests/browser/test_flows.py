@@ -1,4 +1,4 @@
-"""What operators do with a queue, in the browser."""
+"""What people do with queues, jobs and keys, and what is around every page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import itertools
 import re
 import threading
 
-import pytest
 from playwright.sync_api import Page, Route, expect
 
 from kesin.engine.queue import apply_changes
@@ -15,10 +14,20 @@ from kesin.lifecycle.model import Change
 from kesin.web.dashboard.queues import actions, bulk
 from kesin.web.dashboard.queues import page as queue_page
 from kesin.web.dashboard.queues.bulk import BulkRuns
+from tests.browser.checking import PHONE, too_wide
 from tests.browser.served import PATIENCE_S
 from tests.web.conftest import PASSWORD, ROOT, World
 
 TASKS = "/dashboard/queues/task"
+# Renew the page as soon as it is filtered, when a renewal could undo it.
+RENEW_AT_ONCE = """() => {
+  const renew = () => {
+    if (!location.search) return;
+    removeEventListener("htmx:afterSwap", renew);
+    setTimeout(() => htmx.trigger("#view", "renew"));
+  };
+  addEventListener("htmx:afterSwap", renew);
+}"""
 
 
 def failed(world: World, n: int, code: str) -> list[str]:
@@ -41,14 +50,9 @@ def offer(page: Page, name: str):
     return page.locator("[data-bar]").get_by_role("button", name=name, exact=True)
 
 
-@pytest.fixture
-def dialog_button():
+def dialog_button(page: Page, name: str):
     """The button of a dialog that does it; it shows how many jobs."""
-
-    def find(page: Page, name: str):
-        return page.get_by_role("dialog").get_by_role("button", name=name, exact=True)
-
-    return find
+    return page.get_by_role("dialog").get_by_role("button", name=name, exact=True)
 
 
 # Reading
@@ -60,7 +64,9 @@ def test_a_click_on_a_state_filters_and_the_back_button_undoes_it(signed_in, wor
     page = signed_in("viewer")
     page.goto(TASKS)
     expect(row(page, good)).to_be_visible()
-    page.locator("#state-failed").click()
+    page.evaluate(RENEW_AT_ONCE)
+    with page.expect_response(re.compile(r"\?state=failed&rows=")):
+        page.locator("#state-failed").click()
     expect(page).to_have_url(re.compile(r"\?state=failed$"))
     expect(row(page, good)).to_have_count(0)
     expect(row(page, bad)).to_be_visible()
@@ -79,11 +85,10 @@ def test_a_search_narrows_as_it_is_typed_and_can_be_sent_to_a_colleague(signed_i
     page.keyboard.type("WANTED-0")
     expect(page).to_have_url(re.compile("text=WANTED-0"))
     expect(row(page, other)).to_have_count(0)
-    colleague = signed_in("viewer", name="colleague")
-    colleague.goto(page.url)
-    expect(row(colleague, wanted)).to_be_visible()
-    expect(row(colleague, other)).to_have_count(0)
-    expect(colleague.get_by_role("searchbox")).to_have_value("WANTED-0")
+    page.goto(page.url)  # as the colleague does
+    expect(row(page, wanted)).to_be_visible()
+    expect(row(page, other)).to_have_count(0)
+    expect(page.get_by_role("searchbox")).to_have_value("WANTED-0")
 
 
 def test_older_rows_are_added_below_and_stay_when_the_page_is_renewed(
@@ -106,31 +111,23 @@ def test_older_rows_are_added_below_and_stay_when_the_page_is_renewed(
     expect(rows).to_have_count(5)
 
 
-def test_rows_change_live_and_the_selection_stays(signed_in, world):
+def test_rows_change_live_while_the_selection_and_the_focus_stay(signed_in, world):
     [chosen] = failed(world, 1, "CHOSEN")
     waiting = world.job(key="it-moves")
     page = signed_in("operator")
     page.goto(TASKS)
     row(page, chosen).locator("input").check()
     expect(page.locator("[data-picked]")).to_have_text("1")
+    page.get_by_role("combobox", name="Error code").focus()
+    page.locator("#f-text").focus()
     late = world.job(key="comes-late")
     world.task.act("cancel", actor="user:ece", ids=[waiting])
     expect(row(page, late)).to_be_visible()
     expect(row(page, waiting)).to_contain_text("failed")
     expect(row(page, chosen).locator("input")).to_be_checked()
     expect(page.locator("[data-picked]")).to_have_text("1")
-
-
-def test_a_half_typed_search_survives_the_renewal_of_the_page(signed_in, world):
-    failed(world, 1, "TYPED")
-    page = signed_in("operator")
-    page.goto(TASKS)
-    page.get_by_role("combobox", name="Error code").focus()
-    page.locator("#f-text").focus()
-    with page.expect_response(re.compile(f"{TASKS}(\\?|$)")):
-        world.job(key="while-typing")
-    page.keyboard.type("TYP")
-    expect(page.locator("#f-text")).to_have_value("TYP")
+    page.keyboard.type("CHO")
+    expect(page.locator("#f-text")).to_have_value("CHO")
 
 
 def test_a_job_changes_live_and_unfolded_parts_stay_open(signed_in, world):
@@ -167,17 +164,6 @@ def test_a_page_polls_while_its_stream_is_cut(signed_in, world, watcher):
     expect(page.locator("#job-head .chip")).to_contain_text("failed")
 
 
-def test_a_session_that_ends_elsewhere_is_noticed_though_nothing_moves(signed_in, world):
-    page = signed_in("operator", name="leaver")
-    with page.expect_response(re.compile("/api/queues/task/events")):
-        page.goto(f"/dashboard/jobs/{world.job(key='leaving')}")
-    token = world.token("leaver")
-    who = world.accounts.session_actor(token, "")
-    assert who is not None
-    world.accounts.sign_out(who, token, everywhere=True)
-    expect(page.get_by_role("status")).to_contain_text("Your session has ended")
-
-
 def test_a_session_that_ends_while_a_dialog_is_open_leads_back_to_the_rows(
     signed_in, world, watcher
 ):
@@ -207,21 +193,26 @@ def test_a_session_that_ends_while_a_dialog_is_open_leads_back_to_the_rows(
 # Acting
 
 
-def test_an_action_is_previewed_done_and_reported_exactly(signed_in, world, dialog_button):
+def test_an_action_is_left_with_escape_or_previewed_done_and_reported(signed_in, world):
     ids = failed(world, 3, "FORESEEN")
     page = signed_in("operator")
     page.goto(f"{TASKS}?code=FORESEEN")
     for job_id in ids[:2]:
         row(page, job_id).locator("input").check()
-    offer(page, "Requeue").click()
     dialog = page.get_by_role("dialog")
+    offer(page, "Requeue").click()
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(row(page, ids[0]).locator("input")).to_be_checked()
+    offer(page, "Requeue").click()
     expect(dialog).to_contain_text("2 will move")
     expect(dialog.get_by_label("Reason")).to_be_focused()
     assert {world.state(one) for one in ids} == {"failed"}  # nothing moved yet
     page.keyboard.type("the street is open again")
     dialog_button(page, "Requeue 2 rows").click()
     expect(page.locator("#result")).to_contain_text("Requeue: 2 moved")
-    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(dialog).to_have_count(0)
     assert [world.state(one) for one in ids] == ["ready", "ready", "failed"]
     expect(page.locator("[data-bar]")).to_be_hidden()
     page.goto(f"/dashboard/jobs/{ids[0]}")
@@ -229,22 +220,7 @@ def test_an_action_is_previewed_done_and_reported_exactly(signed_in, world, dial
     expect(page.locator(".timeline")).to_contain_text("can")
 
 
-def test_escape_closes_a_dialog_and_nothing_happens(signed_in, world):
-    [bad] = failed(world, 1, "LEFT")
-    page = signed_in("operator")
-    page.goto(f"{TASKS}?code=LEFT")
-    row(page, bad).locator("input").check()
-    offer(page, "Requeue").click()
-    expect(page.get_by_role("dialog")).to_be_visible()
-    page.keyboard.press("Escape")
-    expect(page.get_by_role("dialog")).to_have_count(0)
-    expect(row(page, bad).locator("input")).to_be_checked()
-    assert world.state(bad) == "failed"
-
-
-def test_an_error_is_shown_in_the_dialog_and_the_input_stays(
-    signed_in, world, watcher, dialog_button
-):
+def test_an_error_is_shown_in_the_dialog_and_the_input_stays(signed_in, world, watcher):
     watcher.expects(r"status of (403|422)|htmx:responseError|Response Status Error Code")
     [bad] = failed(world, 1, "IN_SHEET")
     page = signed_in("operator", name="demoted")
@@ -269,7 +245,7 @@ def test_an_error_is_shown_in_the_dialog_and_the_input_stays(
     assert world.state(bad) == "ready"
 
 
-def test_all_that_match_are_more_than_are_shown(signed_in, world, dialog_button):
+def test_all_that_match_are_more_than_are_shown(signed_in, world):
     ids = failed(world, 60, "EVERY")
     [other] = failed(world, 1, "ANOTHER")
     page = signed_in("operator")
@@ -287,7 +263,7 @@ def test_all_that_match_are_more_than_are_shown(signed_in, world, dialog_button)
 
 
 def test_many_rows_move_in_the_background_and_the_page_shows_progress(
-    signed_in, world, dialog_button, monkeypatch
+    signed_in, world, monkeypatch
 ):
     monkeypatch.setattr(queue_page, "PAGE", 3)
     monkeypatch.setattr(actions, "MAX_FOREGROUND_JOBS", 3)
@@ -316,17 +292,17 @@ def test_many_rows_move_in_the_background_and_the_page_shows_progress(
 
 
 def test_a_pause_is_shown_to_all_and_ends_with_resume(signed_in, world):
-    page, other = signed_in("operator"), signed_in("viewer")
-    for one in (page, other):
-        one.goto(TASKS)
+    page = signed_in("operator")
+    page.goto(TASKS)
     page.get_by_role("button", name="Pause…").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Reason").fill("the disk is full")
     dialog.locator("button.first, button.danger, button[type=submit]").first.click()
     expect(page.get_by_text("This queue is paused")).to_be_visible()
-    other.reload()
-    expect(other.locator("#view")).to_contain_text("the disk is full")
-    expect(other.get_by_role("button", name="Resume")).to_have_count(0)
+    viewer = world.cookie(world.known("ece", "viewer", all_sites=True))
+    shown = world.client.get(TASKS, headers=viewer).text
+    assert "the disk is full" in shown
+    assert "Resume" not in shown
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_text("This queue is paused")).to_have_count(0)
     assert world.store.paused("task") == []
@@ -365,3 +341,84 @@ def test_everything_on_a_row_can_be_reached_without_a_mouse(signed_in, world):
     expect(row(page, bad).get_by_role("link").first).to_be_focused()
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(f"/dashboard/jobs/{bad}"))
+
+
+# A job and a key
+
+
+def test_a_job_is_moved_from_its_own_page_which_shows_the_result(signed_in, world):
+    job_id = world.failed(key="moved-here")
+    page = signed_in("operator")
+    page.goto(f"/dashboard/jobs/{job_id}")
+    expect(page.locator("#job-story")).to_contain_text("It waits for a person")
+    page.locator("#job-head").get_by_role("button", name="Requeue", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Reason").fill("the printer is back")
+    dialog.get_by_role("button", name="Requeue 1 row").click()
+    expect(page.locator("#result")).to_contain_text("1 moved")
+    expect(page.locator("#job-head")).to_contain_text("ready")
+    expect(page.locator("#job-story li").first).to_contain_text("the printer is back")
+    expect(page.locator("#job-picture .picture .state.here")).to_have_attribute(
+        "data-state", "ready"
+    )
+
+
+def test_an_admin_unmasks_a_payload_and_the_audit_log_has_it(signed_in, world):
+    job_id = world.job(payload={"email": "ayse@example.com"}, key="covered")
+    page = signed_in("admin")
+    page.goto(f"/dashboard/jobs/{job_id}")
+    expect(page.get_by_text("ayse@example.com")).to_have_count(0)
+    page.get_by_role("button", name="Show everything").click()
+    expect(page.get_by_text("ayse@example.com")).to_be_visible()
+    page.goto("/dashboard/audit?action=job.reveal")
+    expect(page.locator("tbody tr").first).to_contain_text("user:ayse")
+
+
+def test_a_key_is_shown_once_and_revoked_with_the_confirmation(signed_in, world):
+    page = signed_in("admin")
+    page.goto("/dashboard/admin/keys")
+    page.get_by_label("Name").fill("till")
+    page.get_by_label("read look at jobs").check()
+    page.get_by_role("button", name="Make the key").click()
+    key = page.locator("code.once").inner_text()
+    assert world.accounts.key_actor(key, "") is not None
+    page.get_by_role("link", name="till", exact=True).click()
+    page.get_by_label("It cannot be undone").check()
+    page.get_by_role("button", name="Revoke the key").click()
+    expect(page.locator("tr", has_text="till")).to_contain_text("revoked")
+    assert world.accounts.key_actor(key, "") is None
+
+
+# Around every page
+
+
+def test_a_page_shows_its_age_and_switches_to_another_site(signed_in, world):
+    world.job("north", key="framed")
+    page = signed_in("viewer")
+    page.goto("/dashboard/queues/task")
+    expect(page.locator("[data-fresh]")).to_have_text(re.compile(r"^live · \d+ s ago$"))
+    page.locator("header .switch summary").click()
+    page.locator("header .switch a", has_text="north").first.click()
+    expect(page).to_have_url(re.compile(r"queues/task\?site=north$"))
+    expect(page.locator("h1")).to_have_text(re.compile(r"^task · North|^task · north"))
+    page.locator("#f-site").select_option("")
+    expect(page.locator("h1")).to_have_text("task")
+    expect(page).to_have_title("task · Kesin")
+    expect(page.locator("header .switch summary")).to_contain_text("every site")
+
+
+def test_on_a_phone_the_other_pages_are_one_press_away(signed_in):
+    page = signed_in("operator", size=PHONE)
+    page.goto("/dashboard")
+    workers = page.locator("#nav").get_by_role("link", name="Workers")
+    more = page.get_by_role("button", name="More")
+    expect(workers).to_be_hidden()
+    more.click()
+    expect(more).to_have_attribute("aria-expanded", "true")
+    page.evaluate("htmx.trigger('#nav', 'renew')")
+    page.wait_for_event("response", lambda answer: "/dashboard/nav" in answer.url)
+    expect(workers).to_be_visible()
+    assert not too_wide(page)
+    page.keyboard.press("Escape")
+    expect(workers).to_be_hidden()
+    expect(more).to_be_focused()

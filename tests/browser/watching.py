@@ -8,6 +8,8 @@ from playwright.sync_api import ConsoleMessage, Error, Page, Request
 
 # A page that is left while it still asks for something gives up: that is no failure of ours.
 _LEFT = "net::ERR_ABORTED"
+# What htmx writes when a filter replaces a renewal that is under way; a failure has another line.
+_REPLACED = ("htmx:afterRequest", "htmx:sendAbort")
 # The policy's own event: the browser's line in the console is not promised by any standard.
 LISTEN = """
 addEventListener("securitypolicyviolation", (event) => {
@@ -47,7 +49,7 @@ class Watcher:
         ]
 
     def _said(self, message: ConsoleMessage) -> None:
-        if message.type in {"error", "warning"}:
+        if message.type in {"error", "warning"} and not message.text.startswith(_REPLACED):
             self.troubles.append(f"console: {message.text} ({message.location.get('url')})")
 
     def _failed(self, request: Request) -> None:

@@ -21,6 +21,7 @@ from kesin.foundation.settings import load_settings
 from kesin.lifecycle.proof.rules import prove
 from kesin.store.contract import Store
 from kesin.store.open import open_store
+from tests.cli.fork_server import CHILD_PYTHON, write_stub
 from tests.cli.programs import Answer, Programs
 
 _numbers = count()
@@ -99,17 +100,28 @@ def programs(tmp_path) -> Iterator[Programs]:
         yield programs
 
 
+@pytest.fixture
+def quick_children(tmp_path, monkeypatch) -> None:
+    """Fork the worker processes that a program starts, which takes no second."""
+    monkeypatch.setenv(CHILD_PYTHON, str(write_stub(tmp_path, "python")))
+
+
+@pytest.fixture
+def database(tmp_path, ready_file) -> str:
+    """A file with the schema in the data folder: a copy takes less time than creating it."""
+    path = tmp_path / "data" / "kesin.db"
+    path.parent.mkdir()
+    return str(shutil.copyfile(ready_file, path))
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
-def database(request, tmp_path, monkeypatch) -> str:
-    """A database of each kind, with its schema. Without it a test runs on SQLite alone."""
+def either_database(request, monkeypatch) -> str:
+    """A database of each kind, for what may depend on it."""
     if request.param == "sqlite":
-        path = tmp_path / "data" / "kesin.db"
-        path.parent.mkdir()
-        address = str(shutil.copyfile(request.getfixturevalue("ready_file"), path))
-    else:
-        server = request.getfixturevalue("postgres_server")
-        ready = request.getfixturevalue("ready_postgres")
-        address = server.create_database(f"cli_{os.getpid()}_{next(_numbers)}", like=ready)
+        return request.getfixturevalue("database")
+    server = request.getfixturevalue("postgres_server")
+    ready = request.getfixturevalue("ready_postgres")
+    address = server.create_database(f"cli_{os.getpid()}_{next(_numbers)}", like=ready)
     monkeypatch.setenv("KESIN_DATABASE_URL", address)
     return address
 
@@ -152,7 +164,7 @@ def states() -> Iterator[Callable[[str], dict[str, int]]]:
 
 
 @pytest.fixture
-def fill(kesin) -> Callable[..., list[str]]:
+def fill(kesin, database) -> Callable[..., list[str]]:
     """Enqueue so many numbered jobs; their ids."""
 
     def enqueue(queue: str, jobs: int, *words: str) -> list[str]:

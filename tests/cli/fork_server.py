@@ -99,13 +99,19 @@ def _added_folders(env: dict[str, str]) -> list[str]:
     return [folder for folder in env.get(PATH, "").split(os.pathsep) if folder]
 
 
-KESIN = '''#!{python} -IS
-"""`kesin`, forked by the server that has imported it."""
+STUB = '''#!{python} -IS
+"""`kesin`, or a `python` that runs it, forked by the server that has imported it."""
 import array, json, os, signal, socket, sys
 
+name, *words = sys.argv
+if os.path.basename(name) == "kesin":
+    argv = ["", "-m", "kesin.cli", *words]
+elif words[:2] == ["-m", "kesin.cli"]:
+    argv = sys.argv
+else:
+    os.execv("{python}", ["{python}", *words])
 connection = socket.socket(socket.AF_UNIX)
 connection.connect("\\0{server}")
-argv = ["", "-m", "kesin.cli", *sys.argv[1:]]
 request = {{"argv": argv, "env": dict(os.environ), "cwd": os.getcwd()}}
 streams = array.array("i", [0, 1, 2])
 data = json.dumps(request).encode()
@@ -115,16 +121,25 @@ child = int(connection.recv(16, socket.MSG_WAITALL))
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, lambda number, _: os.kill(child, number))
 code = os.waitstatus_to_exitcode(int(connection.recv(16, socket.MSG_WAITALL)))
+if code == -signal.SIGKILL and argv[0]:
+    os.kill(os.getpid(), signal.SIGKILL)
 sys.exit(code if code >= 0 else 128 - code)
 '''
+CHILD_PYTHON = "CHILD_PYTHON"  # the variable of the Python that a forked command starts
+
+
+def write_stub(folder: Path, name: str) -> Path:
+    """Write a `kesin` or a `python` that starts commands at once."""
+    file = folder / name
+    file.write_text(STUB.format(python=sys.executable, server=_fork_server()))
+    file.chmod(0o755)
+    return file
 
 
 def path_with_kesin(folder: Path) -> str:
     """A search path that begins with a `kesin` in this new folder, which starts at once."""
     folder.mkdir()
-    file = folder / "kesin"
-    file.write_text(KESIN.format(python=sys.executable, server=_fork_server()))
-    file.chmod(0o755)
+    write_stub(folder, "kesin")
     return os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
@@ -139,7 +154,7 @@ def can_fork(env: dict[str, str]) -> bool:
     """
     added = set(_added_folders(env)) - set(OUR_FOLDERS)
     files = (path for folder in added for path in Path(folder).glob("*"))
-    names = {path.stem for path in files if path.suffix != ".dist-info"}
+    names = {path.stem for path in files if path.suffix != ".dist-info"} - {"__pycache__"}
     return _startup_variables(env) == OUR_VARIABLES and not any(
         map(importlib.util.find_spec, names)
     )
@@ -251,15 +266,39 @@ def _become(request: dict[str, Any]) -> None:
     ]
     by_name = not request["argv"][0]  # like the script; `python -m` searches the current folder
     sys.path[0] = str(Path(sys.executable).parent if by_name else Path.cwd())
+    sys.executable = os.environ.get(CHILD_PYTHON, sys.executable)
     sys.argv = [str(ROOT / "src/kesin/cli/__main__.py"), *request["argv"][3:]]
 
 
+def _build_app() -> None:
+    """Do once what every service does at its start: analyse its routes."""
+    from kesin.foundation.settings import Settings
+    from kesin.store.sqlite.store import SqliteStore
+    from kesin.web.app import create_app
+    from kesin.web.service import Service
+    from kesin.workloads import built_in
+    from tests.web.route_cache import analyse_once
+
+    analyse_once()
+    store = SqliteStore(":memory:")
+    workloads = {workload.name: workload for workload in built_in()}
+    create_app(Service(Settings(data_dir=ROOT / "none"), store, workloads, work=False))
+    store.close()
+
+
 if __name__ == "__main__":
-    from kesin.cli import _start_quickly, main
+    import typer
+
+    from kesin.cli import _start_quickly, app, main
 
     _start_quickly()
     for name in IMPORTED:
         importlib.import_module(name)
+    typer.main.get_command = get_command = cache(typer.main.get_command)
+    get_command(app)
+    _build_app()
     gc.freeze()
     _become(_serve_forks(sys.argv[1]))
+    if any(name.startswith("_TYPER_") for name in os.environ):  # it has other options then
+        get_command.cache_clear()
     main()

@@ -7,7 +7,7 @@ def state_of(kesin, job):
     return kesin("jobs", "show", job, "--json").json["state"]
 
 
-def test_named_jobs_are_moved_with_a_reason(kesin, database, fill):
+def test_named_jobs_are_moved_with_a_reason(kesin, either_database, fill):
     ids = fill("task", 3)
     answer = kesin("jobs", "act", "task", "cancel", *ids[:2], "--reason", "ordered twice")
     assert (answer.code, answer.out) == (0, "moved 2, already there 0, refused 0\n")

@@ -31,10 +31,10 @@ def worked(kesin, fill, module) -> list[str]:
     return ids
 
 
-def test_the_events_agree_with_the_rows(kesin, database, worked):
+def test_the_events_agree_with_the_rows(kesin, either_database, worked):
     answer = kesin("audit", "verify", "--json")
     assert answer.code == 0
-    assert answer.json == [
+    assert answer.json[:-1] == [  # the last one is about the audit log
         {
             "queue": "task",
             "jobs": 20,

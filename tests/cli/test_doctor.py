@@ -23,7 +23,7 @@ def test_a_fresh_folder_is_healthy_and_nothing_is_created(kesin, tmp_path):
     assert not (tmp_path / "data").exists()
 
 
-def test_settings_lifecycles_and_database_are_checked(kesin, database):
+def test_settings_lifecycles_and_database_are_checked(kesin, either_database):
     checks = checks_of(kesin("doctor", "--json"))
     assert {
         *("python", "sqlite", "data folder", "disk space", "database", "schema"),
@@ -33,7 +33,7 @@ def test_settings_lifecycles_and_database_are_checked(kesin, database):
     assert checks["schema"]["found"] == "up to date"
     assert checks["KESIN_DATA_DIR"]["found"].endswith("(environment)")
     assert checks["KESIN_LOG"]["found"] == "console (default)"
-    if database.startswith("postgresql"):
+    if either_database.startswith("postgresql"):
         assert checks["clocks"]["status"] == "ok"
         assert checks["oldest snapshot"]["status"] == "ok"
         assert checks["database"]["found"].startswith("postgres 1")

@@ -88,11 +88,11 @@ def test_a_key_can_be_revoked_by_its_full_text_which_is_not_repeated(kesin):
     assert made["key"][15:] not in unknown.err
 
 
-def test_an_admin_key_with_a_site_is_created_with_a_warning(kesin):
+def test_a_site_that_would_be_ignored_is_refused(kesin):
     kesin("site", "add", "north")
     answer = kesin("key", "create", "--name", "n", "--scope", "admin", "--site", "north", "--json")
-    assert answer.code == 0
-    assert "opens every site" in answer.err
+    assert answer.code == 2
+    assert "a site does not narrow what admin allows" in answer.err
 
 
 CREATE = ("create", "--name", "n", "--scope")
@@ -100,7 +100,7 @@ BAD = {
     "a scope": (
         (*CREATE, "oci"),
         2,
-        "it is one of oci:ingest, oci:script, pdf, optiplan, read, operate, metrics, admin",
+        "it is one of oci:ingest, oci:script, pdf, optiplan, read, operate, reveal, metrics, admin",
     ),
     "no scope": (("create", "--name", "n"), 2, "--scope"),
     "an unknown id": (("revoke", "abcd2345"), 1, "there is no key 'abcd2345'"),

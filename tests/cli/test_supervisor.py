@@ -7,13 +7,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from kesin.cli.support.supervisor import FIRST_PAUSE_S, WorkerProcesses, _Slot, worker_command
+from kesin.cli.support import supervisor
+from kesin.cli.support.supervisor import (
+    FIRST_PAUSE_S,
+    STEADY_S,
+    WorkerProcesses,
+    _Slot,
+    worker_command,
+)
 from tests.cli.programs import is_alive, kill, wait_until
 
 HANDLERS = """
-import os
 import threading
-from pathlib import Path
 
 from kesin import task_lifecycle
 
@@ -22,9 +27,6 @@ def quick():
 
 def brief(job):
     threading.Event().wait(0.01)
-
-def deadly(job):
-    os._exit(3)
 """
 
 
@@ -33,17 +35,19 @@ def own(module) -> str:
     return module(HANDLERS)
 
 
-def start_workers(programs, own, handler, *words):
+def start_workers(programs, own, *words, handler="brief"):
     lifecycle = ("--lifecycle", f"{own}:quick")
-    return programs.start(
-        "worker", "quick", "--handler", f"{own}:{handler}", *lifecycle, "--processes", 2, *words
-    )
+    options = ("--handler", f"{own}:{handler}", *lifecycle, "--processes", 2)
+    return programs.start("worker", "quick", *options, *words)
 
 
-def test_a_killed_child_is_replaced_and_its_jobs_are_not_lost(kesin, fill, own, programs, states):
-    fill("quick", 200, "--lifecycle", f"{own}:quick")
-    program = start_workers(programs, own, "brief")
+def test_a_killed_child_is_replaced_and_all_end_with_a_killed_parent(
+    kesin, fill, own, programs, states
+):
+    fill("quick", 100, "--lifecycle", f"{own}:quick")
+    program = start_workers(programs, own)
     first = [program.hear("process_started")["pid"] for _ in range(2)]
+    assert {os.getpgid(pid) for pid in first} == set(first), "Ctrl-C would reach them twice"
     wait_until(lambda: states("quick")["done"] >= 20)
     kill(first[0])
     assert program.hear("process_died")["code"] == -signal.SIGKILL
@@ -52,65 +56,56 @@ def test_a_killed_child_is_replaced_and_its_jobs_are_not_lost(kesin, fill, own, 
 
     def all_done():
         kesin("sweep", "quick", "--lifecycle", f"{own}:quick", "--stage", "recover")
-        return states("quick")["done"] == 200
+        return states("quick")["done"] == 100
 
     wait_until(all_done)
-    program.signal(signal.SIGTERM)
-    assert program.end() == 0
-    assert not any(map(is_alive, [*first, third]))
+    program.hear("worker_started")
+    kill(program.process.pid)
+    program.end()
+    wait_until(lambda: not any(map(is_alive, [*first, third])))
     assert kesin("audit", "verify").code == 0
 
 
-def test_until_idle_all_children_end(kesin, fill, own, programs, states):
+@pytest.mark.usefixtures("quick_children")
+def test_until_idle_all_children_end(fill, own, programs, states):
     fill("quick", 40, "--lifecycle", f"{own}:quick")
-    program = start_workers(programs, own, "brief", "--until-idle", "--threads", 2, "--batch", 5)
-    assert program.end() == 0
+    words = ("--until-idle", "--threads", 2, "--batch", 5)
+    assert start_workers(programs, own, *words).end() == 0
     assert states("quick")["done"] == 40
 
 
-def test_a_child_that_dies_repeatedly_is_restarted_with_growing_pauses(kesin, fill, own, programs):
-    fill("quick", 50, "--lifecycle", f"{own}:quick")
-    program = start_workers(programs, own, "deadly")
-    pauses: dict[int, float] = {}
-    while max(pauses.values(), default=0) < 4 * FIRST_PAUSE_S:
-        died = program.hear("process_died")
-        doubled = 2 * pauses.get(died["slot"], FIRST_PAUSE_S / 2)
-        # On a slow machine a start may take so long that the process counts as steady.
-        assert died["again_in_s"] in (doubled, FIRST_PAUSE_S)
-        pauses[died["slot"]] = died["again_in_s"]
-    program.signal(signal.SIGTERM)
-    assert program.end() == 0
-
-
-def test_a_stop_reaches_every_child_once(kesin, fill, own, programs):
+@pytest.mark.usefixtures("quick_children")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_reaches_every_child(fill, own, programs, number):
     fill("quick", 1, "--lifecycle", f"{own}:quick")
-    program = start_workers(programs, own, "brief")
-    pids = [program.hear("process_started")["pid"] for _ in range(2)]
-    assert {os.getpgid(pid) for pid in pids} == set(pids), "Ctrl-C of a terminal reaches them twice"
-    for _ in pids:
-        program.hear("worker_started")
-    program.signal(signal.SIGINT)
+    program = start_workers(programs, own)
+    pids = [program.hear("worker_started")["pid"] for _ in range(2)]
+    program.signal(number)
     assert program.end() == 0
     assert not any(map(is_alive, pids))
-    while line := program.read_line():
-        assert '"level": "error"' not in line
-
-
-def test_children_end_when_their_parent_is_killed(kesin, fill, own, programs):
-    fill("quick", 1, "--lifecycle", f"{own}:quick")
-    program = start_workers(programs, own, "brief")
-    pids = [program.hear("process_started")["pid"] for _ in range(2)]
-    for _ in pids:
-        program.hear("worker_started")
-    kill(program.process.pid)
-    program.end()
-    wait_until(lambda: not any(map(is_alive, pids)))
+    assert '"level": "error"' not in program.rest()
 
 
 def test_an_unknown_handler_starts_no_child(programs, own):
-    program = programs.start("worker", "task", "--handler", f"{own}:nothing", "--processes", 2)
+    program = start_workers(programs, own, handler="nothing")
     assert program.end() == 2
-    assert "process_started" not in "".join(iter(program.read_line, ""))
+    assert "process_started" not in program.rest()
+
+
+def test_a_child_that_dies_repeatedly_is_restarted_with_growing_pauses(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: now))
+    processes = WorkerProcesses(["/bin/false"], 1, 1)
+    for alive_s, pause_s in {0: 1, 1: 2, 2: 4, STEADY_S: 1}.items():
+        assert processes.reap_and_start() is None
+        [pid] = processes.pids
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        now += alive_s
+        for passed_s in (0.0, pause_s * FIRST_PAUSE_S - 0.01):
+            now += passed_s
+            assert processes.reap_and_start() is None
+            assert processes.pids == []
+        now += 0.02
 
 
 @pytest.mark.parametrize("restart_always", [False, True])

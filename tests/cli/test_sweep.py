@@ -35,7 +35,7 @@ def abandoned(kesin, fill, own) -> list[str]:
     return ids
 
 
-def test_the_claims_of_a_dead_worker_are_recovered(kesin, database, abandoned, own):
+def test_the_claims_of_a_dead_worker_are_recovered(kesin, either_database, abandoned, own):
     answer = kesin("sweep", "quick", "--lifecycle", f"{own}:quick", "--json")
     assert answer.code == 0
     assert answer.json == {"moved": 3, "moves": [{"queue": "quick", "move": "recover", "jobs": 3}]}

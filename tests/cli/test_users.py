@@ -24,7 +24,7 @@ def accounts():
 
 
 @pytest.fixture
-def add(kesin):
+def add(kesin, database):
     """Add a user with the password on standard input."""
 
     def run(name: str, *words: str, password: str = PASSWORD) -> Answer:
@@ -33,7 +33,7 @@ def add(kesin):
     return run
 
 
-def test_a_user_is_added_and_signs_in(kesin, database, add, accounts):
+def test_a_user_is_added_and_signs_in(kesin, either_database, add, accounts):
     kesin("site", "add", "north")
     words = ("--role", "operator", "--site", "north", "--queue", "oci", "--queue", "pdf")
     added = add("ayse", *words, "--json").json
@@ -51,8 +51,9 @@ def test_a_user_is_added_and_signs_in(kesin, database, add, accounts):
     assert (actor.grants, actor.sites, actor.queues) == ({"operator"}, {"north"}, {"oci", "pdf"})
 
 
-def test_the_first_user_creates_the_database(add, tmp_path):
-    answer = add("root", "--role", "admin")
+def test_the_first_user_creates_the_database(kesin, tmp_path):
+    words = ("--role", "admin", "--password-stdin")
+    answer = kesin("user", "add", "root", *words, text=PASSWORD)
     assert (answer.code, answer.out, answer.err) == (0, "added root (admin)\n", "")
     assert (tmp_path / "data" / "kesin.db").exists()
 

@@ -48,7 +48,7 @@ def own(module) -> str:
     return module(HANDLERS)
 
 
-def test_until_idle_every_due_job_is_handled(kesin, database, fill, own, states):
+def test_until_idle_every_due_job_is_handled(kesin, either_database, fill, own, states):
     ids = fill("task", 50)
     answer = kesin("worker", "task", "--handler", f"{own}:work", "--until-idle", "--threads", "3")
     assert answer.code == 0

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from kesin.cli import app
+from kesin.foundation.extras import LIBRARIES
 from tests.docs.pages import blocks
 from tests.docs.test_docs import BESIDE_SERVICE, GENERATED, READ, SHELL, is_run, name_of
 from tests.docs.test_terminal import RQ_WORKER, SESSIONS
@@ -25,7 +26,14 @@ NOT_RUN = {
 RUN_ELSEWHERE = {*INSTALLED, *SESSIONS, RQ_WORKER}
 ROOT_COMMAND = typer.main.get_command(app)
 _INLINE = re.compile(r"`([^`]+)`")
+_EXTRAS = re.compile(r"kesin\[([\w,]+)\]")
 _CALL = re.compile(r"(?<![\w.=-])kesin +((?![|=>])[^|;&>)\n]*)")
+
+
+def test_every_extra_that_a_page_installs_exists():
+    pages = "".join(page.read_text("utf-8") for page in READ)
+    named = {name for names in _EXTRAS.findall(pages) for name in names.split(",")}
+    assert {"pdf", "redis"} <= named <= {*LIBRARIES, "all"}
 
 
 def test_every_block_is_run_or_the_reason_is_listed():

@@ -14,15 +14,16 @@ from kesin.store.contract import Store
 from tests.cli.fork_server import path_with_kesin
 from tests.docs.pages import DOCS, PAGES, ROOT, Block, anchors, blocks, links, matches
 from tests.docs.shell import run
-from tests.docs.test_followed import ALERTS, FIRST, FOLLOWED
+from tests.docs.test_followed import FOLLOWED
 from tests.web.serving import own_settings
 
 LINES_MAX = 210
 READ = [*PAGES, *sorted(ROOT.glob("*.md"))]
 GENERATED = {*(DOCS / "reference").glob("*.md"), *DOCS.glob("limits*.md"), DOCS / "tr/hatalar.md"}
-BESIDE_SERVICE = {DOCS / name for name in (FIRST, *ALERTS, *FOLLOWED, "api.md")}
+BESIDE_SERVICE = {DOCS / name for names in (*FOLLOWED.values(), ("api.md",)) for name in names}
+SHORTER = ("--steps 2000", "--steps 200")  # the simulation is tested with the engine
 SHELL = ("sh", "bash", "shell", "console")
-RUN = re.compile(r"(KESIN_\w+=\S+ )?(kesin |python examples/)")
+RUN = re.compile(r"(KESIN_\w+=\S+ )*(kesin |python examples/)")
 SERVER = re.compile(r"export KESIN_DATABASE_URL=(\S+)")
 FILE = re.compile(r"# (\w+\.py)\n")
 
@@ -65,7 +66,8 @@ def test_the_code_of_a_page_prints_what_it_shows(page, tmp_path, monkeypatch, re
             elif block.language == "python":
                 output = run_python(page, block, names)
             elif is_run(page, block):
-                output = run(with_database(page, block, request), tmp_path)
+                typed = with_database(page, block, request).replace(*SHORTER)
+                output = run(typed, tmp_path)
     finally:
         close_stores(names)
 

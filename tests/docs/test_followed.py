@@ -2,22 +2,33 @@
 
 import io
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kesin.workloads.pdf.jobs.heartbeat import check_worker_health
-from tests.cli.fork_server import path_with_kesin
+from tests.cli.fork_server import CHILD_PYTHON, path_with_kesin, write_stub
 from tests.cli.programs import Programs, wait_until
 from tests.docs.pages import DOCS, blocks
 from tests.docs.shell import URL, follow, run
 from tests.web.serving import Served, opened, own_settings, serve
 
 CRON_SECRET = "a secret for the cron caller"
-FIRST = "tr/oci.md"  # shows the statistics of all sites, and no other site may be there
-FOLLOWED = ("oci.md", "ops/oci-attempt-cap.md", "ops/oci-control-smoke.md", "pdf.md", "pdf-api.md",
-            "tr/pdf.md", "tr/optiplan.md", "optiplan.md")  # fmt: skip
-CUSTOMER = "05551234567"
+# The pages that share a service; the first of oci shows the statistics of all sites.
+FOLLOWED = {
+    "oci": (
+        "tr/oci.md",
+        "ops/oci-alerts.md",
+        "oci.md",
+        "ops/oci-attempt-cap.md",
+        "ops/oci-control-smoke.md",
+    ),
+    "pdf": ("pdf.md", "pdf-api.md"),
+    "optiplan": ("optiplan.md",),
+    "the same again": ("ops/pdf-alerts.md", "tr/pdf.md", "tr/optiplan.md"),
+}
+LONG = "the same again"
 # The runbooks of alerts show no output: parts of it, in this order.
 ALERTS = {
     "ops/oci-alerts.md": [
@@ -39,38 +50,46 @@ FILES = {
 MAGIC = {".pdf": b"%PDF-", ".svg": b"<svg", ".zip": b"PK"}
 
 
-@pytest.mark.timeout(600)
-def test_the_commands_of_a_page_print_what_it_shows(tmp_path, monkeypatch):
-    """One service for all pages: each uses a queue, a site or keys of its own."""
+@pytest.fixture
+def programs(tmp_path, monkeypatch) -> Iterator[Programs]:
+    """Programs that start at once, also those that the commands of a page start."""
     own_settings(monkeypatch, tmp_path)
     monkeypatch.setenv("KESIN_CRON_SECRET", CRON_SECRET)
-    monkeypatch.setenv("KESIN_PDF_PROCESSES", "1")
     monkeypatch.setenv("PATH", path_with_kesin(tmp_path / "bin"))
-    with Programs(tmp_path) as programs, serve(programs, tmp_path) as served:
-        follow(DOCS / FIRST, tmp_path / "first", served.address)
-        assert programs.run("site", "add", "night").code == 0
-        with opened(tmp_path) as store:
+    monkeypatch.setenv(CHILD_PYTHON, str(write_stub(tmp_path, "python")))
+    with Programs(tmp_path) as programs:
+        yield programs
+
+
+@pytest.mark.parametrize(
+    "group", [pytest.param(name, marks=[pytest.mark.long] * (name == LONG)) for name in FOLLOWED]
+)
+def test_the_commands_of_a_page_print_what_it_shows(group, programs, tmp_path, monkeypatch):
+    """One service for the pages of a workload: each uses a site, keys or orders of its own."""
+    renders = any("pdf" in page for page in FOLLOWED[group])
+    monkeypatch.setenv("KESIN_PDF_PROCESSES", str(int(renders)))
+    with serve(programs, tmp_path) as served, opened(tmp_path) as store:
+        if renders:
             wait_until(lambda: check_worker_health(store))
-        for name, parts in ALERTS.items():
-            check_runbook(name, parts, served.address, monkeypatch, tmp_path)
-        for name in FOLLOWED:
+        for name in FOLLOWED[group]:
             folder = tmp_path / name.replace("/", "-").removesuffix(".md")
-            follow(DOCS / name, folder, served.address)
-            check_files(folder, FILES.get(name, set()))
-            if name == "tr/optiplan.md":  # the other page adds the same customer
-                assert programs.run("optiplan", "customers", "remove", CUSTOMER).code == 0
-        check_api(served, programs, monkeypatch, tmp_path)
+            if name in ALERTS:
+                assert programs.run("site", "add", "night").code == 0
+                check_runbook(name, served.address, monkeypatch, tmp_path)
+            else:
+                follow(DOCS / name, folder, served.address)
+                check_files(folder, FILES.get(name, set()))
+        if group == "oci":
+            check_api(served, programs, monkeypatch, tmp_path)
 
 
-def check_runbook(
-    name: str, parts: list[str], address: str, monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
+def check_runbook(name: str, address: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("URL", address)
     monkeypatch.setenv("SITE", "night")
     typed = "\n".join(block.text for block in blocks(DOCS / name) if block.language == "sh")
     output = run(typed, folder, options="-uo")  # `doctor` fails where it finds something
     at = 0
-    for part in parts:
+    for part in ALERTS[name]:
         at = output.index(part, at) + len(part)
 
 

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import pytest
 import yaml
 
 from tests.docs.pages import DOCS, PAGES, ROOT
@@ -49,10 +50,19 @@ def test_every_page_is_in_the_navigation():
     assert named == {page.relative_to(DOCS).as_posix() for page in PAGES}
 
 
-def test_it_builds_without_a_warning_fetches_nothing_and_every_link_works(tmp_path):
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path)]
+@pytest.mark.parametrize("search", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_it_builds_without_a_warning_fetches_nothing_and_every_link_works(search, tmp_path):
+    """The short form does not index the pages, which takes longer than to render them."""
+    config = ROOT / "mkdocs.yml"
+    if not search:
+        hooks = [str(ROOT / name) for name in CONFIG["hooks"]]
+        changed = {"INHERIT": str(config), "docs_dir": str(DOCS), "hooks": hooks, "plugins": []}
+        config = tmp_path / "mkdocs.yml"
+        config.write_text(yaml.safe_dump(changed), "utf-8")
+    site = tmp_path / "site"
+    command = ("build", "--strict", "--config-file", config, "--site-dir", site)
     process = subprocess.run(
-        command,
+        [sys.executable, "-m", "mkdocs", *command],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
@@ -63,10 +73,10 @@ def test_it_builds_without_a_warning_fetches_nothing_and_every_link_works(tmp_pa
     output = process.stdout + process.stderr
     assert process.returncode == 0, output
     assert [line for line in output.splitlines() if not line.startswith("INFO ")] == []
-    pages = {path: Page(path.read_text("utf-8")) for path in sorted(tmp_path.rglob("*.html"))}
+    pages = {path: Page(path.read_text("utf-8")) for path in sorted(site.rglob("*.html"))}
     assert len(pages) > len(PAGES)
     fetched = {address for page in pages.values() for address in page.fetched}
-    for style in tmp_path.rglob("*.css"):
+    for style in site.rglob("*.css"):
         fetched |= set(re.findall(r"url\(['\"]?([^)'\"]+)", style.read_text("utf-8")))
     assert fetched
     assert {address for address in fetched if urlsplit(address).netloc} == set()

@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 from rq import Worker
 
-from tests.cli.fork_server import path_with_kesin
+from tests.cli.fork_server import CHILD_PYTHON, path_with_kesin, write_stub
 from tests.cli.programs import PATIENCE_S, on_terminal, wait_until
 from tests.docs.pages import ROOT, Block, blocks
 from tests.redis_server import STANDING as DATABASE
@@ -42,8 +42,11 @@ SESSIONS: dict[tuple[str, str], list[Keys]] = {
 
 
 def commands(block: Block, terminals: int) -> list[str]:
-    """What is typed: the block at one terminal, or each line at a terminal of its own."""
-    lines = [line for line in block.text.splitlines() if not line.startswith("#")]
+    """What is typed: the block at one terminal, or each line at a terminal of its own.
+
+    Everything is installed, and what a page installs is looked at in test_commands.py.
+    """
+    lines = [line for line in block.text.splitlines() if not line.startswith(("#", "pip install "))]
     if block.text.startswith("$ "):  # the rest is output
         return [lines[0].removeprefix("$ ")]
     return ["\n".join(lines)] if terminals == 1 else lines
@@ -59,7 +62,6 @@ def redis(tmp_path, monkeypatch, redis_server) -> str:
     own_settings(monkeypatch, tmp_path)
     url = str(redis_server.url(DATABASE))
     monkeypatch.setenv("KESIN_REDIS_URL", url)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")  # what is installed stays as it is
     return url
 
 
@@ -74,6 +76,7 @@ def test_a_command_that_goes_on_starts_and_stops(page, begin, tmp_path, redis, m
     else:
         path = path_with_kesin(tmp_path / "bin")
     monkeypatch.setenv("PATH", path)
+    monkeypatch.setenv(CHILD_PYTHON, str(write_stub(tmp_path, "python")))
     for text, keys in zip(commands(block_of(page, begin), len(sessions)), sessions, strict=True):
         typed = text.replace("0.0.0.0", "127.0.0.2")  # not to the world
         typed = typed.replace("kesin serve", "kesin serve --port 0")  # 8000 may be taken

@@ -53,7 +53,7 @@ class Jumpy(SystemClock):
         self.steady, self._now = True, self.latest + round(later_s * 1_000_000)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_no_jump_loses_a_job_or_does_it_twice(place, seed):
     """Workers, sweepers and producers under one clock that jumps; a sweep comes amid the work."""
     clock, chance = Jumpy(seed), random.Random(seed)

@@ -11,8 +11,8 @@ from tests.faults import cast
 from tests.faults.cast import LEASE_S
 from tests.faults.conftest import Place, bring_to_rest, end_of_leases, fill
 
-JOBS = 60
-LATEST_S = 0.3
+JOBS = 40
+LATEST_S = 0.2
 
 
 @pytest.fixture

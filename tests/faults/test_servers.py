@@ -69,7 +69,7 @@ def test_connections_to_postgres_are_cut_under_a_load(server: PostgresServer):
     assert cut >= CUTS
 
 
-@pytest.mark.parametrize("fsync", ["always", "everysec"])
+@pytest.mark.parametrize("fsync", ["always", pytest.param("everysec", marks=pytest.mark.long)])
 def test_redis_is_killed_under_a_load(fsync: Literal["always", "everysec"]):
     """With ``everysec`` a lagging disk may cost what it answered for, but never half a move."""
     with RedisServer(durable=True, fsync=fsync) as server:

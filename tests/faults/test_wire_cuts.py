@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from kesin.engine.queue import BulkResult, NewJob, Queue, apply_changes
+from kesin.engine.bulk import BulkResult
+from kesin.engine.queue import NewJob, Queue, apply_changes
 from kesin.engine.results import Failed
 from kesin.engine.worker import Worker
 from kesin.lifecycle.declare import Lifecycle

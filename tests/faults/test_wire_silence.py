@@ -46,8 +46,15 @@ def complete_together(queue: Queue, job: Job) -> str:
         return complete(queue, job)
 
 
-@pytest.mark.parametrize(("how", "again"), [("swallow", "moved"), ("mute", "already")])
-@pytest.mark.parametrize(("ask", "nth"), [(complete, 1), (complete_together, 3)])
+@pytest.mark.parametrize(
+    ("ask", "nth", "how", "again"),
+    [
+        (complete, 1, "mute", "already"),
+        (complete_together, 3, "swallow", "moved"),
+        pytest.param(complete, 1, "swallow", "moved", marks=pytest.mark.long),
+        pytest.param(complete_together, 3, "mute", "already", marks=pytest.mark.long),
+    ],
+)
 def test_a_call_that_is_not_answered_ends_and_is_settled_by_asking_again(
     hasty: Wire, ask: Callable[[Queue, Job], str], nth: int, how: How, again: str
 ):

@@ -21,8 +21,8 @@ from tests.faults.promise import check_promise
 from tests.faults.proxy import How
 from tests.faults.wires import PATIENCE_S, Wire, until_back
 
-JOBS = 80
-FAILS_ONE_IN = 30
+JOBS = 50
+FAILS_ONE_IN = 25
 CUTS: tuple[How, ...] = ("cut_before", "cut_after")
 FATES: tuple[How, ...] = (*CUTS, "swallow", "mute")
 _PLAIN = task_lifecycle("storm", max_attempts=100, lease_seconds=1)

@@ -30,7 +30,7 @@ from tests.redis_server import WIRES
 from tests.servers import PORT
 
 KINDS = ("postgres", "redis")
-SOON_S = 0.5  # how long a store waits for an answer, where a test lets it wait in vain
+SOON_S = 0.3  # how long a store waits for an answer, where a test lets it wait in vain
 PATIENCE_S = 30.0
 LEASE_S = 60
 TASK = task_lifecycle(max_attempts=20, lease_seconds=LEASE_S)

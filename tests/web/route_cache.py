@@ -7,12 +7,14 @@ tenth of a second for all of them.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from fastapi import params, routing
 from fastapi._compat import v2
+from fastapi.dependencies import models
 from fastapi.dependencies.models import Dependant
 from pydantic import TypeAdapter
 
@@ -62,8 +64,25 @@ def _adapter(kind: Any, *, config: Any = None) -> TypeAdapter[Any]:
     return _adapters[key]
 
 
+class _Code(models._CallIdentity):
+    """What kind of function a call is can be read off its code."""
+
+    __slots__ = ("_code",)
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        super().__init__(call)
+        self._code = getattr(inspect.unwrap(call), "__code__", call)
+
+    def __hash__(self) -> int:
+        return id(self._code)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Code) and self._code is other._code
+
+
 def analyse_once() -> None:
     """From now on, in this process."""
+    models._CallIdentity = _Code  # type: ignore[misc]
     routing._build_dependant_with_parameterless_dependencies = _dependant
     routing.get_typed_return_annotation = _return_annotation  # type: ignore[attr-defined]
     routing.create_model_field = _field  # type: ignore[attr-defined,assignment]

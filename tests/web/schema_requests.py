@@ -33,7 +33,7 @@ INTERNAL = (
     *(PASSWORD, CRON_SECRET, HOOK_SECRET, SECRET_KEY),
 )
 # Where the short form tries every boundary value; elsewhere it tries random values only.
-BOUNDARIES = ("/api/queues/{queue}/pause", "/api/jobs/{job_id}", "/api/oci/ack", "/customers")
+BOUNDARIES = ("/api/queues/{queue}/pause", "/api/jobs/{job_id}", "/customers")
 
 
 @dataclass(frozen=True)

@@ -418,7 +418,7 @@ def test_an_unknown_field_is_named_in_its_place(world):
     assert fields == {"now", "filter.colour", "filter.sites.0"}
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[]", b"null", b"[" * 100_000])
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[]", b"null", b"[" * 60_000])
 def test_a_body_that_is_no_json_object_is_the_callers_fault(body, shared_world):
     answer = shared_world.client.post("/api/session", content=body, headers=JSON)
     assert answer.status_code in {400, 422}

@@ -13,7 +13,7 @@ import pytest
 
 from kesin.engine.access.accounts import Accounts
 from kesin.foundation.clock import wall_clock_us
-from kesin.foundation.permissions import SCOPES, SITE_SCOPES, system_actor
+from kesin.foundation.permissions import SCOPES, SITE_SCOPES, SITELESS_SCOPES, system_actor
 from kesin.store.directory import Directory
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from tests.cli.programs import Programs
@@ -47,6 +47,7 @@ BY_HAND = {
     *("POST /api/oci/queue-actions", "POST /api/queues/{queue}/actions"),
     *("PUT /api/oci/credentials", "DELETE /api/oci/credentials"),
     "POST /pdf/webhooks/{webhook_id}/resend",
+    "POST /api/session/password",  # by a session, with the current password
     *(
         f"{method} /pdf/{path}/download"  # all of them may have been cancelled by then
         for method in ("GET", "HEAD")
@@ -139,7 +140,7 @@ def callers(served, jobs, folder) -> dict[str, tuple[str, dict[str, str]]]:
         accounts = Accounts(Directory(store))
         for scope in {*SCOPES} - {"admin"}:
             for site, where in {SITE: "own", "south": "oth", None: "all"}.items():
-                if site is None and scope in SITE_SCOPES:
+                if scope in (SITE_SCOPES if site is None else SITELESS_SCOPES):
                     continue
                 key, _ = accounts.create_key(ROOT, "test", [scope], site=site)
                 column = COLUMNS.get(scope) or f"{BY_SITE[scope]}.{where}"

@@ -26,7 +26,6 @@ from kesin.web.app import create_app
 from kesin.web.service import SWEEPS_MISSED, WORKER_SILENT_S, Service
 from kesin.workloads import lifecycles
 from tests.cli.programs import Programs, wait_until
-from tests.servers import PostgresServer
 from tests.web.client import Client
 from tests.web.serving import Served, opened, own_settings, serve
 
@@ -233,7 +232,10 @@ def test_a_request_and_a_job_in_progress_are_finished_within_the_grace_period(
     assert states(tmp_path, "lathe")["done"] == 1
 
 
-@pytest.mark.parametrize("in_flight", [False, True], ids=["idle", "with a request in flight"])
+@pytest.mark.parametrize(
+    "in_flight",
+    [pytest.param(False, marks=pytest.mark.long, id="idle"), pytest.param(True, id="in flight")],
+)
 def test_a_second_signal_waits_for_nothing_and_releases_jobs(start, lathe, tmp_path, in_flight):
     served = start(KESIN_GRACE_S="600")
     served.enqueue("lathe", {"n": 1})
@@ -424,21 +426,22 @@ def test_a_disk_that_is_nearly_full_is_not_ready(make_service):
     assert ready(make_service(min_free_mb=10**7)) == (503, {"disk"})
 
 
-def test_an_unreachable_store_is_not_ready_until_it_is_back(programs, monkeypatch, tmp_path):
-    with PostgresServer(fsync=False) as server:
-        monkeypatch.setenv("KESIN_DATABASE_URL", server.create_database("kesin"))
-        with serve(programs, tmp_path, KESIN_REQUEST_TIMEOUT_S="3") as served:
+def test_an_unreachable_store_is_not_ready_until_it_is_back(start, postgres_server, monkeypatch):
+    monkeypatch.setenv("KESIN_DATABASE_URL", postgres_server.create_database("served"))
+    served = start(KESIN_REQUEST_TIMEOUT_S="3")
 
-            def status() -> tuple[int, bool]:
-                response = served.client.get("/health/ready")
-                return response.status_code, response.json()["checks"]["store"]["ok"]
+    def status() -> tuple[int, bool]:
+        response = served.client.get("/health/ready")
+        return response.status_code, response.json()["checks"]["store"]["ok"]
 
-            wait_until(lambda: status() == (200, True))
-            server.stop()
-            wait_until(lambda: status() == (503, False))
-            assert served.client.get("/health/live").status_code == 200
-            assert served.client.get("/api/queues/oci/stats").status_code == 503
-            server.start()
-            wait_until(lambda: status() == (200, True))
-            served.signal(signal.SIGTERM)
-            assert served.end() == 0
+    wait_until(lambda: status() == (200, True))
+    postgres_server.stop()
+    try:
+        wait_until(lambda: status() == (503, False))
+        assert served.client.get("/health/live").status_code == 200
+        assert served.client.get("/api/queues/oci/stats").status_code == 503
+    finally:
+        postgres_server.start()
+    wait_until(lambda: status() == (200, True))
+    served.signal(signal.SIGTERM)
+    assert served.end() == 0

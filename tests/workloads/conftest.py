@@ -19,20 +19,19 @@ with warnings.catch_warnings():  # it asks for httpx2 and works with httpx
 
 
 HERE = Path(__file__).parent
-# Modules that run on both databases: with concurrent workers, kills, or statements of the workload.
-# What the conformance suite of the stores checks is not repeated on both; `make soak` does that.
+# What runs on both databases: concurrent workers, and statements of the workload. What the tests of
+# the stores check (conformance, kills at every point) is repeated on both by `make soak` only.
 ON_BOTH = {
     "test_circuit_breaker",
     "test_crashes",
     "test_exclusive",
     "test_histories",
-    "test_kills",
     "test_locks",
     "test_pdf_job_store",
     "test_runner_claims",
     "test_runner_crashes",
     "test_stats",
-    "test_uploader_trouble",
+    "test_two_fixes_of_one_row_at_once_make_one_revision",
     "test_verify",
 }
 
@@ -45,7 +44,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item
         for item in items
         if item.path.is_relative_to(HERE)
-        and item.path.stem not in ON_BOTH
+        and ON_BOTH.isdisjoint({item.path.stem, getattr(item, "originalname", "")})
         and "postgres" in getattr(getattr(item, "callspec", None), "params", {}).values()
     }
     if again:

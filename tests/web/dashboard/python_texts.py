@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import gc
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -14,9 +16,26 @@ SOURCE = Path(kesin.__file__).parent
 @cache
 def nodes() -> tuple[tuple[str, ast.expr], ...]:
     """Every call and text, with the module it stands in."""
-    return tuple(
-        (source.relative_to(SOURCE).as_posix(), node)
-        for source in sorted(SOURCE.rglob("*.py"))
-        for node in ast.walk(ast.parse(source.read_text("utf-8")))
-        if isinstance(node, ast.Call | ast.Constant | ast.JoinedStr | ast.BinOp)
-    )
+    gc.disable()  # a million nodes, and none is garbage before the end
+    try:
+        return tuple(
+            (source.relative_to(SOURCE).as_posix(), node)
+            for source in sorted(SOURCE.rglob("*.py"))
+            for node in _walk(ast.parse(source.read_text("utf-8")))
+            if isinstance(node, ast.Call | ast.Constant | ast.JoinedStr | ast.BinOp)
+        )
+    finally:
+        gc.enable()
+
+
+def _walk(tree: ast.AST) -> Iterator[ast.AST]:
+    """Like ``ast.walk``, in half the time."""
+    unread = [tree]
+    for node in unread:
+        yield node
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, ast.AST):
+                unread.append(value)
+            elif type(value) is list:
+                unread.extend(item for item in value if isinstance(item, ast.AST))

@@ -20,7 +20,8 @@ from kesin.engine.sweeper import Sweeper
 from kesin.engine.workload import WorkloadContext
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import STAGES, Stage
-from kesin.store.directory import AuditLine, Site
+from kesin.store.audit_chain import AuditLine
+from kesin.store.directory import Site
 from kesin.store.records import Event, Filter
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
@@ -238,7 +239,7 @@ class OwnSite:
 
     def page(self, **params: Any) -> Any:
         params = {"siteId": self.id, **params}
-        return self.request("GET", "queue-rows", self.reader, params=params)
+        return self.request("GET", "queue-rows", self.operator, params=params)
 
     def rows(self, **params: Any) -> list[dict[str, Any]]:
         return list(ok(self.page(**params))["rows"])

@@ -1,8 +1,8 @@
 """The real Google Ads Script in a JavaScript engine, with Google's objects played from here.
 
-Nothing of the script is changed: it is read from its file and `main()` is called. It speaks real
-HTTP; time, chance and sleep are ours. What happens on the way can be spoiled: see the attributes of
-`Script`.
+The script is read from its file and `main()` is called; only the size of a page can be changed. It
+speaks real HTTP; time, chance and sleep are ours. What happens on the way can be spoiled: see the
+attributes of `Script`.
 """
 
 import json
@@ -135,6 +135,7 @@ class Script:
     preview: bool = False
     time_zone: str = "Europe/Istanbul"
     seed: int = 1
+    page_rows: int = 1_000
 
     # What spoils a run
     in_the_way: dict[str, list[Answer]] = field(default_factory=lambda: defaultdict(list))
@@ -177,7 +178,10 @@ class Script:
             context = quickjs.Context()
             context.add_callable("_host", google.call)
             context.eval(GOOGLE)
-            context.eval(FILE.read_text("utf-8"))
+            size = "const PAGE_ROWS = {};"
+            source = FILE.read_text("utf-8")
+            assert size.format(1_000) in source
+            context.eval(source.replace(size.format(1_000), size.format(self.page_rows)))
             context.eval(f"Object.assign(CONFIG, {json.dumps(self.config or {})})")
             try:
                 return context.eval(code)

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-import pytest
-
-from kesin.workloads.oci.lifecycle import OciLimits, oci_lifecycle
+from kesin.workloads.oci.lifecycle import oci_lifecycle
 from tests.lifecycle.adversary import NOW
 from tests.lifecycle.table import (
     CLAIMED,
@@ -298,12 +296,3 @@ def test_an_external_id_is_held_in_every_state():
 def test_spent_rows_are_capped_before_lost_ones_are_recovered():
     names = [move.name for move in OCI.scheduled_moves]
     assert max(i for i, name in enumerate(names) if name == "attempt_cap") < names.index("recover")
-
-
-def test_revive_can_be_switched_off():
-    assert "revive" not in oci_lifecycle(OciLimits(revive=False)).actions
-
-
-@pytest.mark.parametrize(("channel", "cap"), [("script", 5), ("api", 8), ("data_manager", 8)])
-def test_a_channel_has_its_own_cap(channel, cap):
-    assert OciLimits().max_attempts(channel) == cap

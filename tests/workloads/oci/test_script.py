@@ -67,6 +67,7 @@ def test_rows_are_uploaded_and_acknowledged_and_the_key_goes_only_into_the_hands
     assert script.sleeps == []
     assert [request.path for request in script.requests] == [VERIFY, EXPORT, ACK, EXPORT, HEARTBEAT]
     assert ["x-api-key" in request.headers for request in script.requests] == [True] + [False] * 4
+    assert script.requests[1].query["limit"] == "1000"
 
 
 def test_a_line_has_all_columns_and_each_kind_of_click_id_its_own(server, script):
@@ -162,20 +163,21 @@ def test_the_script_of_another_site_gets_nothing(server, script):
 
 
 def test_pages_are_taken_until_time_is_up_or_nothing_is_left(server, script):
-    ids = server.enqueue(*sales(2_100))
+    ids = server.enqueue(*sales(21))
+    script.page_rows = 10
     script.apply_takes_ms = 13 * 60 * 1_000
     script.run()
-    assert server.states() == {"COMPLETED": 2_000, "QUEUED": 100}
+    assert server.states() == {"COMPLETED": 20, "QUEUED": 1}
     assert "Time is up" in script.logged[0]
     script.run()
-    assert [len(upload.rows) for upload in script.uploads] == [1_000, 1_000, 100]
+    assert [len(upload.rows) for upload in script.uploads] == [10, 10, 1]
     assert sorted(row_id for part in script.ids(ACK) for row_id in part) == sorted(ids)
     paths = [request.path for request in script.requests]
     assert paths == [
         *(VERIFY, EXPORT, ACK, EXPORT, ACK, HEARTBEAT),
         *(VERIFY, EXPORT, ACK, EXPORT, HEARTBEAT),
     ]
-    assert server.states() == {"COMPLETED": 2_100}
+    assert server.states() == {"COMPLETED": 21}
 
 
 # Rows that cannot be sent

@@ -1,9 +1,11 @@
 """The script with failures: every exported row is reported or recovered, and counts once."""
 
 import json
+import socket
 import threading
 from collections import Counter
 
+import httpx
 import pytest
 
 from tests.workloads.oci.running import changed, sale, sales, secrets_in
@@ -29,14 +31,15 @@ EACH_DATABASE = pytest.mark.parametrize("service", ["sqlite", "postgres"], indir
 
 
 def test_an_upload_that_throws_is_reported_and_never_acknowledged(server, script):
-    ids = server.enqueue(*sales(1_003))
+    ids = server.enqueue(*sales(13))
+    script.page_rows = 10
     script.rewrite = changed({"gclid": ""})
     script.apply_throws = "Bulk uploads are away; Cj0KCQ-click_000002 was not read"
     with pytest.raises(ScriptFailed, match="did not take the upload"):
         script.run()
     assert script.requests_to(ACK) == []
-    assert script.ids(ACK_FAILED) == [ids[:1], ids[1:1_000]]
-    assert server.states() == {"FAILED": 1_000, "QUEUED": 3}  # no further page is begun
+    assert script.ids(ACK_FAILED) == [ids[:1], ids[1:10]]
+    assert server.states() == {"FAILED": 10, "QUEUED": 3}  # no further page is begun
     assert len(script.requests_to(HEARTBEAT)) == 1
     hidden = "Bulk uploads are away; *** was not read"
     assert server.row(ids[1]) == ("FAILED", "UPLOAD_EXCEPTION", "TRANSIENT", hidden, 1)
@@ -186,14 +189,15 @@ def test_an_ack_whose_answer_is_lost_is_sent_again(server, script):
 
 
 def test_an_ack_that_cannot_be_delivered_is_logged_and_ends_the_run(server, script):
-    ids = server.enqueue(*sales(1_002))
+    ids = server.enqueue(*sales(12))
+    script.page_rows = 10
     script.rewrite = changed({"gclid": ""})
     script.in_the_way[ACK] = [NETWORK] * 5
-    with pytest.raises(ScriptFailed, match="did not hear of 999 rows"):
+    with pytest.raises(ScriptFailed, match="did not hear of 9 rows"):
         script.run()
-    assert any("ACK NOT DELIVERED for 999 of 999 rows" in line for line in script.logged)
+    assert any("ACK NOT DELIVERED for 9 of 9 rows" in line for line in script.logged)
     assert server.row(ids[0]).code == "MISSING_CLICK_ID"
-    assert server.states() == {"FAILED": 1, "PROCESSING": 999, "QUEUED": 2}
+    assert server.states() == {"FAILED": 1, "PROCESSING": 9, "QUEUED": 2}
 
 
 def test_a_report_that_cannot_be_delivered_loses_no_ack_and_no_other_report(server, script):
@@ -250,13 +254,29 @@ def test_a_script_that_dies_after_the_ack_has_done_its_work(server, script):
     assert server.states() == {"COMPLETED": 1}
 
 
+# A producer whose file breaks off
+
+
+def test_of_a_file_that_breaks_off_nothing_is_taken(server):
+    body = "".join(json.dumps(row) + "\n" for row in sales(20)).encode()
+    at = httpx.URL(server.base_url)
+    head = (
+        f"POST /api/oci/conversions?siteId={server.site_id} HTTP/1.1\r\n"
+        f"host: {at.host}:{at.port}\r\nx-api-key: {server.site.producer['x-api-key']}\r\n"
+        f"content-type: application/x-ndjson\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    with socket.create_connection((at.host, at.port)) as line:
+        line.sendall(head.encode() + body[: len(body) // 2])
+    assert len(server.enqueue(*sales(20))) == 20  # which are queued: none is known
+
+
 # Two at once
 
 
 @EACH_DATABASE
 def test_two_scripts_at_once_share_no_row(server):
-    ids = server.enqueue(*sales(1_500))
-    scripts = [server.script(seed=seed) for seed in (1, 2)]
+    ids = server.enqueue(*sales(150))
+    scripts = [server.script(seed=seed, page_rows=100) for seed in (1, 2)]
     together = threading.Barrier(2, timeout=30)
     for script in scripts:
         script.before[EXPORT] = together.wait
@@ -267,5 +287,5 @@ def test_two_scripts_at_once_share_no_row(server):
         thread.join()
     orders = [line["Order ID"] for script in scripts for line in script.lines()]
     assert len(orders) == len(set(orders)) == len(ids)
-    assert server.states() == {"COMPLETED": 1_500}
+    assert server.states() == {"COMPLETED": 150}
     assert {row.attempts for row in server.rows(ids)} == {1}

@@ -43,6 +43,7 @@ class Crasher:
     ) -> None:
         self._die = die
         self._left: int | None = None
+        self.step = 1  # from one crash to the next, for tests that crash everywhere
         self.passed: list[str] = []
         for owner, name in EFFECTS:
             self._watch(monkeypatch, owner, name)

@@ -68,7 +68,7 @@ class Floor(World):
         return self.client.post("/jobs", json=body, headers=who or self.maker)
 
     def get(self, path: str, who: dict[str, str] | None = None, **params: Any) -> Any:
-        return self.client.get(path, params=params, headers=who or self.reader)
+        return self.client.get(path, params=params, headers=who or self.operator)
 
     def act(self, job_id: str, action_name: str, who: dict[str, str] | None = None) -> Any:
         return self.client.post(f"/jobs/{job_id}/{action_name}", headers=who or self.operator)

@@ -7,6 +7,7 @@ import signal
 from contextlib import closing
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from kesin.engine.queue import Queue
 from kesin.foundation.settings import Settings
 from kesin.store.records import Filter
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
-from kesin.workloads.optiplan.pipeline import runner
+from kesin.workloads.optiplan.pipeline import program, runner
 from kesin.workloads.optiplan.pipeline.runner import build_worker
 from kesin.workloads.optiplan.workshop.config import Workshop
 from tests.engine.processes import Address
@@ -37,6 +38,18 @@ def work_until_all_is_done(address: Address, pipe: Connection, folder: Path) -> 
         worker.stop()
         worker.join()
         pipe.send(worker.completed)
+
+
+def start_and_die(slot: Path, _pipe: Connection, job_id: str, launch: Any, before: bool) -> None:
+    """Start a program, and be killed before it is launched or afterwards."""
+
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if before:
+        pytest.MonkeyPatch().setattr(program, "_launch", die)
+    program.start(slot, job_id, 1, launch, 60)
+    die()
 
 
 def die_after(address: Address, pipe: Connection, folder: Path, time_us: int, effects: int) -> None:

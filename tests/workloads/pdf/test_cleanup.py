@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from kesin.engine.queue import Queue
 from kesin.engine.sweeper import Sweeper
 from kesin.foundation.clock import ManualClock
 from kesin.store.directory import MetadataEntry
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.pdf.batches.worker import BatchWorker
 from kesin.workloads.pdf.cleanup import delete_expired
 from kesin.workloads.pdf.jobs.heartbeat import PRUNE_AFTER_S, open_heartbeats
+from kesin.workloads.pdf.jobs.store import PdfJobStatus, PdfJobStore
+from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from kesin.workloads.pdf.services import open_artifacts
+from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
+from kesin.workloads.pdf.storage.local import LocalStorage
 from tests.web.conftest import CRON_SECRET, _plain_logs  # noqa: F401  # one is a fixture
 from tests.workloads.pdf.batching import TTL_S, BatchWorld, opened_batches
 
 HOUR_S = 3_600
 ORPHAN = "0" * 8 + "-0000-7000-8000-" + "0" * 12
+AGES_S = st.lists(
+    st.one_of(st.integers(0, 2 * TTL_S), st.integers(TTL_S - 2, TTL_S + 2)), min_size=1, max_size=4
+)
+_numbers = count()
 
 
 @pytest.fixture
@@ -199,3 +212,44 @@ def test_the_cron_route_cleans_up_as_the_sweeper_does(bindery):
     )
     assert response.status_code == 200, response.text
     assert not artifacts.exists(key)
+
+
+# Jobs
+
+
+@pytest.fixture(scope="module")
+def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SqliteStore, Path]]:
+    store = SqliteStore(":memory:")
+    yield store, tmp_path_factory.mktemp("artifacts")
+    store.close()
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ages_s=AGES_S, ttl_s=st.sampled_from([None, TTL_S, TTL_S // 2, 1]))
+def test_cleanup_expires_old_jobs_with_their_files_and_no_others(memory, ages_s, ttl_s):
+    """Feature: pdf-render-worker, Property 10: what has lived its time is expired and its file
+    deleted; what has not is left as it is."""
+    store, folder = memory
+    clock = ManualClock()
+    queue = Queue(f"pdf{next(_numbers)}", pdf_lifecycle(), store, clock=clock)
+    artifacts = PdfArtifactStore(LocalStorage(folder / queue.name))  # its own clock is the disk's
+    jobs = PdfJobStore(queue, artifacts)
+    now_s = clock.monotonic()
+    finished = {}
+    for number, age_s in enumerate(sorted(ages_s, reverse=True)):
+        clock.time_us = round((now_s - age_s) * 1_000_000)
+        job = jobs.create_job("invoice", {"variables": {"number": number}})
+        jobs.update_status(job.job_id, PdfJobStatus.RUNNING)
+        key = artifacts.store_pdf(job.job_id, b"%PDF-1.4 " + str(number).encode())
+        jobs.update_status(job.job_id, PdfJobStatus.SUCCEEDED, artifact_key=key)
+        finished[job.job_id] = (age_s, key)
+    clock.time_us = round(now_s * 1_000_000)
+    over = {job_id for job_id, (age_s, _) in finished.items() if age_s >= (ttl_s or TTL_S)}
+    assert jobs.cleanup_expired(ttl_s) == len(over)
+    for job_id, (_, key) in finished.items():
+        current = jobs.get_job(job_id)
+        assert current is not None
+        expected = PdfJobStatus.EXPIRED if job_id in over else PdfJobStatus.SUCCEEDED
+        assert current.status is expected
+        assert artifacts.exists(key) is (job_id not in over)
+    assert jobs.cleanup_expired(ttl_s) == 0

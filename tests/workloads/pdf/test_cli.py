@@ -6,6 +6,7 @@ import io
 import json
 import os
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from kesin.workloads.pdf.templating.library import TemplateLibrary
 from tests.cli.conftest import _logs_as_before, _own_settings, kesin  # noqa: F401  # fixtures
+from tests.workloads.pdf.press import BOOK
 
 Pdf = Callable[..., Any]
 
@@ -37,12 +38,6 @@ Pdf = Callable[..., Any]
 @pytest.fixture
 def pdf(kesin: Pdf) -> Pdf:  # noqa: F811
     return lambda *words, **how: kesin("pdf", *words, **how)
-
-
-def sample(name: str) -> dict[str, object]:
-    text = (SHIPPED / name / "sample.json").read_text("utf-8")
-    variables: dict[str, object] = json.loads(text)
-    return variables
 
 
 def text_of(file: Path) -> str:
@@ -67,10 +62,16 @@ def shared(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> N
     monkeypatch.setattr(services, "pick_engine", pick)
 
 
-@pytest.mark.usefixtures("shared")
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands take the shipped templates from memory."""
+    monkeypatch.setattr(services, "load_templates", lambda _: BOOK)
+
+
+@pytest.mark.usefixtures("shared", "loaded")
 @pytest.mark.parametrize("engine", ["chromium", "weasyprint"])
 def test_a_template_and_its_variables_become_a_pdf(pdf: Pdf, tmp_path: Path, engine: str):
-    (tmp_path / "data.json").write_text(json.dumps(sample("invoice")), "utf-8")
+    (tmp_path / "data.json").write_text(json.dumps(BOOK.get("invoice").sample), "utf-8")
     answer = pdf("render", "invoice", "data.json", "-o", "out.pdf", "--engine", engine, "--json")
     assert answer.code == 0
     summary = answer.json
@@ -78,36 +79,26 @@ def test_a_template_and_its_variables_become_a_pdf(pdf: Pdf, tmp_path: Path, eng
     assert "Ödenecek tutar" in text_of(tmp_path / "out.pdf")
 
 
-def test_wrong_variables_are_listed_and_nothing_is_written(pdf: Pdf, tmp_path: Path):
-    answer = pdf("render", "invoice", "-", "-o", "out.pdf", text='{"number": 7}')
-    assert answer.code == 2
-    assert "/buyer: is missing" in answer.err
-    assert not (tmp_path / "out.pdf").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "text", "problem"),
-    [
-        (("nope", "-", "-o", "x.pdf"), "{}", "no template"),
-        (("invoice", "-", "-o", "x.pdf"), "[", "no JSON"),
-        (("invoice", "-", "-o", "x.pdf"), "[]", "must hold an object"),
-        (("invoice", "no.json", "-o", "x.pdf"), "", "cannot be read"),
-    ],
-)
-def test_a_wrong_template_or_file_is_one_sentence(
-    pdf: Pdf, words: tuple[str, ...], text: str, problem: str
-):
-    answer = pdf("render", *words, text=text)
-    assert answer.code == 2
-    assert problem in answer.err
-    assert "Traceback" not in answer.err
+@pytest.mark.usefixtures("loaded")
+def test_a_wrong_template_or_file_is_one_sentence_and_nothing_is_written(pdf: Pdf, tmp_path: Path):
+    for template, data, text, problem in (
+        ("invoice", "-", '{"number": 7}', "/buyer: is missing"),
+        ("nope", "-", "{}", "no template"),
+        ("invoice", "-", "[", "no JSON"),
+        ("invoice", "-", "[]", "must hold an object"),
+        ("invoice", "no.json", "", "cannot be read"),
+    ):
+        answer = pdf("render", template, data, "-o", "out.pdf", text=text)
+        assert (answer.code, problem in answer.err) == (2, True), problem
+        assert "Traceback" not in answer.err
+        assert not (tmp_path / "out.pdf").exists()
 
 
 def test_the_templates_are_listed_and_shown_with_schema_and_sample(pdf: Pdf):
     names = [row["name"] for row in pdf("templates", "--json").json]
     assert names == ["conversion_report", "cutting_plan", "invoice"]
     shown = pdf("templates", "invoice").json
-    assert shown["sample"] == sample("invoice")
+    assert shown["sample"] == BOOK.get("invoice").sample
     assert shown["schema"]["type"] == "object"
 
 
@@ -161,8 +152,8 @@ def test_the_doctor_reports_a_browser_that_is_missing(pdf: Pdf, monkeypatch: pyt
 def test_the_doctor_finds_a_font_that_lacks_turkish_letters(
     font: Callable[[], bytes], problem: str
 ):
-    library = TemplateLibrary.load()
-    library.fonts["fonts/serif-regular.woff2"] = font()
+    library = copy(BOOK)
+    library.fonts = {**BOOK.fonts, "fonts/serif-regular.woff2": font()}
     check = _check_fonts(WeasyPrintEngine(), library, 60)
     assert not check.ok
     assert f"fonts/serif-regular.woff2 {problem}" in check.found
@@ -170,11 +161,9 @@ def test_the_doctor_finds_a_font_that_lacks_turkish_letters(
 
 @pytest.mark.parametrize("name", ["chromium", "weasyprint"])
 def test_the_doctor_finds_a_font_that_replaces_ours(name: str, request: pytest.FixtureRequest):
-    engine = request.getfixturevalue(name)
-    library, spoilt = TemplateLibrary.load(), TemplateLibrary.load()
-    spoilt.font_css = Markup(str(library.font_css).replace("Kesin Sans", "Kesin Gone"))
-    assert _check_fonts(engine, library, 60).ok
-    check = _check_fonts(engine, spoilt, 60)
+    spoilt = copy(BOOK)
+    spoilt.font_css = Markup(str(BOOK.font_css).replace("Kesin Sans", "Kesin Gone"))
+    check = _check_fonts(request.getfixturevalue(name), spoilt, 60)
     assert not check.ok
     assert "was used instead" in check.found
 
@@ -182,6 +171,7 @@ def test_the_doctor_finds_a_font_that_replaces_ours(name: str, request: pytest.F
 def without(letter: str) -> bytes:
     """Our font, but for one letter."""
     font = TTFont(SHIPPED / "fonts" / "sans-regular.woff2")
+    font.flavor = None  # compressing it would take a second
     for table in font["cmap"].tables:
         table.cmap.pop(ord(letter), None)
     file = io.BytesIO()
@@ -225,6 +215,7 @@ def test_the_doctor_tells_root_what_to_do_about_the_sandbox(monkeypatch: pytest.
     assert "run as another user, or set it to auto" in check.found
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.getuid() != 0, reason="only root is refused")
 def test_a_browser_that_refuses_root_says_what_to_do():
     engine = pick_engine("chromium", ChromiumSettings(sandbox="on"))

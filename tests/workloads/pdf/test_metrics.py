@@ -214,7 +214,7 @@ def shop() -> Iterator[Counted]:
         yield shop
 
 
-@given(st.lists(STEP, min_size=5, max_size=12))
+@given(st.lists(STEP, min_size=5, max_size=9))
 @settings(max_examples=100)
 def test_every_move_is_counted_once_whatever_becomes_of_the_jobs(steps):
     """Feature: pdf-render-worker, Property 7: metrics agree with what happened."""

@@ -190,13 +190,13 @@ def test_personal_data_is_masked_for_every_role(world):
         text = read(world, job_id, role)
         assert "ayse@example.com" not in text
         assert "hello" in text
-    assert "unmask" not in read(world, job_id, "operator")
+    assert "unmask" not in read(world, job_id, "viewer")
 
 
 @pytest.mark.parametrize("headers", [{}, PART])
-def test_only_an_admin_unmasks_a_payload_and_each_attempt_leaves_a_line(headers, world):
-    world.known("boss", "admin")
-    world.known("eda", "operator", all_sites=True)
+def test_only_who_may_reveal_unmasks_a_payload_and_each_attempt_leaves_a_line(headers, world):
+    world.known("boss", "operator", all_sites=True)
+    world.known("eda", "viewer", all_sites=True)
     job_id = world.job("north", payload=PAYLOAD)
     for name, permitted in (("boss", True), ("eda", False)):
         responses: list[Any] = []
@@ -208,7 +208,7 @@ def test_only_an_admin_unmasks_a_payload_and_each_attempt_leaves_a_line(headers,
 
         [line] = world.said(unmask)
         assert ("ayse@example.com" in responses[0].text) == permitted
-        assert (line.actor, line.action) == (f"user:{name}", "job.unmask")
+        assert (line.actor, line.action) == (f"user:{name}", "job.reveal")
         assert line.allowed == permitted
         assert not permitted or (line.queue, line.site, line.target) == ("task", "north", job_id)
 

@@ -163,10 +163,12 @@ def test_the_export_folder_is_listed_once_for_all_who_ask_soon(shop):
     assert not ready.is_ready(desk, job)
 
 
-def test_an_orders_page_is_called_by_its_customer_and_number(shop):
+def test_an_orders_page_is_called_by_its_number_and_when_revealed_by_its_customer(shop):
     sent = HEAD | PART | {"order_id": "N-7", "customer_snapshot_name": "Özgür <b>"}
     made = post(shop, "/new", "ayse", data=sent).headers["location"].partition("made=")[2]
-    page = shop.client.get(f"/dashboard/jobs/{made}", headers=shop.cookie("can")).text
+    path, operator = f"/dashboard/jobs/{made}", shop.cookie("can")
+    assert f'title="{made}">N-7</h1>' in shop.client.get(path, headers=operator).text
+    page = shop.client.post(f"{path}/unmask", headers=operator).text
     assert f'title="{made}">Özgür &lt;b&gt; · N-7</h1>' in page
     assert f'<span class="muted mono">{made[:8]}</span>' in page
 

@@ -45,14 +45,6 @@ def test_a_row_that_is_there_already_is_neither_moved_nor_refused(
     assert site.job(job_id) == before
 
 
-def test_a_failure_marked_by_hand_is_not_revived_by_the_clock(site: OwnSite):
-    [job_id] = site.enqueue()
-    site.act("MARK_FAILED", [job_id], errorCategory="TRANSIENT")
-    site.wait(3_600, "revive")
-    row = site.row_of(job_id)
-    assert (row["status"], row["next_retry_at"]) == ("FAILED", None)
-
-
 @pytest.mark.parametrize(
     ("fields", "stored"),
     [

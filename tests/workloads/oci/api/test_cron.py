@@ -1,13 +1,12 @@
-"""Scheduled moves, by the sweeper and on request: recover, cap, expire, revive, prune."""
+"""Scheduled moves, by the sweeper and on request; budgets and pauses are in test_lifecycle."""
 
 import json
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.web.conftest import error_of, opened
-from tests.workloads.oci.own_site import CRON, DAY, HOUR, MINUTE, Oci, OwnSite, bare, ok
+from tests.web.conftest import error_of
+from tests.workloads.oci.own_site import CRON, DAY, MINUTE, Oci, OwnSite, bare, ok
 
 TASKS = ("recover-processing", "attempt-cap", "process-offline-conversions")
 
@@ -105,14 +104,6 @@ def test_recover_may_be_limited_to_rows_that_have_not_moved_for_longer(site: Own
     assert site.state(ids[0]) == "RETRY"
 
 
-def test_recover_fails_a_row_whose_budget_is_spent(site: OwnSite):
-    job_id = claim_times(site, 5)
-    site.clock.advance(16 * MINUTE)
-    assert site.cron("recover-processing")["recovered"] == 1
-    job = site.job(job_id)
-    assert (job.state, job.error_code) == ("FAILED", "MAX_ATTEMPTS")
-
-
 # Attempt cap
 
 
@@ -151,19 +142,6 @@ def test_the_cap_runs_before_recover_and_a_renewed_budget_begins_anew(site: OwnS
     assert bare(site.export()) == [job_id]
 
 
-def test_rows_of_an_api_site_have_eight_attempts(site: OwnSite):
-    site.change(channel="api")
-    [job_id] = site.enqueue()
-    site.change(channel="script")
-    for _ in range(7):
-        site.export()
-        site.wait(16 * MINUTE, "cap", "recover")
-    assert (site.state(job_id), site.job(job_id).attempt_count) == ("RETRY", 7)
-    site.export()
-    site.clock.advance(16 * MINUTE)
-    assert site.cron("attempt-cap")["affected"] == 1
-
-
 def test_a_worker_run_leaves_script_sites_alone(site: OwnSite):
     site.enqueue()
     counts = dict.fromkeys(["processed", "completed", "failed", "retry"], 0)
@@ -184,22 +162,12 @@ def test_a_conversion_older_than_ninety_days_expires(site: OwnSite, state: str):
     assert (job.state, job.error_code, job.error_category) == ("FAILED", "EXPIRED", "VALIDATION")
 
 
-def test_a_row_in_flight_does_not_expire_and_an_expired_one_is_still_acknowledged(site: OwnSite):
-    [job_id] = site.claim()
-    site.clock.advance(100 * DAY)
-    assert site.sweep("expire") == {}
-    site.sweep("recover", "expire")
-    assert site.job(job_id).error_code == "EXPIRED"
-    assert site.ack([job_id])["updated"] == 1
-
-
 # Revive
 
 
-@pytest.mark.parametrize("category", ["TRANSIENT", "RATE_LIMIT"])
-def test_a_transient_failure_is_revived_after_its_pause(site: OwnSite, category: str):
+def test_a_transient_failure_is_revived_after_its_pause(site: OwnSite):
     [job_id] = site.claim()
-    site.ack_failed([job_id], errorCode="LATER", errorCategory=category)
+    site.ack_failed([job_id], errorCode="LATER", errorCategory="TRANSIENT")
     site.clock.advance(299)
     assert site.sweep("revive") == {}
     site.clock.advance(62)
@@ -208,30 +176,6 @@ def test_a_transient_failure_is_revived_after_its_pause(site: OwnSite, category:
     assert (row["status"], row["failed_at"], row["attempt_count"]) == ("RETRY", None, 1)
     assert row["provider_error_code"] == "LATER"
     assert bare(site.export()) == [job_id]
-
-
-@pytest.mark.parametrize("category", ["VALIDATION", "AUTH"])
-def test_another_failure_is_never_revived(site: OwnSite, category: str):
-    [job_id] = site.fail(category=category)
-    site.clock.advance(30 * DAY)
-    assert site.sweep("cap", "recover", "expire", "revive") == {}
-    assert site.state(job_id) == "FAILED"
-
-
-def test_each_pause_is_twice_the_one_before_and_the_last_attempt_is_not_revived(site: OwnSite):
-    [job_id] = site.enqueue()
-    for least in (300, 600, 1_200, 2_400):
-        site.export()
-        site.ack_failed([job_id], errorCategory="TRANSIENT")
-        pause_s = ((site.job(job_id).timer_at or 0) - site.clock.time_us) / 1e6
-        assert least <= pause_s <= least + 60
-        site.wait(pause_s, "revive")
-    site.export()
-    site.ack_failed([job_id], errorCategory="TRANSIENT")
-    site.clock.advance(30 * DAY)
-    assert site.sweep("cap", "recover", "revive") == {}
-    job = site.job(job_id)
-    assert (job.state, job.attempt_count, job.timer_at) == ("FAILED", 5, None)
 
 
 # Prune
@@ -257,30 +201,13 @@ def test_delivered_rows_go_after_ninety_days_and_failed_ones_after_a_year(site: 
 # Settings
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_the_cap_the_revival_and_the_secret_are_settings(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("KESIN_OCI_REVIVE", "false")  # the lifecycle reads the environment
-    monkeypatch.setenv("KESIN_OCI_MAX_ATTEMPTS_SCRIPT", "2")
-    settings = {"oci_revive": False, "oci_max_attempts_script": 2, "cron_secret": None}
-    with ExitStack() as stack:
-        oci = Oci(opened(kind, tmp_path, request, stack), tmp_path, **settings)
-        stack.enter_context(oci.kept())
-        site = OwnSite(oci)
+def test_without_a_secret_no_task_runs_and_the_cap_is_a_setting(site: OwnSite, tmp_path: Path):
+    oci = Oci(site.oci.store, tmp_path, cron_secret=None, oci_max_attempts_script=2)
+    with oci.kept():
+        other = OwnSite(oci)
         for task in TASKS:
             for headers in ({}, {"authorization": "Bearer "}, CRON):
-                response = site.client.post(f"/api/cron/oci/{task}", headers=headers)
+                response = other.client.post(f"/api/cron/oci/{task}", headers=headers)
                 assert response.status_code == 403
-        [failed] = site.fail(category="TRANSIENT")
-        site.clock.advance(10 * DAY)
-        assert site.sweep() == {}
-        assert site.state(failed) == "FAILED"
-        site.enqueue(1, first=2)
-        for _ in range(2):
-            site.export()
-            site.clock.advance(16 * MINUTE)
-            swept = site.sweep("cap", "recover")
-        assert swept == {"attempt_cap": 1}
-        site.clock.advance(HOUR)
-        assert site.export() == []
+        [job_id] = other.enqueue()
+        assert other.job(job_id).max_attempts == 2

@@ -38,15 +38,6 @@ def test_an_item_holds_the_conversion(site: OwnSite):
     }
 
 
-@pytest.mark.parametrize("kind", ["wbraid", "gbraid"])
-def test_another_kind_of_click_id_stands_in_its_own_field(site: OwnSite, kind: str):
-    click: dict[str, Any] = {"gclid": None, kind: "Cl8KCQjw_braid"}
-    site.enqueue(1, **click)
-    [item] = site.export()
-    clicks = {name: item[name] for name in ("gclid", "wbraid", "gbraid")}
-    assert clicks == {"gclid": "", "wbraid": "", "gbraid": "", kind: "Cl8KCQjw_braid"}
-
-
 @pytest.mark.parametrize(
     ("zone", "given", "exported"),
     [
@@ -91,13 +82,6 @@ def test_without_a_limit_a_thousand_rows_are_exported(site: OwnSite):
     site.enqueue(1_005)
     assert len(ok(site.request_export(markAsExported="true"))) == 1_000
     assert len(site.export()) == 5
-
-
-def test_a_row_that_waits_for_its_next_attempt_is_not_exported(site: OwnSite):
-    [job_id] = site.fail(category="TRANSIENT")
-    assert site.export() == []
-    site.wait(400, "revive")
-    assert bare(site.export()) == [job_id]
 
 
 # Rows that cannot be sent
@@ -287,18 +271,6 @@ def test_two_scripts_at_once_reject_a_bad_row_once(site: OwnSite):
     at_once(2, lambda _: site.export())
     moves = {tuple(event.move for event in site.events(job_id)) for job_id in bad}
     assert moves == {("enqueue", "reject")}
-
-
-# A script that dies
-
-
-def test_a_script_that_dies_after_the_export_leaves_its_rows_to_the_next(site: OwnSite):
-    ids = site.claim(2)
-    site.wait(14 * MINUTE, "cap", "recover")
-    assert site.export() == []
-    site.wait(2 * MINUTE, "cap", "recover")
-    assert site.states(ids) == ["RETRY", "RETRY"]
-    assert bare(site.export()) == ids
 
 
 def test_a_claim_lasts_as_long_as_the_settings_of_its_site_say(site: OwnSite):

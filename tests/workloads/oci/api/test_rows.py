@@ -165,18 +165,6 @@ def test_any_search_is_answered_and_wildcards_mean_themselves(site: OwnSite):
     assert site.rows(q="sale_1") == []
 
 
-def test_a_foreign_site_and_one_that_does_not_exist_are_refused_alike(
-    site: OwnSite, neighbour: OwnSite
-):
-    key = site.oci.key("read", site=site.id)
-    responses = [
-        site.request("GET", f"queue-rows?siteId={site_id}", key)
-        for site_id in (neighbour.id, "nowhere")
-    ]
-    assert [response.status_code for response in responses] == [403, 403]
-    assert responses[0].content == responses[1].content
-
-
 # What a code means
 
 

@@ -14,9 +14,7 @@ from tests.cli.conftest import (  # noqa: F401  # fixtures
     _own_settings,
     database,
     kesin,
-    programs,
 )
-from tests.web.serving import serve
 from tests.workloads.oci.fake_google import GoogleServer
 from tests.workloads.oci.prompt import (
     TIME,
@@ -24,6 +22,7 @@ from tests.workloads.oci.prompt import (
     lines,
     row,
 )
+from tests.workloads.oci.running import sales
 
 SECRET_KEYS = "first:" + "A" * 43
 
@@ -247,26 +246,23 @@ def test_a_code_is_explained_in_both_languages_whatever_its_case(kesin):  # noqa
 # The script
 
 
-def test_the_script_is_played_against_a_running_server(oci, kesin, programs, tmp_path):  # noqa: F811
-    oci("import", "-", "--format", "ndjson", "--site", "north", text=lines(*map(row, range(30))))
-    key = kesin("key", "create", "--name", "s", "--scope", "oci:script", "--site", "north").out
-    (tmp_path / "key").write_text(key)
-    with serve(programs, tmp_path, "--no-workers") as served:
-        words = ("simulate-script", "--site", "north", "--url", served.address)
-        how = ("--runs", 2, "--crash", "after-export", "--limit", 10, "--seed", 5)
-        played = oci(*words, "--key-file", "key", *how, "--fail-share", 0.5)
-        assert played.code == 0
-        assert "never went to Google" in played.err
-        assert "crashed after-export" in played.lines[1]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("SCRIPT_KEY", key)
-            nothing = oci(*words, "--key-env", "SCRIPT_KEY", "--json")
-        assert nothing.json["runs"][0]["exported"] == 0
-    totals = oci("stats", "north", "--json").json[0]["totals"]
-    assert totals["PROCESSING"] == 10
-    assert totals["COMPLETED"] + totals["FAILED"] == 20
-    assert totals["FAILED"] > 0
-    assert key.strip() not in played.out + played.err
+def test_the_script_is_played_against_a_running_server(kesin, server, tmp_path, monkeypatch):  # noqa: F811
+    server.enqueue(*sales(30))
+    (tmp_path / "key").write_text(server.key)
+    words = ("oci", "simulate-script", "--site", server.site_id, "--url", server.base_url)
+    how = ("--runs", 2, "--crash", "after-export", "--limit", 10, "--seed", 5)
+    played = kesin(*words, "--key-file", "key", *how, "--fail-share", 0.5)
+    assert played.code == 0
+    assert "never went to Google" in played.err
+    assert "crashed after-export" in played.lines[1]
+    monkeypatch.setenv("SCRIPT_KEY", server.key)
+    nothing = kesin(*words, "--key-env", "SCRIPT_KEY", "--json")
+    assert nothing.json["runs"][0]["exported"] == 0
+    states = server.states()
+    assert states["PROCESSING"] == 10
+    assert states["COMPLETED"] + states["FAILED"] == 20
+    assert states["FAILED"] > 0
+    assert server.key not in played.out + played.err
 
 
 def test_what_would_harm_or_makes_no_sense_is_refused(oci, tmp_path):

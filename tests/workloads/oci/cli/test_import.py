@@ -22,25 +22,23 @@ from tests.workloads.oci.prompt import (
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    {
-        "csv": ("a.csv", as_csv(row(1), row(2))),
-        "semicolons": ("a.csv", as_csv(row(1), row(2), delimiter=";")),
-        "a mark and tabs": ("a.tsv", "\ufeff" + as_csv(row(1), row(2), delimiter="\t")),
-        "ndjson": ("a.jsonl", lines(row(1)) + "\n" + lines(row(2)).rstrip()),
-        "a list": ("a.json", json.dumps([row(1), row(2)])),
-        "a document": ("A.JSON", json.dumps({"siteId": "north", "conversions": [row(1), row(2)]})),
-    }.values(),
-)
-def test_a_file_is_imported_and_known_the_second_time(database, oci, tmp_path, name, text):  # noqa: F811
-    (tmp_path / name).write_text(text)
-    first = oci("import", name, "--site", "north", "--json")
-    assert first.code == 0
-    assert (first.json["rows"], first.json["queued"], first.json["rejected"]) == (2, 2, 0)
-    again = oci("import", name, "--site", "north")
-    assert again.out == "2 rows for north: queued 0, duplicate 2, corrected 0, rejected 0\n"
-    assert oci("stats", "north", "--json").json[0]["totals"]["QUEUED"] == 2
+def test_a_file_of_each_kind_is_imported_and_known_the_second_time(database, oci, tmp_path):  # noqa: F811
+    pairs = [(row(2 * n), row(2 * n + 1)) for n in range(6)]
+    for name, text in (
+        ("a.csv", as_csv(*pairs[0])),
+        ("b.csv", as_csv(*pairs[1], delimiter=";")),
+        ("a.tsv", "\ufeff" + as_csv(*pairs[2], delimiter="\t")),
+        ("a.jsonl", lines(pairs[3][0]) + "\n" + lines(pairs[3][1]).rstrip()),
+        ("a.json", json.dumps(pairs[4])),
+        ("B.JSON", json.dumps({"siteId": "north", "conversions": pairs[5]})),
+    ):
+        (tmp_path / name).write_text(text)
+        first = oci("import", name, "--site", "north", "--json")
+        assert first.code == 0
+        assert (first.json["rows"], first.json["queued"], first.json["rejected"]) == (2, 2, 0)
+        again = oci("import", name, "--site", "north")
+        assert again.out == "2 rows for north: queued 0, duplicate 2, corrected 0, rejected 0\n"
+    assert oci("stats", "north", "--json").json[0]["totals"]["QUEUED"] == 12
 
 
 def test_standard_input_needs_a_format(oci):
@@ -145,7 +143,7 @@ def test_a_file_of_another_site_is_refused(oci, kesin, tmp_path):  # noqa: F811
 
 def test_where_a_file_breaks_off_what_is_done_is_told(oci, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        cli_files._process_file, "__kwdefaults__", _smaller(cli_files._process_file, size=2)
+        cli_files._process_file, "__kwdefaults__", _smaller(cli_files._process_file, size=20)
     )
     whole = as_csv(*(row(n) for n in range(300))).encode()  # it is read in parts
     (tmp_path / "a.csv").write_bytes(whole + b"sale-300,\xff\n")

@@ -144,13 +144,6 @@ def test_a_row_that_holds_no_conversion_is_not_mended(site: OwnSite):
     assert result.result == "rejected"
 
 
-def test_rows_of_another_site_are_not_found(site: OwnSite, neighbour: OwnSite):
-    deliver(neighbour)
-    [result] = fix(site, {"externalId": "sale-1"}, again=True)
-    assert result.code == "UNKNOWN_ROW"
-    assert len(neighbour.jobs()) == 1
-
-
 def test_a_file_of_fixes_leaves_one_line_in_the_audit_log(site: OwnSite):
     deliver(site, 2)
     rows = [{"externalId": f"sale-{n}", "conversionValue": 9} for n in (1, 2, 3)]
@@ -164,10 +157,3 @@ def test_the_budget_of_a_revision_is_that_of_the_channel(site: OwnSite):
     site.change(channel="api")
     [result] = fix(site, {"externalId": "sale-1"}, again=True)
     assert site.job(result.id or "").max_attempts == 8
-
-
-def test_a_revision_expires_like_any_other_row(site: OwnSite):
-    deliver(site)
-    [result] = fix(site, {"externalId": "sale-1"}, again=True)
-    site.wait(90 * 86_400, "expire")
-    assert site.job(result.id or "").error_code == "EXPIRED"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kesin.workloads.oci.conversions import corrections
 from kesin.workloads.oci.conversions.corrections import DEAD_LETTER_COLUMNS, dead_letter_chunks
 from kesin.workloads.oci.conversions.csv_cells import escape_cell
+from tests.web.conftest import ROOT
 from tests.workloads.oci.own_site import OwnSite, bare, ok, seals
 
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
@@ -19,7 +20,7 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 def download(site: OwnSite, **params: Any) -> Any:
     params = {"siteId": site.id, **params}
-    return site.request("GET", "dead-letter.csv", site.reader, params=params)
+    return site.request("GET", "dead-letter.csv", site.operator, params=params)
 
 
 def letters(site: OwnSite, **params: Any) -> list[dict[str, str]]:
@@ -91,7 +92,7 @@ def test_every_failed_row_is_there_once_page_by_page(
     monkeypatch.setattr(corrections, "MAX_PAGE", 20)
     ids = site.enqueue(25)
     site.act("MARK_FAILED", filter={})
-    chunks = dead_letter_chunks(site.context, site.place)
+    chunks = dead_letter_chunks(site.context, ROOT, site.place)
     assert isinstance(chunks, Iterator)
     assert [chunk.count("seal_") for chunk in chunks] == [0, 20, 5]
     assert sorted(row["id"] for row in letters(site)) == sorted(seals(ids))

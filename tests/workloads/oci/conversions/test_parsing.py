@@ -37,7 +37,6 @@ def codes(parsed: list[Any]) -> list[str | None]:
     [
         ({"externalId": "a"}, None, 1),
         ({"externalId": "a", "siteId": "north"}, "north", 1),
-        ({"externalId": "a", "siteId": 5}, None, 1),
         ([], None, 0),
         ([{"externalId": "a"}, {"externalId": "b"}], None, 2),
         ({"siteId": "north", "conversions": [{}, {}]}, "north", 2),
@@ -68,6 +67,8 @@ def test_json_comes_under_several_names(kind: str):
         ("null", "not_a_list"),
         ('{"conversions": {}}', "not_a_list"),
         ('{"conversions": [], "siteId": 5}', "bad_site"),
+        ('{"externalId": "a", "siteId": 5}', "bad_site"),
+        ('{"conversions": [], "site": "north"}', "unknown_field"),
     ],
 )
 def test_what_is_no_list_of_conversions_is_refused(body: str, code: str):
@@ -116,7 +117,7 @@ A_B = [{"externalId": "a", "gclid": "b"}]
         ),
         *((end.join(["externalId,gclid", "a,b", ""]), A_B) for end in ("\n", "\r\n", "\r")),
         ("\nexternalId,gclid\n\n,\na,b\n \n", A_B),
-        ("note,externalId,gclid,orderId\nx,a,b,y\n", A_B),
+        ("whatToDo,externalId,gclid,orderId\nx,a,b,y\n", A_B),
         ("externalId;gclid\na;1.500,75\n", [{"externalId": "a", "gclid": "1.500,75"}]),
         ("\ufeffexternalId\na\n", [{"externalId": "a"}]),
         ("externalId,gclid\na\n", [{"externalId": "a"}]),

@@ -1,8 +1,6 @@
 """The program that mode A runs: files in, XML out, one sentence when it cannot."""
 
 import json
-import subprocess
-import sys
 from importlib import import_module
 from xml.etree import ElementTree as ET
 
@@ -22,15 +20,12 @@ def rules(tmp_path):
     return ["--rules", str(path)]
 
 
-def test_files_become_xml_drawing_and_paper(tmp_path):
-    """From a shell, as the workload starts it."""
+def test_files_become_xml_drawing_and_paper(tmp_path, rules, capfd):
+    """In this process: test_whole_way starts it as the workload does."""
     body = batch(tmp_path / "j1_GOVDE_Mese_18mm.xlsx", [row("yan", 720, 560, 4, 1, edges=(1,) * 4)])
     back = batch(tmp_path / "j1_ARKALIK_Beyaz_8mm.xlsx", [row("arka", 700, 500, 2, trim="5.00")])
-    (tmp_path / "rules.json").write_text(json.dumps(RULES), "utf-8")
-    command = [sys.executable, "-m", "kesin.workloads.optiplan.optimizer", str(body), str(back)]
-    where = ["--out", str(tmp_path / "sol"), "--rules", str(tmp_path / "rules.json")]
-    done = subprocess.run([*command, *where], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert program.main([str(body), str(back), "--out", str(tmp_path / "sol"), *rules]) == 0
+    assert capfd.readouterr() == ("", "")
     names = {f"{path.stem}.{suffix}" for path in (body, back) for suffix in ("xml", "svg", "pdf")}
     assert {path.name for path in (tmp_path / "sol").iterdir()} == names
     root = ET.parse(tmp_path / "sol" / f"{body.stem}.xml").getroot()

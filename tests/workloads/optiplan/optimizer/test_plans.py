@@ -34,6 +34,7 @@ def made(plan: CuttingPlan) -> Counter[int]:
     )
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(orders())
 def test_every_plan_is_proved(demand: Demand):
     plan = optimise(demand, QUICK)

@@ -19,9 +19,7 @@ COMPARED = [
 ]
 USUAL = {
     *("beng1", "beng2", "beng3", "beng6", "beng7", "gcut1", "sample"),
-    *("kitchen-25-1", "grained-25-1", "wardrobe-25-1"),
-    *("kitchen-50-1", "grained-50-1", "wardrobe-50-1"),
-    "grained-100-1",
+    *("kitchen-25-1", "grained-25-1", "wardrobe-25-1", "grained-50-1"),
 }
 
 

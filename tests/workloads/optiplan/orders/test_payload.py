@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
@@ -172,6 +172,7 @@ def test_the_parts_are_a_list(parts: Any):
     assert "must be a list" in wrong({**order(), "parts": parts})["parts"]
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(orders, st.randoms(use_true_random=False))
 def test_an_order_survives_being_stored_with_its_keys_in_any_order(
     body: dict[str, Any], random: Any
@@ -222,6 +223,7 @@ def test_a_mode_that_was_not_asked_for_is_not_filled_in():
     assert "opti_mode" not in payload_json(payload())
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists, max_leaves=5))
 def test_nonsense_is_refused_and_never_raises_anything_else(nonsense: Any):
     for body in (nonsense, order(nonsense), order(part(length_cm=nonsense)), order(parts=nonsense)):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin.workloads.optiplan.pipeline.shared_folder import FolderUnavailable
@@ -221,6 +221,7 @@ NAMES = st.builds("{}_GOVDE_{}_18mm{}.xml".format, st.just("{}"), COLORS, WORDS)
 )
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(st.lists(st.tuples(st.sampled_from([JOB, OTHER]), NAMES), max_size=6), st.booleans())
 def test_whatever_lies_there_only_our_own_is_ever_taken(made: list[tuple[str, str]], upper: bool):
     with tempfile.TemporaryDirectory() as temporary:

@@ -21,7 +21,9 @@ from kesin.workloads.optiplan.pipeline.saw_simulator import SawSimulator
 from tests.apart import crew
 from tests.engine.processes import Address
 from tests.workloads.optiplan.processes import die_after, work_until_all_is_done
-from tests.workloads.optiplan.workbench import InstantProgram, Workbench, open_bench
+from tests.workloads.optiplan.workbench import POLL_S, InstantProgram, Workbench, open_bench
+
+LONG_ON_POSTGRES = ["sqlite", pytest.param("postgres", marks=pytest.mark.long)]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -53,6 +55,7 @@ def most_in_the_slot(bench: Workbench, jobs: list[Job]) -> int:
     return most
 
 
+@pytest.mark.parametrize("bench", LONG_ON_POSTGRES, indirect=True)
 def test_orders_in_flight_with_one_worker_are_all_cut_one_program_at_a_time(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ):
@@ -95,7 +98,7 @@ def test_several_runners_beside_each_other_use_the_slot_one_after_the_other(
 # Processes
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=LONG_ON_POSTGRES)
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
     if request.param == "sqlite":
         SqliteStore(tmp_path / "kesin.db").close()
@@ -142,7 +145,7 @@ def test_several_processes_run_one_program_at_a_time(address: Address, tmp_path:
 
 
 @pytest.mark.parametrize(
-    "effects", [1, 11, 21, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 31, 2))]
+    "effects", [11, *(pytest.param(n, marks=pytest.mark.long) for n in (1, *range(2, 31, 2), 21))]
 )
 def test_an_order_is_cut_once_though_its_runner_was_killed(
     request: pytest.FixtureRequest, tmp_path: Path, effects: int
@@ -154,7 +157,7 @@ def test_an_order_is_cut_once_though_its_runner_was_killed(
         with crew() as start:
             doomed = start(die_after, address, tmp_path, bench.clock.time_us, effects)
             assert len(doomed.last_words()) == 1
-        bench.clock.advance(60)
+        bench.clock.advance(6 * POLL_S)  # as often as the runner polled
         bench.saw.process_inbox()
         bench.lose_runner()
         bench.until(job, "DONE", polls=10)

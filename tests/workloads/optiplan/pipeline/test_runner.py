@@ -131,7 +131,7 @@ def test_mode_a_runs_the_program_with_all_files_at_once(bench: Workbench):
     bench.assert_delivered_once(job)
 
 
-def test_one_xml_for_all_batches_is_enough(bench: Workbench):
+def test_one_xml_for_all_batches_is_enough(bench: Workbench, instant: InstantProgram):
     job = approved(bench, bench.two_batches(opti_mode="C"))
     (bench.paths.export_folder / f"{job.id}.xml").write_text(GOOD)
     bench.until(job, "DONE")
@@ -225,10 +225,11 @@ def test_the_next_order_in_the_slot_ends_an_earlier_program_first(bench: Workben
 
 
 def test_a_macro_command_with_an_open_quote_is_reported_and_ignored_in_mode_a(
-    request: pytest.FixtureRequest, tmp_path: Path
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     with open_bench("sqlite", tmp_path, request, optiplan_macro_command='open "it') as bench:
-        bench.install(SOLVE_ALL)
+        InstantProgram(bench, monkeypatch)
+        bench.install("")
         bench.until(bench.order(), "DONE")
         code, message = failed(bench, bench.order(opti_mode="B"))
     assert code == "E_OPTI_RUNNER_FAILED"
@@ -255,7 +256,7 @@ def test_mode_b_runs_the_macro_through_the_command(request: pytest.FixtureReques
 
 
 def test_mode_c_holds_for_the_operator_and_goes_on_with_the_xml_made_before_the_approval(
-    bench: Workbench,
+    bench: Workbench, instant: InstantProgram
 ):
     job = bench.two_batches(opti_mode="C")
     held = bench.until(job, "HOLD")
@@ -271,7 +272,9 @@ def test_mode_c_holds_for_the_operator_and_goes_on_with_the_xml_made_before_the_
     bench.assert_delivered_once(job)
 
 
-def test_mode_c_leaves_alone_what_the_operator_has_imported(bench: Workbench):
+def test_mode_c_leaves_alone_what_the_operator_has_imported(
+    bench: Workbench, instant: InstantProgram
+):
     job = bench.order(opti_mode="C")
     bench.until(job, "HOLD")
     [file] = [bench.paths.import_folder / name for name in bench.progress(job).files]
@@ -284,7 +287,9 @@ def test_mode_c_leaves_alone_what_the_operator_has_imported(bench: Workbench):
     bench.until(job, "DONE")
 
 
-def test_mode_c_waits_for_an_xml_that_comes_after_the_approval(bench: Workbench):
+def test_mode_c_waits_for_an_xml_that_comes_after_the_approval(
+    bench: Workbench, instant: InstantProgram
+):
     job = approved(bench, bench.order(opti_mode="C"))
     for _ in range(3):
         bench.poll()
@@ -293,7 +298,9 @@ def test_mode_c_waits_for_an_xml_that_comes_after_the_approval(bench: Workbench)
     bench.until(job, "DONE")
 
 
-def test_mode_c_retried_after_the_twenty_minutes_is_not_held_again(bench: Workbench):
+def test_mode_c_retried_after_the_twenty_minutes_is_not_held_again(
+    bench: Workbench, instant: InstantProgram
+):
     job = approved(bench, bench.order(opti_mode="C"))
     bench.poll()
     bench.clock.advance(20 * MINUTE)

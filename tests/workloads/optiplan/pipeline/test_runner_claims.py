@@ -60,6 +60,9 @@ STEPS = [
 ]
 
 
+@pytest.mark.parametrize(
+    "each_bench", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True
+)
 @pytest.mark.parametrize(("owner", "name"), STEPS, ids=[name for _, name in STEPS])
 def test_a_runner_that_slept_through_its_lease_changes_nothing_any_more(
     each_bench: Workbench, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str

@@ -17,18 +17,22 @@ OTHER = GOOD.replace("5.88", "11.76")
 
 
 @pytest.fixture
-def crasher(instant: InstantProgram, monkeypatch: pytest.MonkeyPatch) -> Crasher:
-    return Crasher(monkeypatch)
+def crasher(
+    instant: InstantProgram, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Crasher:
+    crasher = Crasher(monkeypatch)
+    crasher.step = 1 if request.config.getoption("--long") else 3
+    return crasher
 
 
 def crashing_everywhere(
-    bench: Workbench, crasher: Crasher, prepare: Callable[[], Job], *, saw: bool
+    bench: Workbench, crasher: Crasher, prepare: Callable[[], Job], *, saw: bool, step: int = 0
 ) -> Iterator[tuple[Job, str]]:
-    """Run order after order; each runner crashes one effect later, until none crashes.
+    """Run order after order; each runner crashes some effects later, until none crashes.
 
     The saw works between two polls if asked to, and otherwise at the end.
     """
-    for effects in count():
+    for effects in count(0, step or crasher.step):
         job = prepare()
         where = ""
         try:
@@ -49,11 +53,13 @@ def crashing_everywhere(
             return
 
 
-@pytest.mark.parametrize("saw", [True, False], ids=["saw at once", "saw late"])
+@pytest.mark.parametrize(
+    "saw", [True, pytest.param(False, marks=pytest.mark.long)], ids=["saw at once", "saw late"]
+)
 def test_an_order_is_done_and_cut_once_wherever_its_runner_died(
     bench: Workbench, instant: InstantProgram, crasher: Crasher, saw: bool
 ):
-    for job, where in crashing_everywhere(bench, crasher, bench.order, saw=saw):
+    for job, where in crashing_everywhere(bench, crasher, bench.order, saw=saw, step=1):
         bench.until(job, "DONE")
         bench.assert_delivered_once(job)
         assert instant.starts[job.id] <= 2, where
@@ -112,10 +118,11 @@ def test_of_an_attempt_refused_in_part_the_rest_is_sent_once_wherever_the_runner
         bench.saw.process_inbox()
         return job
 
-    for job, where in crashing_everywhere(bench, crasher, refused_in_part, saw=False):
+    for job, where in crashing_everywhere(bench, crasher, refused_in_part, saw=False, step=1):
         if bench.reload(job).state == "XML_READY":
             bench.poll()
         assert bench.reload(job).error_code == "E_OSI_ACK_FAILED", where
+        assert bench.files("inbox", job) == [], where  # the rest is withdrawn
         bench.until(retry(bench, job), "DONE")
         bench.assert_delivered_once(job)
 

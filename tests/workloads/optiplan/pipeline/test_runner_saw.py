@@ -10,9 +10,7 @@ from kesin.foundation.problems import Unavailable
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.pipeline import runner as runner_module
 from kesin.workloads.optiplan.pipeline import solution
-from kesin.workloads.optiplan.pipeline.runner import Runner
 from tests.workloads.optiplan.at_the_saw import put, retry, sent, take, timed_out
-from tests.workloads.optiplan.crashes import SimulatedCrash
 from tests.workloads.optiplan.workbench import GOOD, ME, InstantProgram, Workbench, open_bench
 
 OTHER = GOOD.replace("5.88", "11.76")
@@ -22,16 +20,6 @@ pytestmark = pytest.mark.usefixtures("instant")
 
 
 # Stale files
-
-
-def test_a_strangers_file_under_our_name_decides_nothing(bench: Workbench):
-    job = bench.order()
-    bench.until(job, "OPTI_RUNNING")
-    name = f"{bench.progress(job).stems[0]}.xml"
-    (bench.paths.processed / name).write_text("<a><b>older</b></a>")
-    sent(bench, job)
-    bench.until(job, "DONE")
-    assert (bench.paths.processed / name).read_text() == GOOD
 
 
 def test_an_old_solution_is_put_aside_before_the_program_is_started(bench: Workbench):
@@ -144,24 +132,6 @@ def test_of_an_attempt_refused_in_part_only_the_refused_file_is_sent_again(
         hand.rename(bench.paths.processed / body)
     bench.until(job, "DONE")
     bench.assert_delivered_once(job)
-
-
-def test_after_a_refusal_nothing_is_sent_by_the_next_runner_either(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
-):
-    def die(*args: object, **how: object) -> None:
-        raise SimulatedCrash
-
-    job = sent(bench, bench.two_batches())
-    put(bench, bench.files("inbox", job)[0], "failed")
-    with monkeypatch.context() as patched:
-        patched.setattr(Runner, "_hold_or_fail", die)
-        with pytest.raises(SimulatedCrash):
-            bench.poll()
-    bench.lose_runner()
-    monkeypatch.setattr(runner_module, "put_in_inbox", pytest.fail)
-    assert bench.until(job, "FAILED").error_code == "E_OSI_ACK_FAILED"
-    assert bench.files("inbox", job) == []  # the rest is withdrawn
 
 
 def test_a_part_that_was_cut_is_not_cut_again_with_an_xml_for_all(bench: Workbench):

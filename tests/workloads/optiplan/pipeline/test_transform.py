@@ -5,7 +5,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
@@ -221,6 +221,7 @@ def test_type_colour_and_thickness_part_the_batches_first_seen_first():
     ]
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(st.lists(parts(st.sampled_from(["Beyaz", "Meşe", "mese"])), min_size=1, max_size=12))
 def test_no_part_is_lost_doubled_or_put_with_strangers(several: list[dict[str, Any]]):
     order = payload(*several)

@@ -119,7 +119,7 @@ class Fate:
         return counted
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
 def test_wherever_a_worker_dies_every_row_is_rendered_once(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -156,7 +156,9 @@ def test_wherever_a_worker_dies_every_row_is_rendered_once(
         assert at > 30
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
+@pytest.mark.parametrize(
+    "kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.long), "redis"]
+)
 def test_a_worker_that_lost_its_claim_enqueues_no_more_rows(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -73,7 +73,13 @@ def test_without_layers_the_same_document_fetches_all_over(flagless, server):
 def test_all_layers_together_let_nothing_through(chromium, server, scripts):
     chromium.switch(javascript=scripts)
     html = every_script(server.url) if scripts else every_fetch(server.url)
-    done = chromium.render(html, PAPER, timeout_s=30)
+    ahead = (
+        f'<head><link rel="preconnect" href="{server.url}"><link rel="dns-prefetch" '
+        f'href="{server.url}"><meta http-equiv="x-dns-prefetch-control" content="on">'
+    )
+    banner = f"<img src='{server.url}/h.png'><script>fetch('{server.url}/s')</script><b>top</b>"
+    paper = Paper(header_html=banner, footer_html=banner, margin_mm=(20, 20, 20, 20))
+    done = chromium.render(html.replace("<head>", ahead), paper, timeout_s=30)
     chromium.wait_idle()
     assert (server.connections, server.paths) == (0, [])
     assert "the end" in text(done.pdf)
@@ -86,23 +92,11 @@ def test_warnings_name_the_blocked_urls_of_their_own_document(chromium):
         assert [text for text in warnings if text.startswith("blocked")] == [f"blocked: {url}"]
 
 
-def test_connecting_ahead_headers_and_footers_fetch_nothing(chromium, server):
-    head = (
-        f'<link rel="preconnect" href="{server.url}"><link rel="dns-prefetch" '
-        f'href="{server.url}"><meta http-equiv="x-dns-prefetch-control" content="on">'
-    )
-    banner = f"<img src='{server.url}/h.png'><script>fetch('{server.url}/s')</script><b>top</b>"
-    paper = Paper(header_html=banner, footer_html=banner, margin_mm=(20, 20, 20, 20))
-    chromium.render(page("x", head), paper, timeout_s=30)
-    chromium.wait_idle()
-    assert server.connections == 0
-
-
-@pytest.mark.parametrize("delay", [0, 30])
-def test_a_refresh_is_an_error_of_the_template_and_goes_nowhere(chromium, server, delay):
-    with pytest.raises(RenderFailed) as caught:
-        chromium.render(refreshing(server.url, delay), PAPER, timeout_s=30)
-    assert caught.value.code == "TEMPLATE_ERROR"
+def test_a_refresh_is_an_error_of_the_template_and_goes_nowhere(chromium, server):
+    for delay in (0, 30):
+        with pytest.raises(RenderFailed) as caught:
+            chromium.render(refreshing(server.url, delay), PAPER, timeout_s=30)
+        assert caught.value.code == "TEMPLATE_ERROR"
     assert server.connections == 0
 
 

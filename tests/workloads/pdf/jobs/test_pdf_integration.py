@@ -21,6 +21,7 @@ from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.local import LocalStorage
+from tests.cli.fork_server import CHILD_PYTHON, write_stub
 from tests.cli.programs import Programs, is_alive, wait_until
 from tests.web.serving import Served, opened, own_settings, serve
 from tests.workloads.pdf.documents import text
@@ -38,7 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def served(folder: Path) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as monkeypatch, Programs(folder) as programs:
         own_settings(monkeypatch, folder)
-        with serve(programs, folder, KESIN_PDF_PROCESSES="1") as served:
+        env = {"KESIN_PDF_PROCESSES": "1", CHILD_PYTHON: str(write_stub(folder, "python"))}
+        with serve(programs, folder, **env) as served:
             wait_until(lambda: pids(folder))
             yield served
 
@@ -146,25 +148,11 @@ def _render_a_minute_later(folder: Path, job: str) -> None:
         ).process_job(job)
 
 
-def test_the_service_ends_the_processes_that_it_started(served, folder):
+def test_a_killed_service_ends_the_processes_that_it_started(served, folder):
     """The last test of the module: it ends the service of all."""
     started = {pid for pid in pids(folder) if is_alive(pid)}  # not the one that was killed
     assert started
     assert served.client.get("/health/ready").status_code == 200
-    served.signal(signal.SIGTERM)
-    assert served.end() == 0
-    assert not any(is_alive(pid) for pid in started)
-    assert started.isdisjoint(pids(folder)), "they said that they end"
-
-
-def test_a_killed_service_ends_the_processes_that_it_started(tmp_path, monkeypatch):
-    own_settings(monkeypatch, tmp_path)
-    with (
-        Programs(tmp_path) as programs,
-        serve(programs, tmp_path, KESIN_PDF_PROCESSES="2") as service,
-    ):
-        wait_until(lambda: len(pids(tmp_path)) == 2)
-        children = pids(tmp_path)
-        service.signal(signal.SIGKILL)
-        service.end()
-        wait_until(lambda: not any(is_alive(pid) for pid in children))
+    served.signal(signal.SIGKILL)
+    served.end()
+    wait_until(lambda: not any(is_alive(pid) for pid in started))

@@ -206,13 +206,6 @@ def test_the_caller_of_the_seed_may_say_that_it_is_queued_again(small):
         small.jobs.update_status(job.job_id, QUEUED, retry_count=2)
 
 
-def test_a_permanent_failure_is_not_retried(small):
-    for code in ("TEMPLATE_ERROR", "UNSUPPORTED_PLATFORM", "UNKNOWN"):
-        job = brought_to(small, RUNNING, code)
-        after = small.jobs.update_status(job.job_id, FAILED, error_code=code)
-        assert (after.status, after.retry_count, after.error_code) == (FAILED, 0, code)
-
-
 def test_a_failure_and_its_retry_are_two_moves_of_one_transaction(press):
     """Nobody ever sees the job failed in between: its history says that it was."""
     job = brought_to(press, RUNNING)
@@ -324,10 +317,10 @@ def test_when_the_new_job_cannot_be_made_the_old_one_stays(press, monkeypatch):
     assert press.seen(old).status is SUCCEEDED
 
 
-def test_a_storage_that_is_down_has_lost_no_pdf(press):
-    old = press.done()
-    press.shelf.down = True
-    again = press.jobs.enqueue(RenderRequest("invoice", payload()))
+def test_a_storage_that_is_down_has_lost_no_pdf(small):
+    old = small.done()
+    small.shelf.down = True
+    again = small.jobs.enqueue(RenderRequest("invoice", payload()))
     assert (again.job.job_id, again.new) == (old.job_id, False)
 
 
@@ -351,13 +344,13 @@ def test_a_job_is_found_by_its_key_while_it_holds_it(press):
     assert press.jobs.find_by_key("no key") is None
 
 
-def test_a_job_that_has_just_released_its_key_is_not_found_by_it(press, monkeypatch):
+def test_a_job_that_has_just_released_its_key_is_not_found_by_it(small, monkeypatch):
     """The key and the job are read separately, and another producer may come in between."""
-    job = press.done()
-    press.clock.advance(TTL_S)
-    press.jobs.cleanup_expired()
-    monkeypatch.setattr(press.queue, "holders", lambda _owner, keys: {keys[0]: job.job_id})
-    assert press.jobs.find_by_key(job.job_key) is None
+    job = small.done()
+    small.clock.advance(TTL_S)
+    small.jobs.cleanup_expired()
+    monkeypatch.setattr(small.queue, "holders", lambda _owner, keys: {keys[0]: job.job_id})
+    assert small.jobs.find_by_key(job.job_key) is None
 
 
 def test_a_place_in_line_counts_those_before(press):

@@ -23,8 +23,15 @@ from kesin.workloads.pdf.jobs.worker import PdfRenderWorker, PdfWorker
 from tests.workloads.pdf.press import BOOK, LEASE_S, SAMPLE, Press, opened_press, payload
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture
 def press(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Press]:
+    """On SQLite alone, for what does not depend on the store."""
+    with opened_press("sqlite", tmp_path, request) as press:
+        yield press
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Press]:
     with opened_press(request.param, tmp_path, request) as press:
         yield press
 
@@ -32,10 +39,10 @@ def press(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Press]:
 # One job
 
 
-def test_a_job_is_rendered_and_stored_with_its_result(press):
-    job = press.done()
+def test_a_job_is_rendered_and_stored_with_its_result(either):
+    job = either.done()
     assert job.status is PdfJobStatus.SUCCEEDED
-    pdf = press.artifacts.get_pdf(job.artifact_key)
+    pdf = either.artifacts.get_pdf(job.artifact_key)
     assert pdf.startswith(b"%PDF")
     assert job.artifact_key.startswith(f"pdfs/{job.job_id}/")
     assert job.result == {
@@ -69,7 +76,7 @@ def test_paper_and_time_limit_are_those_of_the_request(press):
     assert (limit_s, usual_s) == (7, press.config.hard_timeout)
 
 
-def test_a_failure_keeps_its_code_and_message(press):
+def test_a_failure_keeps_its_code_and_message(either):
     for code, status in (
         ("BROWSER_LAUNCH_FAILED", "queued"),
         ("NAVIGATION_TIMEOUT", "queued"),
@@ -77,10 +84,10 @@ def test_a_failure_keeps_its_code_and_message(press):
         ("UNSUPPORTED_PLATFORM", "failed"),
         ("UNKNOWN", "failed"),
     ):
-        press.engine.fails(code, "the reason")
-        job = press.done(code)
+        either.engine.fails(code, "the reason")
+        job = either.done(code)
         assert (job.status, job.error_code, job.error_message) == (status, code, "the reason")
-        assert press.jobs.stats.read().failures[code] == 1
+        assert either.jobs.stats.read().failures[code] == 1
 
 
 def test_a_transient_failure_is_overcome(press):
@@ -143,36 +150,36 @@ def test_a_template_that_changed_meanwhile_is_a_warning(press):
     assert "the template was changed after this was asked for" in press.seen(job).result["warnings"]
 
 
-def test_only_a_waiting_job_is_rendered(press):
-    done = press.done()
-    press.worker.process_job(done.job_id)
-    cancelled = press.ask("B")
-    press.queue.act("cancel", actor="o", ids=[cancelled.job_id], role="producer")
-    press.worker.process_job(cancelled.job_id)
-    assert len(press.engine.printed) == 1
-    assert press.seen(done) == done
+def test_only_a_waiting_job_is_rendered(either):
+    done = either.done()
+    either.worker.process_job(done.job_id)
+    cancelled = either.ask("B")
+    either.queue.act("cancel", actor="o", ids=[cancelled.job_id], role="producer")
+    either.worker.process_job(cancelled.job_id)
+    assert len(either.engine.printed) == 1
+    assert either.seen(done) == done
     with pytest.raises(UnknownJob):
-        press.worker.process_job("0199c0de-0000-7000-8000-000000000000")
+        either.worker.process_job("0199c0de-0000-7000-8000-000000000000")
 
 
-def test_a_worker_that_lost_its_claim_changes_nothing(press):
+def test_a_worker_that_lost_its_claim_changes_nothing(either):
     """It slept past its lease: another one has rendered the job meanwhile."""
-    job = press.ask()
+    job = either.ask()
 
     def sleep() -> None:
-        press.clock.advance(LEASE_S)
-        press.sweep()
-        press.hire().process_job(job.job_id)
+        either.clock.advance(LEASE_S)
+        either.sweep()
+        either.hire().process_job(job.job_id)
 
-    press.engine.next.append(sleep)
-    press.worker.process_job(job.job_id)
-    after = press.seen(job)
-    first, second = sorted(item.key for item in press.artifacts.storage.list("pdfs"))
+    either.engine.next.append(sleep)
+    either.worker.process_job(job.job_id)
+    after = either.seen(job)
+    first, second = sorted(item.key for item in either.artifacts.storage.list("pdfs"))
     assert after.artifact_key == first
-    assert press.moves(job) == ["enqueue", "claim", "lose", "requeue", "claim", "succeed"]
-    assert sum(press.jobs.stats.read().buckets) == 1
-    press.jobs.cleanup_expired()
-    assert [item.key for item in press.artifacts.storage.list("pdfs")] == [first]
+    assert either.moves(job) == ["enqueue", "claim", "lose", "requeue", "claim", "succeed"]
+    assert sum(either.jobs.stats.read().buckets) == 1
+    either.jobs.cleanup_expired()
+    assert [item.key for item in either.artifacts.storage.list("pdfs")] == [first]
     assert second != first
 
 
@@ -214,98 +221,91 @@ def test_an_engine_that_cannot_exist_here_is_an_unsupported_platform(press):
 # The loop
 
 
-def test_a_worker_renders_every_job_and_counts_it(press):
-    jobs = [press.ask(str(n)) for n in range(7)]
-    press.engine.fails("TEMPLATE_ERROR")
-    assert PdfWorker(press.queue, press.worker).drain() == 7
-    assert sorted(press.seen(job).status for job in jobs) == ["failed"] + ["succeeded"] * 6
-    numbers = press.jobs.stats.read()
+def test_a_worker_renders_every_job_and_counts_it(either):
+    jobs = [either.ask(str(n)) for n in range(7)]
+    either.engine.fails("TEMPLATE_ERROR")
+    assert PdfWorker(either.queue, either.worker).drain() == 7
+    assert sorted(either.seen(job).status for job in jobs) == ["failed"] + ["succeeded"] * 6
+    numbers = either.jobs.stats.read()
     assert (numbers.failures, sum(numbers.buckets)) == ({"TEMPLATE_ERROR": 1}, 6)
 
 
-def test_tenants_take_turns(press):
+def test_tenants_take_turns(either):
     for number in range(6):
-        press.ask(f"many-{number}", owner="many")
-        press.clock.advance(1)
-    press.ask("other", owner="other")
-    worker = PdfWorker(press.queue, press.worker)
+        either.ask(f"many-{number}", owner="many")
+        either.clock.advance(1)
+    either.ask("other", owner="other")
+    worker = PdfWorker(either.queue, either.worker)
     worker.threads = 1
     assert worker.drain() == 7
-    printed = [html for html, _, _ in press.engine.printed]
+    printed = [html for html, _, _ in either.engine.printed]
     assert "other" in printed[1]  # and not after all that were asked for before
 
 
-def test_a_worker_of_some_owners_leaves_the_others_alone(press):
-    mine, other = press.ask("1", owner="mine"), press.ask("2", owner="other")
-    worker = PdfWorker(press.queue, press.worker)
+def test_a_worker_of_some_owners_leaves_the_others_alone(either):
+    mine, other = either.ask("1", owner="mine"), either.ask("2", owner="other")
+    worker = PdfWorker(either.queue, either.worker)
     worker.tenants = ["mine"]
     assert worker.drain() == 1
-    assert (press.seen(mine).status, press.seen(other).status) == ("succeeded", "queued")
+    assert (either.seen(mine).status, either.seen(other).status) == ("succeeded", "queued")
 
 
-def test_a_stopped_worker_releases_its_job_and_is_no_longer_alive(press):
+def test_a_stopped_worker_releases_its_job_and_is_no_longer_alive(either):
     began, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
         began.set()
         assert go_on.wait(20)
 
-    press.engine.next.append(hold)
-    job = press.ask()
-    worker = PdfWorker(press.queue, press.worker)
+    either.engine.next.append(hold)
+    job = either.ask()
+    worker = PdfWorker(either.queue, either.worker)
     worker.grace_s = 0
     worker.threads = 1
     worker.start()
     assert began.wait(20)
-    assert check_worker_health(press.store, press.queue.now())
+    assert check_worker_health(either.store, either.queue.now())
     worker.stop()
     worker.join()
-    after = press.seen(job)
+    after = either.seen(job)
     assert (after.status, after.retry_count) == ("queued", 0)
-    assert not check_worker_health(press.store, press.queue.now())
+    assert not check_worker_health(either.store, either.queue.now())
     go_on.set()
     for thread in worker._threads:
         thread.join(20)
-    assert press.seen(job).status == "queued"
+    assert either.seen(job).status == "queued"
 
 
 # Signs of life
 
 
-@pytest.fixture
-def hall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Press]:
-    """On SQLite alone: in Redis the signs end by its own clock, and that has its own tests."""
-    with opened_press("sqlite", tmp_path, request) as press:
-        yield press
+def heart(press: Press, name: str = "w1") -> Heartbeat:
+    return Heartbeat(press.store, name, lambda: {"done": 3}, now=press.queue.now)
 
 
-def heart(hall: Press, name: str = "w1") -> Heartbeat:
-    return Heartbeat(hall.store, name, lambda: {"done": 3}, now=hall.queue.now)
+def test_a_worker_is_alive_for_fifteen_seconds_after_its_last_sign(press):
+    heart(press).beat()
+    press.clock.advance(FRESH_S)
+    assert workers_alive(press.store, press.queue.now()) == {"w1": {"done": 3}}
+    press.clock.advance(0.001)
+    assert not check_worker_health(press.store, press.queue.now())
+    heart(press, "w2").beat()
+    assert check_worker_health(press.store, press.queue.now())
 
 
-def test_a_worker_is_alive_for_fifteen_seconds_after_its_last_sign(hall):
-    heart(hall).beat()
-    hall.clock.advance(FRESH_S)
-    assert workers_alive(hall.store, hall.queue.now()) == {"w1": {"done": 3}}
-    hall.clock.advance(0.001)
-    assert not check_worker_health(hall.store, hall.queue.now())
-    heart(hall, "w2").beat()
-    assert check_worker_health(hall.store, hall.queue.now())
-
-
-def test_a_worker_silent_for_an_hour_is_forgotten_by_the_next_that_starts(hall):
-    heart(hall, "dead").beat()
-    hall.clock.advance(PRUNE_AFTER_S + 1)
-    fresh = heart(hall, "fresh")
+def test_a_worker_silent_for_an_hour_is_forgotten_by_the_next_that_starts(press):
+    heart(press, "dead").beat()
+    press.clock.advance(PRUNE_AFTER_S + 1)
+    fresh = heart(press, "fresh")
     fresh.start()
-    assert [entry.name for entry in metadata_for(hall.queue.store).metadata_entries("pdf")] == [
+    assert [entry.name for entry in metadata_for(press.queue.store).metadata_entries("pdf")] == [
         "worker:fresh"
     ]
     fresh.stop()
-    assert metadata_for(hall.queue.store).metadata_entries("pdf") == []
+    assert metadata_for(press.queue.store).metadata_entries("pdf") == []
 
 
-def test_the_heartbeat_stops_with_the_worker_threads(hall, monkeypatch):
+def test_the_heartbeat_stops_with_the_worker_threads(press, monkeypatch):
     beaten = threading.Event()
     alive = [True]
 
@@ -318,7 +318,7 @@ def test_the_heartbeat_stops_with_the_worker_threads(hall, monkeypatch):
         def wait(self, _seconds: float) -> bool:
             self.left -= 1
             alive[0] = self.left > 2
-            hall.clock.advance(5)
+            press.clock.advance(5)
             if not self.left:
                 beaten.set()
             return self.left == 0
@@ -326,20 +326,20 @@ def test_the_heartbeat_stops_with_the_worker_threads(hall, monkeypatch):
         def set(self) -> None:
             self.left = 0
 
-    beating = Heartbeat(hall.store, "w1", alive=lambda: alive[0], now=hall.queue.now)
+    beating = Heartbeat(press.store, "w1", alive=lambda: alive[0], now=press.queue.now)
     monkeypatch.setattr(beating, "_stopped", Turns())
-    started = hall.queue.now()
+    started = press.queue.now()
     beating.start()
     assert beaten.wait(20)
-    [fact] = metadata_for(hall.queue.store).metadata_entries("pdf")
+    [fact] = metadata_for(press.queue.store).metadata_entries("pdf")
     assert fact.changed_at == started + 5_000_000
 
 
-def test_the_heartbeat_goes_on_when_the_store_was_unreachable(hall, monkeypatch):
-    beating = heart(hall)
+def test_the_heartbeat_goes_on_when_the_store_was_unreachable(press, monkeypatch):
+    beating = heart(press)
     with monkeypatch.context() as broken:
-        broken.setattr(hall.store, "_rows", lambda *_: 1 / 0)
+        broken.setattr(press.store, "_rows", lambda *_: 1 / 0)
         beating.start()
     beating.beat()
-    assert check_worker_health(hall.store, hall.queue.now())
+    assert check_worker_health(press.store, press.queue.now())
     beating.stop()

@@ -17,7 +17,8 @@ from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads import built_in
 from kesin.workloads.pdf.jobs.rq_worker import PdfRqWorker
 from kesin.workloads.pdf.jobs.submit import FALLBACK_HEADER, PDF_RENDER_UNAVAILABLE
-from tests.cli.programs import Programs, wait_until
+from tests.cli.fork_server import CHILD_PYTHON, write_stub
+from tests.cli.programs import Programs, is_alive, wait_until
 from tests.redis_server import RedisServer
 from tests.web.conftest import CRON_SECRET, error_of
 from tests.web.serving import own_settings, serve
@@ -145,18 +146,21 @@ def _only_pdfs_wait(front: Front, me: dict[str, str], admin: dict[str, str], bef
 
 
 def test_kesin_serve_renders_pdfs_through_rq(tmp_path, monkeypatch):
-    """The whole way, begun without Redis: the service, the process beside it and a real browser."""
+    """The whole way, begun without Redis: the service, the process beside it and a real engine."""
     own_settings(monkeypatch, tmp_path)
     with RedisServer() as server, Programs(tmp_path) as programs:
         server.kill()
         settings = {"KESIN_REDIS_URL": server.url(), "KESIN_PDF_PROCESSES": "1"}
-        with serve(programs, tmp_path, **settings) as served:
+        child = {CHILD_PYTHON: str(write_stub(tmp_path, "python"))}
+        with serve(programs, tmp_path, **settings, **child) as served:
             assert served.client.post("/pdf/jobs", json=order("RQ-0")).status_code == 503
             server.start()
             client = RedisStore(server.url(), listen=False).client
             wait_until(lambda: client.keys("pdf:worker:*"))
+            worker = str(client.keys("pdf:worker:*")[0])
             wait_until(lambda: len(client.smembers("rq:workers:pdf")) == 2)
-            response = served.client.post("/pdf/jobs?wait=25", json=order("RQ-1"))
+            body = order("RQ-1", options={"engine": "weasyprint"})  # starts and ends sooner
+            response = served.client.post("/pdf/jobs?wait=25", json=body)
             assert (response.status_code, response.headers["content-type"]) == (
                 200,
                 "application/pdf",
@@ -164,6 +168,7 @@ def test_kesin_serve_renders_pdfs_through_rq(tmp_path, monkeypatch):
             assert "RQ-1" in text(response.content)
             served.signal(signal.SIGTERM)
             assert served.end() == 0
+            assert not is_alive(int(worker.rsplit("-", 2)[1]))
             assert client.keys("pdf:worker:*") == []
             assert client.smembers("rq:workers:pdf") == set()
             client.close()

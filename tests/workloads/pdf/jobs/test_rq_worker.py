@@ -66,9 +66,9 @@ def test_keys_are_laid_out_as_promised_and_a_message_is_an_id_in_json(shop):
     bare = shop.client.__class__.from_url(shop.store.url)
     data = zlib.decompress(bare.hget(message, "data"))
     assert json.loads(data) == [TASK, None, [job.job_id], {}]
-    for key in bare.scan_iter():  # a pickle of today begins with these
-        assert b"\x80\x04" not in bare.dump(key)
-        assert b"\x80\x05" not in bare.dump(key)
+    for key in bare.scan_iter():  # every pickle of today begins with 80
+        values = bare.hvals(key) if bare.type(key) == b"hash" else []
+        assert not any(value.startswith(b"\x80") for value in values), key
     bare.close()
     limits = {name: int(client.hget(message, name)) for name in ("timeout", "result_ttl")}
     assert limits == {"timeout": 720, "result_ttl": 0}

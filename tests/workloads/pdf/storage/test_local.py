@@ -96,7 +96,7 @@ LocalStorage(Path(sys.argv[1])).put_bytes("pdfs/a/1.pdf", b"never whole", "appli
 """
 
 
-@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("call", [pytest.param("fsync", marks=pytest.mark.long), "replace"])
 def test_a_crash_before_the_rename_leaves_no_object_and_is_cleaned_up_later(local, folder, call):
     (folder / "pdfs" / "a").mkdir(parents=True)
     crashed = subprocess.run([sys.executable, "-c", CRASH, folder, call], check=False)

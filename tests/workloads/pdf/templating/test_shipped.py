@@ -1,6 +1,8 @@
 """The templates that come with Kesin, on paper."""
 
+import re
 from decimal import Decimal
+from html import unescape
 
 import pytest
 from hypothesis import given, settings
@@ -32,6 +34,12 @@ def printed(name, **changes):
     return paper.text(page(name, **changes))
 
 
+def words(name, **changes):
+    """The text of the page as a browser reads it, without its layout."""
+    body = page(name, **changes).partition("<body")[2]
+    return unescape(re.sub(r"<[^<>]*>", " ", body))
+
+
 def problem_paths(name, **changes):
     return [problem.path for problem in BOOK.find_problems(name, sample(name, **changes))]
 
@@ -42,14 +50,18 @@ def by_chromium(engine, html):
 
 @pytest.mark.parametrize("name", BOOK.names)
 class TestEach:
-    def test_it_prints_its_sample_in_both_languages_without_a_warning(self, name):
-        for lang, footer in (("tr", "Sayfa 1 / "), ("en", "Page 1 / ")):
-            html = page(name, lang=lang)
-            assert paper.weasy(html)[1] == []
-            text = paper.text(html)
-            assert footer in text
-            assert "&amp;" not in text
-            assert "Işıkçı Ahşap" in text or "Özgür Mobilya & Dekorasyon A.Ş." in text
+    @pytest.mark.parametrize(
+        ("lang", "footer"),
+        [("tr", "Sayfa 1 / "), pytest.param("en", "Page 1 / ", marks=pytest.mark.long)],
+        ids=["tr", "en"],
+    )
+    def test_it_prints_its_sample_without_a_warning(self, name, lang, footer):
+        html = page(name, lang=lang)
+        assert paper.weasy(html)[1] == []
+        text = paper.text(html)
+        assert footer in text
+        assert "&amp;" not in text
+        assert "Işıkçı Ahşap" in text or "Özgür Mobilya & Dekorasyon A.Ş." in text
 
     def test_it_has_a_title_a_description_and_all_texts_in_both_languages(self, name):
         template = BOOK.get(name)
@@ -62,12 +74,13 @@ class TestEach:
         html = page(name)
         assert html.count("data:font/woff2") == 2
         assert '<html lang="tr">' in html
+        assert '<html lang="en">' in page(name, lang="en")
         assert "<script" not in html
         assert LOADED_AGAIN.render_html(name, sample(name)) == html
         assert problem_paths(name, surprise=1) == ["/surprise"]
 
     def test_both_engines_print_the_same_words(self, name, chromium):
-        html = page(name, lang="tr")
+        html = page(name)
         pages = by_chromium(chromium, html), paper.pages(paper.weasy(html)[0])
         assert len(pages[0]) == len(pages[1])
         words = [set(" ".join(each).split()) for each in pages]
@@ -89,9 +102,9 @@ class TestInvoice:
         ):
             assert line in text
 
-    def test_values_are_printed_as_they_are(self):
+    def test_values_are_printed_as_they_are_and_without_a_discount_there_is_no_column(self):
         party = {"name": NASTY, "address": f"{NASTY}\n{NASTY}"}
-        line = {"description": NASTY, "quantity": 1, "unit_price": 1, "vat_percent": 0}
+        line = {"description": NASTY, "quantity": 2, "unit_price": "0.335", "vat_percent": 20}
         text = printed(
             "invoice", number="B & C <7>", seller=party, buyer=party, lines=[line], notes=NASTY
         )
@@ -99,6 +112,8 @@ class TestInvoice:
         assert text.count("B & C <7>") == 2
         assert "&lt;" not in text
         assert "&#" not in text
+        assert "İndirim" not in text
+        assert "Ödenecek tutar 0,80 ₺" in text
 
     def test_values_are_printed_as_they_are_by_chromium_too(self, chromium):
         html = page("invoice", notes=NASTY, number="B & C <7>")
@@ -108,7 +123,7 @@ class TestInvoice:
         assert "Ödenecek tutar 51.998,28 ₺" in text
 
     def test_long_ones_repeat_their_head_and_count_their_pages(self):
-        html = page("invoice", lines=sample("invoice")["lines"] * 8)
+        html = page("invoice", lines=sample("invoice")["lines"] * 5)
         pages = paper.pages(paper.weasy(html)[0])
         assert len(pages) > 2
         for number, text in enumerate(pages, 1):
@@ -121,17 +136,12 @@ class TestInvoice:
         assert "Total due €51,998.28" in text
         assert "2026-11-15" in text
         assert "Yalnız" not in text
-
-    def test_no_discount_no_column(self):
-        lines = [{"description": "x", "quantity": 2, "unit_price": "0.335", "vat_percent": 20}]
-        text = printed("invoice", lines=lines)
-        assert "İndirim" not in text
-        assert "Ödenecek tutar 0,80 ₺" in text
+        assert "Page 1 / " in text
 
     def test_a_stated_total_must_agree(self):
-        assert "51.998,28" in printed("invoice", stated_total=51998.28)
+        assert "51.998,28" in words("invoice", stated_total=51998.28)
         with pytest.raises(RenderFailed, match="do not add up"):
-            printed("invoice", stated_total=51998.29)
+            page("invoice", stated_total=51998.29)
 
     @pytest.mark.parametrize(
         ("changes", "path"),
@@ -187,7 +197,7 @@ class TestCuttingPlan:
     def test_labels_are_text_and_nothing_else(self):
         part = {"label": "<A & 'b'>", "x_mm": 0, "y_mm": 0, "length_mm": 1000, "width_mm": 500}
         boards = [{"length_mm": 2000, "width_mm": 1000, "parts": [part]}]
-        text = printed("cutting_plan", boards=boards, parts=[], order={"number": NASTY})
+        text = words("cutting_plan", boards=boards, parts=[], order={"number": NASTY})
         assert "<A & 'b'>" in text
         assert NASTY in text
 
@@ -195,7 +205,7 @@ class TestCuttingPlan:
         part = {"label": "A", "x_mm": 1500, "y_mm": 0, "length_mm": 501, "width_mm": 10}
         boards = [{"length_mm": 2000, "width_mm": 1000, "parts": [part]}]
         with pytest.raises(RenderFailed, match="does not lie on its board"):
-            printed("cutting_plan", boards=boards)
+            page("cutting_plan", boards=boards)
 
     def test_tiny_parts_have_no_label_and_lean_ones_stand(self):
         def piece(length, width):
@@ -243,7 +253,7 @@ class TestConversionReport:
     def test_an_empty_period_says_so(self):
         required = {key: sample("conversion_report")[key] for key in ("site", "period")}
         variables = {**required, "totals": {"QUEUED": 0}, "errors": []}
-        text = paper.text(BOOK.render_html("conversion_report", variables))
+        text = BOOK.render_html("conversion_report", variables)
         assert "Bu dönemde dönüşüm yok." in text
         assert "Bu dönemde hata yok." in text
 

@@ -1,0 +1,95 @@
+"""The host that a request names: never sent back, and checked where the settings name ours."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi import APIRouter
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route, Router
+
+from kesin.engine.workload import Workload
+from kesin.foundation.settings import BadSettings, load_settings
+from kesin.lifecycle.task import task_lifecycle
+from kesin.web.app import create_app
+from kesin.web.service import Service
+from tests.web.client import Client
+from tests.web.conftest import error_of
+
+EVIL = {"host": "evil.example"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "/api/queues/",
+            "/api/session/",
+            "/docs/",
+            "/sign-in/",
+            "/openapi.json/",
+            "/health/live/",
+        ),
+        *("/static", "/jobs/", "/pdf/jobs/", "/api/oci/queue-stats/", "/metrics/"),
+    ],
+)
+def test_a_slash_too_many_or_too_few_is_not_found_and_redirects_nowhere(path, shared_world):
+    response = shared_world.client.get(path, headers=EVIL | shared_world.key("admin"))
+    assert (response.status_code, response.headers.get("location")) == (404, None)
+
+
+def test_the_routers_and_apps_of_a_workload_do_not_redirect_either(world):
+    def routes(_context: object) -> APIRouter:
+        mounted = Router([Route("/page", lambda _: PlainTextResponse("here"))])
+        inner, router = APIRouter(), APIRouter()
+        inner.add_api_route("/page", lambda: "here")
+        router.routes.append(Mount("/mounted", mounted))
+        router.include_router(inner, prefix="/inner")
+        return router
+
+    workload = Workload("other", task_lifecycle, "Other", routes=routes)
+    service = Service(world.settings, world.store, {"other": workload}, work=False)
+    client = Client(create_app(service))
+    for path in ("/mounted/page", "/inner/page"):
+        assert client.get(path).status_code == 200
+        response = client.get(f"{path}/", headers=EVIL)
+        assert (response.status_code, response.headers.get("location")) == (404, None)
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/dashboard", "/dashboard/", "/dashboard/queues/task/", "/dashboard/nowhere/"]
+)
+def test_every_redirect_is_a_path_and_names_no_host(path, shared_world):
+    response = shared_world.client.get(path, headers=EVIL)
+    assert response.headers["location"].startswith("/")
+    assert not response.headers["location"].startswith("//")
+
+
+# KESIN_ALLOWED_HOSTS
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *(("kesin.example", 200), ("KESIN.example:8443", 200), ("[::1]:8000", 200), ("[::1]", 200)),
+        *(("evil.example", 400), ("kesin.example.evil", 400), ("", 400), ("::1", 400)),
+        *(("kesin.example@evil.example", 400), ("evil.example:80:kesin.example", 400)),
+    ],
+)
+def test_a_request_for_another_host_is_refused(host, status, make_world):
+    world = make_world(allowed_hosts="Kesin.example, [::1]")
+    response = world.client.get("/health/live", headers={"host": host})
+    assert response.status_code == status
+    if status == 400:
+        assert error_of(response)["code"] == "wrong_host"
+        assert "nosniff" in response.headers["x-content-type-options"]
+
+
+def test_any_host_is_served_unless_the_settings_name_some(shared_world):
+    assert shared_world.client.get("/health/live", headers=EVIL).status_code == 200
+
+
+@pytest.mark.parametrize("value", ["https://kesin.example", "kesin.example:443", "a b", "*"])
+def test_a_setting_that_is_no_host_name_is_refused(value, monkeypatch):
+    monkeypatch.setenv("KESIN_ALLOWED_HOSTS", value)
+    with pytest.raises(BadSettings, match="KESIN_ALLOWED_HOSTS"):
+        load_settings()

@@ -1,0 +1,64 @@
+"""An order list is refused by its size before it is parsed, whatever it says about itself."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from typing import Any
+
+import pytest
+
+from kesin.workloads.optiplan.orders import spreadsheet
+from kesin.workloads.optiplan.orders.spreadsheet import (
+    MAX_CELLS,
+    UnreadableSpreadsheet,
+    read_sheets,
+)
+
+TYPES = b'<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>'
+
+
+def workbook(*sheets: bytes) -> bytes:
+    """An archive with just what is looked at before the parser."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("[Content_Types].xml", TYPES)
+        archive.writestr("xl/workbook.xml", b"<workbook/>")
+        for number, sheet in enumerate(sheets):
+            archive.writestr(f"xl/worksheets/sheet{number}.xml", sheet)
+    return data.getvalue()
+
+
+def sheet(rows: int, columns: int, cell: bytes = b"<c/>", dimension: bytes = b"") -> bytes:
+    lines = (b"<row>" + cell * columns + b"</row>") * rows
+    return b"<worksheet>" + dimension + b"<sheetData>" + lines + b"</sheetData></worksheet>"
+
+
+REFERENCES = b"<worksheet><sheetData>" + b' r="A1"' * (MAX_CELLS + 5_002) + b"</sheetData>"
+TOO_MANY = {
+    "rows × columns": [sheet(4_801, 250)],
+    "in all sheets together": [sheet(2_000, 30), sheet(2_000, 30)],
+    "declared only": [sheet(1, 1, dimension=b'<dimension ref="A1:IP4801"/>')],
+    "with a prefix": [sheet(4_801, 250, cell=b"<x:c/>")],
+    "references without cells": [REFERENCES],
+}
+
+
+@pytest.mark.parametrize("case", TOO_MANY)
+def test_a_workbook_with_too_many_cells_is_refused_before_it_is_parsed(case, monkeypatch):
+    data = workbook(*TOO_MANY[case])
+    assert len(data) < 65_536  # it looks harmless
+
+    def parsed(*_: Any) -> None:
+        pytest.fail("parsed")
+
+    monkeypatch.setattr(spreadsheet, "_check_values", parsed)
+    with pytest.raises(UnreadableSpreadsheet, match=f"more than {MAX_CELLS} cells"):
+        read_sheets(data)
+
+
+def test_a_workbook_that_unpacks_to_very_much_is_refused():
+    data = workbook(sheet(1, 1) + b" " * 20_000_000)
+    assert len(data) < 65_536
+    with pytest.raises(UnreadableSpreadsheet, match="unpacks to"):
+        read_sheets(data)
