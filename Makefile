@@ -40,7 +40,7 @@ coverage: install ## Run the tests, print what they cover, write htmlcov/ (ARGS=
 check: lint ## Check style and types, and run the tests that start nothing
 	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -q --fast $(ARGS)
 
-soak: install ## Run the long forms: a million simulated steps, kills, faults, fuzzing (ARGS="--help")
+soak: install ## Run the long forms: ten million simulated steps, kills, faults, fuzzing (ARGS="--help")
 	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) $(VENV)/bin/python scripts/soak.py $(ARGS)
 
 lint: $(STAMP) ## Check style, types and imports

@@ -40,8 +40,9 @@ _NOT_LIMITS: Final = {
     "lifecycle.budget": {"SECOND_US", "MINUTE_S", "HOUR_S", "DAY_S"}  # units, parts of a hash
     | {"JITTER_MULTIPLIER", "JITTER_STEP", "JITTER_MODULUS"},
     "lifecycle.vocabulary": {"READY", "OWNED", "RESTING", "FINISHED", "WAITING"},  # phases
-    "store.declarations": {"TAKES_KEY", "FREES_KEY", "MASK_INDEX"},  # bits and their column
-    "store.directory": {"LAST_AUDIT_ID"},  # larger than every id
+    "store.declarations": {"TAKES_KEY", "FREES_KEY"},  # bits
+    "store.audit_log": {"LAST_AUDIT_ID"},  # larger than every id
+    "store.ownership": {"NOBODY"},  # no thread
     "engine.queue": {"MAX_PAYLOAD_BYTES"},  # listed as the parameter it is the default of
     "engine.worker": {"GRACE_S"},  # likewise
 }

@@ -34,7 +34,14 @@ _GROUPS: Final = {
         *("code_in", "code_not_in"),
     ),
     "Exceptions": (
-        *("BadInput", "StoreError", "StoreUnreachable", "StoreTrouble", "UnknownQueue"),
+        *(
+            "BadInput",
+            "UpgradeRefused",
+            "StoreError",
+            "StoreUnreachable",
+            "StoreTrouble",
+            "UnknownQueue",
+        ),
         *("Problem", "Invalid", "NotFound", "NotSignedIn", "Forbidden"),
     ),
 }
