@@ -240,7 +240,7 @@ def _proof_record(proof: Proof) -> dict[str, Any]:
     epilog=format_examples(
         "kesin lifecycle check task",
         "kesin lifecycle check mails.rules:lifecycle --queue mails",
-        "kesin lifecycle check mails.rules:lifecycle --against rules/mails.json --update",
+        "kesin lifecycle check task --against rules/task.json --update",
     ),
 )
 def check_upgrade(
@@ -259,7 +259,7 @@ def check_upgrade(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check whether jobs under the stored rules fit the rules as they are now.
+    """Check whether stored jobs fit the rules as they are now.
 
     Flags and stamps keep their places, no state is lost, and wherever old and new moves leave a
     job, the new ones bring it to rest. What is broken is shown with its path and, against a store,
@@ -332,7 +332,10 @@ def retire_state(
     lifecycle: LifecycleName = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Close an empty state for good: no job enters it again, not even by an older process."""
+    """Close an empty state for good.
+
+    No job enters it again, not even by a process of an older version.
+    """
     from kesin.cli.support.context import open_context
     from kesin.cli.support.output import say
 
