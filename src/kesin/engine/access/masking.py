@@ -106,14 +106,18 @@ def _mask_shapes(text: str) -> str:
 
 def find_masked(value: Any, path: str = "") -> str | None:
     """The path of the first text in a JSON value that was masked when it was read."""
-    if isinstance(value, str):
-        return path if MASK in value else None
-    inner: Iterable[tuple[str, Any]] = ()
-    if isinstance(value, Mapping):
-        inner = ((f"{path}.{name}" if path else str(name), item) for name, item in value.items())
-    elif isinstance(value, list):
-        inner = ((f"{path}[{at}]", item) for at, item in enumerate(value))
-    return next((found for name, item in inner if (found := find_masked(item, name))), None)
+    waiting = [(path, value)]  # no recursion: a payload may be deep
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, str) and MASK in value:
+            return path
+        inner: list[tuple[str, Any]] = []
+        if isinstance(value, Mapping):
+            inner = [(f"{path}.{name}" if path else str(name), one) for name, one in value.items()]
+        elif isinstance(value, list):
+            inner = [(f"{path}[{at}]", one) for at, one in enumerate(value)]
+        waiting += reversed(inner)
+    return None
 
 
 def masked_input(field_name: str) -> Invalid:

@@ -73,7 +73,7 @@ def _trouble(*program: str | Path) -> str:
     try:
         done = subprocess.run(  # noqa: S603  # the browser that renders, and what drives it
             [*program, "--version"],
-            env=child_environment(),
+            env=child_environment("PLAYWRIGHT_NODEJS_PATH"),
             capture_output=True,
             text=True,
             timeout=VERSION_S,

@@ -48,6 +48,19 @@ NO_PAGE = (
 )  # fmt: skip
 # Single messages that no page can meet, each with why.
 UNMET = {
+    "{} is not declared with retiring=True": "states are retired on the command line",
+    "the state {} of {} holds {} jobs: wait until they have left it, or move them, and retire it"
+    " then": "likewise",
+    "the result has %(n)s bytes; the limit is %(most)s: store the data elsewhere and return a"
+    " reference": "results come from handlers",
+    "this code was started inside a transaction of another task, thread or process: a transaction"
+    " belongs to the task that opened it; finish it first, or make this call there": "for programs",
+    "another task of this thread is inside a transaction of this store, which has one at a time: do"
+    " not await inside the block, or call through asyncio.to_thread": "likewise",
+    "this process was forked while its parent used {}: fork outside of transactions, or start the"
+    " process with 'spawn'": "likewise",
+    "this address has too many open connections": "refused before there is a request",
+    "the request did not arrive within %(n)s s": "likewise",
     "only a key gets such a token": "a token is for programs",
     "the cron secret is not set or not this one": "cron is no page",
     "people and keys are kept in SQLite or PostgreSQL": "the service would not start",
