@@ -211,7 +211,6 @@ def prove_lifecycles(
             ("lifecycle", "result", "configurations", "automatic moves at most"),
             [(p.lifecycle, "proved" if p else "BROKEN", p.configurations, p.bound) for p in proofs],
         )
-        say()
         say(f"Between tenants: {turns_bound()}.")
         for proof in proofs:
             if not proof:
