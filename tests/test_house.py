@@ -113,7 +113,9 @@ def test_nothing_outside_a_workload_names_it():
 def test_modules_named_for_both_databases_exist():
     paths = list((ROOT / "tests" / "workloads").rglob("test_*.py"))
     functions = {
-        name for path in paths for name in re.findall(r"^def (test_\w+)", path.read_text(), re.M)
+        name
+        for path in paths
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
     }
     assert {path.stem for path in paths} | functions >= ON_BOTH
 

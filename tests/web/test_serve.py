@@ -26,6 +26,7 @@ from kesin.web.app import create_app
 from kesin.web.service import SWEEPS_MISSED, WORKER_SILENT_S, Service
 from kesin.workloads import lifecycles
 from tests.cli.programs import Programs, wait_until
+from tests.servers import PostgresServer
 from tests.web.client import Client
 from tests.web.serving import Served, opened, own_settings, serve
 
@@ -426,8 +427,15 @@ def test_a_disk_that_is_nearly_full_is_not_ready(make_service):
     assert ready(make_service(min_free_mb=10**7)) == (503, {"disk"})
 
 
-def test_an_unreachable_store_is_not_ready_until_it_is_back(start, postgres_server, monkeypatch):
-    monkeypatch.setenv("KESIN_DATABASE_URL", postgres_server.create_database("served"))
+@pytest.fixture
+def stopped_server() -> Iterator[PostgresServer]:
+    """A server of its own: connections of other tests to the shared one would break."""
+    with PostgresServer(fsync=False) as server:
+        yield server
+
+
+def test_an_unreachable_store_is_not_ready_until_it_is_back(start, stopped_server, monkeypatch):
+    monkeypatch.setenv("KESIN_DATABASE_URL", stopped_server.create_database("served"))
     served = start(KESIN_REQUEST_TIMEOUT_S="3")
 
     def status() -> tuple[int, bool]:
@@ -435,13 +443,13 @@ def test_an_unreachable_store_is_not_ready_until_it_is_back(start, postgres_serv
         return response.status_code, response.json()["checks"]["store"]["ok"]
 
     wait_until(lambda: status() == (200, True))
-    postgres_server.stop()
+    stopped_server.stop()
     try:
         wait_until(lambda: status() == (503, False))
         assert served.client.get("/health/live").status_code == 200
         assert served.client.get("/api/queues/oci/stats").status_code == 503
     finally:
-        postgres_server.start()
+        stopped_server.start()
     wait_until(lambda: status() == (200, True))
     served.signal(signal.SIGTERM)
     assert served.end() == 0
