@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from threading import Barrier
 from typing import Any
 
@@ -381,10 +382,8 @@ def test_a_state_is_retired_or_entered_at_once_and_never_both(store):
         as_old_process = with_rules_of(store, scene.queue)
         store.open(scene.queue, checking_lifecycle(retiring=True))
         as_old_process()
-        all_at_once(
-            lambda scene=scene, job=job: enter(scene, job),
-            lambda scene=scene: store.retire(scene.queue, "checking", now=NOW),
-        )
+        retire = partial(store.retire, scene.queue, "checking", now=NOW)
+        all_at_once(partial(enter, scene, job), retire)
         retired = store.retired_states(scene.queue) == {"checking"}
         assert scene.state(job) == ("ready" if retired else "checking")
 
