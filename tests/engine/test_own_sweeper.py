@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
 
 import pytest
 
 from kesin import ManualClock, Queue, Worker
 from kesin.engine.sweeper import STAGE_INTERVALS_S
 from tests.engine.conftest import PATIENCE_S, Meeting, Start, fill, job_of, moves
-
-
-def sweeper_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.endswith("-sweeper")]
 
 
 def test_a_running_worker_recovers_the_job_of_one_that_died(
@@ -53,22 +49,40 @@ def test_the_pauses_of_many_workers_differ(queue: Queue, running: Start):
 def test_a_stopped_worker_sweeps_no_more(queue: Queue):
     worker = Worker(queue, lambda _job: None, poll_s=0.05)
     worker.start()
-    assert sweeper_threads() == ["kesin-work-sweeper"]
+    sweeper = worker._sweeper_thread
+    assert sweeper is not None
+    assert sweeper.is_alive()
     worker.stop()
     worker.join()
-    assert sweeper_threads() == []
+    assert not sweeper.is_alive()
+
+
+def test_a_worker_stopped_by_its_first_thread_sweeps_no_more(queue: Queue):
+    class Hasty(Worker):
+        def thread_target(self, number: int) -> Callable[[], None]:
+            self.stop()
+            return super().thread_target(number)
+
+    worker = Hasty(queue, lambda _job: None, poll_s=0.05)
+    worker.start()
+    worker.join()
+    assert worker._sweeper_thread is not None
+    assert not worker._sweeper_thread.is_alive()
+
+
+def test_a_worker_stopped_before_it_starts_never_sweeps(queue: Queue, running: Start):
+    worker = Worker(queue, lambda _job: None)
+    worker.stop()
+    assert running(worker)._sweeper is None
 
 
 def test_a_worker_that_is_told_so_sweeps_nothing(queue: Queue, running: Start):
-    running(Worker(queue, lambda _job: None, sweep=False))
-    assert sweeper_threads() == []
+    assert running(Worker(queue, lambda _job: None, sweep=False))._sweeper is None
 
 
 @pytest.mark.parametrize("how", ["drain", "run_once"])
 def test_one_turn_starts_no_sweeper(queue: Queue, how: str):
     fill(queue, 1)
-    seen: list[str] = []
-    worker = Worker(queue, lambda _job: seen.extend(sweeper_threads()))
+    worker = Worker(queue, lambda _job: None)
     getattr(worker, how)()
-    assert seen == []
     assert worker._sweeper is None

@@ -66,7 +66,7 @@ _NO_OPTIONS: frozenset[str] = frozenset()
 
 
 class Worker(ForkAware):
-    """Runs one handler over one queue, and sweeps it unless told ``sweep=False``."""
+    """Runs one handler over one queue, and sweeps it unless ``sweep=False``."""
 
     def __init__(
         self,
@@ -212,6 +212,8 @@ class Worker(ForkAware):
     def start(self) -> None:
         """Start the threads and return."""
         self.leases.start()
+        if self.sweep and not self.stopping:
+            self._start_sweeper()  # before the threads: a handler may stop the worker at once
         for number in range(self.threads):
             thread = threading.Thread(
                 target=self.thread_target(number),
@@ -220,8 +222,6 @@ class Worker(ForkAware):
             )
             self._threads.append(thread)
             thread.start()
-        if self.sweep:
-            self._start_sweeper()
 
     def _start_sweeper(self) -> None:
         """Sweep this queue in a thread: whatever dies, a worker that runs recovers its jobs."""
