@@ -42,7 +42,7 @@ _NOT_LIMITS: Final = {
     "lifecycle.vocabulary": {"READY", "OWNED", "RESTING", "FINISHED", "WAITING"},  # phases
     "store.declarations": {"TAKES_KEY", "FREES_KEY"},  # bits
     "store.audit_log": {"LAST_AUDIT_ID"},  # larger than every id
-    "store.ownership": {"NOBODY"},  # no thread
+    "store.ownership": {"NO_THREAD"},  # no thread
     "engine.queue": {"MAX_PAYLOAD_BYTES"},  # listed as the parameter it is the default of
     "engine.worker": {"GRACE_S"},  # likewise
 }

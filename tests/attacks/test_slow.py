@@ -224,18 +224,7 @@ def test_malformed_requests_are_refused(target, bounded, record: Record):
     assert answers[400] > 8
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "different lengths",
-        pytest.param(
-            "a length and chunks",
-            marks=pytest.mark.xfail(
-                reason="h11 takes the chunks and leaves the connection open", strict=False
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", ["different lengths", "a length and chunks"])
 def test_what_follows_a_request_with_two_lengths_is_not_another_request(name, target):
     with Wire(target.address) as wire, wire.connect() as opened:
         opened.sendall(MALFORMED[name])

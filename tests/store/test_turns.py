@@ -1,4 +1,4 @@
-"""Tenants take turns: nobody waits behind another tenant's flood."""
+"""Tenants take turns: no tenant waits behind the flood of another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from kesin.engine.turns import next_turn
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.postgres.store import PostgresStore
-from kesin.store.redis.store import RedisStore
 from kesin.store.sqlite.store import SqliteStore
 from tests.store.scene import NOW, Scene
 
@@ -150,9 +149,8 @@ def test_a_paused_tenant_loses_its_turns_only_while_it_is_paused(queue):
     assert {claimed_tenants(queue)[0] for _ in range(2)} == {"a", "b"}
 
 
+@pytest.mark.parametrize("store", ["redis"], indirect=True)
 def test_redis_and_sql_give_the_same_turns(store):
-    if not isinstance(store, RedisStore):
-        pytest.skip("compared with Redis")
     scenes = [Scene(each, "task", task_lifecycle()) for each in (store, SqliteStore(":memory:"))]
     orders = []
     for scene in scenes:

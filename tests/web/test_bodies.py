@@ -1,4 +1,4 @@
-"""Bodies: nobody's is read before the caller is known, and only some routes take large ones."""
+"""Bodies: none is read before the caller is known, and only some routes take large ones."""
 
 from __future__ import annotations
 

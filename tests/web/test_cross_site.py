@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.client import ADDRESS, HOST
+from tests.web.client import ADDRESS, HOST, Client
 from tests.web.conftest import PASSWORD, World, by_cookie, error_of
 from tests.web.matrix import all_routes
 from tests.web.test_session import sign_in, status_of
@@ -70,6 +70,12 @@ def test_a_session_cookie_has_an_effect_only_from_our_own_page(came, shared_worl
     headers = admin | (OURS | FOREIGN).get(came, {})
     response = shared_world.client.post("/api/queues/task/resume", json={}, headers=headers)
     assert response.status_code == (200 if came in OURS else 403)
+
+
+@pytest.mark.parametrize(("scheme", "status"), [("https", 201), ("http", 403)])
+def test_over_tls_a_page_without_tls_is_another_page(scheme, status, ayse):
+    client = Client(ayse.app, scheme="https")
+    assert sign_in(client, origin=f"{scheme}://{HOST}").status_code == status
 
 
 @pytest.mark.parametrize("came", [*FOREIGN, "neither"])

@@ -16,18 +16,10 @@ import pytest
 
 from kesin.engine.queue import Queue
 from kesin.engine.replay import verify
-from kesin.engine.worker import Worker
-from kesin.engine.workload import Workload, WorkloadContext
-from kesin.foundation.clock import ManualClock
-from kesin.foundation.settings import Settings
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.open import open_store
-from kesin.web.app import create_app
-from kesin.web.service import SWEEPS_MISSED, WORKER_SILENT_S, Service
 from kesin.workloads import lifecycles
 from tests.cli.programs import Programs, wait_until
 from tests.servers import PostgresServer
-from tests.web.client import Client
 from tests.web.serving import Served, opened, own_settings, serve
 
 PASSWORD_FILE = "first-password.txt"
@@ -328,103 +320,6 @@ def test_a_stop_releases_unfinished_jobs_and_the_next_start_finishes_them_once(
 
 
 # Readiness
-
-
-def ready(service: Service) -> tuple[int, set[str]]:
-    """The status, and the names of the checks that failed."""
-    response = Client(create_app(service)).get("/health/ready")
-    checks = response.json()["checks"]
-    return response.status_code, {name for name, check in checks.items() if not check["ok"]}
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def make_service(tmp_path, clock) -> Iterator[Callable[..., Service]]:
-    """A service in this process, with workers, under a clock that stands still."""
-    services: list[Service] = []
-
-    def make(min_free_mb: int = 0) -> Service:
-        settings = Settings(data_dir=tmp_path / "data", min_free_mb=min_free_mb)
-        store = open_store(str(tmp_path / "here.db"), migrate=True)
-        workload = Workload("task", task_lifecycle, worker=make_worker)
-        service = Service(settings, store, {"task": workload}, clock=clock)
-        services.append(service)
-        service.start()
-        return service
-
-    yield make
-    for service in services:
-        service.stop()
-
-
-def make_worker(context: WorkloadContext) -> Worker:
-    return Worker(context.queue, lambda job: None, poll_s=0.05)
-
-
-@pytest.fixture
-def service(make_service) -> Service:
-    return make_service()
-
-
-def test_a_running_service_is_ready_until_it_is_asked_to_stop(service):
-    wait_until(lambda: ready(service) == (200, set()))
-    service.begin_stop()
-    status, failed = ready(service)
-    assert status == 503
-    assert "running" in failed
-
-
-def test_a_worker_whose_threads_ended_is_not_ready(service):
-    [worker] = service.workers
-    worker.stop()
-    wait_until(lambda: not worker.alive)
-    assert ready(service) == (503, {"workers"})
-
-
-def test_a_worker_that_does_not_reach_the_store_is_not_ready(service, monkeypatch, clock):
-    [worker] = service.workers
-    broken = threading.Event()
-
-    def fail(*_: object, **__: object) -> None:
-        broken.set()
-        raise RuntimeError("away")
-
-    monkeypatch.setattr(worker.queue, "claim", fail)
-    assert broken.wait(60)
-    clock.advance(WORKER_SILENT_S + 1)
-    assert ready(service) == (503, {"workers"})
-
-
-def test_a_worker_with_a_long_job_is_ready(service, clock):
-    begun, go = threading.Event(), threading.Event()
-
-    def work(job: object) -> None:
-        begun.set()
-        assert go.wait(60)
-
-    [worker] = service.workers
-    worker.handler = work
-    service.queues["task"].enqueue({})
-    assert begun.wait(60)
-    clock.advance(WORKER_SILENT_S + 1)
-    assert ready(service) == (200, set())
-    go.set()
-
-
-def test_a_sweeper_that_has_not_swept_for_long_is_not_ready(service, clock):
-    wait_until(lambda: service.sweeper.last_success is not None)
-    service.sweeper.stop()
-    clock.advance(SWEEPS_MISSED * service.settings.sweep_s + 1)
-    wait_until(lambda: service.workers[0].last_success == clock.monotonic())
-    assert ready(service) == (503, {"sweeper"})
-
-
-def test_a_disk_that_is_nearly_full_is_not_ready(make_service):
-    assert ready(make_service(min_free_mb=10**7)) == (503, {"disk"})
 
 
 @pytest.fixture

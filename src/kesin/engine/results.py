@@ -158,30 +158,26 @@ def require_plain_function(handler: Callable[..., object], *, batch: bool = Fals
 
 
 def require_awaited(result: object) -> None:
-    """Raise BadResult for the coroutine of a call that nobody awaits."""
-    if not inspect.isawaitable(result):
-        return
-    if inspect.iscoroutine(result):
-        result.close()  # else Python warns of it somewhere else
-    raise BadResult(
-        f"a handler returned a {type(result).__name__} that nothing awaits: return"
-        " asyncio.run(…) of it, or make the handler a plain function"
-    )
+    """Raise BadResult for a coroutine or future: its code would never run to the end."""
+    if inspect.isawaitable(result):
+        raise unusable_result(result)
 
 
 def unusable_result(result: object) -> BadResult:
     """The refusal of a value that is no result, with what to return instead."""
-    try:
-        require_awaited(result)
-    except BadResult as problem:
-        return problem
-    kind, shown = type(result).__name__, truncate(repr(result), MAX_CODE)
-    hint = ""
-    if inspect.isgenerator(result) or inspect.isasyncgen(result):
-        hint = "; its code has not run: return a list of its values"
+    kind = type(result).__name__
+    if inspect.iscoroutine(result):
+        result.close()  # else Python warns of it somewhere else
+    if inspect.isawaitable(result):
+        return BadResult(
+            f"a handler returned a {kind} that nothing awaits: return asyncio.run(…) of it, or make"
+            " the handler a plain function"
+        )
+    lazy = inspect.isgenerator(result) or inspect.isasyncgen(result)
+    hint = "; its code has not run: return a list of its values" if lazy else ""
     return BadResult(
         "a handler returns None, a JSON value, Done, Failed, Wait or Act,"
-        f" not {kind}: {shown}{hint}"
+        f" not {kind}: {truncate(repr(result), MAX_CODE)}{hint}"
     )
 
 

@@ -1,8 +1,8 @@
 """What objects do when their process forks: threads, locks and connections do not cross over.
 
-The child of a fork has one thread, locks that nobody will release, sockets on which it would answer
+The child of a fork has one thread, locks that are never released, sockets on which it would answer
 for its parent, and the parent's random numbers. Every object that holds such a thing registers
-here, and begins anew in the child.
+here, and replaces it in the child.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from weakref import WeakSet
 
 
 class ForkAware:
-    """An object that is told of forks, from ``watch_forks`` on."""
+    """An object with callbacks for forks, which begin with ``watch_forks``."""
 
     def watch_forks(self) -> None:
-        """Be told of forks from now on."""
+        """Register the callbacks."""
         _watching.add(self)
 
     def ignore_forks(self) -> None:
-        """Be told no more, once there is nothing left to forget."""
+        """Remove the callbacks, once there is nothing left to replace."""
         _watching.discard(self)
 
     def before_fork(self) -> None:

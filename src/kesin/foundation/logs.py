@@ -55,7 +55,7 @@ class Logger:
         self._log("warning", event, details, exc_info=exc_info)
 
     def error(self, event: str, **details: object) -> None:
-        """Log a failure that somebody must mend."""
+        """Log a failure that an operator or developer must fix."""
         self._log("error", event, details)
 
     def exception(

@@ -1,7 +1,7 @@
 """The audit log as a chain of hashes: what a line's hash covers, and what anchors the chain.
 
 A line's hash covers the hash of the line before, its number, its columns and a digest of its
-details. The hashes are not keyed: whoever controls the whole database can write another chain. So
+details. The hashes are not keyed: an owner of the whole database can write another chain. So
 every backup holds the head of the chain, under the backup's signature.
 """
 
@@ -110,7 +110,7 @@ def require_unbroken(start: AuditHead, lines: Iterable[ChainedLine]) -> AuditHea
 
 
 def _hashed_columns(line: AuditLine) -> list[Any]:
-    """All columns but the id, which a copy assigns anew; of the details, the digest."""
+    """All columns but the id, which a copy assigns; of the details, the digest."""
     digest = None if line.details is None else hashlib.sha256(line.details.encode()).hexdigest()
     return [
         *(line.at, line.actor, line.action, int(line.allowed), line.queue, line.site, line.target),

@@ -22,7 +22,7 @@ class Notifier(ForkAware):
         self.watch_forks()
 
     def after_fork_in_child(self) -> None:
-        """Nobody waits in the child, and nobody will release the lock."""
+        """No thread waits in the child, and none would release the lock."""
         self._changed = threading.Condition()
 
     def count(self, queue: str) -> int:
@@ -71,7 +71,7 @@ class QueueListener(ForkAware, ABC):
         self.watch_forks()
 
     def after_fork_in_child(self) -> None:
-        """The thread, with its connection, stays with the parent; it starts anew on first use."""
+        """The thread, with its connection, stays with the parent; it starts on first use."""
         stopped = self._stopping.is_set()
         self._stopping, self._lock, self._thread = threading.Event(), threading.Lock(), None
         if stopped:

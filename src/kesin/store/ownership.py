@@ -20,7 +20,7 @@ from kesin.foundation.forks import ForkAware
 from kesin.store.errors import StoreError
 
 Handle = TypeVar("Handle")
-NOBODY: Final = 0  # no thread has this number
+NO_THREAD: Final = 0  # no thread has this number
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +75,7 @@ class Ownership(ForkAware, Generic[Handle]):
         self._newest = None
         transaction = self._inherited.get()
         if transaction is not None:
-            transaction.thread = NOBODY
+            transaction.thread = NO_THREAD
 
     @contextmanager
     def held(self, handle: Handle) -> Iterator[None]:

@@ -161,7 +161,7 @@ def check_origin(request: Request, *, required: bool) -> None:
         if site != "same-origin":
             raise Forbidden("this came from another site's page", code="cross_site")
     elif origin is not None:
-        if not _is_same_origin(origin, request.headers.get("host", "")):
+        if not _is_same_origin(request, origin):
             raise Forbidden("this came from another site's page", code="cross_site")
     elif required:
         raise Forbidden(
@@ -170,11 +170,14 @@ def check_origin(request: Request, *, required: bool) -> None:
         )
 
 
-def _is_same_origin(origin: str, host: str) -> bool:
+def _is_same_origin(request: Request, origin: str) -> bool:
+    host = request.headers.get("host", "")
     try:
-        return bool(host) and urlsplit(origin).netloc == host
+        parts = urlsplit(origin)
     except ValueError:  # no address at all
         return False
+    downgraded = is_secure(request) and parts.scheme != "https"
+    return bool(host) and parts.netloc == host and not downgraded
 
 
 def set_session_cookie(request: Request, response: Response, token: str, max_age_s: int) -> None:

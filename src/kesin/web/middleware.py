@@ -173,7 +173,12 @@ class _Exchange:
             raise Problem("this service has another name", code="wrong_host")
 
     def _check_length(self) -> None:
-        """Raise TooLarge for a body that says that it is longer than the limit."""
+        """Raise a Problem for a body that announces two lengths, or one above the limit."""
+        if b"content-length" in self._headers and b"transfer-encoding" in self._headers:
+            raise Problem(  # a proxy in front may have believed the other one
+                "a request has a Content-Length or a Transfer-Encoding, not both",
+                code="bad_request",
+            )
         length = self._length
         if length.isdigit() and (len(length) > _MAX_LENGTH_DIGITS or int(length) > self._limit):
             raise _too_large(self._limit)

@@ -114,8 +114,8 @@ class FileLock:
     def after_fork_in_child(self) -> None:
         """Close the descriptor that is shared with the parent; the next use opens another.
 
-        A lock belongs to all copies of a descriptor: this one would exclude nobody, and hold the
-        parent's lock for ever if the parent is killed. Closing one copy unlocks nothing.
+        A lock belongs to all copies of a descriptor: this one would exclude no process, and hold
+        the parent's lock for ever if the parent is killed. Closing one copy unlocks nothing.
         """
         if self._file is not None:
             os.close(self._file)

@@ -257,7 +257,7 @@ class OrderService:
     def look_up_customer(self, actor: Actor, phone: str) -> tuple[str, Customer | None]:
         """Return the normalised phone and its customer, if any.
 
-        An actor who may not see phones finds nobody by one.
+        An actor who may not see phones finds no customer by one.
         """
         self._require_read(actor)
         normalised = normalise_phone(phone)

@@ -114,7 +114,7 @@ BEGIN
   )
   SELECT count(*) INTO written FROM ok;
   IF written <> total THEN
-    RAISE EXCEPTION 'kesin: a job may only be born by its declared enqueue'
+    RAISE EXCEPTION 'kesin: a job is created only by its declared enqueue'
       USING ERRCODE = 'check_violation';
   END IF;
   PERFORM pg_notify('{schema}', queue) FROM (SELECT DISTINCT queue FROM born) q;

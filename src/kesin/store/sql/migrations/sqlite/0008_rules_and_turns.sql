@@ -85,7 +85,7 @@ BEGIN
         AND NEW.timer_at IS NULL AND NEW.finished_at IS NULL
         AND (NEW.stamp_1 IS NULL OR d.mask & 128) AND (NEW.stamp_2 IS NULL OR d.mask & 256)
         AND (NEW.stamp_3 IS NULL OR d.mask & 512) AND (NEW.stamp_4 IS NULL OR d.mask & 1024)),
-      RAISE(ABORT, 'kesin: a job may only be born by its declared enqueue')),
+      RAISE(ABORT, 'kesin: a job is created only by its declared enqueue')),
     NEW.note, NEW.run_at, NEW.stamp_1, NEW.stamp_2, NEW.stamp_3, NEW.stamp_4);
   UPDATE flow SET n = n + 1, at = max(at, NEW.created_at)
    WHERE queue = NEW.queue AND tenant = NEW.tenant AND move = NEW.move
