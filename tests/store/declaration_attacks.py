@@ -133,6 +133,14 @@ SQLITE_DECLARATION_ATTACKS |= {
     for table, columns in EDITED.items()
     for column, value in columns.items()
 }
+SQLITE_DECLARATION_ATTACKS |= {
+    "a counter begins anew": "INSERT OR REPLACE INTO flow"
+    f" SELECT queue, tenant, move, from_state, to_state, 1, at FROM flow WHERE {WHERE['flow']}",
+    "a counter is forgotten, to begin anew": f"DELETE FROM counter WHERE {WHERE['flow']}",
+    "a counter is renamed": f"UPDATE counter SET tenant = 'other' WHERE {WHERE['flow']}",
+    "a counter is kept from being made": "INSERT INTO counter"
+    " VALUES ('task', 'new', 'claim', 'ready', 'running')",
+}
 POSTGRES_DECLARATION_ATTACKS = {f"{table} is truncated": f"TRUNCATE [{table}]" for table in WHERE}
 POSTGRES_DECLARATION_ATTACKS |= {
     "a counter is raised by one": f"UPDATE [flow] SET n = n + 1 WHERE {WHERE['flow']}",

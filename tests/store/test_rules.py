@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -26,7 +25,7 @@ from kesin.lifecycle.task import task_lifecycle
 from kesin.lifecycle.vocabulary import After, flag_set, timer_over
 from kesin.store import rules
 from kesin.store.contract import Store
-from kesin.store.errors import StoreError
+from kesin.store.errors import GuardRefused, StoreError
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.redis.store import RedisStore
 from kesin.store.rules import UpgradeRefused
@@ -35,7 +34,6 @@ from tests.store.checking import CHECKED, checking_lifecycle
 from tests.store.scene import DAY, NOW, OPERATOR, Scene
 
 MARKED = replace(task_lifecycle(), flags=("blue", "red"), stamps=("seen_at", "read_at"))
-REFUSED_BY_THE_DATABASE = (sqlite3.IntegrityError, psycopg.errors.CheckViolation)
 
 
 def versions(store: Store, queue: str) -> list[int]:
@@ -258,7 +256,7 @@ def enter(scene: Scene, job: str) -> bool:
     """Whether the job may enter the state; SQL refuses the statement, Redis the move."""
     try:
         return scene.apply_one("check", job, **OPERATOR).result == "moved"
-    except REFUSED_BY_THE_DATABASE:
+    except GuardRefused:
         return False
 
 
@@ -319,7 +317,7 @@ def test_a_claim_by_an_old_process_does_not_enter_a_retired_state_either(open_qu
     open_queue(newer, "q")
     old.store.retire("q", "checking", now=NOW)
     as_old_process()
-    with suppress(*REFUSED_BY_THE_DATABASE):
+    with suppress(GuardRefused):
         assert old.claim() == []
     assert old.state(job) == "ready"
 

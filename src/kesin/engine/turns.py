@@ -43,7 +43,7 @@ class Turns:
 
 def next_turn(after: str, jobs: Sequence[Job]) -> str:
     """The last tenant, in the order of turns, that got one job more; else the last one served."""
-    counts = Counter(job.tenant for job in jobs)
+    counts = Counter([job.tenant for job in jobs])
     most = max(counts.values())
     return max(
         (tenant for tenant, count in counts.items() if count == most),

@@ -24,6 +24,16 @@ class StoreTrouble(StoreUnreachable):
         self.code = code
 
 
+class GuardRefused(StoreError):
+    """The database's guard refused a change, and nothing of the transaction was written."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the database refused the change: {why.removeprefix('kesin: ')}. A process that began"
+            " before an upgrade may have older rules than its queue: restart it"
+        )
+
+
 class UnknownQueue(StoreError):
     """A queue that was never opened on this store."""
 

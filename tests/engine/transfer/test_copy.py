@@ -21,6 +21,7 @@ from kesin.engine.transfer.copy_pauses import ACTOR
 from kesin.engine.transfer.queue_copy import CopyRefused, NamedStore
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
+from kesin.store.errors import GuardRefused
 from kesin.store.records import Outcome
 from kesin.store.rules import UpgradeRefused
 from kesin.store.transfer import copier_for
@@ -380,7 +381,7 @@ def test_the_guard_is_off_only_within_the_transaction_of_a_copy(new_store, kind)
     store, table = target.store, target.store.dialect.table
     [(job, _)] = store.scan("pdf")
     copier: Any = copier_for(store, "pdf")
-    wrong = (sqlite3.IntegrityError, psycopg.errors.IntegrityError)
+    wrong = (GuardRefused, sqlite3.IntegrityError, psycopg.errors.IntegrityError)
     delete = f"DELETE FROM {table('job')}"
     for attack in (
         f"UPDATE {table('job')} SET state = 'done'",

@@ -50,6 +50,7 @@ ADDED_SINCE = {  # tables and columns that no installation of then has
     "parent": ["child", "parent", "done"],
     "schedule": ["queue", "name", "definition", "next_at"],
     "meter": ["queue", "tenant", "move", "free_at"],
+    "counter": ["queue", "tenant", "move", "from_state", "to_state"],
     "audit": ["seq", "hash"],
     "audit_head": ["id", "seq", "hash"],
 }

@@ -12,7 +12,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from kesin.foundation.clock import SystemClock
 from kesin.foundation.forks import ForkAware, keep_for_ever
-from kesin.store.errors import StoreError, StoreUnreachable
+from kesin.store.errors import GuardRefused, StoreError, StoreUnreachable
 from kesin.store.postgres.connection import CONNECTION, TimedConnection
 from kesin.store.postgres.reachability import RETRY_S, lasting_failure
 
@@ -112,6 +112,11 @@ class PostgresPool(ForkAware):
             raise StoreUnreachable(
                 f"no connection to PostgreSQL within {self._timeout_s:g} s"
             ) from problem
+        except errors.CheckViolation as problem:
+            why = problem.diag.message_primary or ""
+            if bound or not why.startswith("kesin: "):
+                raise
+            raise GuardRefused(why) from problem
         except _AWAY as problem:
             if problem.sqlstate and problem.sqlstate.startswith(_UNDONE_STATES):
                 raise TransactionRolledBack(

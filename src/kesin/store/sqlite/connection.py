@@ -8,7 +8,7 @@ from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.sql.dialect import Dialect
 from kesin.store.sqlite.file import as_disk_error
 
-OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
+OLDEST_SQLITE = (3, 38, 0)  # STRICT tables, ->> and unixepoch()
 SQLITE = Dialect(
     name="sqlite",
     greater=lambda left, right: f"iif({left} > {right}, {left}, {right})",  # max() costs a call
@@ -22,7 +22,7 @@ SQLITE = Dialect(
 def check_version() -> None:
     """Refuse a SQLite library that is too old."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
-        raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old: kesin needs 3.37 or newer")
+        raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old: kesin needs 3.38 or newer")
 
 
 def connect(path: str, *, busy_timeout_s: float, reader: bool = False) -> sqlite3.Connection:

@@ -18,7 +18,7 @@ from kesin.foundation.clock import wall_clock_us
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.store.declarations import DECLARED_COLUMNS, DeclaredMoves, Edge, Effects
-from kesin.store.errors import StoreUnreachable
+from kesin.store.errors import GuardRefused, StoreUnreachable
 from kesin.store.ownership import Ownership
 from kesin.store.records import Event, NewJobRow, Outcome, RulesVersion, refusal
 from kesin.store.sql.columns import event_columns, job_columns
@@ -78,10 +78,11 @@ class SqliteStore(SqlStore):
             except BaseException as problem:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
-                if isinstance(problem, sqlite3.Error) and (
-                    disk_error := as_disk_error(problem, self.path)
-                ):
-                    raise disk_error from problem
+                if isinstance(problem, sqlite3.Error):
+                    if str(problem).startswith("kesin: "):
+                        raise GuardRefused(str(problem)) from problem
+                    if disk_error := as_disk_error(problem, self.path):
+                        raise disk_error from problem
                 raise
             finally:
                 self._depth = 0

@@ -77,6 +77,8 @@ BEGIN
       SELECT d.mask FROM declared d
       WHERE d.queue = NEW.queue AND d.move = NEW.move AND d.from_state = ''
         AND d.to_state = NEW.state AND d.retired_at IS NULL AND NEW.priority = 0
+        AND (NEW.created_at < (unixepoch() + 86400) * 1000000
+          OR EXISTS (SELECT 1 FROM rules WHERE queue = NEW.queue AND virtual_time))
         AND NEW.seq = 1 AND NEW.claim_seq = 0 AND NEW.payload_seq = 1 AND NEW.phase = d.phase
         AND NEW.attempt_count = 0 AND NEW.attempt_base = 0 AND NEW.return_count = 0
         AND NEW.retry_count = 0 AND NEW.moved_at = NEW.created_at AND NEW.flags = 0
@@ -85,14 +87,14 @@ BEGIN
         AND NEW.timer_at IS NULL AND NEW.finished_at IS NULL
         AND (NEW.stamp_1 IS NULL OR d.mask & 128) AND (NEW.stamp_2 IS NULL OR d.mask & 256)
         AND (NEW.stamp_3 IS NULL OR d.mask & 512) AND (NEW.stamp_4 IS NULL OR d.mask & 1024)),
-      RAISE(ABORT, 'kesin: a job is created only by its declared enqueue')),
+      iif(NEW.created_at < (unixepoch() + 86400) * 1000000
+        OR EXISTS (SELECT 1 FROM rules WHERE queue = NEW.queue AND virtual_time),
+        RAISE(ABORT, 'kesin: a job is created only by its declared enqueue'),
+        RAISE(ABORT, 'kesin: a move more than a day ahead of the clock'))),
     NEW.note, NEW.run_at, NEW.stamp_1, NEW.stamp_2, NEW.stamp_3, NEW.stamp_4);
-  UPDATE flow SET n = n + 1, at = max(at, NEW.created_at)
-   WHERE queue = NEW.queue AND tenant = NEW.tenant AND move = NEW.move
-     AND from_state = '' AND to_state = NEW.state;
   INSERT INTO flow (queue, tenant, move, from_state, to_state, n, at)
-  SELECT NEW.queue, NEW.tenant, NEW.move, '', NEW.state, 1, NEW.created_at
-  WHERE changes() = 0;
+  VALUES (NEW.queue, NEW.tenant, NEW.move, '', NEW.state, 1, NEW.created_at)
+  ON CONFLICT DO UPDATE SET n = n + 1, at = max(at, excluded.at);
 END;
 
 DROP TRIGGER guard_moves;
@@ -124,6 +126,8 @@ BEGIN
         AND d.from_state = OLD.state AND d.to_state = NEW.state AND NEW.state <> ''
         AND d.retired_at IS NULL
         AND NEW.seq = OLD.seq + 1 AND NEW.moved_at >= OLD.moved_at
+        AND (NEW.moved_at < (unixepoch() + 86400) * 1000000
+          OR EXISTS (SELECT 1 FROM rules WHERE queue = NEW.queue AND virtual_time))
         AND NEW.attempt_count = OLD.attempt_count + d.counts
         AND NEW.retry_count = OLD.retry_count + d.retries
         AND NEW.slot IS d.slot
@@ -147,13 +151,13 @@ BEGIN
         AND (NEW.run_at IS OLD.run_at OR d.mask & 2)
         AND (NEW.result IS OLD.result OR d.mask & 8)
         AND (NEW.finished_at IS OLD.finished_at OR d.mask & 64)),
-      RAISE(ABORT, 'kesin: a job changes only by a declared move')));
-  UPDATE flow SET n = n + 1, at = max(at, NEW.moved_at)
-   WHERE queue = NEW.queue AND tenant = NEW.tenant AND move = NEW.move
-     AND from_state = OLD.state AND to_state = NEW.state;
+      iif(NEW.moved_at < (unixepoch() + 86400) * 1000000
+        OR EXISTS (SELECT 1 FROM rules WHERE queue = NEW.queue AND virtual_time),
+        RAISE(ABORT, 'kesin: a job changes only by a declared move'),
+        RAISE(ABORT, 'kesin: a move more than a day ahead of the clock'))));
   INSERT INTO flow (queue, tenant, move, from_state, to_state, n, at)
-  SELECT NEW.queue, NEW.tenant, NEW.move, OLD.state, NEW.state, 1, NEW.moved_at
-  WHERE changes() = 0;
+  VALUES (NEW.queue, NEW.tenant, NEW.move, OLD.state, NEW.state, 1, NEW.moved_at)
+  ON CONFLICT DO UPDATE SET n = n + 1, at = max(at, excluded.at);
   -- A replaced payload is copied over; the key is held by the states declared to hold it.
   UPDATE job_body SET payload = NEW.new_payload WHERE NEW.new_payload IS NOT NULL AND id = NEW.id;
   UPDATE job_body SET held_key = (
@@ -164,22 +168,6 @@ BEGIN
       SELECT 1 FROM declared d
       WHERE d.queue = NEW.queue AND d.move = NEW.move
         AND d.from_state = OLD.state AND d.to_state = NEW.state AND d.mask & 6144);
-END;
-
--- Most moves name their time, so this is asked of every job: the clock first, the queue only then.
-CREATE TRIGGER guard_future AFTER UPDATE OF moved_at ON job
-WHEN NEW.moved_at > strftime('%s', 'now') * 1000000 + 86400000000
-BEGIN
-  SELECT RAISE(ABORT, 'kesin: a move more than a day ahead of the clock')
-  WHERE NOT EXISTS (SELECT 1 FROM rules WHERE queue = NEW.queue AND virtual_time);
-END;
-
-CREATE TRIGGER guard_future_birth AFTER INSERT ON job
-WHEN NEW.moved_at > strftime('%s', 'now') * 1000000 + 86400000000
-BEGIN
-  SELECT RAISE(ABORT, 'kesin: a move more than a day ahead of the clock')
-  WHERE NOT EXISTS (SELECT 1 FROM rules WHERE queue = NEW.queue AND virtual_time)
-    AND NOT EXISTS (SELECT 1 FROM copying WHERE queue = NEW.queue);
 END;
 
 CREATE TRIGGER guard_priority AFTER UPDATE OF priority ON job
@@ -216,27 +204,64 @@ BEGIN
   DELETE FROM event WHERE job_id = OLD.id;
   DELETE FROM note WHERE job_id = OLD.id;
   DELETE FROM job_body WHERE id = OLD.id;
-  UPDATE flow SET n = n + 1, at = max(at, OLD.moved_at)
-   WHERE queue = OLD.queue AND tenant = OLD.tenant AND from_state = OLD.state AND to_state = ''
-     AND move = (SELECT min(d.move) FROM declared d
-                 WHERE d.queue = OLD.queue AND d.from_state = OLD.state AND d.to_state = '');
   INSERT INTO flow (queue, tenant, move, from_state, to_state, n, at)
-  SELECT OLD.queue, OLD.tenant, d.move, OLD.state, '', 1, OLD.moved_at
-  FROM (SELECT min(move) AS move FROM declared
-        WHERE queue = OLD.queue AND from_state = OLD.state AND to_state = '') d
-  WHERE d.move IS NOT NULL AND changes() = 0;
+  SELECT OLD.queue, OLD.tenant, min(d.move), OLD.state, '', 1, OLD.moved_at FROM declared d
+  WHERE d.queue = OLD.queue AND d.from_state = OLD.state AND d.to_state = '' GROUP BY d.queue
+  ON CONFLICT DO UPDATE SET n = n + 1, at = max(at, excluded.at);
 END;
 
 -- Counters grow by one with each move. A statement at a prompt can do that too: `kesin audit verify`
--- counts the events.
-CREATE TRIGGER guard_flow_birth BEFORE INSERT ON flow
-WHEN (NEW.n <> 1 OR EXISTS (
-    SELECT 1 FROM flow
-    WHERE queue = NEW.queue AND tenant = NEW.tenant AND move = NEW.move
-      AND from_state = NEW.from_state AND to_state = NEW.to_state))
-  AND NOT EXISTS (SELECT 1 FROM copying WHERE queue = NEW.queue)
+-- counts the events. INSERT OR REPLACE would begin one anew, and no trigger sees what it replaces:
+-- the names of all counters stand here a second time.
+CREATE TABLE counter (
+  queue      TEXT NOT NULL,
+  tenant     TEXT NOT NULL,
+  move       TEXT NOT NULL,
+  from_state TEXT NOT NULL,
+  to_state   TEXT NOT NULL,
+  PRIMARY KEY (queue, tenant, move, from_state, to_state)
+) STRICT, WITHOUT ROWID;
+INSERT INTO counter SELECT queue, tenant, move, from_state, to_state FROM flow;
+
+CREATE TRIGGER guard_flow_birth AFTER INSERT ON flow
 BEGIN
-  SELECT RAISE(ABORT, 'kesin: INSERT on flow is not allowed: it is written by the jobs it counts');
+  SELECT RAISE(ABORT, 'kesin: INSERT on flow is not allowed: it is written by the jobs it counts')
+  WHERE (NEW.n <> 1 AND NOT EXISTS (SELECT 1 FROM copying WHERE queue = NEW.queue))
+     OR EXISTS (
+       SELECT 1 FROM counter
+       WHERE queue = NEW.queue AND tenant = NEW.tenant AND move = NEW.move
+         AND from_state = NEW.from_state AND to_state = NEW.to_state);
+  INSERT INTO counter VALUES (NEW.queue, NEW.tenant, NEW.move, NEW.from_state, NEW.to_state);
+END;
+
+CREATE TRIGGER guard_counter_birth BEFORE INSERT ON counter
+WHEN NOT EXISTS (
+  SELECT 1 FROM flow
+  WHERE queue = NEW.queue AND tenant = NEW.tenant AND move = NEW.move
+    AND from_state = NEW.from_state AND to_state = NEW.to_state)
+BEGIN
+  SELECT RAISE(ABORT, 'kesin: INSERT on counter is not allowed: it is written by flow');
+END;
+
+CREATE TRIGGER guard_counter BEFORE UPDATE ON counter
+BEGIN
+  SELECT RAISE(ABORT, 'kesin: UPDATE on counter is not allowed: it is written by flow');
+END;
+
+CREATE TRIGGER guard_counter_end BEFORE DELETE ON counter
+WHEN EXISTS (
+  SELECT 1 FROM flow
+  WHERE queue = OLD.queue AND tenant = OLD.tenant AND move = OLD.move
+    AND from_state = OLD.from_state AND to_state = OLD.to_state)
+BEGIN
+  SELECT RAISE(ABORT, 'kesin: DELETE on counter is not allowed: it is written by flow');
+END;
+
+CREATE TRIGGER flow_end AFTER DELETE ON flow
+BEGIN
+  DELETE FROM counter
+   WHERE queue = OLD.queue AND tenant = OLD.tenant AND move = OLD.move
+     AND from_state = OLD.from_state AND to_state = OLD.to_state;
 END;
 
 CREATE TRIGGER guard_flow AFTER UPDATE OF n, at ON flow
