@@ -16,8 +16,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 STEPS = 10_000_000  # of the simulation, added up over seeds
 RUN_STEPS = 50_000  # of one seed
 SUMS = ("steps", "jobs", "moves", "faults")
-LEDGER = ROOT / "build/simulated.jsonl"  # what was done, so that Ctrl-C loses one seed at most
+LEDGER = ROOT / "build/simulated.jsonl"  # what was done: Ctrl-C loses a seed a worker
 LONGEST_S = 4 * 3_600  # of one part
 LONGEST_TEST_S = 3_600
 GRACE_S = 20  # for whoever is asked to end
@@ -54,6 +54,7 @@ TESTS = {
     "workloads": ["tests/workloads"],
     "packaging": ["tests/packaging", "tests/docs/test_terminal.py"],
 }
+_RUNNING: set[subprocess.Popen[str]] = set()
 SIZES = {"HYPOTHESIS_PROFILE": "long", "KESIN_HISTORIES": "20"}
 
 
@@ -75,30 +76,32 @@ class Result:
     seconds: float = 0.0
 
 
-def simulated(first_seed: int, steps: int) -> Result:
+def simulated(first_seed: int, steps: int, workers: int) -> Result:
     """So many steps, added up over seeds; what this very code has done before is not repeated."""
-    code, total = simulated_code(), Counter[str]()
-    hashes: list[str] = []
-    done = _done_before(code)
-    seed = first_seed
-    while total["steps"] < steps:
-        if seed not in done:
-            size = min(RUN_STEPS, steps - total["steps"])
-            ended = _simulate(seed, size)
-            try:
-                done[seed] = _sums(json.loads(ended.said))
-            except ValueError:
-                return Result("simulation", held=False, told=f"seed {seed}: {_unfinished(ended)}")
-            if not done[seed]["held"] or ended.status != 0:
-                return Result("simulation", held=False, told=f"seed {seed} broke a promise")
-            _remember({"code": code, "seed": seed, **done[seed]})
-        total.update({what: done[seed][what] for what in SUMS})
-        hashes.append(done[seed]["hash"])
-        seed += 1
-    trace = hashlib.sha256("".join(hashes).encode()).hexdigest()
+    code, size = simulated_code(), min(RUN_STEPS, steps)
+    seeds = range(first_seed, first_seed + -(-steps // size))
+    done = _done_before(code, size)
+    with ThreadPoolExecutor(workers) as pool:
+        runs = [pool.submit(_run_seed, code, seed, size) for seed in seeds if seed not in done]
+        try:
+            for ended in as_completed(runs):
+                done[ended.result()["seed"]] = ended.result()
+        except BaseException as problem:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in tuple(_RUNNING):
+                os.killpg(process.pid, signal.SIGKILL)  # it holds nothing but memory
+            if isinstance(problem, _Broken):
+                return Result("simulation", held=False, told=str(problem))
+            raise
+    total = {what: sum(done[seed][what] for seed in seeds) for what in SUMS}
+    trace = hashlib.sha256("".join(done[seed]["hash"] for seed in seeds).encode()).hexdigest()
     line = ", ".join(f"{total[what]} {what}" for what in SUMS)
-    line += f"; seeds {first_seed} to {seed - 1}, trace hash {trace[:16]}"
+    line += f"; seeds {first_seed} to {seeds[-1]}, trace hash {trace[:16]}"
     return Result("simulation", held=True, told=line)
+
+
+class _Broken(Exception):
+    """A seed that broke a promise, or did not get to its end."""
 
 
 def _simulate(seed: int, steps: int) -> Ended:
@@ -106,33 +109,45 @@ def _simulate(seed: int, steps: int) -> Ended:
     return run([*command, "--seed", str(seed), "--steps", str(steps)])
 
 
-def _sums(said: dict[str, Any]) -> dict[str, Any]:
+def _run_seed(code: str, seed: int, size: int) -> dict[str, Any]:
+    """Run one seed, and remember what came of it if every promise held."""
+    ended = _simulate(seed, size)
+    try:
+        said = json.loads(ended.said)
+    except ValueError:
+        raise _Broken(f"seed {seed}: {_unfinished(ended)}") from None
+    if not said["holds"] or ended.status != 0:
+        raise _Broken(f"seed {seed} broke a promise")
     runs = said["runs"]
-    return {
+    done = {
+        "code": code,
+        "seed": seed,
+        "size": size,
         "steps": sum(each["steps"] for each in runs),
         "jobs": sum(each["jobs"] for each in runs),
         "moves": sum(sum(each["moves"].values()) for each in runs),
         "faults": sum(sum(each["faults"].values()) for each in runs),
         "hash": said["hash"],
-        "held": said["holds"],
     }
+    _remember(done)
+    return done
 
 
 def simulated_code() -> str:
-    """What the simulation depends on: after a change its steps count anew."""
-    digest = hashlib.sha256()
-    for folder in ("foundation", "lifecycle", "store", "engine", "workloads"):
-        for path in sorted((ROOT / "src/kesin" / folder).rglob("*")):
+    """What the simulation runs, and the lifecycles it runs: after a change its steps count anew."""
+    folder, digest = ROOT / "src/kesin", hashlib.sha256()
+    for pattern in ("lifecycle/**/*", "store/**/*", "engine/**/*", "workloads/**/*lifecycle.py"):
+        for path in sorted(folder.glob(pattern)):
             if path.suffix in (".py", ".sql", ".lua"):
                 digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _done_before(code: str) -> dict[int, dict[str, Any]]:
+def _done_before(code: str, size: int) -> dict[int, dict[str, Any]]:
     if not LEDGER.exists():
         return {}
     runs = map(json.loads, LEDGER.read_text("utf-8").splitlines())
-    return {each["seed"]: each for each in runs if each["code"] == code}
+    return {each["seed"]: each for each in runs if (each["code"], each["size"]) == (code, size)}
 
 
 def _remember(done: dict[str, Any]) -> None:
@@ -197,6 +212,7 @@ def run(command: Sequence[str], settings: dict[str, str] | None = None) -> Ended
         errors="replace",
         start_new_session=True,
     )
+    _RUNNING.add(process)
     try:
         said, _ = process.communicate(timeout=LONGEST_S)
     except subprocess.TimeoutExpired:
@@ -204,6 +220,8 @@ def run(command: Sequence[str], settings: dict[str, str] | None = None) -> Ended
     except BaseException:
         _ended(process)
         raise
+    finally:
+        _RUNNING.discard(process)
     return Ended(process.returncode, said)
 
 
@@ -228,7 +246,7 @@ def main() -> int:
         try:
             print(f"{part}: {PARTS[part]} …", flush=True)
             if part == "simulation":
-                result = simulated(asked.seed, asked.steps)
+                result = simulated(asked.seed, asked.steps, asked.workers)
             else:
                 result = tested(part, asked.workers)
         except KeyboardInterrupt:
@@ -250,7 +268,7 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--seed", type=int, default=1, help="of the simulation")
     parser.add_argument("--steps", type=int, default=STEPS, help="of the simulation")
-    parser.add_argument("--workers", type=int, default=2, help="test processes at once")
+    parser.add_argument("--workers", type=int, default=2, help="processes at once")
     asked = parser.parse_args()
     unknown = [part for part in asked.parts if part not in PARTS]
     if unknown:

@@ -67,7 +67,7 @@ def test_a_simulation_that_gives_no_answer_did_not_hold(soak, monkeypatch, tmp_p
     run = soak.run
     monkeypatch.setattr(soak, "run", lambda _: run([sys.executable, "-c", code]))
     monkeypatch.setattr(soak, "LEDGER", tmp_path / "done.jsonl")
-    result = soak.simulated(1, 1)
+    result = soak.simulated(1, 1, workers=1)
     assert not result.held
     assert result.told in {"seed 1: crashed: exit status 3", "seed 1: killed by SIGKILL"}
 
@@ -87,16 +87,18 @@ def test_a_simulation_goes_on_where_it_was_stopped(soak, monkeypatch, tmp_path):
     monkeypatch.setattr(soak, "RUN_STEPS", 10)
     interrupted_at = 3
     with pytest.raises(KeyboardInterrupt):
-        soak.simulated(1, 40)
+        soak.simulated(1, 40, workers=1)
     interrupted_at = 0
-    result = soak.simulated(1, 40)
-    assert asked == [1, 2, 3, 3, 4]
+    result = soak.simulated(1, 40, workers=2)
+    assert [asked.count(seed) for seed in (1, 2, 3)] == [1, 1, 2]
     assert result.told.startswith("40 steps, 4 jobs, 8 moves, 4 faults; seeds 1 to 4, trace hash ")
-    assert soak.simulated(1, 40) == result
+    asked.clear()
+    assert soak.simulated(1, 40, workers=2) == result
+    assert asked == []
     monkeypatch.setattr(soak, "simulated_code", lambda: "changed")
-    assert soak.simulated(1, 10).held
-    assert asked[5:] == [1]
-    assert soak.simulated(9, 10).told == "seed 9 broke a promise"
+    assert soak.simulated(1, 10, workers=1).held
+    assert asked == [1]
+    assert soak.simulated(9, 10, workers=1).told == "seed 9 broke a promise"
 
 
 def test_who_takes_too_long_is_ended(soak, monkeypatch):
