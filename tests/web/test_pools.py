@@ -147,3 +147,20 @@ def test_imports_do_not_hold_up_others_and_too_many_at_once_are_refused(world, g
     assert len(refused) == REFUSED
     assert {error_of(answer)["code"] for answer in refused} == {"busy"}
     assert {answer.headers["retry-after"] for answer in refused} == {"2"}
+
+
+def test_the_schema_is_built_outside_the_event_loop(world, monkeypatch):
+    loops: list[bool] = []
+
+    def openapi() -> dict[str, Any]:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            loops.append(False)
+        else:
+            loops.append(True)
+        return {}
+
+    monkeypatch.setattr(world.app, "openapi", openapi)
+    assert world.client.get("/openapi.json").status_code == 200
+    assert loops == [False]
