@@ -161,7 +161,7 @@ MUTANTS = (
     ),
     Mutant(
         "a count not written",
-        ((r"UPDATE flow SET n = n \+ 1", "UPDATE flow SET n = n + (n <> 3)"),),
+        ((r"DO UPDATE SET n = n \+ 1", "DO UPDATE SET n = n + (n <> 3)"),),
         {"counters", "effect", "sweep"},
     ),
     Mutant(
