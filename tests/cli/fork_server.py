@@ -295,7 +295,9 @@ if __name__ == "__main__":
     for name in IMPORTED:
         importlib.import_module(name)
     typer.main.get_command = get_command = cache(typer.main.get_command)
-    get_command(app)
+    group: Any = get_command(app)
+    for name in group.list_commands(None):
+        group.get_command(None, name)
     _build_app()
     gc.freeze()
     _become(_serve_forks(sys.argv[1]))

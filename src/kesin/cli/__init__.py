@@ -1,30 +1,20 @@
-"""The command line: one module per command or group of commands.
-
-Modules of commands import nothing heavy at the top: `kesin --help` must answer at once.
-"""
+"""The command line. A command's module is imported when it is called: the help answers at once."""
 
 from __future__ import annotations
 
 import gc
 import sys
 from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from kesin.cli.commands import audit, doctor, jobs, keys, lifecycle, secrets, sites, store, users
-from kesin.cli.commands.backup import backup, restore
-from kesin.cli.commands.queues import enqueue, pause, resume
-from kesin.cli.commands.serve import serve
-from kesin.cli.commands.simulate import simulate
-from kesin.cli.commands.stats import stats
-from kesin.cli.commands.store import migrate
-from kesin.cli.commands.sweep import sweep
-from kesin.cli.commands.worker import worker
-from kesin.cli.demo import demo
+from kesin.cli.commands import COMMANDS
 from kesin.cli.support.errors import FAILED, explain
-from kesin.foundation.terminal import format_examples
+from kesin.foundation.terminal import format_examples, say, visible_lines, warn
 
 __all__ = ["app", "main"]
 
@@ -35,11 +25,16 @@ QUICK_OPTIONS: Final = {"--help", "-h", "--version"}  # nothing is done, and not
 class CommandGroup(TyperGroup):
     """The commands, and the groups of the workloads. Explains every error in one sentence.
 
-    Workloads are loaded only if a command is not ours, so that ours start at once. The help lists
-    the groups that come with Kesin without loading them.
+    Workloads are loaded only if a command is not ours. The help lists our commands, and the groups
+    that come with Kesin, without loading them.
     """
 
     _listing = False
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, command in COMMANDS.items():
+            self.commands[name] = TyperCommand(name, help=command.summary)
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Our commands, then the groups of the workloads."""
@@ -55,7 +50,9 @@ class CommandGroup(TyperGroup):
 
             if cmd_name in COMMAND_GROUPS:
                 return TyperGroup(name=cmd_name, help=COMMAND_GROUPS[cmd_name])
-        return super().get_command(ctx, cmd_name) or _group(cmd_name)
+            if cmd_name in COMMANDS:
+                return super().get_command(ctx, cmd_name)
+        return _command(cmd_name) if cmd_name in COMMANDS else _group(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self._listing = True
@@ -90,6 +87,21 @@ class CommandGroup(TyperGroup):
         return code
 
 
+@cache
+def _command(name: str) -> Any:
+    """Load a command or group of ours."""
+    command = COMMANDS[name]
+    module, _, attribute = command.place.partition(":")
+    loaded = getattr(import_module(f"kesin.cli.{module}"), attribute)
+    parent = _new_app()
+    if isinstance(loaded, typer.Typer):
+        parent.add_typer(loaded, name=name)
+    else:
+        examples = format_examples(*command.examples)
+        parent.command(name, short_help=command.summary, epilog=examples)(loaded)
+    return typer.main.get_group(parent).commands[name]
+
+
 def _groups() -> dict[str, typer.Typer]:
     from kesin.workloads import workloads
 
@@ -108,11 +120,17 @@ def _group(name: str) -> Any:
 
 
 def _print_error(sentence: str, code: int) -> int:
-    from kesin.cli.support.output import visible_lines, warn
-
     sys.stdout.flush()
     warn(visible_lines(sentence))
     return code
+
+
+def _new_app(**options: Any) -> typer.Typer:
+    return typer.Typer(
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich" if sys.stdout.isatty() else None,
+        **options,
+    )
 
 
 BELOW = """\b
@@ -121,14 +139,12 @@ Exit codes: 0 done; 1 it failed, or the answer is no; 2 badly asked or set up.
 
 """ + format_examples("kesin doctor", "kesin serve", "kesin jobs list --help")
 
-app = typer.Typer(
+app = _new_app(
     name="kesin",
     cls=CommandGroup,
     help="Durable work queues in which every job provably ends.",
     epilog=BELOW,
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich" if sys.stdout.isatty() else None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -136,7 +152,6 @@ app = typer.Typer(
 def _print_version(requested: bool) -> None:
     if requested:
         from kesin import __version__
-        from kesin.cli.support.output import say
 
         say(f"kesin {__version__}")
         raise typer.Exit
@@ -150,57 +165,6 @@ def _everything(
     ] = False,
 ) -> None:
     """Durable work queues in which every job provably ends."""
-
-
-app.command(
-    epilog=format_examples(
-        "kesin serve", "kesin serve --host 0.0.0.0 --port 8080", "kesin serve --no-workers"
-    )
-)(serve)
-app.command(epilog=format_examples("kesin migrate --dry-run", "kesin migrate"))(migrate)
-app.command(epilog=format_examples("kesin stats", "kesin stats emails --watch --interval 5"))(stats)
-app.add_typer(jobs.app, name="jobs")
-app.add_typer(lifecycle.app, name="lifecycle")
-app.command(
-    epilog=format_examples(
-        'kesin enqueue emails \'{"to": "ada@example.org"}\' --lifecycle task',
-        "kesin enqueue emails - --tenant ankara < payloads.ndjson",
-    )
-)(enqueue)
-app.command(
-    epilog=format_examples(
-        "kesin worker emails --handler mails.tasks:send --threads 8",
-        "kesin worker pdf pdf_batches pdf_webhooks --processes 2",
-    )
-)(worker)
-app.command(epilog=format_examples("kesin sweep", "kesin sweep --every 60"))(sweep)
-app.command(
-    epilog=format_examples(
-        "kesin pause emails --reason 'the server is being moved'", "kesin pause oci --tenant ankara"
-    )
-)(pause)
-app.command(epilog=format_examples("kesin resume emails"))(resume)
-app.add_typer(audit.app, name="audit")
-app.add_typer(users.app, name="user")
-app.add_typer(keys.app, name="key")
-app.add_typer(sites.app, name="site")
-app.add_typer(secrets.app, name="secrets")
-app.add_typer(store.app, name="store")
-app.command(epilog=format_examples("kesin backup /backups/monday"))(backup)
-app.command(
-    epilog=format_examples(
-        "kesin restore /backups/monday --check", "kesin restore /backups/monday --replace"
-    )
-)(restore)
-app.command(
-    epilog=format_examples("kesin simulate task --seed 7 --steps 100000"),
-    short_help="Run queues under an adversary, and check every step.",
-)(simulate)
-app.command(epilog=format_examples("kesin doctor", "kesin doctor --json"))(doctor.doctor)
-app.command(
-    epilog=format_examples("kesin demo", "kesin demo --for 60 --keep"),
-    short_help="Run the service with demonstration data.",
-)(demo)
 
 
 def _start_quickly() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,12 +25,15 @@ from kesin.cli.support.arguments import (
     TextPart,
     check_category,
 )
+from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, UsageError, check_choice, did_you_mean
-
-if TYPE_CHECKING:
-    from kesin.engine.queue import Queue
-    from kesin.lifecycle.declare import Lifecycle
-    from kesin.store.records import Filter
+from kesin.engine.access.commands import Commands
+from kesin.engine.queue import Queue
+from kesin.foundation.terminal import print_table, say, say_json
+from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.errors import Category
+from kesin.store.records import Filter
+from kesin.workloads import workloads
 
 BATCH = 1_000
 
@@ -76,12 +79,6 @@ def act(
     Name the jobs by their ids, or with --all-matching and filters: then they are counted first
     and you are asked. Exits with 1 when nothing moved and something was refused.
     """
-    from kesin.cli.support.context import local_operator, open_context
-    from kesin.cli.support.output import say_json
-    from kesin.engine.access.commands import Commands
-    from kesin.lifecycle.errors import Category
-    from kesin.workloads import workloads
-
     filters = FilterOptions(state, tenant, code, category, text, key)
     _check_selection(ids, filters, all_matching=all_matching)
     recorded_category = None if error_category is None else Category(check_category(error_category))
@@ -181,8 +178,6 @@ def _confirm(queue: str, move: str, count: int) -> None:
 
 def _print_chances(queue: Queue, action: str, states: Counter[str], *, as_json: bool) -> None:
     """Print which jobs could move, judged by state alone; guards are checked at the move."""
-    from kesin.cli.support.output import print_table, say_json
-
     sources = {source for move in queue.lifecycle.actions[action] for source in move.sources}
     if as_json:
         chances = {state: {"jobs": n, "fits": state in sources} for state, n in states.items()}
@@ -196,8 +191,6 @@ def _print_chances(queue: Queue, action: str, states: Counter[str], *, as_json: 
 
 
 def _print_moved(moved: int, already: int, refused: Counter[str]) -> None:
-    from kesin.cli.support.output import say
-
     say(f"moved {moved}, already there {already}, refused {refused.total()}")
     for reason, count in sorted(refused.items()):
         say(f"  {count} × {REFUSALS.get(reason, reason)}")

@@ -7,19 +7,24 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
 from kesin.cli.support.arguments import AsJson, QueueNames
-from kesin.cli.support.errors import FAILED
-from kesin.foundation.terminal import format_examples
-
-if TYPE_CHECKING:
-    from kesin.engine.access.audit_verification import AuditVerification
-    from kesin.foundation.settings import Settings
-    from kesin.store.audit_chain import AuditHead, AuditLine
-    from kesin.store.contract import Store
+from kesin.cli.support.context import local_operator, open_context
+from kesin.cli.support.errors import FAILED, CommandError, UsageError
+from kesin.cli.support.progress import counting
+from kesin.engine.access.audit_verification import AuditVerification, verify_audit_log
+from kesin.engine.replay import verify
+from kesin.engine.transfer.restore import check_signature, read_backup
+from kesin.foundation.clock import iso
+from kesin.foundation.encryption import key_ring
+from kesin.foundation.settings import Settings
+from kesin.foundation.terminal import format_examples, format_time, print_table, say, say_json, warn
+from kesin.foundation.text import decode_json
+from kesin.store.audit_chain import AuditHead, AuditLine
+from kesin.store.contract import Store
 
 MAX_DIFFERENCES = 100  # differences that are reported
 MAX_LINES = 1_000
@@ -55,11 +60,6 @@ def verify_audit(
     chain of the audit log is verified too: no line was changed, and none is missing but those that
     were pruned. Exits with 1 on any difference.
     """
-    from kesin.cli.support.context import open_context
-    from kesin.cli.support.errors import UsageError
-    from kesin.cli.support.output import say_json
-    from kesin.engine.access.audit_verification import verify_audit_log
-
     if queues and backup:
         raise UsageError("--backup is about the audit log: name no queue")
     with open_context() as context:
@@ -78,11 +78,6 @@ def verify_audit(
 
 def _audit_head_of(backup: Path, settings: Settings) -> AuditHead:
     """The head of the audit log in a backup, whose signature is checked."""
-    from kesin.cli.support.errors import CommandError
-    from kesin.cli.support.output import warn
-    from kesin.engine.transfer.restore import check_signature, read_backup
-    from kesin.foundation.encryption import key_ring
-
     saved = read_backup(backup)
     if check_signature(saved, key_ring(settings), allow_unsigned=True) is None:
         warn(f"the signature of {backup} was not checked: others may have changed the backup")
@@ -106,8 +101,6 @@ def _audit_log_report(log: AuditVerification) -> dict[str, Any]:
 
 def print_audit_log(log: AuditVerification) -> None:
     """Print what was found in the audit log."""
-    from kesin.cli.support.output import say, warn
-
     parts = [f"{log.lines} lines in the chain"]
     parts += [f"{log.older} from before it"] if log.older else []
     parts += [f"those up to number {log.pruned_to} pruned"] if log.pruned_to else []
@@ -122,16 +115,12 @@ def print_audit_log(log: AuditVerification) -> None:
 
 def replay_queues(store: Store, queues: Sequence[str], *, shown: bool) -> list[dict[str, Any]]:
     """Replay these queues with a progress bar; a report for each."""
-    from kesin.cli.support.output import counting
-
     total = sum(store.stats(name).total for name in queues)
     with counting("replaying", total, shown=shown) as advance:
         return [_report(store, name, advance) for name in queues]
 
 
 def _report(store: Store, queue: str, advance: Callable[[int], None]) -> dict[str, Any]:
-    from kesin.engine.replay import verify
-
     audit = verify(store, queue, max_differences=MAX_DIFFERENCES, progress=advance)
     return {
         "queue": queue,
@@ -145,8 +134,6 @@ def _report(store: Store, queue: str, advance: Callable[[int], None]) -> dict[st
 
 def print_reports(reports: list[dict[str, Any]]) -> None:
     """Print the reports as a table, and every difference."""
-    from kesin.cli.support.output import print_table, warn
-
     print_table(
         ("queue", "jobs", "events", "differences", "counters"),
         [
@@ -182,9 +169,6 @@ def export_audit(
     microseconds since 1970, and payloads, results and notes are JSON text. Empty columns are left
     out.
     """
-    from kesin.cli.support.context import open_context
-    from kesin.cli.support.output import warn
-
     with open_context() as context, _target(out) as file:
         written = sum(
             _export(context.store, name, file) for name in context.readable_queues(queues)
@@ -249,9 +233,6 @@ def show_log(
     Every sign-in, every change of users, keys and sites, and every operator's move: those that
     were let and those that were refused.
     """
-    from kesin.cli.support.context import local_operator, open_context
-    from kesin.cli.support.output import format_time, print_table, say_json
-
     with open_context() as context:
         lines = context.accounts.audit(
             local_operator(),
@@ -286,7 +267,4 @@ def show_log(
 
 def audit_record(line: AuditLine) -> dict[str, Any]:
     """A line of the audit log."""
-    from kesin.foundation.clock import iso
-    from kesin.foundation.text import decode_json
-
     return {**line._asdict(), "at": iso(line.at), "details": decode_json(line.details)}

@@ -5,19 +5,35 @@ from __future__ import annotations
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
+from kesin.cli.commands.audit import print_audit_log, print_reports, replay_queues
 from kesin.cli.support.arguments import AsJson
+from kesin.cli.support.context import CommandContext, local_operator
 from kesin.cli.support.errors import FAILED
-
-if TYPE_CHECKING:
-    from kesin.engine.access.audit_verification import AuditVerification
-    from kesin.engine.transfer.backup import BackupFile, Manifest
-    from kesin.engine.transfer.restore import Backup
-    from kesin.foundation.settings import Settings
-    from kesin.store.audit_chain import AuditHead
+from kesin.cli.support.progress import bars
+from kesin.engine.access.audit_verification import AuditVerification, verify_audit_log
+from kesin.engine.transfer.backup import BackupFile, Manifest, back_up
+from kesin.engine.transfer.restore import (
+    Backup,
+    check_signature,
+    read_backup,
+    secure_restored,
+    unopened_secrets,
+)
+from kesin.engine.transfer.restore import restore as put_back
+from kesin.foundation.encryption import SETTING, key_ring, signing_key_id
+from kesin.foundation.logs import set_up_logs
+from kesin.foundation.settings import Settings, load_settings, mask_secrets
+from kesin.foundation.terminal import format_counts, print_table, say, say_json, visible, warn
+from kesin.store.audit_chain import AuditHead
+from kesin.store.directory import Directory
+from kesin.store.open import open_store
+from kesin.store.postgres.reachability import check_reachable
+from kesin.store.transfer import dump_for
+from kesin.workloads import workloads
 
 DATA: Final = "data"  # in a backup, what lies below the data folder
 
@@ -34,14 +50,6 @@ def backup(
     keys, sites, sealed secrets, the audit log, and files of the workloads. The keys of
     KESIN_SECRET_KEYS are not in it, and sign it. Tells what else is not.
     """
-    from kesin.cli.support.output import bars, say, say_json, visible, warn
-    from kesin.engine.transfer.backup import back_up
-    from kesin.foundation.encryption import SETTING, key_ring
-    from kesin.foundation.logs import set_up_logs
-    from kesin.foundation.settings import load_settings
-    from kesin.store.postgres.reachability import check_reachable
-    from kesin.store.transfer import dump_for
-
     settings = load_settings()
     set_up_logs(settings.log, "warning")
     check_reachable(settings)
@@ -68,9 +76,6 @@ def backup(
 
 def files_to_back_up(settings: Settings) -> tuple[list[BackupFile], list[str]]:
     """The files that belong to the jobs, and a sentence for each thing that no backup holds."""
-    from kesin.foundation.settings import mask_secrets
-    from kesin.workloads import workloads
-
     files: list[BackupFile] = []
     left_out: list[str] = []
     for workload in workloads().values():
@@ -91,8 +96,6 @@ def files_to_back_up(settings: Settings) -> tuple[list[BackupFile], list[str]]:
 
 
 def _print_jobs(manifest: Manifest) -> None:
-    from kesin.cli.support.output import format_counts, print_table
-
     print_table(
         ("queue", "jobs", "states"),
         [
@@ -131,17 +134,6 @@ def restore(
     every session, applies the migrations that the backup lacks, replays all events, verifies the
     audit log, and exits with 1 if anything differs.
     """
-    from kesin.cli.commands.audit import print_audit_log, print_reports
-    from kesin.cli.support.context import local_operator
-    from kesin.cli.support.output import bars, say, say_json
-    from kesin.engine.transfer.restore import check_signature, read_backup, secure_restored
-    from kesin.engine.transfer.restore import restore as put_back
-    from kesin.foundation.encryption import key_ring
-    from kesin.foundation.logs import set_up_logs
-    from kesin.foundation.settings import load_settings
-    from kesin.store.postgres.reachability import check_reachable
-    from kesin.store.transfer import dump_for
-
     settings = load_settings()
     set_up_logs(settings.log, "warning")
     backup = read_backup(source)
@@ -179,8 +171,6 @@ def restore(
 
 
 def _describe_signature(backup: Backup, signed_with: str | None) -> str:
-    from kesin.foundation.encryption import SETTING, signing_key_id
-
     if signed_with is not None:
         return f"it is signed with the key {signed_with}, and unchanged"
     if backup.signature is None:
@@ -191,8 +181,6 @@ def _describe_signature(backup: Backup, signed_with: str | None) -> str:
 
 def _restore_paths(settings: Settings) -> list[BackupFile]:
     """Where files go: by the present settings, and else below the data folder as before."""
-    from kesin.engine.transfer.backup import BackupFile
-
     files, _ = files_to_back_up(settings)
     named = [file for file in files if not file.name.startswith(f"{DATA}/")]
     return [*named, BackupFile(DATA, settings.data_dir.absolute())]
@@ -201,14 +189,6 @@ def _restore_paths(settings: Settings) -> list[BackupFile]:
 def _verify(
     settings: Settings, audit_head: AuditHead | None, *, shown: bool
 ) -> tuple[list[dict[str, Any]], AuditVerification, list[str]]:
-    from kesin.cli.commands.audit import replay_queues
-    from kesin.cli.support.context import CommandContext
-    from kesin.engine.access.audit_verification import verify_audit_log
-    from kesin.engine.transfer.restore import unopened_secrets
-    from kesin.foundation.encryption import key_ring
-    from kesin.store.directory import Directory
-    from kesin.store.open import open_store
-
     with closing(open_store(settings.database, migrate=False)) as store:
         reports = replay_queues(
             store, CommandContext(settings, store).readable_queues(None), shown=shown
@@ -218,8 +198,6 @@ def _verify(
 
 
 def _print_restored(backup: Backup, closed: list[str], *, resume: bool) -> None:
-    from kesin.cli.support.output import say, visible, warn
-
     for name in backup.pending:
         say(f"applied {name}")
     for sentence in backup.manifest.left_out:

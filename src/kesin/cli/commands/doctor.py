@@ -8,6 +8,9 @@ import typer
 
 from kesin.cli.support.arguments import AsJson
 from kesin.cli.support.errors import FAILED
+from kesin.cli.support.store_checks import run_checks
+from kesin.foundation.logs import set_up_logs
+from kesin.foundation.terminal import pluralize, print_table, say, say_json
 
 
 def doctor(as_json: AsJson = False) -> None:
@@ -16,11 +19,6 @@ def doctor(as_json: AsJson = False) -> None:
     Settings, folders, database, lifecycles; each problem comes with what to do about it. Exits
     with 1 when something that is needed fails. Changes nothing.
     """
-    from kesin.cli.support.output import print_table, say, say_json
-    from kesin.cli.support.store_checks import run_checks
-    from kesin.foundation.logs import set_up_logs
-    from kesin.foundation.terminal import pluralize
-
     set_up_logs()
     checks = list(run_checks())
     failures = [check for check in checks if not check.ok]

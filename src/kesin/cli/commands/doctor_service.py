@@ -4,24 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from kesin.cli.support.inspection import open_for_reading
+from kesin.cli.support.lifecycles import registered_lifecycles
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.vault import Vault
+from kesin.engine.transfer.copy_pauses import was_moved_elsewhere
 from kesin.foundation.check import DoctorCheck
+from kesin.foundation.encryption import key_ring
+from kesin.foundation.extras import LIBRARIES, PURPOSES, install_command, missing_libraries
+from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import BadSettings, Settings, mask_secrets
 from kesin.foundation.terminal import pluralize
 from kesin.lifecycle.budget import SECOND_US
-
-if TYPE_CHECKING:
-    from kesin.store.contract import Store
-    from kesin.store.records import Pause
+from kesin.store.contract import Store
+from kesin.store.directory import Directory
+from kesin.store.errors import StoreError, StoreUnreachable
+from kesin.store.records import Pause
+from kesin.store.routed import RoutedStore
+from kesin.store.rules import jobs_by_state, known_states
+from kesin.workloads import workloads
+from kesin.workloads.common.stores import open_workload_redis
 
 UNSERVED_S: Final = 60
 
 
 def check_packages() -> Iterator[DoctorCheck]:
     """Which extras are installed. No installation needs all, so a missing extra is no fault."""
-    from kesin.foundation.extras import LIBRARIES, PURPOSES, install_command, missing_libraries
-
     for extra, purpose in PURPOSES.items():
         if lacking := missing_libraries(LIBRARIES[extra]):
             detail, what_to_do = (
@@ -35,8 +45,6 @@ def check_packages() -> Iterator[DoctorCheck]:
 
 def check_key_ring(settings: Settings) -> DoctorCheck:
     """Whether secrets can be sealed."""
-    from kesin.foundation.encryption import key_ring
-
     try:
         keys = key_ring(settings)
     except BadSettings as problem:
@@ -48,10 +56,6 @@ def check_key_ring(settings: Settings) -> DoctorCheck:
 
 def check_redis(settings: Settings) -> Iterator[DoctorCheck]:
     """Whether Redis answers and is durable, and workers take the jobs that live there."""
-    from kesin.store.errors import StoreError
-    from kesin.workloads import workloads
-    from kesin.workloads.common.stores import open_workload_redis
-
     if not settings.redis_url:
         return
     try:
@@ -76,9 +80,6 @@ def _check_persistence(health: Mapping[str, str | int]) -> Iterator[DoctorCheck]
 
 def _check_redis_workers(store: Store) -> DoctorCheck:
     """Whether workers poll the queues in Redis whose jobs no transport pushes."""
-    from kesin.cli.support.inspection import open_for_reading
-    from kesin.workloads import workloads
-
     in_redis = [workload for workload in workloads().values() if workload.in_redis]
     pushed = [workload.name for workload in in_redis if workload.push_worker is not None]
     polled = [workload.name for workload in in_redis if workload.push_worker is None]
@@ -103,10 +104,6 @@ def _check_redis_workers(store: Store) -> DoctorCheck:
 
 def stranded_jobs(store: Store) -> dict[str, int]:
     """Queue that lives in Redis now → how many of its jobs still wait in the database."""
-    from kesin.cli.support.lifecycles import registered_lifecycles
-    from kesin.engine.transfer.copy_pauses import was_moved_elsewhere
-    from kesin.store.routed import RoutedStore
-
     if not isinstance(store, RoutedStore):
         return {}
     main, waiting = store.main, {}
@@ -131,9 +128,6 @@ def check_stranded_jobs(store: Store) -> Iterator[DoctorCheck]:
 
 def check_unknown_states(store: Store, queue: str) -> Iterator[DoctorCheck]:
     """Whether jobs are in states that the newest rules do not know: nothing moves them."""
-    from kesin.store.errors import StoreUnreachable
-    from kesin.store.rules import jobs_by_state, known_states
-
     try:
         jobs, versions = jobs_by_state(store.move_counts(queue)), store.rules(queue)
     except StoreUnreachable:  # reported above
@@ -147,8 +141,6 @@ def check_unknown_states(store: Store, queue: str) -> Iterator[DoctorCheck]:
 
 def list_pauses(store: Store, queue: str) -> list[Pause]:
     """The pauses of a queue; none if its store cannot be reached."""
-    from kesin.store.errors import StoreUnreachable
-
     try:
         return store.paused(queue)
     except StoreUnreachable:  # reported above
@@ -157,12 +149,6 @@ def list_pauses(store: Store, queue: str) -> list[Pause]:
 
 def check_access(settings: Settings, store: Store) -> Iterator[DoctorCheck]:
     """Who can sign in, and whether every sealed secret opens."""
-    from kesin.engine.access.accounts import Accounts
-    from kesin.engine.access.vault import Vault
-    from kesin.foundation.encryption import key_ring
-    from kesin.foundation.permissions import system_actor
-    from kesin.store.directory import Directory
-
     accounts = Accounts(Directory(store))
     doctor = system_actor("doctor")
     users, keys = len(accounts.users(doctor)), len(accounts.keys(doctor))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,12 +19,29 @@ from kesin.cli.support.arguments import (
     Tenants,
     TextPart,
 )
+from kesin.cli.support.context import open_context
 from kesin.cli.support.errors import CommandError, UsageError
-from kesin.foundation.terminal import format_examples
-
-if TYPE_CHECKING:
-    from kesin.lifecycle.model import Job
-    from kesin.store.records import Definition, Event, Note
+from kesin.cli.support.records import (
+    PHASES,
+    event_record,
+    flag_names,
+    job_record,
+    note_record,
+    stamps,
+)
+from kesin.foundation.ids import is_id
+from kesin.foundation.messages import decode_note, recorded_traceback
+from kesin.foundation.terminal import (
+    format_examples,
+    format_time,
+    print_table,
+    say,
+    say_json,
+    visible_lines,
+)
+from kesin.foundation.text import canonical_json, decode_json
+from kesin.lifecycle.model import Job
+from kesin.store.records import Definition, Event, Note
 
 MAX_JOBS = 1_000
 MESSAGE_WIDTH = 80
@@ -57,11 +74,6 @@ def list_jobs(
     as_json: AsJson = False,
 ) -> None:
     """List jobs, newest first."""
-    from kesin.cli.support.context import open_context
-    from kesin.cli.support.output import format_time, print_table, say, say_json
-    from kesin.cli.support.records import job_record
-    from kesin.foundation.ids import is_id
-
     if cursor is not None and not is_id(cursor):
         raise UsageError(f"{cursor!r} is no cursor: take it from the page before")
     filters = FilterOptions(state, tenant, code, category, text, key)
@@ -99,11 +111,6 @@ def show_job(
     as_json: AsJson = False,
 ) -> None:
     """Show one job with its payload, history and notes."""
-    from kesin.cli.support.context import open_context
-    from kesin.cli.support.output import say_json
-    from kesin.cli.support.records import event_record, job_record, note_record
-    from kesin.foundation.ids import is_id
-
     if not is_id(job_id):
         raise UsageError(f"{job_id!r} is no job id: take it whole from `kesin jobs list`")
     with open_context() as context:
@@ -129,10 +136,6 @@ def show_job(
 
 def print_job(job: Job, names: Definition | None) -> None:
     """Print the job's fields that are set, then the payload."""
-    from kesin.cli.support.output import format_time, print_table, say, visible_lines
-    from kesin.cli.support.records import PHASES, flag_names, stamps
-    from kesin.foundation.text import decode_json
-
     times = {
         "created": job.created_at,
         "due": job.run_at,
@@ -166,8 +169,6 @@ def print_job(job: Job, names: Definition | None) -> None:
 
 def print_history(events: list[Event], names: Definition | None) -> None:
     """Print the events of a job."""
-    from kesin.cli.support.output import format_time, print_table, say
-
     say()
     print_table(
         ("seq", "at", "move", "from", "to", "by", "attempt", "what"),
@@ -189,11 +190,6 @@ def print_history(events: list[Event], names: Definition | None) -> None:
 
 
 def _what(event: Event, names: Definition | None) -> str:
-    from kesin.cli.support.output import format_time
-    from kesin.cli.support.records import flag_names
-    from kesin.foundation.messages import decode_note
-    from kesin.foundation.text import canonical_json
-
     error = ": ".join(filter(None, (event.error_code, event.error_message)))
     parts = (
         error[:MESSAGE_WIDTH],
@@ -208,9 +204,6 @@ def _what(event: Event, names: Definition | None) -> str:
 
 def print_traceback(events: list[Event]) -> None:
     """Print the last traceback of a handler, if there is one."""
-    from kesin.cli.support.output import say, visible_lines
-    from kesin.foundation.messages import recorded_traceback
-
     recorded = [(event.seq, text) for event in events if (text := recorded_traceback(event.note))]
     if recorded:
         seq, text = recorded[-1]
@@ -221,8 +214,6 @@ def print_traceback(events: list[Event]) -> None:
 
 def print_notes(notes: list[Note]) -> None:
     """Print the notes, if there are any."""
-    from kesin.cli.support.output import format_time, print_table, say
-
     if not notes:
         return
     say()

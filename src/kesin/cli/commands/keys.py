@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kesin.cli.support.arguments import AsJson
+from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import check_choice
-from kesin.foundation.terminal import format_examples
-
-if TYPE_CHECKING:
-    from kesin.store.directory import ApiKey
+from kesin.foundation.clock import iso
+from kesin.foundation.passwords import key_id_of
+from kesin.foundation.permissions import SCOPES
+from kesin.foundation.terminal import format_examples, format_time, print_table, say, say_json, warn
+from kesin.store.directory import ApiKey
 
 app = typer.Typer(help="Manage the keys of machines.", no_args_is_help=True)
 
@@ -50,10 +52,6 @@ def create_key(
 
     Only a hash of it is kept. A key for oci:ingest or oci:script belongs to one site.
     """
-    from kesin.cli.support.context import local_operator, open_context
-    from kesin.cli.support.output import say, say_json, warn
-    from kesin.foundation.permissions import SCOPES
-
     for word in scope:
         check_choice("scope", word, SCOPES)
     with open_context(create=True) as context:
@@ -73,9 +71,6 @@ def list_keys(as_json: AsJson = False) -> None:
 
     What is listed opens nothing: a key itself is only known to whoever made it.
     """
-    from kesin.cli.support.context import local_operator, open_context
-    from kesin.cli.support.output import format_time, print_table, say_json
-
     with open_context(create=True) as context:
         accounts = context.accounts
         now = accounts.now()
@@ -108,10 +103,6 @@ def revoke_key(
     as_json: AsJson = False,
 ) -> None:
     """End a key, at once and for ever."""
-    from kesin.cli.support.context import local_operator, open_context
-    from kesin.cli.support.output import say, say_json
-    from kesin.foundation.passwords import key_id_of
-
     with open_context(create=True) as context:
         ended = context.accounts.revoke_key(local_operator(), key_id)
     shown_id = key_id_of(key_id) or key_id
@@ -130,8 +121,6 @@ def key_state(key: ApiKey, now: int) -> str:
 
 def key_record(key: ApiKey, now: int) -> dict[str, Any]:
     """A key as scripts read it, without the secret."""
-    from kesin.foundation.clock import iso
-
     return {
         "id": key.id,
         "name": key.name,

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kesin.cli.support.arguments import AsJson, LifecycleName, complete_lifecycles
+from kesin.cli.support.context import open_context
 from kesin.cli.support.errors import FAILED, UsageError
-from kesin.foundation.terminal import format_examples
-
-if TYPE_CHECKING:
-    from kesin.lifecycle.declare import Lifecycle
-    from kesin.lifecycle.drawing.table import MoveRow
-    from kesin.lifecycle.proof.rules import Proof
+from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
+from kesin.engine.turns import turns_bound
+from kesin.foundation.terminal import format_examples, print_table, say, say_json
+from kesin.lifecycle.codec import lifecycle_from_json, lifecycle_json
+from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.drawing import table as draw
+from kesin.lifecycle.drawing.shape import marks
+from kesin.lifecycle.drawing.table import MoveRow
+from kesin.lifecycle.proof.rules import Proof, prove
+from kesin.lifecycle.proof.upgrade import prove_upgrade
+from kesin.store.rules import upgrade_proof
 
 app = typer.Typer(help="Show and prove the rules jobs move by.", no_args_is_help=True)
 
@@ -32,9 +38,6 @@ Name = Annotated[
 @app.command("list", epilog=format_examples("kesin lifecycle list"))
 def list_lifecycles(as_json: AsJson = False) -> None:
     """List the lifecycles that come with Kesin."""
-    from kesin.cli.support.lifecycles import registered_lifecycles
-    from kesin.cli.support.output import print_table, say_json
-
     lifecycles = [make() for make in registered_lifecycles().values()]
     if as_json:
         say_json(
@@ -84,10 +87,6 @@ def show_lifecycle(
 
     The picture goes to standard output, or into a file: kesin lifecycle show task --svg task.svg
     """
-    from kesin.cli.support.lifecycles import find_lifecycle
-    from kesin.cli.support.output import say, say_json
-    from kesin.lifecycle.drawing import table as draw
-
     if sum((svg, mermaid, write is not None, as_json)) > 1:
         raise UsageError("choose one of --svg, --mermaid, --write and --json")
     if file is not None and not (svg or mermaid):
@@ -115,10 +114,6 @@ def show_lifecycle(
 
 
 def _print(lifecycle: Lifecycle) -> None:
-    from kesin.cli.support.output import print_table, say
-    from kesin.lifecycle.drawing import table as draw
-    from kesin.lifecycle.drawing.shape import marks
-
     say(f"{lifecycle.name}: {lifecycle.doc}" if lifecycle.doc else lifecycle.name)
     say()
     print_table(
@@ -150,9 +145,6 @@ def _limits(lifecycle: Lifecycle) -> dict[str, int]:
 
 
 def _record(lifecycle: Lifecycle) -> dict[str, Any]:
-    from kesin.lifecycle.drawing import table as draw
-    from kesin.lifecycle.drawing.shape import marks
-
     return {
         "name": lifecycle.name,
         "doc": lifecycle.doc,
@@ -198,11 +190,6 @@ def prove_lifecycles(
     Says after how many automatic moves at most. A broken rule is shown with the shortest way a job
     gets there, and the exit code is 1.
     """
-    from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
-    from kesin.cli.support.output import print_table, say, say_json
-    from kesin.engine.turns import turns_bound
-    from kesin.lifecycle.proof.rules import prove
-
     proofs = [prove(find_lifecycle(name)) for name in names or registered_lifecycles()]
     if as_json:
         say_json([_proof_record(proof) for proof in proofs])
@@ -264,10 +251,6 @@ def check_upgrade(
     job, the new ones bring it to rest. What is broken is shown with its path and, against a store,
     with the number of jobs; the exit code is 1.
     """
-    from kesin.cli.support.lifecycles import find_lifecycle
-    from kesin.cli.support.output import say, say_json
-    from kesin.lifecycle.codec import lifecycle_json
-
     if update and against is None:
         raise UsageError("--update writes the file of --against: name one")
     if queue is not None and against is not None:
@@ -294,9 +277,6 @@ def check_upgrade(
 
 
 def _upgrade_from_file(lifecycle: Lifecycle, file: Path, *, must_exist: bool) -> Proof | None:
-    from kesin.lifecycle.codec import lifecycle_from_json
-    from kesin.lifecycle.proof.upgrade import prove_upgrade
-
     if not file.exists():
         if must_exist:
             raise UsageError(f"there is no file {file}: --update writes it")
@@ -305,9 +285,6 @@ def _upgrade_from_file(lifecycle: Lifecycle, file: Path, *, must_exist: bool) ->
 
 
 def _upgrade_from_store(lifecycle: Lifecycle, queue: str) -> Proof | None:
-    from kesin.cli.support.context import open_context
-    from kesin.store.rules import upgrade_proof
-
     with open_context() as context:
         store = context.store.store_for(queue)
         versions = store.rules(queue)
@@ -335,9 +312,6 @@ def retire_state(
 
     No job enters it again, not even by a process of an older version.
     """
-    from kesin.cli.support.context import open_context
-    from kesin.cli.support.output import say
-
     with open_context() as context:
         opened = context.open_queue(queue, lifecycle)
         if not yes:

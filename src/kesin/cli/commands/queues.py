@@ -6,16 +6,17 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kesin.cli.support.arguments import AsJson, LifecycleName, QueueName
+from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, UsageError
-
-if TYPE_CHECKING:
-    from kesin.engine.queue import Queue
-    from kesin.store.records import Outcome
+from kesin.engine.queue import NewJob, Queue
+from kesin.engine.validation import BadInput
+from kesin.foundation.terminal import cli_actor, say, say_json, warn
+from kesin.store.records import Outcome
 
 BATCH = 1_000
 MAX_REPORTED_LINES = 20  # refused lines that are reported singly
@@ -36,9 +37,6 @@ def pause(
 
     Or of one tenant of it, until resumed. Jobs already claimed go on, and so does the sweeper.
     """
-    from kesin.cli.support.context import local_operator, open_context
-    from kesin.cli.support.output import cli_actor, say
-
     with open_context(create=True) as context:
         name = context.readable_queue(queue)
         details = {"reason": reason} if reason else None
@@ -55,9 +53,6 @@ def resume(queue: QueueName, tenant: OneTenant = None) -> None:
 
     Of a queue, or of one tenant of it. Says what is still paused.
     """
-    from kesin.cli.support.context import local_operator, open_context
-    from kesin.cli.support.output import say
-
     with open_context() as context:
         name = context.readable_queue(queue)
         with context.store.transaction():
@@ -100,8 +95,6 @@ def enqueue(
     With - as payload each line of standard input is one: a JSON value. A job whose key is held
     already is no error: the answer names the job that has it.
     """
-    from kesin.cli.support.context import open_context
-
     if payload == "-" and key is not None:
         raise UsageError("--key goes with one payload, not with many from standard input")
     if payload != "-":
@@ -119,8 +112,6 @@ def enqueue(
 def _enqueue_one(
     queue: Queue, payload: Any, key: str | None, tenant: str, run_at: int | None, *, as_json: bool
 ) -> None:
-    from kesin.cli.support.output import cli_actor, say, say_json
-
     outcome = queue.enqueue(payload, key=key, tenant=tenant, run_at=run_at, actor=cli_actor())
     if as_json:
         say_json({"result": outcome.result, "id": outcome.id, "state": outcome.state})
@@ -137,8 +128,6 @@ def _enqueue_lines(
     *,
     as_json: bool,
 ) -> None:
-    from kesin.cli.support.output import say, say_json, warn
-
     inserted, refused = 0, list[tuple[int, str]]()
     while batch := list(islice(lines, BATCH)):
         for number, outcome in _enqueue_batch(queue, batch, tenant, run_at):
@@ -163,10 +152,6 @@ def _enqueue_batch(
     queue: Queue, batch: Iterable[tuple[int, str]], tenant: str, run_at: int | None
 ) -> Iterator[tuple[int, Outcome | str]]:
     """Enqueue a batch of lines: line number and outcome, or why it was refused."""
-    from kesin.cli.support.output import cli_actor
-    from kesin.engine.queue import NewJob
-    from kesin.engine.validation import BadInput
-
     good: list[tuple[int, NewJob]] = []
     for number, line in batch:
         try:

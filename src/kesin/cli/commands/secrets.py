@@ -5,17 +5,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kesin.cli.support.arguments import AsJson
+from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
-from kesin.foundation.terminal import format_examples
-
-if TYPE_CHECKING:
-    from kesin.engine.access.vault import Rotation, Vault
-    from kesin.foundation.permissions import Actor
+from kesin.engine.access.vault import Rotation, Vault
+from kesin.foundation import encryption
+from kesin.foundation.clock import iso
+from kesin.foundation.encryption import MAX_SECRET_BYTES, key_ring
+from kesin.foundation.permissions import Actor
+from kesin.foundation.terminal import (
+    format_examples,
+    format_time,
+    print_table,
+    say,
+    say_json,
+    visible,
+    warn,
+)
 
 app = typer.Typer(help="Keep credentials sealed, and rotate the keys.", no_args_is_help=True)
 
@@ -34,9 +44,6 @@ def new_key(
     The line is an entry of KESIN_SECRET_KEYS. Nothing is stored. Put it before the other entries
     to seal with it from now on, and keep those until `kesin secrets rotate` has run.
     """
-    from kesin.cli.support.output import say, say_json
-    from kesin.foundation import encryption
-
     entry = encryption.new_key(name)
     if as_json:
         say_json({"name": entry.partition(":")[0], "entry": entry})
@@ -47,9 +54,6 @@ def new_key(
 @app.command("list", epilog=format_examples("kesin secrets list"))
 def list_secrets(as_json: AsJson = False) -> None:
     """Show the names of all secrets, never the values."""
-    from kesin.cli.support.output import format_time, print_table, say_json
-    from kesin.foundation.clock import iso
-
     with _open_vault() as (vault, actor):
         secrets = vault.list_secrets(actor)
     if as_json:
@@ -93,8 +97,6 @@ def put_secret(context: typer.Context, name: SecretName) -> None:
     The value is asked for, or read from standard input to its end, without a last line break. It
     is not taken from the command line, which other users and the shell's history can see.
     """
-    from kesin.cli.support.output import say
-
     if context.args:
         raise UsageError(
             "a secret's value is read from standard input or asked for, not taken from the command "
@@ -109,8 +111,6 @@ def put_secret(context: typer.Context, name: SecretName) -> None:
 @app.command("drop", epilog=format_examples("kesin secrets drop smtp-password"))
 def drop_secret(name: SecretName) -> None:
     """Forget a secret."""
-    from kesin.cli.support.output import say
-
     with _open_vault() as (vault, actor):
         vault.drop(actor, name)
     say(f"dropped {name}")
@@ -123,8 +123,6 @@ def rotate_secrets(as_json: AsJson = False) -> None:
     Safe to run twice, at once and while secrets change. Tells which could not be opened, and exits
     with 1 if any other key is still needed.
     """
-    from kesin.cli.support.output import say_json
-
     with _open_vault() as (vault, actor):
         done = vault.rotate(actor)
         key = vault.keys().first
@@ -149,8 +147,6 @@ def _record(done: Rotation) -> dict[str, Any]:
 
 
 def _print_rotation(done: Rotation, key: str) -> None:
-    from kesin.cli.support.output import say, visible, warn
-
     say(f"{done.resealed} sealed anew with {key}, {done.current} already under it")
     for secret in done.unopened:
         why = {
@@ -163,8 +159,6 @@ def _print_rotation(done: Rotation, key: str) -> None:
 
 
 def _read_value() -> str:
-    from kesin.foundation.encryption import MAX_SECRET_BYTES
-
     if sys.stdin.isatty():
         typed: str = typer.prompt("value", hide_input=True, err=True)
         return typed
@@ -180,9 +174,5 @@ def _read_value() -> str:
 
 @contextmanager
 def _open_vault(*, create: bool = False) -> Iterator[tuple[Vault, Actor]]:
-    from kesin.cli.support.context import local_operator, open_context
-    from kesin.engine.access.vault import Vault
-    from kesin.foundation.encryption import key_ring
-
     with open_context(create=create) as context:
         yield Vault(context.accounts, key_ring(context.settings)), local_operator()

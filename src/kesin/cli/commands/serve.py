@@ -7,18 +7,24 @@ import sys
 from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from kesin.cli.commands.doctor_service import stranded_jobs
+from kesin.cli.support.context import open_context
 from kesin.cli.support.errors import CommandError
-
-if TYPE_CHECKING:
-    from kesin.cli.support.supervisor import WorkerSupervisor
-    from kesin.engine.access.accounts import Accounts
-    from kesin.engine.workload import Workload
-    from kesin.foundation.settings import Settings
-    from kesin.store.contract import Store
+from kesin.cli.support.supervisor import WorkerSupervisor
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.workload import Workload
+from kesin.foundation.logs import Logger
+from kesin.foundation.passwords import one_time_password
+from kesin.foundation.permissions import system_actor
+from kesin.foundation.settings import Settings
+from kesin.foundation.terminal import say
+from kesin.store.contract import Store
+from kesin.store.open import OPEN_WAIT_S
+from kesin.workloads import workloads
 
 PASSWORD_FILE = "first-password.txt"  # noqa: S105  # a file's name
 ADMIN = "admin"
@@ -59,10 +65,6 @@ def serve(
         raise CommandError(
             f"the service needs {problem.name}: install it with `pip install 'kesin[web]'`"
         ) from None
-    from kesin.cli.support.context import open_context
-    from kesin.store.open import OPEN_WAIT_S
-    from kesin.workloads import workloads
-
     with open_context(create=True, level="info", wait_s=OPEN_WAIT_S) as context:
         settings = context.settings
         address = host or settings.host
@@ -77,9 +79,6 @@ def serve(
 
 def _warn_of_stranded(store: Store) -> None:
     """Warn of jobs in the database whose queue lives in Redis now: an operator must move them."""
-    from kesin.cli.commands.doctor_service import stranded_jobs
-    from kesin.foundation.logs import Logger
-
     log, remedy = Logger("kesin.cli"), "kesin store copy"
     for queue, jobs in stranded_jobs(store).items():
         log.warning("jobs_left_in_database", queue=queue, jobs=jobs, remedy=remedy)
@@ -89,8 +88,6 @@ def supervisor_for(
     settings: Settings, known: Mapping[str, Workload], stderr: int | None = None
 ) -> WorkerSupervisor | None:
     """The supervisor of the workloads that need processes of their own; None if there are none."""
-    from kesin.cli.support.supervisor import WorkerSupervisor
-
     queues = [
         workload.name
         for workload in known.values()
@@ -120,11 +117,6 @@ def _ensure_admin(accounts: Accounts, settings: Settings, address: str, *, insec
             "`kesin user add NAME --role admin` or a key with `kesin key create`, "
             "or start it on 127.0.0.1 first"
         )
-    from kesin.cli.support.output import say
-    from kesin.foundation.logs import Logger
-    from kesin.foundation.passwords import one_time_password
-    from kesin.foundation.permissions import system_actor
-
     password = one_time_password()
     file = settings.data_dir / PASSWORD_FILE
     if not sys.stdout.isatty():  # before anything else: a lost password locks everyone out

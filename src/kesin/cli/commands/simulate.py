@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from kesin.cli.support.arguments import AsJson
 from kesin.cli.support.errors import FAILED
-
-if TYPE_CHECKING:
-    from kesin.engine.simulation.simulate import SimulationResult
-    from kesin.lifecycle.declare import Lifecycle
+from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
+from kesin.cli.support.progress import counting
+from kesin.engine.simulation.random_lifecycle import random_lifecycle
+from kesin.engine.simulation.simulate import SimulationResult
+from kesin.engine.simulation.simulate import simulate as simulate_lifecycle
+from kesin.foundation.terminal import print_table, say, say_json, warn
+from kesin.lifecycle.declare import Lifecycle
 
 INVENTED: Final = "invented"
 INVENTED_STEPS: Final = 500  # of each lifecycle that is made up on the way
@@ -43,9 +46,6 @@ def simulate(
     overlap. At the end time passes until every job rests. A run is a pure function of its seed and
     its steps; a promise that breaks is shown with the shortest history that breaks it.
     """
-    from kesin.cli.support.lifecycles import registered_lifecycles
-    from kesin.cli.support.output import counting, say, say_json, warn
-
     chosen = list(dict.fromkeys(names or [*registered_lifecycles(), INVENTED]))
     share = max(steps // len(chosen), 1)
     with counting("simulating", share * len(chosen), shown=not as_json) as progress:
@@ -69,21 +69,18 @@ def simulate(
 def _runs(
     name: str, seed: int, steps: int, progress: Callable[[int], None]
 ) -> Iterator[SimulationResult]:
-    from kesin.engine.simulation.simulate import simulate as run
-
     if name != INVENTED:
-        yield run(_lifecycle_named(name), seed=seed, steps=steps, progress=progress)
+        yield simulate_lifecycle(_lifecycle_named(name), seed=seed, steps=steps, progress=progress)
         return
     for number in range(-(-steps // INVENTED_STEPS)):
         made_up = f"{INVENTED}_{seed + number}"
         most = min(INVENTED_STEPS, steps - number * INVENTED_STEPS)
-        yield run(_lifecycle_named(made_up), seed=seed, steps=most, progress=progress)
+        yield simulate_lifecycle(
+            _lifecycle_named(made_up), seed=seed, steps=most, progress=progress
+        )
 
 
 def _lifecycle_named(name: str) -> Lifecycle:
-    from kesin.cli.support.lifecycles import find_lifecycle
-    from kesin.engine.simulation.random_lifecycle import random_lifecycle
-
     made_up, _, number = name.partition("_")
     if made_up == INVENTED and number.isdecimal():
         return random_lifecycle(int(number))
@@ -113,8 +110,6 @@ def _record(run: SimulationResult) -> dict[str, Any]:
 
 def _print(runs: Sequence[SimulationResult]) -> None:
     """Print a line per lifecycle; the invented ones share a line."""
-    from kesin.cli.support.output import print_table
-
     rows: list[tuple[str, list[SimulationResult]]] = []
     made_up: list[SimulationResult] = []
     for run in runs:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kesin.cli.support.arguments import AsJson
+from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import UsageError
-from kesin.foundation.terminal import format_examples
-
-if TYPE_CHECKING:
-    from kesin.store.directory import Site
+from kesin.engine.access.sites import site_uuid
+from kesin.foundation.clock import iso
+from kesin.foundation.terminal import format_examples, print_table, say, say_json
+from kesin.store.directory import Site
 
 app = typer.Typer(help="Manage sites, the tenants of jobs.", no_args_is_help=True)
 
@@ -39,8 +40,6 @@ def add_site(
     as_json: AsJson = False,
 ) -> None:
     """Add a site."""
-    from kesin.cli.support.context import local_operator, open_context
-
     with open_context(create=True) as context:
         made = context.accounts.add_site(
             local_operator(), site, name=name, channel=channel, timezone=timezone, currency=currency
@@ -51,9 +50,6 @@ def add_site(
 @app.command("list", epilog=format_examples("kesin site list"))
 def list_sites(as_json: AsJson = False) -> None:
     """List the sites."""
-    from kesin.cli.support.context import local_operator, open_context
-    from kesin.cli.support.output import print_table, say_json
-
     with open_context(create=True) as context:
         sites = context.accounts.sites(local_operator())
     if as_json:
@@ -79,8 +75,6 @@ def set_site(
     as_json: AsJson = False,
 ) -> None:
     """Change a site; what is not named stays."""
-    from kesin.cli.support.context import local_operator, open_context
-
     if not (name or channel or timezone or currency):
         raise UsageError("nothing to change: give --name, --channel, --timezone or --currency")
     with open_context(create=True) as context:
@@ -91,8 +85,6 @@ def set_site(
 
 
 def _print_site(site: Site, done: str, *, as_json: bool) -> None:
-    from kesin.cli.support.output import say, say_json
-
     if as_json:
         say_json(site_record(site))
     else:
@@ -101,9 +93,6 @@ def _print_site(site: Site, done: str, *, as_json: bool) -> None:
 
 def site_record(site: Site) -> dict[str, Any]:
     """A site as scripts read it."""
-    from kesin.engine.access.sites import site_uuid
-    from kesin.foundation.clock import iso
-
     return {
         "id": site.id,
         "uuid": site_uuid(site.id),

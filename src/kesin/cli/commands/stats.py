@@ -5,15 +5,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kesin.cli.support.arguments import AsJson, QueueNames
-
-if TYPE_CHECKING:
-    from kesin.cli.support.context import CommandContext
-    from kesin.store.contract import Store
+from kesin.cli.support.context import CommandContext, open_context
+from kesin.foundation.clock import iso
+from kesin.foundation.terminal import (
+    console,
+    format_counts,
+    format_duration,
+    on_terminal,
+    print_table,
+    rich_table,
+    say_json,
+)
+from kesin.store.contract import Store
+from kesin.store.errors import StoreUnreachable
 
 COLUMNS = ("queue", "jobs", "states", "oldest due", "lease over", "paused")
 
@@ -34,8 +43,6 @@ def stats(
 
     Also shows how long the oldest due job waits, leases that are over, and what is paused.
     """
-    from kesin.cli.support.context import open_context
-
     ending = suppress(KeyboardInterrupt) if watch else nullcontext()
     with open_context() as context, ending:
         snapshots = _snapshots(context, queues, interval, (count or 0) if watch else 1)
@@ -47,9 +54,6 @@ def stats(
 
 def queue_record(store: Store, name: str) -> dict[str, Any]:
     """A queue's numbers."""
-    from kesin.foundation.clock import iso
-    from kesin.store.errors import StoreUnreachable
-
     try:
         stats, pauses = store.stats(name), store.paused(name)
     except StoreUnreachable:
@@ -95,15 +99,11 @@ def _snapshots(
 
 
 def _print_json(snapshots: Iterator[list[dict[str, Any]]], *, lines: bool) -> None:
-    from kesin.cli.support.output import say_json
-
     for snapshot in snapshots:
         say_json(snapshot, line=lines)
 
 
 def _print_tables(snapshots: Iterator[list[dict[str, Any]]], *, live: bool) -> None:
-    from kesin.cli.support.output import console, on_terminal, print_table, rich_table
-
     if not (live and on_terminal()):
         for snapshot in snapshots:
             print_table(COLUMNS, rows(snapshot), empty="no queue has been opened yet")
@@ -117,8 +117,6 @@ def _print_tables(snapshots: Iterator[list[dict[str, Any]]], *, live: bool) -> N
 
 def rows(snapshot: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """The lines of the table."""
-    from kesin.cli.support.output import format_counts, format_duration
-
     return [
         (
             record["queue"],

@@ -5,18 +5,30 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING, Annotated, get_args
+from dataclasses import asdict
+from typing import Annotated, get_args
 
 import typer
 
+from kesin.cli.support import inspection
 from kesin.cli.support.arguments import AsJson, LifecycleName
+from kesin.cli.support.context import CommandContext
 from kesin.cli.support.errors import CommandError, UsageError, check_choice
-from kesin.foundation.terminal import format_examples
-
-if TYPE_CHECKING:
-    from kesin.engine.transfer.queue_copy import CopyResult, NamedStore
-    from kesin.lifecycle.declare import Lifecycle
-    from kesin.store.contract import Store
+from kesin.cli.support.progress import bars
+from kesin.engine.transfer.copy import copy_queues
+from kesin.engine.transfer.copy_pauses import was_moved_elsewhere
+from kesin.engine.transfer.queue_copy import CopyResult, CopyStage, NamedStore
+from kesin.foundation.logs import set_up_logs
+from kesin.foundation.settings import Settings, load_settings, mask_secrets
+from kesin.foundation.terminal import format_examples, print_table, say, say_json
+from kesin.lifecycle.declare import Lifecycle
+from kesin.store.contract import Store
+from kesin.store.open import open_store
+from kesin.store.postgres.reachability import check_reachable
+from kesin.store.sql.store import SqlStore
+from kesin.store.transfer.copy_directory import copy_directory, copy_metadata
+from kesin.workloads import workloads
+from kesin.workloads.common.stores import open_workload_stores, queues_with_tenant_keys
 
 app = typer.Typer(help="Take queues from one store to another.", no_args_is_help=True)
 
@@ -59,14 +71,6 @@ def copy_store(
     go too, unless queues are named. The source hands out no jobs meanwhile, and is left paused at
     the end. A copy that was broken off is run again.
     """
-    from dataclasses import asdict
-
-    from kesin.cli.support.output import bars, say_json
-    from kesin.engine.transfer.copy import copy_queues
-    from kesin.engine.transfer.queue_copy import CopyStage
-    from kesin.foundation.logs import set_up_logs
-    from kesin.foundation.settings import load_settings
-
     set_up_logs(load_settings().log, "warning")
     with _open_both(source, target) as (old, new):
         lifecycles = _choose_queues(old.store, new, queues, lifecycle)
@@ -97,13 +101,6 @@ def copy_store(
 
 @contextmanager
 def _open_both(source: str, target: str) -> Iterator[tuple[NamedStore, NamedStore]]:
-    from kesin.engine.transfer.queue_copy import NamedStore
-    from kesin.foundation.settings import Settings, mask_secrets
-    from kesin.store.open import open_store
-    from kesin.store.postgres.reachability import check_reachable
-    from kesin.workloads import workloads
-    from kesin.workloads.common.stores import queues_with_tenant_keys
-
     tenant_keys = queues_with_tenant_keys(workloads().values())
     with ExitStack() as stack:
         sides = []
@@ -130,12 +127,6 @@ def _choose_queues(
 
     The queues of a workload and of those that complete it move together.
     """
-    from kesin.cli.support.context import CommandContext
-    from kesin.engine.transfer.copy_pauses import was_moved_elsewhere
-    from kesin.foundation.settings import load_settings
-    from kesin.store.sql.store import SqlStore
-    from kesin.workloads import workloads
-
     groups = {workload.name: workload.group for workload in workloads().values()}
     in_redis = [workload for workload in workloads().values() if workload.in_redis]
     eligible = source.queues()
@@ -163,10 +154,6 @@ def _of_workloads(groups: Iterable[str]) -> str:
 
 def _copy_metadata(source: Store, target: Store, queues: list[str], *, whole: bool) -> None:
     """Copy what workloads know beside their jobs, without heartbeats; and users, keys and sites."""
-    from kesin.store.sql.store import SqlStore
-    from kesin.store.transfer.copy_directory import copy_directory, copy_metadata
-    from kesin.workloads import workloads
-
     groups = {workload.name: workload.group for workload in workloads().values()}
     for group in dict.fromkeys(groups.get(name, name) for name in queues):
         copy_metadata(source, target, group, without="worker:")
@@ -192,8 +179,6 @@ def _confirm(
 def _print_copied(
     source: NamedStore, target: NamedStore, copied: list[CopyResult], *, keep: bool
 ) -> None:
-    from kesin.cli.support.output import print_table, say
-
     print_table(
         ("queue", "jobs", "events", "remarks", "passes", "digest of both sides"),
         [
@@ -219,14 +204,6 @@ def migrate(
     Safe to run twice and at the same time on several machines. Forward only: a schema newer than
     this version is refused.
     """
-    from kesin.cli.support import inspection
-    from kesin.cli.support.output import say, say_json
-    from kesin.foundation.logs import set_up_logs
-    from kesin.foundation.settings import load_settings, mask_secrets
-    from kesin.store.postgres.reachability import check_reachable
-    from kesin.workloads import workloads
-    from kesin.workloads.common.stores import open_workload_stores
-
     settings = load_settings()
     set_up_logs(settings.log)
     check_reachable(settings)

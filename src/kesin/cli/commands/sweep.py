@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from kesin.cli.support.arguments import AsJson, LifecycleName, QueueNames
-from kesin.cli.support.errors import UsageError, check_choice
-
-if TYPE_CHECKING:
-    from kesin.cli.support.context import CommandContext
-    from kesin.engine.queue import Queue
-    from kesin.engine.sweeper import SweepResult
+from kesin.cli.support.context import CommandContext, open_context
+from kesin.cli.support.errors import UsageError, check_choice, explain
+from kesin.cli.support.signals import stop_on_signals
+from kesin.engine.queue import Queue
+from kesin.engine.sweeper import Sweeper, SweepResult
+from kesin.foundation.logs import Logger
+from kesin.foundation.terminal import print_table, say, say_json, warn
+from kesin.lifecycle.vocabulary import STAGES
+from kesin.store.open import OPEN_WAIT_S
+from kesin.workloads import workloads
 
 LONGEST_PAUSE_S = 60.0
 
@@ -45,13 +49,6 @@ def sweep(
     Cap, recover, expire, revive, time out and prune, in this order. Without it, jobs of dead
     workers are not taken back. Safe on many machines at once.
     """
-    from kesin.cli.support.context import open_context
-    from kesin.cli.support.signals import stop_on_signals
-    from kesin.engine.sweeper import Sweeper
-    from kesin.foundation.logs import Logger
-    from kesin.lifecycle.vocabulary import STAGES
-    from kesin.store.open import OPEN_WAIT_S
-
     for name in stage or ():
         check_choice("stage", name, STAGES)
     stages = tuple(name for name in STAGES if not stage or name in stage)
@@ -95,8 +92,6 @@ def _open_queues(
     context: CommandContext, names: list[str] | None, lifecycle: str | None, *, quiet: bool = False
 ) -> list[Queue]:
     """The queues to sweep. A queue whose lifecycle is not known here is skipped with a warning."""
-    from kesin.cli.support.output import warn
-
     if names:
         return [context.open_queue(name, lifecycle) for name in names]
     opened = []
@@ -113,8 +108,6 @@ def _workload_calls(
     context: CommandContext, queues: Sequence[Queue], kind: Literal["after_sweep", "periodic"]
 ) -> dict[str, Callable[[], object]]:
     """What the workloads of these queues call after a sweep, or periodically."""
-    from kesin.workloads import workloads
-
     known = workloads()
     calls: dict[str, Callable[[], object]] = {}
     for queue in queues:
@@ -127,9 +120,6 @@ def _workload_calls(
 
 def _warn_of_missing_libraries(queues: Sequence[Queue]) -> None:
     """Warn that files are not deleted: jobs move without their workload's libraries, files stay."""
-    from kesin.cli.support.output import warn
-    from kesin.workloads import workloads
-
     known = workloads()
     for name in [queue.name for queue in queues if queue.name in known]:
         if known[name].after_sweep is not None and (lacking := known[name].missing_libraries):
@@ -139,8 +129,6 @@ def _warn_of_missing_libraries(queues: Sequence[Queue]) -> None:
 
 
 def _print_swept(swept: SweepResult, *, as_json: bool, line: bool) -> None:
-    from kesin.cli.support.output import print_table, say, say_json, warn
-
     for name in swept.unreachable:
         warn(f"{name} was not swept: its store is not reachable")
     moved: list[dict[str, Any]] = [
@@ -158,9 +146,6 @@ def _print_swept(swept: SweepResult, *, as_json: bool, line: bool) -> None:
 
 def _warn_of_failure(problem: Exception, pause_s: float) -> float:
     """Warn of a failed sweep; the longer pause before the next pass."""
-    from kesin.cli.support.errors import explain
-    from kesin.cli.support.output import warn
-
     report = explain(problem)
     if report is None:
         raise problem

@@ -7,16 +7,18 @@ read from standard input.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kesin.cli.support.arguments import AsJson
+from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import UsageError, check_choice
-from kesin.foundation.terminal import format_examples
-
-if TYPE_CHECKING:
-    from kesin.store.directory import User
+from kesin.foundation.clock import iso
+from kesin.foundation.passwords import MAX_PASSWORD_LENGTH
+from kesin.foundation.permissions import ROLES
+from kesin.foundation.terminal import format_examples, format_time, print_table, say, say_json, warn
+from kesin.store.directory import User
 
 app = typer.Typer(help="Manage the people who sign in.", no_args_is_help=True)
 
@@ -59,9 +61,6 @@ def add_user(
     The password is asked for twice on a terminal, or read from standard input. A viewer or an
     operator without a site and a queue sees nothing; an admin sees everything.
     """
-    from kesin.cli.support.context import local_operator, open_context
-    from kesin.foundation.permissions import ROLES
-
     check_choice("role", role, ROLES)
     _check_sites(site, all_sites=all_sites)
     _check_admin(role, site, queue)
@@ -87,8 +86,6 @@ def set_password(
 
     All their sessions end.
     """
-    from kesin.cli.support.context import local_operator, open_context
-
     with open_context(create=True) as context:
         # An unknown name is refused before a password is typed.
         context.accounts.user(local_operator(), name)
@@ -101,9 +98,6 @@ def set_password(
 @app.command("list", epilog=format_examples("kesin user list"))
 def list_users(as_json: AsJson = False) -> None:
     """List the people who sign in."""
-    from kesin.cli.support.context import local_operator, open_context
-    from kesin.cli.support.output import format_time, print_table, say_json
-
     with open_context(create=True) as context:
         people = context.accounts.users(local_operator())
     if as_json:
@@ -155,9 +149,6 @@ def set_user(
 
     Sites and queues replace those of before. All sessions of the user end.
     """
-    from kesin.cli.support.context import local_operator, open_context
-    from kesin.foundation.permissions import ROLES
-
     if role is not None:
         check_choice("role", role, ROLES)
     _check_sites(site, all_sites=all_sites, no_sites=no_sites)
@@ -187,9 +178,6 @@ def set_user(
 @app.command("sign-out", epilog=format_examples("kesin user sign-out ayse"))
 def sign_out(name: Name, as_json: AsJson = False) -> None:
     """End all sessions of somebody."""
-    from kesin.cli.support.context import local_operator, open_context
-    from kesin.cli.support.output import say, say_json
-
     with open_context(create=True) as context:
         ended = context.accounts.end_sessions(local_operator(), name)
     if as_json:
@@ -208,8 +196,6 @@ def read_password(*, from_stdin: bool) -> str:
 
 
 def _read_line() -> str:
-    from kesin.foundation.passwords import MAX_PASSWORD_LENGTH
-
     raw = sys.stdin.buffer.read(4 * MAX_PASSWORD_LENGTH + 2)  # the longest there can be, in bytes
     try:
         text = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
@@ -232,8 +218,6 @@ def _check_admin(role: str | None, site: list[str] | None, queue: list[str] | No
 
 
 def _print_user(person: User, done: str, *, as_json: bool) -> None:
-    from kesin.cli.support.output import say, say_json, warn
-
     if as_json:
         say_json(person_record(person))
         return
@@ -244,8 +228,6 @@ def _print_user(person: User, done: str, *, as_json: bool) -> None:
 
 def person_record(person: User) -> dict[str, Any]:
     """A user as scripts read it, without the hash of the password."""
-    from kesin.foundation.clock import iso
-
     return {
         "name": person.name,
         "role": person.role,

@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kesin.cli.support.arguments import LifecycleName, complete_queues
+from kesin.cli.support.context import CommandContext, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
-
-if TYPE_CHECKING:
-    from kesin.cli.support.context import CommandContext
-    from kesin.cli.support.signals import Stop
-    from kesin.engine.queue import Queue
-    from kesin.engine.worker import Worker
+from kesin.cli.support.lifecycles import load_handler
+from kesin.cli.support.signals import Stop, stop_on_signals
+from kesin.cli.support.supervisor import WorkerProcesses, worker_command
+from kesin.engine.queue import Queue
+from kesin.engine.worker import Worker
+from kesin.foundation.extras import extra_providing, install_command
+from kesin.foundation.logs import Logger
+from kesin.foundation.settings import load_settings
+from kesin.store.open import OPEN_WAIT_S
+from kesin.workloads import workloads
 
 RELEASE_S = 5.0  # beyond the grace period, for releasing the claims that did not finish
 
@@ -95,14 +100,6 @@ def worker(
     given back. A second one gives everything back at once. Jobs of a process that dies are taken
     back by any worker of the queue that runs.
     """
-    from kesin.cli.support.context import open_context
-    from kesin.cli.support.lifecycles import load_handler
-    from kesin.cli.support.signals import stop_on_signals
-    from kesin.engine.worker import Worker
-    from kesin.foundation.settings import load_settings
-    from kesin.store.open import OPEN_WAIT_S
-    from kesin.workloads import workloads
-
     if len(set(queues)) < len(queues):
         raise UsageError("a queue is named twice")
     if rq and (handler is not None or tenant):
@@ -130,8 +127,6 @@ def worker(
                     _stop_with_parent(stop)
                 run_workers(workers, stop, until_idle=until_idle, sweep=sweep)
             return
-    from kesin.cli.support.supervisor import WorkerProcesses, worker_command
-
     how = {
         "handler": handler,
         "batch_handler": batch_handler,
@@ -159,8 +154,6 @@ def _workload_worker(
     context: CommandContext, queue: Queue, options: dict[str, Any], *, push: bool
 ) -> Worker:
     """The worker of the queue's workload, with the options of the command line."""
-    from kesin.workloads import workloads
-
     workload = workloads().get(queue.name)
     if workload is None or workload.worker is None:
         raise UsageError(
@@ -177,8 +170,6 @@ def _workload_worker(
 
 
 def _not_installed(queue: str, library: str) -> str:
-    from kesin.foundation.extras import extra_providing, install_command
-
     extra = extra_providing(library)
     how = f"`{install_command(extra)}`" if extra else "pip"
     return f"the work of {queue} needs {library}: install it with {how}"
@@ -188,8 +179,6 @@ def run_workers(
     workers: Sequence[Worker], stop: Stop, *, until_idle: bool = False, sweep: bool = True
 ) -> None:
     """Run all workers; return when they have stopped and every claim is finished or released."""
-    from kesin.foundation.logs import Logger
-
     log = Logger("kesin.cli")
     names = list(dict.fromkeys(worker.queue.name for worker in workers))
     log.info("worker_started", queues=names, worker=workers[0].name, pid=os.getpid())

@@ -20,11 +20,11 @@ from kesin.cli.demo.service import (
 )
 from kesin.cli.demo.tour import print_kept, print_sign_in, print_summary, print_title, print_tour
 from kesin.cli.support.errors import CommandError
-from kesin.cli.support.output import say
 from kesin.cli.support.signals import Stop, stop_on_signals
 from kesin.engine.workload import Workload
 from kesin.foundation.logs import set_up_logs
 from kesin.foundation.settings import DATABASE_FILE
+from kesin.foundation.terminal import say
 from kesin.workloads import workloads
 from kesin.workloads.common.demo import (
     LOG_FILE,

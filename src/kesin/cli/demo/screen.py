@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kesin.cli.demo.service import RunningService
-from kesin.cli.support.output import (
+from kesin.engine.queue import Queue
+from kesin.foundation.terminal import (
     Cell,
     console,
     format_counts,
     on_terminal,
+    pluralize,
     rich_table,
     say,
     visible,
 )
-from kesin.engine.queue import Queue
-from kesin.foundation.terminal import pluralize
 from kesin.store.records import Filter
 from kesin.web.dashboard.state_groups import LABELS as WORDS
 from kesin.web.dashboard.state_groups import StateGroup, state_groups

@@ -20,13 +20,13 @@ from typing import Final, TextIO
 
 from kesin.cli.commands.serve import supervisor_for
 from kesin.cli.support.errors import CommandError
-from kesin.cli.support.output import say
 from kesin.cli.support.supervisor import WorkerSupervisor
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.workload import Workload
 from kesin.foundation.passwords import one_time_password
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import PREFIX, Settings, load_settings
+from kesin.foundation.terminal import say
 from kesin.web.app import create_app
 from kesin.web.server import Server, bind_sockets, build_server
 from kesin.web.service import Service

@@ -8,7 +8,7 @@ from pathlib import Path
 from kesin.cli.commands.audit import print_reports, replay_queues
 from kesin.cli.demo.service import ADMIN, OPERATOR
 from kesin.cli.support.inspection import open_for_reading
-from kesin.cli.support.output import console, format_counts, on_terminal, print_table, say
+from kesin.foundation.terminal import console, format_counts, on_terminal, print_table, say
 from kesin.store.open import open_store
 from kesin.workloads.common.demo import LOG_FILE, DemoContext, DemoPart, TourStop
 

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kesin.cli.support.errors import check_choice
-
-if TYPE_CHECKING:
-    from kesin.store.records import Definition, Filter
+from kesin.cli.support.lifecycles import registered_lifecycles
+from kesin.lifecycle.errors import Category
+from kesin.store.records import Definition, Filter
+from kesin.workloads import workloads
 
 
 def complete_queues(incomplete: str) -> list[str]:
     """Complete the name of a workload's queue, for the shell; opens no store."""
-    from kesin.workloads import workloads
-
     return [name for name in workloads() if name.startswith(incomplete)]
 
 
 def complete_lifecycles(incomplete: str) -> list[str]:
     """Complete the name of a registered lifecycle, for the shell."""
-    from kesin.cli.support.lifecycles import registered_lifecycles
-
     return [name for name in registered_lifecycles() if name.startswith(incomplete)]
 
 
@@ -102,8 +99,6 @@ class FilterOptions:
 
     def to_filter(self, names: Definition | None) -> Filter:
         """The filter for the store; a state or a category that does not exist is refused."""
-        from kesin.store.records import Filter
-
         known = names.states if names else tuple(self.states or ())
         return Filter(
             states=tuple(check_choice("state", word, known) for word in self.states or ()),
@@ -117,6 +112,4 @@ class FilterOptions:
 
 def check_category(word: str) -> str:
     """An error category, in any case of its letters."""
-    from kesin.lifecycle.errors import Category
-
     return check_choice("error category", word.upper(), [category.value for category in Category])

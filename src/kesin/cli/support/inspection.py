@@ -10,25 +10,26 @@ import time
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 from urllib.parse import quote
 
+from kesin.cli.support.lifecycles import registered_lifecycles
+from kesin.foundation.settings import Settings
+from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
-
-if TYPE_CHECKING:
-    from kesin.foundation.settings import Settings
-    from kesin.lifecycle.declare import Lifecycle
+from kesin.store.open import NO_PSYCOPG
+from kesin.store.postgres.reachability import CONNECT_TIMEOUT_S
+from kesin.store.sql.migrate import migrations, pending_migrations
+from kesin.store.sql.statements import Statements
+from kesin.store.sql.store import SqlStore
+from kesin.store.sqlite.file import as_disk_error
 
 _STEPS: Final = 100_000  # of SQLite's machine between two readings of the clock
 
 
 def open_for_reading(store: Store, queue: str) -> None:
     """Make ``stats`` and ``jobs`` of a queue work without declaring anything to the database."""
-    from kesin.cli.support.lifecycles import registered_lifecycles
-    from kesin.store.sql.statements import Statements
-    from kesin.store.sql.store import SqlStore
-
     own_store = store.store_for(queue)
     if not isinstance(own_store, SqlStore):  # only queues of workloads live elsewhere
         own_store.open(queue, registered_lifecycles()[queue]())
@@ -45,8 +46,6 @@ def open_for_reading(store: Store, queue: str) -> None:
 
 def outstanding_migrations(settings: Settings) -> list[str]:
     """The migrations that ``migrate`` would apply."""
-    from kesin.store.sql.migrate import migrations, pending_migrations
-
     file = settings.database_file
     if file is None:
         dialect, applied = "postgres", _applied_on_server(settings.database)
@@ -59,8 +58,6 @@ def outstanding_migrations(settings: Settings) -> list[str]:
 
 
 def _applied_in_file(file: Path) -> dict[int, str]:
-    from kesin.store.sqlite.file import as_disk_error
-
     try:
         with closing(_read_only(file)) as connection:
             rows = connection.execute("SELECT version, checksum FROM schema_migration").fetchall()
@@ -91,9 +88,6 @@ def _read_only(file: Path) -> sqlite3.Connection:
 
 
 def _applied_on_server(url: str) -> dict[int, str]:
-    from kesin.store.open import NO_PSYCOPG
-    from kesin.store.postgres.reachability import CONNECT_TIMEOUT_S
-
     try:
         import psycopg
         from psycopg import errors
@@ -121,8 +115,6 @@ def database_time_us(store: Store) -> int | None:
 
 
 def _sql(store: Store) -> Any:
-    from kesin.store.sql.store import SqlStore
-
     main = store.store_for("")
     if not isinstance(main, SqlStore):
         raise StoreError("this command speaks with SQLite and PostgreSQL only")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kesin.foundation.clock import iso
 from kesin.foundation.messages import decode_note, recorded_traceback
 from kesin.foundation.text import decode_json
-
-if TYPE_CHECKING:
-    from kesin.lifecycle.model import Job
-    from kesin.store.records import Definition, Event, Note
+from kesin.lifecycle.model import Job
+from kesin.store.records import Definition, Event, Note
 
 PHASES: Final = ("ready", "claimed", "resting", "over", "waiting")
 

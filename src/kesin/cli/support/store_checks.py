@@ -14,7 +14,6 @@ from kesin.cli.commands import doctor_service
 from kesin.cli.support import inspection
 from kesin.cli.support.errors import explain
 from kesin.cli.support.lifecycles import registered_lifecycles
-from kesin.cli.support.output import format_duration
 from kesin.foundation.check import DoctorCheck
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.settings import (
@@ -26,6 +25,7 @@ from kesin.foundation.settings import (
     mask_secrets,
     unknown_variables,
 )
+from kesin.foundation.terminal import format_duration
 from kesin.lifecycle.proof.rules import prove
 from kesin.store.contract import Store
 from kesin.store.errors import StoreTrouble

@@ -1,4 +1,4 @@
-"""What commands print with: the terminal functions of the foundation, and progress bars."""
+"""Progress bars of commands that take long."""
 
 from __future__ import annotations
 
@@ -6,52 +6,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kesin.foundation.terminal import (
-    EMPTY_CELL,
-    UNBROKEN_COLUMNS,
-    Cell,
-    cli_actor,
-    console,
-    error_console,
-    format_cell,
-    format_counts,
-    format_duration,
-    format_time,
-    on_terminal,
-    print_table,
-    rich_table,
-    say,
-    say_json,
-    visible,
-    visible_lines,
-    warn,
-)
+from kesin.foundation.terminal import error_console
 
 Advance = Callable[[int], None]  # called with how many more are done
-
-__all__ = [
-    "EMPTY_CELL",
-    "UNBROKEN_COLUMNS",
-    "Advance",
-    "Cell",
-    "bars",
-    "cli_actor",
-    "console",
-    "counting",
-    "error_console",
-    "format_cell",
-    "format_counts",
-    "format_duration",
-    "format_time",
-    "on_terminal",
-    "print_table",
-    "rich_table",
-    "say",
-    "say_json",
-    "visible",
-    "visible_lines",
-    "warn",
-]
 
 
 @contextmanager
