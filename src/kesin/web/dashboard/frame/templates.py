@@ -10,7 +10,6 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, PrefixLoader, Stric
 
 from kesin.engine.access.masking import mask_text
 from kesin.engine.workload import Workload
-from kesin.web.dashboard.frame import sparklines
 from kesin.web.dashboard.frame.formatting import Formatter
 from kesin.web.dashboard.frame.i18n import DASHBOARD, LANGUAGES, Language, catalogue_for
 from kesin.web.dashboard.frame.navigation import below, navigation, site_switch
@@ -64,8 +63,6 @@ def _environment(language: Language, folders: tuple[tuple[str, str], ...]) -> En
     }
     environment.filters |= filters
     environment.globals |= {
-        "stacked": sparklines.stacked,
-        "sparkline": sparklines.sparkline,
         "FAMILIES": ORDER,
         "FAMILY_WORDS": LABELS,
         "LANGUAGES": LANGUAGES,

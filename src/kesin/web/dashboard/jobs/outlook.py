@@ -6,7 +6,7 @@ The earliest is what happens next; moves that remove or expire the job follow as
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -97,16 +97,12 @@ def _scheduled_moves(lifecycle: Lifecycle, job: Job, now: int) -> list[Upcoming]
 
 def _when(lifecycle: Lifecycle, move: Move, job: Job, now: int) -> int | None:
     """From when the move's guards hold, by the job's own columns; None: never."""
-    times = [_time_of(guard, lifecycle, job) for guard in move.when]
-    at = max(_known(times), default=0)
+    times = (_time_of(guard, lifecycle, job) for guard in move.when)
+    at = max((time for time in times if time is not None), default=0)
     asked = MoveContext(now=max(at, now), actor="")
     if failing_guard(move, job, lifecycle, asked, job.claim_seq) is not None:
         return None
     return at
-
-
-def _known(times: Iterable[int | None]) -> list[int]:
-    return [time for time in times if time is not None]
 
 
 def _time_of(guard: Guard, lifecycle: Lifecycle, job: Job) -> int | None:

@@ -13,21 +13,23 @@ from markupsafe import Markup
 from kesin.engine.access.commands import JobDetails
 from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
-from kesin.foundation.problems import NotFound
+from kesin.foundation.logs import Logger
+from kesin.foundation.problems import NotFound, Problem
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.drawing.svg import svg
+from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import BUILT_IN_STAMPS, READY
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import Context, PageContext, Panel
 from kesin.web.dashboard.jobs.outlook import Kind, Outlook, Upcoming, outlook
-from kesin.web.dashboard.jobs.panels import job_panel
 from kesin.web.dashboard.jobs.timeline import MAX_LINES, timeline, travelled_edges
 from kesin.web.dashboard.queues.actions import label_of
 from kesin.web.dashboard.state_groups import state_group
 from kesin.web.middleware import FRAMING_CSP
 from kesin.web.serialize import json_depth_limited
 
+log = Logger("kesin.dashboard")
 router = guarded_router(include_in_schema=False)
 MAX_AHEAD: Final = 1_000
 ID_LENGTH: Final = 36
@@ -62,16 +64,6 @@ class OutlookLine:
     move: str = ""
     to: str = ""
     kind: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class JobFact:
-    """A line of the job's facts: a text or a time."""
-
-    name: str
-    text: str = ""
-    at: int | None = None
-    mono: bool = False
 
 
 @router.get("/dashboard/jobs/{job_id}", response_class=HTMLResponse)
@@ -123,13 +115,13 @@ def _find_job(ctx: PageContext, job_id: str, *, reveal: bool = False) -> tuple[J
 
 
 def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dict[str, Any]:
-    """Values that change with time: timeline, facts, actions."""
-    job, now = history.job, queue.now()
+    """Values that change with time: timeline, outlook, actions."""
+    job, now, lifecycle = history.job, queue.now(), queue.lifecycle
     pauses = ctx.service.commands.pauses(ctx.actor, job.queue)
     actions = history.actions if ctx.actor.has("operate") else ()
-    future = outlook(queue.lifecycle, job, now, pauses, acts=bool(history.actions))
-    lines = timeline(ctx, history, queue.lifecycle, now)
-    state = queue.lifecycle.state.get(job.state)
+    future = outlook(lifecycle, job, now, pauses, acts=bool(history.actions))
+    lines = timeline(ctx, history, lifecycle, now)
+    state = lifecycle.state.get(job.state)
     return {
         "job": job,
         "title": ctx.title_of(job.queue),
@@ -137,8 +129,8 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
         if job.dedup_key and len(job.dedup_key) <= MAX_KEY_IN_TITLE
         else job.id[:8],
         "now": now,
-        "family": state_group(queue.lifecycle, job.state),
-        "family_of": lambda name: state_group(queue.lifecycle, name),
+        "family": state_group(lifecycle, job.state),
+        "family_of": lambda name: state_group(lifecycle, name),
         "lines": lines[:MAX_LINES],
         "hidden": max(len(lines) - MAX_LINES, 0),
         "next": _next_line(ctx, queue, history, future),
@@ -147,7 +139,10 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
             for upcoming in future.otherwise
             if upcoming.kind != "person"
         ],
-        "facts": _facts(ctx, history, queue),
+        "sited": queue.name not in ctx.service.commands.queues_without_sites,
+        "due_at": job.run_at if job.phase == READY else None,
+        "stamps": _stamps(ctx, job, lifecycle),
+        "flags": [flag for flag in lifecycle.flags if job.flags & lifecycle.flag_bit(flag)],
         "actions": [(action, label_of(ctx, action)) for action in actions],
         "goes_on": state is not None and not state.terminal,
     }
@@ -164,9 +159,23 @@ def _stable_values(
     return {
         "picture": small,
         "larger": small.replace(f"life-{name}-", f"large-{name}-"),  # ids are unique on a page
-        "panel": job_panel(ctx, history),
+        "panel": _job_panel(ctx, history),
         **_payload_values(ctx, history, bare=bare),
     }
+
+
+def _job_panel(ctx: PageContext, history: JobDetails) -> Panel | None:
+    """What the workload adds. The job is shown even if its panel fails."""
+    make = ctx.pages_of(history.job.queue).job_panel
+    if make is None:
+        return None
+    try:
+        return make(ctx, history)
+    except Problem as problem:
+        return Panel("panel_away.html", {"message": problem.message})
+    except Exception:
+        log.exception("panel_failed", queue=history.job.queue)
+        return Panel("panel_away.html", {"message": ctx.say("It cannot be shown now.")})
 
 
 def _payload_values(ctx: PageContext, history: JobDetails, *, bare: bool) -> dict[str, Any]:
@@ -253,31 +262,13 @@ def _paused_text(ctx: PageContext, upcoming: Upcoming) -> str:
     return ctx.say(sentence, who=who, why=reason)
 
 
-def _facts(ctx: PageContext, history: JobDetails, queue: Queue) -> list[JobFact]:
-    job, say = history.job, ctx.say
-    sited = queue.name not in ctx.service.commands.queues_without_sites
-    used = job.attempt_count - job.attempt_base
-    facts = [
-        JobFact(say("Id"), job.id, mono=True),
-        JobFact(say("Site") if sited else say("Owner"), job.tenant),
-        JobFact(say("Key"), job.dedup_key or "", mono=True),
-        JobFact(say("Attempts"), say("%(n)s of %(m)s", n=used, m=job.max_attempts)),
-        JobFact(say("Retries"), str(job.retry_count) if job.retry_count else ""),
-        JobFact(say("Error"), job.error_code or "", mono=True),
-        JobFact(say("Category"), job.error_category or ""),
-        JobFact(say("Worker"), job.worker or "", mono=True),
-        JobFact(say("Created"), at=job.created_at),
-        JobFact(say("Moved"), at=job.moved_at),
-        JobFact(say("Due"), at=job.run_at if job.phase == READY else None),
-        JobFact(say("Timer"), at=job.timer_at),
-        JobFact(say("Lease until"), at=job.lease_until),
-        JobFact(say("Finished"), at=job.finished_at),
+def _stamps(ctx: PageContext, job: Job, lifecycle: Lifecycle) -> list[tuple[str, int | None]]:
+    """The lifecycle's own stamps, by the names that people call them."""
+    own = [stamp for stamp in lifecycle.stamps if stamp not in BUILT_IN_STAMPS]
+    return [
+        (
+            ctx.say(STAMPS[stamp]) if stamp in STAMPS else stamp,
+            getattr(job, lifecycle.stamp_column(stamp)),
+        )
+        for stamp in own
     ]
-    for stamp in queue.lifecycle.stamps:
-        if stamp not in BUILT_IN_STAMPS:
-            at: int | None = getattr(job, queue.lifecycle.stamp_column(stamp))
-            label = STAMPS.get(stamp)
-            facts.append(JobFact(say(label) if label else stamp, at=at))
-    flags = [flag for flag in queue.lifecycle.flags if job.flags & queue.lifecycle.flag_bit(flag)]
-    facts.append(JobFact(say("Marks"), ", ".join(flags)))
-    return [fact for fact in facts if fact.text or fact.at is not None]

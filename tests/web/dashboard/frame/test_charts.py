@@ -1,12 +1,15 @@
 import re
+from typing import Any
 from xml.etree import ElementTree as ET
 
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kesin.web.dashboard.frame.sparklines import sparkline, stacked
+from kesin.web.dashboard.frame.templates import build_frame
 from kesin.web.dashboard.state_groups import ORDER
 
+CHARTS: Any = build_frame([]).environment("en").get_template("bits_charts.html").module
+sparkline, stacked = CHARTS.sparkline, CHARTS.stacked
 COUNTS = some.dictionaries(some.sampled_from(ORDER), some.integers(0, 10**9))
 
 
