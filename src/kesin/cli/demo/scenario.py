@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import redirect_stderr
 from dataclasses import dataclass
-from typing import Final, TextIO
+from typing import Final
 
 from kesin.cli.demo.screen import DemoWatch, screen
 from kesin.cli.demo.service import (
@@ -21,6 +21,7 @@ from kesin.cli.demo.service import (
 from kesin.cli.demo.tour import print_kept, print_sign_in, print_summary, print_title, print_tour
 from kesin.cli.support.errors import CommandError
 from kesin.cli.support.signals import Stop, stop_on_signals
+from kesin.engine.access.accounts import Accounts
 from kesin.engine.workload import Workload
 from kesin.foundation.logs import set_up_logs
 from kesin.foundation.settings import DATABASE_FILE
@@ -29,7 +30,6 @@ from kesin.workloads import workloads
 from kesin.workloads.common.demo import (
     LOG_FILE,
     TRY_AGAIN,
-    Background,
     DemoContext,
     DemoPart,
     News,
@@ -50,18 +50,9 @@ class DemoOutcome:
     stuck: bool  # a request hangs in a thread
 
 
-@dataclass(frozen=True, slots=True)
-class _Duration:
-    """When the demonstration ends."""
-
-    seconds: float | None
-    until_stopped: bool
-
-
 def run_demo(seconds: float | None, port: int | None, *, attended: bool, keep: bool) -> DemoOutcome:
     """Set it up, show it, take it down."""
     pace = Pace.STROLL if attended or seconds is not None else Pace.BRISK
-    duration = _Duration(seconds, until_stopped=attended and seconds is None)
     known = workloads()
     parts = load_parts(known)
     machine_settings = {name for part in parts.values() for name in part.machine_settings}
@@ -72,10 +63,20 @@ def run_demo(seconds: float | None, port: int | None, *, attended: bool, keep: b
                 set_up_logs("console", "info")
                 ready |= _find_ready(parts)
                 served = demo_workloads(known, parts, ready, pace)
-                queues = [name for name, workload in known.items() if workload.group in parts]
-                scopes = tuple(scope for part in parts.values() for scope in part.scopes)
-                show = _Show(ready, pace, queues, scopes)
-                context, stuck = show.run(served, port, stop, log, duration)
+                with run_service(served, port, log) as running, background(News()) as threads:
+                    passwords, shop_key = _create_access(running.service.accounts, known, parts)
+                    context = DemoContext(
+                        address=running.address,
+                        accounts=running.service.accounts,
+                        queues=running.service.queues,
+                        pace=pace,
+                        news=threads.news,
+                        background=threads,
+                        chance=random.Random(SEED),  # a story, no secret
+                        shop_key=shop_key,
+                        wait=stop.wait,
+                    )
+                    _show(running, context, ready, passwords, stop, seconds)
             good = print_summary(folder / DATABASE_FILE, context, ready)
         finally:
             if keep:
@@ -83,7 +84,7 @@ def run_demo(seconds: float | None, port: int | None, *, attended: bool, keep: b
             else:
                 for part in ready.values():
                     part.clean_up()
-    return DemoOutcome(good, stuck)
+    return DemoOutcome(good, stuck=running.alive)
 
 
 def load_parts(known: Mapping[str, Workload]) -> dict[str, DemoPart]:
@@ -111,82 +112,55 @@ def _find_ready(parts: Mapping[str, DemoPart]) -> dict[str, DemoPart]:
     return dict(sorted(ready.items(), key=lambda item: item[1].slow_start))
 
 
-@dataclass(frozen=True, slots=True)
-class _Show:
-    """A run of the parts against a service."""
+def _create_access(
+    accounts: Accounts, known: Mapping[str, Workload], parts: Mapping[str, DemoPart]
+) -> tuple[dict[str, str], str]:
+    """Create the users and the API key of the shop: name → password, and the key."""
+    queues = [name for name, workload in known.items() if workload.group in parts]
+    scopes = tuple(scope for part in parts.values() for scope in part.scopes)
+    return create_users(accounts, queues), create_shop_key(accounts, scopes)
 
-    parts: Mapping[str, DemoPart]
-    pace: Pace
-    queues: list[str]  # that the operator may work on
-    scopes: tuple[str, ...]  # of the shop's API key
 
-    def run(
-        self,
-        served: Mapping[str, Workload],
-        port: int | None,
-        stop: Stop,
-        log: TextIO,
-        duration: _Duration,
-    ) -> tuple[DemoContext, bool]:
-        """Run the service and the parts; the context, and whether the service did not end."""
-        news = News()
-        with run_service(served, port, log) as running:
-            with background(news) as threads:
-                context = self._set_up(running, news, threads, stop)
-                if self.parts:
-                    print_title("Work comes in")
-                for part in self.parts.values():
-                    part.begin(context)
-                print_tour(context, self.parts.values(), running.worker_pids)
-                say()
-                workers_of = next(
-                    (part for name, part in self.parts.items() if served[name].needs_own_process),
-                    None,
-                )
-                watch = DemoWatch(running, self.parts, context, workers_of)
-                _show_until_end(running, watch, news, stop, duration)
-            say("\nstopping: what runs may finish, the rest is given back")
-        return context, running.alive
-
-    def _set_up(
-        self, running: RunningService, news: News, threads: Background, stop: Stop
-    ) -> DemoContext:
-        """Create users, keys and what the parts need; print who can sign in."""
-        accounts = running.service.accounts
-        passwords = create_users(accounts, self.queues)
-        context = DemoContext(
-            address=running.address,
-            accounts=accounts,
-            queues=running.service.queues,
-            pace=self.pace,
-            news=news,
-            background=threads,
-            chance=random.Random(SEED),  # a story, no secret
-            shop_key=create_shop_key(accounts, self.scopes),
-            wait=stop.wait,
-        )
-        for part in self.parts.values():
-            part.set_up(context)
-        print_sign_in(running.address, passwords)
-        return context
+def _show(  # noqa: PLR0917  # it is the whole demonstration
+    running: RunningService,
+    context: DemoContext,
+    parts: Mapping[str, DemoPart],
+    passwords: Mapping[str, str],
+    stop: Stop,
+    seconds: float | None,
+) -> None:
+    """Run the parts against the service, and show what happens."""
+    for part in parts.values():
+        part.set_up(context)
+    print_sign_in(running.address, passwords)
+    if parts:
+        print_title("Work comes in")
+    for part in parts.values():
+        part.begin(context)
+    print_tour(context, parts.values(), running.worker_pids)
+    say()
+    _show_until_end(running, DemoWatch(running, parts, context), context, stop, seconds)
+    say("\nstopping: what runs may finish, the rest is given back")
 
 
 def _show_until_end(
-    running: RunningService, watch: DemoWatch, news: News, stop: Stop, duration: _Duration
+    running: RunningService,
+    watch: DemoWatch,
+    context: DemoContext,
+    stop: Stop,
+    seconds: float | None,
 ) -> None:
     """Until a stop is requested, the time is over, or everything has come to rest."""
     begin = time.monotonic()
-    with screen() as shown:
+    with screen() as show:
         while True:
-            shown.show(watch.read(), news.take())
+            show(watch.read(), context.news.take())
             lasted = time.monotonic() - begin
             if not running.alive:
                 raise CommandError(f"the service ended by itself: {TRY_AGAIN}")
-            if stop.requested:
+            if stop.requested or (seconds is not None and lasted >= seconds):
                 return
-            if duration.seconds is not None and lasted >= duration.seconds:
-                return
-            if duration.seconds is None and not duration.until_stopped:
+            if not context.pace.goes_on:
                 if watch.at_rest():
                     return
                 if lasted > PATIENCE_S:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from kesin.cli.demo.service import RunningService
 from kesin.engine.queue import Queue
@@ -62,14 +62,17 @@ class DemoWatch:
         running: RunningService,
         parts: Mapping[str, DemoPart],
         context: DemoContext,
-        workers_of: DemoPart | None,  # whose jobs the worker processes beside the service run
     ) -> None:
         self._running = running
         self._context = context
         self._news = context.news
         self._queues = {name: queue for name, queue in context.queues.items() if name in parts}
         self._parts = parts
-        self._workers_of = workers_of
+        served = running.service.workloads
+        # Whose jobs the worker processes beside the service run.
+        self._workers_of = next(
+            (part for name, part in parts.items() if served[name].needs_own_process), None
+        )
         self._moves: Counter[tuple[str, str]] = Counter()
         self._pids: list[int] = running.worker_pids
 
@@ -131,13 +134,7 @@ def _counts(title: str, queue: Queue) -> QueueCounts:
 
 COUNTS_EVERY_S: Final = 5.0
 MAX_NEWS: Final = 8
-
-
-class Screen(Protocol):
-    """Where counts and news are shown."""
-
-    def show(self, queues: Sequence[QueueCounts], news: Sequence[str]) -> None:
-        """Show the counts of the queues, and what happened."""
+Show = Callable[[Sequence[QueueCounts], Sequence[str]], None]  # shows counts and news
 
 
 class Lines:
@@ -185,12 +182,12 @@ def _format(queue: QueueCounts) -> str:
 
 
 @contextmanager
-def screen() -> Iterator[Screen]:
-    """The screen that fits where standard output goes."""
+def screen() -> Iterator[Show]:
+    """What shows counts and news where standard output goes."""
     if not on_terminal():
-        yield Lines()
+        yield Lines().show
         return
     from rich.live import Live
 
     with Live(console=console(), auto_refresh=False, redirect_stderr=False) as live:
-        yield LiveTable(live)
+        yield LiveTable(live).show

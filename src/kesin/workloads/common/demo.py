@@ -78,7 +78,7 @@ class Background:
     """Threads that repeat an action every few seconds, until the demonstration ends."""
 
     def __init__(self, news: News) -> None:
-        self._news = news
+        self.news = news
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._reported: set[str] = set()
@@ -109,7 +109,7 @@ class Background:
         """Tell each problem once."""
         if problem.message not in self._reported and not self._stop.is_set():
             self._reported.add(problem.message)
-            self._news.tell(f"the demonstration was refused: {problem.message}")
+            self.news.tell(f"the demonstration was refused: {problem.message}")
 
     def end(self) -> None:
         """Stop all threads."""
