@@ -246,12 +246,9 @@ def variable(field: str) -> str:
     return PREFIX + field.upper()
 
 
-def describe_settings(
-    settings: Settings, environment: Mapping[str, str] | None = None
-) -> list[Setting]:
+def describe_settings(settings: Settings) -> list[Setting]:
     """Every setting with its value and its source."""
-    environment = os.environ if environment is None else environment
-    set_variables = {name.upper() for name, value in environment.items() if value}
+    set_variables = {name.upper() for name, value in os.environ.items() if value}
     described_settings = []
     for field in Settings.model_fields:
         value = settings.database if field == "database_url" else getattr(settings, field)

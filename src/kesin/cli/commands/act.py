@@ -6,7 +6,6 @@ only later is left alone.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from typing import Annotated
 
@@ -23,17 +22,19 @@ from kesin.cli.support.arguments import (
     States,
     Tenants,
     TextPart,
+    Yes,
     check_category,
+    confirm,
 )
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, UsageError, check_choice, did_you_mean
-from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
-from kesin.foundation.terminal import print_table, say, say_json
+from kesin.foundation.terminal import pluralize, print_table, say, say_json
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.errors import Category
 from kesin.store.records import Filter
 from kesin.workloads import workloads
+from kesin.workloads.common.cli import commands_over
 
 BATCH = 1_000
 
@@ -68,7 +69,7 @@ def act(
         str | None, typer.Option(metavar="CATEGORY", help="The category a failing move records.")
     ] = None,
     lifecycle: LifecycleName = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only count, and say what could move.")
     ] = False,
@@ -93,9 +94,7 @@ def act(
         if all_matching and job_ids and not yes:
             _confirm(queue, move, len(job_ids))
         moved, already, refused = 0, 0, Counter[str]()
-        workload = workloads().get(queue)
-        restricted = {queue: workload.restricted_actions} if workload else {}
-        commands = Commands({queue: opened}, context.accounts, restricted_actions=restricted)
+        commands = commands_over({queue: opened}, workloads().values(), context.accounts)
         for start in range(0, len(job_ids), BATCH):
             bulk = commands.act(
                 local_operator(),
@@ -170,10 +169,10 @@ def _states(queue: Queue, ids: list[str] | None, where: Filter) -> Counter[str]:
 
 
 def _confirm(queue: str, move: str, count: int) -> None:
-    if not sys.stdin.isatty():
-        raise UsageError(f"{move} of {count} jobs of {queue} needs a confirmation: add --yes")
-    jobs = "1 job" if count == 1 else f"{count} jobs"
-    typer.confirm(f"{move} {jobs} of {queue}?", abort=True, err=True)
+    confirm(
+        f"{move} {pluralize(count, 'job')} of {queue}?",
+        f"{move} of {count} jobs of {queue} needs a confirmation",
+    )
 
 
 def _print_chances(queue: Queue, action: str, states: Counter[str], *, as_json: bool) -> None:

@@ -25,8 +25,7 @@ from kesin.engine.transfer.restore import (
 )
 from kesin.engine.transfer.restore import restore as put_back
 from kesin.foundation.encryption import SETTING, key_ring, signing_key_id
-from kesin.foundation.logs import set_up_logs
-from kesin.foundation.settings import Settings, load_settings, mask_secrets
+from kesin.foundation.settings import Settings, mask_secrets
 from kesin.foundation.terminal import format_counts, print_table, say, say_json, visible, warn
 from kesin.store.audit_chain import AuditHead
 from kesin.store.directory import Directory
@@ -34,6 +33,7 @@ from kesin.store.open import open_store
 from kesin.store.postgres.reachability import check_reachable
 from kesin.store.transfer import dump_for
 from kesin.workloads import workloads
+from kesin.workloads.common.cli import read_settings
 
 DATA: Final = "data"  # in a backup, what lies below the data folder
 
@@ -50,8 +50,7 @@ def backup(
     keys, sites, sealed secrets, the audit log, and files of the workloads. The keys of
     KESIN_SECRET_KEYS are not in it, and sign it. Tells what else is not.
     """
-    settings = load_settings()
-    set_up_logs(settings.log, "warning")
+    settings = read_settings()
     check_reachable(settings)
     files, left_out = files_to_back_up(settings)
     ring = key_ring(settings)
@@ -134,8 +133,7 @@ def restore(
     every session, applies the migrations that the backup lacks, replays all events, verifies the
     audit log, and exits with 1 if anything differs.
     """
-    settings = load_settings()
-    set_up_logs(settings.log, "warning")
+    settings = read_settings()
     backup = read_backup(source)
     manifest = backup.manifest
     signed_with = check_signature(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import AsJson, LifecycleName, complete_lifecycles
+from kesin.cli.support.arguments import AsJson, LifecycleName, Yes, complete_lifecycles, confirm
 from kesin.cli.support.context import open_context
 from kesin.cli.support.errors import FAILED, UsageError
 from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
@@ -306,7 +305,7 @@ def retire_state(
     state: Annotated[str, typer.Argument(metavar="STATE", help="A state with retiring=True.")],
     *,
     lifecycle: LifecycleName = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Close an empty state for good.
 
@@ -315,8 +314,8 @@ def retire_state(
     with open_context() as context:
         opened = context.open_queue(queue, lifecycle)
         if not yes:
-            if not sys.stdin.isatty():
-                raise UsageError(f"retiring {state} of {queue} is for good: add --yes")
-            typer.confirm(f"Retire {state} of {queue} for good?", abort=True, err=True)
+            confirm(
+                f"Retire {state} of {queue} for good?", f"retiring {state} of {queue} is for good"
+            )
         opened.retire(state)
     say(f"retired {state} of {queue}: the next version of its rules may leave it out")

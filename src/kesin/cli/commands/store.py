@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
@@ -11,14 +10,13 @@ from typing import Annotated, get_args
 import typer
 
 from kesin.cli.support import inspection
-from kesin.cli.support.arguments import AsJson, LifecycleName
+from kesin.cli.support.arguments import AsJson, LifecycleName, confirm
 from kesin.cli.support.context import CommandContext
 from kesin.cli.support.errors import CommandError, UsageError, check_choice
 from kesin.cli.support.progress import bars
 from kesin.engine.transfer.copy import copy_queues
 from kesin.engine.transfer.copy_pauses import was_moved_elsewhere
 from kesin.engine.transfer.queue_copy import CopyResult, CopyStage, NamedStore
-from kesin.foundation.logs import set_up_logs
 from kesin.foundation.settings import Settings, load_settings, mask_secrets
 from kesin.foundation.terminal import format_examples, print_table, say, say_json
 from kesin.lifecycle.declare import Lifecycle
@@ -28,6 +26,7 @@ from kesin.store.postgres.reachability import check_reachable
 from kesin.store.sql.store import SqlStore
 from kesin.store.transfer.copy_directory import copy_directory, copy_metadata
 from kesin.workloads import workloads
+from kesin.workloads.common.cli import read_settings
 from kesin.workloads.common.stores import open_workload_stores, queues_with_tenant_keys
 
 app = typer.Typer(help="Take queues from one store to another.", no_args_is_help=True)
@@ -71,7 +70,7 @@ def copy_store(
     go too, unless queues are named. The source hands out no jobs meanwhile, and is left paused at
     the end. A copy that was broken off is run again.
     """
-    set_up_logs(load_settings().log, "warning")
+    read_settings()
     with _open_both(source, target) as (old, new):
         lifecycles = _choose_queues(old.store, new, queues, lifecycle)
         total = 0
@@ -165,14 +164,11 @@ def _confirm(
     source: NamedStore, target: NamedStore, queues: dict[str, Lifecycle], total: int, *, keep: bool
 ) -> None:
     names = ", ".join(queues)
-    if not sys.stdin.isatty():
-        raise UsageError(f"copying {total} jobs of {names} needs a confirmation: add --yes")
     after = "goes on afterwards" if keep else "is left paused"
-    typer.confirm(
+    confirm(
         f"copy {total} jobs of {names} from {source.name} to {target.name}? The source hands out no"
         f" jobs meanwhile, and {after}.",
-        abort=True,
-        err=True,
+        f"copying {total} jobs of {names} needs a confirmation",
     )
 
 
@@ -204,8 +200,7 @@ def migrate(
     Safe to run twice and at the same time on several machines. Forward only: a schema newer than
     this version is refused.
     """
-    settings = load_settings()
-    set_up_logs(settings.log)
+    settings = read_settings()
     check_reachable(settings)
     outstanding = inspection.outstanding_migrations(settings)
     where = mask_secrets(settings.database)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from kesin.cli.support.errors import check_choice
+from kesin.cli.support.errors import UsageError, check_choice
 from kesin.cli.support.lifecycles import registered_lifecycles
 from kesin.lifecycle.errors import Category
 from kesin.store.records import Definition, Filter
@@ -78,6 +79,16 @@ TextPart = Annotated[
 Key = Annotated[
     str | None, typer.Option("--key", metavar="KEY", help="With exactly this dedup key.")
 ]
+
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def confirm(question: str, why: str) -> None:
+    """Ask on the terminal whether to go on; where nobody can answer, --yes must have been given."""
+    if not sys.stdin.isatty():
+        raise UsageError(f"{why}: add --yes")
+    typer.confirm(question, abort=True, err=True)
 
 
 @dataclass(frozen=True, slots=True)

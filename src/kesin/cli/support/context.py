@@ -10,7 +10,6 @@ from kesin.cli.support.errors import UsageError, did_you_mean
 from kesin.cli.support.inspection import open_for_reading
 from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
 from kesin.engine.access.accounts import Accounts
-from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
 from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.logs import Level
@@ -20,7 +19,7 @@ from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.errors import StoreUnreachable
 from kesin.workloads import workloads
-from kesin.workloads.common.cli import local_operator, open_stores
+from kesin.workloads.common.cli import commands_over, local_operator, open_stores
 
 __all__ = ["CommandContext", "local_operator", "open_context"]
 
@@ -55,11 +54,8 @@ class CommandContext:
     def workload_context(self, workload: Workload) -> WorkloadContext:
         """What the service would give a workload; the queues of all workloads are open."""
         known = workloads()
-        without_sites = frozenset(other.name for other in known.values() if not other.has_sites)
         queues = {name: self.open_queue(name) for name in known}
-        restricted = {other.name: other.restricted_actions for other in known.values()}
-        personal = {other.name: other.personal_fields for other in known.values()}
-        commands = Commands(queues, self.accounts, without_sites, restricted, personal)
+        commands = commands_over(queues, known.values(), self.accounts)
         return WorkloadContext(self.settings, commands, queues[workload.name])
 
     def lifecycle_of(self, name: str, lifecycle: str | None = None) -> Lifecycle:

@@ -35,26 +35,12 @@ from kesin.workloads import workloads
 from kesin.workloads.common.stores import open_workload_stores
 
 OLDEST_PYTHON: Final = (3, 11)
-
-
 MEBIBYTE: Final = 1024 * 1024
-
-
 LITTLE_SPACE: Final = 1024 * MEBIBYTE
-
-
 NO_SPACE: Final = 64 * MEBIBYTE
-
-
 LARGE_WAL: Final = 1024 * MEBIBYTE
-
-
 SKEW_S: Final = 1.0
-
-
 OLD_SNAPSHOT_S: Final = 600
-
-
 DAMAGE_CHECK_S: Final = 10.0  # a large file of SQLite is checked in part
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, Final
 
@@ -82,13 +82,21 @@ def open_workload(name: str, *, made_by: str | None = None) -> Iterator[Workload
     workload = workloads()[name]
     with open_stores([workload], made_by=made_by) as (settings, store):
         queue = Queue(name, workload.lifecycle(), store)
-        without_sites: frozenset[str] = frozenset() if workload.has_sites else frozenset({name})
-        restricted = {name: workload.restricted_actions}
-        personal = {name: workload.personal_fields}
-        commands = Commands(
-            {name: queue}, Accounts(Directory(store)), without_sites, restricted, personal
-        )
+        commands = commands_over({name: queue}, [workload], Accounts(Directory(store)))
         yield WorkloadContext(settings, commands, queue)
+
+
+def commands_over(
+    queues: Mapping[str, Queue], served: Collection[Workload], accounts: Accounts
+) -> Commands:
+    """The command layer over these queues, with the rules of these workloads."""
+    return Commands(
+        queues,
+        accounts,
+        frozenset(workload.name for workload in served if not workload.has_sites),
+        {workload.name: workload.restricted_actions for workload in served},
+        {workload.name: workload.personal_fields for workload in served},
+    )
 
 
 def local_operator() -> Actor:
