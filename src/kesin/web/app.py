@@ -144,46 +144,42 @@ def _handle_problems(app: FastAPI) -> None:
     async def sign_in_required(request: Request, _problem: Exception) -> Response:
         return redirect_to_sign_in(request)
 
-    @app.exception_handler(Problem)
-    async def problem_raised(request: Request, problem: Exception) -> Response:
-        assert isinstance(problem, Problem)  # noqa: S101  # registered for it
-        return await _problem_response(request, problem)
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, problem: Exception) -> Response:
-        assert isinstance(problem, RequestValidationError)  # noqa: S101
-        return await _problem_response(request, invalid_request(problem.errors()))
-
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, problem: Exception) -> JSONResponse:
-        assert isinstance(problem, HTTPException)  # noqa: S101
+        assert isinstance(problem, HTTPException)  # noqa: S101  # registered for it
         answer = Problem(str(problem.detail), code=_CODES.get(problem.status_code, "bad_request"))
         headers = dict(problem.headers or {})
         if problem.status_code == 405:  # noqa: PLR2004
             headers = {"Allow": ", ".join(_methods_at(app, request.url.path))}
         return JSONResponse(answer.body(), status_code=problem.status_code, headers=headers)
 
+    @app.exception_handler(Problem)
+    @app.exception_handler(RequestValidationError)
     @app.exception_handler(BadInput)
-    async def bad_input(request: Request, problem: Exception) -> Response:
-        assert isinstance(problem, BadInput)  # noqa: S101
-        details = {"field": problem.field}
-        return await _problem_response(
-            request, Invalid(str(problem), code=problem.code, details=details)
-        )
-
-    @app.exception_handler(StoreUnreachable)
-    async def store_unreachable(request: Request, problem: Exception) -> Response:
-        log.warning("store_unreachable", why=str(problem))
-        return await _problem_response(request, store_unavailable(problem))
-
-    @app.exception_handler(ModuleNotFoundError)
-    async def not_installed(request: Request, problem: Exception) -> Response:
-        assert isinstance(problem, ModuleNotFoundError)  # noqa: S101
-        return await _problem_response(request, _not_installed(problem))
-
     @app.exception_handler(StoreError)
-    async def store_refused(request: Request, problem: Exception) -> Response:
-        return await _problem_response(request, Invalid(str(problem)))
+    @app.exception_handler(ModuleNotFoundError)
+    async def refused(request: Request, problem: Exception) -> Response:
+        return await _problem_response(request, _as_problem(problem))
+
+
+def _as_problem(error: Exception) -> Problem:
+    """The problem to answer with; raises an error that is our own bug."""
+    match error:
+        case Problem():
+            return error
+        case RequestValidationError():
+            return invalid_request(error.errors())
+        case BadInput():
+            return Invalid(str(error), code=error.code, details={"field": error.field})
+        case StoreUnreachable():
+            log.warning("store_unreachable", why=str(error))
+            return store_unavailable(error)
+        case StoreError():
+            return Invalid(str(error))
+        case ModuleNotFoundError():
+            return _not_installed(error)
+        case _:
+            raise error
 
 
 def _not_installed(problem: ModuleNotFoundError) -> Unavailable:

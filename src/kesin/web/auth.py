@@ -7,14 +7,12 @@ origin.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, Request, Response
-from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from kesin.engine.access.accounts import cron_actor, with_request_id
@@ -81,22 +79,9 @@ def _is_polling(request: Request) -> bool:
     return accepted == "text/event-stream" or request.headers.get("hx-trigger") in polling
 
 
-def guarded_router(
-    *,
-    prefix: str = "",
-    tags: Sequence[str] = (),
-    include_in_schema: bool = True,
-    route_class: type[APIRoute] = APIRoute,
-) -> APIRouter:
+def guarded_router(**options: Any) -> APIRouter:
     """A router that identifies the actor; its routes are created once and shared by every app."""
-    return APIRouter(
-        prefix=prefix,
-        tags=list(tags),
-        include_in_schema=include_in_schema,
-        route_class=route_class,
-        redirect_slashes=False,
-        dependencies=[Depends(identify)],
-    )
+    return APIRouter(redirect_slashes=False, dependencies=[Depends(identify)], **options)
 
 
 async def still_signed_in(request: Request, actor: Actor) -> bool:

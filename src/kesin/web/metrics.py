@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -29,8 +30,8 @@ class Metrics:
 
     def __init__(self, commands: Commands, clock: Clock) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(_QueueMetrics(commands))
-        self.registry.register(_SweepMetrics(self._since_sweep_s))
+        self.registry.register(_Collected(partial(_queue_metrics, commands)))
+        self.registry.register(_Collected(self._sweep_metrics))
         self._monotonic = clock.monotonic
         self._swept_at: float | None = None
         self._requests = Counter(
@@ -63,8 +64,8 @@ class Metrics:
         )
 
     def add(self, collect: Callable[[], Iterable[Metric]]) -> None:
-        """Collect these as well, at every scrape."""
-        self.registry.register(_WorkloadMetrics(collect))
+        """Collect a workload's own metrics as well, at every scrape."""
+        self.registry.register(_Collected(partial(_workload_metrics, collect)))
 
     def record_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request. Methods that do not exist are counted together."""
@@ -83,8 +84,12 @@ class Metrics:
         """A sweeper starts in this process: from now on a pass can be overdue."""
         self._swept_at = self._monotonic()
 
-    def _since_sweep_s(self) -> float | None:
-        return None if self._swept_at is None else self._monotonic() - self._swept_at
+    def _sweep_metrics(self) -> Iterator[Metric]:
+        """The age of the last sweep, where this process sweeps."""
+        since = GaugeMetricFamily("kesin_since_sweep_seconds", "How long ago the last sweep ended.")
+        if self._swept_at is not None:
+            since.add_metric([], self._monotonic() - self._swept_at)
+        yield since
 
     def record_sweep(self, swept: SweepResult) -> None:
         """Record a pass of this process's sweeper, or of its cron route."""
@@ -101,91 +106,69 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class _QueueMetrics(Collector):
-    """Read from the store at every scrape, so it is right with many processes."""
+class _Collected(Collector):
+    """What a call finds at every scrape."""
 
-    def __init__(self, commands: Commands) -> None:
-        self._commands = commands
+    def __init__(self, call: Callable[[], Iterable[Metric]]) -> None:
+        self._call = call
 
-    def describe(self) -> list[Metric]:
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        jobs = GaugeMetricFamily("kesin_jobs", "Jobs by state.", labels=["queue", "state"])
-        moves = CounterMetricFamily(
-            "kesin_transitions", "Moves made.", labels=["queue", "move", "from_state", "to_state"]
-        )
-        oldest = GaugeMetricFamily(
-            "kesin_oldest_due_seconds", "How long the first in line waits.", labels=["queue"]
-        )
-        over = GaugeMetricFamily(
-            "kesin_lease_over_jobs", "Claimed jobs whose lease ran out.", labels=["queue"]
-        )
-        success = GaugeMetricFamily(
-            "kesin_since_success_seconds", "How long ago a job last succeeded.", labels=["queue"]
-        )
-        up = GaugeMetricFamily(
-            "kesin_queue_up", "Whether the store of the queue answers.", labels=["queue"]
-        )
-        for name, queue in self._commands.queues.items():
-            try:
-                stats, flows = queue.stats(), queue.store.move_counts(name)
-            except StoreUnreachable:
-                up.add_metric([name], 0)
-                continue
-            up.add_metric([name], 1)
-            for state, n in stats.states.items():
-                jobs.add_metric([name, state], n)
-            waiting = stats.now - stats.oldest_due_at if stats.oldest_due_at else 0
-            oldest.add_metric([name], max(waiting, 0) / SECOND_US)
-            over.add_metric([name], stats.lease_over)
-            # Every move from the start: a first one must be seen to rise from zero.
-            counts = {
-                (move.name, source, to): 0 for move, source, to in declared_edges(queue.lifecycle)
-            }
-            success_states = {state.name for state in queue.lifecycle.states if state.success}
-            last_success = 0
-            for flow in flows:
-                edge = (flow.move, flow.from_state, flow.to_state)
-                counts[edge] = counts.get(edge, 0) + flow.n
-                last_success = (
-                    max(last_success, flow.at) if flow.to_state in success_states else last_success
-                )
-            for edge, n in counts.items():
-                moves.add_metric([name, *edge], n)
-            if last_success:
-                success.add_metric([name], max(stats.now - last_success, 0) / SECOND_US)
-        yield from (jobs, moves, oldest, over, success, up)
+    def collect(self) -> Iterable[Metric]:
+        return self._call()
 
 
-class _WorkloadMetrics(Collector):
+def _workload_metrics(collect: Callable[[], Iterable[Metric]]) -> Iterable[Metric]:
     """A workload's own metrics; their failure does not affect the others."""
+    try:
+        return list(collect())
+    except Exception:
+        log.exception("metrics_failed")
+        return ()
 
-    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
-        self._collect = collect
 
-    def describe(self) -> list[Metric]:
-        return []
-
-    def collect(self) -> Iterator[Metric]:
+def _queue_metrics(commands: Commands) -> Iterator[Metric]:
+    """Read from the store at every scrape, so it is right with many processes."""
+    jobs = GaugeMetricFamily("kesin_jobs", "Jobs by state.", labels=["queue", "state"])
+    moves = CounterMetricFamily(
+        "kesin_transitions", "Moves made.", labels=["queue", "move", "from_state", "to_state"]
+    )
+    oldest = GaugeMetricFamily(
+        "kesin_oldest_due_seconds", "How long the first in line waits.", labels=["queue"]
+    )
+    over = GaugeMetricFamily(
+        "kesin_lease_over_jobs", "Claimed jobs whose lease ran out.", labels=["queue"]
+    )
+    success = GaugeMetricFamily(
+        "kesin_since_success_seconds", "How long ago a job last succeeded.", labels=["queue"]
+    )
+    up = GaugeMetricFamily(
+        "kesin_queue_up", "Whether the store of the queue answers.", labels=["queue"]
+    )
+    for name, queue in commands.queues.items():
         try:
-            yield from list(self._collect())
-        except Exception:
-            log.exception("metrics_failed")
-
-
-class _SweepMetrics(Collector):
-    """The age of the last sweep, where this process sweeps."""
-
-    def __init__(self, since_s: Callable[[], float | None]) -> None:
-        self._since_s = since_s
-
-    def describe(self) -> list[Metric]:
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        since = GaugeMetricFamily("kesin_since_sweep_seconds", "How long ago the last sweep ended.")
-        age_s = self._since_s()
-        if age_s is not None:
-            since.add_metric([], age_s)
-        yield since
+            stats, flows = queue.stats(), queue.store.move_counts(name)
+        except StoreUnreachable:
+            up.add_metric([name], 0)
+            continue
+        up.add_metric([name], 1)
+        for state, n in stats.states.items():
+            jobs.add_metric([name, state], n)
+        waiting = stats.now - stats.oldest_due_at if stats.oldest_due_at else 0
+        oldest.add_metric([name], max(waiting, 0) / SECOND_US)
+        over.add_metric([name], stats.lease_over)
+        # Every move from the start: a first one must be seen to rise from zero.
+        counts = {
+            (move.name, source, to): 0 for move, source, to in declared_edges(queue.lifecycle)
+        }
+        success_states = {state.name for state in queue.lifecycle.states if state.success}
+        last_success = 0
+        for flow in flows:
+            edge = (flow.move, flow.from_state, flow.to_state)
+            counts[edge] = counts.get(edge, 0) + flow.n
+            last_success = (
+                max(last_success, flow.at) if flow.to_state in success_states else last_success
+            )
+        for edge, n in counts.items():
+            moves.add_metric([name, *edge], n)
+        if last_success:
+            success.add_metric([name], max(stats.now - last_success, 0) / SECOND_US)
+    yield from (jobs, moves, oldest, over, success, up)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import structlog
 from fastapi import Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from kesin.foundation.logs import Logger
 from kesin.foundation.messages import Message
@@ -61,43 +61,32 @@ HSTS: Final = (b"strict-transport-security", b"max-age=31536000; includeSubDomai
 class RequestMiddleware:
     """The outermost ASGI layer."""
 
-    def __init__(
-        self, app: App, service: Service, render_problem: RenderProblem | None = None
-    ) -> None:
-        self._app = app
-        self._service = service
-        self._render_problem = render_problem or _as_json
+    def __init__(self, app: App, service: Service, render_problem: RenderProblem) -> None:
+        self.app = app
+        self.service = service
+        self.render_problem = render_problem
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        await _Exchange(
-            self._app, self._service, scope, receive, send, render_problem=self._render_problem
-        ).run()
+        if scope["type"] == "http":
+            await _Exchange(self, scope, receive, send).run()
+        else:
+            await self.app(scope, receive, send)
 
 
 class _Exchange:
     """One request and its response."""
 
     def __init__(
-        self,
-        app: App,
-        service: Service,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        *,
-        render_problem: RenderProblem,
+        self, layer: RequestMiddleware, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        self._app = app
-        self._service = service
-        self._render_problem = render_problem
+        self._app = layer.app
+        self._service = layer.service
+        self._render_problem = layer.render_problem
         self._scope = scope
         self._receive = receive
         self._send = send
         self._status = 0
-        self._limit = service.settings.body_limit
+        self._limit = layer.service.settings.body_limit
         self._received_bytes = 0
         self._chunks_sent = 0
         self._problem: Problem | None = None  # why the body is not read, or not read on
@@ -323,10 +312,6 @@ def store_unavailable(problem: Exception) -> Unavailable:
 
 def _too_large(limit: int) -> TooLarge:
     return TooLarge(Message("a request holds at most %(most)s bytes", most=limit))
-
-
-def _as_json(_request: Request, problem: Problem, status: int) -> Response:
-    return JSONResponse(problem.body(), status_code=status)
 
 
 def _retrieve_exception(task: asyncio.Future[None]) -> None:

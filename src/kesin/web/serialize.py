@@ -14,7 +14,7 @@ from kesin.foundation.clock import iso
 from kesin.foundation.messages import decode_note, recorded_traceback
 from kesin.foundation.text import decode_json, is_deeper_than
 from kesin.lifecycle.model import Job
-from kesin.store.records import Event, Outcome, Page, QueueStats
+from kesin.store.records import Event, Note, Outcome, Page, QueueStats
 from kesin.web.schemas import (
     ActionResultBody,
     EventBody,
@@ -66,21 +66,12 @@ def page_body(page: Page) -> JobPage:
 
 
 def event_body(event: Event) -> EventBody:
-    return EventBody(
-        seq=event.seq,
-        at=iso(event.at) or "",
-        move=event.move,
-        from_state=event.from_state,
-        to_state=event.to_state,
-        actor=event.actor,
-        worker=event.worker,
-        attempt=event.attempt,
-        error_code=event.error_code,
-        error_category=event.error_category,
-        error_message=event.error_message,
-        note=decode_note(event.note),
-        traceback=recorded_traceback(event.note) or None,
-    )
+    decoded = {
+        "at": iso(event.at),
+        "note": decode_note(event.note),
+        "traceback": recorded_traceback(event.note) or None,
+    }
+    return EventBody(**event._asdict() | decoded)
 
 
 def whole_body(history: JobDetails, advice: Mapping[str, Any] | None = None) -> JobWhole:
@@ -89,18 +80,15 @@ def whole_body(history: JobDetails, advice: Mapping[str, Any] | None = None) -> 
         payload=json_depth_limited(history.job.payload),
         result=json_depth_limited(history.job.result),
         events=[event_body(event) for event in history.events],
-        notes=[
-            NoteBody(
-                at=iso(note.at) or "",
-                kind=note.kind,
-                actor=note.actor,
-                details=decode_json(note.details),
-            )
-            for note in history.notes
-        ],
+        notes=[_note_body(note) for note in history.notes],
         actions=list(history.actions),
         advice=dict(advice) if advice else None,
     )
+
+
+def _note_body(note: Note) -> NoteBody:
+    decoded = {"at": iso(note.at), "details": decode_json(note.details)}
+    return NoteBody(**note._asdict() | decoded)
 
 
 def stats_body(stats: QueueStats) -> Stats:
@@ -116,14 +104,7 @@ def stats_body(stats: QueueStats) -> Stats:
 
 
 def outcome_body(outcome: Outcome) -> OutcomeBody:
-    return OutcomeBody(
-        id=outcome.id,
-        result=outcome.result,
-        state=outcome.state,
-        seq=outcome.seq,
-        reason=outcome.reason or None,
-        holder=outcome.holder,
-    )
+    return OutcomeBody(**outcome._asdict() | {"reason": outcome.reason or None})
 
 
 def action_body(bulk: BulkResult, *, most: int | None) -> ActionResultBody:
@@ -151,14 +132,5 @@ def preview_body(chosen: ActionPreview) -> ActionResultBody:
 
 
 def states_of(queue: Queue) -> list[StateBody]:
-    return [
-        StateBody(
-            name=state.name,
-            initial=state.initial,
-            terminal=state.terminal,
-            resting=state.resting,
-            success=state.success,
-            exclusive=state.exclusive,
-        )
-        for state in queue.lifecycle.states
-    ]
+    states = queue.lifecycle.states
+    return [StateBody.model_validate(state, from_attributes=True) for state in states]

@@ -64,15 +64,11 @@ class Card:
 @router.get("/dashboard", response_class=HTMLResponse)
 def overview(ctx: Context) -> HTMLResponse:
     """A sentence, then a card for each queue."""
-    cards = [_card_or_unreachable(ctx, queue) for queue in _readable(ctx)]
+    readable = ctx.actor.has("read")
+    queues = ctx.service.commands.readable_queues(ctx.actor) if readable else []
+    cards = [_card_or_unreachable(ctx, queue) for queue in queues]
     template = "part_cards.html" if ctx.in_part else "overview.html"
     return ctx.page(template, cards=cards, process_troubles=_process_troubles(ctx) if cards else [])
-
-
-def _readable(ctx: PageContext) -> list[Queue]:
-    if not ctx.actor.has("read"):
-        return []
-    return ctx.service.commands.readable_queues(ctx.actor)
 
 
 def _card_or_unreachable(ctx: PageContext, queue: Queue) -> Card:

@@ -47,7 +47,6 @@ async def change_password(ctx: Context, fields: Fields) -> Response:
 def _page(ctx: PageContext, *, problem: Problem | None = None, done: bool = False) -> HTMLResponse:
     return ctx.page(
         "password.html",
-        status=problem.status if problem else 200,
         problem=problem,
         done=done,
         is_user=ctx.actor.name.startswith("user:"),

@@ -15,14 +15,5 @@ router = guarded_router(prefix="/api", tags=["sites"])
 @router.get("/sites")
 def list_sites(request: Request, actor: SignedInActor) -> list[schemas.SiteBody]:
     """Your sites."""
-    return [
-        schemas.SiteBody(
-            id=site.id,
-            uuid=site_uuid(site.id),
-            name=site.name,
-            channel=site.channel,
-            timezone=site.timezone,
-            currency=site.currency,
-        )
-        for site in service_of(request).accounts.sites(actor)
-    ]
+    sites = service_of(request).accounts.sites(actor)
+    return [schemas.SiteBody(uuid=site_uuid(site.id), **site._asdict()) for site in sites]

@@ -72,7 +72,6 @@ def _key_page(ctx: PageContext, key_id: str, *, problem: Problem | None = None) 
         raise NotFound("there is no such key")
     return ctx.page(
         "admin_key.html",
-        status=problem.status if problem else 200,
         tab="keys",
         key=keys[key_id],
         problem=problem,
@@ -93,7 +92,6 @@ def _key_list(
     keys = accounts.keys(ctx.actor)
     return ctx.page(
         "admin_keys.html",
-        status=problem.status if problem else 200,
         tab="keys",
         keys=sorted(keys, key=lambda key: (key.revoked_at is not None, -key.created_at)),
         scopes=[(scope, ctx.say(SCOPE_PURPOSES[scope])) for scope in SCOPES],

@@ -72,7 +72,6 @@ def _site_list(
     accounts.require(ctx.actor, "admin", "site.list")
     return ctx.page(
         "admin_sites.html",
-        status=problem.status if problem else 200,
         tab="sites",
         sites=accounts.sites(ctx.actor),
         channels=_channels(ctx),
@@ -91,7 +90,6 @@ def _site_page(
         raise NotFound("there is no such site")
     return ctx.page(
         "admin_site.html",
-        status=problem.status if problem else 200,
         tab="sites",
         site=site,
         uuid=site_uuid(site.id),

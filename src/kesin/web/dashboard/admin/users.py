@@ -128,7 +128,6 @@ def _user_list(
     users = ctx.service.accounts.users(ctx.actor)
     return ctx.page(
         "admin_people.html",
-        status=problem.status if problem else 200,
         tab="people",
         people=users,
         problem=problem,
@@ -149,7 +148,6 @@ def _user_page(
     user: User = accounts.user(ctx.actor, name)
     return ctx.page(
         "admin_person.html",
-        status=problem.status if problem else 200,
         tab="people",
         person=user,
         sessions=accounts.directory.sessions_of(user.name),

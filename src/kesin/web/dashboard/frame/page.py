@@ -169,11 +169,13 @@ class PageContext:
             return Markup('<span lang="en">{}</span>').format(message)
         return escape(text)
 
-    def page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-        """The template, filled in; every value is escaped."""
+    def page(self, template: str, *, status: int | None = None, **values: Any) -> HTMLResponse:
+        """The template, filled in; every value is escaped. A ``problem`` sets the status."""
         text = (
             self.frame.environment(self.language).get_template(template).render(ctx=self, **values)
         )
+        problem: Problem | None = values.get("problem")
+        status = status or (problem.status if problem else 200)
         headers = {"Cache-Control": "no-store", "Vary": "HX-Request, Cookie"}
         return HTMLResponse(text, status_code=status, headers=headers)
 
@@ -250,4 +252,4 @@ def problem_page(
     values = without_counts if bare or isinstance(problem, Unavailable) else {}
     if bare:
         values["nav_below"] = []
-    return ctx.page(template, status=status or problem.status, problem=problem, **values)
+    return ctx.page(template, status=status, problem=problem, **values)

@@ -314,10 +314,6 @@ def describe_refusals(ctx: PageContext, reasons: Counter[str]) -> tuple[RefusalC
     for key, n in reasons.items():
         reason, _, state = key.partition(" ")
         counts[_describe_reason(ctx, reason, state)] += n
-    return _by_frequency(counts)
-
-
-def _by_frequency(counts: Counter[str]) -> tuple[RefusalCount, ...]:
     return tuple(RefusalCount(why, n) for why, n in counts.most_common())
 
 
