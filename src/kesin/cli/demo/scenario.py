@@ -9,19 +9,24 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass
 from typing import Final
 
-from kesin.cli.demo.screen import DemoWatch, screen
+from kesin.cli.demo.screen import (
+    DemoWatch,
+    print_kept,
+    print_sign_in,
+    print_summary,
+    print_title,
+    print_tour,
+    screen,
+)
 from kesin.cli.demo.service import (
     RunningService,
-    create_shop_key,
-    create_users,
+    create_access,
     demo_folder,
     demo_workloads,
     run_service,
 )
-from kesin.cli.demo.tour import print_kept, print_sign_in, print_summary, print_title, print_tour
 from kesin.cli.support.errors import CommandError
 from kesin.cli.support.signals import Stop, stop_on_signals
-from kesin.engine.access.accounts import Accounts
 from kesin.engine.workload import Workload
 from kesin.foundation.logs import set_up_logs
 from kesin.foundation.settings import DATABASE_FILE
@@ -64,7 +69,7 @@ def run_demo(seconds: float | None, port: int | None, *, attended: bool, keep: b
                 ready |= _find_ready(parts)
                 served = demo_workloads(known, parts, ready, pace)
                 with run_service(served, port, log) as running, background(News()) as threads:
-                    passwords, shop_key = _create_access(running.service.accounts, known, parts)
+                    passwords, shop_key = create_access(running.service.accounts, known, parts)
                     context = DemoContext(
                         address=running.address,
                         accounts=running.service.accounts,
@@ -110,15 +115,6 @@ def _find_ready(parts: Mapping[str, DemoPart]) -> dict[str, DemoPart]:
         if readiness.ready:
             ready[name] = part
     return dict(sorted(ready.items(), key=lambda item: item[1].slow_start))
-
-
-def _create_access(
-    accounts: Accounts, known: Mapping[str, Workload], parts: Mapping[str, DemoPart]
-) -> tuple[dict[str, str], str]:
-    """Create the users and the API key of the shop: name → password, and the key."""
-    queues = [name for name, workload in known.items() if workload.group in parts]
-    scopes = tuple(scope for part in parts.values() for scope in part.scopes)
-    return create_users(accounts, queues), create_shop_key(accounts, scopes)
 
 
 def _show(  # noqa: PLR0917  # it is the whole demonstration

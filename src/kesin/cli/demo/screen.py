@@ -1,15 +1,18 @@
-"""What the terminal shows while the demonstration runs; lines where there is no terminal."""
+"""What the demonstration prints: the sign-in, a tour, what happens, and a summary."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kesin.cli.demo.service import RunningService
+from kesin.cli.commands.audit import print_reports, replay_queues
+from kesin.cli.demo.service import ADMIN, OPERATOR, RunningService
+from kesin.cli.support.inspection import open_for_reading
 from kesin.engine.queue import Queue
 from kesin.foundation.terminal import (
     Cell,
@@ -17,14 +20,16 @@ from kesin.foundation.terminal import (
     format_counts,
     on_terminal,
     pluralize,
+    print_table,
     rich_table,
     say,
     visible,
 )
+from kesin.store.open import open_store
 from kesin.store.records import Filter
 from kesin.web.dashboard.state_groups import LABELS as WORDS
 from kesin.web.dashboard.state_groups import StateGroup, state_groups
-from kesin.workloads.common.demo import DemoContext, DemoPart
+from kesin.workloads.common.demo import LOG_FILE, DemoContext, DemoPart, TourStop
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,6 +44,50 @@ SHOWN: Final[tuple[StateGroup, ...]] = (
     "failed",
 )
 ON_THE_WAY: Final[tuple[StateGroup, ...]] = ("waiting", "working", "retrying")
+
+
+def print_title(text: str) -> None:
+    """Print a heading."""
+    if on_terminal():
+        console().print(f"\n[bold]{text}[/bold]")
+    else:
+        say(f"\n{text}")
+
+
+def print_sign_in(address: str, passwords: Mapping[str, str]) -> None:
+    """Print the address and who can sign in."""
+    print_title("Kesin runs, on this machine only")
+    say(f"  address   {address}/dashboard")
+    say(f"  sign in   {ADMIN}   {passwords[ADMIN]}   (may do everything)")
+    say(f"  or as     {OPERATOR}    {passwords[OPERATOR]}   (an operator)")
+
+
+def print_tour(context: DemoContext, parts: Iterable[DemoPart], pids: list[int]) -> None:
+    """Print numbered steps, each with its page."""
+    print_title("A tour: open these pages, in this order or any")
+    for number, stop in enumerate(_stops(context, parts, pids), 1):
+        say(f"  {number}. {stop.title}")
+        say(f"     {stop.page}")
+        say(f"     {stop.text}")
+
+
+def _stops(context: DemoContext, parts: Iterable[DemoPart], pids: list[int]) -> Iterator[TourStop]:
+    pages = f"{context.address}/dashboard"
+    more = ": new work keeps coming in" if context.pace.goes_on else ""
+    yield TourStop("The overview", pages, f"The numbers move while you look{more}.")
+    for part in parts:
+        yield from part.tour(pages)
+    if pids:
+        yield TourStop(
+            "A worker that is killed",
+            f"{pages}/workers",
+            f"In another terminal: kill -9 {pids[0]}   Another process takes its place.",
+        )
+    yield TourStop(
+        "Who did what",
+        f"{pages}/audit",
+        "As admin: every sign-in and every press of yours is there.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +240,32 @@ def screen() -> Iterator[Show]:
 
     with Live(console=console(), auto_refresh=False, redirect_stderr=False) as live:
         yield LiveTable(live).show
+
+
+def print_summary(database: Path, context: DemoContext, parts: Mapping[str, DemoPart]) -> bool:
+    """Print what was done; whether nothing was lost, and the history agrees with the jobs."""
+    with closing(open_store(database)) as store:
+        names = [name for name in store.queues() if name in parts]
+        for name in names:
+            open_for_reading(store, name)
+        print_title("What was done")
+        print_table(
+            ("queue", "jobs"), [(name, format_counts(store.stats(name).states)) for name in names]
+        )
+        complete = [part.summarize(context, store) for part in parts.values()]
+        print_title("Every job made again from its events (kesin audit verify)")
+        reports = replay_queues(store, names, shown=False)
+        print_reports(reports)
+    agree = not any(report["different"] for report in reports)
+    say("the history and the jobs agree" if agree else "the history and the jobs DIFFER")
+    return agree and all(complete)
+
+
+def print_kept(folder: Path, parts: Iterable[DemoPart]) -> None:
+    """Print where the data is, and how to serve it again."""
+    print_title(f"Kept in {folder}")
+    say(f"  see it again     KESIN_DATA_DIR={folder} kesin serve   (the same passwords)")
+    for part in parts:
+        for label, path in part.kept_files(folder):
+            say(f"  {label:<16} {path}")
+    say(f"  the log          {folder / LOG_FILE}")

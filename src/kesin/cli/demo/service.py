@@ -169,24 +169,22 @@ def _wait_for_start(running: RunningService) -> None:
         pause.wait(0.02)
 
 
-def create_users(accounts: Accounts, queues: Iterable[str]) -> dict[str, str]:
-    """Create an admin and an operator of these queues; name → password."""
+def create_access(
+    accounts: Accounts, known: Mapping[str, Workload], parts: Mapping[str, DemoPart]
+) -> tuple[dict[str, str], str]:
+    """Create an admin, an operator of the parts' queues, and the API key of the shop's program.
+
+    Returns the passwords by name, and the key; it is empty if no part needs a scope.
+    """
     passwords = {ADMIN: one_time_password(), OPERATOR: one_time_password()}
-    accounts.add_user(DEMO_ACTOR, ADMIN, passwords[ADMIN], role="admin", all_sites=True)
+    queues = tuple(name for name, workload in known.items() if workload.group in parts)
+    scopes = tuple(scope for part in parts.values() for scope in part.scopes)
+    admin, operator = passwords[ADMIN], passwords[OPERATOR]
+    accounts.add_user(DEMO_ACTOR, ADMIN, admin, role="admin", all_sites=True)
     accounts.add_user(
-        DEMO_ACTOR,
-        OPERATOR,
-        passwords[OPERATOR],
-        role="operator",
-        all_sites=True,
-        queues=tuple(queues),
+        DEMO_ACTOR, OPERATOR, operator, role="operator", all_sites=True, queues=queues
     )
-    return passwords
-
-
-def create_shop_key(accounts: Accounts, scopes: tuple[str, ...]) -> str:
-    """Create the API key of the shop's program; '' if it needs no scope."""
     if not scopes:
-        return ""
+        return passwords, ""
     key, _ = accounts.create_key(DEMO_ACTOR, "the shop's desk", scopes, days=1)
-    return key
+    return passwords, key
