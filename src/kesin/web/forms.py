@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qs
 
 from fastapi import Request
@@ -29,6 +30,11 @@ def _parse_fields(body: bytes, max_fields: int) -> dict[str, list[str]]:
         )
     except ValueError:
         raise TooLarge(Message("a form holds at most %(most)s fields", most=max_fields)) from None
+
+
+def first_value(fields: Mapping[str, Sequence[str]], name: str) -> str:
+    """The first value of a field, stripped; empty if it was not sent."""
+    return next(iter(fields.get(name, ())), "").strip()
 
 
 def first_values(fields: dict[str, list[str]]) -> dict[str, str]:

@@ -35,10 +35,7 @@ async def change_password(ctx: Context, fields: Fields) -> Response:
     try:
         token, _ = await change_own_password(ctx.request, ctx.actor, fields.get("current", ""), new)
     except (Forbidden, Invalid, TooManyRequests) as problem:
-        response = _page(ctx, problem=problem)
-        if isinstance(problem, TooManyRequests):
-            response.headers["retry-after"] = str(problem.retry_after_s)
-        return response
+        return _page(ctx, problem=problem)
     changed = RedirectResponse(f"{PATH}?done=true", status_code=303)
     set_session_cookie(ctx.request, changed, token, SESSION_S)
     return changed

@@ -8,15 +8,6 @@ from kesin.lifecycle.declare import Lifecycle, State
 
 StateGroup = Literal["waiting", "working", "retrying", "person", "done", "failed", "expired"]
 
-ORDER: Final[tuple[StateGroup, ...]] = (
-    "waiting",
-    "working",
-    "retrying",
-    "person",
-    "failed",
-    "done",
-    "expired",
-)
 LABELS: Final[dict[StateGroup, str]] = {
     "waiting": "waiting",
     "working": "working",
@@ -26,6 +17,7 @@ LABELS: Final[dict[StateGroup, str]] = {
     "done": "done",
     "expired": "expired",
 }
+ORDER: Final = tuple(LABELS)
 _BY_NAME: Final[dict[str, StateGroup]] = {
     "RETRY": "retrying",
     "HOLD": "person",

@@ -101,16 +101,7 @@ async def sign_in_form(request: Request) -> Response:
     try:
         _, token = await _sign_in(request, name, password)
     except (NotSignedIn, TooManyRequests) as problem:
-        next_path = safe_path(fields.get("next", ""))
-        page = _page(
-            request,
-            status=problem.status,
-            message=_problem_message(request, problem),
-            next=next_path,
-        )
-        if isinstance(problem, TooManyRequests):
-            page.headers["retry-after"] = str(problem.retry_after_s)
-        return page
+        return _page(request, problem=problem, next=safe_path(fields.get("next", "")))
     response = RedirectResponse(safe_path(fields.get("next", "")), status_code=303)
     set_session_cookie(request, response, token, SESSION_S)
     return response
@@ -131,17 +122,10 @@ async def sign_out_form(request: Request) -> Response:
     return response
 
 
-def _page(request: Request, *, status: int = 200, **values: Any) -> HTMLResponse:
+def _page(request: Request, **values: Any) -> HTMLResponse:
     """The sign-in page in the user's language."""
-    context = {"actor": None, "ended": False, "message": None, **values}
-    return any_context(request).page("sign_in.html", status=status, **context)
-
-
-def _problem_message(request: Request, problem: NotSignedIn | TooManyRequests) -> str:
-    say = any_context(request).say
-    if isinstance(problem, TooManyRequests):
-        return say("Too many tries. Wait %(n)s seconds, then try again.", n=problem.retry_after_s)
-    return say("The name or the password is wrong.")
+    context = {"actor": None, "ended": False, "problem": None, **values}
+    return any_context(request).page("sign_in.html", **context)
 
 
 def who_body(actor: Actor) -> schemas.Who:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
 from kesin.foundation.permissions import SCOPE_PURPOSES, SCOPES
 from kesin.foundation.problems import Forbidden, Invalid, NotFound, Problem
-from kesin.store.directory import ApiKey
 from kesin.web.auth import guarded_router
-from kesin.web.dashboard.admin.users import Fields, first_value, require_confirmation
+from kesin.web.dashboard.admin.users import require_confirmation
 from kesin.web.dashboard.frame.page import Context, PageContext
+from kesin.web.dashboard.frame.routes import FormFields
+from kesin.web.forms import first_value
 
 router = guarded_router(include_in_schema=False)
 PATH: Final = "/dashboard/admin/keys"
@@ -26,7 +27,7 @@ def keys(ctx: Context, done: str = "") -> HTMLResponse:
 
 
 @router.post(PATH, response_class=HTMLResponse)
-def create(ctx: Context, fields: Fields) -> HTMLResponse:
+def create(ctx: Context, fields: FormFields) -> HTMLResponse:
     """Create an API key; only this response shows it."""
     try:
         days = first_value(fields, "days")
@@ -42,8 +43,8 @@ def create(ctx: Context, fields: Fields) -> HTMLResponse:
     except Forbidden:
         raise
     except Problem as problem:
-        return _key_list(ctx, problem=problem, fields=fields)
-    return _key_list(ctx, key=key, created=created)
+        return _key_list(ctx, problem=problem, given=fields)
+    return _key_list(ctx, secret=key, kept=created)
 
 
 @router.get(PATH + "/{key_id}", response_class=HTMLResponse)
@@ -53,7 +54,7 @@ def key_page(ctx: Context, key_id: str) -> HTMLResponse:
 
 
 @router.post(PATH + "/{key_id}", response_class=HTMLResponse)
-def revoke(ctx: Context, key_id: str, fields: Fields) -> Response:
+def revoke(ctx: Context, key_id: str, fields: FormFields) -> Response:
     """Revoke an API key for good."""
     accounts = ctx.service.accounts
     accounts.require(ctx.actor, "admin", "key.revoke", target=key_id[:8])
@@ -79,15 +80,8 @@ def _key_page(ctx: PageContext, key_id: str, *, problem: Problem | None = None) 
     )
 
 
-def _key_list(
-    ctx: PageContext,
-    *,
-    problem: Problem | None = None,
-    fields: dict[str, list[str]] | None = None,
-    key: str | None = None,
-    created: ApiKey | None = None,
-    done: bool = False,
-) -> HTMLResponse:
+def _key_list(ctx: PageContext, **outcome: Any) -> HTMLResponse:
+    """All keys, with the outcome of a form: a problem and what was given, a new key, or done."""
     accounts = ctx.service.accounts
     keys = accounts.keys(ctx.actor)
     return ctx.page(
@@ -96,10 +90,6 @@ def _key_list(
         keys=sorted(keys, key=lambda key: (key.revoked_at is not None, -key.created_at)),
         scopes=[(scope, ctx.say(SCOPE_PURPOSES[scope])) for scope in SCOPES],
         sites=[site.id for site in accounts.sites(ctx.actor)],
-        problem=problem,
-        given=fields or {},
-        secret=key,
-        kept=created,
-        done=done,
         now=accounts.now(),
+        **{"problem": None, "given": {}, "secret": None, "kept": None, "done": False, **outcome},
     )

@@ -10,8 +10,9 @@ from starlette.responses import RedirectResponse, Response
 from kesin.engine.access.sites import CHANNELS, site_uuid
 from kesin.foundation.problems import Forbidden, NotFound, Problem
 from kesin.web.auth import guarded_router
-from kesin.web.dashboard.admin.users import Fields, first_value
 from kesin.web.dashboard.frame.page import Context, PageContext
+from kesin.web.dashboard.frame.routes import FormFields
+from kesin.web.forms import first_value
 
 router = guarded_router(include_in_schema=False)
 PATH: Final = "/dashboard/admin/sites"
@@ -29,7 +30,7 @@ def sites(ctx: Context) -> HTMLResponse:
 
 
 @router.post(PATH, response_class=HTMLResponse)
-def add(ctx: Context, fields: Fields) -> Response:
+def add(ctx: Context, fields: FormFields) -> Response:
     """Add a site."""
     site_id = first_value(fields, "id")
     try:
@@ -48,7 +49,7 @@ def site_page(ctx: Context, site_id: str, done: str = "") -> HTMLResponse:
 
 
 @router.post(PATH + "/{site_id}", response_class=HTMLResponse)
-def change(ctx: Context, site_id: str, fields: Fields) -> Response:
+def change(ctx: Context, site_id: str, fields: FormFields) -> Response:
     """Change name, channel, time zone or currency."""
     try:
         ctx.service.accounts.set_site(ctx.actor, site_id, **_read_settings(fields))

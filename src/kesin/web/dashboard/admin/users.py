@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from fastapi import Depends
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
@@ -14,21 +13,16 @@ from kesin.foundation.problems import Forbidden, Invalid, Problem, RequestConfli
 from kesin.store.directory import User
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.frame.page import Context, PageContext
-from kesin.web.dashboard.frame.routes import read_field_lists
+from kesin.web.dashboard.frame.routes import FormFields
+from kesin.web.forms import first_value
 
 router = guarded_router(include_in_schema=False)
 PATH: Final = "/dashboard/admin/people"
-Fields = Annotated[dict[str, list[str]], Depends(read_field_lists)]
 ROLE_WORDS: Final = {
     "viewer": "looks at the jobs of their sites and queues",
     "operator": "also moves, pauses and resumes them",
     "admin": "may do everything, everywhere",
 }
-
-
-def first_value(fields: dict[str, list[str]], name: str) -> str:
-    """The first value of a field, stripped."""
-    return fields.get(name, [""])[0].strip()
 
 
 def require_confirmation(fields: dict[str, list[str]]) -> None:
@@ -44,7 +38,7 @@ def list_users(ctx: Context) -> HTMLResponse:
 
 
 @router.post(PATH, response_class=HTMLResponse)
-async def add(ctx: Context, fields: Fields) -> Response:
+async def add(ctx: Context, fields: FormFields) -> Response:
     """Add a user; without a password, one is generated and shown once."""
     return await ctx.service.sign_ins.run(_add, ctx, fields)
 
@@ -72,7 +66,7 @@ def show_user(ctx: Context, name: str, done: str = "") -> HTMLResponse:
 
 
 @router.post(PATH + "/{name}", response_class=HTMLResponse)
-async def change(ctx: Context, name: str, fields: Fields) -> Response:
+async def change(ctx: Context, name: str, fields: FormFields) -> Response:
     """Change role and access or the password, end the sessions, disable or enable the account."""
     return await ctx.service.sign_ins.run(_change, ctx, name, fields)
 
@@ -136,14 +130,8 @@ def _user_list(
     )
 
 
-def _user_page(
-    ctx: PageContext,
-    name: str,
-    *,
-    problem: Problem | None = None,
-    secret: str | None = None,
-    done: bool = False,
-) -> HTMLResponse:
+def _user_page(ctx: PageContext, name: str, **outcome: Any) -> HTMLResponse:
+    """The page of a user, with the outcome of a form: a problem, a secret, or that it is done."""
     accounts = ctx.service.accounts
     user: User = accounts.user(ctx.actor, name)
     return ctx.page(
@@ -152,10 +140,8 @@ def _user_page(
         person=user,
         sessions=accounts.directory.sessions_of(user.name),
         myself=ctx.actor.name == f"user:{user.name}",
-        problem=problem,
-        secret=secret,
-        done=done,
         now=accounts.now(),
+        **{"problem": None, "secret": None, "done": False, **outcome},
         **_choices(ctx),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
-from fastapi import Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
@@ -86,3 +86,6 @@ async def read_fields(request: Request) -> dict[str, str]:
 async def read_field_lists(request: Request) -> dict[str, list[str]]:
     """All values of each field of a form; raises TooLarge."""
     return await read_form(request, max_bytes=MAX_FORM_BYTES, max_fields=MAX_FIELDS)
+
+
+FormFields = Annotated[dict[str, list[str]], Depends(read_field_lists)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -22,7 +21,7 @@ from kesin.lifecycle.vocabulary import BUILT_IN_STAMPS, READY
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import Context, PageContext, Panel
-from kesin.web.dashboard.jobs.outlook import Kind, Outlook, Upcoming, outlook
+from kesin.web.dashboard.jobs.outlook import outlook
 from kesin.web.dashboard.jobs.timeline import MAX_LINES, timeline, travelled_edges
 from kesin.web.dashboard.queues.actions import label_of
 from kesin.web.dashboard.state_groups import state_group
@@ -34,36 +33,6 @@ router = guarded_router(include_in_schema=False)
 MAX_AHEAD: Final = 1_000
 ID_LENGTH: Final = 36
 MAX_KEY_IN_TITLE: Final = 40  # characters; a longer key is no title
-STAMPS: Final = {
-    "conversion_at": "Conversion",
-    "uploaded_at": "Uploaded",
-    "failed_at": "Failed",
-    "started_at": "Started",
-}
-LATER: Final[dict[Kind, str]] = {
-    "answer": "%(worker)s works on it. Its lease lasts until",
-    "claim": "A worker may take it from",
-    "clock": "The clock moves it on at",
-    "gone": "It is over. It is kept until",
-}
-NOW: Final[dict[Kind, str]] = {
-    "answer": "Its worker is gone: the next sweep takes it back.",
-    "clock": "The next sweep moves it on.",
-    "gone": "It is over, and the next sweep removes it.",
-    "person": "It waits for a person: nothing moves it by itself.",
-    "over": "It is over: nothing more happens.",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class OutlookLine:
-    """What will happen, in words, and when."""
-
-    text: str
-    at: int | None = None
-    move: str = ""
-    to: str = ""
-    kind: str = ""
 
 
 @router.get("/dashboard/jobs/{job_id}", response_class=HTMLResponse)
@@ -120,6 +89,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
     pauses = ctx.service.commands.pauses(ctx.actor, job.queue)
     actions = history.actions if ctx.actor.has("operate") else ()
     future = outlook(lifecycle, job, now, pauses, acts=bool(history.actions))
+    due = future.next.kind == "claim" and (future.next.at or 0) <= now
     lines = timeline(ctx, history, lifecycle, now)
     state = lifecycle.state.get(job.state)
     return {
@@ -133,15 +103,12 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
         "family_of": lambda name: state_group(lifecycle, name),
         "lines": lines[:MAX_LINES],
         "hidden": max(len(lines) - MAX_LINES, 0),
-        "next": _next_line(ctx, queue, history, future),
-        "otherwise": [
-            _otherwise_line(ctx, upcoming)
-            for upcoming in future.otherwise
-            if upcoming.kind != "person"
-        ],
+        "outlook": future,
+        "ahead": _ahead(ctx, queue, job) if due else None,
+        "most_ahead": MAX_AHEAD,
         "sited": queue.name not in ctx.service.commands.queues_without_sites,
         "due_at": job.run_at if job.phase == READY else None,
-        "stamps": _stamps(ctx, job, lifecycle),
+        "stamps": _stamps(job, lifecycle),
         "flags": [flag for flag in lifecycle.flags if job.flags & lifecycle.flag_bit(flag)],
         "actions": [(action, label_of(ctx, action)) for action in actions],
         "goes_on": state is not None and not state.terminal,
@@ -200,75 +167,15 @@ def _lifecycle_svg(
     return Markup(picture)  # noqa: S704  # everything in it was escaped there
 
 
-def _next_line(ctx: PageContext, queue: Queue, history: JobDetails, future: Outlook) -> OutlookLine:
-    """What is next, with its time if that is known."""
-    upcoming = future.next
-    if upcoming.at is not None and upcoming.at > queue.now():
-        text = ctx.say(LATER[upcoming.kind], worker=history.job.worker or "?")
-        return OutlookLine(
-            text,
-            upcoming.at,
-            upcoming.move,
-            upcoming.to if upcoming.kind == "clock" else "",
-            upcoming.kind,
-        )
-    if upcoming.kind == "claim":
-        return OutlookLine(_position_in_queue(ctx, queue, history), kind=upcoming.kind)
-    if upcoming.kind == "paused":
-        return OutlookLine(_paused_text(ctx, upcoming), kind=upcoming.kind)
-    to = upcoming.to if upcoming.kind == "clock" else ""
-    return OutlookLine(ctx.say(NOW[upcoming.kind]), None, upcoming.move, to, upcoming.kind)
-
-
-def _otherwise_line(ctx: PageContext, upcoming: Upcoming) -> OutlookLine:
-    if upcoming.kind == "gone":
-        return OutlookLine(ctx.say("If nobody acts, it is removed at"), upcoming.at or None)
-    if upcoming.kind == "claim":
-        return OutlookLine(
-            ctx.say("A worker may take it from"), upcoming.at or None, upcoming.move, upcoming.to
-        )
-    return OutlookLine(
-        ctx.say("Otherwise the clock moves it on at"),
-        upcoming.at or None,
-        upcoming.move,
-        upcoming.to,
-    )
-
-
-def _position_in_queue(ctx: PageContext, queue: Queue, history: JobDetails) -> str:
-    job = history.job
+def _ahead(ctx: PageContext, queue: Queue, job: Job) -> int | None:
+    """How many due jobs are before this one; None if it is not in line, or may not be counted."""
     whole = ctx.service.commands.visible_sites(ctx.actor, job.queue) is None
-    ahead = queue.store.count_ahead(job.queue, job.id, limit=MAX_AHEAD) if whole else None
-    if job.phase != READY or ahead is None:
-        return ctx.say("It is due: the next free worker takes it.")
-    if ahead == 0:
-        return ctx.say("It is due and first in line: the next free worker takes it.")
-    shown_as = f"{MAX_AHEAD}+" if ahead >= MAX_AHEAD else ahead
-    return ctx.say("It is due, with %(n)s before it in line.", n=shown_as)
+    if job.phase != READY or not whole:
+        return None
+    return queue.store.count_ahead(job.queue, job.id, limit=MAX_AHEAD)
 
 
-def _paused_text(ctx: PageContext, upcoming: Upcoming) -> str:
-    pause = upcoming.pause
-    who = pause.actor.removeprefix("user:") if pause else "?"
-    reason = f" ({pause.reason})" if pause and pause.reason else ""
-    if pause and pause.tenant:
-        sentence = (
-            "%(who)s paused this site%(why)s: nothing is handed out until somebody resumes it."
-        )
-    else:
-        sentence = (
-            "%(who)s paused this queue%(why)s: nothing is handed out until somebody resumes it."
-        )
-    return ctx.say(sentence, who=who, why=reason)
-
-
-def _stamps(ctx: PageContext, job: Job, lifecycle: Lifecycle) -> list[tuple[str, int | None]]:
-    """The lifecycle's own stamps, by the names that people call them."""
+def _stamps(job: Job, lifecycle: Lifecycle) -> dict[str, int | None]:
+    """The stamps that the lifecycle declares itself."""
     own = [stamp for stamp in lifecycle.stamps if stamp not in BUILT_IN_STAMPS]
-    return [
-        (
-            ctx.say(STAMPS[stamp]) if stamp in STAMPS else stamp,
-            getattr(job, lifecycle.stamp_column(stamp)),
-        )
-        for stamp in own
-    ]
+    return {stamp: getattr(job, lifecycle.stamp_column(stamp)) for stamp in own}

@@ -18,24 +18,6 @@ from kesin.web.dashboard.state_groups import StateGroup, state_group
 from kesin.web.serialize import json_depth_limited
 
 MAX_LINES: Final = 200  # shown; the API has all of them
-WHO: Final = {
-    "you": "You",
-    "producer": "Whoever sent it",
-    "google_admin": "Whoever runs the Google account",
-    "receiver": "Whoever receives it",
-    "nobody": "Nobody",
-    "us": "Whoever runs this service",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorAdvice:
-    """What an error means, who must act, and what happens next."""
-
-    means: str
-    act: str
-    next: str
-    who: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +27,7 @@ class RecordedError:
     code: str
     category: str
     message: str
-    advice: ErrorAdvice | None
+    advice: Mapping[str, str] | None  # what it means, who must act, how, and what is next
     traceback: str = ""
 
 
@@ -158,24 +140,18 @@ def _failing(
     code = event.error_code
     if not code or not event.mask & COLUMN_BITS["error"]:
         return None
-    advice = None if code in advised else advice_on(ctx, history.job.queue, code)
+    advice = None if code in advised else _advice_on(ctx, history.job.queue, code)
     advised.add(code)
     message = recorded_message(event.error_message, event.note)
     traceback = recorded_traceback(event.note)
     return RecordedError(code, event.error_category or "", message, advice, traceback)
 
 
-def advice_on(ctx: PageContext, queue: str, code: str) -> ErrorAdvice | None:
+def _advice_on(ctx: PageContext, queue: str, code: str) -> Mapping[str, str] | None:
     """The workload's advice on an error code, in the user's language."""
     workload = ctx.service.workloads.get(queue)
     if workload is None or workload.advice is None:
         return None
     advice = workload.advice(code)
-    words: Mapping[str, Any] = advice.get(ctx.language) or advice.get("en") or {}
-    who = str(advice.get("who", ""))
-    return ErrorAdvice(
-        str(words.get("means", "")),
-        str(words.get("act", "")),
-        str(words.get("next", "")),
-        ctx.say(WHO[who]) if who in WHO else "",
-    )
+    words: Mapping[str, str] = advice.get(ctx.language) or advice.get("en") or {}
+    return {"means": "", "act": "", "next": "", **words, "who": str(advice.get("who", ""))}

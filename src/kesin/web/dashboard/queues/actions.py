@@ -25,6 +25,7 @@ from kesin.web.dashboard.queues.filters import (
     read_filter,
     resolve_search,
 )
+from kesin.web.forms import first_value
 
 MAX_FOREGROUND_JOBS: Final = 2_000  # moved while the user waits; more run in the background
 MAX_SELECTED: Final = 1_500  # ids in a form
@@ -153,8 +154,8 @@ def button_of(ctx: PageContext, action: str, n: int, shown: str) -> str:
 
 def read_selection(ctx: PageContext, queue: Queue, fields: Fields) -> Selection:
     """Read a selection from a form: selected ids, or all that match the filter."""
-    until = read_until(queue, next(iter(fields.get("until", ())), ""))
-    if next(iter(fields.get("all", ())), "") == "1":
+    until = read_until(queue, first_value(fields, "until"))
+    if first_value(fields, "all") == "1":
         filters = read_filter(fields, queue.lifecycle)
         stats = ctx.service.commands.stats(ctx.actor, queue.name, site=filters.site or None)
         search = resolve_search(ctx, queue.name, filters, stats, until - 1)
@@ -180,7 +181,7 @@ def read_until(queue: Queue, text: str) -> int:
 
 def parse_action(ctx: PageContext, queue: Queue, fields: Fields) -> str:
     """The action that a form names; raises Invalid if this queue does not offer it."""
-    action = next(iter(fields.get("call", ())), "")
+    action = first_value(fields, "call")
     if action not in _moving_actions(ctx, queue):
         raise Invalid(
             Message(
@@ -260,7 +261,7 @@ def act(
 
 def reason_of(fields: Fields) -> str | None:
     """The user's reason for the action."""
-    return next(iter(fields.get("reason", ())), "").strip()[:MAX_REASON_CHARS] or None
+    return first_value(fields, "reason")[:MAX_REASON_CHARS] or None
 
 
 def options_of(queue: Queue, action: str, fields: Fields) -> frozenset[str]:
@@ -278,11 +279,6 @@ class BulkActionResult:
     moved: int
     refused: tuple[RefusalCount, ...]
     link: tuple[str, ...]  # ids of the first refused jobs
-
-    @property
-    def stayed(self) -> int:
-        """The number of jobs that did not move."""
-        return sum(refusal.n for refusal in self.refused)
 
 
 def action_result(ctx: PageContext, bulk: BulkResult) -> BulkActionResult:

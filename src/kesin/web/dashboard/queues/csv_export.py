@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from kesin.foundation.clock import iso
@@ -15,21 +15,21 @@ from kesin.web.dashboard.frame.page import PageContext
 from kesin.web.dashboard.queues.filters import JobSearch, read_page
 
 MAX_ROWS: Final = 50_000
-COLUMNS: Final = (
-    "id",
-    "key",
-    "site",
-    "state",
-    "error_code",
-    "error_category",
-    "error_message",
-    "attempts",
-    "max_attempts",
-    "created_at",
-    "moved_at",
-    "due_at",
-    "finished_at",
-)
+COLUMNS: Final[dict[str, Callable[[Job], object]]] = {
+    "id": lambda job: job.id,
+    "key": lambda job: job.dedup_key,
+    "site": lambda job: job.tenant,
+    "state": lambda job: job.state,
+    "error_code": lambda job: job.error_code,
+    "error_category": lambda job: job.error_category,
+    "error_message": lambda job: job.error_message,
+    "attempts": lambda job: job.attempt_count,
+    "max_attempts": lambda job: job.max_attempts,
+    "created_at": lambda job: iso(job.created_at),
+    "moved_at": lambda job: iso(job.moved_at),
+    "due_at": lambda job: iso(job.run_at),
+    "finished_at": lambda job: iso(job.finished_at),
+}
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 _SEPARATORS: Final = re.compile(
     r"([;,\t\r\n|]\s*)(?=[=+@-])"
@@ -39,36 +39,17 @@ _BOM: Final = "\ufeff"  # without it Excel misreads Turkish letters
 
 def csv_lines(ctx: PageContext, queue: str, search: JobSearch) -> Iterator[str]:
     """The lines, page by page; a truncated file says so in its last line."""
-    yield _BOM + _lines([COLUMNS])
+    yield _BOM + _lines([list(COLUMNS)])
     cursor: str | None = None
     written = 0
     while written < MAX_ROWS:
         page = read_page(ctx, queue, search, limit=MAX_PAGE, cursor=cursor)
-        yield _lines(_row(job) for job in page.jobs)
+        yield _lines([escape_formula(read(job)) for read in COLUMNS.values()] for job in page.jobs)
         written += len(page.jobs)
         cursor = page.cursor
         if cursor is None:
             return
     yield _lines([[ctx.say("There are more rows: narrow the filter to export the rest.")]])
-
-
-def _row(job: Job) -> list[str]:
-    cells = (
-        job.id,
-        job.dedup_key,
-        job.tenant,
-        job.state,
-        job.error_code,
-        job.error_category,
-        job.error_message,
-        job.attempt_count,
-        job.max_attempts,
-        iso(job.created_at),
-        iso(job.moved_at),
-        iso(job.run_at),
-        iso(job.finished_at),
-    )
-    return [escape_formula(cell) for cell in cells]
 
 
 def escape_formula(value: Any) -> str:

@@ -19,6 +19,7 @@ from kesin.lifecycle.model import Job
 from kesin.store.limits import MAX_CODE, MAX_PAGE, MAX_TENANT
 from kesin.store.records import Filter, Page, QueueStats
 from kesin.web.dashboard.frame.page import PageContext
+from kesin.web.forms import first_value
 
 PAGE: Final = 50
 MAX_SHOWN: Final = MAX_PAGE  # rows of a page; for more there is the export
@@ -95,14 +96,14 @@ def read_filter(fields: Fields, lifecycle: Lifecycle) -> PageFilter:
     """Read the filter from the fields of a URL or a form."""
     ids = ",".join(fields.get("ids", ()))
     states = [value for value in dict.fromkeys(fields.get("state", ())) if value in lifecycle.state]
-    category, age = _first_value(fields, "category", 32), _first_value(fields, "age", 32)
+    category, age = _short_value(fields, "category", 32), _short_value(fields, "age", 32)
     return PageFilter(
         states=tuple(states),
-        code=_first_value(fields, "code", MAX_CODE),
+        code=_short_value(fields, "code", MAX_CODE),
         category=category if category in Category.__members__ else "",
-        site=_first_value(fields, "site", MAX_TENANT),
+        site=_short_value(fields, "site", MAX_TENANT),
         age=age if age in AGES else "",
-        text=_first_value(fields, "text", MAX_TEXT_CHARS),
+        text=_short_value(fields, "text", MAX_TEXT_CHARS),
         ids=tuple(value for value in dict.fromkeys(ids.split(",")) if is_id(value))[:MAX_IDS],
     )
 
@@ -113,8 +114,8 @@ def fields_of(ctx: PageContext) -> dict[str, list[str]]:
     return {name: parameters.getlist(name) for name in parameters}
 
 
-def _first_value(fields: Fields, name: str, max_chars: int) -> str:
-    value = next(iter(fields.get(name, ())), "").strip()
+def _short_value(fields: Fields, name: str, max_chars: int) -> str:
+    value = first_value(fields, name)
     return value[:max_chars].strip() if value.isprintable() else ""
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from fastapi import Depends
 from fastapi.responses import HTMLResponse, StreamingResponse
 from starlette.responses import RedirectResponse, Response
 
@@ -19,7 +17,7 @@ from kesin.store.records import QueueStats
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.frame.formatting import Formatter
 from kesin.web.dashboard.frame.page import Context, PageContext
-from kesin.web.dashboard.frame.routes import read_field_lists
+from kesin.web.dashboard.frame.routes import FormFields
 from kesin.web.dashboard.frame.unseen import mark_seen
 from kesin.web.dashboard.queues import actions
 from kesin.web.dashboard.queues.bulk import BulkRun, runs_of
@@ -35,22 +33,11 @@ from kesin.web.dashboard.queues.filters import (
     read_page,
     resolve_search,
 )
-from kesin.web.dashboard.state_groups import StateGroup, failed_states, state_groups
+from kesin.web.dashboard.state_groups import failed_states, state_groups
+from kesin.web.forms import first_value
 
 router = guarded_router(include_in_schema=False)
 MAX_SITES: Final = 200  # in the filter's list
-FormFields = Annotated[dict[str, list[str]], Depends(read_field_lists)]
-
-
-@dataclass(frozen=True, slots=True)
-class StateCard:
-    """A state with its count; a click filters by it."""
-
-    name: str
-    family: StateGroup
-    n: int
-    href: str
-    chosen: bool
 
 
 @router.get("/dashboard/queues/{queue}", response_class=HTMLResponse)
@@ -130,7 +117,7 @@ def sheet(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
         family=state_groups(opened.lifecycle),
         options={
             option: ctx.say(actions.OPTIONS.get(option, option))
-            for option in _options(opened, action)
+            for option in sorted(opened.lifecycle.options_of(action))
         },
         kept=[
             *hidden,
@@ -235,7 +222,6 @@ def _page_values(ctx: PageContext, queue: Queue, limit: int) -> dict[str, Any]:
         "cursor": page.cursor,
         "shown": len(page.jobs),
         "matching": _matching(page_filter, stats, len(page.jobs), more=page.cursor is not None),
-        "cards": _cards(queue, page_filter, stats),
         "charts": charts,
         "codes": _codes(queue, charts, page_filter),
         "categories": list(Category.__members__),
@@ -291,21 +277,6 @@ def _matching(
     return shown, more
 
 
-def _cards(queue: Queue, page_filter: PageFilter, stats: QueueStats) -> list[StateCard]:
-    groups = state_groups(queue.lifecycle)
-    path = f"/dashboard/queues/{queue.name}"
-    return [
-        StateCard(
-            state.name,
-            groups[state.name],
-            stats.states.get(state.name, 0),
-            path + page_filter.with_state(state.name).query(),
-            state.name in page_filter.states,
-        )
-        for state in queue.lifecycle.states
-    ]
-
-
 def _codes(queue: Queue, charts: Charts, page_filter: PageFilter) -> list[str]:
     """Recent error codes first, then all that the lifecycle declares."""
     declared = sorted(code.name for code in queue.lifecycle.errors.codes)
@@ -339,12 +310,8 @@ def _number(ctx: PageContext, name: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 10 else 0  # noqa: PLR2004
 
 
-def _options(queue: Queue, action: str) -> list[str]:
-    return sorted(queue.lifecycle.options_of(action))
-
-
 def _site_of(sent: dict[str, list[str]]) -> str | None:
-    return next(iter(sent.get("site", ())), "").strip()[:MAX_TENANT] or None
+    return first_value(sent, "site")[:MAX_TENANT] or None
 
 
 def _result(
