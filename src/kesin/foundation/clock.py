@@ -70,7 +70,7 @@ def time_us(value: object, name: str) -> int:
     if not EARLIEST_US <= value < LATEST_US:
         raise ValueError(
             f"{name} must be a datetime or microseconds since 1970, got {value},"
-            f" which would be {_year(value)}"
+            f" which would be in {1970 + value // 31_556_952_000_000}"
         )
     return value
 
@@ -85,10 +85,6 @@ def in_seconds(value: object, name: str) -> float:
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def _year(at_us: int) -> str:
-    return f"in {1970 + at_us // 31_556_952_000_000}"
 
 
 def iso(time_us: int | None) -> str | None:

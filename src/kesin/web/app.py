@@ -32,7 +32,7 @@ from kesin.web.dashboard.frame.page import SignInRequired, problem_page, redirec
 from kesin.web.dashboard.frame.templates import build_frame
 from kesin.web.dashboard.queues.charts import Trends
 from kesin.web.middleware import RequestMiddleware, store_unavailable
-from kesin.web.routes import operator, probes, session, sites
+from kesin.web.routes import operator, probes, session
 from kesin.web.schemas import ErrorBody
 from kesin.web.service import Service
 from kesin.web.validation import invalid_request
@@ -91,7 +91,7 @@ def create_app(service: Service) -> FastAPI:
         operator.router,
         operator.batch_router,
         session.router,
-        sites.router,
+        operator.site_router,
         probes.router,
     )
     for router in own_routers:

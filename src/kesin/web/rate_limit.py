@@ -54,8 +54,3 @@ class RateLimiter:
                 Message("too many %(what)s: wait %(n)s s", what=self._what, n=wait_s),
                 retry_after_s=wait_s,
             )
-
-    def forgive(self, name: str) -> None:
-        """Fill the bucket of this name."""
-        with self._lock:
-            self._buckets.pop(name, None)

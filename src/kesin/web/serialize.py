@@ -14,12 +14,11 @@ from kesin.foundation.clock import iso
 from kesin.foundation.messages import decode_note, recorded_traceback
 from kesin.foundation.text import decode_json, is_deeper_than
 from kesin.lifecycle.model import Job
-from kesin.store.records import Event, Note, Outcome, Page, QueueStats
+from kesin.store.records import Event, Note, Outcome, QueueStats
 from kesin.web.schemas import (
     ActionResultBody,
     EventBody,
     JobBody,
-    JobPage,
     JobWhole,
     NoteBody,
     OutcomeBody,
@@ -59,10 +58,6 @@ def job_body(job: Job) -> JobBody:
         lease_until=iso(job.lease_until),
         finished_at=iso(job.finished_at),
     )
-
-
-def page_body(page: Page) -> JobPage:
-    return JobPage(jobs=[job_body(job) for job in page.jobs], cursor=page.cursor)
 
 
 def event_body(event: Event) -> EventBody:

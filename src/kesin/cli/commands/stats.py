@@ -47,7 +47,8 @@ def stats(
     with open_context() as context, ending:
         snapshots = _snapshots(context, queues, interval, (count or 0) if watch else 1)
         if as_json:
-            _print_json(snapshots, lines=watch)
+            for snapshot in snapshots:
+                say_json(snapshot, line=watch)
         else:
             _print_tables(snapshots, live=watch)
 
@@ -96,11 +97,6 @@ def _snapshots(
         if done == count:
             return
         pause.wait(interval)
-
-
-def _print_json(snapshots: Iterator[list[dict[str, Any]]], *, lines: bool) -> None:
-    for snapshot in snapshots:
-        say_json(snapshot, line=lines)
 
 
 def _print_tables(snapshots: Iterator[list[dict[str, Any]]], *, live: bool) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -58,8 +58,8 @@ def sweep(
     wait_s = 0.0 if once else OPEN_WAIT_S
     with open_context(create=True, level="warning" if once else "info", wait_s=wait_s) as context:
         opened = _open_queues(context, queues, lifecycle)
-        sweeper = Sweeper(opened, after_sweep=_workload_calls(context, opened, "after_sweep"))
-        sweeper.periodic = _workload_calls(context, opened, "periodic")
+        sweeper = Sweeper(opened)
+        _add_workload_calls(context, sweeper)
         _warn_of_missing_libraries(opened)
         if every is None:
             _print_swept(sweeper.sweep(stages), as_json=as_json, line=False)
@@ -73,10 +73,7 @@ def sweep(
                 try:
                     if not queues:  # new ones may have come
                         sweeper.queues = _open_queues(context, None, None, quiet=passes > 0)
-                        sweeper.after_sweep = _workload_calls(
-                            context, sweeper.queues, "after_sweep"
-                        )
-                        sweeper.periodic = _workload_calls(context, sweeper.queues, "periodic")
+                        _add_workload_calls(context, sweeper)
                     _print_swept(sweeper.sweep(stages), as_json=as_json, line=True)
                     pause_s = every
                 except Exception as problem:  # noqa: BLE001  # the next pass retries
@@ -104,18 +101,17 @@ def _open_queues(
     return opened
 
 
-def _workload_calls(
-    context: CommandContext, queues: Sequence[Queue], kind: Literal["after_sweep", "periodic"]
-) -> dict[str, Callable[[], object]]:
-    """What the workloads of these queues call after a sweep, or periodically."""
+def _add_workload_calls(context: CommandContext, sweeper: Sweeper) -> None:
+    """Add what the workloads of the queues call after a sweep, and periodically."""
     known = workloads()
-    calls: dict[str, Callable[[], object]] = {}
-    for queue in queues:
-        workload = known.get(queue.name)
-        call = None if workload is None else getattr(workload, kind)
-        if workload is not None and call is not None and not workload.missing_libraries:
-            calls[queue.name] = partial(call, context.workload_context(workload))
-    return calls
+    for workload in [known[queue.name] for queue in sweeper.queues if queue.name in known]:
+        if workload.missing_libraries or not (workload.after_sweep or workload.periodic):
+            continue
+        given = context.workload_context(workload)
+        if workload.after_sweep:
+            sweeper.after_sweep[workload.name] = partial(workload.after_sweep, given)
+        if workload.periodic:
+            sweeper.periodic[workload.name] = partial(workload.periodic, given)
 
 
 def _warn_of_missing_libraries(queues: Sequence[Queue]) -> None:

@@ -17,6 +17,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from kesin.engine.access.commands import MAX_LISTED_OUTCOMES, Commands
+from kesin.engine.access.sites import site_uuid
 from kesin.engine.proof_cache import proof_of
 from kesin.engine.queue import NewJob, Queue
 from kesin.engine.validation import BadInput
@@ -97,6 +98,7 @@ async def _wait_for_change(watch: Watch, within_s: float) -> bool:
 
 
 router = guarded_router(prefix="/api", tags=["operator"])
+site_router = guarded_router(prefix="/api", tags=["sites"])
 batch_router = guarded_router(prefix="/api", tags=["operator"], route_class=LargeBodyRoute)
 
 QueueName = Annotated[str, Path(max_length=63, pattern=r"^[a-z][a-z0-9_-]*$")]
@@ -174,7 +176,8 @@ def list_jobs(  # noqa: PLR0917  # each is a query parameter
     page = _commands(request).jobs(
         actor, queue, job_filter.filter(), limit=limit, cursor=cursor, reveal="texts"
     )
-    return json_response(serialize.page_body(page))
+    jobs = [serialize.job_body(job) for job in page.jobs]
+    return json_response(schemas.JobPage(jobs=jobs, cursor=page.cursor))
 
 
 @batch_router.post("/queues/{queue}/jobs", status_code=201, response_model=schemas.BornBody)
@@ -289,6 +292,13 @@ async def watch(request: Request, actor: SignedInActor, queue: QueueName) -> Str
     return StreamingResponse(
         events(request, service, actor, watching), media_type="text/event-stream"
     )
+
+
+@site_router.get("/sites")
+def list_sites(request: Request, actor: SignedInActor) -> list[schemas.SiteBody]:
+    """Your sites."""
+    sites = service_of(request).accounts.sites(actor)
+    return [schemas.SiteBody(uuid=site_uuid(site.id), **site._asdict()) for site in sites]
 
 
 def _paused_tenants(commands: Commands, actor: Actor, queue: str) -> list[str] | None:
