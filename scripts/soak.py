@@ -35,7 +35,7 @@ SHOWN = 400  # lines of what went wrong
 INTERRUPTED = 128 + signal.SIGINT
 PARTS = {
     "simulation": "the adversary, ten million steps; goes on where it was stopped",
-    "model": "random histories on every store beside the model; state machines",
+    "model": "random histories on every store beside the model",
     "faults": "kills, servers that die, wires that are cut, full disks, clocks, poison",
     "fuzzing": "every door as every role, every parser of foreign input",
     "attacks": "injections, hostile URLs, foreign pages, slow clients, bombs, scripts",

@@ -3,12 +3,14 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from kesin.store import rules
 from kesin.store.open import open_store
 from tests.redis_server import RedisServer
 from tests.servers import PostgresServer
@@ -73,6 +75,14 @@ def _nothing_is_started(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def _refuse_to_start(*_: object, **__: object) -> None:
     raise RuntimeError("a test of `make check` starts no process: mark it with `starts`")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _stored_rules_decoded_once() -> Iterator[None]:
+    """The same few lifecycles are read back thousands of times, and decoding is a pure function."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rules, "lifecycle_from_json", cache(rules.lifecycle_from_json))
+        yield
 
 
 gc.disable()  # thirteen thousand tests are collected, and nothing of them is ever garbage

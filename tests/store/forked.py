@@ -1,4 +1,4 @@
-"""A process that forks with a store open: `python -m tests.store.forked MODE URL [SCHEMA]`.
+"""A process that forks with a store open: `python -m tests.store.forked MODES URL [SCHEMA]`.
 
 Parent and child then use the store at the same time. The parent prints what both got as JSON.
 """
@@ -18,7 +18,7 @@ from kesin.store.open import open_store
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.redis.store import RedisStore
 
-JOBS = 40
+JOBS = 20
 THREADS = 2
 
 
@@ -110,7 +110,7 @@ def together(store: Any) -> dict[str, Any]:
 
 def inside(store: Any) -> dict[str, Any]:
     """Fork inside a transaction: it stays the parent's."""
-    queue = Queue("work", task_lifecycle(), store)
+    queue = Queue("inside", task_lifecycle(), store)
     refused: list[str] = []
     reader, writer = os.pipe()
     try:
@@ -155,6 +155,7 @@ def left_alone(store: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    mode, url, *schema = sys.argv[1:]
+    names, url, *schema = sys.argv[1:]
     modes = {"together": together, "inside": inside, "left_alone": left_alone}
-    sys.stdout.write(json.dumps(modes[mode](opened(url, schema[0] if schema else None))))
+    store = opened(url, schema[0] if schema else None)
+    sys.stdout.write(json.dumps({name: modes[name](store) for name in names.split(",")}))

@@ -9,7 +9,6 @@ import pytest
 
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.records import Outcome
 from kesin.store.sqlite.store import SqliteStore
 from tests.store.scene import UNKNOWN_ID, Scene, error, results
 
@@ -22,19 +21,6 @@ def last_events(task, jobs):
     return [(event.move, event.result, event.note, event.error_message) for event in events]
 
 
-def test_every_job_gets_the_common_values(task):
-    jobs = task.claim_new_jobs(3)
-    assert results(task.apply("complete", jobs, result="[1]", note='{"n":1}')) == ["moved"] * 3
-    assert last_events(task, jobs) == [("complete", "[1]", '{"n":1}', None)] * 3
-
-
-def test_every_job_gets_its_own_values(task):
-    jobs = task.claim_new_jobs(3)
-    changes = [Change(job.id, 2, result=f"[{n}]", note='"all"') for n, job in enumerate(jobs)]
-    task.apply("complete", changes)
-    assert last_events(task, jobs) == [("complete", f"[{n}]", '"all"', None) for n in range(3)]
-
-
 def test_a_job_with_common_values_has_its_own_fence(task):
     good, lost, done = task.claim_new_jobs(3)
     task.move("complete", done)
@@ -44,24 +30,6 @@ def test_a_job_with_common_values_has_its_own_fence(task):
     assert results(outcomes) == ["stale", "stale", "already", "unknown", "stale"]
     mine, _ = task.claim(2, worker="w2")
     assert results(task.apply("complete", [mine, lost])) == ["moved", "stale"]
-
-
-def test_tokens_may_differ_in_a_call(task):
-    first, second = task.claim_new_jobs(2)
-    task.move("release", first)
-    again = task.claim(1, worker="w2")[0]
-    assert again.claim_seq != second.claim_seq
-    outcomes = task.apply("complete", [again, second])
-    assert outcomes == [
-        Outcome("moved", again.id, "done", again.seq + 1),
-        Outcome("moved", second.id, "done", second.seq + 1),
-    ]
-
-
-def test_alternatives_are_chosen_for_each_job_by_itself(task):
-    last, other = task.claim_new_jobs(1, max_attempts=1) + task.claim_new_jobs(1)
-    task.apply("retry", [last, other], **error())
-    assert [task.state(job) for job in (last, other)] == ["failed", "ready"]
 
 
 @pytest.mark.parametrize("char", [NUL, SURROGATE])
@@ -84,11 +52,6 @@ def test_a_token_that_sqlite_cannot_hold_is_stale():
         job = task.claim_new_job()
         assert results(task.apply("complete", [Change(job.id, 2**70)])) == ["stale"]
         assert task.state(job) == "running"
-
-
-def test_a_named_tenant_limits_common_values(task):
-    jobs = task.claim_new_jobs(1, tenant="a") + task.claim_new_jobs(1, tenant="b")
-    assert results(task.apply("complete", jobs, tenants=["b"])) == ["unknown", "moved"]
 
 
 VALUES = [(2, None, None), (2, "[1]", None), (2, "[1]", '"n"'), (1, None, None), (None, "2", '"n"')]

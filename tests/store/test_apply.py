@@ -6,10 +6,10 @@ import pytest
 
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.errors import StoreError, UnknownQueue
+from kesin.store.errors import StoreError
 from kesin.store.limits import MAX_BATCH
 from kesin.store.records import Outcome
-from tests.store.scene import NOW, OPERATOR, PRODUCER, UNKNOWN_ID, error, results, sent_by
+from tests.store.scene import OPERATOR, PRODUCER, UNKNOWN_ID, error, results, sent_by
 
 TRANSIENT = error("UPLOAD_EXCEPTION", "TRANSIENT")
 
@@ -110,11 +110,6 @@ def test_the_number_of_statements_does_not_depend_on_the_number_of_jobs(task, st
     assert sent_by(statements, lambda: task.apply("complete", stale[1:])) == refused
     moved = sent_by(statements, lambda: task.apply("complete", [second]))
     assert sent_by(statements, lambda: task.apply("complete", others)) == moved
-
-
-def test_an_unknown_queue_is_refused_by_name(task):
-    with pytest.raises(UnknownQueue, match="'nope'"):
-        task.store.apply("nope", "complete", [], role="worker", actor="w", now=NOW)
 
 
 # Roles

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -25,6 +25,10 @@ def line(at: int = 1, **columns: Any) -> AuditLine:
     details = json.dumps({"n": at})
     return AuditLine(**{"id": 0, "at": at, "actor": "a", "action": "x", "allowed": True,
                         "details": details, **columns})  # fmt: skip
+
+
+class Undone(Exception):
+    """Rolls a transaction back."""
 
 
 class Log:
@@ -52,6 +56,13 @@ class Log:
             for name in names:
                 self.run(f"DROP TRIGGER {name}")
         self.run(sql)
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """What is done inside is rolled back."""
+        with suppress(Undone), self.store.transaction():
+            yield
+            raise Undone
 
     def ids(self) -> list[int]:
         return [row[0] for row in self.run("SELECT id FROM {audit} ORDER BY id")]
@@ -82,25 +93,31 @@ def test_an_empty_log_is_whole(open_empty: Callable[[], Any]):
     assert Log(open_empty(), 0).verify().problems == []
 
 
-@pytest.mark.parametrize(
-    ("deleted", "missing", "first"),
-    [((3,), 1, 4), ((0, 1), 2, 2), ((8, 9), 2, 7), ((2, 3, 6), 3, 4), (range(10), 10, None)],
-)
-def test_deleted_lines_are_counted_and_the_first_gap_is_named(log: Log, deleted, missing, first):
+def test_deleted_lines_are_counted_and_the_first_gap_is_named(log: Log):
     ids = log.ids()
-    log.run(f"DELETE FROM {{audit}} WHERE id IN ({', '.join(str(ids[at]) for at in deleted)})")
-    result = log.verify()
-    assert result.problems
-    assert result.missing == missing
-    assert result.first_broken == (None if first is None else ids[first])
+    for deleted, missing, first in (
+        ((3,), 1, 4),
+        ((0, 1), 2, 2),
+        ((8, 9), 2, 7),
+        ((2, 3, 6), 3, 4),
+        (range(10), 10, None),
+    ):
+        with log.undone():
+            which = ", ".join(str(ids[at]) for at in deleted)
+            log.run(f"DELETE FROM {{audit}} WHERE id IN ({which})")
+            result = log.verify()
+            assert result.problems
+            assert result.missing == missing
+            assert result.first_broken == (None if first is None else ids[first])
 
 
-@pytest.mark.parametrize("column", ["actor", "action", "details", "address", "target"])
-def test_a_changed_line_is_named(log: Log, column: str):
+def test_a_changed_line_is_named(log: Log):
     changed = log.ids()[4]
-    log.without_guard(f"UPDATE {{audit}} SET {column} = 'other' WHERE id = {changed}")
-    result = log.verify()
-    assert (result.first_broken, result.missing, len(result.problems)) == (changed, 0, 1)
+    for column in ("actor", "action", "details", "address", "target"):
+        with log.undone():
+            log.without_guard(f"UPDATE {{audit}} SET {column} = 'other' WHERE id = {changed}")
+            result = log.verify()
+            assert (result.first_broken, result.missing, len(result.problems)) == (changed, 0, 1)
 
 
 def test_a_head_that_is_put_back_with_the_lines_after_it_is_noticed_by_a_backup(log: Log):
@@ -134,10 +151,10 @@ GUARDED = {
 }
 
 
-@pytest.mark.parametrize("name", GUARDED)
-def test_the_database_refuses(log: Log, name: str):
-    with pytest.raises(GuardRefused):
-        log.run(GUARDED[name])
+def test_the_database_refuses_what_breaks_the_chain(log: Log):
+    for sql in GUARDED.values():
+        with pytest.raises(GuardRefused):
+            log.run(sql)
     assert log.verify().problems == []
 
 

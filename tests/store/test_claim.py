@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
-from kesin.lifecycle.task import task_lifecycle
-from kesin.store.errors import UnknownQueue
 from tests.store.scene import HOUR, LEASE_S, MINUTE, NOW, SECOND, error, sent_by
 
 
@@ -70,50 +66,6 @@ def test_a_claim_takes_what_there_is_up_to_its_limit(task, pdf):
     assert [len(task.claim(limit)) for limit in (0, 3, 100, 1)] == [0, 3, 2, 0]
 
 
-def test_an_unknown_queue_is_refused_by_name(store):
-    with pytest.raises(UnknownQueue, match="'nope'"):
-        store.claim("nope", worker="w", limit=1, lease_us=1, now=NOW)
-
-
-# What a claim writes
-
-
-def test_a_lease_runs_from_the_claim(task):
-    task.create_job()
-    task.clock.advance(7)
-    (job,) = task.claim(lease_s=90)
-    assert (job.claimed_at, job.lease_until) == (task.now, task.now + 90 * SECOND)
-
-
-def test_the_token_is_the_jobs_own_sequence_number_at_the_claim(task):
-    job = task.claim_new_job()
-    assert job.token == job.claim_seq == job.seq == 2
-
-
-def test_a_claim_leaves_one_event_with_its_worker(task):
-    task.create_job()
-    (job,) = task.claim(worker="w9")
-    event = task.events(job)[-1]
-    assert (event.move, event.worker, event.actor) == ("claim", "w9", "w9")
-    assert (event.claim, event.attempt) == (1, 1)
-
-
-def test_each_claim_counts_an_attempt(task):
-    counts = []
-    task.create_job()
-    for _ in range(3):
-        (job,) = task.claim()
-        counts.append(job.attempt_count)
-        task.move("retry", job, **error())
-        task.clock.advance(86_400)
-    assert counts == [1, 2, 3]
-
-
-def test_a_claim_stamps_what_it_is_declared_to_stamp(pdf):
-    job = pdf.claim_new_job()
-    assert job.stamp_1 == NOW
-
-
 # Tenants
 
 
@@ -143,27 +95,12 @@ def test_within_a_tenant_the_oldest_due_is_taken_first(oci):
     ]
 
 
-def test_tenants_with_due_jobs_share_the_limit_evenly(oci):
-    for tenant in "abcd":
-        oci.create_jobs(10, tenant=tenant)
-    assert share(oci.claim(20)) == {"a": 5, "b": 5, "c": 5, "d": 5}
-
-
 def test_a_heavy_tenant_does_not_crowd_out_nine_light_ones(oci):
     oci.create_jobs(100, tenant="heavy", run_at=NOW - HOUR)
     for n in range(9):
         oci.create_jobs(2, tenant=f"light{n}")
     taken = share(oci.claim(20))
     assert taken == {"heavy": 2, **{f"light{n}": 2 for n in range(9)}}
-
-
-def test_every_tenant_gets_its_share_though_others_have_waited_longer(oci):
-    oci.create_jobs(10, tenant="a", run_at=NOW - 2 * HOUR)
-    oci.create_jobs(10, tenant="b", run_at=NOW - HOUR)
-    oci.create_jobs(10, tenant="c")
-    taken = share(oci.claim(4))
-    assert sum(taken.values()) == 4
-    assert min(taken.get(tenant, 0) for tenant in "abc") == 1
 
 
 def test_with_more_tenants_than_the_limit_each_gets_at_most_one(oci):
@@ -339,12 +276,3 @@ def test_the_number_of_statements_does_not_depend_on_the_number_of_jobs(task, st
     task.create_jobs(101)
     single = sent_by(statements, lambda: task.claim(1))
     assert sent_by(statements, lambda: task.claim(100)) == single
-
-
-def test_a_job_under_a_new_cap_is_claimed_by_the_cap_it_was_created_with(store, open_queue):
-    scene = open_queue(task_lifecycle(max_attempts=5), "task")
-    job = scene.claim_new_job(max_attempts=2)
-    scene.move("retry", job, **error())
-    scene.clock.advance(86_400)
-    scene.move("retry", scene.claim()[0], **error())
-    assert scene.state(job) == "failed"

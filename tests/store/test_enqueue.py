@@ -8,17 +8,12 @@ import pytest
 
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.errors import StoreError, UnknownQueue
+from kesin.store.errors import StoreError
 from kesin.store.limits import MAX_BATCH
 from kesin.store.records import Outcome
 from tests.store.scene import DAY, HOUR, NOW, SECOND, count_rows, error, results, rows, sent_by
 
 # Outcomes
-
-
-def test_a_new_job_answers_inserted_with_its_own_id_and_first_state(task):
-    new = task.new()
-    assert task.enqueue(new) == [Outcome("inserted", new.id, "ready", 1)]
 
 
 def test_a_new_job_holds_all_it_was_given_and_nothing_else(oci):
@@ -73,21 +68,6 @@ def test_a_new_job_holds_all_it_was_given_and_nothing_else(oci):
     )
 
 
-def test_a_job_is_due_when_it_is_created_or_at_the_time_given(task):
-    assert task.job(task.create_job()).run_at == NOW
-    assert task.job(task.create_job(run_at=NOW + DAY)).run_at == NOW + DAY
-
-
-def test_the_first_event_of_a_job_is_its_creation(task):
-    new = task.new(note='{"from":"csv"}', run_at=NOW + HOUR)
-    task.enqueue(new, actor="importer")
-    (event,) = task.events(new.id)
-    assert (event.seq, event.at, event.move) == (1, NOW, "enqueue")
-    assert (event.from_state, event.to_state) == ("", "ready")
-    assert (event.actor, event.worker, event.note) == ("importer", None, '{"from":"csv"}')
-    assert event.run_at == NOW + HOUR
-
-
 def test_outcomes_are_in_the_order_of_the_jobs(task):
     holder = task.create_job(key="b")
     news = [task.new(key=key, max_attempts=n) for n, key in enumerate(("c", "b", "a", None), 1)]
@@ -96,10 +76,6 @@ def test_outcomes_are_in_the_order_of_the_jobs(task):
     assert [outcome.id for outcome in outcomes] == [news[0].id, holder, news[2].id, news[3].id]
     assert task.counts() == {"ready": 4}
     assert [task.job(news[n].id).max_attempts for n in (0, 2, 3)] == [1, 3, 4]
-
-
-def test_an_empty_batch_is_allowed(task):
-    assert task.enqueue() == []
 
 
 # Keys
@@ -202,12 +178,6 @@ def test_the_number_of_statements_does_not_depend_on_the_number_of_jobs(task, st
 
 
 # Queues
-
-
-def test_an_unknown_queue_is_refused_by_name(task):
-    with pytest.raises(UnknownQueue, match="'nope' is not open on this store: open it first"):
-        task.store.enqueue("nope", [task.new()], actor="x", now=NOW)
-    assert not count_rows(task.store)
 
 
 def test_a_bad_queue_name_is_refused(store):

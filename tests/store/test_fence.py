@@ -87,13 +87,6 @@ def test_the_same_finish_again_answers_already_after_the_job_was_claimed_again(t
     assert task.job(job) == again
 
 
-def test_the_same_step_in_the_middle_of_the_work_answers_already(optiplan):
-    job = optiplan.claim_new_job()
-    optiplan.move("prepare", job)
-    optiplan.move("import", job)
-    assert optiplan.apply_one("prepare", job) == Outcome("already", job.id, "OPTI_IMPORTED", 4)
-
-
 def test_a_repeated_chain_answers_already(pdf):
     job = pdf.claim_new_job()
     pdf.move("fail", job, **BROWSER)
@@ -155,10 +148,3 @@ def test_a_repeated_ack_answers_already_and_an_ack_failed_after_it_is_refused(oc
     assert oci.apply_one("ack", job.id) == Outcome("already", job.id, "COMPLETED", 3)
     assert oci.apply_one("ack_failed", job.id, **TRANSIENT).reason == "state"
     assert oci.snapshot() == before
-
-
-def test_a_repeated_ack_failed_answers_already(oci):
-    job = oci.claim_new_job()
-    oci.move("ack_failed", job.id, **TRANSIENT)
-    assert oci.apply_one("ack_failed", job.id, **error("OTHER", "AUTH")).result == "already"
-    assert oci.job(job).error_code == "UPLOAD_EXCEPTION"

@@ -28,12 +28,6 @@ def queue(store):
     return Queue("task", task_lifecycle(), store, clock=ManualClock(NOW), seed=1)
 
 
-@before_the_store
-def test_a_payload_is_stored_in_one_form(queue):
-    job = queue.job(queue.enqueue({"b": [1, 2], "a": {"d": None, "c": True}}).id)
-    assert job.payload_json == '{"a":{"c":true,"d":null},"b":[1,2]}'
-
-
 def test_payloads_come_back_as_they_went_in(queue):
     numbers = [2**53 + 1, 2**63, 2**70, -(2**70), 10**40]
     texts = ["ğışİŞ₺", "日本語", "🦊👩‍👩‍👧", "e\u0301 é", "\u202eright to left", "\ufeff"]
@@ -57,11 +51,6 @@ def test_nul_and_lone_surrogates_are_dropped(queue):
 def test_keys_are_compared_after_cleaning(queue):
     first = queue.enqueue({}, key="k")
     assert queue.enqueue({}, key="k\x00") == first._replace(result="duplicate")
-
-
-@before_the_store
-def test_a_delay_is_counted_from_now(queue):
-    assert queue.job(queue.enqueue({}, delay_s=1.5).id).run_at == NOW + 1_500_000
 
 
 @before_the_store
@@ -135,21 +124,6 @@ def test_a_bad_job_is_answered_in_its_place_and_the_others_are_created(queue):
         outcomes = queue.enqueue_many([good[0], bad, good[1]])
         assert [type(outcome) for outcome in outcomes] == [Outcome, BadInput, Outcome]
         assert listed(queue.store, "task") == {("default", "ready"): 2 * (n + 1)}
-
-
-@before_the_store
-def test_more_jobs_than_a_batch_holds_are_enqueued_in_several(queue, monkeypatch):
-    monkeypatch.setattr("kesin.engine.queue.MAX_BATCH", 5)
-    outcomes = queue.enqueue_many(NewJob({"n": n}) for n in range(12))
-    assert [queue.job(outcome.id).payload["n"] for outcome in outcomes] == list(range(12))
-
-
-@before_the_store
-def test_the_same_seed_and_clock_give_the_same_ids(store):
-    first, second = (
-        Queue(name, task_lifecycle(), store, clock=ManualClock(NOW), seed=3) for name in "ab"
-    )
-    assert first._ids.make(3) == second._ids.make(3)
 
 
 # All other text: PostgreSQL would refuse it unclean

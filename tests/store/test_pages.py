@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kesin.store.errors import StoreError, UnknownQueue
+from kesin.store.errors import StoreError
 from kesin.store.records import Filter
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from tests.store.checking import checking_lifecycle
@@ -94,16 +94,6 @@ def test_a_bad_page_is_refused(task):
     for cursor in NO_IDS:
         with pytest.raises(StoreError, match="is no cursor: take it from the page before"):
             task.store.jobs("task", Filter(), cursor=cursor)
-
-
-def test_an_unknown_queue_is_refused_by_name(store):
-    for read in (
-        lambda: store.jobs("nope", Filter()),
-        lambda: store.stats("nope", now=NOW),
-        lambda: store.compact("nope"),
-    ):
-        with pytest.raises(UnknownQueue, match="'nope'"):
-            read()
 
 
 # Filters

@@ -12,7 +12,7 @@ from kesin.lifecycle.declare import Move
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.records import Note, Pause
 from kesin.store.sqlite.store import SqliteStore
-from tests.store.scene import NO_IDS, NOW, OPERATOR, UNKNOWN_ID, error
+from tests.store.scene import NO_IDS, NOW, OPERATOR, UNKNOWN_ID
 
 # One job
 
@@ -22,16 +22,6 @@ def test_a_job_is_read_whole_and_an_unknown_id_is_none(task):
     assert task.store.job(job.id) == job
     for text in (UNKNOWN_ID, *NO_IDS):
         assert (task.store.job(text), task.events(text), task.notes(text)) == (None, [], [])
-
-
-def test_the_events_of_a_job_come_in_the_order_they_happened(task):
-    job = task.claim_new_job()
-    other = task.create_job()
-    task.move("fail", job, **error())
-    task.move("requeue", job.id, **OPERATOR)
-    assert [event.seq for event in task.events(job)] == [1, 2, 3, 4]
-    assert task.history(job) == ["enqueue", "claim", "fail", "requeue"]
-    assert [event.job_id for event in task.events(other)] == [other]
 
 
 def test_a_note_is_read_as_it_was_made(oci):

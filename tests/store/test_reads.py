@@ -26,6 +26,7 @@ from tests.store.scene import (
     OPERATOR,
     SECOND,
     UNKNOWN_ID,
+    count_rows,
     error,
     sent_by,
 )
@@ -267,16 +268,26 @@ def test_a_requeued_job_waits_since_its_creation(task):
 # Limits
 
 
-def test_an_unknown_queue_is_refused_by_name(store):
-    for read in (
+def test_an_unknown_queue_is_refused_by_name(task):
+    store, expire = task.store, task.lifecycle.scheduled_moves[0]
+    for call in (
+        lambda: store.enqueue("nope", [task.new()], actor="x", now=NOW),
+        lambda: store.claim("nope", worker="w", limit=1, lease_us=1, now=NOW),
+        lambda: store.apply("nope", "complete", [], role="worker", actor="w", now=NOW),
+        lambda: store.renew("nope", [(UNKNOWN_ID, 1)], lease_us=1, now=NOW),
+        lambda: store.sweep("nope", expire, limit=1, now=NOW),
+        lambda: store.jobs("nope", Filter()),
+        lambda: store.stats("nope", now=NOW),
+        lambda: store.compact("nope"),
         lambda: store.peek("nope", limit=1),
         lambda: store.find("nope", [UNKNOWN_ID]),
         lambda: store.states("nope", [UNKNOWN_ID]),
         lambda: store.ids_by_key("nope", "a", ["k"]),
         lambda: store.backlog("nope", "a"),
     ):
-        with pytest.raises(UnknownQueue, match="'nope'"):
-            read()
+        with pytest.raises(UnknownQueue, match="'nope' is not open on this store: open it first"):
+            call()
+    assert not count_rows(store)
 
 
 def test_a_read_takes_no_more_ids_or_keys_than_a_batch(oci):

@@ -13,7 +13,7 @@ from kesin.lifecycle import declare
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
 from kesin.lifecycle.vocabulary import age_over
-from tests.store.scene import HOUR, MINUTE, NOW, OPERATOR, SECOND, error
+from tests.store.scene import HOUR, MINUTE, NOW, OPERATOR, error
 
 TRANSIENT = error("UPLOAD_EXCEPTION", "TRANSIENT")
 YEARS_S = 10 * 366 * 86_400
@@ -90,21 +90,6 @@ def test_a_minimum_age_spares_claims_that_moved_lately(oci):
 # Recovery
 
 
-def test_recovery_goes_by_what_is_left_of_the_budget(oci):
-    spent, left = oci.claim_new_job(max_attempts=1), oci.claim_new_job(max_attempts=2)
-    oci.clock.time_us = left.lease_until
-    assert (oci.sweep("recover", to="RETRY"), oci.sweep("recover", to="FAILED")) == (1, 1)
-    assert (oci.state(spent), oci.state(left)) == ("FAILED", "RETRY")
-
-
-def test_a_renewed_lease_is_not_over(oci):
-    job = oci.claim_new_job()
-    oci.clock.advance(30)
-    oci.store.renew("oci", [(job.id, job.claim_seq)], lease_us=60 * SECOND, now=oci.now)
-    oci.clock.time_us = job.lease_until
-    assert oci.sweep("recover", to="RETRY") == 0
-
-
 def test_recovery_keeps_the_deadline_and_the_slot(optiplan):
     first, second = optiplan.claim_new_jobs(2)
     optiplan.apply("prepare", [first, second])
@@ -135,16 +120,6 @@ def test_a_lost_job_goes_back_in_the_same_sweep_if_attempts_are_left(pdf):
     assert pdf.history(left) == ["enqueue", "claim", "lose", "requeue"]
     assert (pdf.state(spent), pdf.state(left)) == ("failed", "queued")
     assert pdf.job(left).error_code == "WORKER_LOST"
-
-
-def test_a_job_lost_for_the_last_time_stays_failed(pdf):
-    job = pdf.create_job()
-    for _ in range(3):
-        pdf.clock.advance(5)
-        (held,) = pdf.claim()
-        pdf.clock.time_us = held.lease_until
-        pdf.sweep("lose")
-    assert pdf.state(job) == "failed"
 
 
 def test_a_swept_chain_is_made_whole_or_not_at_all(pdf, monkeypatch):

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.errors import UnknownQueue
 from tests.store.scene import LEASE_S, NOW, SECOND, UNKNOWN_ID, error, sent_by
 
 
@@ -105,8 +104,3 @@ def test_a_later_claim_has_its_own_longest_run(short):
     short.clock.advance(50)
     renew(short, job)
     assert short.job(job).lease_until == NOW + 190 * SECOND
-
-
-def test_an_unknown_queue_is_refused_by_name(store):
-    with pytest.raises(UnknownQueue, match="'nope'"):
-        store.renew("nope", [], lease_us=1, now=NOW)

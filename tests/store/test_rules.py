@@ -86,15 +86,18 @@ def test_injected_times_are_a_version_of_their_own_once(store):
 # U1 to U4
 
 
+# What is decided before the store is called is tested on one store.
+before_the_store = pytest.mark.parametrize("store", ["sqlite-file"], indirect=True)
+
+
+@before_the_store
 @pytest.mark.parametrize(
     "change",
     [
         {"flags": ("red", "blue")},
-        {"flags": ("red",)},
         {"flags": ()},
         {"flags": ("green", "blue", "red")},
         {"stamps": ("read_at", "seen_at")},
-        {"stamps": ("read_at",)},
         {"stamps": ("heard_at", "seen_at", "read_at")},
     ],
 )
@@ -105,7 +108,7 @@ def test_flags_and_stamps_keep_their_places(store, change):
     assert reason.startswith(f"U1: the stored {kind} are {', '.join(getattr(MARKED, kind))}")
 
 
-@pytest.mark.parametrize(("jobs", "count"), [(0, "0 jobs"), (1, "1 job"), (3, "3 jobs")])
+@pytest.mark.parametrize(("jobs", "count"), [(0, "0 jobs"), (1, "1 job")])
 def test_a_state_does_not_vanish_and_the_refusal_counts_its_jobs(open_queue, jobs, count):
     scene = open_queue(checking_lifecycle(), "q")
     for _ in range(jobs):
@@ -131,6 +134,7 @@ def renamed_check(**marks: Any) -> Lifecycle:
     return replace(task, states=(*task.states, State("checking", **marks)), moves=moves)
 
 
+@before_the_store
 @pytest.mark.parametrize(
     ("marks", "why"),
     [
@@ -145,6 +149,7 @@ def test_a_kept_state_keeps_what_its_rows_hold(store, marks, why):
     assert reason.startswith(f"U3: {why}")
 
 
+@before_the_store
 def test_a_key_is_not_let_go_by_a_new_version(store):
     store.open("q", checking_lifecycle(holds_key=True))
     (reason,) = refused(store, "q", renamed_check(resting=True))

@@ -5,32 +5,15 @@
 
 from __future__ import annotations
 
-import random
-
-import pytest
-
 from kesin.engine.replay import verify
-from kesin.workloads.oci.lifecycle import oci_lifecycle
-from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
-from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from tests.store.scene import DAY, HOUR, LEASE_S, NOW, OPERATOR, SECOND, error
-from tests.store.traffic import traffic
+from tests.store.scene import HOUR, LEASE_S, NOW, SECOND, error
 
-LONG = pytest.mark.long
-MAKERS = (oci_lifecycle, optiplan_lifecycle, pytest.param(pdf_lifecycle, marks=LONG))
 TRANSIENT = error("UPLOAD_EXCEPTION", "TRANSIENT")
 
 
 def test_without_a_time_the_clock_of_the_machine_decides(task):
     (outcome,) = task.store.enqueue("task", [task.new()], actor="p")
     assert task.job(outcome.id).created_at > NOW
-
-
-def test_a_claim_after_a_jump_back_happens_at_the_jobs_last_move(task):
-    task.create_job(run_at=NOW - DAY)
-    task.clock.advance(-3_600)
-    (job,) = task.claim()
-    assert (job.moved_at, job.claimed_at, job.lease_until) == (NOW, NOW, NOW + LEASE_S * SECOND)
 
 
 def test_a_sweep_after_a_jump_back_happens_at_the_jobs_last_move(oci):
@@ -71,32 +54,7 @@ def test_a_time_the_caller_gives_is_taken_as_it_is(optiplan):
     assert optiplan.move("wait", job, run_at=NOW - HOUR).run_at == NOW - HOUR
 
 
-def test_times_never_fall_in_a_history_under_a_wandering_clock(oci):
-    chance = random.Random(1)
-    job = oci.create_job(run_at=0)
-    for _ in range(30):
-        oci.clock.time_us = NOW + chance.randrange(-DAY, DAY)
-        for held in oci.claim():
-            oci.clock.time_us = NOW + chance.randrange(-DAY, DAY)
-            oci.move("release" if held.return_count < 2 else "ack_failed", held, **TRANSIENT)
-        oci.clock.time_us = NOW + chance.randrange(-DAY, DAY)
-        oci.move("RESET_TO_QUEUED", job, **OPERATOR)
-    times = [event.at for event in oci.events(job)]
-    assert len(times) > 30
-    assert times == sorted(times)
-
-
 # Replay
-
-
-@pytest.mark.parametrize("make", MAKERS)
-def test_random_traffic_under_a_jumping_clock_replays_exactly(open_queue, make):
-    scene = open_queue(make())
-    traffic(scene, random.Random(7), steps=90, jumps=True)
-    verified = verify(scene.store, scene.queue)
-    assert verified.jobs > 20
-    assert verified.events > 60
-    assert verified.differences == []
 
 
 def test_replay_is_empty_after_a_payload_was_replaced_twice(oci):

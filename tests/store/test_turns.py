@@ -44,7 +44,7 @@ def test_a_tenant_does_not_wait_behind_the_flood_of_another(queue):
     assert places == [2, 4, 6, 8, 10]
 
 
-@pytest.mark.parametrize("limit", [1, 2, 5, 7])
+@pytest.mark.parametrize("limit", [1, 5])
 def test_every_tenant_is_served_alike_at_every_claim_size(queue, limit):
     flood(queue, a=60, b=60, c=60, d=60)
     served: Counter[str] = Counter()

@@ -18,7 +18,8 @@ from tests.store.scene import UNKNOWN_ID
 
 STEPS = {"optiplan": 1_000}  # the longest way to the end
 FEWER_STEPS = 550
-SHARE_ON_SERVERS = 0.2  # of these steps where PostgreSQL and Redis take part, in the short form
+SHORT_SHARE = 0.7  # of these steps in the short form
+SHARE_ON_SERVERS = 0.15  # the same where PostgreSQL and Redis take part
 SEEDS = range(int(os.environ.get("KESIN_HISTORIES", "3")))
 COMPARE_EVERY = 125
 MOST_JOBS = 150
@@ -319,6 +320,34 @@ class Chance:
         )
 
 
+def check_promises(lockstep: Lockstep, ended: dict[str, str]) -> None:
+    """Budgets, ends, slots, keys and single claims; ``ended`` is what was terminal before."""
+    lifecycle, jobs = lockstep.lifecycle, lockstep.jobs.values()
+    for job in jobs:
+        state = lifecycle.state[job.state]
+        assert 0 <= job.attempt_count - job.attempt_base <= job.max_attempts
+        assert job.return_count <= lifecycle.max_returns
+        assert (job.phase == OWNED) == (job.worker is not None)
+        assert state.working or job.phase != OWNED
+        assert ended.get(job.id, job.state) == job.state, "it left a terminal state"
+        assert lockstep.reference.successes[job.id] <= 1
+        if state.terminal:
+            ended[job.id] = job.state
+    slots = Counter(job.state for job in jobs if lifecycle.state[job.state].exclusive)
+    assert max(slots.values(), default=1) == 1, "two jobs are in one exclusive state"
+    keys = Counter(
+        (job.tenant, job.dedup_key)
+        for job in jobs
+        if lifecycle.state[job.state].holds_key and job.dedup_key
+    )
+    assert max(keys.values(), default=1) == 1, "two jobs hold one key"
+    for events in lockstep.reference.history.values():
+        owned = False
+        for event in events:
+            assert not (owned and event.claim == 1), "claimed while it was claimed"
+            owned = event.claim == 1 or (owned and event.claim == -1)
+
+
 def run(
     name: str,
     seed: int,
@@ -332,12 +361,14 @@ def run(
     lockstep = Lockstep(f"{name}-{seed}", lifecycle, stores, seed)
     neighbour.enqueue([neighbour.new_job(tenant=tenant) for tenant in TENANTS])
     chance = Chance(seed, lockstep, list(neighbour.jobs), made)
+    ended: dict[str, str] = {}
     try:
         for number in range(1, round(share * STEPS.get(name, FEWER_STEPS)) + 1):
             chance.step()
             if number % COMPARE_EVERY == 0:
                 lockstep.compare_rows()
                 lockstep.compare_counts()
+                check_promises(lockstep, ended)
         lockstep.compare_all()
         neighbour.compare_all()
     except BaseException as problem:
@@ -362,7 +393,7 @@ def test_a_random_history_is_the_same_in_every_store_and_the_reference(
         elif seed == 0:
             made |= run(name, seed, stores, actions, SHARE_ON_SERVERS)
         else:
-            made |= run(name, seed, in_process, actions)
+            made |= run(name, seed, in_process, actions, SHORT_SHARE)
     declared = {(move.name, source, to) for move, source, to in declared_edges(ALL[name]())}
     assert made <= declared
     if len(SEEDS) >= 3:  # fewer, asked for by hand, need not come everywhere

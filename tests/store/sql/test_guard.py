@@ -183,9 +183,16 @@ def world(request):
         yield world
 
 
+@pytest.fixture(scope="module", params=KINDS)
+def worked_on(request):
+    """Shared by moves that are made, each of another job."""
+    with world_on(request.param, request) as world:
+        yield world
+
+
 @pytest.fixture(params=KINDS)
 def own_world(request):
-    """For the moves that are made."""
+    """For moves whose jobs others need as they were."""
     if request.param != "postgres":
         with world_on(request.param, request) as world:
             yield world
@@ -274,28 +281,28 @@ def test_a_statement_that_sqlite_ignores_changes_nothing(world):
 # By hand, as declared
 
 
-def test_a_claim_by_hand_passes_leaves_its_event_and_the_store_goes_on_with_the_job(own_world):
-    own_world.execute(update("ready", CLAIM))
-    job, event = own_world.job("ready"), own_world.store.events(own_world.ids["ready"])[-1]
+def test_a_claim_by_hand_passes_leaves_its_event_and_the_store_goes_on_with_the_job(worked_on):
+    worked_on.execute(update("ready", CLAIM))
+    job, event = worked_on.job("ready"), worked_on.store.events(worked_on.ids["ready"])[-1]
     assert (job.state, job.worker, job.attempt_count) == ("running", "me", 1)
     assert (event.seq, event.move, event.actor, event.at) == (2, "claim", "me", LATER)
     assert (event.from_state, event.to_state) == ("ready", "running")
-    assert own_world.task.move("complete", job).state == "done"
+    assert worked_on.task.move("complete", job).state == "done"
 
 
-def test_a_move_by_hand_keeps_what_it_is_declared_to_keep(own_world):
-    own_world.execute(update("new", CLAIM, state="'NEW'"))
-    assert (own_world.job("new").state, own_world.job("new").worker) == ("NEW", "me")
-    before = own_world.job("started")
-    own_world.execute(update("started", PREPARE))
-    after = own_world.job("started")
+def test_a_move_by_hand_keeps_what_it_is_declared_to_keep(worked_on):
+    worked_on.execute(update("new", CLAIM, state="'NEW'"))
+    assert (worked_on.job("new").state, worked_on.job("new").worker) == ("NEW", "me")
+    before = worked_on.job("started")
+    worked_on.execute(update("started", PREPARE))
+    after = worked_on.job("started")
     assert (after.state, after.worker, after.claim_seq) == ("PREPARED", "w1", before.claim_seq)
-    before = own_world.job("running")
-    own_world.execute(update("running", {"lease_until": str(LATER)}))
-    assert own_world.job("running") == before._replace(lease_until=LATER)
-    assert len(own_world.store.events(before.id)) == 2, "a renewed lease is no event"
-    own_world.execute(update("running", RETRY))
-    event = own_world.store.events(before.id)[-1]
+    before = worked_on.job("running")
+    worked_on.execute(update("running", {"lease_until": str(LATER)}))
+    assert worked_on.job("running") == before._replace(lease_until=LATER)
+    assert len(worked_on.store.events(before.id)) == 2, "a renewed lease is no event"
+    worked_on.execute(update("running", RETRY))
+    event = worked_on.store.events(before.id)[-1]
     assert (event.move, event.error_code, event.error_message) == ("retry", "X", "by hand")
 
 
@@ -308,19 +315,19 @@ def test_a_finish_by_hand_is_counted_and_frees_the_key(own_world):
     assert task.enqueue(task.new(key="held"))[0].result == "inserted"
 
 
-def test_a_free_slot_and_a_free_key_may_be_taken_by_hand(own_world):
-    own_world.free_the_slot()
-    own_world.execute(update("waiting", RUN))
-    assert own_world.job("waiting").state == "OPTI_RUNNING"
-    own_world.execute(update("failed", REQUEUE))
-    task = own_world.task
-    assert task.enqueue(task.new(key="freed"))[0].id == own_world.ids["failed"]
+def test_a_free_slot_and_a_free_key_may_be_taken_by_hand(worked_on):
+    worked_on.free_the_slot()
+    worked_on.execute(update("waiting", RUN))
+    assert worked_on.job("waiting").state == "OPTI_RUNNING"
+    worked_on.execute(update("failed", REQUEUE))
+    task = worked_on.task
+    assert task.enqueue(task.new(key="freed"))[0].id == worked_on.ids["failed"]
 
 
-def test_a_correction_by_hand_replaces_the_payload_and_keeps_the_old_one(own_world):
-    own_world.execute(update("invalid", CORRECT))
-    event = own_world.store.events(own_world.ids["invalid"])[-1]
-    assert own_world.job("invalid").payload_json == event.payload == "[2]"
+def test_a_correction_by_hand_replaces_the_payload_and_keeps_the_old_one(worked_on):
+    worked_on.execute(update("invalid", CORRECT))
+    event = worked_on.store.events(worked_on.ids["invalid"])[-1]
+    assert worked_on.job("invalid").payload_json == event.payload == "[2]"
     assert event.old_payload == "{}"
 
 
@@ -332,31 +339,31 @@ def test_a_job_created_by_hand_has_its_event(own_world):
     assert [event.move for event in own_world.store.events(FOREIGN)] == ["enqueue"]
 
 
-def test_a_prune_by_hand_takes_everything_and_leaves_its_count(own_world):
-    own_world.execute("DELETE FROM [job] WHERE id = '<done>'")
-    assert own_world.job("done") is None
-    assert own_world.store.events(own_world.ids["done"]) == []
-    flows = {flow[1:4]: flow.n for flow in own_world.store.move_counts("task")}
+def test_a_prune_by_hand_takes_everything_and_leaves_its_count(worked_on):
+    worked_on.execute("DELETE FROM [job] WHERE id = '<done>'")
+    assert worked_on.job("done") is None
+    assert worked_on.store.events(worked_on.ids["done"]) == []
+    flows = {flow[1:4]: flow.n for flow in worked_on.store.move_counts("task")}
     assert flows["prune", "done", ""] == 1
 
 
-def test_a_move_by_hand_may_be_dated_less_than_a_day_ahead(own_world):
+def test_a_move_by_hand_may_be_dated_less_than_a_day_ahead(worked_on):
     for sql in moves_at(wall_clock_us() + NEAR_ENOUGH).values():
-        own_world.raw.execute("BEGIN")
-        own_world.execute(sql)
-        own_world.raw.execute("COMMIT")
-    assert (own_world.job("now_ready").state, own_world.job(FOREIGN).state) == ("running", "ready")
+        worked_on.raw.execute("BEGIN")
+        worked_on.execute(sql)
+        worked_on.raw.execute("COMMIT")
+    assert (worked_on.job("now_ready").state, worked_on.job(FOREIGN).state) == ("running", "ready")
 
 
-def test_a_job_finished_long_ago_may_be_deleted_by_hand(own_world):
-    own_world.execute("DELETE FROM [job] WHERE id = '<long_done>'")
-    assert own_world.job("long_done") is None
+def test_a_job_finished_long_ago_may_be_deleted_by_hand(worked_on):
+    worked_on.execute("DELETE FROM [job] WHERE id = '<long_done>'")
+    assert worked_on.job("long_done") is None
 
 
-def test_a_state_that_is_not_retired_may_be_entered_by_hand(own_world):
+def test_a_state_that_is_not_retired_may_be_entered_by_hand(worked_on):
     attack = DECLARATION_ATTACKS["a retired state is entered"]
-    own_world.execute(attack.replace("<kept_out>", "<let_in>"))
-    assert own_world.job("let_in").state == "checking"
+    worked_on.execute(attack.replace("<kept_out>", "<let_in>"))
+    assert worked_on.job("let_in").state == "checking"
 
 
 @pytest.mark.parametrize(
@@ -367,12 +374,12 @@ def test_a_state_that_is_not_retired_may_be_entered_by_hand(own_world):
         "INSERT INTO [rules] VALUES ('twin', 9, 'x', '{\"edges\":[]}', TRUE, 1)",
     ],
 )
-def test_what_may_change_by_hand_leaves_a_note(own_world, sql):
+def test_what_may_change_by_hand_leaves_a_note(worked_on, sql):
     notes = "SELECT count(*) FROM {note} WHERE queue = 'twin' AND kind = 'declared'"
-    before = rows(own_world.store, notes)[0][0]
-    with own_world.undone():
-        own_world.execute(sql)
-        after = own_world.raw.execute(notes.format(note=own_world.names["note"])).fetchall()
+    before = rows(worked_on.store, notes)[0][0]
+    with worked_on.undone():
+        worked_on.execute(sql)
+        after = worked_on.raw.execute(notes.format(note=worked_on.names["note"])).fetchall()
         assert after[0][0] > before
 
 
