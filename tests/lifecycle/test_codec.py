@@ -7,14 +7,13 @@ import pytest
 
 from kesin.engine.simulation.random_lifecycle import random_lifecycle
 from kesin.lifecycle.codec import lifecycle_from_json, lifecycle_json, rules_fingerprint
-from kesin.lifecycle.proof.rules import prove
 from kesin.lifecycle.vocabulary import DeclarationError
 from kesin.workloads import lifecycles
 from tests.lifecycle.small import small, with_state
 from tests.store.every_word import every_word
 from tests.store.model.lifecycles import ferry_lifecycle
 
-DRAWN = 12
+DRAWN = 4
 
 
 def without_docs(lifecycle):
@@ -34,9 +33,7 @@ def survives(lifecycle):
 
 @pytest.mark.parametrize("name", lifecycles())
 def test_every_shipped_lifecycle_survives(name):
-    lifecycle = lifecycles()[name]()
-    assert survives(lifecycle)
-    assert prove(lifecycle_from_json(lifecycle_json(lifecycle))) == prove(lifecycle)
+    assert survives(lifecycles()[name]())
 
 
 def test_a_lifecycle_with_every_word_survives():

@@ -125,16 +125,6 @@ def test_every_error_a_move_records_by_itself_is_a_declared_code_of_that_categor
     assert {(error.code, error.category) for error in fixed} <= declared
 
 
-def test_the_five_categories_are_the_same_for_every_workload():
-    assert [str(category) for category in Category] == [
-        "VALIDATION",
-        "AUTH",
-        "TRANSIENT",
-        "RATE_LIMIT",
-        "PERMANENT",
-    ]
-
-
 def test_a_code_nobody_declared_is_of_the_unknown_category():
     assert taxonomy(unknown=AUTH).resolve("ValueError").category is AUTH
 
@@ -177,21 +167,6 @@ def test_a_verdict_without_a_move_is_an_error_that_names_the_verdict():
         taxonomy(codes=(Code("ASK", AUTH, Verdict.HOLD),)).resolve("ASK")
 
 
-def test_a_lookup_finds_a_declared_code_and_nothing_else():
-    assert taxonomy().code("KNOWN") == Code("KNOWN", PERMANENT)
-    assert taxonomy().code("OTHER") is None
-
-
 def test_a_doubled_rule_shows_both_verdicts():
     doubled = taxonomy(rules=(*taxonomy().rules, Rule("first", AUTH, Verdict.RETRY)))
     assert list(doubled.verdicts("first", AUTH)) == [Verdict.FAIL, Verdict.RETRY]
-
-
-def test_same_everywhere_writes_one_rule_per_channel_and_category():
-    rules = same_everywhere(("a", "b"), {AUTH: Verdict.FAIL, TRANSIENT: Verdict.RETRY})
-    assert rules == (
-        Rule("a", AUTH, Verdict.FAIL),
-        Rule("a", TRANSIENT, Verdict.RETRY),
-        Rule("b", AUTH, Verdict.FAIL),
-        Rule("b", TRANSIENT, Verdict.RETRY),
-    )

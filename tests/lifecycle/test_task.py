@@ -1,8 +1,6 @@
 """The plain lifecycle keeps its promises, and the moves that lifecycles share can be adapted."""
 
-import pytest
-
-from kesin.lifecycle.moves import claim, complete, expire, prune
+from kesin.lifecycle.moves import complete, expire, prune
 from kesin.lifecycle.task import task_lifecycle
 from kesin.lifecycle.vocabulary import age_over, holds_claim, unclaimed
 from tests.lifecycle.adversary import NOW
@@ -107,17 +105,7 @@ def test_the_promises_of_a_plain_job(row):
     hold(TASK, row)
 
 
-def test_a_lifecycle_under_another_name_keeps_the_same_moves():
-    renamed = task_lifecycle("mail")
-    assert (renamed.name, renamed.moves) == ("mail", TASK.moves)
-
-
 # The shared moves
-
-
-def test_a_shared_move_takes_one_source_or_several():
-    assert claim("ready", "running").sources == ("ready",)
-    assert claim(("new", "again"), "running").sources == ("new", "again")
 
 
 def test_a_keyword_replaces_what_the_kind_would_set():
@@ -125,11 +113,6 @@ def test_a_keyword_replaces_what_the_kind_would_set():
     assert (late.name, late.action, late.when, late.error) == ("late", "finish", (), "record")
     assert (late.claim, late.result, late.by) == ("drop", "record", ("worker",))
     assert complete("running", "done").when == (holds_claim,)
-
-
-def test_a_keyword_that_no_move_has_is_refused():
-    with pytest.raises(TypeError, match="colour"):
-        claim("ready", "running", colour="red")  # type: ignore[call-arg]
 
 
 def test_a_finished_job_expires_by_its_finish_and_is_not_stamped_again():
