@@ -106,6 +106,7 @@ MUTANTS = (
         "a finish without its fence",
         ((r"j\.claim_seq = coalesce\((?:i\.|:same_)token, -1\)", "TRUE"),),
         {"fence", "guard"},
+        seed=8,
     ),
     Mutant(
         "a finish that does not ask whether the job is claimed",
@@ -138,7 +139,7 @@ MUTANTS = (
         ),
         {"error", "guard", "budget"},
         optiplan_lifecycle,
-        seed=11,
+        seed=30,
     ),
     Mutant("a claim before its time", ((r"j\.run_at <= :now", "TRUE"),), {"guard"}),
     Mutant(
@@ -174,19 +175,20 @@ MUTANTS = (
         "a requeue that keeps the old budget",
         ((r"attempt_base = j\.attempt_count,", "attempt_base = j.attempt_base,"),),
         {"effect"},
+        seed=33,
     ),
     Mutant(
         "a renewal of a lost claim",
         ((r"j\.phase = 1 AND j\.claim_seq = i\.token", "j.phase = 1"),),
         {"lease"},
-        seed=4,
+        seed=30,
     ),
     Mutant(
         "a renewal beyond the longest run",
         ((r"min\(:now \+ :lease_us, [^)]*\)", ":now + :lease_us"),),
         {"effect"},
         within=6_000,
-        seed=5,
+        seed=39,
     ),
     Mutant(
         "a claim that takes the youngest first",
@@ -236,6 +238,6 @@ MUTANTS = (
         ((r"iif\(:now > j\.moved_at, :now, j\.moved_at\)", ":now"),),
         {"effect", "answer"},
         oci_lifecycle,
-        seed=7,
+        seed=42,
     ),
 )

@@ -1,13 +1,12 @@
 """The programs that ``test_processes`` starts: each is a process with a pipe to the test."""
 
 import random
-import signal
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from kesin import Done, Job, NewJob, Queue, Sweeper, Worker, task_lifecycle
+from kesin import Done, NewJob, Queue, Sweeper, Worker, task_lifecycle
 from kesin.foundation.clock import ManualClock, wall_clock_us
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
@@ -64,46 +63,6 @@ def enqueue_keys(address: Address, pipe: Connection, seed: int) -> None:
                 assert isinstance(outcome, Outcome)
                 results.append((key, outcome.result, outcome.id))
         pipe.send(results)
-
-
-def work_until_killed(address: Address, pipe: Connection, batch: int) -> None:
-    """Complete jobs as fast as possible and send each id; never ends by itself."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with closing(address.open()) as store:
-        queue = Queue("work", lifecycle(), store)
-
-        def handler(job: Job) -> Done:
-            pipe.send(job.id)
-            return Done(job.payload)
-
-        pipe.send("ready")
-        pipe.recv()
-        Worker(queue, handler, batch=batch).drain()
-        pipe.send("ran out of work")
-        pipe.recv()  # hold the pipe open until killed
-
-
-def claim_and_hang(address: Address, pipe: Connection, limit: int) -> None:
-    """Claim a batch and wait to be killed with it."""
-    with closing(address.open()) as store:
-        queue = Queue("work", lifecycle(), store)
-        pipe.send("ready")
-        pipe.recv()
-        pipe.send([job.id for job in queue.claim("doomed", limit=limit)])
-        pipe.recv()
-
-
-def die_inside_a_transaction(address: Address, pipe: Connection, limit: int) -> None:
-    """Claim and complete inside a transaction that is never committed."""
-    with closing(address.open()) as store:
-        queue = Queue("work", lifecycle(), store)
-        pipe.send("ready")
-        pipe.recv()
-        with store.transaction():
-            worker = Worker(queue, lambda _job: Done("never"), batch=limit)
-            worker.drain()
-            pipe.send("inside")
-            pipe.recv()
 
 
 def run_orders(address: Address, pipe: Connection, orders: int) -> None:

@@ -1,4 +1,4 @@
-"""Several processes on one store, and processes that are killed in the middle of it."""
+"""Several processes on one store; those that are killed are in ``tests/faults``."""
 
 import shutil
 from collections import Counter
@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kesin import Done, NewJob, Queue, Sweeper, Worker
+from kesin import NewJob, Queue
 from kesin.engine.replay import verify
-from kesin.foundation.clock import ManualClock, wall_clock_us
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.records import Outcome
 from kesin.store.sqlite.store import SqliteStore
@@ -42,14 +41,9 @@ def address(request: pytest.FixtureRequest, tmp_path: Path, ready_file: Path) ->
 
 @pytest.fixture
 def queue(address: Address) -> Iterator[Queue]:
-    """The queue as the test sees it, with a clock that it can move past every lease."""
+    """The queue as the test sees it."""
     with closing(address.open()) as store:
-        yield Queue("work", lifecycle(), store, clock=ManualClock(wall_clock_us()))
-
-
-def expire_leases(queue: Queue) -> None:
-    assert isinstance(queue.clock, ManualClock)
-    queue.clock.time_us = wall_clock_us() + 2 * LEASE_S * 1_000_000
+        yield Queue("work", lifecycle(), store)
 
 
 @pytest.fixture
@@ -70,17 +64,6 @@ def fill(queue: Queue, jobs: int) -> set[str]:
     return {outcome.id for outcome in outcomes if isinstance(outcome, Outcome)}
 
 
-def finish_all(queue: Queue, jobs: int) -> None:
-    """Sweep and work until all jobs are done; a dying connection may lock a row for a moment."""
-    expire_leases(queue)
-    for _ in range(200):
-        Sweeper([queue]).sweep(("cap", "recover"))
-        Worker(queue, lambda job: Done(job.payload), name="heir").drain()
-        if queue.stats().states["done"] == jobs:
-            return
-    raise AssertionError(f"not everything was done: {states(queue)}")
-
-
 def check(queue: Queue, ids: set[str]) -> None:
     """No job is lost or was done twice, and the file and the history are intact."""
     store = queue.store
@@ -98,9 +81,6 @@ def check(queue: Queue, ids: set[str]) -> None:
     assert [str(difference) for difference in verify(store, "work").differences] == []
     if isinstance(store, SqliteStore):
         assert store._read("PRAGMA integrity_check", {}) == [("ok",)]
-
-
-# Concurrent processes
 
 
 def test_concurrent_claims_never_share_a_job(queue: Queue, start: Start):
@@ -151,65 +131,4 @@ def test_concurrent_sweepers_recover_every_job_once(queue: Queue, start: Start):
     for member in members:
         member.go()
     assert sum(member.hear() for member in members) == len(lost) == 60
-    check(queue, ids)
-
-
-# Killed processes
-
-
-def test_the_claims_of_a_killed_process_are_recovered(queue: Queue, start: Start):
-    ids = fill(queue, 50)
-    doomed = start(processes.claim_and_hang, 20)
-    doomed.go()
-    claimed = set(doomed.hear())
-    doomed.kill()
-    assert len(claimed) == 20
-    assert states(queue) == {"ready": 30, "running": 20}
-    assert Sweeper([queue]).sweep(("recover",)).total == 0
-    expire_leases(queue)
-    assert Sweeper([queue]).sweep(("recover",)).total == 20
-    finish_all(queue, 50)
-    check(queue, ids)
-    for job, _ in queue.store.scan("work"):
-        used = job.attempt_count - job.attempt_base
-        assert used == (2 if job.id in claimed else 1)
-
-
-def test_the_transaction_of_a_killed_process_is_rolled_back(queue: Queue, start: Start):
-    ids = fill(queue, 30)
-    doomed = start(processes.die_inside_a_transaction, 10)
-    doomed.go()
-    assert doomed.hear() == "inside"
-    doomed.kill()
-    finish_all(queue, 30)
-    check(queue, ids)
-    assert {job.seq for job, _ in queue.store.scan("work")} == {3}
-
-
-@pytest.mark.parametrize("after", [1, 60])
-def test_a_worker_killed_at_any_moment_loses_nothing_and_nothing_is_done_twice(
-    queue: Queue, start: Start, after: int
-):
-    """The signal comes while it goes on working: in a handler, a statement or a commit."""
-    ids = fill(queue, JOBS)
-    doomed, beside = start(processes.work_until_killed, 40), start(processes.claim_and_finish, 5)
-    doomed.go()
-    for _ in range(after):
-        doomed.hear()
-    beside.go()
-    doomed.kill()
-    beside.hear()
-    finish_all(queue, JOBS)
-    check(queue, ids)
-
-
-def test_every_job_ends_although_worker_after_worker_is_killed(queue: Queue, start: Start):
-    ids = fill(queue, JOBS)
-    for after in (3, 20):
-        doomed = start(processes.work_until_killed, 20)
-        doomed.go()
-        for _ in range(after):
-            doomed.hear()
-        doomed.kill()
-    finish_all(queue, JOBS)
     check(queue, ids)

@@ -4,14 +4,14 @@ from typing import Any
 import pytest
 
 import kesin.engine.queue
-from kesin import BadInput, NewJob, Queue, Unproved, Worker, task_lifecycle
+from kesin import BadInput, NewJob, Queue, Unproved, task_lifecycle
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category
 from kesin.store.errors import StoreError
 from kesin.store.records import Filter, Outcome
 from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
-from tests.engine.conftest import job_of, moves, only, states
+from tests.engine.conftest import job_of, only, states
 
 SECOND = 1_000_000
 
@@ -45,15 +45,6 @@ def test_enqueue_returns_its_outcome(queue: Queue, clock: ManualClock):
     assert job.created_at == job.run_at == clock.time_us
 
 
-def test_a_duplicate_key_returns_the_job_that_holds_it(queue: Queue):
-    first = queue.enqueue({"n": 1}, key="k")
-    again = queue.enqueue({"n": 2}, key="k")
-    assert (again.result, again.id) == ("duplicate", first.id)
-    assert only(queue).payload == {"n": 1}
-    assert [note.kind for note in queue.notes(first.id)] == ["duplicate"]
-    assert queue.enqueue({"n": 3}, key="k", tenant="izmir").result == "inserted"
-
-
 def test_a_delay_counts_from_now(queue: Queue, clock: ManualClock):
     queue.enqueue({}, delay_s=1.5)
     assert only(queue).run_at == clock.time_us + 1_500_000
@@ -73,67 +64,7 @@ def test_ids_rise_with_every_job_and_carry_the_clocks_time(queue: Queue, clock: 
     assert {job_id[14] for job_id in ids} == {"7"}
 
 
-BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "no JSON": ({"payload": object()}, "not_json"),
-    "a number that is none": ({"payload": {"x": float("nan")}}, "not_json"),
-    "a payload that is too large": ({"payload": "x" * 262_144}, "payload_too_large"),
-    "an empty key": ({"payload": 1, "key": ""}, "bad_key"),
-    "a key that is only NUL": ({"payload": 1, "key": "\x00"}, "bad_key"),
-    "a key that is too long": ({"payload": 1, "key": "k" * 513}, "bad_key"),
-    "a key that is no text": ({"payload": 1, "key": 5}, "bad_key"),
-    "an empty tenant": ({"payload": 1, "tenant": ""}, "bad_tenant"),
-    "a time before 1970": ({"payload": 1, "run_at": -1}, "bad_run_at"),
-    "no attempts": ({"payload": 1, "max_attempts": 0}, "bad_max_attempts"),
-    "too many attempts": ({"payload": 1, "max_attempts": 1_001}, "bad_max_attempts"),
-    "attempts that are no number": ({"payload": 1, "max_attempts": True}, "bad_max_attempts"),
-    "an undeclared stamp": ({"payload": 1, "stamps": {"painted_at": 1}}, "unknown_stamp"),
-}
-
-
-@pytest.mark.parametrize(("kwargs", "code"), BAD.values(), ids=BAD)
-def test_bad_input_is_refused_with_a_code(queue: Queue, kwargs: dict[str, Any], code: str):
-    with pytest.raises(BadInput) as refusal:
-        queue.enqueue(**kwargs)
-    assert refusal.value.code == code
-    assert refusal.value.field
-    assert str(refusal.value)
-    assert states(queue) == {}
-
-
-def test_text_is_stripped_of_nul_and_lone_surrogates(queue: Queue):
-    queue.enqueue({"na\x00me": "a\x00b\ud800c"}, key="k\x00ey", tenant="izm\ud800ir")
-    job = only(queue)
-    assert (job.payload, job.dedup_key, job.tenant) == ({"name": "abc"}, "key", "izmir")
-
-
-def test_large_numbers_and_unicode_text_are_stored_unchanged(queue: Queue):
-    payload = {"n": 2**70, "f": 0.1, "t": "’ü漢🙂\u2028", "deep": [[[{}]]], "": None}
-    queue.enqueue(payload)
-    assert only(queue).payload == payload
-
-
-def test_the_limit_of_a_payload_can_be_set(store: SqliteStore, clock: ManualClock):
-    queue = Queue("small", task_lifecycle(), store, clock=clock, max_payload_bytes=10)
-    queue.enqueue("x" * 8)
-    with pytest.raises(BadInput, match="11 bytes; the limit is 10"):
-        queue.enqueue("x" * 9)
-
-
 # Enqueue many
-
-
-def test_a_bad_job_of_a_batch_is_returned_and_the_others_are_enqueued(queue: Queue):
-    jobs = [NewJob(1), NewJob(object()), NewJob(2, key="k"), NewJob(3, key="k")]
-    outcomes = queue.enqueue_many([*jobs, NewJob(4, tenant=""), NewJob(5)])
-    results = [
-        outcome.code if isinstance(outcome, BadInput) else outcome.result for outcome in outcomes
-    ]
-    assert results == ["inserted", "not_json", "inserted", "duplicate", "bad_tenant", "inserted"]
-    assert sorted(job.payload for job in queue.jobs().jobs) == [1, 2, 5]
-    inserted, duplicate = outcomes[2:4]
-    assert isinstance(inserted, Outcome)
-    assert isinstance(duplicate, Outcome)
-    assert duplicate.id == inserted.id
 
 
 def test_a_batch_may_be_empty_or_all_bad(queue: Queue):
@@ -220,13 +151,6 @@ def test_an_action_by_filter_reaches_each_job_once_even_if_it_still_matches(
     assert {job.seq for job in queue.jobs(limit=1_000).jobs} == {3}
 
 
-def test_an_action_limited_to_tenants_does_not_see_other_tenants_jobs(queue: Queue):
-    ids = failed(queue, 1, tenant="ankara")
-    bulk = queue.act("requeue", actor="o", ids=ids, tenants=["izmir"])
-    assert bulk.refused == {"unknown": 1}
-    assert states(queue) == {"failed": 1}
-
-
 def test_the_reason_of_an_action_is_stored_with_the_job(conversions: Queue):
     job_id = conversions.enqueue({}).id
     conversions.act(
@@ -304,45 +228,3 @@ def test_a_job_of_another_queue_is_not_this_queues(queue: Queue, conversions: Qu
     assert conversions.job(job_id) is not None
     assert queue.job("not an id") is None
     assert queue.act("cancel", actor="o", ids=[job_id]).refused == {"unknown": 1}
-
-
-def test_jobs_come_in_pages_newest_first(queue: Queue):
-    ids = [queue.enqueue({"n": n}).id for n in range(5)]
-    page = queue.jobs(limit=2)
-    seen = [job.id for job in page.jobs]
-    while page.cursor:
-        page = queue.jobs(limit=2, cursor=page.cursor)
-        seen += [job.id for job in page.jobs]
-    assert seen == ids[::-1]
-
-
-def test_stats_count_by_state_and_tenant_and_show_overdue_jobs(queue: Queue, clock: ManualClock):
-    queue.enqueue({}, tenant="ankara")
-    clock.advance(5)
-    queue.enqueue({}, tenant="izmir")
-    queue.enqueue({}, tenant="izmir", delay_s=60)
-    stats = queue.stats()
-    assert (stats.states["ready"], stats.total) == (3, 3)
-    assert stats.tenants["izmir"]["ready"] == 2
-    assert stats.oldest_due_at == clock.time_us - 5 * SECOND
-    queue.claim("w", limit=3)
-    clock.advance(60)
-    assert (queue.stats().lease_over, queue.stats().states["running"]) == (2, 2)
-
-
-def test_a_pause_has_an_actor_a_reason_and_a_time(
-    queue: Queue, store: SqliteStore, clock: ManualClock
-):
-    queue.pause(actor="ayşe", reason="stock-taking")
-    [pause] = store.paused("work")
-    assert (pause.tenant, pause.actor, pause.reason) == ("", "ayşe", "stock-taking")
-    assert pause.at == clock.time_us
-    assert queue.claim("w") == []
-
-
-def test_the_events_of_a_job_come_in_order(queue: Queue):
-    job_id = queue.enqueue({}).id
-    Worker(queue, lambda _job: None, name="w").drain()
-    assert moves(queue, job_id) == ["enqueue", "claim", "complete"]
-    assert [event.actor for event in queue.events(job_id)] == ["producer", "w", "w"]
-    assert queue.events("not an id") == []

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kesin import Queue, Sweeper, Worker, task_lifecycle
+from kesin import Queue, Sweeper, task_lifecycle
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.store.errors import StoreError, StoreUnreachable
@@ -112,29 +112,6 @@ def test_one_pass_serves_several_queues(queue: Queue, store: SqliteStore, clock:
     clock.advance(60)
     swept = Sweeper([queue, other]).sweep()
     assert swept.moved["work", "recover"] == swept.moved["other", "recover"] == 1
-
-
-def test_a_spent_job_is_capped_before_anything_is_recovered(queue: Queue, clock: ManualClock):
-    """The lease of the last attempt runs out: it fails, and does not become ready once more."""
-    queue.enqueue({}, max_attempts=1)
-    queue.claim("dead")
-    clock.advance(60)
-    Sweeper([queue]).sweep()
-    job = only(queue)
-    assert (job.state, job.error_code) == ("failed", "MAX_ATTEMPTS")
-
-
-def test_finished_jobs_are_pruned_when_they_are_old_enough(queue: Queue, clock: ManualClock):
-    queue.enqueue({})
-    Worker(queue, lambda _job: None).drain()
-    clock.advance(30 * DAY_S - 1)
-    assert Sweeper([queue]).sweep().total == 0
-    clock.advance(1)
-    assert Sweeper([queue]).sweep().moved["work", "prune"] == 1
-    assert states(queue) == {}
-    assert queue.jobs().jobs == []
-    gone = [flow for flow in queue.store.move_counts("work") if flow.to_state == ""]
-    assert [(flow.move, flow.n) for flow in gone] == [("prune", 1)]
 
 
 def test_the_counters_are_compacted_in_every_pass(queue: Queue, store: SqliteStore):

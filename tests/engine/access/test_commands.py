@@ -51,13 +51,6 @@ def test_a_command_whose_audit_line_fails_is_not_executed(name, commands, no_aud
     assert queue.store.paused("task") == []
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_has_one_audit_line(name, commands):
-    COMMANDS[name](commands)
-    (line,) = commands.accounts.directory.audit()
-    assert (line.actor, line.allowed, line.queue) == ("boss", True, "task")
-
-
 def test_an_action_on_no_job_has_an_audit_line_too(commands):
     commands.act(BOSS, "task", "cancel", where=Filter(states=("failed",)))
     (line,) = commands.accounts.directory.audit()

@@ -149,6 +149,7 @@ ENDS: dict[str, Callable[[Accounts, str], object]] = {
     "a new password": lambda accounts, _: accounts.set_password(ROOT, "ayse", "another password"),
     "disabling": lambda accounts, _: accounts.set_user(ROOT, "ayse", disabled=True),
     "a new role": lambda accounts, _: accounts.set_user(ROOT, "ayse", role="viewer"),
+    "other sites": lambda accounts, _: accounts.set_user(ROOT, "ayse", sites=["south"]),
 }
 
 
