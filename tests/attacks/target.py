@@ -72,11 +72,6 @@ class Target:
         assert response.is_success, response.text
         return response.json()
 
-    def new_token(self, user: str) -> str:
-        """Another session of a user."""
-        with opened(self.folder) as store:
-            return Accounts(Directory(store)).sign_in(user, PASSWORD, "127.0.0.1")[0]
-
     def stop(self) -> str:
         """Stop it as a service manager does; its log."""
         self.served.signal(signal.SIGTERM)

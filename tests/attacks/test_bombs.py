@@ -78,7 +78,7 @@ def honest_cpu_s(target: Target) -> float:
 _made = cache(lambda make: make())  # for both routes
 
 
-@pytest.mark.parametrize("by", ROUTES)
+@pytest.mark.parametrize("by", ["a program", pytest.param("a page", marks=pytest.mark.long)])
 def test_a_bomb_is_refused_before_it_costs(by, target, honest_cpu_s, record: Record, *, is_long):
     files = {name: ("bomb.xlsx", make) for name, make in bombs.WORKBOOKS.items()}
     files |= {name: ("bomb.csv", make) for name, make in bombs.LISTS.items()}

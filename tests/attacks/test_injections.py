@@ -175,7 +175,7 @@ def _header_problems(reply: Reply) -> Iterator[str]:
         yield "its type may be guessed"
 
 
-@pytest.mark.parametrize("user", ["operator", "admin"])
+@pytest.mark.parametrize("user", ["operator", pytest.param("admin", marks=pytest.mark.long)])
 def test_no_pattern_gets_through_anywhere(user, app, filled, record: Record, *, is_long):
     answers: Counter[int] = Counter()
     wrong: list[str] = []

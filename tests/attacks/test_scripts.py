@@ -1,4 +1,7 @@
-"""Scripts in every text that users store, and every page that shows them, in a real Chromium."""
+"""Scripts in every text that users store, and every page that shows them, in a real Chromium.
+
+The short form is ``tests/browser/test_pages.py``, which puts one probe into every text.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,7 @@ from tests.browser.watching import LISTEN, Watcher
 from tests.web.serving import opened
 from tests.workloads.optiplan.order_bodies import order, part
 
-SAMPLED = 3  # scripts in the short form; the first ones are for every context
-# Pages of the short form: each kind of stored text is shown by one of them.
-SHORT = {
-    "/dashboard",
-    "/dashboard/queues/{queue}",
-    "/dashboard/site/{site_id}/oci-control",
-    "/dashboard/optiplan",
-    "/dashboard/optiplan/customers",
-    "/dashboard/audit",
-}
+pytestmark = pytest.mark.long
 REFLECTED = (
     "/dashboard/queues/oci?text={0}&code={0}&site={0}",
     "/dashboard/optiplan?order_id={0}&made={0}",
@@ -52,9 +46,9 @@ _RAN = """() => {
 
 
 @pytest.fixture(scope="module")
-def stored(target: Target, request: pytest.FixtureRequest) -> SampleData:
+def stored(target: Target) -> SampleData:
     """The scripts in names, payloads, keys, reasons, error messages and order fields."""
-    texts = SCRIPTS if request.config.getoption("--long") else SCRIPTS[:SAMPLED]
+    texts = SCRIPTS
     key_id = _store_names(target, texts)
     conversions = _store_conversions(target, texts)
     documents = _store_documents(target, texts)
@@ -164,34 +158,28 @@ def visiting(browser: Browser, watcher: Watcher, target: Target) -> Iterator[Vis
     context.close()
 
 
-def test_no_script_runs_on_any_page(target, stored, browser, watcher, record: Record, *, is_long):
+def test_no_script_runs_on_any_page(target, stored, browser, watcher, record: Record):
     with visiting(browser, watcher, target) as visitor:
-        visit_stored(visitor, target, stored, is_long=is_long)
+        visit_stored(visitor, target, stored)
         record("pages with stored scripts", visitor.answers)
         visitor.answers.clear()
         assert visitor.wrong == []
-        for number, text in enumerate(SCRIPTS if is_long else SCRIPTS[:SAMPLED]):
-            for path in REFLECTED if is_long else REFLECTED[number : number + 1]:
+        for text in SCRIPTS:
+            for path in REFLECTED:
                 visitor.open(path.format(quote(text, safe="")))
         record("pages with scripts in the address", visitor.answers)
         visitor.answers.clear()
         assert visitor.wrong == []
-        for text in SCRIPTS if is_long else SCRIPTS[:1]:
+        for text in SCRIPTS:
             send_file(visitor, text)
         record("pages after a file with a script", visitor.answers)
     assert visitor.wrong == []
 
 
-def visit_stored(visitor: Visitor, target: Target, stored: SampleData, *, is_long: bool) -> None:
+def visit_stored(visitor: Visitor, target: Target, stored: SampleData) -> None:
     """Open every page, and the page of every job."""
-    paths = [
-        path(stored)
-        for route, named in PAGES.items()
-        for path in list(named.values())[: None if is_long else 1]
-        if is_long or route in SHORT
-    ]
+    paths = [path(stored) for named in PAGES.values() for path in named.values()]
     jobs = [f"/dashboard/jobs/{target.ids[name]}" for name in target.ids if name.startswith("job ")]
-    jobs = jobs[:: 1 if is_long else SAMPLED]
     for path in dict.fromkeys([*paths, *jobs, "/dashboard/queues/pdf"]):
         visitor.open(path)
     assert SCRIPTS[0] in visitor.page.locator("main").inner_text()

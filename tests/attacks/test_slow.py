@@ -81,14 +81,12 @@ BEGUN = {
 }
 
 
-def test_half_sent_requests_hold_nobody_up_and_are_given_up(
-    target, bounded, stack, record: Record, *, is_long
-):
-    number = 20 if is_long else 3
+@pytest.mark.long  # in short: tests/web/test_connections.py
+def test_half_sent_requests_hold_nobody_up_and_are_given_up(target, bounded, stack, record: Record):
     opened = {
         (name, n): connect(target, stack, sent, f"127.0.2.{n + 1}")
         for name, sent in BEGUN.items()
-        for n in range(number)
+        for n in range(20)
     }
     bounded()
     answers: Counter[int] = Counter()
@@ -118,20 +116,19 @@ BODIES: dict[str, tuple[dict[str, str], Callable[[], bytes]]] = {
     "gzip transfer": (JSON | {"transfer-encoding": "gzip, chunked"}, lambda: chunks(LARGE)),
     "a form": ({"content-type": "application/x-www-form-urlencoded"}, lambda: b"a=b&" * 2_500_000),
 }
-SHORT = ("brackets", "chunked", "gzip")
 PATHS = ("/api/queues/oci/jobs", "/api/session", "/api/oci/conversions", "/jobs", "/nowhere")
 
 
+@pytest.mark.long  # in short: tests/web/test_bodies.py and test_connections.py
 @pytest.mark.parametrize("signed_in", [False, True], ids=["nobody", "a key"])
 def test_large_bodies_are_refused_and_cost_others_nothing(
-    signed_in, target, bounded, record: Record, *, is_long
+    signed_in, target, bounded, record: Record
 ):
     answers: Counter[int] = Counter()
     wrong = []
-    for name in BODIES if is_long else SHORT:
-        headers, make = BODIES[name]
+    for name, (headers, make) in BODIES.items():
         body = make()
-        for path in PATHS if is_long else PATHS[:2]:
+        for path in PATHS:
             credential = _key(target) if signed_in else {}
             with target.wire("127.0.0.3") as wire:
                 reply = wire.ask("POST", path, headers | credential, body)
@@ -152,6 +149,7 @@ def _refused(reply: Reply, path: str, *, signed_in: bool) -> bool:
 # Many
 
 
+@pytest.mark.long  # in short: tests/web/test_connections.py
 def test_an_address_has_a_bounded_number_of_connections(target, bounded, stack, record: Record):
     held = [connect(target, stack, b"GET / HT", "127.0.0.5") for _ in range(PER_ADDRESS)]
     replies = [
