@@ -1,0 +1,26 @@
+"""Which tests need the second database: each statement is tested on both in ``tests/store``."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+# What happens at once, and what is written both or not at all.
+ON_BOTH = re.compile("concurrent|during|audit_line_fails")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the other tests on PostgreSQL to the long form."""
+    if config.getoption("--long"):
+        return
+    left_out = {
+        item
+        for item in items
+        if item.path.is_relative_to(HERE)
+        and "[postgres" in item.nodeid
+        and not ON_BOTH.search(item.name)
+    }
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
