@@ -10,6 +10,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from kesin.lifecycle.codec import lifecycle_from_json
 from kesin.store import rules
 from kesin.store.open import open_store
 from tests.redis_server import RedisServer
@@ -81,7 +82,7 @@ def _refuse_to_start(*_: object, **__: object) -> None:
 def _stored_rules_decoded_once() -> Iterator[None]:
     """The same few lifecycles are read back thousands of times, and decoding is a pure function."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rules, "lifecycle_from_json", cache(rules.lifecycle_from_json))
+        patch.setattr(rules, "lifecycle_from_json", cache(lifecycle_from_json))
         yield
 
 

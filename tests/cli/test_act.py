@@ -60,7 +60,7 @@ def test_without_a_terminal_a_filter_needs_yes(kesin, fill):
     assert kesin("stats", "--json").json[0]["states"]["ready"] == 3
 
 
-@pytest.mark.parametrize(("typed", "moved"), [("y\n", 3), ("\n", 0), ("\x03", 0)])
+@pytest.mark.parametrize(("typed", "moved"), [("y\n", 3), ("\x03", 0)])
 def test_on_a_terminal_a_filter_asks_for_confirmation(kesin, fill, programs, typed, moved):
     fill("task", 3)
     words = ("jobs", "act", "task", "cancel", "--all-matching")

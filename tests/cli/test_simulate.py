@@ -1,29 +1,39 @@
 """`kesin simulate`: its output, and a broken promise with its history."""
 
 import re
+from functools import partial
 
+from kesin.engine.simulation import simulate
 from kesin.workloads import lifecycles
 from tests.engine.mutants import MUTANTS, MutantStore
 
 
 def test_a_run_prints_each_lifecycle_and_the_trace_hash(kesin):
-    answer = kesin("simulate", "--seed", "3", "--steps", "140")
+    how = ("simulate", "task", "invented", "--seed", "3", "--steps", "40")
+    answer = kesin(*how)
     assert answer.code == 0
     head, *rows, last = answer.lines
     assert head.split()[0] == "LIFECYCLE"
-    assert [row.split()[0] for row in rows] == [*lifecycles(), "1"]
+    assert [row.split()[0] for row in rows] == ["task", "1"]
     assert all(row.split()[-1] == "yes" for row in rows)
     assert "1 invented" in rows[-1]
-    again = kesin("simulate", "--seed", "3", "--steps", "140", "--json").json
+    again = kesin(*how, "--json").json
     assert last == f"seed 3, trace hash {again['hash']}"
     assert again["holds"] is True
-    assert len(again["runs"]) == len(rows)
+    assert [run["lifecycle"] for run in again["runs"]] == ["task", "invented_3"]
     assert all(run["failure"] is None and run["steps"] >= 20 for run in again["runs"])
 
 
-def test_only_named_lifecycles_are_run_and_random_ones_have_numbers(kesin):
-    answer = kesin("simulate", "task", "invented_4", "--steps", "80", "--json").json
-    assert [run["lifecycle"] for run in answer["runs"]] == ["task", "invented_4"]
+def test_every_registered_lifecycle_is_run_by_default(kesin, monkeypatch):
+    ran = []
+
+    def only_named(lifecycle, **how):
+        ran.append(lifecycle.name)
+        return simulate.SimulationResult(lifecycle.name, how["seed"])
+
+    monkeypatch.setattr(simulate, "simulate", only_named)
+    assert kesin("simulate", "--steps", "7", "--seed", "2").code == 0
+    assert ran == [*(make().name for make in lifecycles().values()), "invented_2"]
 
 
 def test_an_unknown_name_is_refused(kesin):
@@ -32,11 +42,11 @@ def test_an_unknown_name_is_refused(kesin):
     assert "task" in answer.err
 
 
-def test_a_broken_promise_is_printed_with_its_seed_and_a_short_history(kesin, monkeypatch):
+def test_a_broken_promise_is_printed_with_its_seed_and_its_history(kesin, monkeypatch):
     mutant = next(mutant for mutant in MUTANTS if mutant.bug == "a finish without its fence")
-    monkeypatch.setattr(
-        "kesin.engine.simulation.simulate.SqliteStore", lambda _: MutantStore(mutant.edits, set())
-    )
+    monkeypatch.setattr(simulate, "SqliteStore", lambda _: MutantStore(mutant.edits, set()))
+    # How far a history is shortened is tested with the simulator.
+    monkeypatch.setattr(simulate, "simulate", partial(simulate.simulate, shrink_attempts=4))
     answer = kesin("simulate", "task", "--seed", "1", "--steps", "1500")
     assert answer.code == 1
     assert "task broke a promise at step" in answer.err

@@ -2,6 +2,7 @@ import sys
 from contextlib import closing
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,7 +94,7 @@ def test_a_new_password_ends_the_sessions_and_the_old_password(kesin, add, accou
     assert accounts.sign_in("ayse", NEW, "::1")
 
 
-CHANGES = {
+CHANGES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "a role": (("--role", "viewer"), {"role": "viewer"}),
     "sites": (("--site", "south"), {"sites": ["south"]}),
     "every site": (("--all-sites",), {"all_sites": True, "sites": []}),
@@ -105,15 +106,18 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize(("words", "changed"), CHANGES.values(), ids=CHANGES)
-def test_only_named_fields_change(kesin, add, words, changed):
+def test_only_named_fields_change(kesin, add):
     kesin("site", "add", "north")
     kesin("site", "add", "south")
-    before = add("ayse", "--role", "operator", "--site", "north", "--queue", "oci", "--json").json
-    after = kesin("user", "set", "ayse", *words, "--json").json
-    times = {name: after[name] for name in ("changed_at", "disabled_at")}
-    assert after == {**before, **changed, **times}
-    assert kesin("user", "list", "--json").json == [after]
+    users = []
+    for number, (words, changed) in enumerate(CHANGES.values()):
+        who = f"user-{number}"
+        before = add(who, "--role", "operator", "--site", "north", "--queue", "oci", "--json").json
+        after = kesin("user", "set", who, *words, "--json").json
+        times = {name: after[name] for name in ("changed_at", "disabled_at")}
+        assert after == {**before, **changed, **times}
+        users.append(after)
+    assert kesin("user", "list", "--json").json == users
 
 
 def test_signing_out_ends_all_sessions(kesin, add, accounts):
@@ -147,15 +151,15 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("words", "code", "sentence"), BAD.values(), ids=BAD)
-def test_a_bad_argument_is_a_one_line_error_and_changes_nothing(kesin, add, words, code, sentence):
+def test_a_bad_argument_is_a_one_line_error_and_changes_nothing(kesin, add):
     add("ayse", "--role", "viewer")
     before = kesin("user", "list", "--json").out
-    answer = kesin("user", *words, text=PASSWORD)
-    assert (answer.code, answer.out) == (code, "")
-    assert sentence in answer.err
-    assert answer.err.count("\n") == 1
-    assert PASSWORD not in answer.err
+    for words, code, sentence in BAD.values():
+        answer = kesin("user", *words, text=PASSWORD)
+        assert (answer.code, answer.out) == (code, "")
+        assert sentence in answer.err
+        assert answer.err.count("\n") == 1
+        assert PASSWORD not in answer.err
     assert kesin("user", "list", "--json").out == before
 
 
@@ -180,13 +184,6 @@ def test_a_bad_password_is_refused_and_not_repeated(kesin, given, sentence):
 def test_a_carriage_return_is_no_part_of_the_password(add, accounts):
     add("ayse", "--role", "viewer", password=PASSWORD + "\r")
     assert accounts.sign_in("ayse", PASSWORD, "::1")
-
-
-def test_the_password_is_in_no_file_and_no_audit_line(kesin, add, tmp_path):
-    add("ayse", "--role", "viewer")
-    assert PASSWORD not in kesin("audit", "log", "--json").out
-    files = [path for path in (tmp_path / "data").iterdir() if path.is_file()]
-    assert [path for path in files if PASSWORD.encode() in path.read_bytes()] == []
 
 
 def test_without_argon2_it_says_what_to_install(add, monkeypatch):
