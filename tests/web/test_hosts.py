@@ -67,20 +67,20 @@ def test_every_redirect_is_a_path_and_names_no_host(path, shared_world):
 # KESIN_ALLOWED_HOSTS
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [
-        *(("kesin.example", 200), ("KESIN.example:8443", 200), ("[::1]:8000", 200), ("[::1]", 200)),
-        *(("evil.example", 400), ("kesin.example.evil", 400), ("", 400), ("::1", 400)),
-        *(("kesin.example@evil.example", 400), ("evil.example:80:kesin.example", 400)),
-    ],
+OURS = ("kesin.example", "KESIN.example:8443", "[::1]:8000", "[::1]")
+OTHERS = (
+    *("evil.example", "kesin.example.evil", "", "::1"),
+    *("kesin.example@evil.example", "evil.example:80:kesin.example"),
 )
-def test_a_request_for_another_host_is_refused(host, status, make_world):
-    world = make_world(allowed_hosts="Kesin.example, [::1]")
-    response = world.client.get("/health/live", headers={"host": host})
-    assert response.status_code == status
-    if status == 400:
-        assert error_of(response)["code"] == "wrong_host"
+
+
+def test_a_request_for_another_host_is_refused(make_world):
+    client = make_world(allowed_hosts="Kesin.example, [::1]").client
+    for host in OURS:
+        assert client.get("/health/live", headers={"host": host}).status_code == 200, host
+    for host in OTHERS:
+        response = client.get("/health/live", headers={"host": host})
+        assert (response.status_code, error_of(response)["code"]) == (400, "wrong_host"), host
         assert "nosniff" in response.headers["x-content-type-options"]
 
 

@@ -20,8 +20,7 @@ def measured(world: World, name: str) -> dict[str, float]:
     }
 
 
-def test_a_queue_tells_how_long_ago_a_job_succeeded(either_world):
-    world = either_world
+def test_a_queue_tells_how_long_ago_a_job_succeeded(world):
     assert measured(world, "kesin_since_success_seconds") == {}
     world.job()
     Worker(world.task, lambda job: None).drain()
@@ -52,8 +51,7 @@ def test_a_sweeper_that_never_succeeds_is_late_from_its_start(world, monkeypatch
         service.begin_stop()
 
 
-def test_every_move_is_counted_from_zero_and_under_one_name(either_world):
-    world = either_world
+def test_every_move_is_counted_from_zero_and_under_one_name(world):
     name = "kesin_transitions_total"
     before = measured(world, name)
     assert set(before.values()) == {0}

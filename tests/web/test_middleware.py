@@ -212,8 +212,8 @@ def test_an_unreachable_store_is_reported_as_such(world, monkeypatch):
     }
 
 
-def test_a_caller_without_credentials_learns_how_to_sign_in(client):
-    answer = client.get("/api/queues")
+def test_a_caller_without_credentials_learns_how_to_sign_in(shared_world):
+    answer = shared_world.client.get("/api/queues")
     assert answer.headers["www-authenticate"] == "Bearer"
     assert "x-api-key" in error_of(answer)["message"]
 
@@ -397,11 +397,11 @@ def test_a_long_answer_has_its_time_for_each_piece(make_world, monkeypatch, piec
 # Validation
 
 
-def test_every_field_that_is_wrong_is_named(world):
-    answer = world.client.get(
+def test_every_field_that_is_wrong_is_named(shared_world):
+    answer = shared_world.client.get(
         "/api/queues/task/jobs",
         params={"limit": "0", "category": "NOPE", "created_from": "yesterday", "cursor": "1"},
-        headers=world.key("read"),
+        headers=shared_world.key("read"),
     )
     assert answer.status_code == 422
     error = error_of(answer)
@@ -411,24 +411,8 @@ def test_every_field_that_is_wrong_is_named(world):
     assert all(field["message"] for field in error["details"]["fields"])
 
 
-def test_an_unknown_field_is_named_in_its_place(world):
-    body = {"action": "cancel", "filter": {"sites": [""], "colour": "red"}, "now": True}
-    answer = world.client.post("/api/queues/task/actions", json=body, headers=world.key("operate"))
-    fields = {one["field"] for one in error_of(answer)["details"]["fields"]}
-    assert fields == {"now", "filter.colour", "filter.sites.0"}
-
-
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[]", b"null", b"[" * 60_000])
 def test_a_body_that_is_no_json_object_is_the_callers_fault(body, shared_world):
     answer = shared_world.client.post("/api/session", content=body, headers=JSON)
     assert answer.status_code in {400, 422}
     error_of(answer)
-
-
-@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
-def test_text_that_no_database_stores_is_not_valid(name, shared_world):
-    body = json.dumps({"action": "cancel", "ids": [name]})
-    answer = shared_world.client.post(
-        "/api/queues/task/actions", content=body, headers=shared_world.key("operate") | JSON
-    )
-    assert answer.status_code == 422

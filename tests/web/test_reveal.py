@@ -186,7 +186,9 @@ def test_no_list_shows_personal_data_to_readers(shop: Shop, path: str, who: str)
 @pytest.mark.parametrize("who", ["viewer", "operator", "admin"])
 def test_the_page_of_a_job_is_masked_until_it_is_unmasked(shop: Shop, name: str, who: str):
     path = f"/dashboard/jobs/{getattr(shop, name)}"
-    assert hidden(shop.get(path, who).text)
+    masked = shop.get(path, who).text
+    assert hidden(masked)
+    assert ("/unmask" in masked) == (who != "viewer")
     response = shop.world.client.post(f"{path}/unmask", headers=shop.who[who])
     assert response.status_code == (403 if who == "viewer" else 200)
     assert hidden(response.text) == (who == "viewer")

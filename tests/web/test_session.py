@@ -11,7 +11,6 @@ import pytest
 from fastapi import Request
 
 from kesin.engine.access.sessions import IDLE_S, SESSION_S
-from kesin.foundation import passwords
 from kesin.web.auth import still_signed_in
 from tests.web.client import ADDRESS, PROXY, Client
 from tests.web.conftest import PASSWORD, ROOT, SAME_ORIGIN, MakeWorld, World, by_cookie, error_of
@@ -81,19 +80,6 @@ def test_every_wrong_sign_in_is_answered_with_the_same_bytes(ask, ayse):
     assert not any("set-cookie" in one.headers for one in answers)
 
 
-def test_a_name_that_does_not_exist_costs_a_hash_as_well(ayse, monkeypatch):
-    hashed: list[str] = []
-    matches = passwords.password_matches
-
-    def noted(password_hash: str, password: str) -> bool:
-        hashed.append(password_hash)
-        return matches(password_hash, password)
-
-    monkeypatch.setattr(passwords, "password_matches", noted)
-    sign_in(ayse.client, "nobody-here")
-    assert hashed == [passwords.unmatched_hash()]
-
-
 @pytest.mark.parametrize("body", ["name=" + "x" * 5_000, "&".join(f"f{n}=1" for n in range(11))])
 def test_a_form_that_is_long_or_has_many_fields_is_too_large(body, ayse):
     response = ayse.client.post("/sign-in", content=body, headers=SAME_ORIGIN)
@@ -116,15 +102,15 @@ def throttled(make_world: MakeWorld) -> World:
     return world
 
 
-@pytest.mark.parametrize("ask", [sign_in, fill_in])
-def test_an_address_has_ten_tries_a_minute_for_a_name_and_thirty_for_all_names(ask, throttled):
-    tries = [ask(throttled.client, "AYSE", "wrong").status_code for _ in range(10)]
-    last = ask(throttled.client, "ayse")
+def test_an_address_has_ten_tries_a_minute_for_a_name_and_thirty_for_all_names(throttled):
+    ways = [sign_in, fill_in] * 5
+    tries = [ask(throttled.client, "AYSE", "wrong").status_code for ask in ways]
+    last = sign_in(throttled.client, "ayse")
     assert tries == [401] * 10
     assert (last.status_code, last.headers["retry-after"]) == (429, "6")
     assert "set-cookie" not in last.headers
-    others = [ask(throttled.client, f"name-{n}", "wrong").status_code for n in range(19)]
-    last = ask(throttled.client, "can")
+    others = [sign_in(throttled.client, f"name-{n}", "wrong").status_code for n in range(19)]
+    last = fill_in(throttled.client, "can")
     assert others == [401] * 19
     assert (last.status_code, last.headers["retry-after"]) == (429, "2")
     assert "set-cookie" not in last.headers
@@ -274,25 +260,6 @@ def test_signing_out_everywhere_ends_every_session_of_that_user_alone(form, ayse
     assert status_of(ayse, other) == 200
 
 
-def test_a_session_ends_eight_hours_after_the_sign_in_however_busy(ayse):
-    token = ayse.token("ayse")
-    for _ in range(2 * SESSION_S // IDLE_S - 1):
-        ayse.clock.advance(IDLE_S / 2)
-        assert status_of(ayse, token) == 200
-    ayse.clock.advance(IDLE_S / 2 - 1)
-    assert status_of(ayse, token) == 200
-    ayse.clock.advance(1)
-    assert status_of(ayse, token) == 401
-
-
-def test_an_unused_session_ends_after_an_hour(ayse):
-    used, left = ayse.token("ayse"), ayse.token("ayse")
-    ayse.clock.advance(IDLE_S - 1)
-    assert status_of(ayse, used) == 200
-    ayse.clock.advance(1)
-    assert (status_of(ayse, used), status_of(ayse, left)) == (200, 401)
-
-
 def test_a_page_that_is_left_open_does_not_extend_a_session(ayse):
     token = ayse.token("ayse")
     actor = ayse.accounts.session_actor(token, ADDRESS)
@@ -327,27 +294,3 @@ def test_every_part_that_polls_is_known_as_one(world):
             if re.search(r'hx-trigger="[^"]*(\bevery \d|\brenew\b)', tag):
                 polling |= {name.group(1) for name in [re.search(r' id="([\w-]+)"', tag)] if name}
     assert polling == world.app.state.polling_elements
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda accounts: accounts.set_password(ROOT, "ayse", "another-password"),
-        lambda accounts: accounts.set_user(ROOT, "ayse", role="viewer"),
-        lambda accounts: accounts.set_user(ROOT, "ayse", sites=["south"]),
-        lambda accounts: accounts.set_user(ROOT, "ayse", disabled=True),
-        lambda accounts: accounts.end_sessions(ROOT, "ayse"),
-    ],
-    ids=["password", "role", "sites", "disabled", "signed out by an admin"],
-)
-def test_a_changed_user_has_to_sign_in_again(change, ayse):
-    ayse.person("can")
-    mine, others = ayse.token("ayse"), ayse.token("can")
-    change(ayse.accounts)
-    assert (status_of(ayse, mine), status_of(ayse, others)) == (401, 200)
-
-
-def test_after_a_change_only_the_new_password_opens_a_session(ayse):
-    ayse.accounts.set_password(ROOT, "ayse", "another-password")
-    assert sign_in(ayse.client).status_code == 401
-    assert sign_in(ayse.client, password="another-password").status_code == 201

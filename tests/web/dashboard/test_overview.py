@@ -173,8 +173,3 @@ def test_only_jobs_of_permitted_sites_are_counted(world):
     text = overview(world, "ece")
     assert "SECRET_OF_NORTH" not in text
     assert "failed in the last hour" not in text
-
-
-def test_markup_in_an_error_code_is_escaped(world):
-    fail(world, 1, PROBE)
-    assert PROBE not in overview(world)

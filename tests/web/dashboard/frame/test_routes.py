@@ -7,6 +7,7 @@ import re
 import pytest
 
 from kesin.web.dashboard.frame.routes import MAX_FIELDS, MAX_FORM_BYTES, safe_path
+from tests.web.client import Client
 from tests.web.conftest import SAME_ORIGIN, World, by_cookie
 
 ELSEWHERE = [
@@ -58,6 +59,11 @@ def test_a_path_of_ours_is_kept(text):
     assert safe_path(text) == text
 
 
+@pytest.fixture
+def client(shared_world: World) -> Client:
+    return shared_world.client
+
+
 def cookies_of(answer):
     return [one.split(";")[0] for one in answer.headers.get_list("set-cookie")]
 
@@ -74,20 +80,16 @@ def test_language_and_theme_are_kept_in_this_browser(client):
     assert "samesite=lax" in answer.headers["set-cookie"].lower()
 
 
-@pytest.mark.parametrize("back", ELSEWHERE)
-def test_after_a_choice_nobody_is_sent_elsewhere(back, shared_world):
-    answer = shared_world.client.post(
-        "/dashboard/look", data={"theme": "dark", "back": back}, headers=SAME_ORIGIN
-    )
-    assert (answer.status_code, answer.headers["location"]) == (303, "/dashboard")
-
-
-@pytest.mark.parametrize("back", ELSEWHERE)
-def test_after_the_sign_in_nobody_is_sent_elsewhere(back, shared_world):
+def test_after_a_choice_and_after_the_sign_in_nobody_is_sent_elsewhere(shared_world):
     shared_world.known("ayse")
-    told = {"name": "ayse", "password": "correct-horse-battery", "next": back}
-    answer = shared_world.client.post("/sign-in", data=told, headers=SAME_ORIGIN)
-    assert (answer.status_code, answer.headers["location"]) == (303, "/dashboard")
+    credentials = {"name": "ayse", "password": "correct-horse-battery"}
+    for back in ("https://evil.test/dashboard", "//evil.test", "/dashboard\r\nset-cookie: a=b"):
+        for path, fields in (
+            ("/dashboard/look", {"theme": "dark", "back": back}),
+            ("/sign-in", {**credentials, "next": back}),
+        ):
+            answer = shared_world.client.post(path, data=fields, headers=SAME_ORIGIN)
+            assert (answer.status_code, answer.headers["location"]) == (303, "/dashboard")
 
 
 @pytest.mark.parametrize("choice", [{"language": "de"}, {"theme": "pink"}, {"language": ""}])
