@@ -1,4 +1,4 @@
-"""What people do with queues, jobs and keys, and what is around every page."""
+"""What people do with queues and jobs, and what is around every page."""
 
 from __future__ import annotations
 
@@ -245,23 +245,6 @@ def test_an_error_is_shown_in_the_dialog_and_the_input_stays(signed_in, world, w
     assert world.state(bad) == "ready"
 
 
-def test_all_that_match_are_more_than_are_shown(signed_in, world):
-    ids = failed(world, 60, "EVERY")
-    [other] = failed(world, 1, "ANOTHER")
-    page = signed_in("operator")
-    page.goto(f"{TASKS}?state=failed&code=EVERY")
-    expect(page.locator("tr[id^=row-]")).to_have_count(50)
-    page.get_by_label("Select every row shown").check()
-    expect(page.locator("[data-picked]")).to_have_text("50")
-    page.locator("[data-pick-matching]").click()
-    expect(page.locator("[data-bar]")).to_contain_text("All that match are selected")
-    offer(page, "Requeue").click()
-    dialog_button(page, "Requeue 60 rows").click()
-    expect(page.locator("#result")).to_contain_text("Requeue: 60 moved")
-    assert {world.state(one) for one in ids} == {"ready"}
-    assert world.state(other) == "failed"
-
-
 def test_many_rows_move_in_the_background_and_the_page_shows_progress(
     signed_in, world, monkeypatch
 ):
@@ -289,23 +272,6 @@ def test_many_rows_move_in_the_background_and_the_page_shows_progress(
     expect(run).to_contain_text("Requeue: 5 moved")
     expect(run.get_by_role("progressbar")).to_have_count(0)
     assert {world.state(one) for one in ids} == {"ready"}
-
-
-def test_a_pause_is_shown_to_all_and_ends_with_resume(signed_in, world):
-    page = signed_in("operator")
-    page.goto(TASKS)
-    page.get_by_role("button", name="Pause…").click()
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Reason").fill("the disk is full")
-    dialog.locator("button.first, button.danger, button[type=submit]").first.click()
-    expect(page.get_by_text("This queue is paused")).to_be_visible()
-    viewer = world.cookie(world.known("ece", "viewer", all_sites=True))
-    shown = world.client.get(TASKS, headers=viewer).text
-    assert "the disk is full" in shown
-    assert "Resume" not in shown
-    page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_text("This queue is paused")).to_have_count(0)
-    assert world.store.paused("task") == []
 
 
 # Preferences
@@ -343,7 +309,7 @@ def test_everything_on_a_row_can_be_reached_without_a_mouse(signed_in, world):
     expect(page).to_have_url(re.compile(f"/dashboard/jobs/{bad}"))
 
 
-# A job and a key
+# A job
 
 
 def test_a_job_is_moved_from_its_own_page_which_shows_the_result(signed_in, world):
@@ -361,32 +327,6 @@ def test_a_job_is_moved_from_its_own_page_which_shows_the_result(signed_in, worl
     expect(page.locator("#job-picture .picture .state.here")).to_have_attribute(
         "data-state", "ready"
     )
-
-
-def test_an_admin_unmasks_a_payload_and_the_audit_log_has_it(signed_in, world):
-    job_id = world.job(payload={"email": "ayse@example.com"}, key="covered")
-    page = signed_in("admin")
-    page.goto(f"/dashboard/jobs/{job_id}")
-    expect(page.get_by_text("ayse@example.com")).to_have_count(0)
-    page.get_by_role("button", name="Show everything").click()
-    expect(page.get_by_text("ayse@example.com")).to_be_visible()
-    page.goto("/dashboard/audit?action=job.reveal")
-    expect(page.locator("tbody tr").first).to_contain_text("user:ayse")
-
-
-def test_a_key_is_shown_once_and_revoked_with_the_confirmation(signed_in, world):
-    page = signed_in("admin")
-    page.goto("/dashboard/admin/keys")
-    page.get_by_label("Name").fill("till")
-    page.get_by_label("read look at jobs").check()
-    page.get_by_role("button", name="Make the key").click()
-    key = page.locator("code.once").inner_text()
-    assert world.accounts.key_actor(key, "") is not None
-    page.get_by_role("link", name="till", exact=True).click()
-    page.get_by_label("It cannot be undone").check()
-    page.get_by_role("button", name="Revoke the key").click()
-    expect(page.locator("tr", has_text="till")).to_contain_text("revoked")
-    assert world.accounts.key_actor(key, "") is None
 
 
 # Around every page

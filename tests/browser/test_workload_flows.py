@@ -148,37 +148,6 @@ def test_all_that_match_are_retried_then_marked_with_a_code_in_the_background(
     assert {one: world.state(one) for one in others} == others
 
 
-def test_chosen_conversions_are_reset_or_marked_failed_and_delivered_ones_never(signed_in, world):
-    world.site("reset")
-    ids = conversions(world, 12, site="reset", probe="reset")
-    failed = {job_id for job_id in ids if world.state(job_id) == "FAILED"}
-    page = signed_in("operator")
-    page.goto("/dashboard/site/reset/oci-control?status=FAILED")
-    for n in range(2):
-        page.locator("input[data-pick]").nth(n).check()
-    bar, dialog = page.locator("[data-bar]"), page.get_by_role("dialog")
-    bar.get_by_role("button", name="Reset to queued", exact=True).click()
-    expect(dialog).to_contain_text("2 of 2 chosen rows will move.")
-    dialog.get_by_label("Reason, for the history").fill("mended at the source")
-    dialog.get_by_role("button", name="Reset to queued: 2 rows").click()
-    expect(dialog).to_contain_text("2 moved, 0 refused")
-    assert sorted(world.state(job_id) for job_id in failed) == ["FAILED", "QUEUED", "QUEUED"]
-    page.get_by_role("button", name="Close").click()
-    expect(page.locator("tr[id^=row-]")).to_have_count(1)
-
-    page.goto("/dashboard/site/reset/oci-control")
-    before = {job_id: world.state(job_id) for job_id in ids}
-    page.get_by_label("Select every row shown").check()
-    bar.get_by_role("button", name="Mark failed", exact=True).click()
-    expect(dialog.get_by_role("listitem").filter(has_text="COMPLETED")).to_contain_text("stay")
-    dialog.locator("button.danger").click()
-    expect(dialog.get_by_role("heading", name="8 moved, 3 refused")).to_be_visible()
-    after = {job_id: world.state(job_id) for job_id in ids}
-    assert list(before.values()).count("COMPLETED") == 3
-    assert {after[job_id] for job_id in ids if before[job_id] == "COMPLETED"} == {"COMPLETED"}
-    assert {after[job_id] for job_id in ids if before[job_id] == "QUEUED"} == {"FAILED"}
-
-
 def test_a_sites_rows_come_while_somebody_types(signed_in, world):
     world.site("lively")
     page = signed_in("operator")

@@ -39,11 +39,11 @@ _MOST = 5  # damages at once
 _PLACE = st.integers(0, 1_000_000)
 
 
-def given(*strategies: Any, **named: Any) -> Callable[[Any], Any]:
-    """``hypothesis.given`` with fewer examples, except under the profile ``long``."""
+def given(*strategies: Any, few: int = 20, **named: Any) -> Callable[[Any], Any]:
+    """``hypothesis.given`` with few examples, except under the profile ``long``."""
     most = hypothesis.settings().max_examples
-    few = hypothesis.settings(max_examples=most if most > 50 else 20)
-    return lambda test: few(hypothesis.given(*strategies, **named)(test))
+    settings = hypothesis.settings(max_examples=most if most > 50 else few)
+    return lambda test: settings(hypothesis.given(*strategies, **named)(test))
 
 
 def answered(refusal: type[Refusal], parse: Callable[..., Read], *given: Any) -> Read | Refusal:

@@ -31,10 +31,6 @@ class PromiseReport:
     states: Counter[str] = field(default_factory=Counter)
     last_at: int = 0  # when the last job came to rest
 
-    def recovery_s(self, since_us: int) -> float:
-        """Seconds from the fault to the last job at rest."""
-        return max(0, self.last_at - since_us) / 1_000_000
-
 
 def check_promise(
     store: Store,

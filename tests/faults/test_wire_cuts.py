@@ -128,7 +128,11 @@ CALLS = {
 }
 
 
-@pytest.fixture(params=CALLS)
+SELDOM = {"enqueue many", "retry", "release"}  # like others, in one statement too
+PARAMS = [pytest.param(name, marks=pytest.mark.long) if name in SELDOM else name for name in CALLS]
+
+
+@pytest.fixture(params=PARAMS)
 def call(request: pytest.FixtureRequest) -> Call:
     return CALLS[request.param]
 

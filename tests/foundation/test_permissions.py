@@ -35,15 +35,15 @@ MAY: dict[str, set[Permission]] = {
 
 
 @pytest.mark.parametrize("grant", MAY)
-@pytest.mark.parametrize("permission", EVERY_PERMISSION)
-def test_a_grant_allows_what_the_table_says_and_nothing_else(grant, permission):
+def test_a_grant_allows_what_the_table_says_and_nothing_else(grant):
     actor = Actor("a", frozenset({grant}))
-    assert actor.has(permission) == (permission in MAY[grant])
-    if permission in MAY[grant]:
-        require(actor, permission)
-    else:
-        with pytest.raises(Forbidden, match=f"the right '{permission}'"):
+    for permission in EVERY_PERMISSION:
+        assert actor.has(permission) == (permission in MAY[grant])
+        if permission in MAY[grant]:
             require(actor, permission)
+        else:
+            with pytest.raises(Forbidden, match=f"the right '{permission}'"):
+                require(actor, permission)
 
 
 def test_the_table_knows_every_scope_and_role():

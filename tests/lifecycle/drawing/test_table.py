@@ -60,7 +60,7 @@ def test_a_claim_reads_as_a_sentence_without_python():
         (OPTIPLAN, "wait", "to", "(stays)"),
         (OPTIPLAN, "prune", "to", "(gone)"),
     ],
-    ids=str,
+    ids=lambda value: value.name if isinstance(value, Lifecycle) else value,
 )
 def test_a_cell_says_what_is_declared(lifecycle, move, cell, text):
     assert text in getattr(line_of(lifecycle, move), cell)
