@@ -19,20 +19,22 @@ from tests.web.serving import own_settings
 PASSWORD = "a long one, and typed twice"
 STOP = "\x03"
 BASH = ("bash", "-euo", "pipefail", "-c")
-LONG = ("docs/pdf-operations.md", "# on each machine that renders")  # the same without `--rq`
+# In short: test_users.py is asked for passwords, and other pages start a service and a worker.
+ASKED = ("docs/service.md", "# the password is asked for")
+SERVED = ("docs/pdf-redis.md", "pip install 'kesin[pdf,redis]'")
+RENDERING = ("docs/pdf-operations.md", "# on each machine that renders")
+LONG = {ASKED, SERVED, RENDERING}
 RQ_WORKER = ("docs/pdf-redis.md", "rq worker pdf")
 Keys = list[tuple[str, str]]  # what the terminal shows, and what is typed then
 # Page and beginning of the block; for each of its commands that goes on, what is typed.
 SESSIONS: dict[tuple[str, str], list[Keys]] = {
-    ("docs/pdf-redis.md", "pip install 'kesin[pdf,redis]'"): [[("listening", STOP)]],
+    SERVED: [[("listening", STOP)]],
     ("docs/pdf-redis.md", "# on each of them"): [[("worker_started", STOP)]],
-    LONG: [[("worker_started", STOP)]],
+    RENDERING: [[("worker_started", STOP)]],
     ("docs/service.md", "$ kesin serve"): [
         [("First start. Sign in as admin", ""), ("listening", STOP)]
     ],
-    ("docs/service.md", "# the password is asked for"): [
-        [("Password: ", f"{PASSWORD}\n"), ("Again: ", f"{PASSWORD}\n"), ("listening", STOP)]
-    ],
+    ASKED: [[("Password: ", f"{PASSWORD}\n"), ("Again: ", f"{PASSWORD}\n"), ("listening", STOP)]],
     ("docs/service.md", "# the API alone"): [
         [("listening", STOP)],
         [("worker_started", STOP)],
@@ -67,7 +69,7 @@ def redis(tmp_path, monkeypatch, redis_server) -> str:
 
 @pytest.mark.parametrize(
     ("page", "begin"),
-    [pytest.param(*place, marks=[pytest.mark.long] * (place == LONG)) for place in SESSIONS],
+    [pytest.param(*place, marks=[pytest.mark.long] * (place in LONG)) for place in SESSIONS],
 )
 def test_a_command_that_goes_on_starts_and_stops(page, begin, tmp_path, redis, monkeypatch):
     sessions = SESSIONS[page, begin]
