@@ -3,6 +3,7 @@
 import re
 from functools import partial
 
+from kesin.cli.commands import simulate as command
 from kesin.engine.simulation import simulate
 from kesin.workloads import lifecycles
 from tests.engine.mutants import MUTANTS, MutantStore
@@ -31,7 +32,7 @@ def test_every_registered_lifecycle_is_run_by_default(kesin, monkeypatch):
         ran.append(lifecycle.name)
         return simulate.SimulationResult(lifecycle.name, how["seed"])
 
-    monkeypatch.setattr(simulate, "simulate", only_named)
+    monkeypatch.setattr(command, "simulate_lifecycle", only_named)
     assert kesin("simulate", "--steps", "7", "--seed", "2").code == 0
     assert ran == [*(make().name for make in lifecycles().values()), "invented_2"]
 
@@ -46,7 +47,8 @@ def test_a_broken_promise_is_printed_with_its_seed_and_its_history(kesin, monkey
     mutant = next(mutant for mutant in MUTANTS if mutant.bug == "a finish without its fence")
     monkeypatch.setattr(simulate, "SqliteStore", lambda _: MutantStore(mutant.edits, set()))
     # How far a history is shortened is tested with the simulator.
-    monkeypatch.setattr(simulate, "simulate", partial(simulate.simulate, shrink_attempts=4))
+    shrunk_little = partial(simulate.simulate, shrink_attempts=4)
+    monkeypatch.setattr(command, "simulate_lifecycle", shrunk_little)
     answer = kesin("simulate", "task", "--seed", "1", "--steps", "1500")
     assert answer.code == 1
     assert "task broke a promise at step" in answer.err
