@@ -208,6 +208,8 @@ class EventBody(BaseModel):
     error_message: str | None
     note: Any
     traceback: str | None
+    count: int = Field(description="wake-ups that found nothing new are one line, the last of them")
+    since: str = Field(description="when the first of them was")
 
 
 class NoteBody(BaseModel):

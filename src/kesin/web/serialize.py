@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kesin.engine.access.action_preview import ActionPreview
@@ -60,21 +61,68 @@ def job_body(job: Job) -> JobBody:
     )
 
 
-def event_body(event: Event) -> EventBody:
+@dataclass(frozen=True, slots=True)
+class FoldedEvent:
+    """An event of a history, or the last of so many wake-ups that found nothing new."""
+
+    event: Event
+    since: int  # of the first of them
+    count: int = 1
+
+
+def fold_events(events: Sequence[Event]) -> list[FoldedEvent]:
+    """Fold wake-ups, each a claim and a wait without a change; what is stored stays whole."""
+    folded: list[FoldedEvent] = []
+    at = 0
+    while at < len(events):
+        first, end = events[at : at + 2], at + 2
+        while _is_wake_up(first) and _same_moves(first, events[end : end + 2]):
+            end += 2
+        if end > at + 2:
+            folded.append(FoldedEvent(events[end - 1], events[at].at, (end - at) // 2))
+        else:
+            end = at + 1
+            folded.append(FoldedEvent(events[at], events[at].at))
+        at = end
+    return folded
+
+
+def _is_wake_up(events: Sequence[Event]) -> bool:
+    """Whether it is a claim and the wait that ends it, both without a change of state."""
+    claimed = len(events) == 2 and events[0].worker is not None and events[1].worker is None  # noqa: PLR2004
+    return claimed and all(event.from_state == event.to_state for event in events)
+
+
+def _same_moves(first: Sequence[Event], then: Sequence[Event]) -> bool:
+    def told(event: Event) -> tuple[object, ...]:
+        why = (event.error_code, event.error_message, event.attempt, event.retry_count, event.flags)
+        return (event.move, event.from_state, event.to_state, *why)
+
+    return list(map(told, first)) == list(map(told, then))
+
+
+def event_body(folded: FoldedEvent) -> EventBody:
+    event = folded.event
     decoded = {
         "at": iso(event.at),
         "note": decode_note(event.note),
         "traceback": recorded_traceback(event.note) or None,
+        "count": folded.count,
+        "since": iso(folded.since),
     }
     return EventBody(**event._asdict() | decoded)
 
 
-def whole_body(history: JobDetails, advice: Mapping[str, Any] | None = None) -> JobWhole:
+def whole_body(
+    history: JobDetails, advice: Mapping[str, Any] | None = None, *, fold: bool = True
+) -> JobWhole:
+    events = history.events
+    shown = fold_events(events) if fold else [FoldedEvent(event, event.at) for event in events]
     return JobWhole(
         job=job_body(history.job),
         payload=json_depth_limited(history.job.payload),
         result=json_depth_limited(history.job.result),
-        events=[event_body(event) for event in history.events],
+        events=[event_body(event) for event in shown],
         notes=[_note_body(note) for note in history.notes],
         actions=list(history.actions),
         advice=dict(advice) if advice else None,

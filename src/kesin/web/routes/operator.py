@@ -217,7 +217,12 @@ def queue_lifecycle(
 
 
 @router.get("/jobs/{job_id}")
-def show_job(request: Request, actor: SignedInActor, job_id: JobId) -> schemas.JobWhole:
+def show_job(
+    request: Request,
+    actor: SignedInActor,
+    job_id: JobId,
+    fold: Annotated[bool, Query(description="false: every wake-up is a line")] = True,  # noqa: FBT002
+) -> schemas.JobWhole:
     """A job with its history, its remarks, what its error means and what you can do with it.
 
     Personal data is masked unless you may reveal it; each look in clear is an audit line.
@@ -227,7 +232,7 @@ def show_job(request: Request, actor: SignedInActor, job_id: JobId) -> schemas.J
     workload = service.workloads.get(history.job.queue)
     code = history.job.error_code
     advice = workload.advice(code) if workload and workload.advice and code else None
-    return serialize.whole_body(history, advice)
+    return serialize.whole_body(history, advice, fold=fold)
 
 
 @batch_router.post("/queues/{queue}/actions")

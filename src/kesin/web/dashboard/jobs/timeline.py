@@ -15,7 +15,7 @@ from kesin.store.records import Event, Note
 from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import PageContext
 from kesin.web.dashboard.state_groups import StateGroup, state_group
-from kesin.web.serialize import json_depth_limited
+from kesin.web.serialize import FoldedEvent, fold_events, json_depth_limited
 
 MAX_LINES: Final = 200  # shown; the API has all of them
 
@@ -51,6 +51,7 @@ class TimelineLine:
     reason: str = ""
     details: str = ""
     doc: str = ""
+    count: int = 1  # wake-ups that found nothing new
 
 
 def timeline(
@@ -58,12 +59,11 @@ def timeline(
 ) -> list[TimelineLine]:
     """Every line, newest first."""
     lines: list[TimelineLine] = []
-    events = history.events
+    events = fold_events(history.events)
     advised: set[str] = set()
     for at in range(len(events) - 1, -1, -1):
-        event = events[at]
-        following = events[at + 1].at if at + 1 < len(events) else None
-        lines.append(_event_line(ctx, history, lifecycle, event, following, now, advised))
+        following = events[at + 1].since if at + 1 < len(events) else None
+        lines.append(_event_line(ctx, history, lifecycle, events[at], following, now, advised))
     lines += [_note_line(note) for note in history.notes]
     lines.sort(key=lambda line: (line.at, line.seq), reverse=True)
     return lines
@@ -78,11 +78,12 @@ def _event_line(  # noqa: PLR0917  # a line needs what is around it
     ctx: PageContext,
     history: JobDetails,
     lifecycle: Lifecycle,
-    event: Event,
+    folded: FoldedEvent,
     following: int | None,
     now: int,
     advised: set[str],
 ) -> TimelineLine:
+    event = folded.event
     state = lifecycle.state.get(event.to_state)
     over = following is None and bool(state and (state.terminal or state.success))
     until = following if following is not None else now
@@ -106,12 +107,13 @@ def _event_line(  # noqa: PLR0917  # a line needs what is around it
         state=event.to_state,
         worker=event.worker or "",
         attempt=event.attempt - event.attempt_base,
-        lasted_us=None if over else until - event.at,
+        lasted_us=None if over else until - folded.since,
         lasts=following is None and not over,
         failing=_failing(ctx, history, event, advised),
         reason=reason,
         details=details,
         doc=move.doc if move else "",
+        count=folded.count,
     )
 
 
