@@ -35,7 +35,9 @@ from kesin.web.app import create_app
 from kesin.web.dashboard.queues.charts import MAX_NOTES, WORKLOAD, Trends
 from kesin.web.service import Service
 from kesin.workloads import workloads
-from kesin.workloads.optiplan.optimizer import Effort, optimise, read_batch, solution_xml
+from kesin.workloads.optiplan.optimizer.input import read_batch
+from kesin.workloads.optiplan.optimizer.optimise import Effort, optimise
+from kesin.workloads.optiplan.optimizer.output.xml import solution_xml
 from kesin.workloads.optiplan.orders.payload import read_payload
 from kesin.workloads.optiplan.pipeline.runner import Runner
 from kesin.workloads.optiplan.service import OrderService

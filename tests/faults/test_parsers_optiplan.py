@@ -11,8 +11,10 @@ from lxml import etree
 from kesin.workloads.optiplan.api.common import parse_json
 from kesin.workloads.optiplan.artifacts import _parse_mm, _parse_plans
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.optimizer import Unplannable, optimise, read_batch, solution_xml
-from kesin.workloads.optiplan.optimizer.input import read_json
+from kesin.workloads.optiplan.optimizer.input import read_batch, read_json
+from kesin.workloads.optiplan.optimizer.model import Unplannable
+from kesin.workloads.optiplan.optimizer.optimise import optimise
+from kesin.workloads.optiplan.optimizer.output.xml import solution_xml
 from kesin.workloads.optiplan.orders.order_list import BadOrderList, ListDefaults, read_order_file
 from kesin.workloads.optiplan.orders.payload import (
     MAX_PARTS,
@@ -98,7 +100,7 @@ def test_a_template_is_good_or_told_to_be_bad(folder, data):
     if isinstance(result, OrderProblem):
         assert result.code == OptiCode.TEMPLATE_INVALID
     else:
-        assert result.data == data
+        assert result == data
 
 
 @given(broken(SOLUTION))

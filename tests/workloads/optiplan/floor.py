@@ -20,7 +20,9 @@ from kesin.engine.sweeper import Sweeper
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.permissions import Actor
 from kesin.store.contract import Store
-from kesin.workloads.optiplan.optimizer import Effort, optimise, read_batch, solution_xml
+from kesin.workloads.optiplan.optimizer.input import read_batch
+from kesin.workloads.optiplan.optimizer.optimise import Effort, optimise
+from kesin.workloads.optiplan.optimizer.output.xml import solution_xml
 from kesin.workloads.optiplan.pipeline.runner import Runner, build_worker
 from kesin.workloads.optiplan.pipeline.saw_simulator import SawSimulator
 from kesin.workloads.optiplan.service import OrderService

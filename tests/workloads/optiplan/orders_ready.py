@@ -8,7 +8,9 @@ from typing import Any
 from kesin.engine.worker import Worker
 from kesin.foundation.permissions import system_actor
 from kesin.web.service import Service
-from kesin.workloads.optiplan.optimizer import Effort, optimise, read_batch, solution_xml
+from kesin.workloads.optiplan.optimizer.input import read_batch
+from kesin.workloads.optiplan.optimizer.optimise import Effort, optimise
+from kesin.workloads.optiplan.optimizer.output.xml import solution_xml
 from kesin.workloads.optiplan.orders.payload import read_payload
 from kesin.workloads.optiplan.pipeline.runner import Runner
 from kesin.workloads.optiplan.service import OrderService

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kesin.workloads.optiplan.history import read_audit
+from kesin.workloads.optiplan.history import audit_events
 from tests.workloads.optiplan.floor import Floor
 from tests.workloads.optiplan.order_bodies import back, part
 
@@ -38,7 +38,7 @@ def test_each_state_is_reported_with_its_details_and_wake_ups_are_not(floor: Flo
 def test_lines_are_numbered_and_never_go_back_in_time(floor: Floor):
     job_id = floor.timed_out()
     floor.act(job_id, "retry")
-    lines = read_audit(floor.queue, job_id)
+    lines = audit_events(floor.queue, job_id, floor.queue.events(job_id), floor.queue.notes(job_id))
     assert [line.id for line in lines] == list(range(1, len(lines) + 1))
     assert [line.created_at for line in lines] == sorted(line.created_at for line in lines)
     assert lines[-2].message == "no XML came in time"

@@ -12,7 +12,6 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.store.records import Filter, Outcome
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.history import read_audit
 from kesin.workloads.optiplan.lifecycle import (
     APPROVED,
     CANCEL_REQUESTED,
@@ -21,7 +20,14 @@ from kesin.workloads.optiplan.lifecycle import (
     REISSUED,
     TRIGGER_REQUIRED,
 )
-from tests.workloads.optiplan.workbench import LEASE_S, ME, MINUTE, Workbench, open_bench
+from tests.workloads.optiplan.workbench import (
+    LEASE_S,
+    ME,
+    MINUTE,
+    Workbench,
+    audited,
+    open_bench,
+)
 
 WAY = {
     "NEW": "prepare",
@@ -112,10 +118,6 @@ def apply(bench: Workbench, call: str, held: Job, code: str | None = None) -> Ou
 
 def flag(bench: Workbench, job: Job, name: str) -> bool:
     return bool(bench.reload(job).flags & bench.queue.lifecycle.flag_bit(name))
-
-
-def audited(bench: Workbench, job: Job) -> list[str]:
-    return [event.event_type for event in read_audit(bench.queue, job.id)]
 
 
 def used(job: Job) -> int:

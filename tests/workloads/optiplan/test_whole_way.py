@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from kesin.workloads.optiplan.artifacts import read_plans
-from kesin.workloads.optiplan.history import read_audit
-from kesin.workloads.optiplan.optimizer import find_faults
+from kesin.workloads.optiplan.optimizer.checker import find_faults
 from kesin.workloads.optiplan.orders.payload import CuttingOrder
 from tests.workloads.optiplan.order_bodies import back, part
-from tests.workloads.optiplan.workbench import ME, Workbench
+from tests.workloads.optiplan.workbench import ME, Workbench, audited
 
 STRANGER = "0532 765 43 21"
 
@@ -38,7 +37,7 @@ def test_an_order_of_a_new_customer_is_held_approved_optimised_and_cut(bench: Wo
     for name in bench.files("processed", job):
         made = bench.paths.export_folder / name
         assert (bench.paths.processed / name).read_bytes() == made.read_bytes()
-    assert [event.event_type for event in read_audit(bench.queue, job.id)] == [
+    assert audited(bench, job) == [
         "JOB_CREATED",
         "STATE_HOLD",
         "HOLD_APPROVED",

@@ -18,23 +18,21 @@ from kesin.foundation.messages import Message
 from kesin.foundation.problems import TooLarge
 from kesin.lifecycle.model import Job
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.optimizer import (
-    GENERATOR,
+from kesin.workloads.optiplan.optimizer.checker import find_faults
+from kesin.workloads.optiplan.optimizer.input import read_batch
+from kesin.workloads.optiplan.optimizer.model import (
     Cut,
+    CutDirection,
     CuttingPlan,
-    Demand,
     Layout,
     Placement,
     Rect,
     Unplannable,
-    draw_board_svg,
-    draw_svg,
-    find_faults,
     hundredths,
-    read_batch,
 )
-from kesin.workloads.optiplan.optimizer.model import CutDirection
+from kesin.workloads.optiplan.optimizer.output.svg import draw_board_svg, draw_svg
 from kesin.workloads.optiplan.optimizer.output.texts import Language
+from kesin.workloads.optiplan.optimizer.output.xml import GENERATOR
 from kesin.workloads.optiplan.optimizer.problem import build_task
 from kesin.workloads.optiplan.orders.payload import CuttingOrder
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress
@@ -208,7 +206,12 @@ def _parse_plans(batch: Path, root: Any) -> list[CuttingPlan]:
         for element in () if best is None else best.findall("Layout"):
             layouts[element.get("material", "")].append(_parse_layout(element))
         algo = "" if best is None else best.get("algo", "")
-        plans = [_build_plan(demand, algo, layouts[demand.material]) for demand in demands]
+        plans = [
+            CuttingPlan(
+                demand, algo, tuple(layouts[demand.material]), build_task(demand)[0].least_boards()
+            )
+            for demand in demands
+        ]
     except Unplannable as problem:  # the import file is missing or not a workbook
         raise OrderProblem(OptiCode.FILE_NOT_FOUND, str(problem), {"file": batch.name}) from None
     except (KeyError, ValueError, ArithmeticError):
@@ -223,11 +226,6 @@ def _parse_plans(batch: Path, root: Any) -> list[CuttingPlan]:
             {"file": batch.name},
         )
     return plans
-
-
-def _build_plan(demand: Demand, algo: str, layouts: Sequence[Layout]) -> CuttingPlan:
-    least = build_task(demand)[0].least_boards()
-    return CuttingPlan(demand, algo, tuple(layouts), least)
 
 
 def _parse_layout(element: Any) -> Layout:

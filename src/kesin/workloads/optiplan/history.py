@@ -44,25 +44,26 @@ class AuditEvent:
     created_at: str
 
 
-def read_audit(queue: Queue, job_id: str) -> list[AuditEvent]:
-    """Return the history of a job without its wake-ups."""
-    return audit_events(queue, job_id, queue.events(job_id), queue.notes(job_id))
-
-
 def audit_events(
     queue: Queue, job_id: str, events: Sequence[Event], notes: Sequence[Note]
 ) -> list[AuditEvent]:
     """Return these events and notes of a job as its history, without its wake-ups."""
     approved = queue.lifecycle.flag_bit(APPROVED)
     lines: list[tuple[int, str, str, Any]] = [
-        (event.at, _event_type(event), _event_message(event), _event_details(event, approved))
+        (
+            event.at,
+            _EVENT_TYPES.get(event.move) or f"STATE_{event.to_state}",
+            _event_message(event),
+            _event_details(event, approved),
+        )
         for event in events
         if event.move not in _WAKE_UPS
     ]
     for note in notes:
         event_type = _NOTE_TYPES.get(note.kind, note.kind)
         if event_type != "stale":
-            lines.append((note.at, event_type, _note_message(note), _decode_object(note.details)))
+            message = _NOTE_MESSAGES.get(note.kind, note.kind)
+            lines.append((note.at, event_type, message, _decode_object(note.details)))
     lines.sort(key=lambda line: line[0])
     return [
         AuditEvent(
@@ -77,20 +78,12 @@ def audit_events(
     ]
 
 
-def _event_type(event: Event) -> str:
-    return _EVENT_TYPES.get(event.move) or f"STATE_{event.to_state}"
-
-
 def _event_message(event: Event) -> str:
     if event.error_message and event.to_state in {"HOLD", "FAILED"}:
         return event.error_message
     if event.from_state == event.to_state or not event.from_state:
         return event.to_state
     return f"{event.from_state} → {event.to_state}"
-
-
-def _note_message(note: Note) -> str:
-    return _NOTE_MESSAGES.get(note.kind, note.kind)
 
 
 def _event_details(event: Event, approved: int) -> dict[str, Any]:

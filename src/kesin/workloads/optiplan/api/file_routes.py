@@ -22,7 +22,7 @@ from kesin.workloads.optiplan.artifacts import (
     read_plans,
     read_xml_files,
 )
-from kesin.workloads.optiplan.optimizer import print_plans
+from kesin.workloads.optiplan.optimizer.output.pdf import print_plans
 from kesin.workloads.optiplan.optimizer.output.texts import Language
 from kesin.workloads.optiplan.rule_changes import change_rules
 from kesin.workloads.optiplan.service import QUEUE, OrderService

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -15,16 +14,11 @@ from kesin.foundation.terminal import print_table, say, say_json, warn
 from kesin.workloads.common.cli import JsonOption, local_operator
 from kesin.workloads.optiplan.cli.context import LanguageOption, open_order_service, open_workshop
 from kesin.workloads.optiplan.cli.order_file import read_file, read_order
-from kesin.workloads.optiplan.optimizer import (
-    CuttingPlan,
-    PlanDefaults,
-    PlanStatistics,
-    Unplannable,
-    compute_statistics,
-    optimise,
-    read_batch,
-    write_plans,
-)
+from kesin.workloads.optiplan.optimizer.input import PlanDefaults, read_batch
+from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Unplannable
+from kesin.workloads.optiplan.optimizer.optimise import optimise
+from kesin.workloads.optiplan.optimizer.output.files import write_plans
+from kesin.workloads.optiplan.optimizer.output.statistics import compute_statistics
 from kesin.workloads.optiplan.optimizer.output.texts import Language
 from kesin.workloads.optiplan.orders.order_list import ListDefaults
 from kesin.workloads.optiplan.orders.payload import OptiMode
@@ -38,28 +32,6 @@ from kesin.workloads.optiplan.workshop.rules import Rules, rules_json
 NO_PHONE: Final = ""  # the phone of an order that is only planned
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedBatch:
-    """A plan of a batch and its figures."""
-
-    batch: str
-    plan: CuttingPlan
-    sums: PlanStatistics
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "batch": self.batch,
-            "material": self.plan.demand.material,
-            "pieces": self.plan.demand.pieces,
-            "boards": self.sums.boards,
-            "least_boards": self.sums.least_boards,
-            "yield_percent": round(100 * self.sums.yield_share, 1),
-            "offcut_m2": round(self.sums.offcut_m2, 2),
-            "cut_metres": round(self.sums.cut_metres, 1),
-            "band_metres": {name: round(metres, 2) for name, metres in self.sums.band_metres},
-        }
-
-
 def plan_files(
     workshop: Workshop,
     files: Sequence[Path],
@@ -67,14 +39,15 @@ def plan_files(
     *,
     color: str | None = None,
     language: Language = "en",
-) -> list[PlannedBatch]:
+) -> list[dict[str, Any]]:
     """Plan import files or whole orders, and write XML, SVG and PDF for each batch.
 
-    Raises Invalid if a file cannot be planned; then nothing of that file is written.
+    Returns the figures of every plan. Raises Invalid if a file cannot be planned; then nothing of
+    that file is written.
     """
     rules = workshop.rules()
     plan_defaults = PlanDefaults.from_rules(rules_json(rules))
-    planned_batches: list[PlannedBatch] = []
+    records: list[dict[str, Any]] = []
     stems: set[str] = set()
     try:
         with tempfile.TemporaryDirectory(prefix="kesin-optiplan-") as folder:
@@ -87,12 +60,25 @@ def plan_files(
                     ]
                 for stem, plans in batches.items():
                     write_plans(out, stem, plans, language)
-                    planned_batches += [
-                        PlannedBatch(stem, plan, compute_statistics(plan)) for plan in plans
-                    ]
+                    records += [_plan_record(stem, plan) for plan in plans]
     except Unplannable as problem:
         raise Invalid(str(problem)) from None
-    return planned_batches
+    return records
+
+
+def _plan_record(batch: str, plan: CuttingPlan) -> dict[str, Any]:
+    sums = compute_statistics(plan)
+    return {
+        "batch": batch,
+        "material": plan.demand.material,
+        "pieces": plan.demand.pieces,
+        "boards": sums.boards,
+        "least_boards": sums.least_boards,
+        "yield_percent": round(100 * sums.yield_share, 1),
+        "offcut_m2": round(sums.offcut_m2, 2),
+        "cut_metres": round(sums.cut_metres, 1),
+        "band_metres": {name: round(metres, 2) for name, metres in sums.band_metres},
+    }
 
 
 def _add_stem(stems: set[str], stem: str, file: Path) -> None:
@@ -200,10 +186,7 @@ def optimize(
 
     Prints boards and yield, and writes an XML, an SVG and a PDF for each batch.
     """
-    records = [
-        record.as_json()
-        for record in plan_files(open_workshop(), files, out, color=color, language=lang)
-    ]
+    records = plan_files(open_workshop(), files, out, color=color, language=lang)
     if as_json:
         say_json(records)
         return

@@ -38,20 +38,6 @@ DESCRIPTION = re.compile(r"(?P<kind>[^_]*)_(?P<id>.*)_TRIM_(?P<trim>\d+(\.\d+)?)
 PLATE = re.compile(r"(\d+(?:[.,]\d+)?)\s*[*xX×]\s*(\d+(?:[.,]\d+)?)")
 THICKNESS = re.compile(r"(\d+(?:\.\d+)?)mm", re.IGNORECASE)
 THICK_BAND = re.compile(r"(\d+(?:[.,]\d+)?)\s*(?:mm)?", re.IGNORECASE)
-KEYS: Final = frozenset(
-    {
-        "plate_w_mm",
-        "plate_h_mm",
-        "trim_mm",
-        "kerf_mm",
-        "grain",
-        "bands_deducted",
-        "offcut_length_mm",
-        "offcut_width_mm",
-        "board_price",
-        "band_price_per_metre",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +73,9 @@ class PlanDefaults:
             trim_by_thickness=rules.get("trimByThickness"),
             kerf_mm=_parse_number("rules: kerf_mm", rules.get("kerf_mm", cls().kerf_mm)),
         )
+
+
+KEYS: Final = PlanDefaults.__dataclass_fields__.keys() - {"trim_by_thickness"}  # of a .json
 
 
 @dataclass(frozen=True, slots=True)

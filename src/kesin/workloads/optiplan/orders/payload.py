@@ -116,14 +116,6 @@ class OrderPart(StrictModel):
     delik_kodu: TextLine | None = None  # the drill code
 
 
-def _check_part_count(parts: tuple[OrderPart, ...]) -> tuple[OrderPart, ...]:
-    if not 1 <= len(parts) <= MAX_PARTS:
-        raise ValueError(
-            Message("must hold 1…%(most)s parts, got %(n)s", most=MAX_PARTS, n=len(parts))
-        )
-    return parts
-
-
 class Payload(StrictModel):
     """A whole order. The rules supply a missing mode or plate; they are not filled in here."""
 
@@ -132,7 +124,7 @@ class Payload(StrictModel):
     customer_snapshot_name: TextLine | None = None
     opti_mode: OptiMode | None = None
     plate_size: PlateSize | None = None
-    parts: Annotated[tuple[OrderPart, ...], Field(strict=False), AfterValidator(_check_part_count)]
+    parts: Annotated[tuple[OrderPart, ...], Field(strict=False)]  # `validate_payload` counts them
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +163,8 @@ def validate_payload(body: Any) -> Payload | list[FieldProblem]:
                 Message("must be an object with fields, got %(given)s", given=format_value(body)),
             )
         ]
-    if isinstance(body.get("parts"), list) and len(body["parts"]) > MAX_PARTS:
-        count = len(body["parts"])  # before each part is validated
+    count = len(body["parts"]) if isinstance(body.get("parts"), list) else 1
+    if not 1 <= count <= MAX_PARTS:  # before each part is validated
         return [
             FieldProblem(
                 ("parts",),

@@ -101,13 +101,8 @@ def read_paths(body: Any, base: Path) -> Paths:
 def paths_json(paths: Paths) -> dict[str, str]:
     """Return the absolute paths with the keys of the file."""
     return {
-        "optiplanningExePath": BUILT_IN if paths.exe is None else str(paths.exe),
-        "optiplanningImportFolder": str(paths.import_folder),
-        "optiplanningExportFolder": str(paths.export_folder),
-        "optiplanningRulesFolder": str(paths.rules_folder),
-        "machineDropFolder": str(paths.machine_drop_folder),
-        "tempFolder": str(paths.temp_folder),
-        "xlsxTemplatePath": str(paths.template),
+        field.alias or name: str(getattr(paths, name) or BUILT_IN)
+        for name, field in _PathsFile.model_fields.items()
     }
 
 

@@ -61,9 +61,10 @@ def print_plans(plans: Sequence[CuttingPlan], language: Language = "en") -> byte
     pdf.add_font(FAMILY, "B", FONTS / "sans-bold.ttf")
     pages: list[list[Shape]] = []
     for plan in plans:
-        before, after = list_pages(plan, language)
-        drawings = [draw_layout(plan, number + 1, language) for number in range(len(plan.layouts))]
-        pages += [*before, *drawings, *after]
+        cut_list = build_cut_list(plan)
+        pages += _summary_pages(plan, cut_list, language)
+        pages += [draw_layout(plan, number + 1, language) for number in range(len(plan.layouts))]
+        pages += _cut_pages(plan, cut_list, language)
     for number, page in enumerate(pages, start=1):
         pdf.add_page()
         page_label = f"{number} / {len(pages)}"
@@ -127,14 +128,6 @@ class _PageFlow:
         level = self.y + 6
         page.append(LineShape(self.x, level, self.x + self.width, level, FAINT, 0.6))
         self.y += STEP
-
-
-def list_pages(
-    plan: CuttingPlan, language: Language
-) -> tuple[list[list[Shape]], list[list[Shape]]]:
-    """Return the pages before the drawings and the pages after them."""
-    cut_list = build_cut_list(plan)
-    return _summary_pages(plan, cut_list, language), _cut_pages(plan, cut_list, language)
 
 
 def _summary_pages(plan: CuttingPlan, cut_list: CutList, language: Language) -> list[list[Shape]]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from kesin.workloads.optiplan.optimizer.model import (
-    Cut,
     CuttingPlan,
     Demand,
     Hundredths,
@@ -65,7 +64,9 @@ def compute_statistics(plan: CuttingPlan) -> PlanStatistics:
     )
     cuts = sum(layout.times * len(layout.cuts) for layout in plan.layouts)
     total_cut_length = plan.boards * trim_length + sum(
-        layout.times * cut_length(cut) for layout in plan.layouts for cut in layout.cuts
+        layout.times * (cut.panel.length if cut.runs == "rip" else cut.panel.width)
+        for layout in plan.layouts
+        for cut in layout.cuts
     )
     reusable: Counter[tuple[Hundredths, Hundredths]] = Counter()
     for layout in plan.layouts:
@@ -94,11 +95,6 @@ def compute_statistics(plan: CuttingPlan) -> PlanStatistics:
         cost=round(cost, 2),
         band_metres=tuple(sorted(bands.items())),
     )
-
-
-def cut_length(cut: Cut) -> Hundredths:
-    """Return the length of a cut."""
-    return cut.panel.length if cut.runs == "rip" else cut.panel.width
 
 
 def band_metres(demand: Demand) -> dict[str, float]:
