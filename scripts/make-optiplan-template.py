@@ -15,7 +15,22 @@ from openpyxl.styles import Font
 from openpyxl.utils import get_column_letter
 from openpyxl.writer.excel import ExcelWriter
 
-from kesin.workloads.optiplan.pipeline.xlsx_template import HEADINGS, SHEET, TAGS, read_template
+from kesin.workloads.optiplan.pipeline.xlsx_template import SHEET, TAGS, read_template
+
+HEADINGS = (
+    "Material",
+    "Length",
+    "Width",
+    "Min Q.",
+    "GrainI",
+    "Description",
+    "Upper strip mat.",
+    "Lower strip mat.",
+    "Left strip mat.",
+    "Right strip mat.",
+    "II Description",
+    "Description 1",
+)
 
 TEMPLATE = (
     Path(__file__).parents[1] / "src/kesin/workloads/optiplan/templates" / "Excel_sablon.xlsx"

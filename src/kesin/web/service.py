@@ -346,11 +346,25 @@ class Service:
         checks = {"store": self._store_check(), "disk": self._disk_check()}
         if isinstance(self.store, RoutedStore):
             checks["redis"] = self._redis_check(self.store)
+        if checks["store"].ok:
+            checks |= self._workload_checks()
         if self._work:
             checks["workers"] = self._workers_check()
             checks["sweeper"] = self._sweeper_check()
         if self.stopping:
             checks["running"] = HealthCheck(ok=False, detail="it is stopping")
+        return checks
+
+    def _workload_checks(self) -> dict[str, HealthCheck]:
+        """The health of the workloads that report it, by their names."""
+        checks: dict[str, HealthCheck] = {}
+        for name, workload in self.workloads.items():
+            read = getattr(workload.pages() if workload.pages else None, "health", None)
+            if read is not None and name in self.queues:
+                try:
+                    checks[name] = read(self.workload_context(name))
+                except Exception as problem:  # noqa: BLE001  # whatever it is, it is not ready
+                    checks[name] = HealthCheck(ok=False, detail=type(problem).__name__)
         return checks
 
     def _store_check(self) -> HealthCheck:

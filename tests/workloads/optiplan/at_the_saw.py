@@ -16,10 +16,10 @@ def sent(bench: Workbench, job: Job) -> Job:
     return job
 
 
-def timed_out(bench: Workbench, job: Job) -> Job:
+def timed_out(bench: Workbench, job: Job, code: str = "E_OSI_ACK_TIMEOUT") -> Job:
     bench.clock.advance(5 * MINUTE)
     bench.sweep()
-    assert bench.reload(job).error_code == "E_OSI_ACK_TIMEOUT"
+    assert bench.reload(job).error_code == code
     return job
 
 
@@ -42,6 +42,6 @@ def take(bench: Workbench, name: str) -> Path:
 
 
 def claimed(bench: Workbench, job: Job) -> Job:
-    bench.clock.advance(11)
+    bench.clock.advance(31)
     [held] = bench.queue.claim("somebody", ids=[job.id])
     return held

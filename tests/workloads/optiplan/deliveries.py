@@ -12,8 +12,6 @@ import pytest
 
 from kesin.workloads.optiplan.pipeline import delivery, shared_folder
 from kesin.workloads.optiplan.pipeline.delivery import (
-    FilesTaken,
-    FilesWithdrawn,
     MachineAcknowledged,
     MachineRefused,
     MachineWaiting,
@@ -154,8 +152,7 @@ class World:
         self.check_ack()
         return steps
 
-    def withdrawn(self, answer: FilesWithdrawn | FilesTaken, whole: bool) -> None:
-        taken = answer.files if isinstance(answer, FilesTaken) else ()
+    def withdrawn(self, taken: tuple[str, ...], whole: bool) -> None:
         assert all(self.times_taken()[name] == 1 for name in taken)
         if taken and whole:
             return  # the job goes on

@@ -15,7 +15,7 @@ from kesin.engine.queue import Queue
 from kesin.foundation.settings import Settings
 from kesin.store.records import Filter
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
-from kesin.workloads.optiplan.pipeline import program, runner
+from kesin.workloads.optiplan.pipeline import program, waiting
 from kesin.workloads.optiplan.pipeline.runner import build_worker
 from kesin.workloads.optiplan.workshop.config import Workshop
 from tests.engine.processes import Address
@@ -25,7 +25,7 @@ from tests.workloads.optiplan.workbench import Workbench
 
 def work_until_all_is_done(address: Address, pipe: Connection, folder: Path) -> None:
     """Run a real runner with short pauses; reports how many results it wrote."""
-    runner.FIRST_POLL_S = 0.05  # type: ignore[misc]
+    waiting.FIRST_POLL_S = 0.05  # type: ignore[misc]
     with closing(address.open()) as store:
         queue = Queue("optiplan", optiplan_lifecycle(), store)
         worker = build_worker(Workshop(Settings(data_dir=folder / "data")), queue, host="here")

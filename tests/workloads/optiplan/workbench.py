@@ -27,13 +27,13 @@ from kesin.lifecycle.vocabulary import STAGES
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.records import Filter
+from kesin.workloads.optiplan.history import audit_events
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.optiplan.pipeline import prechecks, program, program_child, workbook
 from kesin.workloads.optiplan.pipeline.program import ProgramLaunch
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
 from kesin.workloads.optiplan.pipeline.runner import build_worker
 from kesin.workloads.optiplan.pipeline.saw_simulator import SawSimulator
-from kesin.workloads.optiplan.pipeline.xlsx_template import ImportTemplate
 from kesin.workloads.optiplan.service import OrderService
 from kesin.workloads.optiplan.workshop.paths import Paths
 from tests.web.conftest import opened
@@ -44,7 +44,7 @@ from tests.workloads.optiplan.workbooks import SHIPPED
 ME = system_actor("me")
 PHONE = "0555 123 45 67"
 LEASE_S = 61.0
-POLL_S = 11.0  # longer than the longest pause between two polls
+POLL_S = 31.0  # longer than the longest pause between two polls
 MINUTE = 60
 GOOD = '<Solutions><Solution name="p001" best="1" mqBoards="5.88" patterns="1"/></Solutions>'
 
@@ -194,6 +194,12 @@ class Workbench:
         assert self.files("inbox", job) == []
 
 
+def audited(bench: Workbench, job: Job) -> list[str]:
+    """The types of the events in the job's history."""
+    history = bench.queue.events(job.id), bench.queue.notes(job.id)
+    return [event.event_type for event in audit_events(bench.queue, job.id, *history)]
+
+
 class InstantProgram:
     """Replaces real processes: a program succeeds at once.
 
@@ -208,7 +214,7 @@ class InstantProgram:
         self.solution = GOOD
         for name in ("start", "read_state", "end_current"):
             monkeypatch.setattr(program, name, getattr(self, name))
-        template = ImportTemplate(SHIPPED)
+        template = SHIPPED
         monkeypatch.setattr(prechecks, "read_template", lambda _: template)
         monkeypatch.setattr(workbook, "build_batch_xlsx", lambda batch, _: repr(batch).encode())
 

@@ -11,6 +11,20 @@ from openpyxl.worksheet.worksheet import Worksheet
 from python_calamine import CalamineWorkbook
 
 SHIPPED = files("kesin.workloads.optiplan").joinpath("templates/Excel_sablon.xlsx").read_bytes()
+HEADINGS = (
+    "Material",
+    "Length",
+    "Width",
+    "Min Q.",
+    "GrainI",
+    "Description",
+    "Upper strip mat.",
+    "Lower strip mat.",
+    "Left strip mat.",
+    "Right strip mat.",
+    "II Description",
+    "Description 1",
+)
 
 
 def cells_of(data: bytes, sheet: str) -> list[list[Any]]:

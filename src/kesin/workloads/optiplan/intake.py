@@ -57,12 +57,13 @@ def payload_from_file(
         data,
         order_id=order_id,
         customer_phone=customer_phone,
-        defaults=_with_bands(defaults or ListDefaults(), rules),
+        defaults=_with_rules(defaults or ListDefaults(), rules),
     )
 
 
-def _with_bands(defaults: ListDefaults, rules: Rules) -> ListDefaults:
-    """Add the workshop's bands; a tick means the default band if it exists, else the first."""
+def _with_rules(defaults: ListDefaults, rules: Rules) -> ListDefaults:
+    """Add the workshop's backs and bands. A tick is the default band, or the first without it."""
+    defaults = replace(defaults, backs_mm=rules.backing_thicknesses)
     bands = tuple(name for name in rules.edge_mapping if name != NO_BAND)
     if not bands:
         return defaults

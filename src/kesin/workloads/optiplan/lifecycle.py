@@ -45,6 +45,13 @@ NEVER_RETRIED = (
     "E_CANCELLED",
     "E_REISSUED",
 )
+# What a waiting order cannot use for now: it keeps the code while it waits, and times out with it.
+BLOCKED_CODES = (
+    "E_DROP_DIR_UNWRITABLE",
+    "E_EXPORT_DIR_UNWRITABLE",
+    "E_CONFIG_UNAVAILABLE",
+    "E_OPTI_RUNNER_FAILED",
+)
 MAX_ATTEMPTS = Fixed("E_MAX_ATTEMPTS", Category.TRANSIENT, "every attempt was used up")
 START_BY_HAND = Fixed(
     TRIGGER_REQUIRED, Category.VALIDATION, "start OptiPlanning by hand, then approve"
@@ -108,6 +115,16 @@ def optiplan_lifecycle(limits: OptiplanLimits | None = None) -> Lifecycle:
 
 
 def _claim_moves() -> tuple[Move, ...]:
+    wait = Move(
+        "wait",
+        ("OPTI_IMPORTED", "OPTI_RUNNING", "XML_READY"),
+        STAY,
+        by=("worker",),
+        when=(holds_claim,),
+        claim="drop",
+        error="clear",
+        run_at="input",
+    )
     return (
         moves.claim(("NEW", "OPTI_DONE"), STAY),
         moves.claim(
@@ -124,14 +141,14 @@ def _claim_moves() -> tuple[Move, ...]:
             attempt="keep",
             doc="A wake-up: the job looks for its XML, or for the machine's ACK.",
         ),
-        Move(
-            "wait",
-            ("OPTI_IMPORTED", "OPTI_RUNNING", "XML_READY"),
-            STAY,
-            by=("worker",),
-            when=(holds_claim,),
-            claim="drop",
-            run_at="input",
+        wait,
+        replace(
+            wait,
+            name="block",
+            action="block",
+            sources=("OPTI_RUNNING", "XML_READY"),
+            error="record",
+            doc="A wait for what cannot be used now: the error says what.",
         ),
     )
 
@@ -139,7 +156,13 @@ def _claim_moves() -> tuple[Move, ...]:
 def _forward_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
     def step(name: str, source: str, to: str, timer: After | None = None) -> Move:
         return Move(
-            name, (source,), to, by=("worker",), when=(holds_claim,), timer=timer or "clear"
+            name,
+            (source,),
+            to,
+            by=("worker",),
+            when=(holds_claim,),
+            error="clear",
+            timer=timer or "clear",
         )
 
     return (
@@ -186,17 +209,27 @@ def _hold_and_fail_moves() -> tuple[Move, ...]:
 
 
 def _scheduled_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
+    blocked_timeout = Move(
+        "blocked_timeout",
+        ("OPTI_RUNNING", "XML_READY"),
+        "FAILED",
+        by=("clock",),
+        when=(unclaimed, timer_over, code_in(*BLOCKED_CODES)),
+        timer="clear",
+        stamp=("finished_at",),
+        stage="timeout",
+        doc="It fails as what it was blocked by.",
+    )
+
     def timeout(name: str, source: str, code: str, message: str) -> Move:
-        return Move(
-            name,
-            (source,),
-            "FAILED",
-            by=("clock",),
-            when=(unclaimed, timer_over),
+        return replace(
+            blocked_timeout,
+            name=name,
+            action=name,
+            sources=(source,),
+            when=(unclaimed, timer_over, code_not_in(*BLOCKED_CODES)),
             error=Fixed(code, Category.TRANSIENT, message),
-            timer="clear",
-            stamp=("finished_at",),
-            stage="timeout",
+            doc="",
         )
 
     return (
@@ -213,6 +246,7 @@ def _scheduled_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
             when=(lease_over,),
             doc="Later states stand, so nothing is delivered twice.",
         ),
+        blocked_timeout,
         timeout("xml_timeout", "OPTI_RUNNING", "E_OPTI_XML_TIMEOUT", "no XML came in time"),
         timeout("ack_timeout", "XML_READY", "E_OSI_ACK_TIMEOUT", "the machine did not acknowledge"),
         moves.prune("DONE", days=limits.keep_done_days),
@@ -279,10 +313,10 @@ def optiplan_errors() -> Taxonomy:
     """
     verdicts = {**dict.fromkeys(Category, Verdict.FAIL), Category.VALIDATION: Verdict.HOLD}
     transient = (
+        *BLOCKED_CODES,
         "E_MAX_ATTEMPTS",
         "E_OPTI_MODE_A_RUNNER_MISSING",
         "E_OPTI_MODE_B_MACRO_MISSING",
-        "E_OPTI_RUNNER_FAILED",
         "E_OPTI_XML_TIMEOUT",
         "E_OSI_ACK_FAILED",
         "E_OSI_ACK_TIMEOUT",

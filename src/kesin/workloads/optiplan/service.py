@@ -31,6 +31,7 @@ from kesin.workloads.optiplan.orders.payload import (
 )
 from kesin.workloads.optiplan.orders.phones import normalise_phone
 from kesin.workloads.optiplan.pipeline.delivery_attempts import withdraw_job_files
+from kesin.workloads.optiplan.pipeline.prechecks import find_unmakeable
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
 from kesin.workloads.optiplan.workshop.config import Workshop
 
@@ -65,8 +66,11 @@ class OrderService:
         self.require_create(actor)
         if field := find_masked(payload_json(payload)):
             raise _masked_value(field)
-        built_in = self.workshop.paths().built_in_optimiser
-        mode = self.workshop.rules().mode(payload.opti_mode, built_in_optimiser=built_in)
+        built_in, rules = self.workshop.paths().built_in_optimiser, self.workshop.rules()
+        mode = rules.mode(payload.opti_mode, built_in_optimiser=built_in)
+        own_boards = mode != "A" or not built_in
+        if problems := find_unmakeable(payload, rules, own_boards=own_boards):
+            raise validation_problem(problems)
         return self._enqueue(actor, CuttingOrder(payload, mode))
 
     def require_create(self, actor: Actor) -> None:
@@ -200,10 +204,7 @@ class OrderService:
         self._require_operate(actor, "cancel")
         before = self._get_job(job_id)
         if before.state in {"DELIVERED", "DONE", "FAILED"}:
-            raise OrderProblem(
-                OptiCode.JOB_NOT_CANCELLABLE,
-                Message("the job is %(state)s: it is too late", state=before.state),
-            )
+            raise _too_late(before.state)
         machine_folder = self.workshop.paths().machine_drop_folder
         with self.queue.store.transaction():  # no runner can claim it meanwhile
             outcome = self._act(actor, "cancel", job_id)
@@ -214,10 +215,7 @@ class OrderService:
         if outcome.result != "moved":
             outcome = self._act(actor, "request_cancel", job_id)
         if outcome.result != "moved" and outcome.reason != "flag_not_set":
-            raise OrderProblem(
-                OptiCode.JOB_NOT_CANCELLABLE,
-                Message("the job is %(state)s: it is too late", state=outcome.state),
-            )
+            raise _too_late(outcome.state)
         return self._get_job(job_id)
 
     def reissue(self, actor: Actor, job_id: str) -> EnqueuedOrder:
@@ -287,7 +285,8 @@ class OrderService:
 
     def add_customer(self, actor: Actor, name: str, phone: str) -> tuple[Customer, bool]:
         """Save a customer; returns it and whether the phone is new."""
-        self._require_customer_edit(actor)
+        if not actor.has("optiplan"):
+            self._require_operate(actor, "customer")
         normalised = normalise_phone(phone)
         if not normalised:
             raise OrderProblem(OptiCode.PHONE_REQUIRED, "a customer is known by a phone number")
@@ -367,10 +366,6 @@ class OrderService:
         """Check the permission before the job is read, so that a refusal reveals nothing."""
         self.context.commands.queue(actor, QUEUE, "operate", action)
 
-    def _require_customer_edit(self, actor: Actor) -> None:
-        if not actor.has("optiplan"):
-            self._require_operate(actor, "customer")
-
     def _get_job(self, job_id: str) -> Job:
         job = self.queue.job(job_id) if is_id(job_id) else None
         if job is None:
@@ -386,6 +381,11 @@ def _masked_value(field: str) -> OrderProblem:
 
 def _job_not_found() -> OrderProblem:
     return OrderProblem(OptiCode.JOB_NOT_FOUND, "there is no such job")
+
+
+def _too_late(state: str | None) -> OrderProblem:
+    message = Message("the job is %(state)s: it is too late", state=state)
+    return OrderProblem(OptiCode.JOB_NOT_CANCELLABLE, message)
 
 
 def _not_reissuable(state: str | None) -> OrderProblem:

@@ -15,6 +15,7 @@ from tests.workloads.optiplan.workbooks import sheet_of
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 FIELDS = {
+    "waiting_for",
     *("id", "order_id", "state", "error_code", "error_message", "retry_count", "opti_mode"),
     *("revision", "next_run_at", "manual_trigger_approved", "created_at", "updated_at", "payload"),
     *("ready_to_approve", "advice"),
@@ -49,6 +50,7 @@ def test_an_order_becomes_a_job(floor: Floor):
     assert (job["state"], job["opti_mode"], job["revision"]) == ("NEW", "A", 1)
     assert (job["manual_trigger_approved"], job["retry_count"]) == (0, 0)
     assert (job["error_code"], job["advice"], job["ready_to_approve"]) == (None, None, False)
+    assert job["waiting_for"]["what"] == "runner"
 
 
 def test_the_same_order_again_finds_its_job_however_it_is_spelled(floor: Floor):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import typer
 
+from kesin.workloads.common.cli import local_operator
 from kesin.workloads.optiplan.cli import app
 from kesin.workloads.optiplan.cli.context import open_order_service, open_workshop
 from kesin.workloads.optiplan.pipeline.runner import build_worker
@@ -268,10 +269,23 @@ def test_the_doctor_names_what_is_wrong(
     assert "OptiPlanning.exe" in wrong(optiplan)["optimiser"]  # no macro is needed
     del rules["optiModeDefault"]
     workshop.rules_file.write_text(json.dumps(rules))
-    assert "optimiser" not in wrong(optiplan)  # the operator starts it
+    assert "OptiPlanning.exe" in wrong(optiplan)["optimiser"]  # also if an operator starts it
     workshop.rules_file.write_text("{}")
     workshop.paths_file.write_text("{}")
     assert wrong(optiplan).keys() == {"rules", "paths"}
+
+
+def test_the_doctor_warns_of_rules_that_are_hardly_meant(optiplan: Kesin):
+    rules = rules_json(default_rules()) | {"cm_to_mm_multiplier": 1}
+    rules |= {"trimByThickness": {"18": 900}}
+    del rules["kerf_mm"]
+    workshop = open_workshop()
+    workshop.paths()
+    workshop.rules_file.write_text(json.dumps(rules))
+    answer = optiplan("doctor")
+    assert answer.code == 0  # warnings
+    for warning in ("kerf_mm is missing", "cm_to_mm_multiplier is 1", "lose 900 mm"):
+        assert warning in answer.out.replace("\n", " ")
 
 
 def test_the_doctor_tries_to_write(optiplan: Kesin):
@@ -279,6 +293,19 @@ def test_the_doctor_tries_to_write(optiplan: Kesin):
     folder.rmdir()
     folder.symlink_to("/proc/self")  # where not even root can create files
     assert wrong(optiplan).keys() == {"machine inbox"}
+
+
+def test_the_doctor_names_blocked_orders(optiplan: Kesin, xlsx: Path):
+    assert optiplan("customers", "add", "Ayşe", PHONE).code == 0
+    job_id = json.loads(brought(optiplan, xlsx, "--json", "--mode", "C").out)["id"]
+    with open_order_service() as service:
+        worker = build_worker(service.workshop, service.queue)
+        worker.drain()
+        service.approve(local_operator(), job_id)
+        service.workshop.paths().export_folder.rmdir()
+        worker.drain()
+    found = wrong(optiplan)
+    assert found["orders"].startswith(f"{job_id} waits in OPTI_RUNNING: E_EXPORT_DIR_UNWRITABLE, ")
 
 
 def test_the_rules_are_shown(optiplan: Kesin):

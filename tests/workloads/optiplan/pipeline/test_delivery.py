@@ -15,8 +15,6 @@ from kesin.workloads.optiplan.pipeline import delivery, shared_folder
 from kesin.workloads.optiplan.pipeline.delivery import (
     Delivery,
     DeliveryFile,
-    FilesTaken,
-    FilesWithdrawn,
     MachineAcknowledged,
     MachineRefused,
     MachineWaiting,
@@ -125,7 +123,7 @@ def test_a_copy_that_is_still_in_the_inbox_is_no_ack(machine: Machine, one_file:
     path = machine.folder / "inbox" / BODY
     (machine.folder / "processed" / BODY).write_bytes(path.read_bytes())
     assert read_ack(machine.folder, one_file) == MachineWaiting(inbox=(BODY,), missing=())
-    assert withdraw(machine.folder, one_file) == FilesTaken((BODY,))
+    assert withdraw(machine.folder, one_file) == (BODY,)
     assert machine.inbox() == [BODY]
 
 
@@ -138,7 +136,7 @@ def test_a_file_of_our_name_with_other_content_decides_nothing(
         (machine.folder / name).mkdir(parents=True)
     stale.write_text("<stale/>")
     assert read_ack(machine.folder, one_file) == MachineWaiting(inbox=(), missing=(BODY,))
-    assert withdraw(machine.folder, one_file) == FilesWithdrawn()
+    assert withdraw(machine.folder, one_file) == ()
     assert stale.read_text() == "<stale/>"
     put_in_inbox(machine.folder, one_file)
     assert read_ack(machine.folder, one_file) == MachineWaiting(inbox=(BODY,), missing=())
@@ -152,7 +150,7 @@ def test_an_earlier_attempt_never_decides_a_new_one(machine: Machine, sources: l
     put_in_inbox(machine.folder, first)
     machine.take()
     machine.put("failed")
-    assert withdraw(machine.folder, first) == FilesWithdrawn()
+    assert withdraw(machine.folder, first) == ()
     second = plan_delivery(sources[:1], JOB, 2)
     assert read_ack(machine.folder, second) == MachineWaiting(
         inbox=(), missing=(second.files[0].name,)
@@ -168,7 +166,7 @@ def test_a_file_in_the_machines_hand_is_never_copied_again(machine: Machine, one
     machine.take()
     put_in_inbox(machine.folder, one_file)
     assert machine.inbox() == []
-    assert withdraw(machine.folder, one_file) == FilesTaken((BODY,))
+    assert withdraw(machine.folder, one_file) == (BODY,)
 
 
 def test_a_source_that_changed_or_went_is_not_delivered(machine: Machine, one_file: Delivery):
@@ -197,17 +195,17 @@ def test_once_it_was_staged_the_source_is_not_needed(
 
 def test_what_is_withdrawn_leaves_nothing_behind(machine: Machine, two_files: Delivery):
     put_in_inbox(machine.folder, two_files)
-    assert withdraw(machine.folder, two_files) == FilesWithdrawn()
+    assert withdraw(machine.folder, two_files) == ()
     assert machine.everything() == []
-    assert withdraw(machine.folder, two_files) == FilesWithdrawn()
+    assert withdraw(machine.folder, two_files) == ()
 
 
 def test_if_the_machine_has_a_file_the_others_stay(machine: Machine, two_files: Delivery):
     put_in_inbox(machine.folder, two_files)
     machine.take(BODY)
-    assert withdraw(machine.folder, two_files) == FilesTaken((BODY,))
+    assert withdraw(machine.folder, two_files) == (BODY,)
     assert machine.inbox() == [BACK]
-    assert withdraw(machine.folder, two_files, all_or_nothing=False) == FilesTaken((BODY,))
+    assert withdraw(machine.folder, two_files, all_or_nothing=False) == (BODY,)
     assert machine.inbox() == []
 
 
@@ -224,7 +222,7 @@ def test_where_the_machine_is_faster_with_the_second_the_first_goes_back(
         shared_folder.move_file(source, target)
 
     monkeypatch.setattr(delivery, "move_file", move)
-    assert withdraw(machine.folder, two_files) == FilesTaken((BACK,))
+    assert withdraw(machine.folder, two_files) == (BACK,)
     assert machine.inbox() == [BODY]
     machine.put("processed")
     machine.take()

@@ -83,7 +83,7 @@ def test_several_runners_beside_each_other_use_the_slot_one_after_the_other(
     workers = [bench.new_worker() for _ in range(3)]
     with ThreadPoolExecutor(len(workers)) as threads:
         for _ in range(60):
-            bench.clock.advance(11)
+            bench.clock.advance(31)
             list(threads.map(lambda worker: worker.drain(), workers))
             bench.saw.process_inbox()
             if all_done(bench):

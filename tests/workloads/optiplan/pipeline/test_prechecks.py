@@ -8,7 +8,7 @@ from kesin.workloads.optiplan.customers import Customer
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.lifecycle import HOLD_CODES
 from kesin.workloads.optiplan.orders.payload import Payload
-from kesin.workloads.optiplan.pipeline.prechecks import PrecheckResult, run_prechecks
+from kesin.workloads.optiplan.pipeline.prechecks import run_prechecks
 from kesin.workloads.optiplan.workshop.paths import Paths, load_paths
 from kesin.workloads.optiplan.workshop.rules import Rules, default_rules
 from tests.workloads.optiplan.order_bodies import payload
@@ -38,17 +38,16 @@ def problem(order: Payload, rules: Rules, paths: Paths) -> OrderProblem:
 
 
 def test_an_order_passes_with_the_results_of_the_prechecks(paths: Paths):
-    result = run_prechecks(payload(customer_phone="(0555) 123 45 67"), default_rules(), paths, find)
-    assert isinstance(result, PrecheckResult)
-    assert result.customer is ALI
-    assert (result.plate.width_mm, result.plate.height_mm) == (2100, 2800)
-    assert result.template.data == SHIPPED
+    order = payload(customer_phone="(0555) 123 45 67")
+    plate, template = run_prechecks(order, default_rules(), paths, find)
+    assert (plate.width_mm, plate.height_mm) == (2100, 2800)
+    assert template == SHIPPED
 
 
 def test_the_orders_own_plate_goes_first(paths: Paths):
     order = payload(plate_size={"width_mm": 1830, "height_mm": 3660})
-    assert run_prechecks(order, default_rules(), paths, find).plate.width_mm == 1830
-    assert run_prechecks(order, PLATELESS, paths, find).plate.height_mm == 3660
+    assert run_prechecks(order, default_rules(), paths, find)[0].width_mm == 1830
+    assert run_prechecks(order, PLATELESS, paths, find)[0].height_mm == 3660
 
 
 def test_an_unknown_customer_holds_the_order(paths: Paths):

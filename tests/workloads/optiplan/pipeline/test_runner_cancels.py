@@ -123,7 +123,7 @@ def test_no_runner_gets_the_job_while_its_cancel_takes_the_file_back(
     with open_bench("postgres", tmp_path / "other", request) as bench:
         InstantProgram(bench, monkeypatch)
         job = sent(bench, bench.order())
-        bench.clock.advance(11)
+        bench.clock.advance(31)
         monkeypatch.setattr(delivery_attempts, "withdraw", meanwhile)
         bench.orders.cancel(ME, job.id)
         assert drained == [0]
@@ -150,14 +150,14 @@ def test_a_cancel_withdraws_the_rest_of_a_refused_attempt_that_could_not_be_with
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ):
     def away(*args: object, **how: object) -> None:
-        raise FolderUnavailable("unplugged")
+        raise FolderUnavailable("unplugged", details={"place": str(args[0])})
 
     job = sent(bench, bench.two_batches())
     put(bench, bench.files("inbox", job)[0], "failed")
     with monkeypatch.context() as patched:
         patched.setattr(runner_module, "withdraw", away)
         bench.poll()
-    retry(bench, timed_out(bench, job))
+    retry(bench, timed_out(bench, job, "E_DROP_DIR_UNWRITABLE"))
     assert bench.files("inbox", job)
     assert bench.orders.cancel(ME, job.id).error_code == "E_CANCELLED"
     assert bench.files("inbox", job) == []

@@ -134,7 +134,7 @@ def test_a_stopped_runner_gives_the_job_back_and_the_next_goes_on(
 ):
     job = bench.until(bench.order(), state)
     timer = bench.reload(job).timer_at
-    bench.clock.advance(11)
+    bench.clock.advance(31)
     [held] = bench.queue.claim(bench.worker.name, ids=[job.id])
     bench.worker.leases.take([held])
     bench.worker.stop()
@@ -154,7 +154,7 @@ def test_a_runner_released_in_the_middle_of_a_pass_is_refused_from_then_on(
         "write_batches",
         lambda: bench.worker.release_claims(bench.worker.leases.held()),
     )
-    bench.clock.advance(11)
+    bench.clock.advance(31)
     bench.worker.run_once()
     assert bench.states(job) == ["NEW", "PREPARED", "NEW"]
     assert bench.reload(job).attempt_count == bench.reload(job).attempt_base

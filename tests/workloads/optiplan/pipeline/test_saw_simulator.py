@@ -110,14 +110,16 @@ def test_it_runs_until_it_is_stopped_and_waits_for_an_unavailable_share(tmp_path
 
         def wait(self, timeout: float | None = None) -> bool:
             self.waits.append(timeout)
-            if len(self.waits) == 1:
+            if len(self.waits) == 3:
                 folder.unlink()
                 delivered(folder, "<a><b/></a>")
-            else:
+            elif len(self.waits) == 4:
                 self.set()
             return self.is_set()
 
     stop = Stop()
-    SawSimulator(folder).run(stop, 0.5)
-    assert stop.waits == [0.5, 0.5]
+    said: list[FolderUnavailable] = []
+    SawSimulator(folder).run(stop, 0.5, on_unavailable=said.append)
+    assert stop.waits == [0.5] * 4
+    assert len(said) == 1  # while it lasts
     assert len(list((folder / "processed").iterdir())) == 1

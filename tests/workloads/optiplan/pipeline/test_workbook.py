@@ -18,23 +18,23 @@ from openpyxl.worksheet.worksheet import Worksheet
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline.transform import ImportBatch, transform_order
 from kesin.workloads.optiplan.pipeline.workbook import build_batch_xlsx, write_batches
-from kesin.workloads.optiplan.pipeline.xlsx_template import HEADINGS, SHEET, TAGS, ImportTemplate
+from kesin.workloads.optiplan.pipeline.xlsx_template import SHEET, TAGS
 from kesin.workloads.optiplan.workshop.rules import default_rules
 from tests.workloads.optiplan.order_bodies import back, letters, part, parts, payload
-from tests.workloads.optiplan.workbooks import SHIPPED, cells_of, changed, part_of
+from tests.workloads.optiplan.workbooks import HEADINGS, SHIPPED, cells_of, changed, part_of
 
 JOB = "01890a5d-ac96-774b-bcce-b302099a8057"
 RULES = default_rules()
 assert RULES.default_plate_size
 PLATE = RULES.default_plate_size
-TEMPLATE = ImportTemplate(SHIPPED)
+TEMPLATE = SHIPPED
 
 
 def batches(*several: dict[str, Any]) -> tuple[ImportBatch, ...]:
     return transform_order(payload(*several), RULES).batches
 
 
-def made(*several: dict[str, Any], template: ImportTemplate = TEMPLATE) -> bytes:
+def made(*several: dict[str, Any], template: bytes = TEMPLATE) -> bytes:
     (batch,) = batches(*several)
     return build_batch_xlsx(batch, template)
 
@@ -100,7 +100,7 @@ def test_sample_rows_of_the_template_are_gone():
             sheet.cell(number, 20, "far")
         sheet.merge_cells("A5:C6")
 
-    data = made(part(), template=ImportTemplate(changed(samples)))
+    data = made(part(), template=changed(samples))
     rows = cells_of(data, SHEET)
     assert len(rows) == 3
     assert {cell for row in rows for cell in row} & {"sample", "far"} == set()
@@ -114,7 +114,7 @@ def test_the_first_two_rows_and_the_other_sheets_stay_as_they_are():
         assert sheet.parent
         sheet.parent.create_sheet("Notlar")["A1"] = "=1+1"
 
-    data = made(part(), template=ImportTemplate(changed(dress)))
+    data = made(part(), template=changed(dress))
     book = openpyxl.load_workbook(io.BytesIO(data))
     assert book.sheetnames == [SHEET, "Notlar"]
     assert book["Notlar"]["A1"].value == "=1+1"

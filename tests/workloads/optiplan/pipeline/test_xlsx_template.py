@@ -14,9 +14,16 @@ from hypothesis import strategies as st
 from openpyxl.worksheet.worksheet import Worksheet
 
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.pipeline.xlsx_template import HEADINGS, SHEET, TAGS, read_template
+from kesin.workloads.optiplan.pipeline.xlsx_template import SHEET, TAGS, read_template
 from kesin.workloads.optiplan.workshop.paths import write_shipped_template
-from tests.workloads.optiplan.workbooks import SHIPPED, cells_of, changed, saved, with_part
+from tests.workloads.optiplan.workbooks import (
+    HEADINGS,
+    SHIPPED,
+    cells_of,
+    changed,
+    saved,
+    with_part,
+)
 
 SCRIPT = Path(__file__).parents[4] / "scripts" / "make-optiplan-template.py"
 
@@ -37,7 +44,7 @@ def reason_of(tmp_path: Path, data: bytes) -> str:
 
 def test_the_shipped_template_is_good(tmp_path: Path):
     write_shipped_template(tmp_path / "new" / "Excel_sablon.xlsx")
-    assert read_template(tmp_path / "new" / "Excel_sablon.xlsx").data == SHIPPED
+    assert read_template(tmp_path / "new" / "Excel_sablon.xlsx") == SHIPPED
 
 
 def test_the_shipped_template_has_tags_and_headings_and_nothing_else():

@@ -29,7 +29,7 @@ from kesin.web.dashboard.frame.i18n import (
     choose_language,
     translate,
 )
-from kesin.web.service import Service
+from kesin.web.service import HealthCheck, Service
 
 LANGUAGE_COOKIE: Final = "kesin_language"
 THEME_COOKIE: Final = "kesin_theme"
@@ -90,6 +90,7 @@ class WorkloadPages:
     job_name: Callable[[Any], str] | None = None  # from a job's payload; empty: only its id
     heartbeats: Callable[[PageContext, Queue], Sequence[WorkerHeartbeat]] | None = None
     warnings: Callable[[PageContext, Queue], Sequence[QueueWarning]] | None = None
+    health: Callable[[WorkloadContext], HealthCheck] | None = None  # its part of /health/ready
     overdue_after_s: int | None = None  # due jobs may wait so long without an alarm
     # Elements that refresh by themselves, by id: their requests keep no session alive.
     polling_elements: frozenset[str] = frozenset()

@@ -27,8 +27,13 @@ from kesin.workloads.optiplan.orders.payload import (
     payload_json,
 )
 from kesin.workloads.optiplan.orders.spreadsheet import CSV, XLSX
-from kesin.workloads.optiplan.pipeline.shared_folder import FolderEntry, list_plain_files
+from kesin.workloads.optiplan.pipeline.shared_folder import (
+    FolderEntry,
+    FolderUnavailable,
+    list_plain_files,
+)
 from kesin.workloads.optiplan.pipeline.solution import has_all_xml
+from kesin.workloads.optiplan.pipeline.waiting import Awaited, waiting_for
 from kesin.workloads.optiplan.service import OrderService
 from kesin.workloads.optiplan.workshop.rules import MAX_RETRIES
 
@@ -164,9 +169,18 @@ RULES: Final[Schema] = {
         },
         "ackMode": {"enum": ["file_move"]},
         "kerf_mm": _number(0, 20),
+        "materials": {"type": "array", "items": _NAME, "maxItems": 1_000},
     },
 }
 RULES_BODY: Final = _body({"application/json": {"schema": RULES}})
+
+
+class Awaits(BaseModel):
+    """What an order waits for."""
+
+    what: Awaited
+    message: str
+    blocked: bool = Field(description="it cannot be used now; error_code says why")
 
 
 class OrderJob(BaseModel):
@@ -185,7 +199,10 @@ class OrderJob(BaseModel):
     created_at: str
     updated_at: str
     payload: dict[str, Any] | None
-    ready_to_approve: bool = Field(description="it waits for its XML, and the XML is there")
+    waiting_for: Awaits | None = Field(description="null while a runner has it, or at its end")
+    ready_to_approve: bool = Field(
+        description="it waits for its XML, and the XML is there and well-formed"
+    )
     advice: dict[str, dict[str, str]] | None = Field(
         description="what the error means and what to do, by language"
     )
@@ -309,6 +326,7 @@ def job_body(service: OrderService, job: Job) -> OrderJob:
     """Build the response for a job; a job enqueued without the API may carry no order."""
     order = _read_order(job)
     approved = job.flags & service.queue.lifecycle.flag_bit(APPROVED)
+    waits = waiting_for(job)
     return OrderJob.model_construct(  # trusted values
         id=job.id,
         order_id=order.payload.order_id if order else None,
@@ -323,6 +341,7 @@ def job_body(service: OrderService, job: Job) -> OrderJob:
         created_at=iso(job.created_at) or "",
         updated_at=iso(job.moved_at) or "",
         payload=payload_json(order.payload) if order else None,
+        waiting_for=waits and Awaits.model_construct(**waits._asdict()),
         ready_to_approve=is_ready_to_approve(service, job),
         advice=ADVICE.describe(job.error_code) if job.error_code else None,
     )
@@ -331,7 +350,7 @@ def job_body(service: OrderService, job: Job) -> OrderJob:
 def is_ready_to_approve(
     service: OrderService, job: Job, list_files: Callable[[], Sequence[FolderEntry]] | None = None
 ) -> bool:
-    """Whether a held job waits only for its approval: its XML is in the export folder.
+    """Whether a held job waits only for its approval: its valid XML is in the export folder.
 
     After the approval the runner checks again until the files stop growing. ``list_files`` returns
     the export folder's files if the caller has listed it already.
@@ -345,8 +364,12 @@ def is_ready_to_approve(
         entries = (
             list_files() if list_files else list_plain_files(service.workshop.paths().export_folder)
         )
-        return has_all_xml(entries, job.id, stems)
-    except (OrderProblem, OSError):  # an unavailable share must not fail a list of jobs
+        return has_all_xml(entries, job.id, stems, service.workshop.settings.optiplan_xsd)
+    except (
+        OrderProblem,
+        FolderUnavailable,
+        OSError,
+    ):  # an unavailable share must not fail a list of jobs
         return False
 
 

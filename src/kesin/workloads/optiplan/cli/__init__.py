@@ -75,11 +75,12 @@ def _report_moved(moved: int, *, as_json: bool) -> None:
 def doctor(*, as_json: JsonOption = False) -> None:
     """Check everything that cutting orders need.
 
-    Rules, folders, template, optimiser and the machine's share. Exits with 1 if a check fails.
+    Rules, folders, template, optimiser, the machine's share, and orders that are blocked. Exits
+    with 1 if a check fails.
     """
-    from kesin.workloads.optiplan.cli.doctor import run_checks
+    from kesin.workloads.optiplan.cli.doctor import check_orders, run_checks
 
-    report_checks(run_checks(open_workshop()), as_json=as_json)
+    report_checks([*run_checks(open_workshop()), *check_orders()], as_json=as_json)
 
 
 @rules.command("show", epilog=format_examples("kesin optiplan rules show --json"))

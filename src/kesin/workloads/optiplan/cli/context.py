@@ -21,11 +21,14 @@ LanguageOption = Annotated[
 
 
 @contextmanager
-def open_order_service() -> Iterator[OrderService]:
-    """Open the order service over the configured store; a missing SQLite file is created."""
+def open_order_service(made_by: str | None = None) -> Iterator[OrderService]:
+    """Open the order service over the configured store.
+
+    A missing SQLite file is created; with ``made_by``, which says what creates it, it is a Problem.
+    """
     from kesin.workloads.optiplan.service import QUEUE, OrderService
 
-    with open_workload(QUEUE) as context:
+    with open_workload(QUEUE, made_by=made_by) as context:
         yield OrderService(context)
 
 

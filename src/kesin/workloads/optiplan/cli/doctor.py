@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from kesin.foundation.check import DoctorCheck
+from kesin.foundation.problems import Problem
+from kesin.foundation.terminal import visible
+from kesin.store.errors import StoreError
+from kesin.workloads.optiplan.cli.context import open_order_service
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.orders.payload import OptiMode
 from kesin.workloads.optiplan.pipeline.program import build_launch, parse_macro_command
+from kesin.workloads.optiplan.pipeline.solution import load_schema
+from kesin.workloads.optiplan.pipeline.waiting import blocked_orders
 from kesin.workloads.optiplan.pipeline.xlsx_template import read_template
 from kesin.workloads.optiplan.workshop.config import Workshop
 from kesin.workloads.optiplan.workshop.paths import Paths
+from kesin.workloads.optiplan.workshop.rules import rule_warnings
 
 _MODE_MEANING: Final[dict[OptiMode, str]] = {
     "A": "Kesin starts the optimiser",
@@ -29,6 +36,8 @@ def run_checks(workshop: Workshop) -> Iterator[DoctorCheck]:
     try:
         rules = workshop.rules()
         yield DoctorCheck.result("rules", ok=True, found=str(workshop.rules_file))
+        for warning in rule_warnings(rules):
+            yield DoctorCheck("rules", "warning", warning)
         mode = rules.opti_mode_default
     except OrderProblem as problem:
         yield DoctorCheck.result("rules", ok=False, found=problem.message)
@@ -38,22 +47,38 @@ def run_checks(workshop: Workshop) -> Iterator[DoctorCheck]:
         yield DoctorCheck.result("paths", ok=False, found=problem.message)
         return
     yield DoctorCheck.result("paths", ok=True, found=str(workshop.paths_file))
-    yield _check_template(paths)
+    yield _check("template", paths.template, lambda: read_template(paths.template))
     yield _check_writable("import folder", paths.import_folder)
     yield _check_writable("export folder", paths.export_folder)
     for folder in (paths.inbox, paths.processed, paths.failed):
         yield _check_writable(f"machine {folder.name}", folder)
     yield from _check_optimiser(workshop, paths, mode or ("A" if paths.built_in_optimiser else "C"))
-    if workshop.settings.optiplan_xsd is not None:
-        yield _check_schema(workshop.settings.optiplan_xsd)
+    if (xsd := workshop.settings.optiplan_xsd) is not None:
+        yield _check("XSD", xsd, lambda: load_schema(xsd))
 
 
-def _check_template(paths: Paths) -> DoctorCheck:
+def check_orders() -> Iterator[DoctorCheck]:
+    """Report every order that waits for what cannot be used now."""
     try:
-        read_template(paths.template)
+        with open_order_service(made_by="start `kesin serve` once") as service:
+            blocked = blocked_orders(service.queue)
+    except (Problem, StoreError) as problem:
+        yield DoctorCheck("orders", "warning", f"cannot be read: {problem}")
+        return
+    for job in blocked:
+        found = f"{job.id} waits in {job.state}: {job.error_code}, {job.error_message}"
+        yield DoctorCheck.result("orders", ok=False, found=visible(found))
+    if not blocked:
+        yield DoctorCheck.result("orders", ok=True, found="none is blocked")
+
+
+def _check(name: str, found: object, work: Callable[[], object]) -> DoctorCheck:
+    """Report what was found if the work succeeds, else its problem."""
+    try:
+        work()
     except OrderProblem as problem:
-        return DoctorCheck.result("template", ok=False, found=problem.message)
-    return DoctorCheck.result("template", ok=True, found=str(paths.template))
+        return DoctorCheck.result(name, ok=False, found=problem.message)
+    return DoctorCheck.result(name, ok=True, found=str(found))
 
 
 def _check_writable(name: str, folder: Path) -> DoctorCheck:
@@ -70,29 +95,16 @@ def _check_writable(name: str, folder: Path) -> DoctorCheck:
 
 def _check_optimiser(workshop: Workshop, paths: Paths, mode: OptiMode) -> Iterator[DoctorCheck]:
     yield DoctorCheck.result("mode", ok=True, found=f"{mode}: {_MODE_MEANING[mode]}")
-    if mode == "C":
+    if mode == "C" and (paths.exe is None or paths.exe.is_file()):
         return
-    try:
-        setting = workshop.settings.optiplan_macro_command
-        macro = parse_macro_command(setting) if mode == "B" else ()
-        command = build_launch(mode, paths, [], macro).command
-    except OrderProblem as problem:
-        yield DoctorCheck.result("optimiser", ok=False, found=problem.message)
-        return
-    if not hasattr(os, "pidfd_open"):
+    if mode != "C" and not hasattr(os, "pidfd_open"):
         problem_text = "programs are started on Linux only: set optiModeDefault to C"
         yield DoctorCheck.result("optimiser", ok=False, found=problem_text)
         return
-    yield DoctorCheck.result(
-        "optimiser", ok=True, found="built in" if paths.built_in_optimiser else command[0]
-    )
 
+    def launch() -> None:
+        setting = workshop.settings.optiplan_macro_command
+        macro = parse_macro_command(setting) if mode == "B" else ()
+        build_launch("B" if mode == "B" else "A", paths, [], macro)
 
-def _check_schema(xsd: Path) -> DoctorCheck:
-    from lxml import etree  # type: ignore[import-untyped]
-
-    try:
-        etree.XMLSchema(etree.parse(str(xsd), etree.XMLParser(no_network=True)))
-    except (OSError, etree.LxmlError) as problem:
-        return DoctorCheck.result("XSD", ok=False, found=f"{xsd} cannot be used: {problem}")
-    return DoctorCheck.result("XSD", ok=True, found=str(xsd))
+    yield _check("optimiser", paths.exe or "built in", launch)

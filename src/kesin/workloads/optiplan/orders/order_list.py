@@ -82,6 +82,7 @@ class ListDefaults:
     bands: tuple[str, ...] = ("040", "1mm", "2mm")  # names that an edge may state
     grain: int = 0
     opti_mode: OptiMode | None = None
+    backs_mm: tuple[Decimal, ...] = ()  # the thicknesses of backs; empty: any
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +174,15 @@ class _ListReader:
         if usual is None and None in thicknesses:
             self._add_file_problem(self._missing_thickness_message())
         for (number, cells), own in zip(filled, thicknesses, strict=True):
+            backs = self.defaults.backs_mm
+            is_back = self._part_type(cells[0]) == "ARKALIK"
+            if is_back and own is None and usual and backs and usual not in backs:
+                message = Message(
+                    "a back is not %(thickness)s mm thick: write its own here, ARKALIK %(back)sMM",
+                    thickness=format_number(usual),
+                    back=format_number(backs[-1]),
+                )
+                self.problems.append(RowProblem(number, "A", message))
             self._read_part(number, cells, own or usual, color)
 
     def plate_mm(self) -> PlateMm | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kesin.web.dashboard.frame.page import WorkloadPages
+from kesin.workloads.optiplan.health import check_health
 from kesin.workloads.optiplan.pages import new_order, orders, setup
 from kesin.workloads.optiplan.pages.job_panel import job_name, job_panel, links
 
@@ -14,5 +15,6 @@ PAGES: Final = WorkloadPages(
     links=links,
     job_panel=job_panel,
     job_name=job_name,
+    health=check_health,
     polling_elements=frozenset({"orders"}),
 )

@@ -12,6 +12,7 @@ from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import Link, PageContext, Panel
 from kesin.workloads.optiplan.customers import WORKLOAD
 from kesin.workloads.optiplan.pipeline.progress import ProgressStore
+from kesin.workloads.optiplan.pipeline.waiting import waiting_for
 
 MAX_NAME_CHARS: Final = 80
 MAX_DELIVERIES: Final = 20
@@ -53,6 +54,7 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
     return Panel(
         "optiplan/panel.html",
         {
+            "waits": waiting_for(job),
             "drawn": bool(progress.xml),
             "xml": progress.xml,
             "imports": progress.files,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import FastAPI, Query
+from fastapi import Depends, FastAPI, Query
 from fastapi.responses import HTMLResponse
 
 from kesin.engine.access.masking import MASK
@@ -18,15 +18,17 @@ from kesin.foundation.problems import Forbidden
 from kesin.lifecycle.model import Job
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.frame.page import Context, PageContext, app_state
+from kesin.web.dashboard.frame.routes import read_fields
 from kesin.web.dashboard.state_groups import state_groups
 from kesin.web.schemas import Cursor
 from kesin.workloads.optiplan.advice import ADVICE
 from kesin.workloads.optiplan.api.schemas import is_ready_to_approve
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.lifecycle import NEVER_RETRIED
+from kesin.workloads.optiplan.lifecycle import NEVER_RETRIED, STATES_BEFORE_DELIVERY
 from kesin.workloads.optiplan.orders.phones import normalise_phone
 from kesin.workloads.optiplan.pages.job_panel import may_see_orders
 from kesin.workloads.optiplan.pipeline.shared_folder import FolderEntry, list_plain_files
+from kesin.workloads.optiplan.pipeline.waiting import WaitingFor, waiting_for
 from kesin.workloads.optiplan.service import OrderService
 
 FOLDER_CACHE_S: Final = 3.0
@@ -68,9 +70,7 @@ PATH: Final = "/dashboard/optiplan"
 MAX_ROWS: Final = 25
 MAX_HELD: Final = 20
 CHANGED: Final = {"HX-Trigger": json.dumps({"orders-changed": ""})}
-ON_THE_WAY: Final = frozenset(
-    {"NEW", "PREPARED", "OPTI_IMPORTED", "OPTI_RUNNING", "OPTI_DONE", "XML_READY", "HOLD"}
-)
+ON_THE_WAY: Final = frozenset({*STATES_BEFORE_DELIVERY, "HOLD"})
 
 OrderAction = Literal["approve", "retry", "reissue", "cancel"]
 
@@ -91,6 +91,13 @@ class OrderRow:
     unknown: bool = False  # its customer is unknown: approving would hold it again
     means: str = ""
     act: str = ""
+    waits: WaitingFor | None = None
+
+    @property
+    def unsure(self) -> bool:
+        """Whether approving it needs a confirmation: it waits for its XML, and there is none."""
+        held_for_xml = self.job.error_code == OptiCode.OPERATOR_TRIGGER_REQUIRED
+        return self.job.state == "HOLD" and held_for_xml and not self.ready
 
     @property
     def message(self) -> str:
@@ -100,8 +107,7 @@ class OrderRow:
 
 def order_service(ctx: PageContext) -> OrderService:
     """The order service, which checks permissions."""
-    service = ctx.service
-    return OrderService(service.workload_context("optiplan"))
+    return OrderService(ctx.workload("optiplan"))
 
 
 def readable_order_service(ctx: PageContext) -> OrderService:
@@ -193,6 +199,7 @@ def _order_row(ctx: PageContext, orders: OrderService, job: Job) -> OrderRow:
         customer == "unknown",
         means,
         act,
+        waiting_for(job),
     )
 
 
@@ -240,9 +247,18 @@ def order_dialog(ctx: Context, job_id: str, action: OrderAction) -> HTMLResponse
 
 
 @router.post(f"{PATH}/orders/{{job_id}}/{{action}}", response_class=HTMLResponse)
-def move_order(ctx: Context, job_id: str, action: OrderAction) -> HTMLResponse:
-    """Take the action and report the result."""
+def move_order(
+    ctx: Context,
+    job_id: str,
+    action: OrderAction,
+    fields: Annotated[dict[str, str], Depends(read_fields)],
+) -> HTMLResponse:
+    """Take the action and report the result; an approval without an XML must be confirmed."""
     orders = order_service(ctx)
+    if action == "approve" and "sure" not in fields and frame(ctx, "")["may_operate"]:
+        job = orders.job(ctx.actor, job_id)
+        if _order_row(ctx, orders, job).unsure:
+            return order_dialog(ctx, job_id, action)
     new = None
     if action == "reissue":
         new = orders.reissue(ctx.actor, job_id).job

@@ -31,6 +31,7 @@ LABELS: Final = {
     "retry_backoff_minutes": ("Pauses before retries", "min"),
     "timeouts.optiXmlMinutes": ("Wait for the XML", "min"),
     "timeouts.osiAckMinutes": ("Wait for the machine", "min"),
+    "materials": ("Materials", ""),
     "ackMode": ("How the machine acknowledges", ""),
 }
 
@@ -116,6 +117,13 @@ def form_schema(say: Say) -> dict[str, Any]:
                 },
                 say("Without a thickness, the name means that there is no band."),
                 fixed={NO_BAND: None},
+            ),
+            "materials": table(
+                "materials",
+                say("Materials"),
+                {"name": {"type": "string", "title": say("Name"), "maxLength": 100}},
+                say("If there are any, an order of another material is refused."),
+                maxItems=bounds["materials"]["maxItems"],
             ),
             "grain": group(
                 say("Grain"),

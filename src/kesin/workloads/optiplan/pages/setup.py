@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Query
@@ -31,7 +31,7 @@ from kesin.workloads.optiplan.rule_changes import (
 )
 from kesin.workloads.optiplan.service import OrderService
 from kesin.workloads.optiplan.workshop.paths import paths_json
-from kesin.workloads.optiplan.workshop.rules import Rules, read_rules, rules_json
+from kesin.workloads.optiplan.workshop.rules import Rules, read_rules, rule_warnings, rules_json
 
 router = guarded_router(include_in_schema=False)
 
@@ -156,7 +156,8 @@ def _render_rules(
     seen: str = "",
 ) -> HTMLResponse:
     """The page; after an error, with the values as typed in the form or as JSON."""
-    rules = rules_json(orders.workshop.rules())
+    in_force = orders.workshop.rules()
+    rules = rules_json(in_force)
     errors, wrong = _sort_problems(problem, typed or TypedDocument()) if problem else ({}, [])
     names = [name for name in changed.split(",") if name in rules]
     shown = form_value(form_schema(ctx.say), rules) if value is None else value
@@ -171,6 +172,7 @@ def _render_rules(
         changed=names,
         nothing_changed=changed == "none",
         from_next_start=[name for name in names if name in FROM_NEXT_START],
+        warnings=rule_warnings(in_force),
         problem=problem,
         wrong=wrong,
         marked=len(errors),
@@ -225,7 +227,7 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
             body = _parse_json(source)
         if fields.get("do") == "edit" and isinstance(body, dict):
             return _render_rules(ctx, orders, value=form_value(schema, body), seen=seen)
-        after = _validate(read_rules, body, typed)
+        after = _validate(body, typed)
         if "sure" in fields:
             change = change_rules(orders, ctx.actor, body, expected_digest=seen)
             return _redirect("rules", ",".join(change.changed) or "none")
@@ -241,22 +243,26 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
         changed=changed,
         source=json.dumps(rules_json(after), ensure_ascii=False),
         seen=rules_digest(before),
-        later=[name for name in sorted(FROM_NEXT_START) if _differs(name, before, after)],
+        later=[
+            name
+            for name in sorted(FROM_NEXT_START)
+            if getattr(before, name) != getattr(after, name)
+        ],
         **frame(ctx, "rules"),
     )
 
 
-def _validate(read: Callable[[Any], Rules], body: Any, typed: TypedDocument) -> Rules:
+def _validate(body: Any, typed: TypedDocument) -> Rules:
     """The rules, if the form's tables are valid too; else raises all problems at once."""
     if not typed.errors:
-        return read(body)
+        return read_rules(body)
     problems = [
         FieldProblem((pointer,), message)
         for pointer, messages in typed.errors.items()
         for message in messages
     ]
     try:
-        read(body)
+        read_rules(body)
     except OrderProblem as problem:
         in_rules = [
             FieldProblem((row["field"],), row["message"]) for row in _field_problems(problem)
@@ -287,10 +293,6 @@ def _sort_problems(
         else:
             unplaced.append(field_problem)
     return errors, unplaced
-
-
-def _differs(name: str, before: Rules, after: Rules) -> bool:
-    return bool(getattr(before, name) != getattr(after, name))
 
 
 def _parse_json(source: str) -> Any:

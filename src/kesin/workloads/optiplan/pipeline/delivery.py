@@ -27,7 +27,6 @@ from kesin.workloads.optiplan.pipeline.shared_folder import (
     move_file,
     read_plain_file,
     remove_file,
-    sync_folder,
     translate_os_errors,
 )
 from kesin.workloads.optiplan.workshop.json_file import UNFINISHED_SUFFIX, write_atomically
@@ -95,18 +94,6 @@ class MachineWaiting:
     missing: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FilesWithdrawn:
-    """The machine has none of the files, and cannot take any."""
-
-
-@dataclass(frozen=True, slots=True)
-class FilesTaken:
-    """The machine has taken these files."""
-
-    files: tuple[str, ...]
-
-
 def plan_delivery(xml_files: Iterable[Path], job_id: str, attempt: int) -> Delivery:
     """Name each file for the inbox and hash it; raises OrderProblem or FolderUnavailable.
 
@@ -162,28 +149,28 @@ def read_ack(
 
 def withdraw(
     machine_folder: Path, delivery: Delivery, *, all_or_nothing: bool = True
-) -> FilesWithdrawn | FilesTaken:
+) -> tuple[str, ...]:
     """Withdraw the files, for a cancel or before a retry; raises FolderUnavailable.
 
-    The first rename of a file wins: the machine's or ours. If the machine already has a file, the
-    others stay in place, since the job goes on; without ``all_or_nothing`` they are withdrawn
-    anyway. A refused file does not count as taken. To be called again after a crash, or
-    `put_in_inbox` undoes it.
+    Returns the names of those that the machine has taken. The first rename of a file wins: the
+    machine's or ours. If the machine already has a file, the others stay in place, since the job
+    goes on; without ``all_or_nothing`` they are withdrawn anyway. A refused file does not count as
+    taken. To be called again after a crash, or `put_in_inbox` undoes it.
     """
     with translate_os_errors(machine_folder):
         path_sets = [_DeliveryPaths(machine_folder, file) for file in delivery.files]
         taken_names = tuple(paths.file.name for paths in path_sets if paths.read_status().taken)
         if taken_names and all_or_nothing:
-            return FilesTaken(taken_names)
+            return taken_names
         taken_names = tuple(paths.file.name for paths in path_sets if not _withdraw_file(paths))
         if taken_names and all_or_nothing:
             for paths in path_sets:
                 _restore_file(paths)
-            return FilesTaken(taken_names)
+            return taken_names
         for paths in path_sets:
             if paths.file.name not in taken_names:
                 _remove_file_markers(paths)
-    return FilesTaken(taken_names) if taken_names else FilesWithdrawn()
+    return taken_names
 
 
 def remove_markers(machine_folder: Path, delivery: Delivery) -> None:
@@ -284,8 +271,7 @@ def _remove_file_markers(paths: _DeliveryPaths) -> None:
 def _remove_unfinished(paths: _DeliveryPaths) -> None:
     for entry in list_plain_files(paths.staged.parent):
         if entry.name.startswith(paths.unfinished) and entry.name.endswith(UNFINISHED_SUFFIX):
-            entry.path.unlink(missing_ok=True)
-    sync_folder(paths.staged.parent)
+            remove_file(entry.path)
 
 
 def _inbox_name(source: Path, job_id: str, attempt: int) -> str:

@@ -16,7 +16,6 @@ from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline.delivery import (
     Delivery,
     DeliveryFile,
-    FilesTaken,
     plan_delivery,
     withdraw,
 )
@@ -64,12 +63,12 @@ def withdraw_attempts(
     """
     withdrawn_all = True
     for attempt in progress.deliveries:
-        outcome = withdraw(
+        taken = withdraw(
             machine_folder,
             _read_delivery(attempt),
             all_or_nothing=all_or_nothing and attempt["state"] != REFUSED,
         )
-        if isinstance(outcome, FilesTaken) and attempt["state"] != REFUSED:
+        if taken and attempt["state"] != REFUSED:
             withdrawn_all = False
         elif attempt["state"] == OPEN:
             attempt["state"] = WITHDRAWN
@@ -107,10 +106,9 @@ def _withdraw_last_attempt(
     if not progress.deliveries:
         return {}
     last = progress.deliveries[-1]
-    outcome = withdraw(machine_folder, _read_delivery(last), all_or_nothing=False)
+    names = withdraw(machine_folder, _read_delivery(last), all_or_nothing=False)
     if last["state"] == OPEN:
         last["state"] = WITHDRAWN
-    names = outcome.files if isinstance(outcome, FilesTaken) else ()
     return {
         _batch_stem(progress, file.source.name): file
         for file in _read_delivery(last).files

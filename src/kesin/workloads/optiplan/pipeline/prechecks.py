@@ -6,33 +6,33 @@ examined further.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Final
 
 from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.customers import Customer
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.orders.payload import Payload, PlateSize
+from kesin.workloads.optiplan.orders.list_cells import read_heading
+from kesin.workloads.optiplan.orders.numbers import format_number
+from kesin.workloads.optiplan.orders.payload import FieldProblem, OrderPart, Payload, PlateSize
 from kesin.workloads.optiplan.orders.phones import normalise_phone
-from kesin.workloads.optiplan.pipeline.xlsx_template import ImportTemplate, read_template
+from kesin.workloads.optiplan.pipeline.transform import EDGES
+from kesin.workloads.optiplan.pipeline.xlsx_template import read_template
 from kesin.workloads.optiplan.workshop.paths import Paths
 from kesin.workloads.optiplan.workshop.rules import Rules
 
-
-@dataclass(frozen=True, slots=True)
-class PrecheckResult:
-    """The results of the prechecks, with the template that was checked."""
-
-    customer: Customer
-    plate: PlateSize
-    template: ImportTemplate
+_MAY_TURN: Final = (0, 3)
 
 
 def run_prechecks(
     payload: Payload, rules: Rules, paths: Paths, find_customer: Callable[[str], Customer | None]
-) -> PrecheckResult:
-    """Run the prechecks; raises OrderProblem with the code of the first failure."""
-    customer = _find_customer(payload, find_customer)
+) -> tuple[PlateSize, bytes]:
+    """Run the prechecks; raises OrderProblem with the code of the first failure.
+
+    Returns the plate and the template that was checked.
+    """
+    _require_customer(payload, find_customer)
     plate = payload.plate_size or rules.default_plate_size
     if plate is None:
         raise OrderProblem(
@@ -40,21 +40,71 @@ def run_prechecks(
             "the order names no plate size and rules.json has no defaultPlateSize",
             {"order_id": payload.order_id},
         )
-    return PrecheckResult(customer, plate, read_template(paths.template))
+    return plate, read_template(paths.template)
 
 
-def _find_customer(payload: Payload, find_customer: Callable[[str], Customer | None]) -> Customer:
+def find_unmakeable(payload: Payload, rules: Rules, *, own_boards: bool) -> list[FieldProblem]:
+    """Find what no pass could ever make under these rules, by part and field.
+
+    With ``own_boards``, OptiPlanning chooses the board by the material code, ``18MM 183*366``.
+    """
+    plate = payload.plate_size or rules.default_plate_size
+    problems = []
+    for index, part in enumerate(payload.parts):
+        boards = [] if plate is None else [(plate.width_mm, plate.height_mm)]
+        if own_boards and (named := read_heading([[part.material_code]]).plate_mm):
+            boards.append(named)
+        bands = dict.fromkeys(EDGES if part.part_type == "GOVDE" else (), rules.edge_mapping)
+        found = {
+            edge: Message("is not a band of the rules: %(known)s", known=", ".join(known))
+            for edge, known in bands.items()
+            if getattr(part, edge) not in {None, *known}
+        }
+        if rules.materials and part.material_code not in rules.materials:
+            known_materials = ", ".join(rules.materials)
+            found["material_code"] = Message(
+                "is not a material of the rules: %(known)s", known=known_materials
+            )
+        if boards and not found and (too_large := _too_large(part, boards, rules)):
+            found["length_cm"] = too_large
+        problems += [FieldProblem(("parts", index, name), why) for name, why in found.items()]
+    return problems
+
+
+def _too_large(
+    part: OrderPart, boards: Sequence[tuple[Decimal, Decimal]], rules: Rules
+) -> Message | None:
+    """Say that the part, cut without its bands, fits none of the boards inside their trims."""
+    trims = 2 * (rules.trim_mm(part.thickness_mm) or Decimal(0))
+    length, width = (side * rules.cm_to_mm_multiplier for side in (part.length_cm, part.width_cm))
+    up, lo, sx, dx = (rules.edge_mapping.get(getattr(part, edge)) or Decimal(0) for edge in EDGES)
+    for board in boards:
+        across, along = (side - trims for side in sorted(board))
+        if length - sx - dx <= along and width - up - lo <= across:
+            return None
+        if part.grain in _MAY_TURN and length - sx - dx <= across and width - up - lo <= along:
+            return None
+    sizes = ", ".join(f"{format_number(w)} × {format_number(h)} mm" for w, h in boards)
+    return Message(
+        "part %(part)s, %(length)s × %(width)s mm, is larger than its board: %(boards)s, of which"
+        " %(trims)s mm are trimmed",
+        part=part.id,
+        length=format_number(length),
+        width=format_number(width),
+        boards=sizes,
+        trims=format_number(trims),
+    )
+
+
+def _require_customer(payload: Payload, find: Callable[[str], Customer | None]) -> None:
     phone = normalise_phone(payload.customer_phone)
-    customer = find_customer(phone) if phone else None
-    if customer is None:
-        message = (
-            Message("no customer has the phone %(phone)s", phone=phone)
-            if phone
-            else "the order has no phone number"
-        )
-        raise OrderProblem(
-            OptiCode.CRM_NO_MATCH,
-            message,
-            {"phone_normalized": phone, "order_id": payload.order_id},
-        )
-    return customer
+    if phone and find(phone) is not None:
+        return
+    message = (
+        Message("no customer has the phone %(phone)s", phone=phone)
+        if phone
+        else "the order has no phone number"
+    )
+    raise OrderProblem(
+        OptiCode.CRM_NO_MATCH, message, {"phone_normalized": phone, "order_id": payload.order_id}
+    )

@@ -11,7 +11,6 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Final, Literal
 
 from kesin.engine.queue import Queue, StaleClaim
@@ -21,7 +20,7 @@ from kesin.foundation.logs import Logger
 from kesin.foundation.messages import Message, parts_of, restore
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.text import canonical_json
-from kesin.lifecycle.budget import SECOND_US
+from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Directory
 from kesin.store.errors import StoreUnreachable
@@ -47,7 +46,6 @@ from kesin.workloads.optiplan.pipeline.delivery_attempts import (
     withdraw_attempts,
 )
 from kesin.workloads.optiplan.pipeline.prechecks import run_prechecks
-from kesin.workloads.optiplan.pipeline.program import build_launch, parse_macro_command
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
 from kesin.workloads.optiplan.pipeline.solution import (
     CheckedXml,
@@ -57,6 +55,12 @@ from kesin.workloads.optiplan.pipeline.solution import (
     set_aside,
 )
 from kesin.workloads.optiplan.pipeline.transform import transform_order
+from kesin.workloads.optiplan.pipeline.waiting import (
+    FIRST_POLL_S,
+    WAITING_STATES,
+    pause_s,
+    unavailable_code,
+)
 from kesin.workloads.optiplan.pipeline.workbook import write_batches
 from kesin.workloads.optiplan.workshop.config import Workshop
 from kesin.workloads.optiplan.workshop.paths import Paths
@@ -65,11 +69,7 @@ from kesin.workloads.optiplan.workshop.rules import Rules
 log = Logger("kesin.optiplan")
 
 WORKER_THREADS: Final = 2
-FIRST_POLL_S: Final = 0.5
-MAX_POLL_S: Final = 10.0
-POLL_SHARE: Final = 0.1  # of the time waited so far: long waits are polled less often
-_WAITING_STATES: Final = frozenset({"OPTI_RUNNING", "XML_READY"})
-_TEMPORARY_CODES: Final = frozenset({OptiCode.EXPORT_DIR_UNWRITABLE, OptiCode.CONFIG_UNAVAILABLE})
+SETTLE_S: Final = 2.0  # a share may show a file so long after the program that wrote it has ended
 
 StepResult = str | HandlerResult  # the next state, or the result that ends the pass
 
@@ -85,14 +85,6 @@ class _PassContext:
     rules: Rules = field(init=False)
     paths: Paths = field(init=False)
     progress: OrderProgress = field(init=False)
-
-    @property
-    def machine_folder(self) -> Path:
-        return self.paths.machine_drop_folder
-
-    @property
-    def export_folder(self) -> Path:
-        return self.paths.export_folder
 
 
 class Runner:
@@ -122,7 +114,7 @@ class Runner:
             ctx.order = CuttingOrder.from_job(job)
             ctx.rules, ctx.paths = self._workshop.rules(), self._workshop.paths()
             ctx.progress = self._progress_store.read(job.id)
-            return self._run_steps(ctx)
+            result = self._run_steps(ctx)
         except StaleClaim:
             log.warning("claim_lost", job=job.id)
             return Wait(FIRST_POLL_S)  # rejected, like everything of a lost claim
@@ -131,16 +123,30 @@ class Runner:
             return Act("release")
         except (Unavailable, OrderProblem) as problem:
             return self._handle_problem(ctx, problem)
+        if job.error_code and job.state in WAITING_STATES:
+            log.info("order_unblocked", job=job.id, code=job.error_code)
+        return result
 
     def _handle_problem(
         self, ctx: _PassContext, problem: Unavailable | OrderProblem
     ) -> HandlerResult:
         """Wait for what is unavailable, if the job can wait in its state; else hold or fail it."""
-        code = problem.code if isinstance(problem, OrderProblem) else OptiCode.EXPORT_DIR_UNWRITABLE
-        if ctx.state in _WAITING_STATES and code in _TEMPORARY_CODES:
-            log.warning("resource_unavailable", job=ctx.job.id, why=problem.message)
-            return Wait(self._pause_s(ctx.job))
-        return self._hold_or_fail(code, problem.message, dict(problem.details))
+        if isinstance(problem, OrderProblem):
+            code, blocked = problem.code, problem.code == OptiCode.CONFIG_UNAVAILABLE
+        else:
+            code, blocked = unavailable_code(problem, ctx.paths.machine_drop_folder), True
+        if ctx.state not in WAITING_STATES or not blocked:
+            return self._hold_or_fail(code, problem.message, problem.details)
+        if ctx.job.error_code != code:  # a standing problem is logged once
+            log.warning("order_blocked", job=ctx.job.id, code=code, why=problem.message)
+        return Act(
+            "block",
+            code=code,
+            message=problem.message,
+            category=Category.TRANSIENT,
+            note=problem.details,
+            run_in_s=pause_s(self._queue, ctx.job),
+        )
 
     def _run_steps(self, ctx: _PassContext) -> HandlerResult:
         """Run step after step. A requested cancel also wins over a failure of the order."""
@@ -159,7 +165,7 @@ class Runner:
 
     def _prepare(self, ctx: _PassContext) -> StepResult:
         payload = ctx.order.payload
-        prechecked = run_prechecks(payload, ctx.rules, ctx.paths, self._customers.find)
+        plate, template = run_prechecks(payload, ctx.rules, ctx.paths, self._customers.find)
         transformed = transform_order(payload, ctx.rules)
         details = {
             "batch_count": len(transformed.batches),
@@ -181,8 +187,8 @@ class Runner:
             ctx.paths.import_folder,
             ctx.job.id,
             transformed.batches,
-            prechecked.template,
-            plate=prechecked.plate,
+            template,
+            plate=plate,
             kerf_mm=ctx.rules.kerf_mm,
             replace=not imported_by_hand,
         )
@@ -207,7 +213,7 @@ class Runner:
         self._save_progress(ctx)
         outcome = ctx.run.move("run", note={"mode": ctx.order.mode})
         if outcome.result == "busy":
-            return Wait(self._pause_s(ctx.job))
+            return Wait(pause_s(self._queue, ctx.job))
         return "OPTI_RUNNING"
 
     # OPTI_RUNNING → OPTI_DONE
@@ -220,23 +226,49 @@ class Runner:
         else:
             self._renew_claim(ctx)
             program.end_current(self._workshop.run_folder)
-        xml = self._find_xml(ctx)
+        xml, changed = self._find_xml(ctx)
         if ctx.order.mode == "A" and ctx.paths.built_in_optimiser and not xml.complete:
-            xml = self._find_xml(ctx)  # the program has ended: the files are final
+            xml, changed = self._find_xml(ctx)  # the program has ended: the files are final
         if not xml.complete:
-            return Wait(self._pause_s(ctx.job))
+            return self._wait_for_xml(ctx, xml, changed=changed)
         ctx.progress.xml = [path.name for path in xml.paths]
         ctx.progress.invalid = None
         self._save_progress(ctx)
         ctx.run.move("collect", note={"xml_file": ", ".join(ctx.progress.xml)})
         return "OPTI_DONE"
 
-    def _find_xml(self, ctx: _PassContext) -> FoundXml:
-        xml = find_xml(ctx.export_folder, ctx.job.id, ctx.progress.stems, ctx.progress.seen)
-        if xml.file_states != ctx.progress.seen:
+    def _find_xml(self, ctx: _PassContext) -> tuple[FoundXml, bool]:
+        """Look for the XMLs; also returns whether the files have changed since the last look."""
+        xml = find_xml(ctx.paths.export_folder, ctx.job.id, ctx.progress.stems, ctx.progress.seen)
+        changed = xml.file_states != ctx.progress.seen
+        if changed:
             ctx.progress.seen = xml.file_states
             self._save_progress(ctx)
-        return xml
+        return xml, changed
+
+    def _wait_for_xml(self, ctx: _PassContext, xml: FoundXml, *, changed: bool) -> Wait:
+        """Wait for the XMLs; raises OrderProblem once the program has ended and left too few.
+
+        The order would only keep the slot from the others.
+        """
+        if ctx.order.mode == "C":
+            return Wait(pause_s(self._queue, ctx.job))
+        started = ctx.progress.program or {}
+        if (changed or not started.get("ended")) and not ctx.paths.built_in_optimiser:
+            ctx.progress.program = {**started, "ended": True}
+            self._save_progress(ctx)
+            return Wait(SETTLE_S)
+        ended = program.read_state(self._workshop.run_folder, ctx.job.id, started["run"])
+        missing = [stem for stem in ctx.progress.stems if stem not in xml.files]
+        raise OrderProblem(
+            OptiCode.OPTI_RUNNER_FAILED,
+            Message(
+                "the optimiser ended and left no XML in %(folder)s for: %(files)s",
+                folder=ctx.paths.export_folder,
+                files=", ".join(missing),
+            ),
+            {"missing": missing, "tail": getattr(ended, "tail", "")[-300:]},
+        )
 
     def _wait_for_program(self, ctx: _PassContext) -> HandlerResult | None:
         """Return None once the program has succeeded, else the result that waits for it.
@@ -247,10 +279,10 @@ class Runner:
         if started is None:
             return self._start_program(ctx)
         if started["host"] != self._host:
-            return Wait(self._pause_s(ctx.job))
+            return Wait(pause_s(self._queue, ctx.job))
         match program.read_state(self._workshop.run_folder, ctx.job.id, started["run"]):
             case program.ProgramRunning():
-                return Wait(self._pause_s(ctx.job))
+                return Wait(pause_s(self._queue, ctx.job))
             case program.ProgramEnded(exit=0, timed_out=False):
                 return None
             case program.ProgramEnded() as ended:
@@ -270,14 +302,14 @@ class Runner:
         settings = self._workshop.settings
         files = [ctx.paths.import_folder / name for name in ctx.progress.files]
         mode: Literal["A", "B"] = "A" if ctx.order.mode == "A" else "B"
-        macro = parse_macro_command(settings.optiplan_macro_command) if mode == "B" else ()
-        trigger = build_launch(mode, ctx.paths, files, macro)
+        macro = program.parse_macro_command(settings.optiplan_macro_command) if mode == "B" else ()
+        trigger = program.build_launch(mode, ctx.paths, files, macro)
         ctx.progress.runs += 1
         ctx.progress.program = {"run": ctx.progress.runs, "host": self._host}
         ctx.progress.seen = {}
         self._save_progress(ctx)
         program.end_current(self._workshop.run_folder)
-        set_aside(ctx.export_folder, ctx.job.id, ctx.progress.stems, "old")
+        set_aside(ctx.paths.export_folder, ctx.job.id, ctx.progress.stems, "old")
         program.start(
             self._workshop.run_folder,
             ctx.job.id,
@@ -285,7 +317,7 @@ class Runner:
             trigger,
             settings.optiplan_program_timeout_s,
         )
-        return Wait(self._pause_s(ctx.job))
+        return Wait(pause_s(self._queue, ctx.job))
 
     # OPTI_DONE → XML_READY
 
@@ -303,7 +335,7 @@ class Runner:
         invalid = ctx.progress.invalid
         if invalid is None:
             try:
-                return [check_xml(ctx.export_folder / name, xsd) for name in ctx.progress.xml]
+                return [check_xml(ctx.paths.export_folder / name, xsd) for name in ctx.progress.xml]
             except OrderProblem as problem:
                 if problem.code != OptiCode.XML_INVALID:
                     raise
@@ -312,35 +344,37 @@ class Runner:
             ctx.progress.invalid = invalid
             self._save_progress(ctx)
         with suppress(Unavailable):
-            set_aside(ctx.export_folder, ctx.job.id, ctx.progress.stems, "failed")
+            set_aside(ctx.paths.export_folder, ctx.job.id, ctx.progress.stems, "failed")
         message = restore(invalid["message"], invalid)
         raise OrderProblem(OptiCode.XML_INVALID, message, invalid["details"])
 
     # XML_READY → DELIVERED → DONE
 
     def _deliver(self, ctx: _PassContext) -> StepResult:
-        check_inbox_exists(ctx.machine_folder)
+        check_inbox_exists(ctx.paths.machine_drop_folder)
         if ctx.progress.current is None:
-            add_attempt(ctx.machine_folder, ctx.export_folder, ctx.job.id, ctx.progress)
+            add_attempt(
+                ctx.paths.machine_drop_folder, ctx.paths.export_folder, ctx.job.id, ctx.progress
+            )
             self._save_progress(ctx)
         attempt = ctx.progress.deliveries[ctx.progress.current or 0]
         delivery = Delivery.from_json(attempt["delivery"])
         if attempt["state"] == OPEN:
             self._renew_claim(ctx)
-            put_in_inbox(ctx.machine_folder, delivery)
-        match read_ack(ctx.machine_folder, delivery):
+            put_in_inbox(ctx.paths.machine_drop_folder, delivery)
+        match read_ack(ctx.paths.machine_drop_folder, delivery):
             case MachineAcknowledged():
                 ctx.run.move(
                     "deliver",
                     note={"try": delivery.attempt, "files": [file.name for file in delivery.files]},
                 )
                 with suppress(Unavailable):  # only leaves a few hidden files
-                    remove_markers(ctx.machine_folder, delivery)
+                    remove_markers(ctx.paths.machine_drop_folder, delivery)
                 return "DELIVERED"
             case MachineRefused(refused_names):
                 attempt["state"] = REFUSED
                 self._save_progress(ctx)
-                withdraw(ctx.machine_folder, delivery, all_or_nothing=False)
+                withdraw(ctx.paths.machine_drop_folder, delivery, all_or_nothing=False)
                 raise OrderProblem(
                     OptiCode.OSI_ACK_FAILED,
                     Message(
@@ -349,7 +383,7 @@ class Runner:
                     {"files": list(refused_names)},
                 )
             case _:
-                return Wait(self._pause_s(ctx.job))
+                return Wait(pause_s(self._queue, ctx.job))
 
     def _finish(self, ctx: _PassContext) -> StepResult:
         delivery = ctx.progress.deliveries[ctx.progress.current or 0]["delivery"]
@@ -368,7 +402,7 @@ class Runner:
         if job is None or not self._has_flag(job, CANCEL_REQUESTED) or ctx.state == "DELIVERED":
             return False
         self._renew_claim(ctx)
-        withdrawn_all = withdraw_attempts(ctx.machine_folder, ctx.progress)
+        withdrawn_all = withdraw_attempts(ctx.paths.machine_drop_folder, ctx.progress)
         if ctx.progress.deliveries:
             self._save_progress(ctx)
         return withdrawn_all
@@ -399,18 +433,6 @@ class Runner:
         """Renew the claim before a visible effect; raises StaleClaim."""
         if ctx.job.id not in self._queue.renew([ctx.job]):
             raise StaleClaim(f"job {ctx.job.id} is no longer held")
-
-    def _pause_s(self, job: Job) -> float:
-        """Return the pause before the next poll; it grows with the time already waited."""
-        waited_s = max(self._queue.now() - self._state_entered_at(job), 0) / SECOND_US
-        return min(max(FIRST_POLL_S, waited_s * POLL_SHARE), MAX_POLL_S)
-
-    def _state_entered_at(self, job: Job) -> int:
-        """Return when the job entered its state; wake-ups do not count."""
-        for event in reversed(self._queue.events(job.id)):
-            if event.from_state != event.to_state:
-                return event.at
-        return job.created_at
 
 
 def build_worker(workshop: Workshop, queue: Queue, *, host: str | None = None) -> Worker:

@@ -38,7 +38,8 @@ class SawSimulator:
             for name in (INBOX, PROCESSED, FAILED):
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
             entries = list_plain_files(self._folder / INBOX)
-        waiting = [entry for entry in entries if _is_solution(entry.name)]
+        xmls = (entry for entry in entries if entry.name.lower().endswith(".xml"))
+        waiting = [entry for entry in xmls if not entry.name.startswith(".")]
         broken = {entry for entry in waiting if not _is_readable(entry.path)}
         moved = 0
         for entry in waiting:
@@ -57,13 +58,17 @@ class SawSimulator:
         on_moved: Callable[[int], object] = bool,
         on_unavailable: Callable[[FolderUnavailable], object] = bool,
     ) -> None:
-        """Process the inbox repeatedly until ``stop`` is set; waits for an unavailable share."""
+        """Process the inbox until ``stop`` is set; an unavailable share is reported once."""
+        reported = ""
         while not stop.is_set():
             try:
                 if moved := self.process_inbox():
                     on_moved(moved)
+                reported = ""
             except FolderUnavailable as problem:
-                on_unavailable(problem)
+                if problem.message != reported:
+                    on_unavailable(problem)
+                reported = problem.message
             stop.wait(every_s)
 
     def _move(self, entry: FolderEntry, folder: str) -> int:
@@ -73,10 +78,6 @@ class SawSimulator:
             except FileNotFoundError:
                 return 0  # withdrawn
         return 1
-
-
-def _is_solution(name: str) -> bool:
-    return name.lower().endswith(".xml") and not name.startswith(".")
 
 
 def _is_readable(path: Path) -> bool:

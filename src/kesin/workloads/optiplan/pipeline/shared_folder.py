@@ -19,11 +19,11 @@ from typing import BinaryIO, Final
 
 from kesin.foundation.messages import Message
 from kesin.foundation.problems import Unavailable
+from kesin.workloads.optiplan.workshop.json_file import sync_folder
 
 MAX_XML_BYTES: Final = 20_000_000
 _CHUNK_BYTES: Final = 1 << 16
 _ANY_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_NO_FOLDER_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EACCES)
 _NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
@@ -137,17 +137,3 @@ def remove_file(path: Path) -> None:
     """Remove a file if it exists; raises OSError."""
     path.unlink(missing_ok=True)
     sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Sync a folder's entries to disk, where the file system supports it."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    except OSError as problem:
-        if problem.errno not in _NO_FOLDER_SYNC:
-            raise
-    finally:
-        os.close(handle)

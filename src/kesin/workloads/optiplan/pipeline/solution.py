@@ -12,6 +12,7 @@ import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn
 
@@ -58,11 +59,28 @@ def find_xml(
     return _match_batches(*_list_candidates(export_folder, job_id, stems), stems, last_states)
 
 
-def has_all_xml(entries: Sequence[FolderEntry], job_id: str, stems: Sequence[str]) -> bool:
-    """Whether there is an XML for every batch; it may still be growing."""
+def has_all_xml(
+    entries: Sequence[FolderEntry], job_id: str, stems: Sequence[str], xsd: Path | None = None
+) -> bool:
+    """Whether there is a valid XML for every batch. Raises OrderProblem or FolderUnavailable."""
     by_stem, for_all = _group_by_batch(entries, job_id, stems)
     states = {entry.name: [entry.size_bytes, entry.modified_ns] for entry in entries}
-    return _match_batches(by_stem, for_all, stems, states).complete
+    xml = _match_batches(by_stem, for_all, stems, states)
+    return xml.complete and all(
+        _is_valid(path, tuple(xml.file_states[path.name]), xsd) for path in xml.paths
+    )
+
+
+@lru_cache(maxsize=_MAX_CANDIDATES)
+def _is_valid(path: Path, _state: tuple[int, ...], xsd: Path | None) -> bool:
+    """Whether the file passes the check; not checked again until it changes."""
+    try:
+        check_xml(path, xsd)
+    except OrderProblem as problem:
+        if problem.code != OptiCode.XML_INVALID:
+            raise
+        return False
+    return True
 
 
 def _match_batches(
@@ -301,20 +319,25 @@ def _figures(attributes: Mapping[str, str]) -> dict[str, str | int | float]:
     return figures
 
 
-def _check_schema(path: Path, data: bytes, xsd: Path) -> None:
+def load_schema(xsd: Path) -> Any:
+    """Load an XSD; raises OrderProblem (E_CONFIG_UNAVAILABLE)."""
     from lxml import etree
 
     try:
         file = xsd.resolve()  # follows a link, so that relative includes work
         parser = etree.XMLParser(no_network=True)
-        schema = etree.XMLSchema(
-            etree.fromstring(read_plain_file(file), parser, base_url=str(file))
-        )
+        return etree.XMLSchema(etree.fromstring(read_plain_file(file), parser, base_url=str(file)))
     except (OSError, UnusableFile, etree.LxmlError) as problem:
         raise OrderProblem(
             OptiCode.CONFIG_UNAVAILABLE,
             Message("the XSD %(xsd)s cannot be used: %(problem)s", xsd=xsd, problem=problem),
         ) from None
+
+
+def _check_schema(path: Path, data: bytes, xsd: Path) -> None:
+    from lxml import etree
+
+    schema = load_schema(xsd)
     if not schema.validate(etree.fromstring(data, etree.XMLParser(**HARDENED_PARSER))):
         first = schema.error_log[0]
         _raise_invalid(

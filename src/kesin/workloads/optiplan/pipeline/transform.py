@@ -7,7 +7,7 @@ into the description. OptiPlanning subtracts bands itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from decimal import Decimal
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from kesin.workloads.optiplan.orders.numbers import (
 from kesin.workloads.optiplan.orders.payload import OrderPart, PartType, Payload
 from kesin.workloads.optiplan.workshop.rules import NO_BAND, Rules
 
-_EDGES: Final = ("edge_up", "edge_lo", "edge_sx", "edge_dx")
+EDGES: Final = ("edge_up", "edge_lo", "edge_sx", "edge_dx")
 _Bands = tuple[Decimal | None, Decimal | None, Decimal | None, Decimal | None]
 
 
@@ -45,20 +45,8 @@ class ImportRow:
 
     def cells(self) -> tuple[str | int | Decimal | None, ...]:
         """Return the twelve cells; None leaves a cell empty."""
-        return (
-            self.material_code,
-            self.length_mm,
-            self.width_mm,
-            self.quantity,
-            self.grain,
-            self.description,
-            self.edge_up_mm,
-            self.edge_lo_mm,
-            self.edge_sx_mm,
-            self.edge_dx_mm,
-            self.second_description or None,
-            self.description_1 or None,
-        )
+        *cells, second, first = astuple(self)
+        return (*cells, second or None, first or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +165,12 @@ def _find_bands(part: OrderPart, index: int, band_sizes: Mapping[str, Decimal | 
             )
         return band_sizes[name]
 
-    up, lo, sx, dx = map(band, _EDGES)
+    up, lo, sx, dx = map(band, EDGES)
     return up, lo, sx, dx
 
 
 def _asks_for_bands(part: OrderPart) -> bool:
-    return any(getattr(part, field) not in {None, "", NO_BAND} for field in _EDGES)
+    return any(getattr(part, field) not in {None, "", NO_BAND} for field in EDGES)
 
 
 def _part_details(part: OrderPart, index: int, **values: Any) -> dict[str, Any]:

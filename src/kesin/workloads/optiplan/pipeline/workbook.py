@@ -23,7 +23,7 @@ from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.numbers import format_number, json_number
 from kesin.workloads.optiplan.orders.payload import PlateSize
 from kesin.workloads.optiplan.pipeline.transform import ImportBatch
-from kesin.workloads.optiplan.pipeline.xlsx_template import FIRST_DATA_ROW, SHEET, ImportTemplate
+from kesin.workloads.optiplan.pipeline.xlsx_template import FIRST_DATA_ROW, SHEET
 from kesin.workloads.optiplan.workshop.json_file import remove_unfinished, write_atomically
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def write_batches(
     folder: Path,
     job_id: str,
     batches: Sequence[ImportBatch],
-    template: ImportTemplate,
+    template: bytes,
     *,
     plate: PlateSize,
     kerf_mm: Decimal,
@@ -122,12 +122,12 @@ def write_batches(
     return paths
 
 
-def build_batch_xlsx(batch: ImportBatch, template: ImportTemplate) -> bytes:
+def build_batch_xlsx(batch: ImportBatch, template: bytes) -> bytes:
     """Build the workbook of a batch: the template with exactly these rows from row 3 on."""
     from openpyxl import load_workbook
     from openpyxl.writer.excel import ExcelWriter
 
-    workbook = load_workbook(io.BytesIO(template.data))
+    workbook = load_workbook(io.BytesIO(template))
     sheet = workbook[SHEET]
     _delete_sample_rows(sheet)
     for number, row in enumerate(batch.rows, FIRST_DATA_ROW):

@@ -7,7 +7,6 @@ same problem for the workshop: the template cannot be used.
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -31,32 +30,11 @@ TAGS: Final = (
     "[P_IIDESC]",
     "[P_DESC1]",
 )
-HEADINGS: Final = (
-    "Material",
-    "Length",
-    "Width",
-    "Min Q.",
-    "GrainI",
-    "Description",
-    "Upper strip mat.",
-    "Lower strip mat.",
-    "Left strip mat.",
-    "Right strip mat.",
-    "II Description",
-    "Description 1",
-)
 FIRST_DATA_ROW: Final = 3
 _TEMPLATE_BOUNDS: Final = XlsxBounds(max_bytes=2_000_000, max_unpacked_bytes=10_000_000)
 
 
-@dataclass(frozen=True, slots=True)
-class ImportTemplate:
-    """A valid template; import files are built from exactly these bytes."""
-
-    data: bytes
-
-
-def read_template(path: Path) -> ImportTemplate:
+def read_template(path: Path) -> bytes:
     """Read and check the template; raises OrderProblem (E_TEMPLATE_INVALID) for any failure."""
     try:
         with path.open("rb") as file:
@@ -95,7 +73,7 @@ def read_template(path: Path) -> ImportTemplate:
                     found=format_value(cell),
                 ),
             )
-    return ImportTemplate(data)
+    return data
 
 
 def _first_row(data: bytes) -> list[object] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -17,6 +18,7 @@ from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.payload import field_problems, validation_problem
 
 UNFINISHED_SUFFIX: Final = ".tmp"
+_NO_FOLDER_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EACCES)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -33,7 +35,8 @@ def write_atomically(path: Path, data: bytes) -> None:
         with suppress(OSError):
             hidden.unlink()
         raise
-    _sync(path.parent)
+    with suppress(OSError):  # some network shares do not support it
+        sync_folder(path.parent)
 
 
 def remove_unfinished(folder: Path, prefix: str) -> None:
@@ -43,15 +46,18 @@ def remove_unfinished(folder: Path, prefix: str) -> None:
             leftover.unlink()
 
 
-def _sync(folder: Path) -> None:
-    if not hasattr(os, "O_DIRECTORY"):  # Windows needs no folder sync
+def sync_folder(folder: Path) -> None:
+    """Sync a folder's entries to disk, where the file system supports it."""
+    if not hasattr(os, "O_DIRECTORY"):
         return
-    with suppress(OSError):  # some network shares do not support it
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as problem:
+        if problem.errno not in _NO_FOLDER_SYNC:
+            raise
+    finally:
+        os.close(handle)
 
 
 _MAX_BYTES: Final = 1_000_000

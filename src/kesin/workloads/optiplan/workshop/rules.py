@@ -33,6 +33,9 @@ from kesin.workloads.optiplan.workshop.json_file import (
 NO_BAND: Final = "Bant Yok"
 MAX_RETRIES: Final = 20  # every retry enlarges the proof that each order ends
 
+_MM_IN_CM: Final = 10
+_USUAL_TRIM_MM: Final = 50  # a larger trim is warned about
+
 _Mm = Annotated[Decimal, BeforeValidator(between("0.01", "1000"))]
 _Minutes = Annotated[Decimal, BeforeValidator(between("0.01", "1440"))]
 
@@ -101,6 +104,7 @@ class Rules(StrictModel):
     timeouts: Timeouts
     ack_mode: Literal["file_move"] = Field(alias="ackMode")
     kerf_mm: Annotated[Decimal, BeforeValidator(between("0", "20"))] = Decimal(4)
+    materials: Annotated[tuple[Name, ...], Field(max_length=1_000, strict=False)] = ()  # none: any
 
     def mode(self, requested: OptiMode | None, *, built_in_optimiser: bool) -> OptiMode:
         """Choose the mode: as requested, else the rules' default, else by the optimiser in use."""
@@ -117,6 +121,35 @@ class Rules(StrictModel):
     def allows_back_thickness(self, thickness_mm: Decimal) -> bool:
         """Whether back panels of this thickness exist."""
         return thickness_mm in self.backing_thicknesses
+
+
+def rule_warnings(rules: Rules) -> list[Message]:
+    """Return what is allowed in the rules but hardly meant."""
+    warnings = []
+    if "kerf_mm" not in rules.model_fields_set:
+        warnings.append(
+            Message(
+                "kerf_mm is missing: the saw blade is taken for %(kerf)s mm", kerf=rules.kerf_mm
+            )
+        )
+    if rules.cm_to_mm_multiplier != _MM_IN_CM:
+        warnings.append(
+            Message(
+                "cm_to_mm_multiplier is %(n)s: a centimetre has 10 mm, so every part gets a wrong"
+                " size",
+                n=format_number(rules.cm_to_mm_multiplier),
+            )
+        )
+    warnings += [
+        Message(
+            "trimByThickness: boards of %(thickness)s mm lose %(trim)s mm at each side",
+            thickness=thickness,
+            trim=format_number(trim),
+        )
+        for thickness, trim in rules.trim_by_thickness.items()
+        if trim > _USUAL_TRIM_MM
+    ]
+    return warnings
 
 
 def default_rules() -> Rules:
@@ -136,6 +169,7 @@ def default_rules() -> Rules:
             "timeouts": {"optiXmlMinutes": 20, "osiAckMinutes": 5},
             "ackMode": "file_move",
             "kerf_mm": 4,
+            "materials": [],
         }
     )
 

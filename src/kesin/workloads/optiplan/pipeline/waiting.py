@@ -1,0 +1,77 @@
+"""Waiting orders: what each one waits for, and the pause before the next look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from kesin.engine.queue import Queue
+from kesin.foundation.messages import Message, recorded_message
+from kesin.foundation.problems import Unavailable
+from kesin.lifecycle.budget import SECOND_US
+from kesin.lifecycle.model import Job
+from kesin.store.records import Filter
+from kesin.workloads.optiplan.errors import OptiCode
+from kesin.workloads.optiplan.lifecycle import BLOCKED_CODES
+from kesin.workloads.optiplan.pipeline.program import StillRunning
+
+FIRST_POLL_S: Final = 1.0
+MAX_POLL_S: Final = 30.0
+POLL_SHARE: Final = 0.25  # of the time waited so far: long waits are polled less often
+WAITING_STATES: Final = ("OPTI_RUNNING", "XML_READY")
+
+Awaited = Literal["runner", "slot", "program", "xml", "machine", "folder", "settings", "operator"]
+_NORMAL: Final[dict[str, tuple[Awaited, Message]]] = {
+    **dict.fromkeys(("NEW", "OPTI_DONE"), ("runner", Message("a runner that takes it"))),
+    "OPTI_IMPORTED": ("slot", Message("the optimiser, which does one order at a time")),
+    "OPTI_RUNNING": ("program", Message("the optimiser's program to end")),
+    "XML_READY": ("machine", Message("the machine to take its files")),
+    "HOLD": ("operator", Message("an operator to approve it")),
+}
+_XML: Final[tuple[Awaited, Message]] = ("xml", Message("its XML in the export folder"))
+_BLOCKED: Final[dict[str, Awaited]] = {
+    OptiCode.CONFIG_UNAVAILABLE: "settings",
+    OptiCode.OPTI_RUNNER_FAILED: "program",
+}
+
+
+class WaitingFor(NamedTuple):
+    """What an unclaimed order waits for; ``blocked`` if that cannot be used now."""
+
+    what: Awaited
+    message: str
+    blocked: bool = False
+
+
+def waiting_for(job: Job) -> WaitingFor | None:
+    """Return what the order waits for; None if a runner has it, or if it has finished or failed."""
+    if job.worker is not None or job.state not in _NORMAL:
+        return None
+    if job.state in WAITING_STATES and job.error_code:
+        what = _BLOCKED.get(job.error_code, "folder")
+        return WaitingFor(what, recorded_message(job.error_message, job.note), blocked=True)
+    by_hand = isinstance(job.payload, dict) and job.payload.get("mode") == "C"
+    return WaitingFor(*_XML if job.state == "OPTI_RUNNING" and by_hand else _NORMAL[job.state])
+
+
+def blocked_orders(queue: Queue) -> list[Job]:
+    """Return the newest orders that wait for what cannot be used now."""
+    return queue.jobs(Filter(states=WAITING_STATES, codes=BLOCKED_CODES)).jobs
+
+
+def unavailable_code(problem: Unavailable, machine_folder: Path) -> OptiCode:
+    """Return the code of what is unavailable; that of a folder depends on whose it is."""
+    if isinstance(problem, StillRunning):
+        return OptiCode.OPTI_RUNNER_FAILED
+    at_machine = Path(problem.details.get("place", "")).is_relative_to(machine_folder)
+    return OptiCode.DROP_DIR_UNWRITABLE if at_machine else OptiCode.EXPORT_DIR_UNWRITABLE
+
+
+def pause_s(queue: Queue, job: Job) -> float:
+    """Return the pause before the next poll; it grows with the time spent in the job's state."""
+    moves = (
+        event for event in reversed(queue.events(job.id)) if event.from_state != event.to_state
+    )
+    entered_at = next((event.at for event in moves), job.created_at)
+    waited_s = max(queue.now() - entered_at, 0) / SECOND_US
+    return min(max(FIRST_POLL_S, waited_s * POLL_SHARE), MAX_POLL_S)

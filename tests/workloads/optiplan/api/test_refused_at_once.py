@@ -1,0 +1,125 @@
+"""What can be known when an order comes is refused then, with the part and the field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.workloads.optiplan.floor import Floor, any_order
+from tests.workloads.optiplan.order_bodies import back, part
+
+BUILT_IN: dict[str, Any] = {"opti_mode": "A"}
+
+
+def refused(floor: Floor, *parts: dict[str, Any], **other: Any) -> dict[str, str]:
+    """The fields that the order is refused for."""
+    answer = floor.post(any_order(**{"parts": list(parts), **BUILT_IN, **other}))
+    assert answer.status_code in (201, 422), answer.text
+    if answer.status_code == 201:
+        return {}
+    assert answer.json()["error"]["code"] == "E_VALIDATION"
+    fields = answer.json()["error"]["details"]["fields"]
+    return {field["field"]: field["message"] for field in fields}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fits"),
+    [
+        ({"length_cm": 278, "width_cm": 208}, True),  # 2800 × 2100 without 10 mm at each side
+        ({"length_cm": 278.1, "width_cm": 208}, False),
+        ({"length_cm": 278.2, "width_cm": 208, "edge_sx": "2mm"}, True),  # cut without its band
+        ({"length_cm": 208, "width_cm": 278, "grain": 1}, False),  # may not be turned
+        ({"length_cm": 208, "width_cm": 278, "grain": 0}, True),
+    ],
+)
+def test_a_part_larger_than_its_board(floor: Floor, sizes: dict[str, Any], fits: bool):
+    found = refused(floor, part(), part(**{"id": "wide", "grain": 1, **sizes}))
+    assert list(found) == ([] if fits else ["parts[1].length_cm"])
+    assert fits or "part wide, " in found["parts[1].length_cm"]
+
+
+def test_the_board_is_the_orders_own_or_the_one_that_its_material_names(floor: Floor):
+    long = part(length_cm=300, material_code="18MM 183*366")
+    small = {"plate_size": {"width_mm": 500, "height_mm": 900}}
+    assert list(refused(floor, long)) == ["parts[0].length_cm"]  # the built-in one cuts plates
+    assert refused(floor, long, opti_mode="C") == {}
+    assert list(refused(floor, part(), **small)) == ["parts[0].length_cm"]
+
+
+def test_an_unknown_band_but_not_of_a_back(floor: Floor):
+    found = refused(floor, part(edge_up="3mm", edge_sx=""), back(edge_up="3mm"))
+    assert list(found) == ["parts[0].edge_up", "parts[0].edge_sx"]
+    assert found["parts[0].edge_up"].endswith("Bant Yok, 040, 1mm, 2mm")
+
+
+def test_an_unknown_material_where_the_rules_list_them(own_floor: Floor):
+    rules = own_floor.get("/config/rules").json()["rules"]
+    assert refused(own_floor, part(material_code="anything")) == {}
+    rules["materials"] = ["18MM 210*280", "8MM 210*280"]
+    put = own_floor.client.put("/config/rules", json=rules, headers=own_floor.operator)
+    assert (put.status_code, put.json()["changed"]) == (200, ["materials"])
+    found = refused(own_floor, part(), part(material_code="anything"))
+    assert found == {
+        "parts[1].material_code": "is not a material of the rules: 18MM 210*280, 8MM 210*280"
+    }
+
+
+def test_a_back_in_a_list_without_its_own_thickness(floor: Floor):
+    def sent(cell: str) -> Any:
+        return floor.client.post(
+            "/orders/L-1/import/xlsx?customer_phone=05551234567",
+            content=f"18MM;210*280\nRENK: Beyaz\n;722;580;6\n{cell};700;500;2\n",
+            headers={**floor.maker, "content-type": "text/csv"},
+        )
+
+    answer = sent("ARKALIK")
+    assert answer.status_code == 422
+    [row] = answer.json()["error"]["details"]["rows"]
+    assert (row["row"], row["column"]) == (4, "A")
+    assert row["message"] == "a back is not 18 mm thick: write its own here, ARKALIK 8MM"
+    assert sent("ARKALIK 8MM").status_code == 201
+
+
+# Ready to approve
+
+
+def test_a_malformed_xml_is_not_ready_and_a_mended_one_is(floor: Floor):
+    job_id = floor.held()
+    [xml] = floor.plan(job_id)
+    whole = xml.read_bytes()
+    assert floor.job_body(job_id)["ready_to_approve"]
+    xml.write_bytes(whole[:-20])
+    assert not floor.job_body(job_id)["ready_to_approve"]
+    xml.write_bytes(whole)
+    assert floor.job_body(job_id)["ready_to_approve"]
+
+
+def test_the_page_asks_before_an_approval_without_an_xml(floor: Floor):
+    job_id = floor.held()
+    who = floor.cookie(floor.known("boss", "admin"))
+    path = f"/dashboard/optiplan/orders/{job_id}/approve"
+    assert 'name="sure"' in floor.client.get(path, headers=who).text
+    assert 'name="sure"' in floor.client.post(path, headers=who).text
+    assert floor.state(job_id) == "HOLD"
+    assert 'name="sure"' not in floor.client.post(path, data={"sure": "1"}, headers=who).text
+    assert floor.state(job_id) == "NEW"
+    ready = floor.held()
+    floor.plan(ready)
+    path = f"/dashboard/optiplan/orders/{ready}/approve"
+    floor.app.state.ready_orders._until = 0.0  # the folder was listed a moment ago
+    assert 'name="sure"' not in floor.client.get(path, headers=who).text
+    floor.client.post(path, headers=who)
+    assert floor.state(ready) == "NEW"
+
+
+def test_the_rules_page_warns(own_floor: Floor):
+    rules = own_floor.get("/config/rules").json()["rules"]
+    del rules["kerf_mm"]
+    rules |= {"cm_to_mm_multiplier": 1, "trimByThickness": {"18": 900}}
+    put = own_floor.client.put("/config/rules", json=rules, headers=own_floor.operator)
+    assert put.status_code == 200
+    who = own_floor.cookie(own_floor.person("boss", "admin"))
+    page = own_floor.client.get("/dashboard/optiplan/rules", headers=who).text
+    assert "cm_to_mm_multiplier is 1: " in page
+    assert "boards of 18 mm lose 900 mm at each side" in page

@@ -1,0 +1,150 @@
+"""Orders that wait: they say what for, and time out as what they waited for."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kesin.lifecycle.model import Job
+from kesin.workloads.optiplan.pipeline import delivery, runner
+from kesin.workloads.optiplan.pipeline.waiting import WaitingFor, pause_s, waiting_for
+from tests.workloads.optiplan.at_the_saw import retry, sent
+from tests.workloads.optiplan.workbench import ME, MINUTE, InstantProgram, Workbench
+
+
+def waits(bench: Workbench, job: Job) -> WaitingFor:
+    found = waiting_for(bench.reload(job))
+    assert found is not None
+    return found
+
+
+def unwritable(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Refuse every write into the machine's folder; returns what allows it again."""
+
+    def refused(path: Path, data: bytes) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(delivery, "write_atomically", refused)
+    return monkeypatch.undo
+
+
+def blocked(bench: Workbench) -> Job:
+    """An order that is ready, while the machine's folder is away."""
+    job = bench.order()
+    bench.paths.inbox.rename(bench.paths.machine_drop_folder / "gone")
+    return bench.until(job, "XML_READY")
+
+
+def test_a_drop_folder_that_cannot_be_written_is_said_at_once_and_is_what_it_fails_with(
+    bench: Workbench, instant: InstantProgram, monkeypatch: pytest.MonkeyPatch
+):
+    unwritable(monkeypatch)
+    job = bench.until(bench.order(), "XML_READY")
+    folder = bench.paths.machine_drop_folder
+    why = f"{folder} cannot be used: Permission denied"
+    assert waits(bench, job) == ("folder", why, True)
+    assert bench.reload(job).error_code == "E_DROP_DIR_UNWRITABLE"
+    bench.clock.advance(5 * MINUTE)
+    bench.sweep()
+    failed = bench.reload(job)
+    assert (failed.state, failed.error_code) == ("FAILED", "E_DROP_DIR_UNWRITABLE")
+    assert failed.error_message == why
+
+
+def test_what_blocked_an_order_is_forgotten_once_it_can_be_used_again(
+    bench: Workbench, instant: InstantProgram
+):
+    job = blocked(bench)
+    (bench.paths.machine_drop_folder / "gone").rename(bench.paths.inbox)
+    bench.poll()
+    assert (bench.reload(job).error_code, waits(bench, job)) == (
+        None,
+        ("machine", "the machine to take its files", False),
+    )
+    bench.clock.advance(5 * MINUTE)
+    bench.sweep()
+    assert bench.reload(job).error_code == "E_OSI_ACK_TIMEOUT"
+    bench.until(retry(bench, job), "DONE")
+    assert bench.reload(job).error_code is None
+
+
+def test_an_export_folder_that_is_away_is_not_the_missing_xml(
+    bench: Workbench, instant: InstantProgram
+):
+    job = bench.until(bench.order(opti_mode="C"), "HOLD")
+    assert waits(bench, job) == ("operator", "an operator to approve it", False)
+    bench.orders.approve(ME, job.id)
+    bench.until(job, "OPTI_RUNNING")
+    assert waits(bench, job) == ("xml", "its XML in the export folder", False)
+    bench.paths.export_folder.rename(bench.settings.data_dir / "away")
+    bench.poll()
+    assert waits(bench, job)[0] == "folder"
+    bench.clock.advance(20 * MINUTE)
+    bench.sweep()
+    assert bench.reload(job).error_code == "E_EXPORT_DIR_UNWRITABLE"
+
+
+def test_a_standing_problem_is_logged_once_and_when_it_ends(
+    bench: Workbench, instant: InstantProgram, monkeypatch: pytest.MonkeyPatch
+):
+    said: list[str] = []
+    for level in ("warning", "info"):
+        monkeypatch.setattr(runner.log, level, lambda event, **_: said.append(event))
+    job = blocked(bench)
+    for _ in range(3):
+        bench.poll()
+    assert said == ["order_blocked"]
+    (bench.paths.machine_drop_folder / "gone").rename(bench.paths.inbox)
+    bench.poll()
+    bench.poll()
+    assert said == ["order_blocked", "order_unblocked"]
+    assert bench.moves(job).count("block") == 4
+
+
+def test_a_program_that_ends_without_an_xml_gives_the_slot_up(
+    bench: Workbench, instant: InstantProgram
+):
+    bench.install("")
+    first, second = bench.order(), bench.order()
+    instant.solution = ""  # an empty file is none
+    bench.poll()
+    instant.solution = "<S><a/></S>"
+    assert waits(bench, second)[0] == "slot"
+    bench.until(first, "FAILED", polls=2)
+    failed = bench.reload(first)
+    assert failed.error_code == "E_OPTI_RUNNER_FAILED"
+    message = failed.error_message or ""
+    assert str(bench.paths.export_folder) in message
+    assert bench.progress(first).stems[0] in message
+    bench.until(second, "XML_READY")
+
+
+def test_files_that_still_grow_after_the_program_has_ended_are_waited_for(
+    bench: Workbench, instant: InstantProgram
+):
+    bench.install("")
+    job = bench.order()
+    instant.solution = ""
+    bench.poll()
+    xml = bench.paths.export_folder / f"{bench.progress(job).stems[0]}.xml"
+    for text in ("<S>", "<S><a/>", "<S><a/></S>"):
+        bench.poll()
+        xml.write_text(text)
+        assert bench.reload(job).state == "OPTI_RUNNING"
+    bench.until(job, "XML_READY")
+
+
+def test_looks_become_rarer(bench: Workbench, instant: InstantProgram):
+    job = sent(bench, bench.order())
+    pauses = []
+    while bench.reload(job).state == "XML_READY":
+        pauses.append(pause_s(bench.queue, bench.reload(job)))
+        bench.clock.advance(pauses[-1])
+        bench.worker.drain()
+        bench.sweep()
+    assert pauses == sorted(pauses)
+    assert (pauses[0] >= 1, pauses[-1]) == (True, 30)
+    assert len(pauses) < 25  # in five minutes

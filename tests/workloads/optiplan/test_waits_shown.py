@@ -1,0 +1,74 @@
+"""Where people see what an order waits for: the API, the pages, health and the doctor."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.web.conftest import ROOT
+from tests.workloads.optiplan.floor import Floor
+
+
+def blocked(floor: Floor) -> str:
+    """An order whose files cannot be delivered: the machine's folder is away."""
+    job_id = floor.running()
+    floor.plan(job_id)
+    floor.paths.inbox.rename(floor.paths.machine_drop_folder / "gone")
+    floor.later()
+    floor.later()
+    assert floor.state(job_id) == "XML_READY"
+    return job_id
+
+
+def test_a_blocked_order_is_shown_everywhere(own_floor: Floor):
+    floor = own_floor
+    job_id = floor.running()
+    waits = floor.job_body(job_id)["waiting_for"]
+    assert waits == {"what": "xml", "message": "its XML in the export folder", "blocked": False}
+    assert floor.client.get("/health/ready").json()["checks"]["optiplan"]["ok"]
+    floor.orders.cancel(ROOT, job_id)
+    job_id = blocked(floor)
+    body = floor.job_body(job_id)
+    why = f"{floor.paths.machine_drop_folder} cannot be used: there is no inbox in it"
+    assert body["waiting_for"] == {"what": "folder", "message": why, "blocked": True}
+    assert (body["error_code"], body["error_message"]) == ("E_DROP_DIR_UNWRITABLE", why)
+    assert body["advice"]["en"]["act"]
+    check = floor.client.get("/health/ready").json()["checks"]["optiplan"]
+    assert check == {"ok": False, "detail": "1 wait for folder: see `kesin optiplan doctor`"}
+    who = floor.cookie(floor.person("boss", "admin"))
+    for page in ("/dashboard/optiplan", f"/dashboard/jobs/{job_id}"):
+        assert "there is no inbox in it" in floor.client.get(page, headers=who).text, page
+
+
+@pytest.mark.parametrize("name", ["rules.json", "paths.json"])
+def test_broken_settings_make_the_service_unready(own_floor: Floor, name: str):
+    floor = own_floor
+    assert floor.client.get("/health/ready").json()["checks"]["optiplan"]["ok"]
+    file = floor.settings.data_dir / name
+    whole = file.read_text() if file.exists() else json.dumps(None)
+    file.write_text("{")
+    answer = floor.client.get("/health/ready")
+    assert answer.status_code == 503
+    detail = f"{name} cannot be used: see `kesin optiplan doctor`"
+    assert answer.json()["checks"]["optiplan"] == {"ok": False, "detail": detail}
+    file.write_text(whole)
+
+
+def test_wake_ups_without_news_are_one_line_and_the_history_stays_whole(own_floor: Floor):
+    floor = own_floor
+    job_id = floor.running()
+    for _ in range(5):
+        floor.later()
+    moves = [event.move for event in floor.queue.events(job_id)]
+    assert moves[-12:] == ["claim", "wait"] * 6 or moves[-10:] == ["claim", "wait"] * 5
+    path = f"/api/jobs/{job_id}"
+    events = floor.get(path).json()["events"]
+    assert [event["move"] for event in events[-2:]] == ["wait", "wait"]
+    assert (events[-1]["count"], events[-2]["count"]) == (5, 1)
+    assert events[-1]["since"] < events[-1]["at"]
+    whole = floor.get(path, fold="false").json()["events"]
+    assert [event["move"] for event in whole] == moves
+    assert {event["count"] for event in whole} == {1}
+    who = floor.cookie(floor.person("boss", "admin"))
+    assert "× 5</span>" in floor.client.get(f"/dashboard/jobs/{job_id}", headers=who).text
