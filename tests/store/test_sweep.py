@@ -143,6 +143,16 @@ def no_xml_came(optiplan):
     return job, job.timer_at
 
 
+@story("optiplan", "blocked_timeout", "OPTI_RUNNING", "FAILED")
+def the_folder_stayed_away(optiplan):
+    held = reached(optiplan, "prepare", "import", "run")
+    away = Change(
+        held.id, held.claim_seq, "E_EXPORT_DIR_UNWRITABLE", "TRANSIENT", "away", run_at=NOW + 1
+    )
+    job = optiplan.move("block", away)
+    return job, job.timer_at
+
+
 @story("optiplan", "ack_timeout", "XML_READY", "FAILED")
 def the_machine_said_nothing(optiplan):
     job = reached(optiplan, "prepare", "import", "run", "collect", "validate", "release")
