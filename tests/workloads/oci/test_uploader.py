@@ -2,6 +2,7 @@
 
 import pytest
 
+from kesin.engine.results import Act
 from kesin.lifecycle.budget import SECOND_US
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.credentials import vault_name
@@ -148,6 +149,19 @@ def test_a_row_that_cannot_be_sent_is_rejected_before_the_claim(api: ApiSite):
     assert api.turn() == {"COMPLETED": 1}
     assert api.states([bad, *good]) == ["FAILED", "COMPLETED"]
     assert api.job(bad).attempt_count == 0
+
+
+def test_a_row_whose_click_grew_too_old_is_not_uploaded(api: ApiSite, google: GoogleServer):
+    old = api.enqueue_raw(api.row(1, conversionTime=api.oci.ago(90 * DAY)))
+    assert api.turn() == {}
+    assert (api.job(old).error_code, api.job(old).attempt_count) == ("EXPIRED", 0)
+    api.enqueue(1, first=2, conversionTime=api.oci.ago(90 * DAY - MINUTE))
+    jobs = api.oci.queue.claim("tests", tenants=[api.id])
+    api.clock.advance(MINUTE)
+    [result] = Uploader(api.context, channels_of(api.oci.settings)).upload(jobs)
+    assert isinstance(result, Act)
+    assert (result.action, result.code) == ("ack_failed", "EXPIRED")
+    assert google.came == []
 
 
 def test_an_ack_is_not_lost_when_the_lease_was(api: ApiSite, google: GoogleServer):

@@ -22,12 +22,13 @@ from kesin.lifecycle.vocabulary import (
     unclaimed,
     was_claimed,
 )
+from kesin.workloads.oci.conversions.conversion import CLICK_LIFETIME_DAYS, TOO_OLD
 from kesin.workloads.oci.google.classify import CODES, WORKER_CHANNELS
 
 CHANNELS = ("script", *WORKER_CHANNELS)
 MAX_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "MAX_ATTEMPTS_EXCEEDED")
 MANUAL_FAIL = Fixed("MANUAL_FAIL", Category.PERMANENT, "MANUALLY_MARKED_FAILED")
-EXPIRED = Fixed("EXPIRED", Category.VALIDATION, "the click is too old for Google to know it")
+EXPIRED = Fixed("EXPIRED", Category.VALIDATION, TOO_OLD)
 WAITING = ("QUEUED", "RETRY")
 PASSING = (Category.TRANSIENT, Category.RATE_LIMIT)
 UPLOAD_STAMPS = ("uploaded_at", "finished_at")
@@ -44,7 +45,6 @@ class OciLimits:
     too_recent_waits: int = 8
     too_recent_pause_s: int = 6 * HOUR_S
     lease_seconds: int = 15 * MINUTE_S
-    click_lifetime_days: int = 90
     revive: bool = True
     keep_completed_days: int = 90
     keep_failed_days: int = 365
@@ -187,7 +187,7 @@ def _scheduled_moves(limits: OciLimits) -> tuple[Move, ...]:
         moves.expire(
             WAITING,
             "FAILED",
-            limits.click_lifetime_days * DAY_S,
+            CLICK_LIFETIME_DAYS * DAY_S,
             since="conversion_at",
             error=EXPIRED,
             stamp=END_STAMPS,

@@ -22,9 +22,14 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
 from kesin.store.records import Filter, MoveCount
-from kesin.workloads.oci.conversions.conversion import MAX_REVISION, SEAL_PREFIX, key_of
+from kesin.workloads.oci.conversions.conversion import (
+    CLICK_LIFETIME_DAYS,
+    MAX_REVISION,
+    SEAL_PREFIX,
+    key_of,
+)
 from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
-from kesin.workloads.oci.lifecycle import OciLimits, limits_of
+from kesin.workloads.oci.lifecycle import limits_of
 from kesin.workloads.oci.script import refusal_reason
 from kesin.workloads.oci.site import HEARTBEAT, UPLOADS, SiteSettings, is_paused, read_metadata
 
@@ -68,7 +73,7 @@ def site_stats(context: WorkloadContext, site: Site, move_counts: Iterable[MoveC
         last_updated_at = max(last_updated_at, move_count.at)
         if move_count.to_state == "COMPLETED":
             last_ack_at = max(last_ack_at, move_count.at)
-    warning_age_us = (OciLimits().click_lifetime_days - EXPIRES_SOON_DAYS) * DAY_S * SECOND_US
+    warning_age_us = (CLICK_LIFETIME_DAYS - EXPIRES_SOON_DAYS) * DAY_S * SECOND_US
     waiting = queue.waiting(site.id, aged=("conversion_at", queue.now() - warning_age_us))
     ended = totals["FAILED"] + totals["COMPLETED"]
     stats = SiteStats(

@@ -79,7 +79,7 @@ def export(context: WorkloadContext, site: Site, *, limit: int, actor: str) -> l
         lease_seconds=SiteSettings.of(site).recover_minutes * 60,
         tenants=[site.id],
     )
-    sendable, unsendable = _split_sendable(site, jobs)
+    sendable, unsendable = _split_sendable(context, site, jobs)
     if unsendable:  # enqueued between the check and the claim, not by ingest
         apply_changes(
             context.queue, "ack_failed", _rejections(unsendable), actor=actor, tenants=[site.id]
@@ -90,7 +90,7 @@ def export(context: WorkloadContext, site: Site, *, limit: int, actor: str) -> l
 def preview_export(context: WorkloadContext, site: Site, *, limit: int) -> ExportPreview:
     """Show what an export would return, without changing anything; rows left out have a reason."""
     jobs = context.queue.peek(limit=limit, tenants=[site.id])
-    sendable, unsendable = _split_sendable(site, jobs)
+    sendable, unsendable = _split_sendable(context, site, jobs)
     skipped = [
         {
             "id": f"{SEAL_PREFIX}{job.id}",
@@ -121,7 +121,8 @@ def preview_export(context: WorkloadContext, site: Site, *, limit: int) -> Expor
 def reject_unsendable(context: WorkloadContext, site: Site, *, limit: int, actor: str) -> None:
     """Reject due rows that cannot be sent, before they are claimed."""
     for _ in range(MAX_REJECT_ROUNDS):
-        _, unsendable = _split_sendable(site, context.queue.peek(limit=limit, tenants=[site.id]))
+        jobs = context.queue.peek(limit=limit, tenants=[site.id])
+        _, unsendable = _split_sendable(context, site, jobs)
         if not unsendable:
             return
         apply_changes(
@@ -130,12 +131,13 @@ def reject_unsendable(context: WorkloadContext, site: Site, *, limit: int, actor
 
 
 def _split_sendable(
-    site: Site, jobs: Sequence[Job]
+    context: WorkloadContext, site: Site, jobs: Sequence[Job]
 ) -> tuple[list[tuple[Job, Conversion]], list[tuple[Job, Unsendable]]]:
-    sendable, unsendable = [], []
+    sendable, unsendable, now = [], [], context.queue.now()
     for job in jobs:
         try:
-            sendable.append((job, Conversion.from_payload(job.payload, site.id)))
+            conversion = Conversion.from_payload(job.payload, site.id, now_us=now)
+            sendable.append((job, conversion))
         except Unsendable as problem:
             unsendable.append((job, problem))
     return sendable, unsendable

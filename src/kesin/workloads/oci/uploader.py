@@ -198,9 +198,10 @@ class Uploader:
             return [self._release(job) for job in jobs]  # the site changed after the check
         rows: list[UploadRow] = []
         answers: dict[str, HandlerResult] = {}
+        now = self._context.queue.now()
         for job in jobs:
             try:
-                conversion = Conversion.from_payload(job.payload, site.id)
+                conversion = Conversion.from_payload(job.payload, site.id, now_us=now)
                 rows.append(UploadRow(job.id, conversion, job.attempt_count))
             except Unsendable as problem:
                 answers[job.id] = Act(

@@ -9,7 +9,7 @@ import pytest
 from kesin.engine.queue import apply_changes
 from kesin.lifecycle.model import Change
 from kesin.workloads.oci import script
-from tests.workloads.oci.own_site import MINUTE, OwnSite, bare, ok, refused
+from tests.workloads.oci.own_site import DAY, HOUR, MINUTE, OwnSite, bare, ok, refused
 
 SCRIPTS = 6
 
@@ -41,12 +41,12 @@ def test_an_item_holds_the_conversion(site: OwnSite):
 @pytest.mark.parametrize(
     ("zone", "given", "exported"),
     [
-        ("Europe/Istanbul", "2023-07-01T10:00:00+00:00", "2023-07-01 13:00:00+03:00"),
-        ("Europe/Berlin", "2023-07-01T10:00:00+00:00", "2023-07-01 12:00:00+02:00"),
+        ("Europe/Istanbul", "2023-10-01T10:00:00+00:00", "2023-10-01 13:00:00+03:00"),
+        ("Europe/Berlin", "2023-10-01T10:00:00+00:00", "2023-10-01 12:00:00+02:00"),
         ("Europe/Berlin", "2023-11-01T10:00:00+00:00", "2023-11-01 11:00:00+01:00"),
         ("America/St_Johns", "2023-11-01T10:00:00+00:00", "2023-11-01 07:30:00-02:30"),
         ("UTC", "2023-11-01T10:00:00+05:45", "2023-11-01 04:15:00+00:00"),
-        ("America/New_York", "2023-07-10T12:00:00", "2023-07-10 12:00:00-04:00"),
+        ("America/New_York", "2023-10-10T12:00:00", "2023-10-10 12:00:00-04:00"),
     ],
 )
 def test_a_time_is_exported_in_the_zone_of_the_site(
@@ -97,6 +97,18 @@ def test_rows_that_cannot_be_sent_fail_before_the_claim_and_use_up_no_limit(site
         assert row["provider_error_code"] == "MISSING_CLICK_ID"
         assert row["provider_error_category"] == "VALIDATION"
         assert [event.move for event in site.events(job_id)] == ["enqueue", "reject"]
+
+
+def test_a_row_that_waited_too_long_is_not_exported_though_no_sweeper_ran(site: OwnSite):
+    rows = {"EXPIRED": site.oci.ago(90 * DAY), "TIME_IN_FUTURE": site.oci.ago(-2 * HOUR)}
+    old, early = (
+        site.enqueue_raw(site.row(n, conversionTime=at)) for n, at in enumerate(rows.values())
+    )
+    skipped = ok(site.request_export())["warnings"]
+    assert [warning["code"] for warning in skipped] == [*rows]
+    assert site.export() == []
+    assert [site.job(job_id).error_code for job_id in (old, early)] == [*rows]
+    assert site.job(old).attempt_count == 0
 
 
 def test_an_export_survives_any_stored_row(site: OwnSite):

@@ -72,6 +72,7 @@ BAD: dict[tuple[str, str], list[Any]] = {  # (field, code): values; ... stands f
         "2023-11-10T12:00:00+03:00:30",
     ],
     ("conversionTime", "TIME_IN_FUTURE"): ["2023-11-15T12:00:00+03:00"],
+    ("conversionTime", "EXPIRED"): ["2023-08-16T22:13:20+00:00", "2021-01-01T00:00:00Z"],
     ("conversionValue", "INVALID_CONVERSION_VALUE"): [
         *(..., "", -0.01, float("nan"), float("inf"), 10**13, True, [1]),
         *("a lot", "1e3", "NaN", "-5", "1.500", "1,500"),
@@ -89,6 +90,10 @@ def test_what_is_wrong_is_named(field: str, code: str):
 
 def test_a_clock_that_is_half_an_hour_fast_is_forgiven():
     assert read(conversionTime="2023-11-14T22:40:00+00:00")
+
+
+def test_a_conversion_is_taken_until_the_last_second_of_its_click():
+    assert read(conversionTime="2023-08-16T22:13:21+00:00")
 
 
 def test_spaces_around_are_dropped_and_a_number_is_an_external_id_too():
@@ -127,9 +132,9 @@ def test_a_time_without_an_offset_is_in_the_zone_of_the_site(zone: str, given: s
 
 
 def test_a_time_that_never_was_is_exported_as_the_clocks_showed_it():
-    at = parse_time("2023-03-26T02:30:00", ZoneInfo("Europe/Berlin"))
-    item = read(conversionTime=at.isoformat()).script_item("1", ZoneInfo("Europe/Berlin"))
-    assert item["conversionTime"] == "2023-03-26 03:30:00+02:00"
+    at = parse_time("2023-09-03T00:30:00", ZoneInfo("America/Santiago"))
+    item = read(conversionTime=at.isoformat()).script_item("1", ZoneInfo("America/Santiago"))
+    assert item["conversionTime"] == "2023-09-03 01:30:00-03:00"
 
 
 def test_where_there_is_no_zone_an_offset_is_needed():

@@ -65,11 +65,11 @@ def test_the_site_adds_what_a_row_lacks_and_a_later_zone_does_not_move_it(site: 
     site.change(currency="EUR")
     site.change_settings(conversion_name="Phone call")
     lacking: dict[str, Any] = dict.fromkeys(["conversionName", "conversionCurrency"])
-    site.enqueue(1, conversionTime="2023-07-10T12:00:00", **lacking)
+    site.enqueue(1, conversionTime="2023-10-10T12:00:00", **lacking)
     site.change(timezone="UTC")
     [item] = site.export()
     assert (item["conversionName"], item["conversionCurrency"]) == ("Phone call", "EUR")
-    assert item["conversionTime"] == "2023-07-10 09:00:00+00:00"
+    assert item["conversionTime"] == "2023-10-10 09:00:00+00:00"
 
 
 @pytest.mark.parametrize(("channel", "cap"), [("script", 5), ("api", 8), ("data_manager", 8)])

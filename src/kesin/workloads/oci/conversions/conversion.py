@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, Self
 from kesin.engine.access.masking import find_masked
 from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
-from kesin.lifecycle.budget import SECOND_US
+from kesin.lifecycle.budget import DAY_S, SECOND_US
 
 ClickKind = Literal["gclid", "wbraid", "gbraid"]
 
@@ -37,6 +37,8 @@ EXPORTED_FIELDS: Final = (
 )
 _KNOWN_FIELDS: Final = frozenset({*CONVERSION_FIELDS, *EXPORTED_FIELDS})
 MAX_FUTURE_S: Final = 3_600  # tolerates a wrong clock, not a wrong time zone
+CLICK_LIFETIME_DAYS: Final = 90
+TOO_OLD: Final = "the click is too old for Google to know it"
 MAX_VALUE: Final = Decimal(10) ** 12
 MAX_EXTERNAL_ID: Final = 200
 MAX_NAME: Final = 100
@@ -111,7 +113,10 @@ class Conversion:
     def parse(
         cls, row: Mapping[str, Any], defaults: RowDefaults, *, now_us: int | None = None
     ) -> Self:
-        """Validate a producer's row; raises Unsendable with the first problem."""
+        """Validate a producer's row; raises Unsendable with the first problem.
+
+        With ``now_us``, a conversion of the future and one whose click Google forgot are problems.
+        """
         _refuse_masked(row)
         external_id = _parse_external_id(row.get("externalId"))
         revision = _parse_revision(row.get("revision"))
@@ -120,10 +125,8 @@ class Conversion:
             raise Unsendable("MISSING_CLICK_ID", "gclid", "one of gclid, wbraid, gbraid is needed")
         name = _parse_name(row.get("conversionName") or defaults.name)
         at = parse_time(row.get("conversionTime"), defaults.zone)
-        if now_us is not None and at.timestamp() > now_us / SECOND_US + MAX_FUTURE_S:
-            raise Unsendable(
-                "TIME_IN_FUTURE", "conversionTime", "the conversion lies in the future"
-            )
+        if now_us is not None:
+            _check_age(now_us / SECOND_US - at.timestamp())
         currency = _parse_currency(row.get("conversionCurrency") or defaults.currency)
         value = parse_value(row.get("conversionValue"), currency)
         order_id = order_id_of(defaults.site, external_id, revision)
@@ -133,11 +136,11 @@ class Conversion:
         )  # fmt: skip
 
     @classmethod
-    def from_payload(cls, payload: Any, site_id: str) -> Self:
+    def from_payload(cls, payload: Any, site_id: str, *, now_us: int | None = None) -> Self:
         """Parse a stored payload, which needs no defaults; raises Unsendable."""
         if not isinstance(payload, dict):
             raise Unsendable("BAD_PAYLOAD", "payload", "the stored row is no conversion")
-        return cls.parse(payload, RowDefaults(site_id, None, ""))
+        return cls.parse(payload, RowDefaults(site_id, None, ""), now_us=now_us)
 
     @property
     def click(self) -> tuple[ClickKind, str]:
@@ -312,6 +315,13 @@ def _refuse_masked(row: Mapping[str, Any]) -> None:
             "%(field)s is masked: send the value itself, or leave it out", field=field
         )
         raise Unsendable("MASKED_VALUE", field, message)
+
+
+def _check_age(seconds: float) -> None:
+    if seconds < -MAX_FUTURE_S:
+        raise Unsendable("TIME_IN_FUTURE", "conversionTime", "the conversion lies in the future")
+    if seconds >= CLICK_LIFETIME_DAYS * DAY_S:
+        raise Unsendable("EXPIRED", "conversionTime", TOO_OLD)
 
 
 def _parse_external_id(value: Any) -> str:
