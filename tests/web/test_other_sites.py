@@ -53,7 +53,7 @@ def responses_to_the_north(client: Client, headers: dict[str, str]) -> Iterator[
             yield client.get(f"/api/oci/{what}?siteId={site_id}", headers=headers)
         search = {"siteId": site_id, "q": f"{CANARY}-0"}
         yield client.get("/api/oci/queue-rows", params=search, headers=headers)
-        body = {"siteId": site_id, "action": "MARK_FAILED", "filter": {}}
+        body = {"siteId": site_id, "action": "MARK_FAILED", "filter": {}, "all": True}
         yield client.post("/api/oci/queue-actions", json=body, headers=headers)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.access.commands import MAX_BULK_JOBS, MAX_LISTED_OUTCOMES
 from kesin.engine.access.masking import ListReveal
 from kesin.engine.bulk import BulkResult
@@ -30,7 +31,7 @@ from kesin.workloads.oci.conversions.conversion import (
 )
 from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
 from kesin.workloads.oci.lifecycle import limits_of
-from kesin.workloads.oci.script import refusal_reason
+from kesin.workloads.oci.script import reason_of, refusal_reason
 from kesin.workloads.oci.site import HEARTBEAT, UPLOADS, SiteSettings, is_paused, read_metadata
 
 STATES: Final = ("QUEUED", "RETRY", "PROCESSING", "COMPLETED", "FAILED")
@@ -244,6 +245,12 @@ class ActionResult:
     more: bool = False
     already: int = 0  # were in the target state
     reasons: Mapping[str, int] = field(default_factory=dict)  # counts over all refusals
+    planned: Mapping[tuple[str | None, str | None], int] | None = None  # by state and reason
+
+    @property
+    def refused_count(self) -> int:
+        """How many rows were refused, listed or not."""
+        return sum(self.reasons.values()) or len(self.refused)
 
 
 def run_action(
@@ -258,21 +265,31 @@ def run_action(
     code: str | None = None,
     category: str | None = None,
     clear_errors: bool = False,
+    dry_run: bool = False,
 ) -> ActionResult:
-    """Run an action on the given rows of a site, or on all that match the filter."""
+    """Run an action on the given rows of a site, or on all that match the filter.
+
+    With ``dry_run`` nothing changes: rows that would move are counted as affected.
+    """
     if (ids is None) == (where is None):
         raise Invalid("name the rows by ids or by a filter, not both", code="bad_selection")
     arguments = action_arguments(
         context, site, action, code=code, category=category, clear_errors=clear_errors
     )
+    ids = None if ids is None else strip_seals(ids)
+    if dry_run:
+        preview = context.commands.preview(
+            actor,
+            context.queue.name,
+            action,
+            ids=ids,
+            where=where,
+            options=arguments["options"],
+            site=site.id,
+        )
+        return _planned_result(preview, len(ids or ()))
     bulk = context.commands.act(
-        actor,
-        context.queue.name,
-        action,
-        ids=None if ids is None else strip_seals(ids),
-        where=where,
-        reason=reason,
-        **arguments,
+        actor, context.queue.name, action, ids=ids, where=where, reason=reason, **arguments
     )
     max_listed = MAX_LISTED_OUTCOMES if where is not None else None
     return action_result(bulk, max_listed, more=len(bulk.outcomes) >= MAX_BULK_JOBS)
@@ -306,11 +323,28 @@ def action_result(
     bulk: BulkResult, max_listed: int | None = None, *, more: bool = False
 ) -> ActionResult:
     """Summarise a bulk outcome: everything is counted, at most ``max_listed`` refusals listed."""
-    refused = [
-        (outcome.id, refusal_reason(outcome)) for outcome in bulk.outcomes if not outcome.done
-    ]
+    refused = [(outcome.id, reason_of(outcome)) for outcome in bulk.outcomes if not outcome.done]
     reasons = Counter(reason for _, reason in refused)
     return ActionResult(bulk.moved, refused[:max_listed], more, bulk.already, reasons)
+
+
+def _planned_result(preview: ActionPreview, asked: int) -> ActionResult:
+    planned: dict[tuple[str | None, str | None], int] = {
+        (state, refusal_reason(reason, state) if reason else None): n
+        for (state, reason), n in preview.counts.items()
+    }
+    if asked > preview.matched:
+        planned[None, refusal_reason("unknown")] = asked - preview.matched
+    already = preview.by_reason.get("already", 0)
+    refused = max(asked, preview.matched) - preview.would_move - already
+    return ActionResult(
+        preview.would_move,
+        [],
+        more=preview.matched > MAX_BULK_JOBS,
+        already=already,
+        reasons={"planned": refused},
+        planned=planned,
+    )
 
 
 def strip_seals(ids: Sequence[str]) -> list[str]:

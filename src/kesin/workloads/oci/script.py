@@ -166,6 +166,7 @@ class AckReport:
     """What a script's report changed, and which rows it did not move."""
 
     updated: int
+    already: int  # reported before
     refused: list[tuple[str, str]]  # (sealed id, reason)
 
 
@@ -240,15 +241,21 @@ def _apply_report(
         if not is_id(change.id)
     ]
     refused += [
-        (f"{SEAL_PREFIX}{outcome.id}", refusal_reason(outcome))
+        (f"{SEAL_PREFIX}{outcome.id}", reason_of(outcome))
         for outcome in outcomes
         if outcome.result != "moved" and (outcome.result == "unknown" or outcome.state != done)
     ]
-    return AckReport(sum(outcome.result == "moved" for outcome in outcomes), refused)
+    updated = sum(outcome.result == "moved" for outcome in outcomes)
+    return AckReport(updated, len(changes) - updated - len(refused), refused)
 
 
-def refusal_reason(outcome: Outcome) -> str:
+def reason_of(outcome: Outcome) -> str:
     """The sentence that says why a row was not moved."""
     cause = "unknown" if outcome.result == "unknown" else outcome.reason
-    text = _REFUSALS.get(cause, cause or outcome.result)
-    return text.format(state=outcome.state) if "{" in text else text
+    return refusal_reason(cause or outcome.result, outcome.state)
+
+
+def refusal_reason(cause: str, state: str | None = None) -> str:
+    """The sentence for a cause of the store."""
+    text = _REFUSALS.get(cause, cause)
+    return text.format(state=state) if "{" in text else text

@@ -9,7 +9,14 @@ import pytest
 
 from tests.workloads.oci.own_site import NOWHERE, UNKNOWN, OwnSite, bare, refused, seals
 
-MOVED_ONE = {"ok": True, "affected": 1, "refused": []}
+MOVED_ONE = {
+    "ok": True,
+    "asked": 1,
+    "affected": 1,
+    "already": 0,
+    "refusedCount": 0,
+    "refused": [],
+}
 
 
 @pytest.mark.parametrize("action", ["RETRY_SELECTED", "RESET_TO_QUEUED"])
@@ -41,7 +48,7 @@ def test_a_row_that_is_there_already_is_neither_moved_nor_refused(
 ):
     job_id = site.row_in(state)
     before = site.job(job_id)
-    assert site.act(action, [job_id]) == MOVED_ONE | {"affected": 0}
+    assert site.act(action, [job_id]) == MOVED_ONE | {"affected": 0, "already": 1}
     assert site.job(job_id) == before
 
 
@@ -75,6 +82,9 @@ def test_each_value_that_mark_failed_is_not_given_has_a_default(
         ({"errorCode": "c" * 65}, 422, "invalid"),
         ({"errorCode": ""}, 422, "invalid"),
         ({"filter": {}}, 422, "bad_selection"),
+        ({"all": True}, 422, "bad_selection"),
+        ({"ids": None, "filter": {"status": ["QUEUED"]}, "all": True}, 422, "bad_selection"),
+        ({"action": "ENQUEUE_FIX", "dryRun": True}, 422, "invalid"),
         ({"ids": []}, 422, "invalid"),
         ({"ids": None}, 422, "bad_selection"),
         ({"ids": None, "filter": {"status": ["SENT"]}}, 400, "bad_status"),
@@ -115,7 +125,7 @@ def test_foreign_ids_and_those_that_do_not_exist_are_unknown_alike(
     [mine], [theirs] = site.enqueue(), neighbour.enqueue()
     unknown = [theirs, NOWHERE, "nonsense"]
     body = site.act("MARK_FAILED", [mine, *unknown])
-    assert body["affected"] == 1
+    assert (body["asked"], body["affected"], body["refusedCount"]) == (4, 1, 3)
     assert body["refused"] == [{"id": job_id, "reason": UNKNOWN} for job_id in unknown]
     of_all_sites = site.request_action("MARK_FAILED", site.oci.operator, ids=[theirs])
     assert of_all_sites.json()["affected"] == 0
@@ -133,9 +143,34 @@ def test_a_filter_chooses_by_state_code_and_category(site: OwnSite):
 
 def test_an_empty_filter_is_the_whole_site_and_no_other(site: OwnSite, neighbour: OwnSite):
     mine, theirs = site.enqueue(3), neighbour.enqueue(2)
-    assert site.act("MARK_FAILED", filter={})["affected"] == 3
+    assert refused(site.request_action("MARK_FAILED", filter={}), 422)["code"] == "bad_selection"
+    assert set(site.states(mine)) == {"QUEUED"}
+    assert site.act("MARK_FAILED", filter={}, all=True)["affected"] == 3
     assert set(site.states(mine)) == {"FAILED"}
     assert set(neighbour.states(theirs)) == {"QUEUED"}
+
+
+@pytest.mark.parametrize("by_filter", [False, True])
+def test_a_dry_run_says_what_would_move_by_state_and_reason_and_moves_nothing(
+    site: OwnSite, by_filter: bool
+):
+    done, failed, waiting = site.claim(3)
+    site.ack([done])
+    site.ack_failed([failed])
+    chosen = {"filter": {}, "all": True} if by_filter else {"ids": [done, failed, waiting, NOWHERE]}
+    before = site.jobs()
+    body = site.act("MARK_FAILED", dryRun=True, **chosen)
+    assert site.jobs() == before
+    planned = [
+        {"state": "PROCESSING", "rows": 1},
+        {"state": "COMPLETED", "reason": "it is COMPLETED already", "rows": 1},
+        {"state": "FAILED", "reason": "already", "rows": 1},
+        {"reason": UNKNOWN, "rows": 1},
+    ]
+    assert body.pop("planned") == planned[: 3 if by_filter else 4]
+    real = site.act("MARK_FAILED", **chosen)
+    assert body == real | {"refused": []}
+    assert real["affected"] + real["already"] + real["refusedCount"] == real["asked"]
 
 
 def test_more_than_a_thousand_rows_move_at_once(site: OwnSite):

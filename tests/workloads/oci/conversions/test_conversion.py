@@ -77,7 +77,7 @@ BAD: dict[tuple[str, str], list[Any]] = {  # (field, code): values; ... stands f
         *(..., "", -0.01, float("nan"), float("inf"), 10**13, True, [1]),
         *("a lot", "1e3", "NaN", "-5", "1.500", "1,500"),
     ],
-    ("conversionCurrency", "INVALID_CURRENCY"): ["Lira", "TL", 949],
+    ("conversionCurrency", "INVALID_CURRENCY"): ["Lira", "TL", 949, "ZZZ", "TRL"],
     ("revision", "INVALID_REVISION"): [0, 100, "1000", "two", True],
 }
 

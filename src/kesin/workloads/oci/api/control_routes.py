@@ -156,6 +156,11 @@ def _add_action_routes(
         )
         if body.action not in ACTIONS:
             raise Problem(f"action is one of {', '.join(ACTIONS)}", code="unknown_action")
+        if body.dry_run and body.action not in operations.ACTIONS:
+            raise Invalid(
+                Message("dryRun is for %(known)s", known=", ".join(operations.ACTIONS)),
+                details={"field": "dryRun"},
+            )
         if body.action in FIXES:
             result = _fix_rows(context, actor, site, body)
         elif body.action == DISMISS:
@@ -163,9 +168,15 @@ def _add_action_routes(
             context.commands.accounts.note(actor, "oci.dismiss", queue="oci", site=site.id)
             result = operations.ActionResult(0, [])
         else:
-            where = None
-            if body.filter is not None:
-                where = operations.build_filter(site, body.filter.model_dump())
+            criteria = None if body.filter is None else body.filter.model_dump()
+            if body.all != (criteria is not None and not any(criteria.values())):
+                raise Invalid(
+                    "an empty filter matches every row of the site: it needs all: true, "
+                    "which nothing else takes",
+                    code="bad_selection",
+                    details={"field": "all"},
+                )
+            where = None if criteria is None else operations.build_filter(site, criteria)
             result = operations.run_action(
                 context,
                 actor,
@@ -177,11 +188,28 @@ def _add_action_routes(
                 code=body.error_code,
                 category=body.error_category,
                 clear_errors=body.clear_errors,
+                dry_run=body.dry_run,
             )
         refused = [
             schemas.RefusedRow(id=row_id, reason=reason) for row_id, reason in result.refused
         ]
-        return schemas.Acted(affected=result.affected, refused=refused, more=result.more or None)
+        planned = (
+            None
+            if result.planned is None
+            else [
+                schemas.PlannedRows(state=state, reason=reason, rows=n)
+                for (state, reason), n in result.planned.items()
+            ]
+        )
+        return schemas.Acted(
+            asked=result.affected + result.already + result.refused_count,
+            affected=result.affected,
+            already=result.already,
+            refused_count=result.refused_count,
+            refused=refused,
+            planned=planned,
+            more=result.more or None,
+        )
 
     @router.put("/api/oci/credentials")
     def put_credentials(actor: SignedInActor, body: schemas.CredentialsBody) -> schemas.Ok:

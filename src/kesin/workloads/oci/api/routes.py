@@ -263,7 +263,7 @@ def _require_key(context: WorkloadContext, actor: Actor, site: str) -> None:
 
 def _acked_body(report: AckReport) -> schemas.Acked:
     refused = [schemas.RefusedRow(id=row_id, reason=reason) for row_id, reason in report.refused]
-    return schemas.Acked(updated=report.updated, refused=refused)
+    return schemas.Acked(updated=report.updated, already=report.already, refused=refused)
 
 
 def uncached_response(value: Any, headers: dict[str, str] | None = None) -> Response:

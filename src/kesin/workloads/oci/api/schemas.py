@@ -96,10 +96,11 @@ class RefusedRow(CamelCaseModel):
 
 
 class Acked(CamelCaseModel):
-    """What a report changed."""
+    """What a report changed; the three add up to the rows it named."""
 
     ok: bool = True
     updated: int
+    already: int  # reported before
     refused: list[RefusedRow]
 
 
@@ -171,14 +172,31 @@ class QueueActionBody(CamelCaseBody):
     error_category: Text | None = None
     clear_errors: bool = False
     conversion: dict[str, Any] | None = None  # what CORRECT and ENQUEUE_FIX change
+    dry_run: bool = False  # only count what would move
+    all: bool = False  # said with an empty filter, which matches every row of the site
+
+
+class PlannedRows(CamelCaseModel):
+    """Rows that a dry run counts together; those with a reason would stay."""
+
+    state: str | None = None  # None: there is no such row
+    reason: str | None = None
+    rows: int
 
 
 class Acted(CamelCaseModel):
-    """What an action moved; by filter, the first thousand refusals are told."""
+    """What an action moved; by filter, the first thousand refusals are told.
+
+    ``affected``, ``already`` and ``refusedCount`` add up to ``asked``.
+    """
 
     ok: bool = True
+    asked: int
     affected: int
+    already: int
+    refused_count: int
     refused: list[RefusedRow]
+    planned: list[PlannedRows] | None = None  # of a dry run, which changes nothing
     more: bool | None = None  # set if more may match: repeat the request
 
 

@@ -6,6 +6,7 @@ script uploads. Click ids are never altered: Google compares them letter by lett
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import re
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, Final, Literal, Self
+
+from babel.core import get_global
 
 from kesin.engine.access.masking import find_masked
 from kesin.foundation.messages import Message
@@ -45,30 +48,14 @@ MAX_NAME: Final = 100
 MAX_SHOWN_NAME: Final = 80  # characters of an unknown field's name
 MAX_REVISION: Final = 99
 _CLICK: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
-_CURRENCY: Final = re.compile(r"[A-Z]{3}")
 _NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 _GROUPED: Final = re.compile(r"[0-9]{1,3}([.,])(?:[0-9]{2,3}\1)*[0-9]{3}")  # 1.500.000, 15,00,000
 _OLDEST_YEAR: Final = 2000
 _NEWEST_YEAR: Final = 2999
 _WITHOUT_CENTS: Final = frozenset(
     [
-        "BIF",
-        "CLP",
-        "DJF",
-        "GNF",
-        "ISK",
-        "JPY",
-        "KMF",
-        "KRW",
-        "PYG",
-        "RWF",
-        "UGX",
-        "UYI",
-        "VND",
-        "VUV",
-        "XAF",
-        "XOF",
-        "XPF",
+        *("BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND"),
+        *("VUV", "XAF", "XOF", "XPF"),
     ]
 )
 _WITH_MILLS: Final = frozenset(["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"])
@@ -388,8 +375,17 @@ def _parse_name(value: Any) -> str:
 
 def _parse_currency(value: Any) -> str:
     text = value.strip().upper() if isinstance(value, str) else ""
-    if not _CURRENCY.fullmatch(text):
+    if text not in _currencies():
         raise Unsendable(
-            "INVALID_CURRENCY", "conversionCurrency", "conversionCurrency is three letters, TRY"
+            "INVALID_CURRENCY",
+            "conversionCurrency",
+            "conversionCurrency is a currency of ISO 4217 in three letters, TRY",
         )
     return text
+
+
+@functools.cache
+def _currencies() -> frozenset[str]:
+    """The codes of ISO 4217 that are legal tender somewhere today."""
+    uses = (use for country in get_global("territory_currencies").values() for use in country)
+    return frozenset(code for code, _, until, is_tender in uses if is_tender and until is None)
