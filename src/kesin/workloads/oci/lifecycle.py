@@ -208,6 +208,19 @@ def _operator_moves() -> tuple[Move, ...]:
         timer="clear",
         unstamp=END_STAMPS,
     )
+    correct = moves.requeue(
+        "FAILED",
+        "QUEUED",
+        name="correct",
+        by=("producer", "operator"),
+        when=(category_in(Category.VALIDATION),),
+        error="clear",
+        timer="clear",
+        payload="replace",
+        stamp_input=("conversion_at",),
+        unstamp=END_STAMPS,
+        doc="The same externalId with mended data; the old payload stays in its event.",
+    )
     return (
         moves.requeue(
             ("FAILED", "RETRY"), "QUEUED", name="RETRY_SELECTED", timer="clear", unstamp=END_STAMPS
@@ -224,18 +237,13 @@ def _operator_moves() -> tuple[Move, ...]:
             timer="clear",
             stamp=END_STAMPS,
         ),
-        moves.requeue(
-            "FAILED",
-            "QUEUED",
-            name="correct",
-            by=("producer", "operator"),
-            when=(category_in(Category.VALIDATION),),
-            error="clear",
-            timer="clear",
-            payload="replace",
-            stamp_input=("conversion_at",),
-            unstamp=END_STAMPS,
-            doc="The same externalId with mended data; the old payload stays in its event.",
+        correct,
+        replace(
+            correct,
+            sources=("QUEUED",),
+            by=("producer",),
+            when=(),
+            doc="The same, for a row that nobody claimed with the data it has.",
         ),
     )
 

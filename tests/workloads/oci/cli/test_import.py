@@ -41,6 +41,14 @@ def test_a_file_of_each_kind_is_imported_and_known_the_second_time(database, oci
     assert oci("stats", "north", "--json").json[0]["totals"]["QUEUED"] == 12
 
 
+def test_duplicates_that_were_not_taken_are_counted(database, oci, tmp_path):  # noqa: F811
+    twice = [row(1), {**row(1), "conversionValue": 7}]
+    (tmp_path / "a.json").write_text(json.dumps(twice))
+    answer = oci("import", "a.json", "--site", "north")
+    assert "1 duplicates differ from the stored rows, which stay" in answer.err
+    assert answer.out == "2 rows for north: queued 1, duplicate 1, corrected 0, rejected 0\n"
+
+
 def test_standard_input_needs_a_format(oci):
     answer = oci("import", "-", "--site", "north", text=lines(row(1)))
     assert answer.code == 2

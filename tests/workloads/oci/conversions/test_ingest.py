@@ -1,6 +1,7 @@
 """Ingest: one result per row, and sending rows twice changes nothing."""
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -15,6 +16,10 @@ CSV, NDJSON = "text/csv", "application/x-ndjson"
 
 def outcomes(results: list[dict[str, Any]]) -> list[str]:
     return [result["result"] for result in results]
+
+
+def micros(at: str) -> int:
+    return int(datetime.fromisoformat(at).timestamp()) * 1_000_000
 
 
 # Taken
@@ -149,18 +154,44 @@ def test_a_row_that_comes_twice_in_one_call_is_taken_once(site: OwnSite):
     results = site.post([site.row(1), site.row(1, conversionValue=9), site.row(2)])
     assert outcomes(results) == ["queued", "duplicate", "queued"]
     assert results[0]["id"] == results[1]["id"]
+    assert results[1]["differs"] == ["conversionValue"]
     assert site.job(results[0]["id"]).payload["conversionValue"] == 101
 
 
 @pytest.mark.parametrize("state", ["QUEUED", "PROCESSING", "RETRY", "COMPLETED"])
-def test_other_data_for_a_row_that_did_not_fail_is_a_duplicate(site: OwnSite, state: str):
-    job_id = site.row_in(state)
+def test_a_row_once_claimed_stays_and_the_duplicate_says_what_differs(site: OwnSite, state: str):
+    job_id = site.row_in("PROCESSING" if state == "QUEUED" else state)
+    if state == "QUEUED":
+        site.act("RESET_TO_QUEUED", [job_id])
     before = site.job(job_id)
-    assert outcomes(site.post([site.row(1, conversionValue=9)])) == ["duplicate"]
+    other = {**before.payload, "conversionValue": 9, "gclid": "Cj0KCQiA_other"}
+    [result] = site.post([{name: other[name] for name in site.row()}])
+    assert (result["result"], result["differs"]) == ("duplicate", ["gclid", "conversionValue"])
+    assert "gclid, conversionValue" in result["message"]
+    assert site.job(job_id) == before
+
+
+def test_the_same_moment_in_another_zone_is_no_difference(site: OwnSite):
+    [job_id] = site.enqueue(1, conversionTime="2023-11-10T12:00:00+03:00")
+    before = site.job(job_id)
+    [result] = site.post([site.row(1, conversionTime="2023-11-10T09:00:00Z")])
+    assert (result["result"], result.get("differs")) == ("duplicate", None)
     assert site.job(job_id) == before
 
 
 # Corrected
+
+
+def test_a_row_that_was_never_claimed_takes_the_new_values(site: OwnSite):
+    [job_id] = site.enqueue(conversionValue=10)
+    at = site.oci.ago(2 * DAY)
+    for value in (999, 998):
+        [result] = site.post([site.row(1, conversionValue=value, conversionTime=at)])
+        assert result == {"index": 0, "externalId": "sale-1", "result": "corrected", "id": job_id}
+    job, last = site.job(job_id), site.events(job_id)[-1]
+    assert (job.state, job.attempts_left, job.stamp_1) == ("QUEUED", 5, micros(at))
+    assert (last.move, json.loads(last.old_payload or "")["conversionValue"]) == ("correct", 999)
+    assert [item["conversionValue"] for item in site.export()] == [998]
 
 
 def test_changed_data_corrects_a_row_that_failed_validation(site: OwnSite):

@@ -151,8 +151,8 @@ def _add_producer_routes(router: APIRouter, context: WorkloadContext) -> None:
 
 def _ingest_row(row: IngestResult) -> schemas.IngestRow:
     """The body of a result: optional fields are left out if they are None."""
-    optional = ("id", "code", "field", "message")
-    set_fields = [name for name in optional if getattr(row, name) is not None]
+    optional = ("id", "code", "field", "message", "differs")
+    set_fields = [name for name in optional if getattr(row, name)]
     return schemas.IngestRow.model_construct(
         {"index", "external_id", "result", *set_fields},
         index=row.index,
@@ -162,6 +162,7 @@ def _ingest_row(row: IngestResult) -> schemas.IngestRow:
         code=row.code,
         field=row.field,
         message=row.message,
+        differs=list(row.differs),
     )
 
 

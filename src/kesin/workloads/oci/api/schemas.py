@@ -35,6 +35,7 @@ class IngestRow(CamelCaseModel):
     code: str | None = None
     field: str | None = None
     message: str | None = None
+    differs: list[str] | None = None  # of a duplicate: fields that the stored row has otherwise
 
 
 class Ingested(CamelCaseModel):

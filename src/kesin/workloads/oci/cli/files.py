@@ -180,6 +180,7 @@ class _FileSummary:
     rows: int = 0
     results: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
+    differing: int = 0  # duplicates with other data, which were not taken
     listed_rejects: list[tuple[int, IngestResult]] = field(default_factory=list)  # (row, result)
 
 
@@ -209,6 +210,7 @@ def _process_file(
             for row, result in zip(batch.rows, process(context, site, batch.rows), strict=True):
                 summary.rows += 1
                 summary.results[result.result] += 1
+                summary.differing += bool(result.differs)
                 if result.result == "rejected":
                     summary.reasons[result.code or ""] += 1
                     write_reject(summary.rows, row, result)
@@ -255,6 +257,7 @@ def _print_summary(
                 "site": site.id,
                 "rows": summary.rows,
                 **{name: summary.results[outcome] for outcome, name in names.items()},
+                "differing": summary.differing,
                 "reasons": dict(summary.reasons.most_common()),
                 "rejects": str(rejects) if rejects else None,
                 "first_rejected": [
@@ -264,6 +267,8 @@ def _print_summary(
         )
     else:
         _print_rejected(summary, rejects)
+        if summary.differing:
+            warn(f"{summary.differing} duplicates differ from the stored rows, which stay")
         say(f"{summary.rows} rows for {site.id}: {_format_counts(summary, renamed)}")
     if summary.results["rejected"]:
         raise typer.Exit(FAILED)

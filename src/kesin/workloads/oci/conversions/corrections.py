@@ -39,6 +39,7 @@ from kesin.workloads.oci.conversions.ingest import (
     IngestOutcome,
     IngestResult,
     build_rejection,
+    changed_fields,
     correct_rows,
 )
 from kesin.workloads.oci.conversions.parsing import ParsedRow
@@ -125,7 +126,7 @@ class _FixBatch:
         merged = {**job.payload, **changes, "revision": job.payload.get("revision")}
         defaults, now = defaults_of(self._site), self._context.queue.now()
         new = Conversion.parse(merged, defaults, now_us=now)
-        changed = canonical_json(new.payload()) != canonical_json(job.payload)
+        changed = changed_fields(job.payload, new)
         if job.state == "FAILED" and changed:
             self._corrections[job.id] = (index, new)
         elif job.state == "COMPLETED" and (changed or again):

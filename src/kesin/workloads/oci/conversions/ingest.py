@@ -1,14 +1,15 @@
 """Takes conversions in: each row is queued, a duplicate, corrected, or rejected with a reason.
 
-Sending the same rows twice changes nothing. A row that FAILED because of its data is queued again
-when its external id arrives with other data.
+Sending the same rows twice changes nothing. When an external id arrives with other data, a row that
+waits for its first claim takes them, and one that FAILED because of its data is queued again. Any
+other row may be at Google already: it stays as it is, and the result names what differs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
 
 from kesin.engine.queue import NewJob, apply_changes
 from kesin.engine.validation import BadInput
@@ -20,16 +21,22 @@ from kesin.lifecycle.model import Change, Job
 from kesin.store.directory import Site
 from kesin.store.records import Outcome
 from kesin.workloads.oci.conversions.conversion import (
+    CONVERSION_FIELDS,
     MAX_EXTERNAL_ID,
     Conversion,
     Unsendable,
     check_fields,
+    parse_time,
 )
 from kesin.workloads.oci.conversions.parsing import ParsedRow
 from kesin.workloads.oci.lifecycle import limits_of
 from kesin.workloads.oci.site import defaults_of
 
 IngestOutcome = Literal["queued", "duplicate", "corrected", "rejected"]
+_NOT_TAKEN: Final = (
+    "the stored row differs in %(fields)s and stays: only a row that was never claimed, or FAILED "
+    "because of its data, takes new values"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,7 @@ class IngestResult:
     code: str | None = None
     field: str | None = None
     message: str | None = None
+    differs: tuple[str, ...] = ()  # fields of a duplicate that the stored row has otherwise
 
 
 def ingest(
@@ -133,27 +141,57 @@ def _correct(
     results: Mapping[int, IngestResult],
     actor: str,
 ) -> dict[int, IngestResult]:
-    """Apply the duplicates that correct a row whose data was wrong."""
+    """Apply the duplicates that correct a row, and say of the others what differs.
+
+    Of several in one call, the first counts.
+    """
     duplicates = {index: row for index, row in results.items() if row.result == "duplicate"}
     job_ids = [row.id for row in duplicates.values() if row.id]
     jobs = context.queue.find(job_ids) if job_ids else {}
+    stored = {job_id: job.payload for job_id, job in jobs.items()}
+    taken = {row.id for row in results.values() if row.result == "queued"}
     corrections: dict[str, tuple[int, Conversion]] = {}
     for index, row in duplicates.items():
         job = jobs.get(row.id or "")
-        if job and _is_correction(job, conversions[index]) and job.id not in corrections:
+        if job is None or job.id in taken or not _takes_new_data(job):
+            continue
+        if changed_fields(stored[job.id], conversions[index]):
+            taken.add(job.id)
             corrections[job.id] = (index, conversions[index])
     new_data = {job_id: conversion for job_id, (_, conversion) in corrections.items()}
-    corrected = {}
+    changed = {}
     for outcome in correct_rows(context, site, new_data, role="producer", actor=actor):
         if outcome.result == "moved":
             index, new = corrections[outcome.id]
-            corrected[index] = IngestResult(index, new.external_id, "corrected", outcome.id)
-    return corrected
+            stored[outcome.id] = new.payload()
+            changed[index] = IngestResult(index, new.external_id, "corrected", outcome.id)
+    for index in duplicates.keys() - changed.keys():
+        row = duplicates[index]
+        differs = changed_fields(stored.get(row.id or ""), conversions[index])
+        if row.id in stored and differs:
+            message = Message(_NOT_TAKEN, fields=", ".join(differs))
+            changed[index] = replace(row, message=message, differs=differs)
+    return changed
 
 
-def _is_correction(job: Job, new: Conversion) -> bool:
-    failed_on_data = job.state == "FAILED" and job.error_category == Category.VALIDATION.value
-    return failed_on_data and canonical_json(job.payload) != canonical_json(new.payload())
+def _takes_new_data(job: Job) -> bool:
+    if job.state == "QUEUED":
+        return job.claim_seq <= job.payload_seq  # claimed never, or not with these data
+    return job.state == "FAILED" and job.error_category == Category.VALIDATION.value
+
+
+def changed_fields(payload: Any, new: Conversion) -> tuple[str, ...]:
+    """The fields that a stored conversion has otherwise; a time is the same in any zone."""
+    old = payload if isinstance(payload, dict) else {}
+    values = new.payload()
+    names = [name for name in CONVERSION_FIELDS if old.get(name) != values.get(name)]
+    if "conversionTime" in names:
+        try:
+            if parse_time(old.get("conversionTime"), None) == new.at:
+                names.remove("conversionTime")
+        except Unsendable:
+            pass  # no time at all is another time
+    return tuple(names)
 
 
 def correct_rows(
@@ -165,7 +203,7 @@ def correct_rows(
     actor: str,
     note: str | None = None,
 ) -> list[Outcome]:
-    """Replace the data of failed rows and queue them again."""
+    """Replace the data of rows and queue them again."""
     if not conversions:
         return []
     cap = limits_of(context.settings).max_attempts(site.channel)
