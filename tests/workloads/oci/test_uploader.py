@@ -151,6 +151,24 @@ def test_a_row_that_cannot_be_sent_is_rejected_before_the_claim(api: ApiSite):
     assert api.job(bad).attempt_count == 0
 
 
+def test_on_an_api_channel_another_name_than_that_of_the_site_is_refused(api: ApiSite):
+    stray = api.enqueue_raw(api.row(1, conversionName="Lead"))
+    api.change_settings(conversion_name="Phone sale")
+    [lead, sale, unnamed] = api.post(
+        [
+            api.row(2, conversionName="Lead"),
+            api.row(3, conversionName="Phone sale"),
+            api.row(4, conversionName=None),
+        ]
+    )
+    assert (lead["result"], lead["code"]) == ("rejected", "UNKNOWN_CONVERSION_NAME")
+    assert (sale["result"], unnamed["result"]) == ("queued", "queued")
+    assert api.turn() == {"COMPLETED": 2}
+    assert api.job(stray).error_code == "UNKNOWN_CONVERSION_NAME"
+    api.change(channel="script")
+    assert api.post([api.row(2, conversionName="Lead")])[0]["result"] == "queued"
+
+
 def test_a_row_whose_click_grew_too_old_is_not_uploaded(api: ApiSite, google: GoogleServer):
     old = api.enqueue_raw(api.row(1, conversionTime=api.oci.ago(90 * DAY)))
     assert api.turn() == {}

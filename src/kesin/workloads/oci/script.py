@@ -22,7 +22,7 @@ from kesin.store.directory import Site
 from kesin.store.limits import MAX_CODE, MAX_MESSAGE
 from kesin.store.records import Outcome
 from kesin.workloads.oci.conversions.conversion import SEAL_PREFIX, Conversion, Unsendable
-from kesin.workloads.oci.site import SiteSettings, is_paused, zone_of
+from kesin.workloads.oci.site import SiteSettings, is_paused, only_name_of, zone_of
 
 MAX_EXPORT_ROWS: Final = 1_000
 MAX_REJECT_ROUNDS: Final = 10  # rejected rows make room for others
@@ -133,10 +133,13 @@ def reject_unsendable(context: WorkloadContext, site: Site, *, limit: int, actor
 def _split_sendable(
     context: WorkloadContext, site: Site, jobs: Sequence[Job]
 ) -> tuple[list[tuple[Job, Conversion]], list[tuple[Job, Unsendable]]]:
-    sendable, unsendable, now = [], [], context.queue.now()
+    sendable, unsendable = [], []
+    now, only_name = context.queue.now(), only_name_of(site)
     for job in jobs:
         try:
-            conversion = Conversion.from_payload(job.payload, site.id, now_us=now)
+            conversion = Conversion.from_payload(
+                job.payload, site.id, now_us=now, only_name=only_name
+            )
             sendable.append((job, conversion))
         except Unsendable as problem:
             unsendable.append((job, problem))

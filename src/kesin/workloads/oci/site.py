@@ -112,7 +112,13 @@ def zone_of(site: Site) -> ZoneInfo:
 
 def defaults_of(site: Site) -> RowDefaults:
     """The defaults the site gives to its rows."""
-    return RowDefaults(site.id, zone_of(site), site.currency, SiteSettings.of(site).conversion_name)
+    name = SiteSettings.of(site).conversion_name
+    return RowDefaults(site.id, zone_of(site), site.currency, name, only_name_of(site))
+
+
+def only_name_of(site: Site) -> str:
+    """The conversion name that the site takes: on API channels its own, as there is one action."""
+    return "" if site.channel == "script" else SiteSettings.of(site).conversion_name
 
 
 def is_paused(context: WorkloadContext, site: Site) -> bool:

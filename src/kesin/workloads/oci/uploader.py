@@ -46,7 +46,7 @@ from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
 from kesin.workloads.oci.google.error_table import CIRCUIT_OPEN
 from kesin.workloads.oci.lifecycle import limits_of
 from kesin.workloads.oci.script import WAITING_STATES, reject_unsendable
-from kesin.workloads.oci.site import is_paused
+from kesin.workloads.oci.site import is_paused, only_name_of
 
 log = Logger("kesin.oci")
 
@@ -198,10 +198,12 @@ class Uploader:
             return [self._release(job) for job in jobs]  # the site changed after the check
         rows: list[UploadRow] = []
         answers: dict[str, HandlerResult] = {}
-        now = self._context.queue.now()
+        now, only_name = self._context.queue.now(), only_name_of(site)
         for job in jobs:
             try:
-                conversion = Conversion.from_payload(job.payload, site.id, now_us=now)
+                conversion = Conversion.from_payload(
+                    job.payload, site.id, now_us=now, only_name=only_name
+                )
                 rows.append(UploadRow(job.id, conversion, job.attempt_count))
             except Unsendable as problem:
                 answers[job.id] = Act(

@@ -79,6 +79,7 @@ class RowDefaults:
     zone: tzinfo | None  # None: a time needs an offset
     currency: str
     name: str = ""
+    only_name: str = ""  # the one conversion name that is taken; "": any
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,12 @@ class Conversion:
         if not any(clicks.values()):
             raise Unsendable("MISSING_CLICK_ID", "gclid", "one of gclid, wbraid, gbraid is needed")
         name = _parse_name(row.get("conversionName") or defaults.name)
+        if name != (defaults.only_name or name):
+            message = Message(
+                "the site uploads to one conversion action, %(name)s: send that name or none",
+                name=repr(defaults.only_name),
+            )
+            raise Unsendable("UNKNOWN_CONVERSION_NAME", "conversionName", message)
         at = parse_time(row.get("conversionTime"), defaults.zone)
         if now_us is not None:
             _check_age(now_us / SECOND_US - at.timestamp())
@@ -123,11 +130,14 @@ class Conversion:
         )  # fmt: skip
 
     @classmethod
-    def from_payload(cls, payload: Any, site_id: str, *, now_us: int | None = None) -> Self:
+    def from_payload(
+        cls, payload: Any, site_id: str, *, now_us: int | None = None, only_name: str = ""
+    ) -> Self:
         """Parse a stored payload, which needs no defaults; raises Unsendable."""
         if not isinstance(payload, dict):
             raise Unsendable("BAD_PAYLOAD", "payload", "the stored row is no conversion")
-        return cls.parse(payload, RowDefaults(site_id, None, ""), now_us=now_us)
+        defaults = RowDefaults(site_id, None, "", only_name=only_name)
+        return cls.parse(payload, defaults, now_us=now_us)
 
     @property
     def click(self) -> tuple[ClickKind, str]:
