@@ -146,6 +146,18 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
         ),
         moves.retry("PROCESSING", "RETRY", limits.backoff, name="retry_later", when=(holds_claim,)),
         moves.release("PROCESSING", "RETRY"),
+        Move(
+            "attempt_cap",
+            ("PROCESSING",),
+            "FAILED",
+            action="cap_in_flight",
+            by=("worker",),
+            when=(holds_claim,),
+            claim="drop",
+            error=MAX_ATTEMPTS,
+            stamp=END_STAMPS,
+            doc="A cap that a caller names spares no attempt in flight; a late ack still counts.",
+        ),
         moves.retry(
             "PROCESSING",
             "RETRY",

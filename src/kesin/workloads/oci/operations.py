@@ -12,6 +12,7 @@ from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.access.commands import MAX_BULK_JOBS, MAX_LISTED_OUTCOMES
 from kesin.engine.access.masking import ListReveal
 from kesin.engine.bulk import BulkResult
+from kesin.engine.queue import apply_changes
 from kesin.engine.sweeper import BATCH, MAX_BATCHES_PER_MOVE
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.ids import is_id
@@ -20,8 +21,9 @@ from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Invalid, Problem
 from kesin.lifecycle.budget import DAY_S, HOUR_S, MINUTE_S, SECOND_US
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.model import Job
+from kesin.lifecycle.model import Change, Job
 from kesin.store.directory import Site
+from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, MoveCount
 from kesin.workloads.oci.conversions.conversion import (
     CLICK_LIFETIME_DAYS,
@@ -395,13 +397,35 @@ def recover_processing(context: WorkloadContext, *, min_age_minutes: int = 0) ->
 
 
 def apply_attempt_cap(
-    context: WorkloadContext, *, max_attempts: int | None = None, min_age_minutes: int = 0
+    context: WorkloadContext, *, max_attempts: int | None = None, min_age_minutes: int | None = None
 ) -> int:
     """Fail rows whose attempts are spent; without ``max_attempts``, by the cap of each row.
 
-    A row in PROCESSING is left alone until its lease is over: its last attempt may still succeed.
+    Without arguments, a row in PROCESSING is left alone until its lease is over: its last attempt
+    may still succeed. A cap or an age that the caller names applies to such rows too.
     """
-    return _sweep(context, "attempt_cap", min_age_minutes, max_attempts)
+    moved = _sweep(context, "attempt_cap", min_age_minutes or 0, max_attempts)
+    if max_attempts is None and min_age_minutes is None:
+        return moved
+    return moved + _cap_in_flight(context, max_attempts, min_age_minutes or 0)
+
+
+def _cap_in_flight(context: WorkloadContext, max_attempts: int | None, min_age_minutes: int) -> int:
+    queue, moved, cursor = context.queue, 0, None
+    moved_until = queue.now() - min_age_minutes * MINUTE_S * SECOND_US
+    while True:
+        page = queue.jobs(Filter(states=("PROCESSING",)), limit=MAX_PAGE, cursor=cursor)
+        changes = [
+            Change(job.id, job.claim_seq)  # a later claim is not capped
+            for job in page.jobs
+            if job.moved_at <= moved_until
+            and job.attempt_count - job.attempt_base >= (max_attempts or job.max_attempts)
+        ]
+        outcomes = apply_changes(queue, "cap_in_flight", changes, actor="clock") if changes else []
+        moved += sum(outcome.result == "moved" for outcome in outcomes)
+        cursor = page.cursor
+        if cursor is None:
+            return moved
 
 
 def _sweep(

@@ -110,10 +110,29 @@ def test_recover_may_be_limited_to_rows_that_have_not_moved_for_longer(site: Own
 def test_a_fifth_attempt_in_flight_is_not_capped(site: OwnSite):
     job_id = claim_times(site, 5)
     assert site.cron("attempt-cap") == {"ok": True, "affected": 0}
-    assert site.cron("attempt-cap", max_attempts=1)["affected"] == 0
     site.clock.advance(14 * MINUTE)
     assert site.cron("attempt-cap")["affected"] == 0
     assert site.ack([job_id])["updated"] == 1
+
+
+@pytest.mark.parametrize(
+    "named", [{"max_attempts": 5}, {"min_age_minutes": 0}, {"min_age_minutes": 10}]
+)
+def test_a_cap_that_is_named_applies_to_attempts_in_flight_and_a_late_ack_counts(
+    site: OwnSite, named: dict[str, int]
+):
+    job_id = claim_times(site, 5)
+    [young] = site.claim(1, first=2)
+    if named.get("min_age_minutes"):
+        assert site.cron("attempt-cap", **named)["affected"] == 0
+        site.clock.advance(10 * MINUTE)
+    assert site.cron("attempt-cap", max_attempts=6)["affected"] == 0
+    assert site.cron("attempt-cap", **named)["affected"] == 1
+    job = site.job(job_id)
+    assert (job.state, job.error_code, job.move) == ("FAILED", "MAX_ATTEMPTS", "attempt_cap")
+    assert site.state(young) == "PROCESSING"
+    assert site.ack([job_id])["updated"] == 1
+    assert site.events(job_id)[-1].move == "late_ack"
 
 
 def test_fewer_attempts_are_not_capped_unless_a_cap_is_named(site: OwnSite):

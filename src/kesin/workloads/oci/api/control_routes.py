@@ -286,9 +286,9 @@ def _add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
     def cron_attempt_cap(
         request: Request,
         max_attempts: Annotated[int | None, Query(ge=1, le=20)] = None,
-        min_age_minutes: Annotated[int, Query(ge=0, le=1_440)] = 0,
+        min_age_minutes: Annotated[int | None, Query(ge=0, le=1_440)] = None,
     ) -> schemas.Capped:
-        """Fail rows whose budget is spent."""
+        """Fail rows whose budget is spent; with a parameter, also those in PROCESSING."""
         actor = require_cron(context, request)
         arguments = {"max_attempts": max_attempts, "min_age_minutes": min_age_minutes}
         moved = apply_attempt_cap(
