@@ -15,7 +15,7 @@ from kesin.store.open import open_store
 from kesin.web.service import Service
 from kesin.workloads import workloads
 from kesin.workloads.oci.lifecycle import oci_lifecycle
-from kesin.workloads.oci.operations import FAILED_SHARE_LIMIT
+from kesin.workloads.oci.operations import FAILED_SHARE_LIMIT, MIN_FINISHED_ROWS
 from kesin.workloads.pdf.jobs.store import PdfJobStatus
 from tests.docs.pages import ROOT, anchors, links
 
@@ -102,7 +102,9 @@ def test_every_alert_has_a_name_of_its_own_and_a_row_in_the_readme():
 
 
 def test_an_alert_and_a_site_warn_at_the_same_failed_share():
-    assert RULE["OciFailedShareHigh"]["expr"].strip().endswith(f"> {FAILED_SHARE_LIMIT}")
+    expr = RULE["OciFailedShareHigh"]["expr"]
+    assert f"> {FAILED_SHARE_LIMIT}\nand" in expr
+    assert expr.strip().endswith(f">= {MIN_FINISHED_ROWS}")
 
 
 def test_metrics_that_every_process_reports_alike_are_not_summed():

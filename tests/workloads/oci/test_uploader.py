@@ -278,6 +278,20 @@ def test_five_passing_troubles_open_the_breaker_and_a_probe_closes_it(
     assert len(google.recorded) == len(ids)
 
 
+def test_a_refusal_for_quota_costs_no_attempt_until_eight_waits(api: ApiSite, google: GoogleServer):
+    [job_id] = api.enqueue(1)
+    left = []
+    for _ in range(9):
+        google.then(refusal(429, "RESOURCE_EXHAUSTED"))
+        assert api.turn() == {"RETRY": 1}
+        left.append(api.job(job_id).attempts_left)
+        api.clock.advance(DAY)
+    assert left == [*[8] * 8, 7]
+    moves = [event.move for event in api.events(job_id) if event.move != "claim"]
+    assert moves == ["enqueue", *["quota_wait"] * 8, "retry_later"]
+    assert api.row_of(job_id)["provider_error_code"] == "RESOURCE_EXHAUSTED"
+
+
 def test_a_rate_limit_holds_the_site_for_as_long_as_google_says(api: ApiSite, google: GoogleServer):
     api.enqueue(3)
     google.then(refusal(429, "RESOURCE_EXHAUSTED")._replace(headers={"retry-after": "7200"}))

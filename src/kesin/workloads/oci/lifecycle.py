@@ -42,7 +42,7 @@ class OciLimits:
 
     max_attempts_script: int = 5
     max_attempts_api: int = 8
-    too_recent_waits: int = 8
+    too_recent_waits: int = 8  # without an attempt, for a quota too
     too_recent_pause_s: int = 6 * HOUR_S
     lease_seconds: int = 15 * MINUTE_S
     revive: bool = True
@@ -167,6 +167,16 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             attempt="return",
             retry="count",
             doc="Google does not know the click yet.",
+        ),
+        moves.retry(
+            "PROCESSING",
+            "RETRY",
+            replace(limits.backoff, counts="retries"),
+            name="quota_wait",
+            when=(holds_claim, retries_left(limits.too_recent_waits)),
+            attempt="return",
+            retry="count",
+            doc="Google's quota was used up, which is not the row's fault.",
         ),
     )
 

@@ -39,6 +39,7 @@ from kesin.workloads.oci.site import HEARTBEAT, UPLOADS, SiteSettings, is_paused
 STATES: Final = ("QUEUED", "RETRY", "PROCESSING", "COMPLETED", "FAILED")
 ACTIONS: Final = ("RETRY_SELECTED", "RESET_TO_QUEUED", "MARK_FAILED")
 FAILED_SHARE_LIMIT: Final = 0.2  # above it, a warning
+MIN_FINISHED_ROWS: Final = 10  # fewer say nothing about a share
 EXPIRES_SOON_DAYS: Final = 7
 _CLICK: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
 _ORDER_ID: Final = re.compile(r"k[0-9a-f]{40}")
@@ -57,6 +58,12 @@ class SiteStats:
     last_ack_at: int | None
     breaker: Breaker
     warnings: list[dict[str, str]]
+
+    @property
+    def fails_often(self) -> bool:
+        """Whether too many rows failed, out of enough that finished."""
+        finished = self.totals["FAILED"] + self.totals["COMPLETED"]
+        return finished >= MIN_FINISHED_ROWS and self.failed_share > FAILED_SHARE_LIMIT
 
 
 def site_stats(context: WorkloadContext, site: Site, move_counts: Iterable[MoveCount]) -> SiteStats:
@@ -96,7 +103,7 @@ def site_stats(context: WorkloadContext, site: Site, move_counts: Iterable[MoveC
 
 def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterable[dict[str, str]]:
     now = context.queue.now()
-    if stats.failed_share > FAILED_SHARE_LIMIT:
+    if stats.fails_often:
         share = round(100 * stats.failed_share)
         yield _warning(
             "FAILED_SHARE_HIGH", Message("%(share)s %% of the finished rows failed", share=share)

@@ -104,12 +104,15 @@ def preview_export(context: WorkloadContext, site: Site, *, limit: int) -> Expor
     warnings = list(skipped)
     if is_paused(context, site):
         warnings.append({"code": "PAUSED", "message": "paused: an export gives nothing now"})
-    elif len(jobs) < limit:
+    else:
         counts = context.queue.stats().tenants.get(site.id, {})
-        not_due = sum(counts.get(state, 0) for state in WAITING_STATES) - len(jobs)
-        if not_due > 0:
-            message = Message("%(n)s more wait for the time of their next try", n=not_due)
+        others = sum(counts.get(state, 0) for state in WAITING_STATES) - len(jobs)
+        if others > 0 and len(jobs) < limit:
+            message = Message("%(n)s more wait for the time of their next try", n=others)
             warnings.append({"code": "NOT_DUE", "message": message})
+        elif others > 0:
+            message = Message("%(n)s more rows wait for later exports", n=others)
+            warnings.append({"code": "MORE_WAIT", "message": message})
     if site.channel != "script":
         message = Message(
             "the site is on the channel %(channel)s: a script gets nothing", channel=site.channel

@@ -56,6 +56,7 @@ POLL_S: Final = 2.0
 _SITE_CHANGED: Final = RowRefused(
     CIRCUIT_OPEN, "not sent: the site changed meanwhile", Category.TRANSIENT
 )
+_FREE_WAITS: Final = ("too_recent", "quota_wait")  # they cost no attempt, a number of times
 MAX_TWINS: Final = 100  # rows of one click to compare with
 DUPLICATE_CLICK_CODES: Final = ("CLICK_CONVERSION_ALREADY_EXISTS", "CALL_CONVERSION_ALREADY_EXISTS")
 
@@ -275,7 +276,9 @@ class Uploader:
         errors = self._context.queue.lifecycle.errors
         verdict = errors.resolve(outcome.code, channel=site.channel, category=outcome.category)
         move = verdict.move
-        if move == "too_recent" and job.retry_count >= self._limits.too_recent_waits:
+        if move == "retry_later" and verdict.category is Category.RATE_LIMIT:
+            move = "quota_wait"
+        if move in _FREE_WAITS and job.retry_count >= self._limits.too_recent_waits:
             move = "retry_later"
         return Act(
             move,

@@ -75,8 +75,22 @@ def control(make_world: MakeWorld) -> ControlPage:
     return ControlPage(make_world(secret_keys="first:" + "A" * 43))
 
 
+def test_attempts_are_those_that_the_budget_counts(control):
+    [job_id] = control.failed(1)
+    assert ">1/5<" in control.get().text
+    control.context.queue.act("RETRY_SELECTED", actor="tests", ids=[job_id])
+    assert ">0/5<" in control.get().text
+
+
+def test_the_navigation_leads_to_the_sites_that_it_does_not_list(control):
+    for number in range(12):
+        control.world.accounts.add_site(ROOT, f"other-{number:02}")
+    page = control.get(who="ayse").text
+    assert "OCI · 2 more sites" in page
+
+
 def test_the_page_shows_counts_rows_and_only_ones_own_sites(control):
-    control.failed(2)
+    control.failed(10)
     control.rows(3)
     page = control.get()
     assert page.status_code == 200

@@ -100,7 +100,13 @@ def test_the_times_of_the_last_change_and_the_last_delivery_are_given(site: OwnS
 
 @pytest.mark.parametrize(
     ("failed", "done", "share", "warned"),
-    [(0, 2, 0.0, False), (1, 4, 0.2, False), (2, 6, 0.25, True), (1, 0, 1.0, True)],
+    [
+        (0, 10, 0.0, False),
+        (2, 8, 0.2, False),
+        (3, 9, 0.25, True),
+        (10, 0, 1.0, True),
+        (9, 0, 1.0, False),  # too few to speak of a share
+    ],
 )
 def test_more_than_a_fifth_of_failures_is_a_warning(
     site: OwnSite, failed: int, done: int, share: float, warned: bool
@@ -170,11 +176,11 @@ def test_an_upload_that_google_refused_later_is_a_warning(site: OwnSite):
 
 def test_all_visible_sites_together_are_the_sum_of_each(site: OwnSite, neighbour: OwnSite):
     site.enqueue(3)
-    theirs = neighbour.claim(2)
+    theirs = neighbour.claim(10)
     sites = [site.id, neighbour.id]
     name = site.oci.known(f"viewer-of-{site.id}", sites=sites)
     stats = multi(site.oci, site.oci.cookie(name))
-    assert (stats["siteId"], stats["totals"]) == (None, {**NOTHING, "QUEUED": 3, "PROCESSING": 2})
+    assert (stats["siteId"], stats["totals"]) == (None, {**NOTHING, "QUEUED": 3, "PROCESSING": 10})
     queued = {one["siteId"]: one["totals"]["QUEUED"] for one in stats["sites"]}
     assert queued == {site.id: 3, neighbour.id: 0}
     neighbour.ack_failed(theirs)

@@ -132,12 +132,13 @@ def test_a_delivered_row_is_sent_again_as_a_revision(database, oci, play, kesin)
 
 def test_stats_show_every_site_with_its_warnings(database, oci, play, kesin):  # noqa: F811
     kesin("site", "add", "west", "--channel", "api")
-    oci("import", "-", "--format", "ndjson", "--site", "north", text=lines(row(1), row(2)))
+    ten = lines(*map(row, range(10)))
+    oci("import", "-", "--format", "ndjson", "--site", "north", text=ten)
     play(code="INVALID_GCLID", category="VALIDATION")
     header, north, west = oci("stats").lines
     assert header.split()[:4] == ["SITE", "CHANNEL", "QUEUED", "RETRY"]
     assert north.split() == [
-        *["north", "script", "0", "0", "0", "0", "2", "0", "100.0", "—", "FAILED_SHARE_HIGH"]
+        *["north", "script", "0", "0", "0", "0", "10", "0", "100.0", "—", "FAILED_SHARE_HIGH"]
     ]
     assert "closed" in west
     one = oci("stats", "west", "--json").json[0]
@@ -173,14 +174,15 @@ def test_a_doctor_of_a_script_site_says_what_is_missing(oci, play):
     answer = oci("doctor", "north")
     assert answer.code == 1
     assert "none has ever reported" in answer.out
-    oci("import", "-", "--format", "ndjson", "--site", "north", text=lines(row(1)))
+    ten = lines(*map(row, range(10)))
+    oci("import", "-", "--format", "ndjson", "--site", "north", text=ten)
     play(code="INVALID_GCLID", category="VALIDATION")
     result = oci("doctor", "north", "--lang", "tr", "--json")
     assert result.code == 1
     assert result.json["ok"] is False
     assert result.json["stats"]["warnings"][0]["code"] == "FAILED_SHARE_HIGH"
     (reason,) = result.json["reasons"]
-    assert (reason["code"], reason["rows"]) == ("INVALID_GCLID", 1)
+    assert (reason["code"], reason["rows"]) == ("INVALID_GCLID", 10)
     assert reason["act"] in oci("doctor", "north", "--lang", "tr").out
 
 

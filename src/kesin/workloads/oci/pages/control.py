@@ -155,7 +155,6 @@ def _summary(ctx: PageContext, context: WorkloadContext, site: Site) -> dict[str
         "stats": stats,
         "warnings": warnings,
         "breaker": state,
-        "failed_at": operations.FAILED_SHARE_LIMIT,
     }
 
 

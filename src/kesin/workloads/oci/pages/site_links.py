@@ -12,7 +12,7 @@ from kesin.web.dashboard.frame.page import Link, PageContext, QueueWarning
 from kesin.workloads.oci.google.circuit_breaker import Breaker
 from kesin.workloads.oci.site import BREAKER, WORKLOAD
 
-MAX_LINKS: Final = 12  # in the navigation; the other sites are found in the site switch
+MAX_LINKS: Final = 12  # in the navigation; another link leads to the site switch
 MAX_NAMES: Final = 3  # sites in a sentence
 
 
@@ -34,10 +34,14 @@ def links(ctx: PageContext) -> list[Link]:
     sites = [
         site for site in ctx.service.accounts.sites(ctx.actor) if ctx.actor.sees(WORKLOAD, site.id)
     ]
-    return [
+    shown = [
         Link(ctx.say("OCI · %(site)s", site=site.name), control_path(site.id))
         for site in sites[:MAX_LINKS]
     ]
+    if others := sites[MAX_LINKS:]:  # the first of them, where the site switch lists all
+        label = ctx.say("OCI · %(n)s more sites", n=len(others))
+        shown.append(Link(label, control_path(others[0].id)))
+    return shown
 
 
 def breaker_warnings(ctx: PageContext, queue: Queue) -> list[QueueWarning]:
