@@ -95,6 +95,16 @@ def oci_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
 
 
 def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
+    too_recent = moves.retry(
+        "PROCESSING",
+        "RETRY",
+        Backoff((limits.too_recent_pause_s,)),
+        name="too_recent",
+        when=(holds_claim, retries_left(limits.too_recent_waits)),
+        attempt="return",
+        retry="count",
+        doc="Google does not know the click yet.",
+    )
     return (
         moves.enqueue("QUEUED", stamp_input=("conversion_at",)),
         moves.claim(WAITING, "PROCESSING"),
@@ -158,24 +168,12 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             stamp=END_STAMPS,
             doc="A cap that a caller names spares no attempt in flight; a late ack still counts.",
         ),
-        moves.retry(
-            "PROCESSING",
-            "RETRY",
-            Backoff((limits.too_recent_pause_s,)),
-            name="too_recent",
-            when=(holds_claim, retries_left(limits.too_recent_waits)),
-            attempt="return",
-            retry="count",
-            doc="Google does not know the click yet.",
-        ),
-        moves.retry(
-            "PROCESSING",
-            "RETRY",
-            replace(limits.backoff, counts="retries"),
+        too_recent,
+        replace(
+            too_recent,
             name="quota_wait",
-            when=(holds_claim, retries_left(limits.too_recent_waits)),
-            attempt="return",
-            retry="count",
+            action="quota_wait",
+            run_at=replace(limits.backoff, counts="retries"),
             doc="Google's quota was used up, which is not the row's fault.",
         ),
     )

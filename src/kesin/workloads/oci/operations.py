@@ -19,12 +19,15 @@ from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Invalid, Problem
+from kesin.foundation.terminal import pluralize
 from kesin.lifecycle.budget import DAY_S, HOUR_S, MINUTE_S, SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.store.directory import Site
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, MoveCount
+from kesin.workloads.common.advice import Advice, Language
+from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions.conversion import (
     CLICK_LIFETIME_DAYS,
     MAX_REVISION,
@@ -33,7 +36,7 @@ from kesin.workloads.oci.conversions.conversion import (
 )
 from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
 from kesin.workloads.oci.lifecycle import limits_of
-from kesin.workloads.oci.script import reason_of, refusal_reason
+from kesin.workloads.oci.script import parse_category, reason_of, refusal_reason
 from kesin.workloads.oci.site import HEARTBEAT, UPLOADS, SiteSettings, is_paused, read_metadata
 
 STATES: Final = ("QUEUED", "RETRY", "PROCESSING", "COMPLETED", "FAILED")
@@ -58,6 +61,12 @@ class SiteStats:
     last_ack_at: int | None
     breaker: Breaker
     warnings: list[dict[str, str]]
+
+    def advice(self, code: str, language: Language) -> Advice:
+        """What a warning means; an open breaker is explained by what opened it."""
+        if code == "BREAKER_OPEN":
+            return ADVICE.find(self.breaker.code, self.breaker.kind, language)
+        return ADVICE.find(code, None, language)
 
     @property
     def fails_often(self) -> bool:
@@ -109,10 +118,12 @@ def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterabl
             "FAILED_SHARE_HIGH", Message("%(share)s %% of the finished rows failed", share=share)
         )
     if stats.stuck:
-        message = Message("%(rows)s in PROCESSING past the lease", rows=_format_rows(stats.stuck))
+        message = Message(
+            "%(rows)s in PROCESSING past the lease", rows=pluralize(stats.stuck, "row")
+        )
         yield _warning("STUCK_PROCESSING", message)
     if stats.expiring_soon:
-        rows = _format_rows(stats.expiring_soon)
+        rows = pluralize(stats.expiring_soon, "row")
         message = Message(
             "%(rows)s too old for Google within %(days)s days", rows=rows, days=EXPIRES_SOON_DAYS
         )
@@ -142,10 +153,6 @@ def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterabl
             status=refused["status"],
         )
         yield _warning("UPLOAD_NOT_TAKEN", message)
-
-
-def _format_rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count} rows"
 
 
 def _warning(code: str, message: str) -> dict[str, str]:
@@ -323,7 +330,7 @@ def action_arguments(
         "site": site.id,
         "options": frozenset({"clearErrors"} if clear_errors and resets else ()),
         "code": code if marks_failed else None,
-        "category": _parse_category(category) if marks_failed and category else None,
+        "category": parse_category(category, Category) if marks_failed and category else None,
         "max_attempts": limits_of(context.settings).max_attempts(site.channel),
     }
 
@@ -359,22 +366,6 @@ def _planned_result(preview: ActionPreview, asked: int) -> ActionResult:
 def strip_seals(ids: Sequence[str]) -> list[str]:
     """Strip the seal prefix where there is one, and drop duplicates."""
     return list(dict.fromkeys(sealed_id.removeprefix(SEAL_PREFIX) for sealed_id in ids))
-
-
-def _parse_category(text: str) -> Category:
-    try:
-        return Category(text)
-    except ValueError:
-        categories = ", ".join(category.value for category in Category)
-        raise Problem(
-            Message(
-                "errorCategory is one of %(known)s, not %(given)s",
-                known=categories,
-                given=repr(text[:64]),
-            ),
-            code="bad_error_category",
-            details={"field": "errorCategory"},
-        ) from None
 
 
 def row_columns(job: Job) -> dict[str, Any]:

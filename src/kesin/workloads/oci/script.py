@@ -6,7 +6,7 @@ PROCESSING. The claim is one statement: two concurrent scripts never share a row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -195,25 +195,36 @@ def ack_failed(
     actor: str,
 ) -> AckReport:
     """Fail rows that the script could not upload; `revive` retries two of the categories."""
-    categories = {each.value for each in SCRIPT_CATEGORIES}
-    category = Category.VALIDATION.value if category is None else category
-    if category not in categories:
+    if category is not None:
+        category = parse_category(category, SCRIPT_CATEGORIES)
+    code = storable((code or "").strip())[:MAX_CODE] or DEFAULT_CODE
+    message = storable((message or "").strip())[:MAX_MESSAGE] or code
+    changes = [
+        Change(
+            job_id,
+            error_code=code,
+            error_category=category or Category.VALIDATION,
+            error_message=message,
+        )
+        for job_id in parse_queue_ids(queue_ids)
+    ]
+    return _apply_report(context, site, "ack_failed", changes, actor, done="FAILED")
+
+
+def parse_category(text: str, known: Iterable[Category]) -> Category:
+    """The category of this name, if it is one of the known; raises Problem."""
+    categories = {category.value: category for category in known}
+    if text not in categories:
         raise Problem(
             Message(
                 "errorCategory is one of %(known)s, not %(given)s",
                 known=", ".join(sorted(categories)),
-                given=repr(category[:64]),
+                given=repr(text[:64]),
             ),
             code="bad_error_category",
             details={"field": "errorCategory"},
         )
-    code = storable((code or "").strip())[:MAX_CODE] or DEFAULT_CODE
-    message = storable((message or "").strip())[:MAX_MESSAGE] or code
-    changes = [
-        Change(job_id, error_code=code, error_category=category, error_message=message)
-        for job_id in parse_queue_ids(queue_ids)
-    ]
-    return _apply_report(context, site, "ack_failed", changes, actor, done="FAILED")
+    return categories[text]
 
 
 def parse_queue_ids(queue_ids: Sequence[str]) -> list[str]:

@@ -23,7 +23,6 @@ from kesin.web.dependencies import (
     IgnoreColumns,
     RawBody,
     SignedInActor,
-    json_response,
     run_with_body,
 )
 from kesin.workloads.common.columns import column_names
@@ -144,26 +143,14 @@ def _add_producer_routes(router: APIRouter, context: WorkloadContext) -> None:
             context, actor, site_id or body_site_id, "oci:ingest", action="oci.ingest"
         )
         results = ingest(context, site, rows, actor=actor.name)
-        body_rows = [_ingest_row(result) for result in results]
-        ingested = schemas.Ingested.model_construct(results=body_rows)
-        return json_response(ingested, exclude_unset=True)
+        return uncached_response({"results": [_ingest_row(result) for result in results]})
 
 
-def _ingest_row(row: IngestResult) -> schemas.IngestRow:
-    """The body of a result: optional fields are left out if they are None."""
-    optional = ("id", "code", "field", "message", "differs")
-    set_fields = [name for name in optional if getattr(row, name)]
-    return schemas.IngestRow.model_construct(
-        {"index", "external_id", "result", *set_fields},
-        index=row.index,
-        external_id=row.external_id,
-        result=row.result,
-        id=row.id,
-        code=row.code,
-        field=row.field,
-        message=row.message,
-        differs=list(row.differs),
-    )
+def _ingest_row(row: IngestResult) -> dict[str, Any]:
+    """The body of a result: optional fields are left out if they are empty."""
+    optional = {name: getattr(row, name) for name in ("id", "code", "field", "message", "differs")}
+    body = {"index": row.index, "externalId": row.external_id, "result": row.result}
+    return body | {name: value for name, value in optional.items() if value}
 
 
 def _add_script_routes(

@@ -33,14 +33,6 @@ from kesin.workloads.oci.operations import SiteStats, site_stats
 from kesin.workloads.oci.site import WORKLOAD, SiteSettings, validate_settings, visible_sites
 
 MAX_REASONS: Final = 5  # of recent failures that `doctor` explains
-_REMEDIES: Final = {
-    "FAILED_SHARE_HIGH": "Mend the causes below; `kesin oci export-dead-letters` has every row.",
-    "STUCK_PROCESSING": "Is the sweeper running? `kesin sweep` takes them back now.",
-    "EXPIRING_SOON": "Get them uploaded: after 90 days Google no longer knows the click.",
-    "PAUSED": "`kesin resume oci` hands out rows again.",
-    "SCRIPT_SILENT": "Look at the script's history in Google Ads, and at its schedule.",
-    "UPLOAD_NOT_TAKEN": "Look at the request in Google, then send rows again with enqueue-fix.",
-}
 _WHO_ACTS: Final[dict[Language, tuple[str, dict[str, str]]]] = {
     "en": (
         "Whose turn it is",
@@ -99,13 +91,11 @@ def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOpti
     else:
         _print_settings(settings)
         say(f"\n{format_counts(stats.totals) or 'no conversions yet'}\n")
-        breaker = ADVICE.find(stats.breaker.code, stats.breaker.kind, lang).act
-        remedies = {**_REMEDIES, "BREAKER_OPEN": breaker}
         print_table(
             ("", "check", "found", "what to do"),
             [
                 *(
-                    ("!", each["code"], each["message"], remedies.get(each["code"], ""))
+                    ("!", each["code"], each["message"], stats.advice(each["code"], lang).act)
                     for each in stats.warnings
                 ),
                 *(

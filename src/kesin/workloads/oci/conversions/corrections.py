@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from kesin.engine.queue import NewJob
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
@@ -41,9 +40,9 @@ from kesin.workloads.oci.conversions.ingest import (
     build_rejection,
     changed_fields,
     correct_rows,
+    new_job,
 )
 from kesin.workloads.oci.conversions.parsing import ParsedRow
-from kesin.workloads.oci.lifecycle import limits_of
 from kesin.workloads.oci.site import WORKLOAD, defaults_of
 
 FIX_BATCH: Final = 500  # rows per transaction
@@ -154,16 +153,8 @@ class _FixBatch:
                 self._results[index] = replace(unchanged, message=_NOT_ITS_DATA)
 
     def _enqueue_revisions(self) -> None:
-        cap = limits_of(self._context.settings).max_attempts(self._site.channel)
         new_jobs = [
-            NewJob(
-                new.payload(),
-                key=new.key,
-                tenant=self._site.id,
-                max_attempts=cap,
-                stamps={"conversion_at": new.at_us},
-                note={"reason": self._reason, "fixes": job_id},
-            )
+            new_job(self._context, self._site, new, {"reason": self._reason, "fixes": job_id})
             for job_id, (_, new) in self._revisions.items()
         ]
         outcomes = (

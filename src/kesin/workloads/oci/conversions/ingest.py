@@ -89,17 +89,7 @@ def build_rejection(index: int, row: ParsedRow, problem: Unsendable) -> IngestRe
 def _enqueue(
     context: WorkloadContext, site: Site, conversions: Mapping[int, Conversion], actor: str
 ) -> dict[int, IngestResult]:
-    cap = limits_of(context.settings).max_attempts(site.channel)
-    new_jobs = [
-        NewJob(
-            conversion.payload(),
-            key=conversion.key,
-            tenant=site.id,
-            max_attempts=cap,
-            stamps={"conversion_at": conversion.at_us},
-        )
-        for conversion in conversions.values()
-    ]
+    new_jobs = [new_job(context, site, conversion) for conversion in conversions.values()]
     outcomes = context.queue.enqueue_many(new_jobs, actor=actor) if new_jobs else []
     results = {}
     for (index, conversion), outcome in zip(conversions.items(), outcomes, strict=True):
@@ -110,6 +100,20 @@ def _enqueue(
             result: IngestOutcome = "queued" if outcome.result == "inserted" else "duplicate"
             results[index] = IngestResult(index, conversion.external_id, result, outcome.id)
     return results
+
+
+def new_job(
+    context: WorkloadContext, site: Site, conversion: Conversion, note: Any = None
+) -> NewJob:
+    """The job of a conversion."""
+    return NewJob(
+        conversion.payload(),
+        key=conversion.key,
+        tenant=site.id,
+        max_attempts=limits_of(context.settings).max_attempts(site.channel),
+        stamps={"conversion_at": conversion.at_us},
+        note=note,
+    )
 
 
 def _match_revisions(

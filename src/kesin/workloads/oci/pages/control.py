@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Permission
-from kesin.foundation.problems import Invalid, Problem
+from kesin.foundation.problems import Invalid
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
@@ -146,10 +146,7 @@ def _summary(ctx: PageContext, context: WorkloadContext, site: Site) -> dict[str
     stats = operations.site_stats(
         context, site, context.queue.store.move_counts(context.queue.name)
     )
-    warnings = []
-    for warning in stats.warnings:
-        code = stats.breaker.code if warning["code"] == "BREAKER_OPEN" else warning["code"]
-        warnings.append((warning, ADVICE.find(code, stats.breaker.kind or None, ctx.language)))
+    warnings = [(each, stats.advice(each["code"], ctx.language)) for each in stats.warnings]
     state = stats.breaker.state(context.queue.now()) if site.channel != "script" else None
     return {
         "stats": stats,
@@ -211,11 +208,7 @@ def oci_preview(ctx: Context, site_id: str, fields: Fields) -> HTMLResponse:
     """The dialog of an action: what it would move."""
     context, site = find_site(ctx, site_id, "operate", "oci.preview")
     action = fields.get("action", "")
-    if action not in operations.ACTIONS:
-        raise Problem(
-            Message("action is one of %(known)s", known=", ".join(operations.ACTIONS)),
-            code="unknown_action",
-        )
+    operations.action_arguments(context, site, action)  # raises Problem for an unknown one
     ids, chosen = _selection(fields)
     until = actions.read_until(context.queue, fields.get("until", ""))
     where = None if ids is not None else _all_until(site, chosen, until)
