@@ -41,13 +41,15 @@ class QuickEngine:
     def __init__(self) -> None:
         self.printed: list[tuple[str, Paper, float]] = []
         self.next: list[Callable[[], object]] = []
+        self.missing: tuple[str, ...] = ()
         self.closed = False
 
     def render(self, html: str, paper: Paper, *, timeout_s: float) -> RenderedPdf:
         self.printed.append((html, paper, timeout_s))
         if self.next:
             self.next.pop(0)()
-        return RenderedPdf(b"%PDF-1.4 " + html.encode(), 1, self.name, ("a warning",), 0.2)
+        pdf = b"%PDF-1.4 " + html.encode()
+        return RenderedPdf(pdf, 1, self.name, ("a warning",), 0.2, self.missing)
 
     def close(self) -> None:
         self.closed = True

@@ -1,4 +1,4 @@
-"""Error codes of PDF jobs: the public ones of the seed, and one internal code."""
+"""Error codes of PDF jobs: the public ones, and one internal code."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class PdfErrorCode(StrEnum):
     TEMPLATE_ERROR = "TEMPLATE_ERROR"
     UNSUPPORTED_PLATFORM = "UNSUPPORTED_PLATFORM"
     UNKNOWN = "UNKNOWN"
+    MISSING_GLYPHS = "MISSING_GLYPHS"  # ours; the others are the seed's
 
 
 ARTIFACT_WRITE_FAILED: Final = "ARTIFACT_WRITE_FAILED"

@@ -134,6 +134,7 @@ def pdf_errors() -> Taxonomy:
             Code("TEMPLATE_ERROR", Category.VALIDATION),
             Code("UNSUPPORTED_PLATFORM", Category.PERMANENT),
             Code("UNKNOWN", Category.PERMANENT),
+            Code("MISSING_GLYPHS", Category.VALIDATION),
         ),
         unknown=Category.PERMANENT,
     )

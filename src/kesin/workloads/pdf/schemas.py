@@ -74,6 +74,9 @@ class PdfRenderOptions(StrictBody):
     prefer_css_page_size: bool = True
     tagged: bool = False
     outline: bool = False
+    missing_glyphs: Literal["warn", "fail"] = Field(
+        "warn", description="a character that no font has: a warning, or a failed job"
+    )
 
     @field_validator("page_ranges")
     @classmethod
@@ -160,6 +163,7 @@ class PdfJobBody(PdfJobResponse):
     sha256: str | None = None
     engine: str | None = None
     warnings: list[str] = []
+    missing_glyphs: list[str] = Field([], description="characters that no font has")
     error_message: str | None = None
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
+from kesin.workloads.pdf.jobs.store import PdfJobStatus, PdfJobStore
 from kesin.workloads.pdf.pages import page as pdf_desk
 from tests.web.conftest import World
 
@@ -131,6 +132,18 @@ def test_a_pdf_is_asked_for_listed_and_wanted_no_more(pdf):
     assert job[1] not in get(pdf, "?part=jobs", who="bora").text
     assert job[1] in get(pdf, "?part=jobs&everybody=1", who="bora").text
     assert "expired" in post(pdf, f"/jobs/{job[1]}/cancel").text
+
+
+def test_the_warnings_of_a_pdf_are_on_its_page_and_in_the_list(pdf):
+    jobs = PdfJobStore(pdf.service.queues["pdf"])
+    job = jobs.create_job("invoice", {"variables": {}}, owner="ayse")
+    jobs.update_status(job.job_id, PdfJobStatus.RUNNING)
+    result = {"artifact_key": "pdfs/x/1.pdf", "warnings": ["missing glyph: 漢 (U+6F22)"]}
+    jobs.update_status(job.job_id, PdfJobStatus.SUCCEEDED, **result)
+    assert "missing glyph: 漢 (U+6F22)" in get(pdf, "?part=jobs&everybody=1").text
+    address, turkish = f"/dashboard/jobs/{job.job_id}", {"accept-language": "tr"}
+    page = pdf.client.get(address, headers=pdf.cookie("ayse") | turkish).text
+    assert "Bu karakterler hiçbir yazı tipinde yok, boş kutu olarak basıldı: 漢 (U+6F22)" in page
 
 
 def test_while_nothing_renders_that_is_told(pdf):

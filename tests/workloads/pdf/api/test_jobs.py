@@ -106,6 +106,19 @@ def test_the_bodies_have_the_seeds_names_and_defaults():
     }  # fmt: skip
 
 
+def test_a_request_that_fails_for_missing_glyphs_is_not_served_by_a_pdf_that_lacks_some(own_front):
+    me, body = own_front.owner(), order()
+    own_front.engine.missing = ("漢",)
+    job_id = own_front.done(me, body)
+    assert own_front.get(me, job_id).json()["missing_glyphs"] == ["漢"]
+    strict = own_front.done(me, body | {"options": {"missing_glyphs": "fail"}})
+    assert strict != job_id
+    failed = own_front.get(me, strict).json()
+    assert failed["error_code"] == "MISSING_GLYPHS"
+    assert failed["error_message"] == "no font has these characters: 漢 (U+6F22)"
+    assert own_front.submit(me, body | {"options": {"missing_glyphs": "warn"}}) == job_id
+
+
 def test_the_time_limit_and_the_policy_are_the_services_unless_they_are_given(request, tmp_path):
     with opened_front("sqlite", tmp_path, request, pdf_hard_timeout_s=33) as front:
         me = front.owner()

@@ -62,6 +62,7 @@ def test_options_that_no_engine_supports_are_refused_by_name(front, me):
         ({"page_ranges": "3-1"}, "options.page_ranges"),
         ({"page_ranges": "a"}, "options.page_ranges"),
         ({"javascript": True}, "options.javascript"),
+        ({"missing_glyphs": "ignore"}, "options.missing_glyphs"),
     ):
         response = front.post(me, {**order(), "options": options})
         assert response.status_code == 422, options

@@ -38,6 +38,15 @@ def test_turkish_text_comes_out_as_it_went_in(engine):
     assert sizes_mm(done.pdf) == [(210, 297)]
 
 
+def test_characters_that_no_font_has_are_named(engine):
+    body = "<h1>漢字 Ltd 漢</h1><p style='opacity: .5'>\N{LINEAR A SIGN AB001} &#x30AB;</p>"
+    done = engine.render(page(body), A4, timeout_s=30)
+    assert done.missing_glyphs == ("カ", "字", "漢", "\N{LINEAR A SIGN AB001}")
+    assert done.warnings == (
+        "missing glyph: カ (U+30AB), 字 (U+5B57), 漢 (U+6F22), \N{LINEAR A SIGN AB001} (U+10600)",
+    )
+
+
 @pytest.mark.parametrize(
     ("paper", "css", "size"),
     [

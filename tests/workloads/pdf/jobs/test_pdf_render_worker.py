@@ -53,7 +53,22 @@ def test_a_job_is_rendered_and_stored_with_its_result(either):
         "seconds": 0.2,
         "sha256": job.result["sha256"],
         "warnings": ["a warning"],
+        "missing_glyphs": [],
     }
+
+
+def test_characters_that_no_font_has_are_kept_with_the_job_or_fail_it(press):
+    press.engine.missing = ("字", "漢")
+    assert press.done().result["missing_glyphs"] == ["字", "漢"]
+    strict = press.jobs.create_job("invoice", payload() | {"missing_glyphs": "fail"})
+    press.worker.process_job(strict.job_id)
+    failed = press.seen(strict)
+    assert (failed.status, failed.error_code) == (PdfJobStatus.FAILED, "MISSING_GLYPHS")
+    assert failed.error_message == "no font has these characters: 字 (U+5B57), 漢 (U+6F22)"
+    press.engine.missing = ()
+    retried = press.jobs.create_job("invoice", payload() | {"missing_glyphs": "fail"})
+    press.worker.process_job(retried.job_id)
+    assert press.seen(retried).status is PdfJobStatus.SUCCEEDED
 
 
 def test_values_reach_the_document_escaped_once(press):

@@ -217,6 +217,7 @@ def _fields(job: PdfJob) -> dict[str, Any]:
         "sha256": output.get("sha256"),
         "engine": output.get("engine"),
         "warnings": list(output.get("warnings") or ()),
+        "missing_glyphs": list(output.get("missing_glyphs") or ()),
     }
 
 

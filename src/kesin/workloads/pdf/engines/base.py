@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, Protocol
 
@@ -19,6 +20,9 @@ SIZES_MM: Final[dict[Format, tuple[float, float]]] = {
     "Letter": (215.9, 279.4),
     "Legal": (215.9, 355.6),
 }
+
+
+MAX_NAMED: Final = 50  # characters that no font has
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +67,25 @@ class RenderedPdf:
     engine: str
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
+    missing_glyphs: tuple[str, ...] = ()  # characters that no font has; a warning names them too
 
     @property
     def sha256(self) -> str:
         """The hash of the bytes; the same job on the same machine gives the same."""
         return hashlib.sha256(self.pdf).hexdigest()
+
+
+def describe_characters(characters: Iterable[str]) -> str:
+    """Format characters for a person: 漢 (U+6F22), 字 (U+5B57)."""
+    return ", ".join(
+        f"{character if character.isprintable() else '?'} (U+{ord(character):04X})"
+        for character in characters
+    )
+
+
+def missing_glyph_warnings(characters: Collection[str]) -> tuple[str, ...]:
+    """Return the warning for characters that no font has, if there are any."""
+    return (f"missing glyph: {describe_characters(characters)}",) if characters else ()
 
 
 class Engine(Protocol):

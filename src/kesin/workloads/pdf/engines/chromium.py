@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import zlib
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -21,11 +22,17 @@ from kesin.foundation.logs import Logger
 from kesin.foundation.messages import Message
 from kesin.workloads.pdf.engines import browser as warm
 from kesin.workloads.pdf.engines import network_guard
-from kesin.workloads.pdf.engines.base import Paper, RenderedPdf, parse_page_ranges
+from kesin.workloads.pdf.engines.base import (
+    Paper,
+    RenderedPdf,
+    missing_glyph_warnings,
+    parse_page_ranges,
+)
 from kesin.workloads.pdf.engines.browser import BLANK, PageSession, WarmBrowser, first_line
 from kesin.workloads.pdf.engines.browser_process import LoopStuck, LoopThread
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
-from kesin.workloads.pdf.engines.normalise import normalise_pdf
+from kesin.workloads.pdf.engines.glyphs import find_missing_characters
+from kesin.workloads.pdf.engines.normalise import NotAPdf, PdfFile, normalise_pdf
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.limits import check_html, soft_timeout_s, timeout_message
 
@@ -149,8 +156,10 @@ class ChromiumEngine:
             raise
         except Exception as problem:
             raise RenderFailed(PdfErrorCode.UNKNOWN, first_line(problem)) from problem
+        missing, warnings = _find_missing(pdf, html)
         seconds = self._clock.monotonic() - started_at
-        return RenderedPdf(pdf, pages, self.name, printed.warnings, seconds)
+        warnings = (*printed.warnings, *warnings)
+        return RenderedPdf(pdf, pages, self.name, warnings, seconds, missing)
 
     def wait_idle(self) -> None:
         """Wait until the renewal between two documents has ended."""
@@ -321,6 +330,15 @@ def _navigation_error(url: str) -> RenderFailed:
         "the document leads to another page, and that would be printed in its place",
         details={"to": url[:_MAX_NAME_LENGTH]},
     )
+
+
+def _find_missing(pdf: bytes, html: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the characters that no font has, and their warning."""
+    try:
+        missing = find_missing_characters(PdfFile(pdf), html)
+    except (NotAPdf, zlib.error) as problem:  # the PDF itself is whole: Chromium made it
+        return (), (f"missing glyphs were not looked for: {problem}",)
+    return missing, missing_glyph_warnings(missing)
 
 
 def _format_warnings(label: str, names: list[str]) -> list[str]:

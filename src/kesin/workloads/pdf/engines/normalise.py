@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+import zlib
+from collections.abc import Iterator
 from typing import Final
 
 from kesin.foundation.messages import Message
@@ -28,6 +30,11 @@ _IDS: Final = re.compile(rb"/ID ?\[ ?<([0-9A-Fa-f]+)> ?<([0-9A-Fa-f]+)> ?\]")
 _COUNT: Final = re.compile(rb"/Count (\d+)")
 _STRINGS: Final = re.compile(rb"\((?:\\.|[^\\()])*+\)", re.DOTALL)
 _END: Final = b"\nendobj"  # strings escape a line feed, so this is not inside one
+_STREAM: Final = re.compile(rb">>\s*stream\r?\n")
+_LENGTH: Final = re.compile(rb"/Length (\d+)")
+_NO_TEXT: Final = (b"/Subtype /Image", b"/Length1 ", b"/FunctionType ")  # pictures, fonts, shadings
+_MAX_HEAD_BYTES: Final = 4096
+MAX_READ_BYTES: Final = 128 * 1024 * 1024  # of decompressed streams
 
 
 class NotAPdf(ValueError):
@@ -79,6 +86,27 @@ class PdfFile:
                 identifier = (digest * (length // len(digest) + 1))[:length]
                 self._data[ids.start(group) : ids.end(group)] = identifier
 
+    def objects(self) -> Iterator[tuple[int, bytes, bytes]]:
+        """Yield the number, the beginning and the decompressed stream of each object.
+
+        Streams that cannot hold text are empty, and so are those beyond the limit of all.
+        """
+        left = MAX_READ_BYTES
+        for number in range(1, self._entries):
+            start = self._offset(number)
+            head = bytes(self._data[start : start + _MAX_HEAD_BYTES])
+            end, begin, length = head.find(_END), _STREAM.search(head), _LENGTH.search(head)
+            head = head if end < 0 else head[:end]
+            stream = b""
+            if begin and length and (end < 0 or begin.start() < end):
+                at, head = start + begin.end(), head[: begin.start()]
+                if left and not any(mark in head for mark in _NO_TEXT):
+                    stream = bytes(self._data[at : at + int(length[1])])
+                    if b"/FlateDecode" in head:
+                        stream = zlib.decompressobj().decompress(stream, left)
+                    left -= min(len(stream), left)
+            yield number, head, stream
+
     def _trailer(self) -> tuple[int, int]:
         return self._trailer_at, len(self._data)
 
@@ -90,15 +118,20 @@ class PdfFile:
         reference = re.search(rb"/" + key + rb" (\d+) 0 R", _STRINGS.sub(b"", self._object(span)))
         if reference is None or int(reference[1]) >= self._entries:
             return None
-        entry = self._entries_at + int(reference[1]) * _ENTRY_BYTES
+        start = self._offset(int(reference[1]))
+        end = self._data.find(_END, start)
+        if end < 0:
+            raise NotAPdf("its cross-reference table points nowhere")
+        return start, end
+
+    def _offset(self, number: int) -> int:
+        entry = self._entries_at + number * _ENTRY_BYTES
         digits = bytes(self._data[entry : entry + 10])
         if not digits.isdigit():
             raise NotAPdf("its cross-reference table is damaged")
-        start = int(digits)
-        end = self._data.find(_END, start)
-        if end < 0 or not self._data.startswith(reference[1] + b" 0 obj", start):
+        if not self._data.startswith(b"%d 0 obj" % number, int(digits)):
             raise NotAPdf("its cross-reference table points nowhere")
-        return start, end
+        return int(digits)
 
 
 def normalise_pdf(data: bytes) -> tuple[bytes, int]:

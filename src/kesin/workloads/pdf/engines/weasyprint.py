@@ -20,7 +20,12 @@ from typing import Any, Final
 from kesin.foundation.child_environment import child_environment
 from kesin.foundation.clock import Clock, SystemClock
 from kesin.foundation.messages import Message, restore
-from kesin.workloads.pdf.engines.base import Paper, RenderedPdf, parse_page_ranges
+from kesin.workloads.pdf.engines.base import (
+    Paper,
+    RenderedPdf,
+    missing_glyph_warnings,
+    parse_page_ranges,
+)
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.limits import (
     MAX_PDF_BYTES,
@@ -147,7 +152,9 @@ class WeasyPrintEngine:
         check_pdf(pdf)
         check_pages(head["pages"])
         seconds = self._clock.monotonic() - started_at
-        return RenderedPdf(pdf, head["pages"], self.name, tuple(head["warnings"]), seconds)
+        missing = tuple(head["missing"])
+        warnings = (*head["warnings"], *missing_glyph_warnings(missing))
+        return RenderedPdf(pdf, head["pages"], self.name, warnings, seconds, missing)
 
     def close(self) -> None:
         """Kill the child process."""

@@ -16,7 +16,7 @@ import sys
 from typing import Any, Final
 
 from kesin.foundation.messages import parts_of
-from kesin.workloads.pdf.engines.base import Paper, selected_pages
+from kesin.workloads.pdf.engines.base import MAX_NAMED, Paper, selected_pages
 from kesin.workloads.pdf.engines.weasyprint import LENGTH
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.limits import check_pages
@@ -33,8 +33,12 @@ class _WarningCollector(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.lines: list[str] = []
+        self.missing: set[str] = set()  # characters that no font has
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.msg.startswith(".notdef glyph") and isinstance(record.args, tuple):
+            self.missing.add(str(record.args[0]))
+            return
         line = record.getMessage()[:_MAX_WARNING_LENGTH]
         if len(self.lines) < _MAX_WARNINGS and line not in self.lines:
             self.lines.append(line)
@@ -80,6 +84,7 @@ def render_pdf(html: str, paper: Paper) -> tuple[dict[str, Any], bytes]:
     return {
         "pages": len(selected),
         "warnings": collector.lines + _unsupported_options(paper),
+        "missing": sorted(collector.missing)[:MAX_NAMED],
     }, bytes(pdf or b"")
 
 

@@ -110,7 +110,7 @@ class PdfJob:
     job_key: str
     status: PdfJobStatus
     template_name: str
-    payload: dict[str, Any]  # what changes the bytes: variables, engine, paper, template_hash
+    payload: dict[str, Any]  # what the PDF depends on: variables, engine, paper …
     artifact_key: str | None
     error_code: PdfErrorCode | None
     retry_count: int
@@ -129,7 +129,7 @@ class RenderRequest:
     """A request for a PDF: the same type from the route to the queue."""
 
     template: str
-    payload: Mapping[str, Any]  # what changes the bytes: variables, engine, paper, template_hash
+    payload: Mapping[str, Any]  # what the PDF depends on: variables, engine, paper …
     owner: str = DEFAULT_OWNER
     metadata: Mapping[str, Any] = field(default_factory=dict)  # the rest: see PdfJob.metadata
     fail_safe: FailSafePolicy = FailSafePolicy.STRICT

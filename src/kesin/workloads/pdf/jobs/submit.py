@@ -77,6 +77,8 @@ def build_render_request(
             "engine": options.engine,
             "paper": {**paper, "margin_mm": list(paper["margin_mm"])},
             "template_hash": library.get(body.template_name).content_hash,
+            # Only if it fails: a PDF with empty boxes must not serve such a request.
+            **({"missing_glyphs": "fail"} if options.missing_glyphs == "fail" else {}),
         },
         owner=owner,
         metadata={

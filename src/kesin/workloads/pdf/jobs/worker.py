@@ -11,10 +11,16 @@ from kesin.engine.results import Done, Failed, HandlerResult
 from kesin.engine.worker import Worker
 from kesin.engine.worker_thread import ClaimShare
 from kesin.foundation.logs import Logger
+from kesin.foundation.messages import Message
 from kesin.lifecycle.model import Job
 from kesin.workloads.pdf.config import PdfRenderConfig
 from kesin.workloads.pdf.engines import pick_engine
-from kesin.workloads.pdf.engines.base import Engine, Paper, RenderedPdf
+from kesin.workloads.pdf.engines.base import (
+    Engine,
+    Paper,
+    RenderedPdf,
+    describe_characters,
+)
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.errors import ARTIFACT_WRITE_FAILED, PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
@@ -100,6 +106,7 @@ class PdfRenderWorker:
             "seconds": round(rendered.seconds, 6),
             "sha256": rendered.sha256,
             "warnings": warnings,
+            "missing_glyphs": list(rendered.missing_glyphs),
         }
 
     def render(self, job: PdfJob) -> RenderedPdf:
@@ -111,7 +118,14 @@ class PdfRenderWorker:
         html = self.library.render_html(job.template_name, job.payload.get("variables") or {})
         timeout_s = (job.metadata or {}).get("timeout") or self.config.hard_timeout
         engine = self._engine(job.payload.get("engine"))
-        return engine.render(html, parse_paper(job.payload), timeout_s=timeout_s)
+        rendered = engine.render(html, parse_paper(job.payload), timeout_s=timeout_s)
+        if rendered.missing_glyphs and job.payload.get("missing_glyphs") == "fail":
+            characters = describe_characters(rendered.missing_glyphs)
+            raise RenderFailed(
+                PdfErrorCode.MISSING_GLYPHS,
+                Message("no font has these characters: %(characters)s", characters=characters),
+            )
+        return rendered
 
     def render_html_to_pdf(self, html: str, timeout: int) -> bytes:
         """Render any HTML on default paper; raises RenderFailed."""

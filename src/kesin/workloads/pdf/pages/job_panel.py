@@ -26,6 +26,7 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
             "state": job.state,
             "may": actor.has("pdf") and (actor.is_admin or job.tenant == actor.name),
             "pages": outcome.get("pages"),
+            "warnings": outcome.get("warnings") or (),
         },
         frames=True,
     )

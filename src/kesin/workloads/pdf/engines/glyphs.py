@@ -1,0 +1,88 @@
+"""Finds characters that no font has: Chromium prints each as an empty box, glyph 0 of some font.
+
+A character that shares its glyph with another is named in the PDF (/ActualText). The first that a
+font lacks is not: it is one of the document's characters that no glyph of the PDF stands for.
+"""
+
+from __future__ import annotations
+
+import html as html_module
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Final
+
+from kesin.workloads.pdf.engines.base import MAX_NAMED
+from kesin.workloads.pdf.engines.normalise import PdfFile
+
+UNNAMED: Final = "\N{REPLACEMENT CHARACTER}"  # for one that the document's text does not show
+
+_TOKEN: Final = re.compile(
+    rb"/F(\d+) [\d.]+ Tf|/ActualText <FEFF([0-9A-F]+)>|<([0-9A-F]+)>|\bEMC\b"
+)
+_BOX: Final = re.compile(rb"<(?:[0-9A-F]{4})*?0000(?:[0-9A-F]{4})*>")  # most contents have none
+_RANGE: Final = re.compile(rb"<([0-9A-F]+)> <([0-9A-F]+)>(?: <([0-9A-F]+)>)?")
+_MARKUP: Final = re.compile(r"<!--.*?-->|<title\b.*?</title>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+
+
+def find_missing_characters(pdf: PdfFile, html: str) -> tuple[str, ...]:
+    """Return the characters of a document that are empty boxes in its PDF, in order."""
+    narrow: set[bytes] = set()  # fonts with codes of one byte; all others have two
+    contents: list[bytes] = []
+    printed: set[str] = set()
+    for number, head, stream in pdf.objects():
+        if b"/Subtype /Type3" in head:
+            narrow.add(b"%d" % number)
+        elif b"beginbfchar" in stream or b"beginbfrange" in stream:
+            printed |= _mapped_characters(stream)
+        elif b" Tf" in stream:
+            contents.append(stream)
+    if not narrow and not any(map(_BOX.search, contents)):
+        return ()
+    boxes: set[str] = set()  # the texts that they stand for, "" if unknown
+    for content in contents:
+        for text, is_box in _drawn_texts(content, narrow):
+            if is_box:
+                boxes.add(text)
+            else:
+                printed.update(text)
+    missing = {c for text in boxes for c in text if len(text) == 1 or c not in printed}
+    if "" in boxes:
+        shown = set(html_module.unescape(_MARKUP.sub(" ", html))) - printed
+        missing |= {c for c in shown if not c.isascii() and unicodedata.category(c)[0] not in "CZ"}
+    return tuple(sorted(missing)[:MAX_NAMED]) or ((UNNAMED,) if boxes else ())
+
+
+def _drawn_texts(content: bytes, narrow: set[bytes]) -> Iterator[tuple[str, bool]]:
+    """Yield the named text of every string of glyphs, and whether a box is among them."""
+    width, text = 4, ""
+    for font, actual, codes in _TOKEN.findall(content):
+        if font:
+            width = 2 if font in narrow else 4
+        elif codes:
+            yield text, _has_box(codes, width)
+        else:
+            text = _decode(actual)  # none at the end of a named text
+
+
+def _has_box(codes: bytes, width: int) -> bool:
+    zero = b"0" * width
+    return zero in codes and any(
+        codes[at : at + width] == zero for at in range(0, len(codes), width)
+    )
+
+
+def _mapped_characters(table: bytes) -> set[str]:
+    """Return the characters that a font's /ToUnicode maps glyphs to."""
+    characters: set[str] = set()
+    for first, last, start in _RANGE.findall(table.partition(b"endcodespacerange")[2]):
+        if start:
+            begin = int(start, 16)
+            characters.update(map(chr, range(begin, begin + int(last, 16) - int(first, 16) + 1)))
+        else:
+            characters.update(_decode(last))
+    return characters
+
+
+def _decode(utf16: bytes) -> str:
+    return bytes.fromhex(utf16.decode()).decode("utf-16-be", "replace")
