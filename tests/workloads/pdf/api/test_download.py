@@ -32,6 +32,7 @@ def test_a_job_that_failed_tells_its_code(front, me):
     response = front.fetch(me, job_id)
     assert (response.status_code, error_of(response)["code"]) == (409, "TEMPLATE_ERROR")
     assert error_of(response)["details"]["error_code"] == "TEMPLATE_ERROR"
+    assert error_of(response)["message"] == "line 3: no such filter"
 
 
 def test_an_internal_code_is_unknown_to_callers_and_has_a_message(front, me):
@@ -84,7 +85,13 @@ def test_a_file_has_the_requested_name_or_that_of_its_template(front, me):
     for nameless in ({}, {"file_name": " "}, {"file_name": "..."}):
         job_id = front.done(me, order(**nameless))
         header = front.fetch(me, job_id).headers["content-disposition"]
-        assert f'filename="invoice-{job_id[:8]}.pdf"' in header
+        day = front.get(me, job_id).json()["created_at"][:10]
+        assert f'filename="invoice-{day}-{job_id[-8:]}.pdf"' in header
+
+
+def test_two_pdfs_of_a_minute_have_two_names(front, me):
+    jobs = [front.done(me) for _ in range(2)]
+    assert len({front.fetch(me, job_id).headers["content-disposition"] for job_id in jobs}) == 2
 
 
 @pytest.fixture(scope="module")

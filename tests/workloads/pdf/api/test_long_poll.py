@@ -67,10 +67,11 @@ def test_a_request_that_waits_gets_the_pdf(each_front, joined, monkeypatch):
 
 
 def test_a_wait_ends_when_the_job_fails_or_is_cancelled(front, me, joined, monkeypatch):
-    front.engine.fails("TEMPLATE_ERROR")
+    front.engine.fails("TEMPLATE_ERROR", "line 3: no such filter")
     meanwhile(joined, monkeypatch, front.worker.process_job)
     response = front.post(me, wait=25)
     assert (response.status_code, error_of(response)["code"]) == (409, "TEMPLATE_ERROR")
+    assert error_of(response)["message"] == "line 3: no such filter"
     assert response.headers["location"].startswith("/pdf/jobs/")
     joined.clear()
     meanwhile(joined, monkeypatch, lambda job_id: front.cancel(me, job_id))

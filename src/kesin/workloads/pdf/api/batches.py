@@ -24,7 +24,12 @@ from kesin.web.dependencies import (
 )
 from kesin.web.schemas import Cursor
 from kesin.workloads.pdf.api.common import note_download, require_access
-from kesin.workloads.pdf.api.download import STORAGE_DOWN, DownloadConditions, download_response
+from kesin.workloads.pdf.api.download import (
+    STORAGE_DOWN,
+    DownloadConditions,
+    download_response,
+    file_name,
+)
 from kesin.workloads.pdf.batches.store import BatchStatus, PdfBatch, PdfBatchStore, SubmittedBatch
 from kesin.workloads.pdf.batches.submit import parse_order
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus
@@ -272,9 +277,11 @@ def _download_response(
         code = batch.error_code or "UNKNOWN"
         why = batch.error_message or "no file came of it"
         return problem_response(RequestConflict(why, code=code, details={"error_code": code}))
-    response = download_response(access.services.artifacts, _as_job(batch), conditions)
+    job = _as_job(batch)
+    response = download_response(access.services.artifacts, job, conditions)
     if "content-disposition" in response.headers:
-        response.headers["content-disposition"] = attachment_header(_file_name(batch))
+        name = file_name(job, _SUFFIXES[batch.output])
+        response.headers["content-disposition"] = attachment_header(name)
         response.headers["content-type"] = _MEDIA_TYPES[batch.output]
     return response
 
@@ -294,14 +301,9 @@ def _as_job(batch: PdfBatch) -> PdfJob:
         created_at=batch.created_at / SECOND_US,
         started_at=None,
         finished_at=None,
+        metadata={"file_name": batch.file_name},
         result=batch.result,
     )
-
-
-def _file_name(batch: PdfBatch) -> str:
-    suffix = _SUFFIXES[batch.output]
-    name = (batch.file_name or "").strip(" .") or f"{batch.template_name}-{batch.batch_id[:8]}"
-    return name if name.lower().endswith(suffix) else name + suffix
 
 
 def _storage_unavailable() -> Unavailable:

@@ -7,9 +7,11 @@ from typing import Final
 from fastapi import Response
 
 from kesin.engine.workload import WorkloadContext
+from kesin.foundation.clock import iso
 from kesin.foundation.ids import is_id
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotFound
+from kesin.lifecycle.budget import SECOND_US
 from kesin.web.bodies import LargeBodyRoute
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore
 
@@ -44,3 +46,8 @@ def find_owned_job(jobs: PdfJobStore, actor: Actor, job_id: str) -> PdfJob:
     if job is None or not (actor.is_admin or job.owner == actor.name):
         raise NotFound("there is no such job")
     return job
+
+
+def format_time(seconds: float) -> str:
+    """Format a job's time as ISO 8601, exact to the stored microsecond."""
+    return iso(round(seconds * SECOND_US)) or ""

@@ -13,6 +13,8 @@ from fastapi.responses import StreamingResponse
 
 from kesin.foundation.problems import Problem, RequestConflict, Unavailable
 from kesin.web.dependencies import problem_response
+from kesin.workloads.pdf.advice import ADVICE
+from kesin.workloads.pdf.api.common import format_time
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus
 from kesin.workloads.pdf.storage.artifacts import (
@@ -78,7 +80,7 @@ def download_response(
         code = job.error_code or PdfErrorCode.UNKNOWN
         return problem_response(
             RequestConflict(
-                "no PDF came of it",
+                public_message(job) or "no PDF came of it",
                 code=code.value,
                 details={"error_code": code.value, "job_id": job.job_id},
             ),
@@ -101,6 +103,13 @@ def download_response(
     except StorageError:
         down = Unavailable("the storage does not answer: try again", code=STORAGE_DOWN)
         return problem_response(down, retry_after=str(RETRY_AFTER_S), **headers)
+
+
+def public_message(job: PdfJob) -> str | None:
+    """Return the error message; an internal code is described without internal details."""
+    if job.internal_code is None or job.internal_code == job.error_code:
+        return job.error_message
+    return ADVICE.find(job.internal_code).means
 
 
 def _file_response(
@@ -198,9 +207,13 @@ def _parse_range(header: str, size: int) -> tuple[int, int] | None:
     return start, min(last + 1, size)
 
 
-def file_name(job: PdfJob) -> str:
-    """Return the name under which a client saves the PDF."""
+def file_name(job: PdfJob, suffix: str = ".pdf") -> str:
+    """Return the name under which a client saves the file: the requested one, or one of its own.
+
+    The end of an id is random; its beginning is the time, which other jobs share.
+    """
     name = str((job.metadata or {}).get("file_name") or "").strip(" .")
     if not name:
-        return f"{job.template_name or 'document'}-{job.job_id[:8]}.pdf"
-    return name if name.lower().endswith(".pdf") else f"{name}.pdf"
+        day = format_time(job.created_at)[:10]
+        name = f"{job.template_name or 'document'}-{day}-{job.job_id[-8:]}"
+    return name if name.lower().endswith(suffix) else name + suffix

@@ -10,19 +10,21 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
-from kesin.lifecycle.budget import SECOND_US
 from kesin.web.dependencies import SignedInActor, json_response
 from kesin.web.schemas import Cursor
-from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.api.common import (
     DocumentRoute,
     find_owned_job,
+    format_time,
     note_download,
     require_access,
 )
-from kesin.workloads.pdf.api.download import DownloadConditions, download_response
+from kesin.workloads.pdf.api.download import (
+    DownloadConditions,
+    download_response,
+    public_message,
+)
 from kesin.workloads.pdf.api.long_poll import LongPoll
 from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJob, PdfJobStatus, PdfJobStore, Submitted
 from kesin.workloads.pdf.jobs.submit import cancel_job, submit_job
@@ -207,7 +209,7 @@ def _fields(job: PdfJob) -> dict[str, Any]:
         "started_at": None if job.started_at is None else format_time(job.started_at),
         "finished_at": None if job.finished_at is None else format_time(job.finished_at),
         "error_code": job.error_code if ended_badly else None,
-        "error_message": _error_message(job) if ended_badly else None,
+        "error_message": public_message(job) if ended_badly else None,
         "download_url": f"/pdf/jobs/{job.job_id}/download" if has_pdf else None,
         "retry_count": job.retry_count,
         "template_name": job.template_name,
@@ -219,15 +221,3 @@ def _fields(job: PdfJob) -> dict[str, Any]:
         "warnings": list(output.get("warnings") or ()),
         "missing_glyphs": list(output.get("missing_glyphs") or ()),
     }
-
-
-def _error_message(job: PdfJob) -> str | None:
-    """Return the error message; an internal code is described without internal details."""
-    if job.internal_code is None or job.internal_code == job.error_code:
-        return job.error_message
-    return ADVICE.find(job.internal_code).means
-
-
-def format_time(seconds: float) -> str:
-    """Format a job's time as ISO 8601, exact to the stored microsecond."""
-    return iso(round(seconds * SECOND_US)) or ""
