@@ -153,7 +153,7 @@ def test_a_webhook_is_subscribed_with_the_batch_or_there_is_no_batch(request, tm
     }
     with opened_batches("sqlite", tmp_path, request, **settings) as bindery:
         refused = bindery.post([{"name": "a"}], webhook_url="https://elsewhere.example.com/")
-        assert error_of(refused)["code"] == "WEBHOOK_REFUSED"
+        assert (refused.status_code, error_of(refused)["code"]) == (422, "WEBHOOK_REFUSED")
         assert bindery.queue.jobs().jobs == []
         batch_id = bindery.order("a", webhook_url="https://hooks.example.com/x")
         [delivery] = bindery.service.queues["pdf_webhooks"].jobs().jobs

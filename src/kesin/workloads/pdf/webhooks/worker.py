@@ -22,7 +22,7 @@ from kesin.engine.worker_thread import ClaimShare
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.logs import Logger
 from kesin.foundation.messages import Message
-from kesin.foundation.problems import RequestConflict
+from kesin.foundation.problems import Invalid, RequestConflict
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Change, Job
@@ -53,6 +53,8 @@ REQUESTS_PER_THREAD: Final = 4  # sent in parallel
 POLL_S: Final = 1.0
 SCAN_INTERVAL_S: Final = 1.0  # between scans, however busy the threads are
 MAX_SCANNED: Final = 2_000  # by one scan; the next scan continues
+_OFF: Final = "webhooks are off here: KESIN_PDF_WEBHOOK_SECRET and KESIN_PDF_WEBHOOKS turn them on"
+_NOT_ALLOWED: Final = "this webhook_url is not one of those that may be told here"
 _WAITING: Final = Filter(states=("waiting",))
 
 
@@ -66,10 +68,11 @@ class Webhooks:
         self._patterns = tuple(context.settings.pdf_webhooks.split())
 
     def require_allowed(self, url: str) -> None:
-        """Raise RequestConflict (WEBHOOK_REFUSED) unless the URL is allowed."""
-        self._require_on()
+        """Raise Invalid (WEBHOOK_REFUSED), which names the field, unless the URL is allowed."""
+        why = _NOT_ALLOWED if self._is_on else _OFF
         if not self.allows(url):
-            raise _refused("this webhook_url is not one of those that may be told here")
+            fields = [{"field": "webhook_url", "message": why, "rule": "allowed"}]
+            raise Invalid(why, code="WEBHOOK_REFUSED", details={"fields": fields})
 
     def allows(self, url: str) -> bool:
         """Whether the URL is on the list now."""
@@ -89,19 +92,13 @@ class Webhooks:
 
     def secret(self, owner: str) -> str:
         """Return the secret that signs an owner's messages; raises RequestConflict if off."""
-        self._require_on()
+        if not self._is_on:
+            raise RequestConflict(_OFF, code="WEBHOOK_REFUSED")
         return derive_secret(self._master, owner)
 
-    def _require_on(self) -> None:
-        if not self._master or not self._patterns:
-            raise _refused(
-                "webhooks are off here: "
-                "KESIN_PDF_WEBHOOK_SECRET and KESIN_PDF_WEBHOOKS turn them on"
-            )
-
-
-def _refused(why: str) -> RequestConflict:
-    return RequestConflict(why, code="WEBHOOK_REFUSED")
+    @property
+    def _is_on(self) -> bool:
+        return bool(self._master and self._patterns)
 
 
 class WebhookSender:
