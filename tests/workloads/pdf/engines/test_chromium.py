@@ -143,8 +143,10 @@ def test_the_same_document_gives_the_same_bytes_without_the_time_of_printing(eng
     document = pypdfium2.PdfDocument(first.pdf)
     metadata = document.get_metadata_dict()
     document.close()
-    assert metadata["CreationDate"] == metadata["ModDate"] == "D:20000101000000+00'00'"
-    assert metadata["Title"] == "Belge"
+    assert {name: text for name, text in metadata.items() if text} == {
+        "Title": "Belge",
+        "Producer": "Kesin",
+    }
 
 
 def test_a_context_of_its_own_and_a_new_browser_give_the_same_bytes(engine):

@@ -1,9 +1,11 @@
 """What both engines promise, and which of them is picked."""
 
+import io
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pikepdf
 import pytest
 
 from kesin.workloads.pdf import limits
@@ -15,6 +17,7 @@ from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from kesin.workloads.pdf.errors import RenderFailed
 from tests.workloads.pdf.documents import TURKISH, invoice, page, sizes_mm, text
+from tests.workloads.pdf.press import BOOK
 
 A4 = Paper()
 FIVE = page("".join(f'<p style="break-after: page">page {n}</p>' for n in range(1, 6)))
@@ -36,6 +39,18 @@ def test_turkish_text_comes_out_as_it_went_in(engine):
     assert TURKISH in text(done.pdf)
     assert (done.pages, done.engine, done.warnings) == (1, engine.name, ())
     assert sizes_mm(done.pdf) == [(210, 297)]
+
+
+def test_the_pdf_says_of_itself_what_the_document_does(engine):
+    sample = BOOK.get("invoice").sample
+    done = engine.render(BOOK.render_html("invoice", sample), A4, timeout_s=30)
+    with pikepdf.open(io.BytesIO(done.pdf)) as document:
+        assert {name: str(text) for name, text in document.docinfo.items()} == {
+            "/Title": f"Fatura {sample['number']}",
+            "/Author": sample["seller"]["name"],
+            "/CreationDate": "D:" + sample["issued_on"].replace("-", ""),
+            "/Producer": "Kesin",
+        }
 
 
 def test_characters_that_no_font_has_are_named(engine):

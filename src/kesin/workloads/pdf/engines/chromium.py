@@ -82,6 +82,9 @@ _INSPECT_SCRIPT: Final = """async outside => {
       && !image.naturalHeight).map(image => (image.currentSrc || image.src).slice(0, 300)),
     fonts: Array.from(document.fonts).filter(font => font.status === 'error')
       .map(font => font.family),
+    about: Object.fromEntries([['title', document.title],
+      ...metas.map(meta => [meta.name.trim().toLowerCase(), meta.content])]
+      .map(([name, text]) => [name, text.slice(0, 1000).toWellFormed()])),
     refresh: metas.some(meta => directive(meta) === 'refresh'),
     inherited: metas.some((meta, index) => index !== ours && (
       !['', 'content-type', 'x-ua-compatible'].includes(directive(meta))
@@ -106,6 +109,7 @@ class _PrintedDocument:
     pdf: bytes
     warnings: tuple[str, ...]
     inherited: bool
+    about: dict[str, str]  # what the document says of itself
 
 
 class ChromiumEngine:
@@ -207,7 +211,7 @@ class ChromiumEngine:
         """Normalise the PDF while the browser is renewed for the next document."""
         pages = 0
         try:
-            pdf, pages = normalise_pdf(printed.pdf)
+            pdf, pages = normalise_pdf(printed.pdf, printed.about)
         finally:
             heavy = pages > _HEAVY_PAGES or pages == 0 or len(html) > _HEAVY_BYTES
             if self._loop is not None and self._browser is not None:
@@ -314,7 +318,7 @@ async def _print_document(
         *_format_warnings("picture not shown", report["broken"]),
         *_format_warnings("font not loaded", report["fonts"]),
     ]
-    return _PrintedDocument(pdf, tuple(warnings), bool(report["inherited"]))
+    return _PrintedDocument(pdf, tuple(warnings), bool(report["inherited"]), report["about"])
 
 
 def _check_not_navigated(session: PageSession) -> None:

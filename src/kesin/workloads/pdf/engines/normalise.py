@@ -1,9 +1,9 @@
-"""Makes PDFs reproducible: overwrites in place what differs between two runs of the same job.
+"""Makes PDFs reproducible: what differs between two runs of the same job is replaced.
 
-Chromium writes the time of printing into the information dictionary, and nothing else that
-changes. The digits are replaced by as many others, so no offset in the file moves. Objects are
-found through the cross-reference table, never by searching the whole file: an image may contain
-any bytes.
+Chromium writes itself and the time of printing into the information dictionary, and nothing else
+that changes. What the document says of itself takes their place: its title and its <meta> elements,
+under the names that WeasyPrint reads too. Objects are found through the cross-reference table,
+never by searching the whole file: an image may contain any bytes.
 """
 
 from __future__ import annotations
@@ -11,21 +11,28 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Final
 
 from kesin.foundation.messages import Message
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.limits import check_pages, check_pdf
 
-FIXED_TIME: Final = b"20000101000000"
+PRODUCER: Final = "Kesin"
 
+_INFORMATION: Final = {
+    "Title": "title",
+    "Author": "author",
+    "Subject": "description",
+    "Keywords": "keywords",
+    "Creator": "generator",
+}
+_DATES: Final = {"CreationDate": "dcterms.created", "ModDate": "dcterms.modified"}
 _TAIL_BYTES: Final = 2048
 _ENTRY_BYTES: Final = 20
 _START: Final = re.compile(rb"startxref\s+(\d+)\s+%%EOF\s*\Z")
 _TABLE: Final = re.compile(rb"xref\s+0 (\d+) ?\r?\n")
-_DATES: Final = re.compile(rb"(/(?:CreationDate|ModDate) ?\(D:)\d{14}(?:[+-]\d\d'\d\d'?|Z)?(?=\))")
-_DIGITS: Final = re.compile(rb"\d")
 _IDS: Final = re.compile(rb"/ID ?\[ ?<([0-9A-Fa-f]+)> ?<([0-9A-Fa-f]+)> ?\]")
 _COUNT: Final = re.compile(rb"/Count (\d+)")
 _STRINGS: Final = re.compile(rb"\((?:\\.|[^\\()])*+\)", re.DOTALL)
@@ -42,10 +49,10 @@ class NotAPdf(ValueError):
 
 
 class PdfFile:
-    """A PDF with a plain cross-reference table, edited without moving a byte."""
+    """A PDF with a plain cross-reference table."""
 
     def __init__(self, data: bytes) -> None:
-        start = _START.search(data[-_TAIL_BYTES:])
+        start = _START.search(data, max(len(data) - _TAIL_BYTES, 0))
         if not data.startswith(b"%PDF-") or start is None:
             raise NotAPdf("it does not begin or end as a PDF does")
         table = _TABLE.match(data, int(start[1]))
@@ -71,11 +78,26 @@ class PdfFile:
             raise NotAPdf("it has no page tree")
         return int(count[1])
 
-    def remove_timestamps(self) -> None:
-        """Set both dates to a fixed time, and the file identifier to a hash of the contents."""
+    def set_information(self, information: bytes) -> None:
+        """Replace the information dictionary; what stands behind it moves."""
         span = self._find_referenced(b"Info", self._trailer())
-        if span is not None:
-            self._data[span[0] : span[1]] = _DATES.sub(_fix_date, self._object(span))
+        if span is None:
+            return
+        start = self._data.index(b"obj", span[0]) + len(b"obj\n")
+        moved = len(information) - (span[1] - start)
+        for entry in range(self._entries_at, self._trailer_at - _ENTRY_BYTES + 1, _ENTRY_BYTES):
+            offset = int(self._data[entry : entry + 10])
+            if offset > start:
+                self._data[entry : entry + 10] = b"%010d" % (offset + moved)
+        tail = _START.search(self._data, self._trailer_at)
+        if tail is not None:
+            self._data[tail.start(1) : tail.end(1)] = b"%d" % (int(tail[1]) + moved)
+        self._data[start : span[1]] = information
+        self._entries_at += moved
+        self._trailer_at += moved
+
+    def set_identifier(self) -> None:
+        """Set the file identifier to a hash of the contents."""
         ids = _IDS.search(self._data, self._trailer_at)
         if ids is not None:
             for group in (1, 2):
@@ -134,13 +156,17 @@ class PdfFile:
         return int(digits)
 
 
-def normalise_pdf(data: bytes) -> tuple[bytes, int]:
-    """Return the PDF without its print time, and its page count; checks the limits."""
+def normalise_pdf(data: bytes, about: Mapping[str, str]) -> tuple[bytes, int]:
+    """Return the PDF with what the document says of itself, and its page count.
+
+    ``about`` holds the title and the <meta> elements by name. Checks the limits.
+    """
     check_pdf(data)
     try:
         pdf = PdfFile(data)
         pages = pdf.count_pages()
-        pdf.remove_timestamps()
+        pdf.set_information(_format_information(about))
+        pdf.set_identifier()
     except NotAPdf as problem:
         raise RenderFailed(
             PdfErrorCode.UNKNOWN, Message("no PDF came out: %(problem)s", problem=problem)
@@ -149,7 +175,24 @@ def normalise_pdf(data: bytes) -> tuple[bytes, int]:
     return pdf.data, pages
 
 
-def _fix_date(match: re.Match[bytes]) -> bytes:
-    """Replace a date by the fixed time; the digits of the time zone become zeros."""
-    zone = match[0][len(match[1]) + len(FIXED_TIME) :]
-    return match[1] + FIXED_TIME + _DIGITS.sub(b"0", zone)
+def _format_information(about: Mapping[str, str]) -> bytes:
+    texts = {key: about.get(name, "").strip() for key, name in _INFORMATION.items()}
+    dates = {key: _format_date(about.get(name, "")) for key, name in _DATES.items()}
+    entries = {**texts, "Producer": PRODUCER, **dates}
+    return b"<<%s>>" % b"\n".join(
+        b"/%s <%s>" % (key.encode(), ("\ufeff" + text).encode("utf-16-be").hex().upper().encode())
+        for key, text in entries.items()
+        if text
+    )
+
+
+def _format_date(text: str) -> str:
+    """Format a date of ISO 8601, with or without a time; what is none is left out."""
+    try:
+        date = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return ""
+    if len(text.strip()) == len("2026-11-16"):
+        return f"D:{date:%Y%m%d}"
+    zone = f"{date:%z}"
+    return f"D:{date:%Y%m%d%H%M%S}" + (f"{zone[:3]}'{zone[3:5]}'" if zone else "")

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from kesin.foundation.messages import parts_of
 from kesin.workloads.pdf.engines.base import MAX_NAMED, Paper, selected_pages
+from kesin.workloads.pdf.engines.normalise import PRODUCER
 from kesin.workloads.pdf.engines.weasyprint import LENGTH
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.limits import check_pages
@@ -78,7 +79,9 @@ def render_pdf(html: str, paper: Paper) -> tuple[dict[str, Any], bytes]:
             document.pages[page - 1]
             for page in selected_pages(paper.page_ranges, len(document.pages))
         ]
-        pdf = document.copy(selected).write_pdf(zoom=paper.scale, pdf_tags=paper.tagged)
+        pdf = document.copy(selected).write_pdf(
+            zoom=paper.scale, finisher=_set_producer, pdf_tags=paper.tagged
+        )
     finally:
         logger.removeHandler(collector)
     return {
@@ -86,6 +89,12 @@ def render_pdf(html: str, paper: Paper) -> tuple[dict[str, Any], bytes]:
         "warnings": collector.lines + _unsupported_options(paper),
         "missing": sorted(collector.missing)[:MAX_NAMED],
     }, bytes(pdf or b"")
+
+
+def _set_producer(_: object, pdf: Any) -> None:
+    from pydyf import String  # type: ignore[import-untyped]
+
+    pdf.info["Producer"] = String(PRODUCER)
 
 
 def _unsupported_options(paper: Paper) -> list[str]:
