@@ -22,6 +22,7 @@ SIZES_MM: Final[dict[Format, tuple[float, float]]] = {
 }
 
 
+PRODUCER: Final = "Kesin"  # of every PDF
 MAX_NAMED: Final = 50  # characters that no font has
 
 

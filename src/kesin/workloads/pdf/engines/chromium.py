@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import zlib
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -31,8 +30,7 @@ from kesin.workloads.pdf.engines.base import (
 from kesin.workloads.pdf.engines.browser import BLANK, PageSession, WarmBrowser, first_line
 from kesin.workloads.pdf.engines.browser_process import LoopStuck, LoopThread
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
-from kesin.workloads.pdf.engines.glyphs import find_missing_characters
-from kesin.workloads.pdf.engines.normalise import NotAPdf, PdfFile, normalise_pdf
+from kesin.workloads.pdf.engines.normalise import NormalisedPdf, normalise_pdf
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.limits import check_html, soft_timeout_s, timeout_message
 
@@ -155,15 +153,14 @@ class ChromiumEngine:
                 check_html(html)
                 parse_page_ranges(paper.page_ranges)
                 printed = self._print_with_retry(html, paper, timeout_s)
-                pdf, pages = self._normalise_and_renew(printed, html)
+                done = self._normalise_and_renew(printed, html)
         except RenderFailed:
             raise
         except Exception as problem:
             raise RenderFailed(PdfErrorCode.UNKNOWN, first_line(problem)) from problem
-        missing, warnings = _find_missing(pdf, html)
         seconds = self._clock.monotonic() - started_at
-        warnings = (*printed.warnings, *warnings)
-        return RenderedPdf(pdf, pages, self.name, warnings, seconds, missing)
+        warnings = (*printed.warnings, *missing_glyph_warnings(done.missing_glyphs))
+        return RenderedPdf(done.pdf, done.pages, self.name, warnings, seconds, done.missing_glyphs)
 
     def wait_idle(self) -> None:
         """Wait until the renewal between two documents has ended."""
@@ -207,16 +204,17 @@ class ChromiumEngine:
                     ) from None
         raise AssertionError("unreachable")  # pragma: no cover
 
-    def _normalise_and_renew(self, printed: _PrintedDocument, html: str) -> tuple[bytes, int]:
+    def _normalise_and_renew(self, printed: _PrintedDocument, html: str) -> NormalisedPdf:
         """Normalise the PDF while the browser is renewed for the next document."""
         pages = 0
         try:
-            pdf, pages = normalise_pdf(printed.pdf, printed.about)
+            done = normalise_pdf(printed.pdf, printed.about, html)
+            pages = done.pages
         finally:
             heavy = pages > _HEAVY_PAGES or pages == 0 or len(html) > _HEAVY_BYTES
             if self._loop is not None and self._browser is not None:
                 self._loop.start(self._browser.renew(heavy=heavy, wipe=printed.inherited))
-        return pdf, pages
+        return done
 
     def _ready_session(self) -> PageSession:
         if self._loop is None or self._browser is None:
@@ -334,15 +332,6 @@ def _navigation_error(url: str) -> RenderFailed:
         "the document leads to another page, and that would be printed in its place",
         details={"to": url[:_MAX_NAME_LENGTH]},
     )
-
-
-def _find_missing(pdf: bytes, html: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the characters that no font has, and their warning."""
-    try:
-        missing = find_missing_characters(PdfFile(pdf), html)
-    except (NotAPdf, zlib.error) as problem:  # the PDF itself is whole: Chromium made it
-        return (), (f"missing glyphs were not looked for: {problem}",)
-    return missing, missing_glyph_warnings(missing)
 
 
 def _format_warnings(label: str, names: list[str]) -> list[str]:

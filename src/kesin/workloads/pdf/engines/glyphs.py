@@ -9,14 +9,19 @@ from __future__ import annotations
 import html as html_module
 import re
 import unicodedata
+import zlib
 from collections.abc import Iterator
 from typing import Final
 
+import pikepdf
+
 from kesin.workloads.pdf.engines.base import MAX_NAMED
-from kesin.workloads.pdf.engines.normalise import PdfFile
 
 UNNAMED: Final = "\N{REPLACEMENT CHARACTER}"  # for one that the document's text does not show
 
+MAX_READ_BYTES: Final = 128 * 1024 * 1024  # of decompressed streams
+
+_NO_TEXT: Final = ("/Width", "/Length1", "/FunctionType")  # pictures, fonts, shadings
 _TOKEN: Final = re.compile(
     rb"/F(\d+) [\d.]+ Tf|/ActualText <FEFF([0-9A-F]+)>|<([0-9A-F]+)>|\bEMC\b"
 )
@@ -25,14 +30,14 @@ _RANGE: Final = re.compile(rb"<([0-9A-F]+)> <([0-9A-F]+)>(?: <([0-9A-F]+)>)?")
 _MARKUP: Final = re.compile(r"<!--.*?-->|<title\b.*?</title>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
 
-def find_missing_characters(pdf: PdfFile, html: str) -> tuple[str, ...]:
+def find_missing_characters(pdf: pikepdf.Pdf, html: str) -> tuple[str, ...]:
     """Return the characters of a document that are empty boxes in its PDF, in order."""
     narrow: set[bytes] = set()  # fonts with codes of one byte; all others have two
     contents: list[bytes] = []
     printed: set[str] = set()
-    for number, head, stream in pdf.objects():
-        if b"/Subtype /Type3" in head:
-            narrow.add(b"%d" % number)
+    for number, stream in _read_objects(pdf):
+        if not stream:
+            narrow.add(b"%d" % number)  # its name in contents: /F7 is object 7
         elif b"beginbfchar" in stream or b"beginbfrange" in stream:
             printed |= _mapped_characters(stream)
         elif b" Tf" in stream:
@@ -51,6 +56,21 @@ def find_missing_characters(pdf: PdfFile, html: str) -> tuple[str, ...]:
         shown = set(html_module.unescape(_MARKUP.sub(" ", html))) - printed
         missing |= {c for c in shown if not c.isascii() and unicodedata.category(c)[0] not in "CZ"}
     return tuple(sorted(missing)[:MAX_NAMED]) or ((UNNAMED,) if boxes else ())
+
+
+def _read_objects(pdf: pikepdf.Pdf) -> Iterator[tuple[int, bytes]]:
+    """Yield the number and the stream of objects that may hold text; fonts of Type 3 have none."""
+    left = MAX_READ_BYTES
+    for item in pdf.objects:
+        if isinstance(item, pikepdf.Stream) and not any(key in item for key in _NO_TEXT) and left:
+            data = item.read_raw_bytes()
+            if item.get("/Filter") == "/FlateDecode":
+                data = zlib.decompressobj().decompress(data, left)
+            left = max(left - len(data), 0)
+            if data:
+                yield item.objgen[0], data
+        elif isinstance(item, pikepdf.Dictionary) and item.get("/Subtype") == "/Type3":
+            yield item.objgen[0], b""
 
 
 def _drawn_texts(content: bytes, narrow: set[bytes]) -> Iterator[tuple[str, bool]]:

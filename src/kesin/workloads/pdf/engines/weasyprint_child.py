@@ -16,8 +16,7 @@ import sys
 from typing import Any, Final
 
 from kesin.foundation.messages import parts_of
-from kesin.workloads.pdf.engines.base import MAX_NAMED, Paper, selected_pages
-from kesin.workloads.pdf.engines.normalise import PRODUCER
+from kesin.workloads.pdf.engines.base import MAX_NAMED, PRODUCER, Paper, selected_pages
 from kesin.workloads.pdf.engines.weasyprint import LENGTH
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.limits import check_pages
