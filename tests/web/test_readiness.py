@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from kesin.engine.transfer.backup import BackupFile
 from kesin.engine.worker import Worker
 from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.clock import ManualClock
@@ -36,10 +42,13 @@ def make_service(tmp_path, clock) -> Iterator[Callable[..., Service]]:
     """A service in this process, with workers, under a clock that stands still."""
     services: list[Service] = []
 
-    def make(min_free_mb: int = 0) -> Service:
+    def make(min_free_mb: int = 0, files: Path | None = None) -> Service:
         settings = Settings(data_dir=tmp_path / "data", min_free_mb=min_free_mb)
         store = open_store(str(tmp_path / "here.db"), migrate=True)
-        workload = Workload("task", task_lifecycle, worker=make_worker)
+        kept = [] if files is None else [BackupFile("files", files)]
+        workload = Workload(
+            "task", task_lifecycle, worker=make_worker, backup_files=lambda _: [*kept, "a note"]
+        )
         service = Service(settings, store, {"task": workload}, clock=clock)
         services.append(service)
         service.start()
@@ -114,3 +123,24 @@ def test_a_sweeper_that_has_not_swept_for_long_is_not_ready(service, clock):
 
 def test_a_disk_that_is_nearly_full_is_not_ready(make_service):
     assert ready(make_service(min_free_mb=10**7)) == (503, {"disk"})
+
+
+def test_a_disk_of_a_workload_that_takes_no_file_is_not_ready(make_service, tmp_path, monkeypatch):
+    files = tmp_path / "artifacts"
+    files.mkdir()
+    service = make_service(files=files)
+    assert ready(service) == (200, set())
+    with monkeypatch.context() as patch:
+        usage = shutil.disk_usage(tmp_path)
+        full = {str(files): usage._replace(free=0)}
+        patch.setattr(shutil, "disk_usage", lambda folder: full.get(str(folder), usage))
+        patch.setattr(service, "settings", service.settings.model_copy(update={"min_free_mb": 1}))
+        assert ready(service) == (503, {"disk"})
+
+    def refuse(dir: Path, **_: object) -> object:  # noqa: A002  # its name there
+        if dir == files:
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+        return io.BytesIO()
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    assert ready(service) == (503, {"disk"})

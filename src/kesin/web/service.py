@@ -6,12 +6,9 @@ it last succeeded.
 
 from __future__ import annotations
 
-import os
-import shutil
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
@@ -33,7 +30,9 @@ from kesin.store.audit_chain import AuditChainBroken
 from kesin.store.audit_log import PRUNE_BATCH
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
+from kesin.store.errors import StoreError
 from kesin.store.routed import RoutedStore
+from kesin.web.health import HealthCheck, check_disks
 from kesin.web.live import Live
 from kesin.web.metrics import Metrics
 from kesin.web.pools import WorkPool
@@ -47,15 +46,6 @@ NAMES: Final = 3  # an address may try so many times what it may try for one nam
 PING_S: Final = 2.0  # probes wait shorter than the store's own timeout
 WORKER_SILENT_S: Final = 60.0  # without a success for so long, a worker is unhealthy
 SWEEPS_MISSED: Final = 3  # then the sweeper is unhealthy
-
-
-@dataclass(frozen=True, slots=True)
-class HealthCheck:
-    """The health of one part; the service is ready without a part that is not ``needed``."""
-
-    ok: bool
-    detail: str
-    needed: bool = True
 
 
 class Supervisor(Protocol):
@@ -363,6 +353,8 @@ class Service:
             if read is not None and name in self.queues:
                 try:
                     checks[name] = read(self.workload_context(name))
+                except StoreError as problem:  # its store has a check of its own
+                    checks[name] = HealthCheck(ok=False, detail=str(problem), needed=False)
                 except Exception as problem:  # noqa: BLE001  # whatever it is, it is not ready
                     checks[name] = HealthCheck(ok=False, detail=type(problem).__name__)
         return checks
@@ -383,19 +375,15 @@ class Service:
         return HealthCheck(ok=False, detail="does not answer: PDFs wait for it", needed=False)
 
     def _disk_check(self) -> HealthCheck:
-        """The disks of the data directory and of the database."""
-        file = self.settings.database_file
-        for location in (self.settings.data_dir, *([] if file is None else [file.parent])):
-            folder = next(
-                parent for parent in (location, *location.absolute().parents) if parent.exists()
-            )
-            if shutil.disk_usage(folder).free // 1_000_000 < self.settings.min_free_mb:
-                return HealthCheck(ok=False, detail="is nearly full")
-            if not os.access(folder, os.W_OK | os.X_OK):
-                return HealthCheck(ok=False, detail="cannot be written")
-        if file is not None and file.exists() and not os.access(file, os.W_OK):
-            return HealthCheck(ok=False, detail="cannot be written")
-        return HealthCheck(ok=True, detail="has room")
+        """The disks of the data directory, of the database and of the workloads' files."""
+        kept = [
+            entry.path
+            for workload in self._installed
+            if workload.backup_files is not None
+            for entry in workload.backup_files(self.settings)
+            if not isinstance(entry, str)
+        ]
+        return check_disks(self.settings, kept)
 
     def _workers_check(self) -> HealthCheck:
         now = self.clock.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kesin.engine.workload import WorkloadContext
-from kesin.web.service import HealthCheck
+from kesin.web.health import HealthCheck
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.pipeline.waiting import blocked_orders, waiting_for
 from kesin.workloads.optiplan.workshop.config import Workshop

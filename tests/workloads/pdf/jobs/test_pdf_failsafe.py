@@ -56,6 +56,16 @@ def test_a_stopped_worker_does_not_count(own_front):
     assert own_front.post(own_front.owner()).status_code == 503
 
 
+def test_a_stuck_worker_does_not_count_and_is_not_ready(own_front):
+    assert own_front.client.get("/health/ready").json()["checks"]["pdf"]["ok"]
+    stuck = Heartbeat(own_front.store, "one", lambda: {"stuck": True}, now=own_front.queue.now)
+    stuck.beat()
+    response = own_front.client.get("/health/ready")
+    assert response.status_code == 503
+    assert "1 renderers are stuck" in response.json()["checks"]["pdf"]["detail"]
+    assert own_front.post(own_front.owner()).status_code == 503
+
+
 def test_the_html_is_sent_if_so_configured(lenient):
     me, body = lenient.owner(), order()
     response = lenient.post(me, body)

@@ -16,10 +16,11 @@ from kesin.workloads.pdf.jobs.heartbeat import (
     PRUNE_AFTER_S,
     Heartbeat,
     check_worker_health,
+    count_stuck_workers,
     workers_alive,
 )
 from kesin.workloads.pdf.jobs.store import PdfJobStatus, UnknownJob
-from kesin.workloads.pdf.jobs.worker import PdfRenderWorker, PdfWorker
+from kesin.workloads.pdf.jobs.worker import STUCK_AFTER_S, PdfRenderWorker, PdfWorker
 from tests.workloads.pdf.press import BOOK, LEASE_S, SAMPLE, Press, opened_press, payload
 
 
@@ -318,6 +319,23 @@ def test_a_worker_silent_for_an_hour_is_forgotten_by_the_next_that_starts(press)
     ]
     fresh.stop()
     assert metadata_for(press.queue.store).metadata_entries("pdf") == []
+
+
+def test_a_worker_without_progress_beyond_its_deadline_is_stuck(press):
+    worker = PdfWorker(press.queue, press.worker)
+    seen = []
+
+    def wait(seconds: float) -> None:
+        press.clock.advance(seconds)
+        worker.heartbeat.beat()
+        alive = check_worker_health(press.store, press.queue.now())
+        seen.append((alive, count_stuck_workers(press.store, press.queue.now())))
+
+    press.engine.next.append(lambda: (wait(7 + STUCK_AFTER_S), wait(1)))
+    job = press.ask(metadata={"timeout": 7})
+    press.worker.process_job(job.job_id)
+    wait(0)
+    assert seen == [(True, 0), (False, 1), (True, 0)]
 
 
 def test_the_heartbeat_stops_with_the_worker_threads(press, monkeypatch):

@@ -29,7 +29,8 @@ from kesin.web.dashboard.frame.i18n import (
     choose_language,
     translate,
 )
-from kesin.web.service import HealthCheck, Service
+from kesin.web.health import HealthCheck
+from kesin.web.service import Service
 
 LANGUAGE_COOKIE: Final = "kesin_language"
 THEME_COOKIE: Final = "kesin_theme"

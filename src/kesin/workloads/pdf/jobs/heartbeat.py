@@ -244,8 +244,15 @@ class Heartbeat:
 
 
 def workers_alive(store: Store, now: int | None = None) -> dict[str, Mapping[str, Any]]:
-    """Return the states of the workers with a heartbeat in the last 15 s."""
-    return open_heartbeats(store).read_fresh(wall_clock_us() if now is None else now)
+    """Return the states of the workers with a heartbeat in the last 15 s that are not stuck."""
+    fresh = open_heartbeats(store).read_fresh(wall_clock_us() if now is None else now)
+    return {name: state for name, state in fresh.items() if not state.get("stuck")}
+
+
+def count_stuck_workers(store: Store, now: int) -> int:
+    """Return how many workers are alive and make no progress."""
+    fresh = open_heartbeats(store).read_fresh(now)
+    return sum(bool(state.get("stuck")) for state in fresh.values())
 
 
 def check_worker_health(store: Store, now: int | None = None) -> bool:

@@ -32,6 +32,7 @@ from kesin.workloads.pdf.templating.library import TemplateLibrary
 
 log = Logger("kesin.pdf")
 EngineFactory = Callable[[str | None], Engine]
+STUCK_AFTER_S: Final = 120.0  # above a timeout: browsers start twice, a storage may be slow
 RENDER_THREADS: Final = 2  # one renders while the other stores and claims
 
 
@@ -55,6 +56,16 @@ class PdfRenderWorker:
         self._create_engine = engines or _default_engines(config)
         self._engines: dict[str | None, Engine] = {}
         self._engines_lock = threading.Lock()
+        self._monotonic = job_store.queue.clock.monotonic
+        self._timeouts: dict[str, float] = {}  # in seconds, of the jobs in progress
+        self._progress_at = self._monotonic()  # when one last began or ended
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether jobs are in progress, and none began or ended for longer than one may take."""
+        limits = list(self._timeouts.values())
+        idle_s = self._monotonic() - self._progress_at
+        return bool(limits) and idle_s > max(limits) + STUCK_AFTER_S
 
     def process_job(self, job_id: str) -> None:
         """Claim this job, render it and record the result.
@@ -86,6 +97,9 @@ class PdfRenderWorker:
         except Exception as problem:
             log.exception("render_failed", job=job.id)
             return Failed(PdfErrorCode.UNKNOWN, type(problem).__name__)
+        finally:
+            self._timeouts.pop(job.id, None)
+            self._progress_at = self._monotonic()
 
     def _render_and_store(self, job: PdfJob) -> dict[str, Any]:
         rendered = self.render(job)
@@ -115,8 +129,9 @@ class PdfRenderWorker:
             raise RenderFailed(
                 PdfErrorCode.TEMPLATE_ERROR, "this template is not on the list of allowed ones"
             )
-        html = self.library.render_html(job.template_name, job.payload.get("variables") or {})
         timeout_s = (job.metadata or {}).get("timeout") or self.config.hard_timeout
+        self._timeouts[job.job_id], self._progress_at = timeout_s, self._monotonic()
+        html = self.library.render_html(job.template_name, job.payload.get("variables") or {})
         engine = self._engine(job.payload.get("engine"))
         rendered = engine.render(html, parse_paper(job.payload), timeout_s=timeout_s)
         if rendered.missing_glyphs and job.payload.get("missing_glyphs") == "fail":
@@ -216,7 +231,11 @@ class PdfWorker(Worker):
         return [self.renderer.handle_job(job) for job in jobs]
 
     def _heartbeat_state(self) -> dict[str, Any]:
-        return {"done": self.renderer.rendered_count, "stopping": self.stopping}
+        return {
+            "done": self.renderer.rendered_count,
+            "stopping": self.stopping,
+            "stuck": self.renderer.is_stuck,
+        }
 
 
 def parse_paper(payload: Mapping[str, Any]) -> Paper:

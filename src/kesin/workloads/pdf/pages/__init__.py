@@ -6,7 +6,7 @@ from typing import Final
 
 from kesin.web.dashboard.frame.page import WorkloadPages
 from kesin.workloads.pdf.pages import page, viewer
-from kesin.workloads.pdf.pages.job_panel import heartbeats, job_panel, links
+from kesin.workloads.pdf.pages.job_panel import check_health, heartbeats, job_panel, links
 
 PAGES: Final = WorkloadPages(
     package=__name__,
@@ -14,5 +14,6 @@ PAGES: Final = WorkloadPages(
     links=links,
     job_panel=job_panel,
     heartbeats=heartbeats,
+    health=check_health,
     polling_elements=frozenset({"pdf-jobs"}),
 )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from kesin.engine.access.commands import JobDetails
 from kesin.engine.queue import Queue
+from kesin.engine.workload import WorkloadContext
 from kesin.web.dashboard.frame.page import Link, PageContext, Panel, WorkerHeartbeat
-from kesin.workloads.pdf.jobs.heartbeat import open_heartbeats
+from kesin.web.health import HealthCheck
+from kesin.workloads.pdf.jobs.heartbeat import count_stuck_workers, open_heartbeats
 
 MAX_DETAIL_CHARS = 200
 
@@ -32,6 +34,13 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
     )
 
 
+def check_health(context: WorkloadContext) -> HealthCheck:
+    """Whether a renderer is alive and makes no progress."""
+    stuck = count_stuck_workers(context.queue.store, context.queue.now())
+    detail = f"{stuck} renderers are stuck: restart them" if stuck else "none is stuck"
+    return HealthCheck(ok=not stuck, detail=detail)
+
+
 def heartbeats(ctx: PageContext, queue: Queue) -> list[WorkerHeartbeat]:
     """The render processes: each reports every few seconds."""
     signs = open_heartbeats(queue.store)
@@ -40,7 +49,7 @@ def heartbeats(ctx: PageContext, queue: Queue) -> list[WorkerHeartbeat]:
         WorkerHeartbeat(
             worker,
             seen_at,
-            worker in fresh,
+            worker in fresh and not details.get("stuck"),
             ", ".join(f"{name}: {value}" for name, value in details.items())[:MAX_DETAIL_CHARS],
         )
         for worker, (seen_at, details) in signs.read_all().items()
