@@ -7,26 +7,16 @@ imported from here; each is loaded on first use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from kesin.engine.transfer.backup import BackupFile
-from kesin.engine.workload import Workload, WorkloadContext
+from kesin.engine.workload import Workload
 from kesin.foundation.extras import LIBRARIES
-from kesin.foundation.settings import Settings
 from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.batches.lifecycle import batch_lifecycle
 from kesin.workloads.pdf.lifecycle import configured_lifecycle
 from kesin.workloads.pdf.webhooks.lifecycle import webhook_lifecycle
-
-if TYPE_CHECKING:
-    from fastapi import APIRouter
-    from prometheus_client.core import Metric
-    from typer import Typer
-
-    from kesin.engine.worker import Worker
-    from kesin.workloads.common.demo import DemoPart
 
 _ENGINES: Final = ("playwright", "weasyprint")  # one is enough, and may be on another machine
 _NEEDS: Final = (*(name for name in LIBRARIES["pdf"] if name not in _ENGINES), "jinja2")
@@ -68,101 +58,41 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _pages() -> object:
-    from kesin.workloads.pdf.pages import PAGES
+def _later(module: str, name: str) -> Callable[..., Any]:
+    """Return a function of a module that is imported at its first call."""
 
-    return PAGES
+    def call(*args: Any) -> Any:
+        return getattr(import_module(f"{__name__}.{module}"), name)(*args)
 
-
-def _cli() -> Typer:
-    from kesin.workloads.pdf.cli import app
-
-    return app
+    return call
 
 
-def _router(context: WorkloadContext) -> APIRouter:
-    from kesin.workloads.pdf.api import pdf_router
-
-    return pdf_router(context)
-
-
-def _worker(context: WorkloadContext) -> Worker:
-    from kesin.workloads.pdf.services import create_worker
-
-    return create_worker(context)
-
-
-def _rq_worker(context: WorkloadContext) -> Worker:
-    from kesin.workloads.pdf.services import create_rq_worker
-
-    return create_rq_worker(context)
-
-
-def _dispatch(context: WorkloadContext) -> int:
-    from kesin.workloads.pdf.jobs.dispatch import dispatch_waiting
-
-    return dispatch_waiting(context.queue)
-
-
-def _delete_expired(context: WorkloadContext) -> int:
-    from kesin.workloads.pdf.cleanup import delete_expired
-
-    return delete_expired(context)
-
-
-def _metrics(context: WorkloadContext) -> Iterable[Metric]:
-    from kesin.workloads.pdf.metrics import collect_metrics
-
-    return collect_metrics(context)
-
-
-def _backup_files(settings: Settings) -> Iterable[BackupFile | str]:
-    from kesin.workloads.pdf.storage.backup import backup_files
-
-    return backup_files(settings)
-
-
-def _batch_worker(context: WorkloadContext) -> Worker:
-    from kesin.workloads.pdf.batches.worker import build_worker
-
-    return build_worker(context)
-
-
-def _hook_worker(context: WorkloadContext) -> Worker:
-    from kesin.workloads.pdf.webhooks.worker import build_worker
-
-    return build_worker(context)
-
-
-def _demo() -> DemoPart:
-    from kesin.workloads.pdf.demo import PdfDemo
-
-    return PdfDemo()
-
-
+_COMMON: Final[dict[str, Any]] = {
+    "has_sites": False,
+    "needs_own_process": True,
+    "opens_secrets": False,
+    "in_redis": True,
+    "advice": ADVICE.describe,
+    "needs": _NEEDS,
+}
 PDF: Final = Workload(
     "pdf",
     configured_lifecycle,
     "HTML templates to PDF",
     title="PDFs",
-    has_sites=False,
     personal_fields=frozenset({"variables", "file_name"}),
-    worker=_worker,
-    push_worker=_rq_worker,
-    needs_own_process=True,
-    opens_secrets=False,
-    in_redis=True,
+    worker=_later("services", "create_worker"),
+    push_worker=_later("services", "create_rq_worker"),
     keys_name_tenant=True,
-    after_sweep=_delete_expired,
-    periodic=_dispatch,
-    metrics=_metrics,
-    routes=_router,
-    pages=_pages,
-    cli=_cli,
-    demo=_demo,
-    advice=ADVICE.describe,
-    backup_files=_backup_files,
-    needs=_NEEDS,
+    after_sweep=_later("cleanup", "delete_expired"),
+    periodic=lambda context: _later("jobs.dispatch", "dispatch_waiting")(context.queue),
+    metrics=_later("metrics", "collect_metrics"),
+    routes=_later("api", "pdf_router"),
+    pages=lambda: import_module(f"{__name__}.pages").PAGES,
+    cli=lambda: import_module(f"{__name__}.cli").app,
+    demo=_later("demo", "PdfDemo"),
+    backup_files=_later("storage.backup", "backup_files"),
+    **_COMMON,
 )
 PDF_BATCHES: Final = Workload(
     "pdf_batches",
@@ -170,14 +100,9 @@ PDF_BATCHES: Final = Workload(
     "Many rows of one template to one file",
     title="PDF batches",
     part_of="pdf",
-    has_sites=False,
     personal_fields=frozenset({"file_name", "webhook_url"}),
-    worker=_batch_worker,
-    needs_own_process=True,
-    opens_secrets=False,
-    in_redis=True,
-    advice=ADVICE.describe,
-    needs=_NEEDS,
+    worker=_later("batches.worker", "build_worker"),
+    **_COMMON,
 )
 PDF_WEBHOOKS: Final = Workload(
     "pdf_webhooks",
@@ -185,12 +110,7 @@ PDF_WEBHOOKS: Final = Workload(
     "Telling others that a PDF is there",
     title="PDF webhooks",
     part_of="pdf",
-    has_sites=False,
     personal_fields=frozenset({"url"}),  # it may hold a secret
-    worker=_hook_worker,
-    needs_own_process=True,
-    opens_secrets=False,
-    in_redis=True,
-    advice=ADVICE.describe,
-    needs=_NEEDS,
+    worker=_later("webhooks.worker", "build_worker"),
+    **_COMMON,
 )

@@ -24,11 +24,10 @@ from kesin.workloads.pdf.batches.store import (
     PdfBatchStore,
 )
 from kesin.workloads.pdf.jobs.heartbeat import PRUNE_AFTER_S, open_heartbeats
-from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJobStore
+from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJobStore, expire_jobs
 from kesin.workloads.pdf.services import open_artifacts
 from kesin.workloads.pdf.storage.base import StorageError
 
-SWEEP_LIMIT: Final = 1_000
 _CURRENT_STATES: Final = tuple(
     status.value for status in BatchStatus if status is not BatchStatus.EXPIRED
 )
@@ -39,7 +38,7 @@ def delete_expired(context: WorkloadContext) -> int:
     """Run the whole cleanup; return how many files, batches and workers were removed."""
     jobs = PdfJobStore(context.commands.queues["pdf"])
     batches = context.commands.queues["pdf_batches"]
-    expire_batches(batches)
+    expire_jobs(batches)  # their own sweep comes later, and their files would stay until the next
     removed = forget_ended_batches(batches, Feeder(batches, jobs))
     removed += forget_silent_workers(jobs.queue)
     ttl_s = context.settings.pdf_ttl_hours * HOUR_S
@@ -51,18 +50,6 @@ def delete_expired(context: WorkloadContext) -> int:
     except StorageError as problem:
         log.warning("cleanup_failed", why=str(problem))
     return removed
-
-
-def expire_batches(queue: Queue) -> None:
-    """Expire batches now.
-
-    Their own sweep comes after this cleanup: without this call their files would stay until the
-    next one.
-    """
-    for move in queue.lifecycle.scheduled_moves:
-        if move.stage == "expire":
-            while queue.sweep(move, limit=SWEEP_LIMIT) == SWEEP_LIMIT:
-                pass
 
 
 def delete_unused_batch_files(batches: PdfBatchStore, older_than_s: float) -> int:

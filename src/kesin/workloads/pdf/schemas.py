@@ -42,6 +42,9 @@ def check_storable(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(check_storable)]
+TemplateName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NAME_LENGTH)]
+FileName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_FILE_NAME_LENGTH)]
+WebhookUrl = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_URL_LENGTH)]
 Size = Annotated[float, Field(ge=MIN_SIZE_MM, le=MAX_SIZE_MM, allow_inf_nan=False)]
 Margin = Annotated[float, Field(ge=0, le=MAX_SIZE_MM, allow_inf_nan=False)]
 
@@ -129,15 +132,11 @@ class PdfRenderOptions(StrictBody):
 class PdfJobRequest(StrictBody):
     """A request for a PDF."""
 
-    template_name: Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NAME_LENGTH)]
+    template_name: TemplateName
     variables: dict[str, Any]
     options: PdfRenderOptions | None = None
-    webhook_url: (
-        Annotated[Text, StringConstraints(min_length=1, max_length=MAX_URL_LENGTH)] | None
-    ) = None
-    file_name: (
-        Annotated[Text, StringConstraints(min_length=1, max_length=MAX_FILE_NAME_LENGTH)] | None
-    ) = Field(None, description="under which it is saved")
+    webhook_url: WebhookUrl | None = None
+    file_name: FileName | None = Field(None, description="under which it is saved")
 
 
 class PdfJobResponse(BaseModel):
@@ -204,8 +203,6 @@ class PreviewRequest(StrictBody):
 
 MAX_ROWS: Final = 2_000
 Output = Literal["zip", "merged"]
-TemplateName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NAME_LENGTH)]
-FileName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_FILE_NAME_LENGTH)]
 RowName = Annotated[Text, StringConstraints(max_length=MAX_FILE_NAME_LENGTH)]
 FieldName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NAME_LENGTH)]
 
@@ -217,9 +214,7 @@ class BatchRequest(StrictBody):
     rows: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_ROWS)]
     output: Output = "zip"
     options: PdfRenderOptions | None = None
-    webhook_url: (
-        Annotated[Text, StringConstraints(min_length=1, max_length=MAX_URL_LENGTH)] | None
-    ) = None
+    webhook_url: WebhookUrl | None = None
     file_name: FileName | None = Field(None, description="under which the file is saved")
     row_names: Annotated[list[RowName], Field(max_length=MAX_ROWS)] | None = Field(
         None, description="names of the files, one a row"

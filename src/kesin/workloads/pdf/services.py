@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
+from kesin.foundation.logs import Logger
 from kesin.foundation.messages import Message
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
     from kesin.workloads.pdf.jobs.worker import PdfRenderWorker, PdfWorker
     from kesin.workloads.pdf.templating.library import TemplateLibrary
 
+MAX_WATCHED: Final = 2_000  # files of the folder of templates
+log = Logger("kesin.pdf")
+
 
 def load_templates(settings: Settings) -> TemplateLibrary:
     """Load the templates that come with Kesin, overridden by those of the configured folder."""
@@ -46,6 +52,41 @@ def load_templates(settings: Settings) -> TemplateLibrary:
             Message("there is no folder %(folder)s: look at KESIN_PDF_TEMPLATES", folder=folder)
         )
     return TemplateLibrary.load((SHIPPED, folder))
+
+
+class TemplateSource:
+    """The templates of the settings, loaded again when a file of their folder has changed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._library: TemplateLibrary | None = None
+        self._stamp: object = None
+
+    def library(self) -> TemplateLibrary:
+        """Return the templates as they are now; while a change cannot be used, as they were."""
+        with self._lock:
+            stamp = _folder_stamp(self._settings.pdf_templates)
+            if self._library is None or stamp != self._stamp:
+                try:
+                    self._library = load_templates(self._settings)
+                except (RenderFailed, Unavailable) as problem:
+                    if self._library is None:
+                        raise
+                    log.warning("templates_not_loaded", why=str(problem))
+                self._stamp = stamp
+            return self._library
+
+
+def _folder_stamp(folder: Path | None) -> object:
+    """Return the names, times and sizes of the files of a folder."""
+    if folder is None:
+        return None
+    try:
+        states = ((path, path.stat()) for path in islice(folder.rglob("*"), MAX_WATCHED))
+        return {(path, state.st_mtime_ns, state.st_size) for path, state in states}
+    except OSError as problem:  # a file was removed just now
+        return problem
 
 
 def chromium_settings(settings: Settings) -> ChromiumSettings:
@@ -120,11 +161,13 @@ def create_renderer(settings: Settings, queue: Queue) -> PdfRenderWorker:
     from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
 
     artifacts = open_artifact_store(settings, queue)
+    templates = TemplateSource(settings)
+    templates.library()  # what cannot be used is told before a job is claimed
     return PdfRenderWorker(
         PdfJobStore(queue, artifacts),
         artifacts,
         render_config(settings),
-        library=load_templates(settings),
+        library=templates.library,
         engines=lambda name: create_engine(settings, name),
     )
 
@@ -165,19 +208,23 @@ class PdfServiceLoader:
     def __init__(self, context: WorkloadContext) -> None:
         self.context = context
         self._lock = threading.Lock()
+        self._templates = TemplateSource(context.settings)
         self._services: PdfServices | None = None
 
     @property
     def services(self) -> PdfServices:
         """The services; raises Unavailable with what to install or set, and retries next time."""
         with self._lock:
+            library = self._load_library()
             if self._services is None:
-                self._services = self._load()
+                self._services = self._load(library)
+            elif self._services.library is not library:
+                self._services = replace(self._services, library=library)
             return self._services
 
-    def _load(self) -> PdfServices:
+    def _load_library(self) -> TemplateLibrary:
         try:
-            library = load_templates(self.context.settings)
+            return self._templates.library()
         except ImportError as problem:
             raise Unavailable(
                 Message(
@@ -192,6 +239,8 @@ class PdfServiceLoader:
                     "the templates cannot be used: %(problem)s", problem=Message(problem.message)
                 )
             ) from None
+
+    def _load(self, library: TemplateLibrary) -> PdfServices:
         artifacts = open_artifacts(self.context)
         return PdfServices(
             config=render_config(self.context.settings),

@@ -133,7 +133,7 @@ def test_one_thread_polls_for_all_waits_and_ends_with_the_last(queue):
         tasks = [asyncio.create_task(polls.wait_for_end(job_id, 30)) for job_id in ids * 3]
         await asyncio.sleep(0)  # each has joined
         threads.add(polls._thread)
-        assert polls.count == len(tasks)
+        assert len(polls._waiters) == len(tasks)
         queue.act("cancel", actor="test", ids=ids)
         await asyncio.gather(*tasks)
 
@@ -141,7 +141,7 @@ def test_one_thread_polls_for_all_waits_and_ends_with_the_last(queue):
     [thread] = threads
     assert thread is not None
     thread.join()
-    assert (polls.count, polls.is_polling) == (0, False)
+    assert (len(polls._waiters), polls._thread) == (0, None)
     assert queue.looks >= 1
 
     async def again() -> None:
@@ -159,7 +159,7 @@ def test_waits_end_when_the_service_stops(queue):
     async def wait() -> None:
         task = asyncio.create_task(polls.wait_for_end(job_id, 3_600))
         await asyncio.sleep(0)
-        assert polls.count == 1
+        assert len(polls._waiters) == 1
         stop.set()
         await task
         await polls.wait_for_end(job_id, 3_600)  # and nobody begins
@@ -175,7 +175,7 @@ def test_beyond_the_limit_a_request_does_not_wait(queue):
         first = asyncio.create_task(polls.wait_for_end(job_id, 30))
         await asyncio.sleep(0)
         await polls.wait_for_end(job_id, 30)
-        assert polls.count == 1
+        assert len(polls._waiters) == 1
         queue.act("cancel", actor="test", ids=[job_id])
         await first
 
@@ -213,4 +213,4 @@ def test_a_cancelled_wait_is_forgotten(queue):
             await task
 
     asyncio.run(wait())
-    assert polls.count == 0
+    assert len(polls._waiters) == 0

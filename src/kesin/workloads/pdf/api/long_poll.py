@@ -48,16 +48,6 @@ class LongPoll:
         self._waiters: set[_Waiter] = set()
         self._thread: threading.Thread | None = None
 
-    @property
-    def count(self) -> int:
-        """Return the number of waiters."""
-        return len(self._waiters)
-
-    @property
-    def is_polling(self) -> bool:
-        """Whether the polling thread runs."""
-        return self._thread is not None
-
     async def wait_for_end(self, job_id: str, seconds: float) -> None:
         """Return when the job has ended, the time has passed, or the service stops.
 

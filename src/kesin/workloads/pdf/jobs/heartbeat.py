@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.logs import Logger
@@ -33,26 +33,7 @@ _RQ_WORKERS: Final = "rq:workers:pdf"
 log = Logger("kesin.pdf")
 
 
-class HeartbeatStore(Protocol):
-    """The heartbeats of workers."""
-
-    def record(self, worker: str, state: Mapping[str, Any], now: Callable[[], int]) -> None:
-        """Record a heartbeat with the state of the worker."""
-
-    def remove(self, worker: str) -> None:
-        """Remove the heartbeat of a worker that stops."""
-
-    def read_all(self) -> dict[str, tuple[int, Mapping[str, Any]]]:
-        """Return the time and state of every recorded heartbeat, by worker."""
-
-    def read_fresh(self, now: int) -> dict[str, Mapping[str, Any]]:
-        """Return the states of the workers with a heartbeat in the last 15 s."""
-
-    def prune(self, before: int) -> int:
-        """Delete the heartbeats older than this; return how many."""
-
-
-def open_heartbeats(store: Store) -> HeartbeatStore:
+def open_heartbeats(store: Store) -> SqlHeartbeatStore | RedisHeartbeatStore:
     """Open the heartbeats beside the jobs of this store."""
     home = store.store_for(WORKLOAD)
     if isinstance(home, SqlStore):

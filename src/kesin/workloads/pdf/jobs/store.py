@@ -263,7 +263,7 @@ class PdfJobStore:
             raise UnknownJob(job_id)
         match status:
             case PdfJobStatus.RUNNING:
-                moved = bool(self.queue.claim(_worker_name(details), ids=[job_id]))
+                moved = bool(self.queue.claim(str(details.get("worker") or "worker"), ids=[job_id]))
             case PdfJobStatus.SUCCEEDED:
                 moved = self.succeed(job, _parse_result(details))
             case PdfJobStatus.FAILED:
@@ -309,23 +309,13 @@ class PdfJobStore:
         The job expires before its file is deleted: a crash in between leaves a file without a job,
         which the next cleanup deletes.
         """
-        expired = self._expire(ttl_seconds)
+        expired = expire_jobs(self.queue, ttl_seconds)
         if self.artifacts is not None:
             self.artifacts.delete_orphans(self.find_used_artifacts, 0)
         return expired
 
-    def _expire(self, ttl_seconds: int | None = None) -> int:
-        moved = 0
-        for move in self.queue.lifecycle.scheduled_moves:
-            if move.stage != "expire":
-                continue
-            adjusted = move if ttl_seconds is None else _with_ttl(move, ttl_seconds)
-            while count := self.queue.sweep(adjusted, limit=_SWEEP_LIMIT):
-                moved += count
-        return moved
-
     def _has_expired(self, job: Job) -> bool:
-        self._expire()
+        expire_jobs(self.queue)
         current = self.queue.job(job.id)
         return current is not None and current.state == PdfJobStatus.EXPIRED != job.state
 
@@ -395,6 +385,17 @@ def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def expire_jobs(queue: Queue, ttl_seconds: int | None = None) -> int:
+    """Expire jobs of this age (without one, of the lifecycle's); return how many."""
+    moved = 0
+    for move in queue.lifecycle.scheduled_moves:
+        if move.stage == "expire":
+            adjusted = move if ttl_seconds is None else _with_ttl(move, ttl_seconds)
+            while count := queue.sweep(adjusted, limit=_SWEEP_LIMIT):
+                moved += count
+    return moved
+
+
 def _with_ttl(move: Move, ttl_seconds: int) -> Move:
     """Return the move with another age condition."""
     guards = tuple(
@@ -402,10 +403,6 @@ def _with_ttl(move: Move, ttl_seconds: int) -> Move:
         for guard in move.when
     )
     return replace(move, when=guards)
-
-
-def _worker_name(details: Mapping[str, Any]) -> str:
-    return str(details.get("worker") or "worker")
 
 
 def _parse_result(details: Mapping[str, Any]) -> dict[str, Any]:

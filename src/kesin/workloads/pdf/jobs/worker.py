@@ -45,13 +45,13 @@ class PdfRenderWorker:
         artifact_store: PdfArtifactStore,
         config: PdfRenderConfig,
         *,
-        library: TemplateLibrary | None = None,
+        library: TemplateLibrary | Callable[[], TemplateLibrary] | None = None,
         engines: EngineFactory | None = None,
     ) -> None:
         self.job_store = job_store
         self.artifact_store = artifact_store
         self.config = config
-        self.library = library or TemplateLibrary.load()
+        self._library = library or TemplateLibrary.load()
         self.rendered_count = 0
         self._create_engine = engines or _default_engines(config)
         self._engines: dict[str | None, Engine] = {}
@@ -59,6 +59,11 @@ class PdfRenderWorker:
         self._monotonic = job_store.queue.clock.monotonic
         self._timeouts: dict[str, float] = {}  # in seconds, of the jobs in progress
         self._progress_at = self._monotonic()  # when one last began or ended
+
+    @property
+    def library(self) -> TemplateLibrary:
+        """The templates as they are now."""
+        return self._library() if callable(self._library) else self._library
 
     @property
     def is_stuck(self) -> bool:

@@ -64,7 +64,6 @@ class PdfWorkbench:
     """
 
     def __init__(self, service: Service) -> None:
-
         self._loader = PdfServiceLoader(service.workload_context("pdf"))
         self._monotonic = service.clock.monotonic
         self._previews: OrderedDict[str, PreviewValues] = OrderedDict()
@@ -253,7 +252,6 @@ def show_pdf_preview(ctx: Context, token: str) -> Response:
     """The preview's document, for its user: it runs and loads nothing."""
     workbench = require_workbench(ctx, "preview")
     preview = workbench.find_preview(ctx.actor.name, token)
-
     try:
         return document_response(
             workbench.services.library.render_html(preview.template, preview.variables), framed=True
@@ -267,7 +265,6 @@ def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
     """Submit the PDF job; the response is the list with the job on top."""
     workbench = require_workbench(ctx, "create")
     template = _template(workbench, fields.get("template", ""))
-
     body: dict[str, Any] = {
         "template_name": template.name,
         "variables": _read_value(template, fields),
@@ -297,7 +294,6 @@ def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
 def cancel_pdf(ctx: Context, job_id: str) -> HTMLResponse:
     """Cancel a waiting job."""
     workbench = require_workbench(ctx, "cancel")
-
     jobs = workbench.services.jobs
     context = ctx.workload("pdf")
     cancel_job(context, jobs, ctx.actor, find_owned_job(jobs, ctx.actor, job_id), None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -154,13 +154,7 @@ class WebhookSender:
     def _mark_ready(self, waiting: Sequence[Job]) -> int:
         subscriptions = {delivery.id: parse_subscription(delivery) for delivery in waiting}
         states = {
-            kind: queue.states(
-                [
-                    subscription.subject
-                    for subscription in subscriptions.values()
-                    if subscription and subscription.kind == kind
-                ]
-            )
+            kind: queue.states(_subjects_of(kind, subscriptions.values()))
             for kind, queue in self._subjects.items()
         }
         changes = []
@@ -189,18 +183,10 @@ class WebhookSender:
             )
 
     def _find_subjects(self, deliveries: Sequence[Job]) -> dict[str, Job]:
-        subscriptions = [
-            subscription for subscription in map(parse_subscription, deliveries) if subscription
-        ]
+        subscriptions = [parse_subscription(delivery) for delivery in deliveries]
         subjects: dict[str, Job] = {}
         for kind, queue in self._subjects.items():
-            subjects |= queue.find(
-                [
-                    subscription.subject
-                    for subscription in subscriptions
-                    if subscription.kind == kind
-                ]
-            )
+            subjects |= queue.find(_subjects_of(kind, subscriptions))
         return subjects
 
     def _send_logged(self, delivery: Job, subjects: Mapping[str, Job]) -> HandlerResult:
@@ -241,6 +227,10 @@ class WebhookSender:
                 note: dict[str, Any] = json.loads(event.note)
                 return str(note.get("status")), event.at
         return (subject.state if subject else DELETED_STATUS), delivery.created_at
+
+
+def _subjects_of(kind: Kind, subscriptions: Iterable[Subscription | None]) -> list[str]:
+    return [each.subject for each in subscriptions if each and each.kind == kind]
 
 
 def build_worker(context: WorkloadContext) -> Worker:
