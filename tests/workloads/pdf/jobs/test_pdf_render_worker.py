@@ -325,13 +325,14 @@ def test_a_worker_without_progress_beyond_its_deadline_is_stuck(press):
     worker = PdfWorker(press.queue, press.worker)
     seen = []
 
-    def wait(seconds: float) -> None:
+    def wait(seconds: float) -> bool:
         press.clock.advance(seconds)
         worker.heartbeat.beat()
         alive = check_worker_health(press.store, press.queue.now())
         seen.append((alive, count_stuck_workers(press.store, press.queue.now())))
+        return alive
 
-    press.engine.next.append(lambda: (wait(7 + STUCK_AFTER_S), wait(1)))
+    press.engine.next.append(lambda: [wait(s) for s in (7 + STUCK_AFTER_S, 1)])
     job = press.ask(metadata={"timeout": 7})
     press.worker.process_job(job.job_id)
     wait(0)
