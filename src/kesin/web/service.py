@@ -336,8 +336,8 @@ class Service:
         checks = {"store": self._store_check(), "disk": self._disk_check()}
         if isinstance(self.store, RoutedStore):
             checks["redis"] = self._redis_check(self.store)
-        if checks["store"].ok:
-            checks |= self._workload_checks()
+        if all(check.ok for name, check in checks.items() if name != "disk"):
+            checks |= self._workload_checks()  # they read the stores
         if self._work:
             checks["workers"] = self._workers_check()
             checks["sweeper"] = self._sweeper_check()

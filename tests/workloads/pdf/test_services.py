@@ -25,7 +25,9 @@ def test_a_changed_template_is_used_without_a_restart(request, tmp_path):
 
 def test_a_change_that_cannot_be_used_leaves_the_templates_as_they_were(request, tmp_path):
     with opened_batches("sqlite", tmp_path, request) as world:
+        world.person("ayse", "admin", all_sites=True)
         source, before = TemplateSource(world.settings), shown_hash(world)
+        assert "The last change" not in shown_page(world)
         first = source.library()
         _template(world).write_text("{% if %}")
         assert source.library() is first
@@ -33,6 +35,7 @@ def test_a_change_that_cannot_be_used_leaves_the_templates_as_they_were(request,
         check = next(iter(run_checks(world.settings)))  # of the templates
         assert not check.ok
         assert "card/template.html" in check.found
+        assert "The last change of a template cannot be used" in shown_page(world)
         _template(world).write_text(TEMPLATE + "<!-- mended -->")
         assert source.library() is not first
 
@@ -47,6 +50,10 @@ def test_templates_that_never_could_be_used_are_an_error(request, tmp_path):
 def shown_hash(world: BatchWorld) -> str:
     lines = world.client.get("/pdf/templates", headers=world.headers).json()
     return str({line["name"]: line["content_hash"] for line in lines}["card"])
+
+
+def shown_page(world: BatchWorld) -> str:
+    return str(world.client.get("/dashboard/pdf", headers=world.cookie("ayse")).text)
 
 
 def _template(world: BatchWorld) -> Path:

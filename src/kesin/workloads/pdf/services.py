@@ -62,6 +62,7 @@ class TemplateSource:
         self._lock = threading.Lock()
         self._library: TemplateLibrary | None = None
         self._stamp: object = None
+        self.problem = ""  # why the last change is not in use
 
     def library(self) -> TemplateLibrary:
         """Return the templates as they are now; while a change cannot be used, as they were."""
@@ -69,11 +70,12 @@ class TemplateSource:
             stamp = _folder_stamp(self._settings.pdf_templates)
             if self._library is None or stamp != self._stamp:
                 try:
-                    self._library = load_templates(self._settings)
+                    self._library, self.problem = load_templates(self._settings), ""
                 except (RenderFailed, Unavailable) as problem:
                     if self._library is None:
                         raise
-                    log.warning("templates_not_loaded", why=str(problem))
+                    self.problem = str(problem)
+                    log.warning("templates_not_loaded", why=self.problem)
                 self._stamp = stamp
             return self._library
 
@@ -208,7 +210,7 @@ class PdfServiceLoader:
     def __init__(self, context: WorkloadContext) -> None:
         self.context = context
         self._lock = threading.Lock()
-        self._templates = TemplateSource(context.settings)
+        self.templates = TemplateSource(context.settings)
         self._services: PdfServices | None = None
 
     @property
@@ -224,7 +226,7 @@ class PdfServiceLoader:
 
     def _load_library(self) -> TemplateLibrary:
         try:
-            return self._templates.library()
+            return self.templates.library()
         except ImportError as problem:
             raise Unavailable(
                 Message(

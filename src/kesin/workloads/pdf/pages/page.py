@@ -64,7 +64,7 @@ class PdfWorkbench:
     """
 
     def __init__(self, service: Service) -> None:
-        self._loader = PdfServiceLoader(service.workload_context("pdf"))
+        self.loader = PdfServiceLoader(service.workload_context("pdf"))
         self._monotonic = service.clock.monotonic
         self._previews: OrderedDict[str, PreviewValues] = OrderedDict()
         self._lock = threading.Lock()
@@ -72,7 +72,7 @@ class PdfWorkbench:
     @property
     def services(self) -> PdfServices:
         """Opened at the first use; raises Unavailable with what to install."""
-        return self._loader.services
+        return self.loader.services
 
     def save_preview(self, owner: str, template: str, variables: dict[str, Any]) -> str:
         """Save the values of a preview; returns its token."""
@@ -142,6 +142,7 @@ def pdf_page(  # noqa: PLR0917  # each one is a query parameter
     chosen = template or (names[0] if names else "")
     templates = [workbench.services.library.get(name) for name in names]
     values |= {"templates": templates, "chosen": None, "worded": localized_text}
+    values["stale"] = workbench.loader.templates.problem
     if chosen:
         selected = _template(workbench, chosen)
         value = dict(selected.sample) if start == "sample" else {}
