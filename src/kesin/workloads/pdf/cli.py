@@ -14,7 +14,7 @@ import typer
 from kesin.foundation.problems import Invalid, Unavailable
 from kesin.foundation.terminal import format_examples, print_table, say, say_json
 from kesin.workloads.common.cli import JsonOption, command_group, read_settings, report_checks
-from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, public_code
 
 app = command_group(
     "Make PDFs of HTML templates.",
@@ -117,6 +117,7 @@ def templates(
     with _render_errors_reported():
         library = load_templates(read_settings())
         listed = [library.get(each) for each in ([name] if name else library.names)]
+        broken_ones = sorted(library.broken.items())
     if name:
         [template] = listed
         say_json({"name": template.name, "schema": template.schema, "sample": template.sample})
@@ -126,11 +127,13 @@ def templates(
                 {"name": template.name, "title": template.title, "hash": template.content_hash}
                 for template in listed
             ]
+            + [{"name": name, "problem": broken.message} for name, broken in broken_ones]
         )
     else:
         print_table(
             ("template", "what it is"),
-            [(template.name, template.title) for template in listed],
+            [(template.name, template.title) for template in listed]
+            + [(name, f"cannot be used: {broken.message}") for name, broken in broken_ones],
             empty="there is no template",
         )
 
@@ -172,5 +175,6 @@ def _render_errors_reported() -> Iterator[None]:
             f"{wrong['path']}: {wrong['message']}" for wrong in problem.details.get("problems", ())
         ]
         message = "\n  ".join([problem.message, *lines])
-        kind = Invalid if problem.code == PdfErrorCode.TEMPLATE_ERROR else Unavailable
+        mine = public_code(problem.code) is PdfErrorCode.TEMPLATE_ERROR
+        kind = Invalid if mine else Unavailable
         raise kind(message, code=problem.code) from None

@@ -1,4 +1,4 @@
-"""Error codes of PDF jobs: the public ones, and one internal code."""
+"""Error codes of PDF jobs: the public ones of the seed, and internal codes."""
 
 from __future__ import annotations
 
@@ -19,6 +19,16 @@ class PdfErrorCode(StrEnum):
 
 
 ARTIFACT_WRITE_FAILED: Final = "ARTIFACT_WRITE_FAILED"
+TEMPLATE_TOO_COSTLY: Final = "TEMPLATE_TOO_COSTLY"
+PICTURES_TOO_LARGE: Final = "PICTURES_TOO_LARGE"
+DOCUMENT_TOO_SLOW: Final = "DOCUMENT_TOO_SLOW"
+
+# Internal codes that are finer than a public one; the rest are UNKNOWN outside.
+_PUBLIC: Final = {
+    TEMPLATE_TOO_COSTLY: PdfErrorCode.TEMPLATE_ERROR,
+    PICTURES_TOO_LARGE: PdfErrorCode.TEMPLATE_ERROR,
+    DOCUMENT_TOO_SLOW: PdfErrorCode.NAVIGATION_TIMEOUT,
+}
 
 TRANSIENT_ERRORS: Final = frozenset(
     {PdfErrorCode.BROWSER_LAUNCH_FAILED, PdfErrorCode.NAVIGATION_TIMEOUT}
@@ -39,13 +49,12 @@ class RenderFailed(Exception):
 
 
 def public_code(code: str | None) -> PdfErrorCode | None:
-    """Return the public code of an error; an internal code becomes UNKNOWN."""
+    """Return the public code of an error."""
     if code is None:
         return None
-    try:
+    if code in PdfErrorCode.__members__:
         return PdfErrorCode(code)
-    except ValueError:
-        return PdfErrorCode.UNKNOWN
+    return _PUBLIC.get(code, PdfErrorCode.UNKNOWN)
 
 
 def should_retry(error_code: PdfErrorCode, retry_count: int) -> bool:

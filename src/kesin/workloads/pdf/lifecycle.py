@@ -135,6 +135,9 @@ def pdf_errors() -> Taxonomy:
             Code("UNSUPPORTED_PLATFORM", Category.PERMANENT),
             Code("UNKNOWN", Category.PERMANENT),
             Code("MISSING_GLYPHS", Category.VALIDATION),
+            Code("TEMPLATE_TOO_COSTLY", Category.VALIDATION),
+            Code("PICTURES_TOO_LARGE", Category.VALIDATION),
+            Code("DOCUMENT_TOO_SLOW", Category.PERMANENT),
         ),
         unknown=Category.PERMANENT,
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from kesin.foundation.messages import Message
-from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.errors import DOCUMENT_TOO_SLOW, PdfErrorCode, RenderFailed
 
 MAX_HTML_BYTES: Final = 5 * 1024 * 1024
 MAX_PDF_BYTES: Final = 50 * 1024 * 1024
 MAX_PAGES: Final = 500
 GRACE_S: Final = 5.0
+BUSY_SHARE: Final = 0.6  # of one processor
 SHORT_TIMEOUT_SHARE: Final = 0.8  # of a timeout that is too short to leave GRACE_S
 
 
@@ -19,9 +20,17 @@ def soft_timeout_s(timeout_s: float) -> float:
     return max(timeout_s - GRACE_S, min(timeout_s, GRACE_S) * SHORT_TIMEOUT_SHARE)
 
 
-def timeout_message(timeout_s: float) -> str:
-    """The error message for a document that exceeded its timeout."""
-    return Message("the document was not printed within %(n)s s", n=f"{timeout_s:g}")
+def timeout_failure(timeout_s: float, *, busy: float, **details: str) -> RenderFailed:
+    """Build the error of a document that exceeded its timeout.
+
+    ``busy`` is the share of a processor that its engine had. If that was most of one, another try
+    would take as long; if it was less, the engine hung or the machine had no time for it.
+    """
+    return RenderFailed(
+        DOCUMENT_TOO_SLOW if busy >= BUSY_SHARE else PdfErrorCode.NAVIGATION_TIMEOUT,
+        Message("the document was not printed within %(n)s s", n=f"{timeout_s:g}"),
+        details={"reason": "timeout", **details},
+    )
 
 
 def check_html(html: str) -> None:

@@ -22,11 +22,13 @@ from kesin.workloads.pdf.engines.base import Engine
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJobStore
+from kesin.workloads.pdf.safe_fetch import FetchedResource, FetchRefused, fetch
 from kesin.workloads.pdf.security import validate_url
 from kesin.workloads.pdf.storage import open_storage
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.backup import artifacts_address
 from kesin.workloads.pdf.storage.base import StorageBackend, StorageMisconfigured
+from kesin.workloads.pdf.templating.pictures import PictureLimits
 from kesin.workloads.pdf.webhooks.worker import Webhooks
 
 if TYPE_CHECKING:
@@ -45,13 +47,19 @@ def load_templates(settings: Settings) -> TemplateLibrary:
     )
 
     folder = settings.pdf_templates
-    if folder is None:
-        return TemplateLibrary.load()
-    if not folder.is_dir():
+    if folder is not None and not folder.is_dir():
         raise Unavailable(
             Message("there is no folder %(folder)s: look at KESIN_PDF_TEMPLATES", folder=folder)
         )
-    return TemplateLibrary.load((SHIPPED, folder))
+    folders = (SHIPPED,) if folder is None else (SHIPPED, folder)
+    return TemplateLibrary.load(folders, pictures=picture_limits(settings))
+
+
+def picture_limits(settings: Settings) -> PictureLimits:
+    """Convert the settings, in millions of pixels."""
+    return PictureLimits(
+        settings.pdf_picture_megapixels * 1_000_000, settings.pdf_document_megapixels * 1_000_000
+    )
 
 
 class TemplateSource:
@@ -99,7 +107,19 @@ def chromium_settings(settings: Settings) -> ChromiumSettings:
         isolation=settings.pdf_isolation,
         sandbox=settings.pdf_sandbox,
         is_url_allowed=(lambda url: validate_url(url, patterns)) if patterns else None,
+        fetch=lambda url: _fetch_measured(url, picture_limits(settings)),
     )
+
+
+def _fetch_measured(url: str, pictures: PictureLimits) -> FetchedResource:
+    """Fetch an allow-listed URL; a picture that is too large is refused."""
+    fetched = fetch(url)
+    try:
+        if not pictures.measure(fetched.body):  # an SVG or a style may contain pictures
+            pictures.check(fetched.body.decode("latin-1"))
+    except RenderFailed as problem:
+        raise FetchRefused(problem.message) from None
+    return fetched
 
 
 def create_engine(settings: Settings, name: str | None = None) -> Engine:

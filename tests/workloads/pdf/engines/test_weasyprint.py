@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kesin.foundation.clock import SystemClock
+from kesin.workloads.pdf.channel import Channel
 from kesin.workloads.pdf.engines import weasyprint as module
 from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
@@ -60,26 +61,32 @@ def test_options_that_it_does_not_support_are_warnings(engine):
     assert len(engine.render(page("x"), paper, timeout_s=30).warnings) == 2
 
 
-def test_a_document_that_takes_too_long_is_ended(engine):
+@pytest.mark.parametrize(
+    ("used_s", "code"), [(0.5, "DOCUMENT_TOO_SLOW"), (0.1, "NAVIGATION_TIMEOUT")]
+)
+def test_a_document_that_takes_too_long_is_ended(engine, monkeypatch, used_s, code):
     pid = engine.child_pid
+    times = iter((1, 1 + used_s))
+    monkeypatch.setattr(module, "cpu_seconds", lambda _: next(times))
     began = NOW()
     problem = failed(engine, page("<p>word</p>" * 20_000), timeout_s=0.5)
-    assert (problem.code, problem.details["reason"]) == ("NAVIGATION_TIMEOUT", "timeout")
+    assert (problem.code, problem.details["reason"]) == (code, "timeout")
     assert problem.message == "the document was not printed within 0.5 s"
     assert NOW() - began < 5
     assert not Path(f"/proc/{pid}").exists()
+    monkeypatch.undo()
     assert engine.render(page("x"), A4, timeout_s=30).pages == 1
 
 
 def test_a_process_that_dies_under_a_document_fails_it_and_is_replaced(engine, monkeypatch):
-    first, send = engine.render(page("x"), A4, timeout_s=30).sha256, module._Child.send
+    first, send = engine.render(page("x"), A4, timeout_s=30).sha256, Channel.send
 
-    def send_and_kill(child, *message) -> None:
-        os.kill(child.pid, signal.SIGSTOP)
-        send(child, *message)
-        os.kill(child.pid, signal.SIGKILL)
+    def send_and_kill(channel, *message) -> None:
+        os.kill(engine.child_pid, signal.SIGSTOP)
+        send(channel, *message)
+        os.kill(engine.child_pid, signal.SIGKILL)
 
-    monkeypatch.setattr(module._Child, "send", send_and_kill)
+    monkeypatch.setattr(Channel, "send", send_and_kill)
     problem = failed(engine, page("x"))
     assert (problem.code, problem.details["reason"]) == ("NAVIGATION_TIMEOUT", "crashed")
     monkeypatch.undo()

@@ -80,7 +80,7 @@ def download_response(
         code = job.error_code or PdfErrorCode.UNKNOWN
         return problem_response(
             RequestConflict(
-                public_message(job) or "no PDF came of it",
+                job.public_message or "no PDF came of it",
                 code=code.value,
                 details={"error_code": code.value, "job_id": job.job_id},
             ),
@@ -103,13 +103,6 @@ def download_response(
     except StorageError:
         down = Unavailable("the storage does not answer: try again", code=STORAGE_DOWN)
         return problem_response(down, retry_after=str(RETRY_AFTER_S), **headers)
-
-
-def public_message(job: PdfJob) -> str | None:
-    """Return the error message; an internal code is described without internal details."""
-    if job.internal_code is None or job.internal_code == job.error_code:
-        return job.error_message
-    return ADVICE.find(job.internal_code).means
 
 
 def _file_response(

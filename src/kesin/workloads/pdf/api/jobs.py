@@ -20,11 +20,7 @@ from kesin.workloads.pdf.api.common import (
     note_download,
     require_access,
 )
-from kesin.workloads.pdf.api.download import (
-    DownloadConditions,
-    download_response,
-    public_message,
-)
+from kesin.workloads.pdf.api.download import DownloadConditions, download_response
 from kesin.workloads.pdf.api.long_poll import LongPoll
 from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJob, PdfJobStatus, PdfJobStore, Submitted
 from kesin.workloads.pdf.jobs.submit import cancel_job, submit_job
@@ -209,7 +205,7 @@ def _fields(job: PdfJob) -> dict[str, Any]:
         "started_at": None if job.started_at is None else format_time(job.started_at),
         "finished_at": None if job.finished_at is None else format_time(job.finished_at),
         "error_code": job.error_code if ended_badly else None,
-        "error_message": public_message(job) if ended_badly else None,
+        "error_message": job.public_message if ended_badly else None,
         "download_url": f"/pdf/jobs/{job.job_id}/download" if has_pdf else None,
         "retry_count": job.retry_count,
         "template_name": job.template_name,

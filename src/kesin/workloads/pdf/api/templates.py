@@ -11,8 +11,10 @@ from kesin.web.dependencies import SignedInActor, json_response
 from kesin.workloads.pdf.api.common import DocumentRoute, require_access
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.submit import (
+    broken_reason,
     check_variables,
     document_response,
+    fill_problem,
     is_template_usable,
     template_error,
 )
@@ -69,13 +71,15 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
                 services.library.render_html(name, body.variables), framed=True
             )
         except RenderFailed as problem:
-            raise template_error(problem.message) from None
+            raise fill_problem(problem) from None
 
     return router
 
 
 def _require_usable(services: PdfServices, name: str) -> None:
     if not is_template_usable(services.library, services.config, name):
+        if reason := broken_reason(services.library, services.config, name):
+            raise template_error(reason)
         raise NotFound("there is no such template here")
 
 

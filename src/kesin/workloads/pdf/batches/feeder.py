@@ -19,7 +19,6 @@ from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Change, Job
 from kesin.store.directory import MetadataEntry
 from kesin.store.metadata import metadata_for
-from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.dispatch import enqueue_pdf_job
 from kesin.workloads.pdf.jobs.stats import WORKLOAD
@@ -261,22 +260,14 @@ def failed_row(row_job: RowJob, job: Job | None, code: str | None = None) -> Bat
     if code is None and job is not None:
         pdf_job = parse_job(job)
         if pdf_job.error_code is not None:
-            public_code = pdf_job.error_code.value
-            message = (
-                pdf_job.error_message
-                if pdf_job.internal_code == public_code
-                else public_message(pdf_job.internal_code or "")
-            )
             return BatchRowResult(
-                row_job.row, row_job.job_id, error_code=public_code, error_message=message
+                row_job.row,
+                row_job.job_id,
+                error_code=pdf_job.error_code.value,
+                error_message=pdf_job.public_message,
             )
         code = CANCELLED if job.move == "cancel" else EXPIRED
     code = code or EXPIRED
     return BatchRowResult(
         row_job.row, row_job.job_id, error_code=code, error_message=_MESSAGES[code]
     )
-
-
-def public_message(code: str) -> str:
-    """Describe an internal error code without internal details."""
-    return ADVICE.find(code).means

@@ -24,12 +24,12 @@ from kesin.foundation.logs import Logger
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.records import Filter
+from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.batches.feeder import (
     CANCELLED,
     BatchProgress,
     Feeder,
     failed_row,
-    public_message,
     row_state,
 )
 from kesin.workloads.pdf.batches.lifecycle import CANCEL_ASKED
@@ -377,7 +377,7 @@ def _error_message(job: Job) -> str | None:
     """Return the error message; messages of storage or system are replaced: they are internal."""
     if job.error_code is None or job.error_code in _PUBLIC_CODES:
         return job.error_message
-    return public_message(job.error_code)
+    return ADVICE.find(job.error_code).means
 
 
 def _order_key(order: BatchOrder, owner: str) -> str:

@@ -13,7 +13,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import TimeoutError as TooLate
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -66,10 +66,20 @@ def find_drivers() -> set[int]:
     }
 
 
+def group_members(leader: int) -> list[int]:
+    """Find the processes of a process group."""
+    return [pid for pid in _pids() if _stat(pid)[2:3] == [str(leader)]]
+
+
 def memory_bytes(leader: int) -> int:
     """Return the resident memory of a process group; shared pages count for each process."""
-    group = str(leader)
-    return sum(_resident(pid) for pid in _pids() if _stat(pid)[2:3] == [group])
+    return sum(map(_resident, group_members(leader)))
+
+
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """Return the processor time that these processes have used so far."""
+    used = (int(stat[11]) + int(stat[12]) for stat in map(_stat, pids) if stat)
+    return sum(used) / os.sysconf("SC_CLK_TCK")
 
 
 def delete_stale_profiles(

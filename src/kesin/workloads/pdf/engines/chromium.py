@@ -28,11 +28,16 @@ from kesin.workloads.pdf.engines.base import (
     parse_page_ranges,
 )
 from kesin.workloads.pdf.engines.browser import BLANK, PageSession, WarmBrowser, first_line
-from kesin.workloads.pdf.engines.browser_process import LoopStuck, LoopThread
+from kesin.workloads.pdf.engines.browser_process import (
+    LoopStuck,
+    LoopThread,
+    cpu_seconds,
+    group_members,
+)
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.engines.normalise import NormalisedPdf, normalise_pdf
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
-from kesin.workloads.pdf.limits import check_html, soft_timeout_s, timeout_message
+from kesin.workloads.pdf.limits import check_html, soft_timeout_s, timeout_failure
 
 _T = TypeVar("_T")
 
@@ -251,10 +256,17 @@ class ChromiumEngine:
         step = ["load"]
         work = asyncio.ensure_future(_print_document(session, html, paper, step, self.settings))
         ends: set[asyncio.Future[Any]] = {work, session.lost}
-        await asyncio.wait(ends, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        half_s, busy = limit_s / 2, 0.0
+        await asyncio.wait(ends, timeout=half_s, return_when=asyncio.FIRST_COMPLETED)
+        if not any(end.done() for end in ends):  # only slow documents pay for the measurement
+            used_s = cpu_seconds(group_members(self.browser_pid))
+            await asyncio.wait(ends, timeout=half_s, return_when=asyncio.FIRST_COMPLETED)
+            busy = (cpu_seconds(group_members(self.browser_pid)) - used_s) / half_s
         if work.done() and work.exception() is None:
             return work.result()
-        failure = await self._build_failure(session, work, step[0], timeout_s)
+        failure = await self._build_failure(
+            session, work, timeout_failure(timeout_s, busy=busy, step=step[0])
+        )
         work.cancel()
         if self._browser is not None:
             await self._browser.discard_session()
@@ -265,8 +277,7 @@ class ChromiumEngine:
         self,
         session: PageSession,
         work: asyncio.Future[_PrintedDocument],
-        step: str,
-        timeout_s: float,
+        timed_out: RenderFailed,
     ) -> Exception:
         """Build the error: from what happened to the page, else from the browser's message."""
         problem = work.exception() if work.done() else None
@@ -283,17 +294,15 @@ class ChromiumEngine:
         if session.lost.done():
             return _PageLost(session.lost.result())
         if problem is None:
-            return RenderFailed(
-                PdfErrorCode.NAVIGATION_TIMEOUT,
-                timeout_message(timeout_s),
-                details={"reason": "timeout", "step": step},
-            )
+            return timed_out
         if bad_paper:
             return RenderFailed(
                 PdfErrorCode.TEMPLATE_ERROR,
                 Message("it cannot be printed so: %(problem)s", problem=message),
             )
-        return RenderFailed(PdfErrorCode.UNKNOWN, message, details={"step": step})
+        return RenderFailed(
+            PdfErrorCode.UNKNOWN, message, details={"step": timed_out.details["step"]}
+        )
 
 
 async def _print_document(

@@ -8,24 +8,21 @@ a computation. The child exits when its parent does, even in the middle of one (
 from __future__ import annotations
 
 import contextlib
-import json
-import socket
-import struct
 import subprocess
-import sys
 import threading
 from importlib.util import find_spec
 from typing import Any, Final
 
-from kesin.foundation.child_environment import child_environment
 from kesin.foundation.clock import Clock, SystemClock
-from kesin.foundation.messages import Message, restore
+from kesin.foundation.messages import Message
+from kesin.workloads.pdf.channel import Channel, raise_failure, start_child
 from kesin.workloads.pdf.engines.base import (
     Paper,
     RenderedPdf,
     missing_glyph_warnings,
     parse_page_ranges,
 )
+from kesin.workloads.pdf.engines.browser_process import cpu_seconds
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.limits import (
     MAX_PDF_BYTES,
@@ -33,15 +30,13 @@ from kesin.workloads.pdf.limits import (
     check_pages,
     check_pdf,
     soft_timeout_s,
-    timeout_message,
+    timeout_failure,
 )
 
 CHILD_MODULE: Final = "kesin.workloads.pdf.engines.weasyprint_child"
 START_S: Final = 20.0  # it imports a great many modules, perhaps from a slow disk
-LENGTH: Final = struct.Struct(">Q")
 
 _MAX_REPLY_BYTES: Final = MAX_PDF_BYTES + 64 * 1024 * 1024
-_CHUNK_BYTES: Final = 1024 * 1024
 _EXIT_WAIT_S: Final = 5.0
 
 
@@ -49,18 +44,8 @@ class _Child:
     """The child process and the socket to it."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-m", CHILD_MODULE, str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
-                env=child_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-        self._socket = ours
+        self._process, connection = start_child(CHILD_MODULE)
+        self.channel = Channel(connection, _MAX_REPLY_BYTES, clock=clock)
 
     @property
     def pid(self) -> int:
@@ -70,44 +55,12 @@ class _Child:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def send(self, message: dict[str, Any], body: bytes, deadline: float) -> None:
-        head = json.dumps(message).encode()
-        for part in (LENGTH.pack(len(head)), head, LENGTH.pack(len(body)), body):
-            self._socket.settimeout(self._remaining_s(deadline))
-            self._socket.sendall(part)
-
-    def receive(self, deadline: float) -> tuple[dict[str, Any], bytes]:
-        head = json.loads(self._receive_part(deadline))
-        return head, self._receive_part(deadline)
-
     def kill(self) -> None:
         with contextlib.suppress(OSError):
-            self._socket.close()
+            self.channel.close()
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_EXIT_WAIT_S)
-
-    def _receive_part(self, deadline: float) -> bytes:
-        (length,) = LENGTH.unpack(self._receive_exactly(LENGTH.size, deadline))
-        if length > _MAX_REPLY_BYTES:
-            raise EOFError("the answer is too long to be one")
-        return self._receive_exactly(length, deadline)
-
-    def _receive_exactly(self, length: int, deadline: float) -> bytes:
-        received = bytearray()
-        while len(received) < length:
-            self._socket.settimeout(self._remaining_s(deadline))
-            chunk = self._socket.recv(min(length - len(received), _CHUNK_BYTES))
-            if not chunk:
-                raise EOFError("WeasyPrint's process died")
-            received += chunk
-        return bytes(received)
-
-    def _remaining_s(self, deadline: float) -> float:
-        remaining_s = deadline - self._clock.monotonic()
-        if remaining_s <= 0:
-            raise TimeoutError
-        return remaining_s
 
 
 class WeasyPrintEngine:
@@ -146,9 +99,7 @@ class WeasyPrintEngine:
         except Exception as problem:
             raise RenderFailed(PdfErrorCode.UNKNOWN, str(problem)) from problem
         if "code" in head:
-            raise RenderFailed(
-                head["code"], restore(head["message"], head), details=head.get("details")
-            )
+            raise_failure(head)
         check_pdf(pdf)
         check_pages(head["pages"])
         seconds = self._clock.monotonic() - started_at
@@ -167,16 +118,16 @@ class WeasyPrintEngine:
         child = self._start_child()
         limit_s = soft_timeout_s(timeout_s)
         deadline = self._clock.monotonic() + limit_s
+        used_s = cpu_seconds([child.pid])
         try:
-            child.send({"paper": paper.as_dict(), "limit_s": limit_s}, html.encode(), deadline)
-            return child.receive(deadline)
+            child.channel.send(
+                {"paper": paper.as_dict(), "limit_s": limit_s}, html.encode(), deadline
+            )
+            return child.channel.receive(deadline)
         except TimeoutError:
+            busy = (cpu_seconds([child.pid]) - used_s) / limit_s
             self._kill_child()
-            raise RenderFailed(
-                PdfErrorCode.NAVIGATION_TIMEOUT,
-                timeout_message(timeout_s),
-                details={"reason": "timeout"},
-            ) from None
+            raise timeout_failure(timeout_s, busy=busy) from None
         except (EOFError, OSError):
             self._kill_child()
             raise RenderFailed(
@@ -195,7 +146,7 @@ class WeasyPrintEngine:
             )
         self._child = child = _Child(self._clock)
         try:
-            hello, _ = child.receive(self._clock.monotonic() + START_S)
+            hello, _ = child.channel.receive(self._clock.monotonic() + START_S)
         except (TimeoutError, EOFError, OSError) as problem:
             self._kill_child()
             raise RenderFailed(
@@ -207,7 +158,7 @@ class WeasyPrintEngine:
             ) from None
         if "code" in hello:
             self._kill_child()
-            raise RenderFailed(hello["code"], hello["message"])
+            raise_failure(hello)
         return child
 
     def _kill_child(self) -> None:

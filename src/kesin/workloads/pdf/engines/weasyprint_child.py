@@ -6,7 +6,7 @@ computation even if its parent is gone.
 
 from __future__ import annotations
 
-import json
+import contextlib
 import logging
 import math
 import resource
@@ -15,11 +15,10 @@ import socket
 import sys
 from typing import Any, Final
 
-from kesin.foundation.messages import parts_of
+from kesin.workloads.pdf.channel import Channel, failure_head
 from kesin.workloads.pdf.engines.base import MAX_NAMED, PRODUCER, Paper, selected_pages
-from kesin.workloads.pdf.engines.weasyprint import LENGTH
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
-from kesin.workloads.pdf.limits import check_pages
+from kesin.workloads.pdf.limits import MAX_HTML_BYTES, check_pages
 
 MEMORY_BYTES: Final = 4 * 1024 * 1024 * 1024
 _ALARM_AFTER_S: Final = 5
@@ -111,8 +110,7 @@ def _handle_request(head: dict[str, Any], html: bytes) -> tuple[dict[str, Any], 
     try:
         return render_pdf(html.decode(), paper)
     except RenderFailed as problem:
-        head = {"code": problem.code, "message": problem.message, "details": problem.details}
-        return head | parts_of(problem.message), b""
+        return failure_head(problem), b""
     except MemoryError:
         message = "the document needs more memory than there is for one"
         return {"code": PdfErrorCode.TEMPLATE_ERROR, "message": message}, b""
@@ -123,31 +121,22 @@ def _handle_request(head: dict[str, Any], html: bytes) -> tuple[dict[str, Any], 
 
 def serve(connection: socket.socket) -> None:
     """Handle requests until the other side closes the connection."""
-    stream = connection.makefile("rwb")
-
-    def send(head: dict[str, Any], body: bytes = b"") -> None:
-        text = json.dumps(head).encode()
-        stream.write(LENGTH.pack(len(text)) + text + LENGTH.pack(len(body)) + body)
-        stream.flush()
-
-    def read_part() -> bytes:
-        size = stream.read(LENGTH.size)
-        return stream.read(LENGTH.unpack(size)[0]) if len(size) == LENGTH.size else b""
-
+    channel = Channel(connection, 2 * MAX_HTML_BYTES)
     try:
         import weasyprint
     except (ImportError, OSError) as problem:  # OSError: Pango is missing
         message = f"WeasyPrint cannot be loaded here: {problem}"[:_MAX_WARNING_LENGTH]
-        send({"code": PdfErrorCode.UNSUPPORTED_PLATFORM, "message": message})
+        channel.send({"code": PdfErrorCode.UNSUPPORTED_PLATFORM, "message": message})
         return
     logging.getLogger("weasyprint").propagate = False
-    send({"version": weasyprint.__version__})
-    while head := read_part():
-        request = json.loads(head)
-        signal.alarm(math.ceil(request["limit_s"]) + _ALARM_AFTER_S)
-        response = _handle_request(request, read_part())
-        signal.alarm(0)
-        send(*response)
+    channel.send({"version": weasyprint.__version__})
+    with contextlib.suppress(EOFError):
+        while True:
+            request, html = channel.receive()
+            signal.alarm(math.ceil(request["limit_s"]) + _ALARM_AFTER_S)
+            response = _handle_request(request, html)
+            signal.alarm(0)
+            channel.send(*response)
 
 
 def main() -> None:

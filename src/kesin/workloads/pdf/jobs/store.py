@@ -19,6 +19,7 @@ from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import age_over
 from kesin.store.metadata import metadata_for
 from kesin.store.records import Filter, Outcome
+from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.config import FailSafePolicy
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, public_code
 from kesin.workloads.pdf.jobs.stats import RenderStatsStore
@@ -122,6 +123,13 @@ class PdfJob:
     result: Mapping[str, Any] | None = None  # pages, bytes, sha256, engine, seconds, warnings
     error_message: str | None = None
     internal_code: str | None = None  # error_code before it is mapped to a public code
+
+    @property
+    def public_message(self) -> str | None:
+        """The error message; a code that is UNKNOWN outside is described without details."""
+        if self.error_code is PdfErrorCode.UNKNOWN and self.internal_code != self.error_code:
+            return ADVICE.find(self.internal_code or "").means
+        return self.error_message
 
 
 @dataclass(frozen=True, slots=True)

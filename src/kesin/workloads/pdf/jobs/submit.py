@@ -31,7 +31,13 @@ from kesin.store.errors import StoreUnreachable
 from kesin.store.metadata import metadata_for
 from kesin.store.records import QueueStats
 from kesin.workloads.pdf.config import FailSafePolicy, PdfRenderConfig
-from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.errors import (
+    PICTURES_TOO_LARGE,
+    TEMPLATE_TOO_COSTLY,
+    TRANSIENT_ERRORS,
+    PdfErrorCode,
+    RenderFailed,
+)
 from kesin.workloads.pdf.jobs.dispatch import enqueue_pdf_job
 from kesin.workloads.pdf.jobs.heartbeat import check_worker_health
 from kesin.workloads.pdf.jobs.stats import WORKLOAD
@@ -103,7 +109,16 @@ def is_template_usable(library: TemplateLibrary, config: PdfRenderConfig, name: 
 def check_template(library: TemplateLibrary, config: PdfRenderConfig, name: str) -> None:
     """Raise Problem for an unknown template and, with the same message, for a forbidden one."""
     if not is_template_usable(library, config, name):
-        raise template_error("there is no such template here: GET /pdf/templates lists them")
+        raise template_error(
+            broken_reason(library, config, name)
+            or "there is no such template here: GET /pdf/templates lists them"
+        )
+
+
+def broken_reason(library: TemplateLibrary, config: PdfRenderConfig, name: str) -> str | None:
+    """Return why a template that may be used cannot be; None if that is not the reason."""
+    allowed = validate_template(name, config.template_allowlist)
+    return library.broken[name].message if allowed and name in library.broken else None
 
 
 def check_variables(library: TemplateLibrary, name: str, variables: Mapping[str, Any]) -> None:
@@ -111,7 +126,7 @@ def check_variables(library: TemplateLibrary, name: str, variables: Mapping[str,
     try:
         problems = library.find_problems(name, variables)
     except RenderFailed as problem:
-        raise template_error(problem.message) from None
+        raise fill_problem(problem) from None
     if problems:
         raise _invalid_variables((wrong.path, wrong.message, wrong.rule) for wrong in problems)
     if canonical_json(variables) != exact_json(variables):
@@ -126,6 +141,18 @@ def exact_json(value: Mapping[str, Any]) -> str:
 def template_error(message: str) -> Problem:
     """Build a Problem with the seed's code for template errors."""
     return Problem(message, code=PdfErrorCode.TEMPLATE_ERROR.value)
+
+
+def fill_problem(failure: RenderFailed) -> Problem:
+    """Build the Problem of a document that is not made: 422 if it exceeds a limit, else 400.
+
+    What another try may change is 503.
+    """
+    if failure.code in {TEMPLATE_TOO_COSTLY, PICTURES_TOO_LARGE}:
+        return Invalid(failure.message, code=failure.code)
+    if failure.code in TRANSIENT_ERRORS:
+        return Unavailable(failure.message, code=failure.code)
+    return template_error(failure.message)
 
 
 def _invalid_variables(problems: Iterable[tuple[str, str, str]]) -> Invalid:
@@ -270,7 +297,7 @@ def _fallback(services: PdfServices, request: RenderRequest) -> Response:
         try:
             html = services.library.render_html(request.template, request.payload["variables"])
         except RenderFailed as problem:
-            raise template_error(problem.message) from None
+            raise fill_problem(problem) from None
     return handle_unavailable(request.fail_safe, html)
 
 

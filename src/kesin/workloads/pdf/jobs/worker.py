@@ -149,6 +149,7 @@ class PdfRenderWorker:
 
     def render_html_to_pdf(self, html: str, timeout: int) -> bytes:
         """Render any HTML on default paper; raises RenderFailed."""
+        self.library.pictures.check(html)
         return self._engine(None).render(html, Paper(), timeout_s=timeout).pdf
 
     def validate_template(self, template_name: str) -> bool:

@@ -28,8 +28,10 @@ from kesin.workloads.pdf.api.common import find_owned_job, require_access
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJob, Submitted
 from kesin.workloads.pdf.jobs.submit import (
+    broken_reason,
     cancel_job,
     document_response,
+    fill_problem,
     render_unavailable,
     submit_job,
     template_error,
@@ -143,6 +145,7 @@ def pdf_page(  # noqa: PLR0917  # each one is a query parameter
     templates = [workbench.services.library.get(name) for name in names]
     values |= {"templates": templates, "chosen": None, "worded": localized_text}
     values["stale"] = workbench.loader.templates.problem
+    values["broken"] = _broken_templates(workbench)
     if chosen:
         selected = _template(workbench, chosen)
         value = dict(selected.sample) if start == "sample" else {}
@@ -158,8 +161,20 @@ def _template_names(workbench: PdfWorkbench) -> list[str]:
     return [name for name in services.library.names if name in services.config.template_allowlist]
 
 
+def _broken_templates(workbench: PdfWorkbench) -> list[str]:
+    """What is wrong with templates that users could otherwise choose."""
+    services = workbench.services
+    reasons = (
+        broken_reason(services.library, services.config, name) for name in services.library.broken
+    )
+    return [reason for reason in reasons if reason]
+
+
 def _template(workbench: PdfWorkbench, name: str) -> PdfTemplate:
     if name not in _template_names(workbench):
+        services = workbench.services
+        if reason := broken_reason(services.library, services.config, name):
+            raise template_error(reason)
         raise NotFound("there is no such template here")
     return workbench.services.library.get(name)
 
@@ -258,7 +273,7 @@ def show_pdf_preview(ctx: Context, token: str) -> Response:
             workbench.services.library.render_html(preview.template, preview.variables), framed=True
         )
     except RenderFailed as problem:
-        raise template_error(problem.message) from None
+        raise fill_problem(problem) from None
 
 
 @router.post(f"{PATH}/jobs", response_class=HTMLResponse)

@@ -20,7 +20,7 @@ from jinja2 import pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-from kesin.workloads.pdf.templating.pictures import MAX_PIXELS, picture_data, pixel_count
+from kesin.workloads.pdf.templating.pictures import picture_data
 
 DEFAULT_LANGUAGE: Final = "tr"  # of documents without a language
 _NBSP: Final = "\u00a0"
@@ -182,11 +182,8 @@ def url(value: object) -> str:
 def image(value: object) -> str:
     """Return an image as a data: URI; SVG is rejected, because it can refer to other files."""
     text = str(value)
-    data = picture_data(text)
-    if data is None:
+    if picture_data(text) is None:
         raise Unprintable("expected a picture as data:image/png;base64,… (png, jpeg, gif, webp)")
-    if (pixel_count(data) or 0) > MAX_PIXELS:  # an unreadable one is reported by the engine
-        raise Unprintable(f"expected a picture of at most {MAX_PIXELS} pixels")
     return text
 
 

@@ -11,20 +11,23 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import marshal
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from markupsafe import Markup
-
 from kesin.foundation.messages import Message
 from kesin.workloads.pdf.config import SHIPPED
-from kesin.workloads.pdf.security import LIBRARY_CSP, csp_tag
-from kesin.workloads.pdf.templating.filters import DEFAULT_LANGUAGE, Unprintable
-from kesin.workloads.pdf.templating.sandbox import Sandbox, template_failure
-from kesin.workloads.pdf.templating.totals import TEMPLATE_FUNCTIONS
+from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, public_code
+from kesin.workloads.pdf.templating.fill_child import IMAGE_TYPES
+from kesin.workloads.pdf.templating.filling import FillLimits, fill_helper
+from kesin.workloads.pdf.templating.pictures import PictureLimits
+from kesin.workloads.pdf.templating.sandbox import template_failure
 from kesin.workloads.pdf.templating.variables import VariableProblem, VariableSchema
 
 REVISION: Final = 1  # increased when a filter's output changes, so that old PDFs are not reused
@@ -35,16 +38,6 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _SHARED: Final = ("partials", "fonts")
 _WEIGHTS: Final = {"regular": 400, "bold": 700}
 _FONT: Final = re.compile(r"fonts/([a-z]+)-(regular|bold)\.woff2")
-_HEAD: Final = re.compile(r"<head(?:\s[^>]*)?>", re.IGNORECASE)
-_HEAD_TAGS: Final = f'<meta charset="utf-8">{csp_tag(LIBRARY_CSP)}'
-_IMAGE_TYPES: Final = {
-    ".png": "image/png",
-    ".jpg": "image/jpeg",
-    ".jpeg": "image/jpeg",
-    ".gif": "image/gif",
-    ".webp": "image/webp",
-    ".svg": "image/svg+xml",
-}
 _TEXT_SUFFIXES: Final = (".html", ".css", ".svg")
 
 
@@ -63,27 +56,36 @@ class PdfTemplate:
 
 
 class TemplateLibrary:
-    """The templates of a service; thread-safe once loaded."""
+    """The templates of a service; thread-safe once loaded.
 
-    def __init__(self, templates: Mapping[str, PdfTemplate], shared: Mapping[str, bytes]) -> None:
-        self._templates = dict(templates)
+    ``broken`` has the problems of those that cannot be used, by name; the others work.
+    """
+
+    def __init__(
+        self, shared: Mapping[str, bytes], pictures: PictureLimits, limits: FillLimits
+    ) -> None:
+        self.pictures = pictures
+        self.limits = limits
+        self.broken: dict[str, RenderFailed] = {}
         self.fonts = {name: data for name, data in shared.items() if _FONT.fullmatch(name)}
         self.font_css = _font_faces(self.fonts)
-        sources = {name: _decode(name, data) for name, data in shared.items() if _is_text(name)}
-        for template in templates.values():
-            for file, data in template.files.items():
-                if _is_text(file):
-                    path = f"{template.name}/{file}"
-                    sources[path] = _decode(path, data)
-        self._sandbox = Sandbox(sources)
-        for name in sources:
-            if name.endswith(".html"):
-                self._sandbox.check_file(name)
-        self._schemas = {template.name: _load_schema(template) for template in templates.values()}
+        self._shared = shared
+        self._sources: dict[str, str] = {}
+        self._templates: dict[str, PdfTemplate] = {}
+        self._schemas: dict[str, VariableSchema] = {}
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # what children read
+        weakref.finalize(self, self._file.close)
+        self._parts: dict[str, tuple[int, int]] = {}  # of the file: offset and size
 
     @classmethod
-    def load(cls, folders: Iterable[Path] = (SHIPPED,)) -> TemplateLibrary:
-        """Load all templates; raises RenderFailed (TEMPLATE_ERROR) for an invalid one."""
+    def load(
+        cls,
+        folders: Iterable[Path] = (SHIPPED,),
+        *,
+        pictures: PictureLimits | None = None,
+        limits: FillLimits | None = None,
+    ) -> TemplateLibrary:
+        """Load all templates; raises RenderFailed for a folder that cannot be read."""
         places: dict[str, Path] = {}
         shared: dict[str, bytes] = {}
         for folder in folders:
@@ -94,15 +96,75 @@ class TemplateLibrary:
                     files = _read_files(place)
                     shared |= {f"{place.name}/{file}": data for file, data in files.items()}
                 elif (place / "template.html").is_file():
-                    if not _NAME.fullmatch(place.name):
-                        raise template_failure(
-                            place.name,
-                            "a name has 1…64 of a-z, 0-9, '_' and '-', a letter or a digit first",
-                        )
                     places[place.name] = place
-        return cls(
-            {name: _load_template(name, places[name], shared) for name in sorted(places)}, shared
-        )
+        library = cls(shared, pictures or PictureLimits(), limits or FillLimits())
+        for file, data in shared.items():
+            with library._problems_kept(file):
+                library._sources |= _decode({file: data})
+        for name, place in sorted(places.items()):
+            with library._problems_kept(name):
+                library._add(name, place)
+        library._compile()
+        return library
+
+    @contextmanager
+    def _problems_kept(self, name: str) -> Iterator[None]:
+        """Record what is wrong with a template; a failure that is not its own is raised."""
+        try:
+            yield
+        except OSError as problem:
+            self.broken[name] = template_failure(name, f"it cannot be read: {problem.strerror}")
+        except RenderFailed as problem:
+            if public_code(problem.code) is not PdfErrorCode.TEMPLATE_ERROR:
+                raise
+            self.broken[name] = problem
+
+    def _add(self, name: str, folder: Path) -> None:
+        template = _load_template(name, folder, self._shared)
+        for file, data in template.files.items():
+            if Path(file).suffix.lower() in IMAGE_TYPES:
+                try:
+                    self.pictures.measure(data)
+                except RenderFailed as problem:
+                    raise template_failure(f"{name}/{file}", problem.message) from None
+        self._schemas[name] = _load_schema(template)
+        self._sources |= _decode({f"{name}/{file}": data for file, data in template.files.items()})
+        self._templates[name] = template
+
+    def _compile(self) -> None:
+        """Compile all templates, each in a process with limits, and write what children read."""
+        self._write("", {"sources": self._sources, "fonts": self.font_css})
+        pages = [path for path in self._sources if path.endswith(".html")]
+        for path in pages:
+            if path in self._shared:
+                with self._problems_kept(path):
+                    self._run(path, {"check": [path]})
+        for name, template in list(self._templates.items()):
+            del self._templates[name]
+            with self._problems_kept(name):
+                own = [path for path in pages if path.startswith(f"{name}/")]
+                content = {
+                    "compiled": self._run(name, {"check": own}),
+                    "texts": template.texts,
+                    "pictures": {
+                        file: data
+                        for file, data in template.files.items()
+                        if Path(file).suffix.lower() in IMAGE_TYPES
+                    },
+                }
+                self._write(name, content)
+                self._templates[name] = template
+
+    def _write(self, part: str, content: dict[str, Any]) -> None:
+        data = marshal.dumps(content)
+        self._parts[part] = (self._file.tell(), len(data))
+        self._file.write(data)
+        self._file.flush()
+
+    def _run(self, name: str, task: dict[str, Any], body: bytes = b"") -> bytes:
+        parts = [self._parts[part] for part in ("", name) if part in self._parts]
+        helper = fill_helper()
+        return helper.run(name, self._file.fileno(), {**task, "parts": parts}, body, self.limits)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -112,7 +174,9 @@ class TemplateLibrary:
         return name in self._templates
 
     def get(self, name: str) -> PdfTemplate:
-        """Return a template; raises RenderFailed (TEMPLATE_ERROR) for an unknown name."""
+        """Return a template; raises RenderFailed for an unknown name or a broken template."""
+        if name in self.broken:
+            raise self.broken[name]
         template = self._templates.get(name)
         if template is None:
             raise template_failure(
@@ -122,14 +186,16 @@ class TemplateLibrary:
 
     def find_problems(self, name: str, variables: Mapping[str, Any]) -> list[VariableProblem]:
         """Return the problems of the variables, by JSON path; empty if they are valid."""
-        return self._schemas[self.get(name).name].find_problems(variables)
+        return self._schemas[self.get(name).name].find_problems(variables) or [
+            VariableProblem(path, "pixels", message)
+            for path, message in self.pictures.find_problems(variables)
+        ]
 
     def render_html(self, name: str, variables: Mapping[str, Any]) -> str:
         """Render the document, every value escaped once; the document fetches nothing.
 
         Raises RenderFailed with the template's name and line, never with a value.
         """
-        template = self.get(name)
         problems = self.find_problems(name, variables)
         if problems:
             first = problems[0]
@@ -146,25 +212,14 @@ class TemplateLibrary:
                 for problem in problems
             ]
             raise failure
-        lang = str(variables.get("lang", DEFAULT_LANGUAGE))
-        if not re.fullmatch(r"[a-z]{2}(-[A-Z]{2})?", lang):
-            raise template_failure(name, "variables/lang must be a language such as tr or en")
-        texts = template.texts
-        globals_ = {
-            "lang": lang,
-            "t": texts.get(lang) or texts.get(lang[:2]) or texts.get(DEFAULT_LANGUAGE) or {},
-            "fonts": self.font_css,
-            "asset": lambda file: _asset_uri(template, file),
-            **TEMPLATE_FUNCTIONS,
-        }
-        page = self._sandbox.render(f"{name}/template.html", {**variables, **globals_})
-        head = _HEAD.search(page)
-        if head is None:
-            raise template_failure(f"{name}/template.html", "it has no <head>")
-        return page[: head.end()] + _HEAD_TAGS + page[head.end() :]
+        task = {"fill": name, "pictures": asdict(self.pictures)}
+        return self._run(name, task, json.dumps(variables, default=str).encode()).decode()
 
 
 def _load_template(name: str, folder: Path, shared: Mapping[str, bytes]) -> PdfTemplate:
+    if not _NAME.fullmatch(name):
+        reason = "a name has 1…64 of a-z, 0-9, '_' and '-', a letter or a digit first"
+        raise template_failure(name, reason)
     files = _read_files(folder)
     schema = _parse_json(name, files, "schema.json")
     digest = hashlib.sha256(f"kesin {REVISION} {name}".encode())
@@ -223,26 +278,19 @@ def _load_schema(template: PdfTemplate) -> VariableSchema:
     return schema
 
 
-def _decode(name: str, data: bytes) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise template_failure(name, "it is not UTF-8") from None
+def _decode(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Decode the text files among these."""
+    texts = {}
+    for name, data in files.items():
+        if name.endswith(_TEXT_SUFFIXES):
+            try:
+                texts[name] = data.decode("utf-8")
+            except UnicodeDecodeError:
+                raise template_failure(name, "it is not UTF-8") from None
+    return texts
 
 
-def _is_text(file: str) -> bool:
-    return file.endswith(_TEXT_SUFFIXES)
-
-
-def _asset_uri(template: PdfTemplate, file: str) -> str:
-    """Return an image of the template's folder as a data: URI."""
-    kind = _IMAGE_TYPES.get(Path(file).suffix.lower())
-    if kind is None or file not in template.files:
-        raise Unprintable("expected the name of a picture in the template's folder")
-    return f"data:{kind};base64,{base64.b64encode(template.files[file]).decode()}"
-
-
-def _font_faces(shared: Mapping[str, bytes]) -> Markup:
+def _font_faces(shared: Mapping[str, bytes]) -> str:
     """Return the fonts as CSS: ``fonts/sans-bold.woff2`` is *Kesin Sans* in weight 700."""
     faces = []
     for name in sorted(shared):
@@ -254,4 +302,4 @@ def _font_faces(shared: Mapping[str, bytes]) -> Markup:
                 f"font-weight:{_WEIGHTS[match[2]]};"
                 f"src:url(data:font/woff2;base64,{data}) format('woff2')}}"
             )
-    return Markup("\n".join(faces))  # noqa: S704  # consists of base64
+    return "\n".join(faces)

@@ -1,17 +1,78 @@
-"""The size of pictures in variables, from their headers: a few bytes may decode to gigabytes."""
+"""Limits the pixels of pictures, by their headers: a few bytes may decode to gigabytes.
+
+PNG, JPEG, GIF and WebP are measured; other raster formats are refused. An animation counts as one
+picture, because one frame is printed. SVG has no pixels of its own; the pictures inside it count.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import html
 import io
 import re
+import sys
 import warnings
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
 
-MAX_PIXELS: Final = 40_000_000  # a sheet of A4 at 600 dpi has 35 million
+from kesin.foundation.messages import Message
+from kesin.workloads.pdf.errors import PICTURES_TOO_LARGE, RenderFailed
+
 _FORMATS: Final = ("PNG", "JPEG", "GIF", "WEBP")
-_DATA_URI: Final = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,([A-Za-z0-9+/]+={0,2})")
+_VARIABLE: Final = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,([A-Za-z0-9+/]+={0,2})")
+_MEASURED: Final = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8|RIFF.{4}WEBP", re.DOTALL)
+_REFUSED: Final = re.compile(  # BMP, ICO, CUR, AVIF, JPEG XL: what else a browser decodes
+    rb"BM.{4}\0{4}|\0\0[\1\2]\0|.{4}ftyp|\xff\x0a|\0\0\0\x0cJXL ", re.DOTALL
+)
+_CONTENT: Final = re.compile(r"[^\"'<>()]*")
+_CSS_ESCAPE: Final = re.compile(r"\\(?:([0-9a-fA-F]{1,6})[ \n\t]?|(.))")
+_SUSPICIOUS: Final = re.compile(r"data|[&\\\t\r\n]", re.IGNORECASE)
+_MAGIC_CHARACTERS: Final = 64  # of base64, enough to recognise a format
+_MAX_DEPTH: Final = 8  # of URIs in pictures in URIs
+
+
+@dataclass(frozen=True, slots=True)
+class PictureLimits:
+    """The most pixels of one picture, and of all different pictures of a document."""
+
+    picture: int = 25_000_000
+    document: int = 60_000_000
+
+    def check(self, text: str, counted: dict[bytes, int] | None = None) -> None:
+        """Raise RenderFailed if the pictures in data: URIs of a text are too large.
+
+        ``counted`` are the pictures of the same document so far.
+        """
+        counted = {} if counted is None else counted
+        for data in _embedded(text):
+            if data not in counted:
+                counted[data] = self.measure(data)
+        _require_at_most(sum(counted.values()), self.document, "the pictures of the document have")
+
+    def measure(self, data: bytes) -> int:
+        """Return the pixels of a file, 0 for what is no picture; raises RenderFailed."""
+        if _REFUSED.match(data):
+            raise _refused("a picture must be PNG, JPEG, GIF, WebP or SVG")
+        if not _MEASURED.match(data):
+            return 0
+        pixels = pixel_count(data)
+        if pixels is None:
+            raise _refused("the size of a picture cannot be read")
+        _require_at_most(pixels, self.picture, "a picture has")
+        return pixels
+
+    def find_problems(self, variables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yield the first variable whose picture is too large: its path, and the problem."""
+        counted: dict[bytes, int] = {}
+        for path, text in _texts(variables):
+            try:
+                self.check(text, counted)
+            except RenderFailed as problem:
+                yield path, problem.message
+                return
 
 
 def picture_data(text: str) -> bytes | None:
@@ -19,7 +80,7 @@ def picture_data(text: str) -> bytes | None:
 
     SVG is rejected, because it can refer to other files.
     """
-    match = _DATA_URI.fullmatch(text)
+    match = _VARIABLE.fullmatch(text)
     if match is None:
         return None
     try:
@@ -37,13 +98,73 @@ def pixel_count(data: bytes) -> int | None:
         with Image.open(io.BytesIO(data), formats=_FORMATS) as picture:
             return picture.width * picture.height
     except Image.DecompressionBombError:
-        return MAX_PIXELS + 1
+        return 1 << 62
     except Exception:  # noqa: BLE001 - the library raises anything on a broken file
         return None
 
 
-def is_printable_picture(text: str) -> bool:
-    """Whether a text is a readable picture that is not too large to decode."""
+def is_readable_picture(text: str) -> bool:
+    """Whether a text is a data: URI of a picture whose header can be read."""
     data = picture_data(text)
-    pixels = None if data is None else pixel_count(data)
-    return pixels is not None and pixels <= MAX_PIXELS
+    return data is not None and pixel_count(data) is not None
+
+
+def _require_at_most(pixels: int, most: int, subject: str) -> None:
+    if pixels > most:
+        raise _refused(
+            Message(
+                "%(what)s more pixels than the %(most)s million that are allowed",
+                what=Message(subject),
+                most=f"{most / 1_000_000:g}",
+            )
+        )
+
+
+def _refused(message: str) -> RenderFailed:
+    return RenderFailed(PICTURES_TOO_LARGE, message)
+
+
+def _embedded(text: str, depth: int = 0) -> Iterator[bytes]:
+    """Yield the content of every data: URI, however HTML or CSS spells it, and of those inside."""
+    if not _SUSPICIOUS.search(text):
+        return
+    if depth and (depth > _MAX_DEPTH or "<!entity" in text.lower()):
+        raise _refused("a picture contains others that cannot be measured")
+    unescaped = html.unescape(text)
+    for spelling in {text, unescaped, _CSS_ESCAPE.sub(_css_character, unescaped)}:
+        joined = re.sub(r"[\t\r\n]", "", spelling)  # as browsers do
+        for uri in re.split("data:", joined, flags=re.IGNORECASE)[1:]:
+            kind, _, rest = uri.partition(",")
+            data = _decode(kind.strip().lower(), _CONTENT.match(rest)[0])  # type: ignore[index]
+            yield data
+            if not _MEASURED.match(data):  # an SVG, perhaps in UTF-16
+                yield from _embedded(data.replace(b"\0", b"").decode("latin-1"), depth + 1)
+
+
+def _decode(kind: str, content: str) -> bytes:
+    """Decode the content of a data: URI as far as it can be; a font is only recognised."""
+    if not kind.endswith("base64"):
+        return unquote_to_bytes(content)
+    letters = re.sub(rb"[^A-Za-z0-9+/]", b"", unquote_to_bytes(content))
+    if kind.startswith("font/"):
+        letters = letters[:_MAGIC_CHARACTERS]
+    whole = letters[: len(letters) - (len(letters) % 4 == 1)]
+    return base64.b64decode(whole + b"=" * (-len(whole) % 4))
+
+
+def _css_character(escape: re.Match[str]) -> str:
+    if escape[1] is None:
+        return escape[2]
+    number = int(escape[1], 16)
+    return chr(number) if 0 < number <= sys.maxunicode else "\ufffd"
+
+
+def _texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every text of the variables with its JSON Pointer."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping | list | tuple):
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for key, item in items:
+            step = str(key).replace("~", "~0").replace("/", "~1")
+            yield from _texts(item, f"{path}/{step}")

@@ -1,23 +1,24 @@
 """The sandbox of templates: they have access to plain data and the filters only.
 
 Escaping is always on and cannot be turned off. An undefined name is an error, because an invoice
-with a blank is worse than none. The worker limits the time.
+with a blank is worse than none. A sandbox lives in a process with limits (see `fill_child.py`).
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final, NoReturn
 
-from jinja2 import FunctionLoader, StrictUndefined, Undefined, nodes
+from jinja2 import BytecodeCache, FunctionLoader, StrictUndefined, Undefined, meta, nodes
+from jinja2.bccache import Bucket
 from jinja2.exceptions import SecurityError, TemplateNotFound, TemplateSyntaxError, UndefinedError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from kesin.foundation.messages import Message
-from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.errors import TEMPLATE_TOO_COSTLY, PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.limits import MAX_HTML_BYTES
 from kesin.workloads.pdf.templating.filters import FILTERS, Unprintable
 
@@ -32,12 +33,31 @@ _REASONS: Final[dict[type[Exception], str]] = {
 }
 
 
+class _CompiledFiles(BytecodeCache):
+    """Compiled templates in memory."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self._files = files
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        if bucket.key in self._files:
+            bucket.bytecode_from_string(self._files[bucket.key])
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._files[bucket.key] = bucket.bytecode_to_string()
+
+
 class Sandbox(ImmutableSandboxedEnvironment):
-    """A Jinja environment over preloaded files; it opens none itself."""
+    """A Jinja environment over preloaded files; it opens none itself.
+
+    ``compiled`` holds compiled files, and gets those that are compiled here.
+    """
 
     intercepted_binops = frozenset({"*", "**"})
 
-    def __init__(self, sources: Mapping[str, str]) -> None:
+    def __init__(
+        self, sources: Mapping[str, str], compiled: dict[str, bytes] | None = None
+    ) -> None:
         super().__init__(
             loader=FunctionLoader(self._load_source),
             undefined=StrictUndefined,
@@ -45,6 +65,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             finalize=_require_printable,
             auto_reload=False,
             cache_size=-1,
+            bytecode_cache=None if compiled is None else _CompiledFiles(compiled),
             trim_blocks=True,
             lstrip_blocks=True,
         )
@@ -55,8 +76,19 @@ class Sandbox(ImmutableSandboxedEnvironment):
             del self.globals[name]
         self.filters.update(FILTERS)
 
-    def check_file(self, name: str) -> None:
-        """Raise RenderFailed if a file is not a valid template, or turns escaping off."""
+    def check_files(self, names: Iterable[str]) -> None:
+        """Compile files and those they include.
+
+        Raises RenderFailed if one is not a valid template, or turns escaping off.
+        """
+        pending, checked = list(names), set[str]()
+        while pending:
+            name = pending.pop()
+            if name in self._sources and name not in checked:
+                checked.add(name)
+                pending += filter(None, self._check_file(name))
+
+    def _check_file(self, name: str) -> Iterable[str | None]:
         try:
             tree = self.parse(self._sources[name], name, name)
             for node in tree.find_all((nodes.EvalContextModifier, nodes.MarkSafe)):
@@ -65,6 +97,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         except TemplateSyntaxError as problem:
             message = Message("it is no template: %(problem)s", problem=problem.message)
             raise template_failure(problem.name or name, message, line=problem.lineno) from None
+        return meta.find_referenced_templates(tree)
 
     def render(self, name: str, variables: Mapping[str, Any]) -> str:
         """Render a template; raises RenderFailed with its name and line, without values."""
@@ -75,10 +108,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 if size > MAX_HTML_BYTES:
                     break
                 chunks.append(chunk)
+        except MemoryError:
+            raise  # of the process, which reports its limits
         except Exception as problem:  # noqa: BLE001  # a template can raise anything
             self._raise_failure(name, problem)
         if size > MAX_HTML_BYTES:
-            raise template_failure(name, f"its HTML is larger than {MAX_HTML_BYTES} bytes")
+            reason = f"its HTML is larger than {MAX_HTML_BYTES} bytes"
+            raise template_failure(name, reason, code=TEMPLATE_TOO_COSTLY)
         return "".join(chunks).encode("utf-8", "replace").decode("utf-8")
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
@@ -132,12 +168,18 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return "a variable is missing"
 
 
-def template_failure(name: str, message: str, *, line: int | None = None) -> RenderFailed:
+def template_failure(
+    name: str,
+    message: str,
+    *,
+    line: int | None = None,
+    code: str = PdfErrorCode.TEMPLATE_ERROR,
+) -> RenderFailed:
     """Build the error of a template, with its name and line."""
     at = f"{name}, line {line}" if line is not None else name
     details = {"template": name} | ({"line": line} if line is not None else {})
     return RenderFailed(
-        PdfErrorCode.TEMPLATE_ERROR,
+        code,
         Message("template %(where)s: %(problem)s", where=at, problem=Message(message)),
         details=details,
     )

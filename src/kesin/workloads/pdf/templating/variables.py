@@ -19,7 +19,7 @@ from referencing.exceptions import Unresolvable
 from kesin.foundation.messages import Message
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.security import check_plain_data
-from kesin.workloads.pdf.templating.pictures import MAX_PIXELS, is_printable_picture
+from kesin.workloads.pdf.templating.pictures import is_readable_picture
 
 MAX_PROBLEMS: Final = 50
 
@@ -122,10 +122,7 @@ def _message(rule: str, expected: object) -> str:
     elif rule == "const":
         expected = repr(expected)
     if (rule, expected) == ("format", "picture"):
-        return Message(
-            "must be data:image/png;base64,… (or jpeg, gif, webp) with at most %(most)s pixels",
-            most=MAX_PIXELS,
-        )
+        return Message("must be data:image/png;base64,… (or jpeg, gif, webp)")
     if rule in _EXPECTED:
         return Message(_EXPECTED[rule], expected=expected)
     return Message("does not keep to %(rule)s", rule=rule)
@@ -163,7 +160,7 @@ def _is_iban(value: object) -> bool:
 
 @_formats.checks("picture")
 def _is_picture(value: object) -> bool:
-    return not isinstance(value, str) or is_printable_picture(value)
+    return not isinstance(value, str) or is_readable_picture(value)
 
 
 @_formats.checks("uri")

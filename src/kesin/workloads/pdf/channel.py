@@ -1,0 +1,98 @@
+"""Messages to and from a child process: each is a head in JSON and a body of bytes."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import subprocess
+import sys
+from typing import Any, Final, NoReturn
+
+from kesin.foundation.child_environment import child_environment
+from kesin.foundation.clock import Clock, SystemClock
+from kesin.foundation.messages import parts_of, restore
+from kesin.workloads.pdf.errors import RenderFailed
+
+_LENGTH: Final = struct.Struct(">Q")
+_CHUNK_BYTES: Final = 1024 * 1024
+
+
+class Channel:
+    """One end of the connection.
+
+    Both calls raise TimeoutError after the deadline (a time of the monotonic clock), and EOFError
+    or OSError if the other side is gone.
+    """
+
+    def __init__(
+        self, connection: socket.socket, max_bytes: int, *, clock: Clock | None = None
+    ) -> None:
+        self._socket = connection
+        self._max_bytes = max_bytes
+        self._clock = clock or SystemClock()
+
+    def send(self, head: dict[str, Any], body: bytes = b"", deadline: float | None = None) -> None:
+        text = json.dumps(head).encode()
+        for part in (_LENGTH.pack(len(text)), text, _LENGTH.pack(len(body)), body):
+            self._set_timeout(deadline)
+            self._socket.sendall(part)
+
+    def receive(self, deadline: float | None = None) -> tuple[dict[str, Any], bytes]:
+        head = json.loads(self._receive_part(deadline))
+        return head, self._receive_part(deadline)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _receive_part(self, deadline: float | None) -> bytes:
+        (length,) = _LENGTH.unpack(self._receive_exactly(_LENGTH.size, deadline))
+        if length > self._max_bytes:
+            raise EOFError("the answer is too long to be one")
+        return self._receive_exactly(length, deadline)
+
+    def _receive_exactly(self, length: int, deadline: float | None) -> bytes:
+        received = bytearray()
+        while len(received) < length:
+            self._set_timeout(deadline)
+            chunk = self._socket.recv(min(length - len(received), _CHUNK_BYTES))
+            if not chunk:
+                raise EOFError("the process died")
+            received += chunk
+        return bytes(received)
+
+    def _set_timeout(self, deadline: float | None) -> None:
+        remaining_s = None if deadline is None else deadline - self._clock.monotonic()
+        if remaining_s is not None and remaining_s <= 0:
+            raise TimeoutError
+        self._socket.settimeout(remaining_s)
+
+
+def start_child(module: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start a module of ours as a child with a minimal environment; return it and our socket.
+
+    Its first argument is the file descriptor of the other end. It ends when ours is closed.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", module, str(theirs.fileno())],
+            pass_fds=(theirs.fileno(),),
+            env=child_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+    return process, ours
+
+
+def failure_head(problem: RenderFailed) -> dict[str, Any]:
+    """The head that reports a failure to the parent."""
+    head = {"code": problem.code, "message": problem.message, "details": problem.details}
+    return head | parts_of(problem.message)
+
+
+def raise_failure(head: dict[str, Any]) -> NoReturn:
+    """Raise the failure that a head reports."""
+    message = restore(head["message"], head)
+    raise RenderFailed(head["code"], message, details=head.get("details")) from None

@@ -1,0 +1,136 @@
+"""The helper process that fills in templates: it forks one child for each task.
+
+The helper has one thread and opens no store, so forking is safe. A child gets a connection and the
+file with the library, sets its limits, answers and ends; nothing of it is left for the next.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import json
+import marshal
+import os
+import re
+import resource
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from markupsafe import Markup
+
+from kesin.workloads.pdf.channel import Channel, failure_head
+from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.security import LIBRARY_CSP, csp_tag
+from kesin.workloads.pdf.templating.filling import MAX_REPLY_BYTES, FillLimits, too_costly
+from kesin.workloads.pdf.templating.filters import DEFAULT_LANGUAGE, Unprintable
+from kesin.workloads.pdf.templating.pictures import PictureLimits, pixel_count
+from kesin.workloads.pdf.templating.sandbox import Sandbox, template_failure
+from kesin.workloads.pdf.templating.totals import TEMPLATE_FUNCTIONS
+
+IMAGE_TYPES: Final = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+    ".svg": "image/svg+xml",
+}
+_ALARM_AFTER_S: Final = 5.0  # the parent gave up before
+_HEAD: Final = re.compile(r"<head(?:\s[^>]*)?>", re.IGNORECASE)
+_HEAD_TAGS: Final = f'<meta charset="utf-8">{csp_tag(LIBRARY_CSP)}'
+
+
+def fill_in(library: dict[str, Any], name: str, variables: dict[str, Any]) -> str:
+    """Return the document of a template; raises RenderFailed."""
+    lang = str(variables.get("lang", DEFAULT_LANGUAGE))
+    if not re.fullmatch(r"[a-z]{2}(-[A-Z]{2})?", lang):
+        raise template_failure(name, "variables/lang must be a language such as tr or en")
+    texts, pictures = library["texts"], library["pictures"]
+    globals_ = {
+        "lang": lang,
+        "t": texts.get(lang) or texts.get(lang[:2]) or texts.get(DEFAULT_LANGUAGE) or {},
+        "fonts": Markup(library["fonts"]),  # noqa: S704  # consists of base64
+        "asset": lambda file: _asset_uri(pictures, file),
+        **TEMPLATE_FUNCTIONS,
+    }
+    sandbox = Sandbox(library["sources"], marshal.loads(library["compiled"]))  # noqa: S302
+    page = sandbox.render(f"{name}/template.html", {**variables, **globals_})
+    head = _HEAD.search(page)
+    if head is None:
+        raise template_failure(f"{name}/template.html", "it has no <head>")
+    return page[: head.end()] + _HEAD_TAGS + page[head.end() :]
+
+
+def _asset_uri(pictures: dict[str, bytes], file: str) -> str:
+    """Return an image of the template's folder as a data: URI."""
+    if file not in pictures:
+        raise Unprintable("expected the name of a picture in the template's folder")
+    kind = IMAGE_TYPES[Path(file).suffix.lower()]
+    return f"data:{kind};base64,{base64.b64encode(pictures[file]).decode()}"
+
+
+def _perform(task: dict[str, Any], body: bytes, library: dict[str, Any]) -> bytes:
+    if "check" in task:
+        compiled: dict[str, bytes] = {}
+        Sandbox(library["sources"], compiled).check_files(task["check"])
+        return marshal.dumps(compiled)
+    page = fill_in(library, task["fill"], json.loads(body))
+    PictureLimits(**task["pictures"]).check(page.replace(library["fonts"], ""))
+    return page.encode()
+
+
+def _answer(connection: int, library: int) -> None:
+    with socket.socket(fileno=connection) as opened:
+        channel = Channel(opened, sys.maxsize)
+        channel.send({})
+        task, body = channel.receive()
+        limits = FillLimits(**task["limits"])
+        resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
+        signal.setitimer(signal.ITIMER_PROF, limits.cpu_s)
+        signal.setitimer(signal.ITIMER_REAL, limits.wall_s + _ALARM_AFTER_S)
+        try:
+            content: dict[str, Any] = {}
+            for offset, size in task["parts"]:
+                content |= marshal.loads(os.pread(library, size, offset))  # noqa: S302
+            reply = _perform(task, body, content)
+            if len(reply) > MAX_REPLY_BYTES:
+                raise too_costly(task["name"], limits)
+        except RenderFailed as problem:
+            channel.send(failure_head(problem))
+        except MemoryError:
+            channel.send(failure_head(too_costly(task["name"], limits)))
+        else:
+            channel.send({}, reply)
+
+
+def main() -> None:
+    """Fork for each connection that comes over the socket, the first argument, until it closes."""
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, signal.SIG_IGN)  # a group is stopped: tasks in hand still end
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    pixel_count(b"")  # loads what children need, once
+    Sandbox({"page": "{{ 1 | money }}{{ 'x' | qr }}"}, {}).render("page", {})
+    gc.freeze()  # a collection in a child would copy all memory
+    with socket.socket(fileno=int(sys.argv[1])) as control:
+        while True:
+            sign, files, _, _ = socket.recv_fds(control, 1, 2)
+            if not sign:
+                return
+            try:
+                child = os.fork()
+            except OSError:  # the caller sees a closed connection and tries again
+                child = -1
+            if child == 0:
+                try:
+                    _answer(*files)
+                finally:
+                    os._exit(0)
+            for file in files:
+                os.close(file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Fills in templates in processes with limits: a template may loop, or build gigabytes of text.
+
+Each task runs in a child of a helper process (see `fill_child.py`), so that one that loops holds no
+other up. The helper is started at the first use and ends with this process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import socket
+import subprocess
+import threading
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from kesin.foundation.clock import SystemClock
+from kesin.foundation.forks import ForkAware, keep_for_ever
+from kesin.foundation.messages import Message
+from kesin.workloads.pdf.channel import Channel, raise_failure, start_child
+from kesin.workloads.pdf.errors import TEMPLATE_TOO_COSTLY, PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.limits import MAX_HTML_BYTES
+from kesin.workloads.pdf.templating.sandbox import template_failure
+
+CHILD_MODULE: Final = "kesin.workloads.pdf.templating.fill_child"
+START_S: Final = 20.0
+MAX_REPLY_BYTES: Final = 4 * MAX_HTML_BYTES
+_EXIT_WAIT_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class FillLimits:
+    """What compiling or filling in a template may cost."""
+
+    cpu_s: float = 3.0
+    wall_s: float = 20.0
+    memory_bytes: int = 512 * 1024 * 1024
+
+
+def too_costly(name: str, limits: FillLimits) -> RenderFailed:
+    """Build the error of a template that exceeded its limits."""
+    message = Message(
+        "it was stopped: it needs more than %(n)s s of processor time or %(most)s MiB of memory",
+        n=f"{limits.cpu_s:g}",
+        most=limits.memory_bytes // (1024 * 1024),
+    )
+    return template_failure(name, message, code=TEMPLATE_TOO_COSTLY)
+
+
+class FillHelper(ForkAware):
+    """The helper process; thread-safe."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self.watch_forks()
+        atexit.register(self.stop)
+
+    def after_fork_in_child(self) -> None:
+        """Leave the helper to the parent; this process starts one of its own."""
+        keep_for_ever(self._process)
+        self._lock, self._process = threading.Lock(), None
+
+    def run(
+        self, name: str, library: int, task: dict[str, Any], body: bytes, limits: FillLimits
+    ) -> bytes:
+        """Run a task of a template with the library in this file; raises RenderFailed.
+
+        The code is TEMPLATE_TOO_COSTLY for a task that used up its limits. One that had to wait for
+        a processor may be tried again.
+        """
+        with contextlib.closing(self._connect(library)) as channel:
+            deadline = self._clock.monotonic() + limits.wall_s
+            try:
+                request = {"name": name, "limits": asdict(limits), **task}
+                channel.send(request, body, deadline)
+                head, reply = channel.receive(deadline)
+            except TimeoutError:
+                raise RenderFailed(
+                    PdfErrorCode.NAVIGATION_TIMEOUT,
+                    Message(
+                        "the template was not filled in within %(n)s s", n=f"{limits.wall_s:g}"
+                    ),
+                ) from None
+            except (EOFError, OSError):
+                raise too_costly(name, limits) from None
+        if "code" in head:
+            raise_failure(head)
+        return reply
+
+    def stop(self) -> None:
+        """Stop the helper; tasks in hand still end."""
+        process, self._process = self._process, None
+        if process is not None and self._control is not None:
+            self._control.close()
+            process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_EXIT_WAIT_S)
+
+    def _connect(self, library: int) -> Channel:
+        """Return the connection to a new child; a helper that was killed is replaced once."""
+        for _ in range(2):
+            ours, theirs = socket.socketpair()
+            channel = Channel(ours, MAX_REPLY_BYTES, clock=self._clock)
+            control = self._helper()
+            try:
+                with theirs:
+                    socket.send_fds(control, [b"."], [theirs.fileno(), library])
+                channel.receive(self._clock.monotonic() + START_S)
+            except (TimeoutError, EOFError, OSError):
+                channel.close()
+                with self._lock:
+                    if self._control is control:
+                        self.stop()
+            else:
+                return channel
+        raise RenderFailed(
+            PdfErrorCode.BROWSER_LAUNCH_FAILED,
+            "the process that fills in templates did not start",
+        )
+
+    def _helper(self) -> socket.socket:
+        with self._lock:
+            if self._process is None or self._control is None or self._process.poll() is not None:
+                self.stop()
+                self._process, self._control = start_child(CHILD_MODULE)
+            return self._control
+
+
+@lru_cache(maxsize=1)
+def fill_helper() -> FillHelper:
+    """The helper of this process, which all libraries share."""
+    return FillHelper()

@@ -1,0 +1,121 @@
+"""Templates that cost too much: each is stopped, and holds no other up."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.templating.filling import FillHelper, FillLimits, fill_helper
+from kesin.workloads.pdf.templating.library import TemplateLibrary
+from kesin.workloads.pdf.templating.pictures import PictureLimits
+from tests.attacks.bombs import png
+from tests.workloads.pdf.templating.test_library import PAGE, refusal, write
+
+LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+LIMITS = FillLimits(cpu_s=0.4, wall_s=20, memory_bytes=256 * 1024 * 1024)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory) -> TemplateLibrary:
+    folder = tmp_path_factory.mktemp("own")
+    bodies = {
+        "loop": LOOP,
+        "memory": "{% set a = (x * 9000).replace('a', x * 9000) %}{{ a.replace('a', a) | length }}",
+        "compile": "{{ '%050000000d' % 1 }}",
+        "compile_filter": "{{ 'a' | center(50000000) }}",
+        "sound": "{{ x }}",
+    }
+    for name, body in bodies.items():
+        write(folder, name, PAGE.format(body))
+    return TemplateLibrary.load([folder], limits=LIMITS, pictures=PictureLimits(1_000, 2_000))
+
+
+def test_a_template_that_cannot_be_compiled_breaks_only_itself(library):
+    assert library.broken.keys() == {"compile", "compile_filter"}
+    for name, problem in library.broken.items():
+        assert problem.code == "TEMPLATE_TOO_COSTLY"
+        assert f"template {name}: it was stopped" in problem.message
+    assert "<body>7" in library.render_html("sound", {"x": 7})
+
+
+@pytest.mark.parametrize("name", ["loop", "memory"])
+def test_a_template_that_costs_too_much_is_stopped(library, name):
+    problem = refusal(library.render_html, name, {"x": "a"})
+    assert problem.code == "TEMPLATE_TOO_COSTLY"
+    assert f"template {name}: it was stopped: it needs more than 0.4 s" in problem.message
+    assert "or 256 MiB of memory" in problem.message
+
+
+def test_others_are_filled_in_while_one_loops(library):
+    failures: list[RenderFailed] = []
+    looping = threading.Thread(
+        target=lambda: failures.append(refusal(library.render_html, "loop", {}))
+    )
+    looping.start()
+    while looping.is_alive():
+        assert "<body>7" in library.render_html("sound", {"x": 7})
+    looping.join()
+    assert [failure.code for failure in failures] == ["TEMPLATE_TOO_COSTLY"]
+
+
+def test_one_that_waits_too_long_may_be_tried_again(library):
+    limits = FillLimits(cpu_s=20, wall_s=0.2)
+    with pytest.raises(RenderFailed) as failed:
+        fill_helper().run("loop", library._file.fileno(), _task(library, "loop"), b"{}", limits)
+    assert failed.value.code == "NAVIGATION_TIMEOUT"
+
+
+def _task(library: TemplateLibrary, name: str) -> dict[str, object]:
+    parts = [library._parts[""], library._parts[name]]
+    return {"fill": name, "pictures": {}, "parts": parts}
+
+
+def test_pictures_of_the_finished_document_are_measured(library):
+    assert "data:image" in library.render_html("sound", {"x": png(20)})
+    [problem] = library.find_problems("sound", {"x": png(40)})
+    assert (problem.path, problem.rule) == ("/x", "pixels")
+
+
+def test_a_picture_beside_a_template_is_measured_when_it_is_loaded(tmp_path):
+    place = write(tmp_path, "mine", PAGE.format("x"))
+    (place / "logo.bmp").write_bytes(b"BM" + bytes(30))
+    (place / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\nbroken")
+    library = TemplateLibrary.load([tmp_path])
+    assert "mine/logo.png: the size of a picture cannot be read" in str(library.broken["mine"])
+
+
+def test_a_helper_that_was_killed_is_replaced(library):
+    helper = FillHelper()
+    task = _task(library, "sound")
+    for _ in range(2):
+        page = helper.run("sound", library._file.fileno(), task, b'{"x": 7}', LIMITS)
+        assert b"<body>7" in page
+        assert helper._process is not None
+        helper._process.kill()
+    helper.stop()
+
+
+def test_a_forked_process_has_a_helper_of_its_own(library):
+    library.render_html("sound", {"x": 7})
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if "<body>7" in library.render_html("sound", {"x": 7}) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert "<body>7" in library.render_html("sound", {"x": 7})
+
+
+def test_the_helper_has_a_minimal_environment(library, monkeypatch):
+    monkeypatch.setenv("KESIN_SECRET_KEYS", "hidden")
+    helper = FillHelper()
+    helper.run("sound", library._file.fileno(), _task(library, "sound"), b'{"x": 7}', LIMITS)
+    assert helper._process is not None
+    environment = Path(f"/proc/{helper._process.pid}/environ").read_bytes()
+    helper.stop()
+    assert b"hidden" not in environment
