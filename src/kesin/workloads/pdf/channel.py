@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import struct
@@ -16,9 +17,10 @@ from kesin.workloads.pdf.errors import RenderFailed
 
 _LENGTH: Final = struct.Struct(">Q")
 _CHUNK_BYTES: Final = 1024 * 1024
+_EXIT_WAIT_S: Final = 5.0
 
 
-class Channel:
+class ChildChannel:
     """One end of the connection.
 
     Both calls raise TimeoutError after the deadline (a time of the monotonic clock), and EOFError
@@ -68,22 +70,33 @@ class Channel:
         self._socket.settimeout(remaining_s)
 
 
-def start_child(module: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start a module of ours as a child with a minimal environment; return it and our socket.
+class Child:
+    """A module of ours in a child process with a minimal environment.
 
-    Its first argument is the file descriptor of the other end. It ends when ours is closed.
+    Its first argument is the file descriptor of a socket. It ends when our end is closed.
     """
-    ours, theirs = socket.socketpair()
-    with theirs:
-        process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", module, str(theirs.fileno())],
-            pass_fds=(theirs.fileno(),),
-            env=child_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-    return process, ours
+
+    def __init__(self, module: str) -> None:
+        self.socket, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-m", module, str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                env=child_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        self.socket.close()
+        self.process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_EXIT_WAIT_S)
 
 
 def failure_head(problem: RenderFailed) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kesin.foundation.clock import SystemClock
-from kesin.workloads.pdf.channel import Channel
+from kesin.workloads.pdf.channel import ChildChannel
 from kesin.workloads.pdf.engines import weasyprint as module
 from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
@@ -79,14 +79,14 @@ def test_a_document_that_takes_too_long_is_ended(engine, monkeypatch, used_s, co
 
 
 def test_a_process_that_dies_under_a_document_fails_it_and_is_replaced(engine, monkeypatch):
-    first, send = engine.render(page("x"), A4, timeout_s=30).sha256, Channel.send
+    first, send = engine.render(page("x"), A4, timeout_s=30).sha256, ChildChannel.send
 
     def send_and_kill(channel, *message) -> None:
         os.kill(engine.child_pid, signal.SIGSTOP)
         send(channel, *message)
         os.kill(engine.child_pid, signal.SIGKILL)
 
-    monkeypatch.setattr(Channel, "send", send_and_kill)
+    monkeypatch.setattr(ChildChannel, "send", send_and_kill)
     problem = failed(engine, page("x"))
     assert (problem.code, problem.details["reason"]) == ("NAVIGATION_TIMEOUT", "crashed")
     monkeypatch.undo()
@@ -96,7 +96,7 @@ def test_a_process_that_dies_under_a_document_fails_it_and_is_replaced(engine, m
 def test_a_process_that_died_between_two_documents_is_replaced(engine):
     pid = engine.child_pid
     os.kill(pid, signal.SIGKILL)
-    engine._child._process.wait(10)
+    engine._child.process.wait(10)
     assert engine.render(page("x"), A4, timeout_s=30).pages == 1
     assert engine.child_pid != pid
 

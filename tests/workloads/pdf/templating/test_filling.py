@@ -94,8 +94,8 @@ def test_a_helper_that_was_killed_is_replaced(library):
     for _ in range(2):
         page = helper.run("sound", library._file.fileno(), task, b'{"x": 7}', LIMITS)
         assert b"<body>7" in page
-        assert helper._process is not None
-        helper._process.kill()
+        assert helper._child is not None
+        helper._child.process.kill()
     helper.stop()
 
 
@@ -115,7 +115,7 @@ def test_the_helper_has_a_minimal_environment(library, monkeypatch):
     monkeypatch.setenv("KESIN_SECRET_KEYS", "hidden")
     helper = FillHelper()
     helper.run("sound", library._file.fileno(), _task(library, "sound"), b'{"x": 7}', LIMITS)
-    assert helper._process is not None
-    environment = Path(f"/proc/{helper._process.pid}/environ").read_bytes()
+    assert helper._child is not None
+    environment = Path(f"/proc/{helper._child.process.pid}/environ").read_bytes()
     helper.stop()
     assert b"hidden" not in environment

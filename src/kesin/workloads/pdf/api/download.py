@@ -13,7 +13,6 @@ from fastapi.responses import StreamingResponse
 
 from kesin.foundation.problems import Problem, RequestConflict, Unavailable
 from kesin.web.dependencies import problem_response
-from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.api.common import format_time
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus

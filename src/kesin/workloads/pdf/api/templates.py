@@ -6,17 +6,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from kesin.foundation.problems import NotFound
 from kesin.web.dependencies import SignedInActor, json_response
 from kesin.workloads.pdf.api.common import DocumentRoute, require_access
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.submit import (
-    broken_reason,
     check_variables,
     document_response,
     fill_problem,
-    is_template_usable,
-    template_error,
+    require_template,
 )
 from kesin.workloads.pdf.schemas import MAX_NAME_LENGTH, PreviewRequest, TemplateBody, TemplateLine
 from kesin.workloads.pdf.services import PdfServiceLoader, PdfServices
@@ -43,8 +40,7 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
         """What a template takes: the JSON Schema of its variables, and a sample that fits."""
         require_access(loader.context, actor, "templates")
         services = loader.services
-        _require_usable(services, name)
-        template = services.library.get(name)
+        template = require_template(services, name)
         return json_response(
             TemplateBody(
                 **_template_line(services, name).model_dump(),
@@ -64,7 +60,7 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
         """The document that would be printed, as HTML that runs and loads nothing."""
         require_access(loader.context, actor, "preview")
         services = loader.services
-        _require_usable(services, name)
+        require_template(services, name)
         check_variables(services.library, name, body.variables)
         try:
             return document_response(
@@ -74,13 +70,6 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
             raise fill_problem(problem) from None
 
     return router
-
-
-def _require_usable(services: PdfServices, name: str) -> None:
-    if not is_template_usable(services.library, services.config, name):
-        if reason := broken_reason(services.library, services.config, name):
-            raise template_error(reason)
-        raise NotFound("there is no such template here")
 
 
 def _template_line(services: PdfServices, name: str) -> TemplateLine:

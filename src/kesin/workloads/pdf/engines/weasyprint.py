@@ -7,15 +7,13 @@ a computation. The child exits when its parent does, even in the middle of one (
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
 import threading
 from importlib.util import find_spec
 from typing import Any, Final
 
 from kesin.foundation.clock import Clock, SystemClock
 from kesin.foundation.messages import Message
-from kesin.workloads.pdf.channel import Channel, raise_failure, start_child
+from kesin.workloads.pdf.channel import Child, ChildChannel, raise_failure
 from kesin.workloads.pdf.engines.base import (
     Paper,
     RenderedPdf,
@@ -37,30 +35,6 @@ CHILD_MODULE: Final = "kesin.workloads.pdf.engines.weasyprint_child"
 START_S: Final = 20.0  # it imports a great many modules, perhaps from a slow disk
 
 _MAX_REPLY_BYTES: Final = MAX_PDF_BYTES + 64 * 1024 * 1024
-_EXIT_WAIT_S: Final = 5.0
-
-
-class _Child:
-    """The child process and the socket to it."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._process, connection = start_child(CHILD_MODULE)
-        self.channel = Channel(connection, _MAX_REPLY_BYTES, clock=clock)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    def kill(self) -> None:
-        with contextlib.suppress(OSError):
-            self.channel.close()
-        self._process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_EXIT_WAIT_S)
 
 
 class WeasyPrintEngine:
@@ -71,12 +45,12 @@ class WeasyPrintEngine:
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._child: _Child | None = None
+        self._child: Child | None = None
 
     @property
     def child_pid(self) -> int:
         """The id of the child process; 0 without one."""
-        return self._child.pid if self._child is not None else 0
+        return self._child.process.pid if self._child is not None else 0
 
     def warm_up(self) -> None:
         """Start the child process before the first document; raises as `render` does."""
@@ -118,14 +92,13 @@ class WeasyPrintEngine:
         child = self._start_child()
         limit_s = soft_timeout_s(timeout_s)
         deadline = self._clock.monotonic() + limit_s
-        used_s = cpu_seconds([child.pid])
+        channel = self._channel(child)
+        used_s = cpu_seconds([child.process.pid])
         try:
-            child.channel.send(
-                {"paper": paper.as_dict(), "limit_s": limit_s}, html.encode(), deadline
-            )
-            return child.channel.receive(deadline)
+            channel.send({"paper": paper.as_dict(), "limit_s": limit_s}, html.encode(), deadline)
+            return channel.receive(deadline)
         except TimeoutError:
-            busy = (cpu_seconds([child.pid]) - used_s) / limit_s
+            busy = (cpu_seconds([child.process.pid]) - used_s) / limit_s
             self._kill_child()
             raise timeout_failure(timeout_s, busy=busy) from None
         except (EOFError, OSError):
@@ -136,7 +109,7 @@ class WeasyPrintEngine:
                 details={"reason": "crashed"},
             ) from None
 
-    def _start_child(self) -> _Child:
+    def _start_child(self) -> Child:
         if self._child is not None and self._child.alive:
             return self._child
         self._kill_child()
@@ -144,9 +117,9 @@ class WeasyPrintEngine:
             raise RenderFailed(
                 PdfErrorCode.UNSUPPORTED_PLATFORM, "WeasyPrint is not installed here"
             )
-        self._child = child = _Child(self._clock)
+        self._child = child = Child(CHILD_MODULE)
         try:
-            hello, _ = child.channel.receive(self._clock.monotonic() + START_S)
+            hello, _ = self._channel(child).receive(self._clock.monotonic() + START_S)
         except (TimeoutError, EOFError, OSError) as problem:
             self._kill_child()
             raise RenderFailed(
@@ -160,6 +133,9 @@ class WeasyPrintEngine:
             self._kill_child()
             raise_failure(hello)
         return child
+
+    def _channel(self, child: Child) -> ChildChannel:
+        return ChildChannel(child.socket, _MAX_REPLY_BYTES, clock=self._clock)
 
     def _kill_child(self) -> None:
         child, self._child = self._child, None

@@ -15,7 +15,7 @@ import socket
 import sys
 from typing import Any, Final
 
-from kesin.workloads.pdf.channel import Channel, failure_head
+from kesin.workloads.pdf.channel import ChildChannel, failure_head
 from kesin.workloads.pdf.engines.base import MAX_NAMED, PRODUCER, Paper, selected_pages
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.limits import MAX_HTML_BYTES, check_pages
@@ -121,7 +121,7 @@ def _handle_request(head: dict[str, Any], html: bytes) -> tuple[dict[str, Any], 
 
 def serve(connection: socket.socket) -> None:
     """Handle requests until the other side closes the connection."""
-    channel = Channel(connection, 2 * MAX_HTML_BYTES)
+    channel = ChildChannel(connection, 2 * MAX_HTML_BYTES)
     try:
         import weasyprint
     except (ImportError, OSError) as problem:  # OSError: Pango is missing

@@ -17,6 +17,7 @@ from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import (
     Invalid,
+    NotFound,
     Problem,
     RequestConflict,
     TooLarge,
@@ -53,7 +54,7 @@ from kesin.workloads.pdf.security import LIBRARY_CSP, validate_template
 from kesin.workloads.pdf.services import PdfServices
 
 if TYPE_CHECKING:
-    from kesin.workloads.pdf.templating.library import TemplateLibrary
+    from kesin.workloads.pdf.templating.library import PdfTemplate, TemplateLibrary
 
 PDF_RENDER_UNAVAILABLE: Final = "PDF_RENDER_UNAVAILABLE"
 UNAVAILABLE_RETRY_S: Final = 15
@@ -113,6 +114,15 @@ def check_template(library: TemplateLibrary, config: PdfRenderConfig, name: str)
             broken_reason(library, config, name)
             or "there is no such template here: GET /pdf/templates lists them"
         )
+
+
+def require_template(services: PdfServices, name: str) -> PdfTemplate:
+    """Return a template that may be used; raises NotFound, or Problem for a broken one."""
+    if not is_template_usable(services.library, services.config, name):
+        if reason := broken_reason(services.library, services.config, name):
+            raise template_error(reason)
+        raise NotFound("there is no such template here")
+    return services.library.get(name)
 
 
 def broken_reason(library: TemplateLibrary, config: PdfRenderConfig, name: str) -> str | None:

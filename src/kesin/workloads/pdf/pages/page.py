@@ -33,8 +33,8 @@ from kesin.workloads.pdf.jobs.submit import (
     document_response,
     fill_problem,
     render_unavailable,
+    require_template,
     submit_job,
-    template_error,
 )
 from kesin.workloads.pdf.schemas import PdfJobRequest
 from kesin.workloads.pdf.services import PdfServiceLoader, PdfServices
@@ -147,7 +147,7 @@ def pdf_page(  # noqa: PLR0917  # each one is a query parameter
     values["stale"] = workbench.loader.templates.problem
     values["broken"] = _broken_templates(workbench)
     if chosen:
-        selected = _template(workbench, chosen)
+        selected = require_template(workbench.services, chosen)
         value = dict(selected.sample) if start == "sample" else {}
         values |= {"chosen": selected, **_form(ctx, workbench, selected, value, as_json=False)}
         values |= _preview_token(ctx, workbench, selected, value)
@@ -168,15 +168,6 @@ def _broken_templates(workbench: PdfWorkbench) -> list[str]:
         broken_reason(services.library, services.config, name) for name in services.library.broken
     )
     return [reason for reason in reasons if reason]
-
-
-def _template(workbench: PdfWorkbench, name: str) -> PdfTemplate:
-    if name not in _template_names(workbench):
-        services = workbench.services
-        if reason := broken_reason(services.library, services.config, name):
-            raise template_error(reason)
-        raise NotFound("there is no such template here")
-    return workbench.services.library.get(name)
 
 
 def _form(
@@ -228,7 +219,7 @@ def _read_value(template: PdfTemplate, fields: dict[str, str]) -> Any:
 def change_pdf_form(ctx: Context, fields: WideForm) -> HTMLResponse:
     """The form with a row more or less, or as JSON and back; typed values are kept."""
     workbench = require_workbench(ctx, "preview")
-    template = _template(workbench, fields.get("template", ""))
+    template = require_template(workbench.services, fields.get("template", ""))
     value = _read_value(template, fields)
     form = SchemaForm(template.schema)
     do, _, pointer = fields.get("do", "").partition(":")
@@ -249,7 +240,7 @@ def change_pdf_form(ctx: Context, fields: WideForm) -> HTMLResponse:
 def preview_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
     """A preview of the document, or the problems of its values."""
     workbench = require_workbench(ctx, "preview")
-    template = _template(workbench, fields.get("template", ""))
+    template = require_template(workbench.services, fields.get("template", ""))
     try:
         value = _read_value(template, fields)
         problems = _problems(workbench, template, value)
@@ -280,7 +271,7 @@ def show_pdf_preview(ctx: Context, token: str) -> Response:
 def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
     """Submit the PDF job; the response is the list with the job on top."""
     workbench = require_workbench(ctx, "create")
-    template = _template(workbench, fields.get("template", ""))
+    template = require_template(workbench.services, fields.get("template", ""))
     body: dict[str, Any] = {
         "template_name": template.name,
         "variables": _read_value(template, fields),

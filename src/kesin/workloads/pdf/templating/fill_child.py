@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from kesin.workloads.pdf.channel import Channel, failure_head
+from kesin.workloads.pdf.channel import ChildChannel, failure_head
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.security import LIBRARY_CSP, csp_tag
 from kesin.workloads.pdf.templating.filling import MAX_REPLY_BYTES, FillLimits, too_costly
@@ -84,7 +84,7 @@ def _perform(task: dict[str, Any], body: bytes, library: dict[str, Any]) -> byte
 
 def _answer(connection: int, library: int) -> None:
     with socket.socket(fileno=connection) as opened:
-        channel = Channel(opened, sys.maxsize)
+        channel = ChildChannel(opened, sys.maxsize)
         channel.send({})
         task, body = channel.receive()
         limits = FillLimits(**task["limits"])

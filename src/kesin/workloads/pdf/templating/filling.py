@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import socket
-import subprocess
 import threading
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -18,7 +17,7 @@ from typing import Any, Final
 from kesin.foundation.clock import SystemClock
 from kesin.foundation.forks import ForkAware, keep_for_ever
 from kesin.foundation.messages import Message
-from kesin.workloads.pdf.channel import Channel, raise_failure, start_child
+from kesin.workloads.pdf.channel import Child, ChildChannel, raise_failure
 from kesin.workloads.pdf.errors import TEMPLATE_TOO_COSTLY, PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.limits import MAX_HTML_BYTES
 from kesin.workloads.pdf.templating.sandbox import template_failure
@@ -26,7 +25,6 @@ from kesin.workloads.pdf.templating.sandbox import template_failure
 CHILD_MODULE: Final = "kesin.workloads.pdf.templating.fill_child"
 START_S: Final = 20.0
 MAX_REPLY_BYTES: Final = 4 * MAX_HTML_BYTES
-_EXIT_WAIT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +52,14 @@ class FillHelper(ForkAware):
     def __init__(self) -> None:
         self._clock = SystemClock()
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
+        self._child: Child | None = None
         self.watch_forks()
         atexit.register(self.stop)
 
     def after_fork_in_child(self) -> None:
         """Leave the helper to the parent; this process starts one of its own."""
-        keep_for_ever(self._process)
-        self._lock, self._process = threading.Lock(), None
+        keep_for_ever(self._child)
+        self._lock, self._child = threading.Lock(), None
 
     def run(
         self, name: str, library: int, task: dict[str, Any], body: bytes, limits: FillLimits
@@ -93,27 +90,24 @@ class FillHelper(ForkAware):
 
     def stop(self) -> None:
         """Stop the helper; tasks in hand still end."""
-        process, self._process = self._process, None
-        if process is not None and self._control is not None:
-            self._control.close()
-            process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_EXIT_WAIT_S)
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
 
-    def _connect(self, library: int) -> Channel:
+    def _connect(self, library: int) -> ChildChannel:
         """Return the connection to a new child; a helper that was killed is replaced once."""
         for _ in range(2):
             ours, theirs = socket.socketpair()
-            channel = Channel(ours, MAX_REPLY_BYTES, clock=self._clock)
-            control = self._helper()
+            channel = ChildChannel(ours, MAX_REPLY_BYTES, clock=self._clock)
+            helper = self._helper()
             try:
                 with theirs:
-                    socket.send_fds(control, [b"."], [theirs.fileno(), library])
+                    socket.send_fds(helper.socket, [b"."], [theirs.fileno(), library])
                 channel.receive(self._clock.monotonic() + START_S)
             except (TimeoutError, EOFError, OSError):
                 channel.close()
                 with self._lock:
-                    if self._control is control:
+                    if self._child is helper:
                         self.stop()
             else:
                 return channel
@@ -122,12 +116,12 @@ class FillHelper(ForkAware):
             "the process that fills in templates did not start",
         )
 
-    def _helper(self) -> socket.socket:
+    def _helper(self) -> Child:
         with self._lock:
-            if self._process is None or self._control is None or self._process.poll() is not None:
+            if self._child is None or not self._child.alive:
                 self.stop()
-                self._process, self._control = start_child(CHILD_MODULE)
-            return self._control
+                self._child = Child(CHILD_MODULE)
+            return self._child
 
 
 @lru_cache(maxsize=1)
