@@ -30,7 +30,7 @@ def check_disks(settings: Settings, kept: Iterable[Path]) -> HealthCheck:
     database = [] if file is None else [file.parent]
     for location in (settings.data_dir, *database, *kept):
         folder = next(
-            parent for parent in (location, *location.absolute().parents) if parent.exists()
+            parent for parent in (location, *location.absolute().parents) if parent.is_dir()
         )
         if shutil.disk_usage(folder).free // 1_000_000 < settings.min_free_mb:
             return HealthCheck(ok=False, detail="is nearly full")

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kesin.store.postgres.store import PostgresStore
+from kesin.workloads.pdf.jobs.store import expire_jobs
 from tests.web.conftest import error_of
 from tests.workloads.pdf.front import (
     AT_ONCE,
@@ -287,7 +288,7 @@ def test_what_is_past_waiting_is_not_cancelled(own_front):
     failed = front.done(me)
     old = front.done(me)
     front.clock.advance(TTL_S + 1)
-    front.jobs._expire()
+    expire_jobs(front.queue)
     for job_id in (done, running, failed, old):
         lines = front.said(lambda job_id=job_id: front.cancel(me, job_id))
         response = front.cancel(me, job_id)
