@@ -17,11 +17,7 @@ class Problem(Exception):  # an expected result, so the name does not end in Err
     code = "bad_request"
 
     def __init__(
-        self,
-        message: str,
-        *,
-        code: str | None = None,
-        details: Mapping[str, Any] | None = None,
+        self, message: str, *, code: str | None = None, details: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(message)
         self.message = message

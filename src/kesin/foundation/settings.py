@@ -116,10 +116,7 @@ class Settings(BaseSettings):
         25, ge=1, le=1_000, description="millions of pixels in 1…1000 a picture may have"
     )
     pdf_document_megapixels: int = Field(
-        60,
-        ge=1,
-        le=1_000,
-        description="millions of pixels in 1…1000 of all its pictures",
+        60, ge=1, le=1_000, description="millions of pixels in 1…1000 of all its pictures"
     )
     pdf_processes: int = Field(
         1, ge=0, le=32, description="processes in 0…32 that `kesin serve` keeps for rendering"

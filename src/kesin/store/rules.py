@@ -60,10 +60,7 @@ def require_upgrade(
 
 
 def upgrade_proof(
-    lifecycle: Lifecycle,
-    stored: RulesVersion,
-    retired: frozenset[str],
-    counts: Iterable[MoveCount],
+    lifecycle: Lifecycle, stored: RulesVersion, retired: frozenset[str], counts: Iterable[MoveCount]
 ) -> Proof:
     """Whether jobs under the stored rules fit these; ``counts`` say how many each state holds."""
     jobs = jobs_by_state(counts)

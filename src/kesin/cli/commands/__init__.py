@@ -17,11 +17,7 @@ COMMANDS: Final = {
     "serve": ListedCommand(
         "commands.serve:serve",
         "Serve the API, work and sweep, until SIGTERM or Ctrl-C.",
-        (
-            "kesin serve",
-            "kesin serve --host 0.0.0.0 --port 8080",
-            "kesin serve --no-workers",
-        ),
+        ("kesin serve", "kesin serve --host 0.0.0.0 --port 8080", "kesin serve --no-workers"),
     ),
     "migrate": ListedCommand(
         "commands.store:migrate",
@@ -50,9 +46,7 @@ COMMANDS: Final = {
         ),
     ),
     "sweep": ListedCommand(
-        "commands.sweep:sweep",
-        "Make the clock's moves.",
-        ("kesin sweep", "kesin sweep --every 60"),
+        "commands.sweep:sweep", "Make the clock's moves.", ("kesin sweep", "kesin sweep --every 60")
     ),
     "pause": ListedCommand(
         "commands.queues:pause",

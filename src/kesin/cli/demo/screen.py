@@ -107,10 +107,7 @@ class DemoWatch:
     """Reads the queues of the parts, and tells what changed since the last time."""
 
     def __init__(
-        self,
-        running: RunningService,
-        parts: Mapping[str, DemoPart],
-        context: DemoContext,
+        self, running: RunningService, parts: Mapping[str, DemoPart], context: DemoContext
     ) -> None:
         self._running = running
         self._context = context

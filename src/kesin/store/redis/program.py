@@ -48,16 +48,7 @@ TEXTS = frozenset(
     }
 )
 NUMBERS = tuple(name for name in JOB_COLUMNS if name not in TEXTS)
-SINGLE = (
-    "run_at",
-    "timer_at",
-    "result",
-    "finished_at",
-    "stamp_1",
-    "stamp_2",
-    "stamp_3",
-    "stamp_4",
-)
+SINGLE = ("run_at", "timer_at", "result", "finished_at", "stamp_1", "stamp_2", "stamp_3", "stamp_4")
 
 
 @cache
@@ -71,11 +62,7 @@ def script() -> str:
             f"local MASK = {_lua_table(COLUMN_BITS)}",
             "local JITTER = "
             + _lua_table(
-                {
-                    "multiplier": JITTER_MULTIPLIER,
-                    "step": JITTER_STEP,
-                    "modulus": JITTER_MODULUS,
-                }
+                {"multiplier": JITTER_MULTIPLIER, "step": JITTER_STEP, "modulus": JITTER_MODULUS}
             ),
         )
     )

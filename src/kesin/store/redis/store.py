@@ -40,12 +40,7 @@ from kesin.store.redis.replies import (
     check_version,
     parse_outcome,
 )
-from kesin.store.rules import (
-    is_stored,
-    next_version,
-    refuse_occupied,
-    require_upgrade,
-)
+from kesin.store.rules import is_stored, next_version, refuse_occupied, require_upgrade
 
 log = Logger("kesin.redis")
 

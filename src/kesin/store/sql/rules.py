@@ -11,12 +11,7 @@ from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.codec import rules_fingerprint
 from kesin.lifecycle.declare import Lifecycle
-from kesin.store.declarations import (
-    DeclaredMoves,
-    Effects,
-    check_compatible,
-    declared_moves,
-)
+from kesin.store.declarations import DeclaredMoves, Effects, check_compatible, declared_moves
 from kesin.store.errors import StoreError
 from kesin.store.limits import QUEUE_NAME
 from kesin.store.records import Definition, RulesVersion

@@ -19,13 +19,7 @@ from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.errors import StoreError
-from kesin.store.limits import (
-    LAST_ID,
-    MAX_BATCH,
-    check_batch_size,
-    option_params,
-    prepare_changes,
-)
+from kesin.store.limits import LAST_ID, MAX_BATCH, check_batch_size, option_params, prepare_changes
 from kesin.store.records import Filter, Outcome, refusal
 from kesin.store.sql.input_rows import Statement
 from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS

@@ -41,7 +41,7 @@ def costly(
         patch.object(services, "load_templates", lambda _: library),
         patch.object(doctor, "load_templates", lambda _: library),
     ):
-        front.worker.library = library
+        front.worker._library = library
         yield front
 
 

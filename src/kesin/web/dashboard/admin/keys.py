@@ -72,11 +72,7 @@ def _key_page(ctx: PageContext, key_id: str, *, problem: Problem | None = None) 
     if key_id not in keys:
         raise NotFound("there is no such key")
     return ctx.page(
-        "admin_key.html",
-        tab="keys",
-        key=keys[key_id],
-        problem=problem,
-        now=accounts.now(),
+        "admin_key.html", tab="keys", key=keys[key_id], problem=problem, now=accounts.now()
     )
 
 

@@ -1,11 +1,10 @@
-"""The table of Google's errors that a conversion can meet, and what each means.
-
-A value that Google adds later has the meaning of its enum's default.
-"""
+"""The table of Google's errors (`error_table.toml`): what each means for a conversion."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
+from importlib.resources import files
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -38,219 +37,29 @@ class ErrorGroup(NamedTuple):
     values: Mapping[str, Meaning]
 
 
-def _group(default: Meaning, *lines: tuple[Meaning, str]) -> ErrorGroup:
-    values = {name: meaning for meaning, names in lines for name in names.split()}
-    all_values = {"UNSPECIFIED": default, "UNKNOWN": default, **values}
-    return ErrorGroup(default, MappingProxyType(all_values))
-
-
-ERROR_TABLE: Final[Mapping[str, ErrorGroup]] = {
-    "conversionUploadError": _group(
-        LATER,
-        (
-            ROW,
-            """
-            UNPARSEABLE_GCLID UNPARSEABLE_WBRAID UNPARSEABLE_GBRAID
-            UNPARSEABLE_CALLERS_PHONE_NUMBER CONVERSION_PRECEDES_EVENT CONVERSION_PRECEDES_CALL
-            EXPIRED_EVENT EXPIRED_CALL CLICK_NOT_FOUND CUSTOM_VARIABLE_VALUE_CONTAINS_PII
-            CONVERSION_TRACKING_NOT_ENABLED_AT_IMPRESSION_TIME
-            CONVERSION_TRACKING_NOT_ENABLED_AT_CALL_TIME
-            CONVERSION_NOT_COMPLIANT_WITH_ATT_POLICY INVALID_USER_IDENTIFIER
-            """,
-        ),
-        (
-            ACCOUNT,
-            """
-            UNAUTHORIZED_CUSTOMER INVALID_CUSTOMER_FOR_CLICK INVALID_CUSTOMER_FOR_CALL
-            NO_CONVERSION_ACTION_FOUND INVALID_CONVERSION_ACTION_TYPE INVALID_CONVERSION_ACTION
-            EXTERNAL_ATTRIBUTION_DATA_SET_FOR_NON_EXTERNALLY_ATTRIBUTED_CONVERSION_ACTION
-            EXTERNAL_ATTRIBUTION_DATA_NOT_SET_FOR_EXTERNALLY_ATTRIBUTED_CONVERSION_ACTION
-            EXTERNALLY_ATTRIBUTED_CONVERSION_ACTION_NOT_PERMITTED_WITH_USER_IDENTIFIER
-            ORDER_ID_NOT_PERMITTED_FOR_EXTERNALLY_ATTRIBUTED_CONVERSION_ACTION
-            ONE_PER_CLICK_CONVERSION_ACTION_NOT_PERMITTED_WITH_BRAID CUSTOM_VARIABLE_NOT_ENABLED
-            CUSTOMER_DATA_POLICY_PROHIBITS_ENHANCED_CONVERSIONS
-            CUSTOMER_NOT_ACCEPTED_CUSTOMER_DATA_TERMS
-            CUSTOMER_NOT_ENABLED_ENHANCED_CONVERSIONS_FOR_LEADS
-            """,
-        ),
-        (TOO_RECENT, "TOO_RECENT_EVENT TOO_RECENT_CALL TOO_RECENT_CONVERSION_ACTION"),
-        (LATER, "EVENT_NOT_FOUND CALL_NOT_FOUND"),  # until the cap: Google may know the click later
-        (
-            LATER,  # duplicates and sizes: another request works
-            """
-            TOO_MANY_CONVERSIONS_IN_REQUEST DUPLICATE_ORDER_ID
-            DUPLICATE_CLICK_CONVERSION_IN_REQUEST DUPLICATE_CALL_CONVERSION_IN_REQUEST
-            """,
-        ),
-        (
-            ALREADY_RECORDED,
-            """
-            ORDER_ID_ALREADY_IN_USE CLICK_CONVERSION_ALREADY_EXISTS CALL_CONVERSION_ALREADY_EXISTS
-            """,
-        ),
-        (
-            OUR_FAULT,
-            """
-            UNSUPPORTED_USER_IDENTIFIER GBRAID_WBRAID_BOTH_SET ORDER_ID_CONTAINS_PII INVALID_JOB_ID
-            """,
-        ),
-    ),
-    "dateError": _group(
-        ROW,
-        (
-            ROW,
-            """
-            INVALID_FIELD_VALUES_IN_DATE INVALID_FIELD_VALUES_IN_DATE_TIME INVALID_STRING_DATE
-            INVALID_STRING_DATE_TIME_MICROS INVALID_STRING_DATE_TIME_SECONDS
-            INVALID_STRING_DATE_TIME_SECONDS_WITH_OFFSET EARLIER_THAN_MINIMUM_DATE
-            LATER_THAN_MAXIMUM_DATE DATE_RANGE_MINIMUM_DATE_LATER_THAN_MAXIMUM_DATE
-            DATE_RANGE_MINIMUM_AND_MAXIMUM_DATES_BOTH_NULL
-            DATE_RANGE_ERROR_START_TIME_MUST_BE_THE_START_OF_A_DAY
-            DATE_RANGE_ERROR_END_TIME_MUST_BE_THE_END_OF_A_DAY
-            """,
-        ),
-    ),
-    "quotaError": _group(
-        QUOTA,
-        (
-            QUOTA,
-            """
-            RESOURCE_EXHAUSTED RESOURCE_TEMPORARILY_EXHAUSTED
-            EXCESSIVE_SHORT_TERM_QUERY_RESOURCE_CONSUMPTION
-            EXCESSIVE_LONG_TERM_QUERY_RESOURCE_CONSUMPTION
-            PAYMENTS_PROFILE_ACTIVATION_RATE_LIMIT_EXCEEDED
-            """,
-        ),
-        (ACCOUNT, "ACCESS_PROHIBITED"),
-    ),
-    "internalError": _group(
-        LATER, (LATER, "INTERNAL_ERROR ERROR_CODE_NOT_PUBLISHED TRANSIENT_ERROR DEADLINE_EXCEEDED")
-    ),
-    "authenticationError": _group(
-        ACCOUNT,
-        (
-            ACCOUNT,
-            """
-            AUTHENTICATION_ERROR CLIENT_CUSTOMER_ID_INVALID CUSTOMER_NOT_FOUND
-            GOOGLE_ACCOUNT_DELETED GOOGLE_ACCOUNT_COOKIE_INVALID
-            GOOGLE_ACCOUNT_AUTHENTICATION_FAILED GOOGLE_ACCOUNT_USER_AND_ADS_USER_MISMATCH
-            LOGIN_COOKIE_REQUIRED LOGIN_COOKIE_INVALID NOT_ADS_USER OAUTH_TOKEN_INVALID
-            OAUTH_TOKEN_EXPIRED OAUTH_TOKEN_DISABLED OAUTH_TOKEN_REVOKED
-            OAUTH_TOKEN_HEADER_INVALID INVALID_EMAIL_ADDRESS USER_ID_INVALID
-            TWO_STEP_VERIFICATION_NOT_ENROLLED ADVANCED_PROTECTION_NOT_ENROLLED
-            ORGANIZATION_NOT_RECOGNIZED ORGANIZATION_NOT_APPROVED
-            ORGANIZATION_NOT_ASSOCIATED_WITH_DEVELOPER_TOKEN DEVELOPER_TOKEN_INVALID
-            """,
-        ),
-    ),
-    "authorizationError": _group(
-        ACCOUNT,
-        (
-            ACCOUNT,
-            """
-            USER_PERMISSION_DENIED DEVELOPER_TOKEN_NOT_ON_ALLOWLIST DEVELOPER_TOKEN_PROHIBITED
-            PROJECT_DISABLED AUTHORIZATION_ERROR ACTION_NOT_PERMITTED INCOMPLETE_SIGNUP
-            CUSTOMER_NOT_ENABLED MISSING_TOS DEVELOPER_TOKEN_NOT_APPROVED
-            CLOUD_PROJECT_NOT_APPROVED_FOR_PRODUCTION CLOUD_PROJECT_NOT_UNDER_ORGANIZATION
-            INVALID_LOGIN_CUSTOMER_ID_SERVING_CUSTOMER_ID_COMBINATION SERVICE_ACCESS_DENIED
-            ACCESS_DENIED_FOR_ACCOUNT_TYPE METRIC_ACCESS_DENIED
-            ACTION_NOT_PERMITTED_FOR_SUSPENDED_ACCOUNT
-            """,
-        ),
-    ),
-    "requestError": _group(
-        ACCOUNT,
-        (
-            ACCOUNT,
-            """
-            INVALID_CUSTOMER_ID RESOURCE_NAME_MISSING RESOURCE_NAME_MALFORMED RESOURCE_NOT_FOUND
-            BAD_RESOURCE_ID REQUIRED_FIELD_MISSING LOGIN_CUSTOMER_ID_PARAMETER_MISSING
-            DEVELOPER_TOKEN_PARAMETER_MISSING CANNOT_BE_EXECUTED_BY_MANAGER_ACCOUNT
-            UNSUPPORTED_VERSION CLOUD_PROJECT_NOT_FOUND
-            """,
-        ),
-        (LATER, "TOO_MANY_MUTATE_OPERATIONS TOO_MANY_ACTION_OPERATIONS RPC_DEADLINE_TOO_SHORT"),
-        (
-            OUR_FAULT,
-            """
-            OPERATION_REQUIRED INVALID_PAGE_TOKEN EXPIRED_PAGE_TOKEN INVALID_PAGE_SIZE
-            PAGE_SIZE_NOT_SUPPORTED IMMUTABLE_FIELD CANNOT_MODIFY_FOREIGN_FIELD INVALID_ENUM_VALUE
-            VALIDATE_ONLY_REQUEST_HAS_PAGE_TOKEN INCONSISTENT_RETURN_SUMMARY_ROW_VALUE
-            CANNOT_RETURN_SUMMARY_ROW_FOR_REQUEST_WITHOUT_METRICS
-            CANNOT_RETURN_SUMMARY_ROW_FOR_VALIDATE_ONLY_REQUESTS
-            TOTAL_RESULTS_COUNT_NOT_ORIGINALLY_REQUESTED
-            """,
-        ),
-    ),
-    "headerError": _group(
-        ACCOUNT, (ACCOUNT, "INVALID_LOGIN_CUSTOMER_ID INVALID_LINKED_CUSTOMER_ID")
-    ),
-    "databaseError": _group(
-        LATER,
-        (LATER, "CONCURRENT_MODIFICATION REQUEST_TOO_LARGE"),
-        (ROW, "DATA_CONSTRAINT_VIOLATION"),
-    ),
-    "notAllowlistedError": _group(ACCOUNT, (ACCOUNT, "CUSTOMER_NOT_ALLOWLISTED_FOR_THIS_FEATURE")),
-    "partialFailureError": _group(OUR_FAULT, (OUR_FAULT, "PARTIAL_FAILURE_MODE_REQUIRED")),
-    "currencyCodeError": _group(ROW, (ROW, "UNSUPPORTED")),
-    "fieldError": _group(
-        ROW,
-        (
-            ROW,
-            """
-            REQUIRED INVALID_VALUE VALUE_MUST_BE_UNSET REQUIRED_NONEMPTY_LIST BLOCKED_VALUE
-            FIELD_CANNOT_BE_CLEARED FIELD_CAN_ONLY_BE_CLEARED IMMUTABLE_FIELD
-            """,
-        ),
-    ),
-    "stringFormatError": _group(ROW, (ROW, "ILLEGAL_CHARS INVALID_FORMAT")),
-    "rangeError": _group(ROW, (ROW, "TOO_LOW TOO_HIGH")),
-    "mutateError": _group(
-        OUR_FAULT,
-        (
-            ACCOUNT,
-            """
-            RESOURCE_NOT_FOUND RESOURCE_NOT_IN_GOOGLE_ADS MUTATE_NOT_ALLOWED RESOURCE_READ_ONLY
-            EU_POLITICAL_ADVERTISING_DECLARATION_REQUIRED
-            """,
-        ),
-        (LATER, "ID_EXISTS_IN_MULTIPLE_MUTATES"),
-        (
-            OUR_FAULT,
-            """
-            INCONSISTENT_FIELD_VALUES RESOURCE_ALREADY_EXISTS
-            RESOURCE_DOES_NOT_SUPPORT_VALIDATE_ONLY OPERATION_DOES_NOT_SUPPORT_PARTIAL_FAILURE
-            """,
-        ),
-    ),
-    # Not an enum of Google Ads: the reasons of the Data Manager API and Google's front end.
-    "errorReason": _group(
-        ROW,
-        (
-            ROW,
-            """
-            INVALID_ARGUMENT REQUIRED_FIELD_MISSING INVALID_FORMAT INVALID_NUMBER_FORMAT
-            INVALID_CURRENCY_CODE INVALID_EVENT NO_IDENTIFIERS_PROVIDED TOO_MANY_USER_IDENTIFIERS
-            """,
-        ),
-        (
-            ACCOUNT,
-            """
-            NOT_FOUND PERMISSION_DENIED INVALID_DESTINATION TERMS_AND_CONDITIONS_NOT_SIGNED
-            INVALID_CONVERSION_ACTION_ID INVALID_CONVERSION_ACTION_TYPE
-            DESTINATION_ACCOUNT_NOT_ENABLED_ENHANCED_CONVERSIONS_FOR_LEADS
-            DESTINATION_ACCOUNT_DATA_POLICY_PROHIBITS_ENHANCED_CONVERSIONS
-            DESTINATION_ACCOUNT_ENHANCED_CONVERSIONS_TERMS_NOT_SIGNED
-            ACCESS_TOKEN_EXPIRED ACCESS_TOKEN_SCOPE_INSUFFICIENT ACCESS_TOKEN_TYPE_UNSUPPORTED
-            ACCOUNT_STATE_INVALID CREDENTIALS_MISSING CONSUMER_INVALID CONSUMER_SUSPENDED
-            SERVICE_DISABLED USER_PROJECT_DENIED BILLING_DISABLED
-            """,
-        ),
-        (QUOTA, "RESOURCE_EXHAUSTED RATE_LIMIT_EXCEEDED RESOURCE_QUOTA_EXCEEDED"),
-        (LATER, "INTERNAL_ERROR DEADLINE_EXCEEDED TOO_MANY_EVENTS"),
-        (OUR_FAULT, "INVALID_ENUM_VALUE TOO_MANY_DESTINATIONS DUPLICATE_DESTINATION_REFERENCE"),
-    ),
+_MEANINGS: Final = {
+    "row": ROW,
+    "account": ACCOUNT,
+    "later": LATER,
+    "quota": QUOTA,
+    "our_fault": OUR_FAULT,
+    "too_recent": TOO_RECENT,
+    "already_recorded": ALREADY_RECORDED,
 }
+
+
+def _read_groups() -> dict[str, ErrorGroup]:
+    table = files(__package__).joinpath("error_table.toml").read_text("utf-8")
+    return {enum: _group(**lines) for enum, lines in tomllib.loads(table).items()}
+
+
+def _group(default: str, **lines: str) -> ErrorGroup:
+    values = {name: _MEANINGS[key] for key, names in lines.items() for name in names.split()}
+    unnamed = dict.fromkeys(("UNSPECIFIED", "UNKNOWN"), _MEANINGS[default])
+    return ErrorGroup(_MEANINGS[default], MappingProxyType(unnamed | values))
+
+
+ERROR_TABLE: Final[Mapping[str, ErrorGroup]] = _read_groups()
 
 # Older names of errors, and the statuses of every Google API.
 ALIASES: Final[Mapping[str, Meaning]] = {

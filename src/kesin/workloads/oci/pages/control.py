@@ -148,11 +148,7 @@ def _summary(ctx: PageContext, context: WorkloadContext, site: Site) -> dict[str
     )
     warnings = [(each, stats.advice(each["code"], ctx.language)) for each in stats.warnings]
     state = stats.breaker.state(context.queue.now()) if site.channel != "script" else None
-    return {
-        "stats": stats,
-        "warnings": warnings,
-        "breaker": state,
-    }
+    return {"stats": stats, "warnings": warnings, "breaker": state}
 
 
 def _rows(

@@ -274,10 +274,7 @@ class ChromiumEngine:
         raise failure
 
     async def _build_failure(
-        self,
-        session: PageSession,
-        work: asyncio.Future[_PrintedDocument],
-        timed_out: RenderFailed,
+        self, session: PageSession, work: asyncio.Future[_PrintedDocument], timed_out: RenderFailed
     ) -> Exception:
         """Build the error: from what happened to the page, else from the browser's message."""
         problem = work.exception() if work.done() else None

@@ -15,12 +15,7 @@ from kesin.foundation.messages import Message
 from kesin.lifecycle.model import Job
 from kesin.workloads.pdf.config import PdfRenderConfig
 from kesin.workloads.pdf.engines import pick_engine
-from kesin.workloads.pdf.engines.base import (
-    Engine,
-    Paper,
-    RenderedPdf,
-    describe_characters,
-)
+from kesin.workloads.pdf.engines.base import Engine, Paper, RenderedPdf, describe_characters
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.errors import ARTIFACT_WRITE_FAILED, PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat

@@ -112,8 +112,7 @@ class FillHelper(ForkAware):
             else:
                 return channel
         raise RenderFailed(
-            PdfErrorCode.BROWSER_LAUNCH_FAILED,
-            "the process that fills in templates did not start",
+            PdfErrorCode.BROWSER_LAUNCH_FAILED, "the process that fills in templates did not start"
         )
 
     def _helper(self) -> Child:
