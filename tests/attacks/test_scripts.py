@@ -38,8 +38,10 @@ REFLECTED = (
 )
 _RAN = """() => {
   for (const one of document.querySelectorAll("details:not(.menu)")) one.open = true;
+  const text = ["title", "value", "alt", "placeholder", "aria-label"];  // never an address
   const ours = [...document.querySelectorAll("*")].filter((one) =>
-    [...one.attributes].some((it) => it.name.startsWith("on") || /^javascript:/i.test(it.value)));
+    [...one.attributes].some((it) => it.name.startsWith("on")
+      || (/^javascript:/i.test(it.value) && !text.includes(it.name))));
   const foreign = document.querySelectorAll("base, script:not([src]), img[src=x], svg[onload]");
   return {ran: "ran" in window, markup: [...ours, ...foreign].map((one) => one.outerHTML)};
 }"""

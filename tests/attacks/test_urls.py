@@ -58,10 +58,9 @@ def test_the_service_takes_no_hostile_webhook(path, target: Target, record: Reco
     for url in HOSTILE if is_long else HOSTILE[SAMPLED]:
         response = target.served.client.post(path, json={**ROUTES[path], "webhook_url": url})
         answers[response.status_code] += 1
-        if response.status_code not in {409, 422} or "Traceback" in response.text:
+        if response.status_code != 422 or "Traceback" in response.text:
             wrong.append((url, response.status_code, response.text[:200]))
     assert wrong == []
-    assert answers[409]
     assert target.served.client.get("/api/queues/pdf_webhooks/jobs").json()["jobs"] == before
     record(f"webhooks of {path}", answers)
 

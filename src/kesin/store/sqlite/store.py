@@ -79,7 +79,7 @@ class SqliteStore(SqlStore):
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
                 if isinstance(problem, sqlite3.Error):
-                    if str(problem).startswith("kesin: "):
+                    if str(problem).startswith("kesin: ") and "UNIQUE" not in str(problem):
                         raise GuardRefused(str(problem)) from problem
                     if disk_error := as_disk_error(problem, self.path):
                         raise disk_error from problem

@@ -37,7 +37,7 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
 def check_health(context: WorkloadContext) -> HealthCheck:
     """Whether a renderer is alive and makes no progress."""
     stuck = count_stuck_workers(context.queue.store, context.queue.now())
-    detail = f"{stuck} renderers are stuck: restart them" if stuck else "none is stuck"
+    detail = f"{stuck} renderers are stuck: restart them" if stuck else "no renderer is stuck"
     return HealthCheck(ok=not stuck, detail=detail)
 
 
