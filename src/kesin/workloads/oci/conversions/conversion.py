@@ -16,8 +16,6 @@ from datetime import UTC, datetime, tzinfo
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, Final, Literal, Self
 
-from babel.core import get_global
-
 from kesin.engine.access.masking import find_masked
 from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
@@ -397,5 +395,7 @@ def _parse_currency(value: Any) -> str:
 @functools.cache
 def _currencies() -> frozenset[str]:
     """The codes of ISO 4217 that are legal tender somewhere today."""
+    from babel.core import get_global  # of an extra: the lifecycle is known without it
+
     uses = (use for country in get_global("territory_currencies").values() for use in country)
     return frozenset(code for code, _, until, is_tender in uses if is_tender and until is None)
