@@ -62,6 +62,8 @@ def _error(code: str, category: str) -> dict[str, str]:
 
 
 FLAKY, WRONG = _error("UPLOAD_EXCEPTION", "TRANSIENT"), _error("VALIDATION_FAILED", "VALIDATION")
+BLOCKED = _error("E_DROP_DIR_UNWRITABLE", "TRANSIENT")
+OVERDUE = {"timer_at": f"{NOW - HOUR} + i"}
 FRESH_CLICK = {"stamp_1": f"{NOW - 40 * DAY} + i"}
 OLD_CLICK = {"stamp_1": f"{NOW - 95 * DAY} + i"}
 
@@ -84,7 +86,7 @@ CROWD: dict[str, list[Group]] = {
         Group("RETRY", 0, 0.1, LATER | FRESH_CLICK),
         Group("QUEUED", 0, columns=OLD_CLICK | LATER),
         Group("RETRY", 0, columns=SPENT | LATER),
-        Group("FAILED", 2, columns=DONE | FLAKY | {"timer_at": f"{NOW - HOUR} + i"}),
+        Group("FAILED", 2, columns=DONE | FLAKY | OVERDUE),
         Group("PROCESSING", 1, columns=LIVE | FRESH_CLICK),
         Group("PROCESSING", 1, columns=LOST),
         Group("PROCESSING", 1, columns=_claimed(NOW - 1, used=5)),
@@ -105,7 +107,8 @@ CROWD: dict[str, list[Group]] = {
         Group("NEW", 0, 0.2),
         Group("OPTI_DONE", 0, 0.1, LATER),
         Group("XML_READY", 0, 0.1, LATER | {"timer_at": f"{NOW + HOUR} + i"}),
-        Group("XML_READY", 0, columns=LATER | {"timer_at": f"{NOW - HOUR} + i"}),
+        Group("XML_READY", 0, columns=LATER | OVERDUE),
+        Group("XML_READY", 0, columns=LATER | OVERDUE | BLOCKED),
         Group("NEW", 0, columns=SPENT | LATER),
         Group("DELIVERED", 4),
         Group("NEW", 1, columns=LIVE),
