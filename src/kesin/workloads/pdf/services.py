@@ -78,7 +78,7 @@ class TemplateSource:
             stamp = _folder_stamp(self._settings.pdf_templates)
             if self._library is None or stamp != self._stamp:
                 try:
-                    self._library, self.problem = load_templates(self._settings), ""
+                    self._library, self.problem = self._load(), ""
                 except (RenderFailed, Unavailable) as problem:
                     if self._library is None:
                         raise
@@ -86,6 +86,14 @@ class TemplateSource:
                     log.warning("templates_not_loaded", why=self.problem)
                 self._stamp = stamp
             return self._library
+
+    def _load(self) -> TemplateLibrary:
+        """Load the templates; raises RenderFailed if one that can be used now could not be."""
+        library = load_templates(self._settings)
+        for name, problem in library.broken.items():
+            if self._library is not None and name in self._library:
+                raise problem
+        return library
 
 
 def _folder_stamp(folder: Path | None) -> object:
