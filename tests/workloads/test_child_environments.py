@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -52,10 +53,11 @@ def environment_of(pid: int) -> dict[str, str]:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (thread / "children").read_text("ascii").split()):
-            yield child
-            yield from descendants(child)
+    with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            for child in map(int, (thread / "children").read_text("ascii").split()):
+                yield child
+                yield from descendants(child)
 
 
 def command_of(pid: int) -> bytes:
