@@ -12,6 +12,7 @@ from zoneinfo import available_timezones
 
 from kesin.engine.access.refusals import CountedRefusals, RefusalCounter
 from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
+from kesin.foundation.currencies import CURRENCIES
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor, Permission, require
 from kesin.foundation.problems import Forbidden, Invalid, NotFound, RequestConflict
@@ -23,7 +24,6 @@ from kesin.store.directory import Directory, Site
 CHANNELS: Final = ("script", "api", "data_manager")
 _MAX_LISTED_SITES: Final = 20  # in an error message
 _SITE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_CURRENCY: Final = re.compile(r"[A-Z]{3}")
 _HEX_UUID: Final = re.compile(r"[0-9a-f]{32}")
 _DASHED_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UUID_NAMESPACE: Final = uuid.UUID(
@@ -284,11 +284,10 @@ def _validated_site(site: Site) -> Site:
             Message("%(zone)s is no time zone", zone=repr(site.timezone)),
             details={"field": "timezone"},
         )
-    if not _CURRENCY.fullmatch(site.currency):
+    if site.currency not in CURRENCIES:
         raise Invalid(
             Message(
-                "a currency has three capital letters, got %(currency)s",
-                currency=repr(site.currency),
+                "%(currency)s is no currency of ISO 4217, such as TRY", currency=repr(site.currency)
             ),
             details={"field": "currency"},
         )

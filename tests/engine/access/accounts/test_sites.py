@@ -26,7 +26,7 @@ def test_an_actor_sees_its_own_sites(accounts):
 BAD_SITES: dict[str, tuple[str, dict[str, str]]] = {
     "channel": ("one of script, api, data_manager, got 'fax'", {"channel": "fax"}),
     "time zone": ("'Mars' is no time zone", {"timezone": "Mars"}),
-    "currency": ("three capital letters, got 'try'", {"currency": "try"}),
+    "currency": ("'ZZZ' is no currency", {"currency": "ZZZ"}),
     "name": ("a name of 1…200", {"name": " "}),
     "too long a name": ("a name of 1…200", {"name": "x" * 201}),
 }

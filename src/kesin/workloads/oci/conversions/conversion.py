@@ -6,7 +6,6 @@ script uploads. Click ids are never altered: Google compares them letter by lett
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import math
 import re
@@ -17,6 +16,7 @@ from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, Final, Literal, Self
 
 from kesin.engine.access.masking import find_masked
+from kesin.foundation.currencies import CURRENCIES
 from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
 from kesin.lifecycle.budget import DAY_S, SECOND_US
@@ -383,19 +383,10 @@ def _parse_name(value: Any) -> str:
 
 def _parse_currency(value: Any) -> str:
     text = value.strip().upper() if isinstance(value, str) else ""
-    if text not in _currencies():
+    if text not in CURRENCIES:
         raise Unsendable(
             "INVALID_CURRENCY",
             "conversionCurrency",
             "conversionCurrency is a currency of ISO 4217 in three letters, TRY",
         )
     return text
-
-
-@functools.cache
-def _currencies() -> frozenset[str]:
-    """The codes of ISO 4217 that are legal tender somewhere today."""
-    from babel.core import get_global  # of an extra: the lifecycle is known without it
-
-    uses = (use for country in get_global("territory_currencies").values() for use in country)
-    return frozenset(code for code, _, until, is_tender in uses if is_tender and until is None)
