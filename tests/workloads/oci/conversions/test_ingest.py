@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kesin.workloads.oci.conversions.conversion import order_id_of
+from kesin.workloads.oci.conversions.ingest import ingest
 from tests.workloads.oci.own_site import DAY, Oci, OwnSite, bare, ok, refused
 
 CSV, NDJSON = "text/csv", "application/x-ndjson"
@@ -242,6 +243,28 @@ def test_of_two_corrections_in_one_call_the_first_counts(site: OwnSite):
     results = site.post([site.row(1, conversionValue=9), site.row(1, conversionValue=8)])
     assert outcomes(results) == ["corrected", "duplicate"]
     assert site.job(job_id).payload["conversionValue"] == 9
+
+
+def test_a_row_claimed_since_it_was_read_keeps_its_data(
+    site: OwnSite, monkeypatch: pytest.MonkeyPatch
+):
+    claimed, waiting = site.enqueue(2, conversionValue=10)
+    find = site.context.queue.find
+
+    def find_before_a_claim(job_ids):
+        jobs = find(job_ids)
+        monkeypatch.undo()
+        assert bare(site.export(limit=1)) == [claimed]
+        site.act("RESET_TO_QUEUED", [claimed])
+        return jobs
+
+    monkeypatch.setattr(site.context.queue, "find", find_before_a_claim)
+    rows = [site.row(n, conversionValue=999) for n in (1, 2)]
+    results = ingest(site.context, site.place, rows, actor="tests")
+    assert [result.result for result in results] == ["duplicate", "corrected"]
+    assert "conversionValue" in results[0].differs
+    values = [site.job(job_id).payload["conversionValue"] for job_id in (claimed, waiting)]
+    assert values == [10, 999]
 
 
 # Revisions

@@ -8,6 +8,7 @@ other row may be at Google already: it stays as it is, and the result names what
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -162,13 +163,12 @@ def _correct(
         if changed_fields(stored[job.id], conversions[index]):
             taken.add(job.id)
             corrections[job.id] = (index, conversions[index])
-    new_data = {job_id: conversion for job_id, (_, conversion) in corrections.items()}
     changed = {}
-    for outcome in correct_rows(context, site, new_data, role="producer", actor=actor):
-        if outcome.result == "moved":
-            index, new = corrections[outcome.id]
-            stored[outcome.id] = new.payload()
-            changed[index] = IngestResult(index, new.external_id, "corrected", outcome.id)
+    new_data = {job_id: conversion for job_id, (_, conversion) in corrections.items()}
+    for job_id in _correct_unclaimed(context, site, new_data, jobs, actor):
+        index, new = corrections[job_id]
+        stored[job_id] = new.payload()
+        changed[index] = IngestResult(index, new.external_id, "corrected", job_id)
     for index in duplicates.keys() - changed.keys():
         row = duplicates[index]
         differs = changed_fields(stored.get(row.id or ""), conversions[index])
@@ -176,6 +176,30 @@ def _correct(
             message = Message(_NOT_TAKEN, fields=", ".join(differs))
             changed[index] = replace(row, message=message, differs=differs)
     return changed
+
+
+class _ClaimedMeanwhile(Exception):
+    """A row was claimed after it was read: its old data may be at Google."""
+
+
+def _correct_unclaimed(
+    context: WorkloadContext,
+    site: Site,
+    conversions: dict[str, Conversion],
+    jobs: Mapping[str, Job],
+    actor: str,
+) -> list[str]:
+    """Correct the rows that nobody claimed since they were read; returns their ids."""
+    while conversions:
+        with suppress(_ClaimedMeanwhile), context.queue.store.transaction():
+            outcomes = correct_rows(context, site, conversions, role="producer", actor=actor)
+            for job_id, job in context.queue.find(list(conversions)).items():
+                if job.claim_seq != jobs[job_id].claim_seq:
+                    del conversions[job_id]
+            if len(conversions) < len(outcomes):
+                raise _ClaimedMeanwhile
+            return [outcome.id for outcome in outcomes if outcome.result == "moved"]
+    return []
 
 
 def _takes_new_data(job: Job) -> bool:
