@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from itertools import count
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin.engine.queue import Queue
@@ -32,7 +32,6 @@ ORPHAN = "0" * 8 + "-0000-7000-8000-" + "0" * 12
 AGES_S = st.lists(
     st.one_of(st.integers(0, 2 * TTL_S), st.integers(TTL_S - 2, TTL_S + 2)), min_size=1, max_size=4
 )
-_numbers = count()
 
 
 @pytest.fixture
@@ -218,22 +217,21 @@ def test_the_cron_route_cleans_up_as_the_sweeper_does(bindery):
 
 
 @pytest.fixture(scope="module")
-def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SqliteStore, Path]]:
-    store = SqliteStore(":memory:")
-    yield store, tmp_path_factory.mktemp("artifacts")
-    store.close()
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PdfJobStore]:
+    with closing(SqliteStore(":memory:")) as store:
+        queue = Queue("pdf", pdf_lifecycle(), store, clock=ManualClock())
+        folder = LocalStorage(tmp_path_factory.mktemp("artifacts"))
+        yield PdfJobStore(queue, PdfArtifactStore(folder))  # its own clock is the disk's
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100)
 @given(ages_s=AGES_S, ttl_s=st.sampled_from([None, TTL_S, TTL_S // 2, 1]))
-def test_cleanup_expires_old_jobs_with_their_files_and_no_others(memory, ages_s, ttl_s):
+def test_cleanup_expires_old_jobs_with_their_files_and_no_others(jobs, ages_s, ttl_s):
     """Feature: pdf-render-worker, Property 10: what has lived its time is expired and its file
     deleted; what has not is left as it is."""
-    store, folder = memory
-    clock = ManualClock()
-    queue = Queue(f"pdf{next(_numbers)}", pdf_lifecycle(), store, clock=clock)
-    artifacts = PdfArtifactStore(LocalStorage(folder / queue.name))  # its own clock is the disk's
-    jobs = PdfJobStore(queue, artifacts)
+    artifacts, clock = jobs.artifacts, jobs.queue.clock
+    clock.advance(4 * TTL_S)  # all of the example before is over
+    jobs.cleanup_expired()
     now_s = clock.monotonic()
     finished = {}
     for number, age_s in enumerate(sorted(ages_s, reverse=True)):

@@ -21,10 +21,14 @@ from kesin.workloads.pdf.security import (
 )
 
 names = st.text(max_size=40)
-hosts = st.from_regex(r"[a-z][a-z0-9]{0,10}\.(com|org|example)", fullmatch=True)
-tails = st.from_regex(r"/[a-z0-9_~-]{0,12}(\?[a-z]=[0-9]{1,4})?", fullmatch=True)
-urls = st.builds("{}://{}{}{}".format, st.sampled_from(["http", "https"]), hosts,
-                 st.sampled_from(["", ":8443"]), tails)  # fmt: skip
+urls = st.builds(
+    "{}://a{}.{}/{}{}".format,
+    st.sampled_from(["http", "https"]),
+    st.text("bcxyz09", max_size=10),
+    st.sampled_from(["com", "org:8443", "example"]),
+    st.text("abz09_~-", max_size=12),
+    st.sampled_from(["", "?a=1", "?b=2026"]),
+)
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=30),
     lambda inner: (
@@ -47,13 +51,15 @@ class TestTemplates:
 
 class TestUrls:
     @settings(max_examples=100)
-    @given(urls, st.lists(urls, max_size=4))
-    def test_a_url_is_allowed_exactly_if_a_pattern_is_its_own(self, url, others):
+    @given(urls, st.lists(urls, max_size=4), st.text(min_size=1, max_size=10))
+    def test_a_url_is_allowed_exactly_if_a_pattern_is_its_own(self, url, others, more):
         """Feature: pdf-render-worker, Property 5: allow-list validation."""
         patterns = [re.escape(other) for other in others if other.rstrip("/") != url.rstrip("/")]
         assert validate_url(url, [*patterns, re.escape(url)])
         assert not validate_url(url, patterns)
         assert not validate_url(url, [])
+        if (url + more).rstrip("/") != url.rstrip("/"):  # a pattern matches the whole
+            assert not validate_url(url + more, [re.escape(url)])
 
     @settings(max_examples=100)
     @given(st.text(max_size=60), st.lists(st.text(max_size=30), max_size=4))
@@ -63,13 +69,6 @@ class TestUrls:
         """Feature: pdf-render-worker, Property 5: allow-list validation."""
         assert validate_url(url, patterns) in {True, False}
         assert not validate_url(url, [])
-
-    @settings(max_examples=100)
-    @given(urls, st.text(min_size=1, max_size=10))
-    def test_a_pattern_matches_the_whole_and_not_a_part(self, url, more):
-        """Feature: pdf-render-worker, Property 5: allow-list validation."""
-        if (url + more).rstrip("/") != url.rstrip("/"):
-            assert not validate_url(url + more, [re.escape(url)])
 
     @pytest.mark.parametrize(
         ("url", "pattern"),
@@ -135,7 +134,7 @@ class TestSanitizing:
     @settings(max_examples=100)
     @given(variables)
     @example({"a": "<script>&\"'</script>", "<k>": ["&lt;", {"'": '"'}]})
-    def test_every_text_is_escaped_and_keeps_its_content(self, given_variables):
+    def test_every_text_is_escaped_once_and_keeps_its_content(self, given_variables):
         """Feature: pdf-render-worker, Property 6: HTML sanitising."""
         clean = sanitize_html_variables(given_variables)
         for text in texts(clean):
@@ -143,13 +142,7 @@ class TestSanitizing:
             assert not re.search(r"[<>\"']", text)
             assert not re.search(r"&(?!(amp|lt|gt|#34|#39);)", text)
         assert unescaped(clean) == given_variables
-
-    @settings(max_examples=100)
-    @given(variables)
-    def test_sanitizing_again_changes_nothing(self, given_variables):
-        """Feature: pdf-render-worker, Property 6: HTML sanitising."""
-        once = sanitize_html_variables(given_variables)
-        assert sanitize_html_variables(once) == once
+        assert sanitize_html_variables(clean) == clean
 
     def test_what_is_no_text_stays_as_it_is(self):
         values = {"n": 1, "d": Decimal("1.10"), "b": True, "no": None, "on": date(2026, 11, 15)}

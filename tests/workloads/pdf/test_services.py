@@ -7,43 +7,37 @@ from pathlib import Path
 import pytest
 
 from kesin.foundation.problems import Unavailable
+from kesin.foundation.settings import Settings
 from kesin.workloads.pdf.doctor import run_checks
 from kesin.workloads.pdf.services import TemplateSource, create_renderer
 from tests.workloads.pdf.batching import TEMPLATE, BatchWorld, opened_batches
 
 
-def test_a_changed_template_is_used_without_a_restart(request, tmp_path):
+def test_a_changed_template_is_used_without_a_restart_if_it_can_be_used(request, tmp_path):
     with opened_batches("sqlite", tmp_path, request) as world:
-        worker = create_renderer(world.settings, world.pdf)
-        before = shown_hash(world)
+        world.person("ayse", "admin", all_sites=True)
+        worker, source = create_renderer(world.settings, world.pdf), TemplateSource(world.settings)
+        first, before = source.library(), shown_hash(world)
         assert worker.library.get("card").content_hash == before
-        _template(world).write_text(TEMPLATE + "<!-- another -->")
+        assert "The last change" not in shown_page(world)
+
+        _template(world).write_text("{% if %}")
+        assert source.library() is first
+        assert shown_hash(world) == worker.library.get("card").content_hash == before
+        check = next(one for one in run_checks(world.settings) if "card/template" in one.found)
+        assert not check.ok
+        assert "The last change of a template cannot be used" in shown_page(world)
+
+        _template(world).write_text(TEMPLATE + "<!-- mended -->")
+        assert source.library() is not first
         after = shown_hash(world)
         assert after != before
         assert worker.library.get("card").content_hash == after
 
 
-def test_a_change_that_cannot_be_used_leaves_the_templates_as_they_were(request, tmp_path):
-    with opened_batches("sqlite", tmp_path, request) as world:
-        world.person("ayse", "admin", all_sites=True)
-        source, before = TemplateSource(world.settings), shown_hash(world)
-        assert "The last change" not in shown_page(world)
-        first = source.library()
-        _template(world).write_text("{% if %}")
-        assert source.library() is first
-        assert shown_hash(world) == before
-        [check] = [one for one in run_checks(world.settings) if "card/template.html" in one.found]
-        assert not check.ok
-        assert "The last change of a template cannot be used" in shown_page(world)
-        _template(world).write_text(TEMPLATE + "<!-- mended -->")
-        assert source.library() is not first
-
-
-def test_templates_that_never_could_be_used_are_an_error(request, tmp_path):
-    with opened_batches("sqlite", tmp_path, request) as world:
-        settings = world.settings.model_copy(update={"pdf_templates": tmp_path / "none"})
-        with pytest.raises(Unavailable, match="there is no folder"):
-            TemplateSource(settings).library()
+def test_templates_that_never_could_be_used_are_an_error(tmp_path):
+    with pytest.raises(Unavailable, match="there is no folder"):
+        TemplateSource(Settings(pdf_templates=tmp_path / "none")).library()
 
 
 def shown_hash(world: BatchWorld) -> str:
