@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,6 +55,9 @@ EVERY_STEP = [
     ("create", 3, ""),
     ("prune", 0, ""),
 ]
+
+
+_numbers = count(1)
 
 
 class Files:
@@ -199,39 +205,44 @@ def play(shop: Counted, steps: Sequence[tuple[str, int, str]]) -> None:
     assert jobs["running"] == jobs["succeeded"] + jobs["failed"] + running
 
 
+@pytest.fixture(scope="module")
+def declared(ready_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that knows the moves of the queue: declaring them takes longer than a test."""
+    path = shutil.copyfile(ready_file, tmp_path_factory.mktemp("metrics") / "declared.db")
+    with closing(SqliteStore(path)) as store:
+        Counted(store)
+    return path
+
+
 @contextmanager
-def in_memory() -> Iterator[Counted]:
-    store = SqliteStore(":memory:")
-    try:
+def opened_copy(declared: Path) -> Iterator[Counted]:
+    path = shutil.copyfile(declared, declared.with_name(f"{next(_numbers)}.db"))
+    with closing(SqliteStore(path)) as store:
         yield Counted(store)
-    finally:
-        store.close()
 
 
 @pytest.fixture
-def shop() -> Iterator[Counted]:
-    with in_memory() as shop:
+def shop(declared: Path) -> Iterator[Counted]:
+    with opened_copy(declared) as shop:
         yield shop
 
 
 @given(st.lists(STEP, min_size=5, max_size=9))
 @settings(max_examples=100)
-def test_every_move_is_counted_once_whatever_becomes_of_the_jobs(steps):
+def test_every_move_is_counted_once_whatever_becomes_of_the_jobs(declared, steps):
     """Feature: pdf-render-worker, Property 7: metrics agree with what happened."""
-    with in_memory() as shop:
+    with opened_copy(declared) as shop:
         play(shop, steps)
 
 
 def test_a_history_with_everything_in_it_counts_on_postgresql(postgres_server):
     """Feature: pdf-render-worker, Property 7: metrics agree with what happened."""
-    store = open_store(postgres_server.create_database("pdf_metrics"), migrate=True)
-    try:
+    address = postgres_server.create_database("pdf_metrics")
+    with closing(open_store(address, migrate=True)) as store:
         shop = Counted(store)
         play(shop, EVERY_STEP)
         assert all(shop.failures[code] for code in PdfErrorCode)
         assert min(shop.created, shop.retried, shop.resumed, *shop.into.values()) > 0
-    finally:
-        store.close()
 
 
 def test_before_the_first_job_everything_is_there_and_zero(shop):
