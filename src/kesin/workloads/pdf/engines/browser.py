@@ -87,7 +87,6 @@ class WarmBrowser:
 
     def __init__(self, settings: ChromiumSettings, clock: Clock) -> None:
         self.mark = ""
-        self.launches = 0
         self._settings = settings
         self._clock = clock
         self._playwright: Playwright | None = None
@@ -278,7 +277,6 @@ class WarmBrowser:
                 ),
                 details={"executable": str(executable), "sandbox": sandboxed},
             ) from problem
-        self.launches += 1
         self._renders = 0
         self._baseline_bytes = 0
         self._launched_at = self._clock.monotonic()

@@ -137,11 +137,6 @@ class ChromiumEngine:
         """The id of the browser's main process; 0 without one."""
         return self._browser.leader_pid if self._browser is not None else 0
 
-    @property
-    def launches(self) -> int:
-        """How many browsers were started since the engine was created or last gave up its loop."""
-        return self._browser.launches if self._browser is not None else 0
-
     def warm_up(self) -> None:
         """Start the browser before the first document; raises as `render` does."""
         with self._lock:

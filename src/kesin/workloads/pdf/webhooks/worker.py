@@ -44,10 +44,7 @@ from kesin.workloads.pdf.webhooks.lifecycle import MAX_WAIT_S
 log = Logger("kesin.pdf")
 
 QUEUE: Final = "pdf_webhooks"
-SUBJECT_QUEUES: Final[Mapping[Kind, str]] = {
-    "job": "pdf",
-    "batch": "pdf_batches",
-}  # of the subjects
+SUBJECT_QUEUES: Final[Mapping[Kind, str]] = {"job": "pdf", "batch": "pdf_batches"}
 WORKER_THREADS: Final = 4  # a slow receiver delays one of them
 REQUESTS_PER_THREAD: Final = 4  # sent in parallel
 POLL_S: Final = 1.0
