@@ -21,8 +21,10 @@ LINES_MAX = 210
 READ = [*PAGES, *sorted(ROOT.glob("*.md"))]
 GENERATED = {*(DOCS / "reference").glob("*.md"), *DOCS.glob("limits*.md"), DOCS / "tr/hatalar.md"}
 BESIDE_SERVICE = {DOCS / name for names in (*FOLLOWED.values(), ("api.md",)) for name in names}
-TRANSLATED = {DOCS / "baslangic.md"}  # of quickstart.md
-SHORTER = ("--steps 2000", "--steps 20")  # the simulation is tested with the engine
+# Left to the long form: the translation of quickstart.md, and a simulation of every lifecycle,
+# whose command is tested in test_simulate.py.
+LONG = {DOCS / "baslangic.md", DOCS / "reliability.md"}
+SHORTER = ("--steps 2000", "--steps 20")
 SHELL = ("sh", "bash", "shell", "console")
 RUN = re.compile(r"(KESIN_\w+=\S+ )*(kesin |python examples/)")
 SERVER = re.compile(r"export KESIN_DATABASE_URL=(\S+)")
@@ -48,9 +50,8 @@ def name_of(page: Path) -> str:
 
 
 def pages_with_code() -> list[Any]:
-    """The pages; what a translation types is typed at its original in the short form."""
     return [
-        pytest.param(page, marks=[pytest.mark.long] * (page in TRANSLATED))
+        pytest.param(page, marks=[pytest.mark.long] * (page in LONG))
         for page in READ
         if has_code(page)
     ]

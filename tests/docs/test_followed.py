@@ -15,18 +15,18 @@ from tests.docs.shell import URL, follow, run
 from tests.web.serving import Served, opened, own_settings, serve
 
 CRON_SECRET = "a secret for the cron caller"
-# The pages that share a service; the first of oci shows the statistics of all sites.
+# The pages that share a service; the first shows the statistics of all sites.
 FOLLOWED = {
-    "oci": (
+    "oci and optiplan": (
         "tr/oci.md",
         "ops/oci-alerts.md",
         "oci.md",
         "ops/oci-attempt-cap.md",
         "ops/oci-control-smoke.md",
+        "optiplan.md",
     ),
-    "pdf": ("pdf.md", "pdf-api.md"),
-    "optiplan": ("optiplan.md",),
-    "the same again": ("ops/pdf-alerts.md", "tr/pdf.md", "tr/optiplan.md"),
+    "pdf": ("pdf.md",),
+    "the same again": ("pdf-api.md", "ops/pdf-alerts.md", "tr/pdf.md", "tr/optiplan.md"),
 }
 LONG = "the same again"
 # The runbooks of alerts show no output: parts of it, in this order.
@@ -65,7 +65,7 @@ def programs(tmp_path, monkeypatch) -> Iterator[Programs]:
     "group", [pytest.param(name, marks=[pytest.mark.long] * (name == LONG)) for name in FOLLOWED]
 )
 def test_the_commands_of_a_page_print_what_it_shows(group, programs, tmp_path, monkeypatch):
-    """One service for the pages of a workload: each uses a site, keys or orders of its own."""
+    """One service for several pages: each uses a site, keys or orders of its own."""
     renders = any("pdf" in page for page in FOLLOWED[group])
     monkeypatch.setenv("KESIN_PDF_PROCESSES", str(int(renders)))
     with serve(programs, tmp_path) as served, opened(tmp_path) as store:
@@ -79,7 +79,7 @@ def test_the_commands_of_a_page_print_what_it_shows(group, programs, tmp_path, m
             else:
                 follow(DOCS / name, folder, served.address)
                 check_files(folder, FILES.get(name, set()))
-        if group == "oci":
+        if group == "oci and optiplan":
             check_api(served, programs, monkeypatch, tmp_path)
 
 

@@ -19,17 +19,18 @@ from tests.web.serving import own_settings
 PASSWORD = "a long one, and typed twice"
 STOP = "\x03"
 BASH = ("bash", "-euo", "pipefail", "-c")
-# In short: test_users.py is asked for passwords, and other pages start a service and a worker.
+# In short: test_users.py is asked for passwords, and docs/service.md starts a service and a worker.
 ASKED = ("docs/service.md", "# the password is asked for")
 SERVED = ("docs/pdf-redis.md", "pip install 'kesin[pdf,redis]'")
+WORKING = ("docs/pdf-redis.md", "# on each of them")
 RENDERING = ("docs/pdf-operations.md", "# on each machine that renders")
-LONG = {ASKED, SERVED, RENDERING}
+LONG = {ASKED, SERVED, WORKING, RENDERING}
 RQ_WORKER = ("docs/pdf-redis.md", "rq worker pdf")
 Keys = list[tuple[str, str]]  # what the terminal shows, and what is typed then
 # Page and beginning of the block; for each of its commands that goes on, what is typed.
 SESSIONS: dict[tuple[str, str], list[Keys]] = {
     SERVED: [[("listening", STOP)]],
-    ("docs/pdf-redis.md", "# on each of them"): [[("worker_started", STOP)]],
+    WORKING: [[("worker_started", STOP)]],
     RENDERING: [[("worker_started", STOP)]],
     ("docs/service.md", "$ kesin serve"): [
         [("First start. Sign in as admin", ""), ("listening", STOP)]
