@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from functools import cache
 
 import pytest
@@ -16,12 +17,13 @@ from kesin.lifecycle.drawing.svg import svg
 from kesin.web.dashboard.frame.i18n import Catalogue, choose_language
 from kesin.web.dashboard.state_groups import LABELS
 from kesin.workloads import built_in, lifecycles
-from tests.web.dashboard.python_texts import nodes
+from tests.web.dashboard.python_texts import SOURCE, nodes
 from tests.web.dashboard.turkish import CATALOGUES, PAGES, TEMPLATES, catalogue
 
-METHODS = [("**/templates/**.html", "jinja2"), ("**.py", "python")]
+METHODS = [("**/templates/**.html", "jinja2")]
 KEYWORDS = {"_": None, "gettext": None, "ngettext": (1, 2), "say": None}
 OPTIONS = {"**/templates/**.html": {"trimmed": "false", "silent": "false"}}
+WITH_PAGES = tuple(f"{folder.relative_to(SOURCE).as_posix()}/" for folder in PAGES)
 PLACES = re.compile(r"%\((\w+)\)[sd]|%%")
 
 
@@ -36,20 +38,32 @@ def wanted() -> dict[str, str]:
         ):
             for one in (message[0],) if isinstance(message, tuple) else (message,):
                 found[one] = f"{folder}/{name}:{line}"
+    for where, node in nodes():
+        match node:
+            case ast.Call(func=func, args=[ast.Constant(value=str(text)), *_]) if (
+                where.startswith(WITH_PAGES)
+                and getattr(func, "id", getattr(func, "attr", "")) in KEYWORDS
+            ):
+                found[text] = f"{where}:{node.lineno}"
     return found
+
+
+@cache
+def messages() -> tuple[tuple[str, str, Message], ...]:
+    """Every message of the catalogue: its file, its English and itself."""
+    found = []
+    for source in CATALOGUES:
+        with source.open("rb") as lines:
+            for message in read_po(lines, abort_invalid=True):
+                key = message.id if isinstance(message.id, str) else message.id[0]
+                found.append((source.name, key, message))
+    return tuple(one for one in found if one[1])
 
 
 @cache
 def said() -> dict[str, tuple[str, Message]]:
     """What the catalogue says, and in which of its files."""
-    found: dict[str, tuple[str, Message]] = {}
-    for source in CATALOGUES:
-        with source.open("rb") as lines:
-            for message in read_po(lines, abort_invalid=True):
-                key = message.id if isinstance(message.id, str) else message.id[0]
-                if key:
-                    found[key] = (source.name, message)
-    return found
+    return {key: (name, message) for name, key, message in messages()}
 
 
 @cache
@@ -94,16 +108,8 @@ def test_a_sentence_keeps_its_places_in_turkish():
 
 
 def test_no_sentence_stands_in_two_files():
-    seen: dict[str, str] = {}
-    twice = []
-    for source in CATALOGUES:
-        with source.open("rb") as lines:
-            keys = {one.id if isinstance(one.id, str) else one.id[0] for one in read_po(lines)}
-        for key in keys - {""}:
-            if key in seen:
-                twice.append((key, seen[key], source.name))
-            seen[key] = source.name
-    assert twice == []
+    places = Counter(key for _, key, _ in messages())
+    assert [key for key, times in places.items() if times > 1] == []
 
 
 def _strings(message: Message) -> tuple[str, ...]:
