@@ -100,7 +100,10 @@ def test_without_a_terminal_the_demo_ends_and_can_be_served(programs, temporary,
 
 
 @pytest.mark.usefixtures("quick_children")
-def test_on_a_terminal_the_demo_ends_by_ctrl_c_and_removes_its_folder(programs, temporary):
+def test_on_a_terminal_the_demo_ends_by_ctrl_c_and_removes_its_folder(
+    programs, temporary, monkeypatch
+):
+    monkeypatch.setenv("KESIN_PDF_CHROMIUM", "/none")  # it takes seconds, and draws nothing here
     answer = programs.on_terminal("demo", "--port", "0", after="phone sales", type_in="\x03")
     assert answer.code == 0, answer.out
     assert "Traceback" not in answer.out
