@@ -160,6 +160,7 @@ def test_a_queue_with_a_custom_lifecycle_can_be_read_without_it(kesin, module):
     own = f"{module(OWN)}:mine"
     job = kesin("enqueue", "mails", '{"n": 1}', "--lifecycle", own, "--json").json["id"]
     assert listed(kesin, "mails", "--state", "ready") == [1]
+    assert kesin("stats", "--json").json[0]["states"]["ready"] == 1
     assert kesin("jobs", "list", "mails", "--state", "failed").code == 2
     assert kesin("jobs", "show", job).code == 0
     assert kesin("audit", "verify", "mails").code == 0

@@ -147,12 +147,6 @@ def test_an_unknown_name_gets_a_suggestion(kesin):
     assert "there is no lifecycle 'tasc': did you mean 'task'?" in answer.err
 
 
-def test_an_unknown_module_is_a_usage_error(kesin):
-    answer = kesin("lifecycle", "prove", "no_such_module:x")
-    assert answer.code == 2
-    assert "there is no module 'no_such_module'" in answer.err
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -15,10 +15,6 @@ def test_migrate_creates_the_database_and_lists_what_was_applied(kesin, tmp_path
         *(f"applied {name}" for name in SQLITE),
         f"{tmp_path}/data/kesin.db is up to date",
     ]
-
-
-def test_a_second_migration_applies_nothing(kesin):
-    kesin("migrate")
     assert kesin("migrate", "--json").json["applied"] == []
 
 

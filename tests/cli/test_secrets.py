@@ -211,12 +211,3 @@ def test_neither_values_nor_keys_are_written_anywhere(kesin, programs, keys, tmp
     for canary in (CANARY, *secret_keys):
         assert [text for text in outputs if canary in text] == []
         assert [data for data in contents if canary.encode() in data] == []
-
-
-def test_a_put_is_an_audit_line_without_the_value(kesin, old):
-    kesin("secrets", "put", "token", text=CANARY)
-    answer = kesin("audit", "log", "--action", "secret.put", "--json")
-    [line] = answer.json
-    assert line["actor"].startswith("cli:")
-    assert (line["target"], line["details"]) == ("token", {"key": "old"})
-    assert CANARY not in answer.out

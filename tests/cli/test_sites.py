@@ -26,11 +26,6 @@ def test_without_json_the_result_is_a_sentence(kesin):
     )
 
 
-def test_the_first_site_creates_the_database(kesin, tmp_path):
-    assert kesin("site", "add", "north").code == 0
-    assert (tmp_path / "data" / "kesin.db").exists()
-
-
 BAD = {
     "a channel": (("add", "s", "--channel", "fax"), 2, "script, api, data_manager, got 'fax'"),
     "a second time": (("add", "north"), 1, "there is a site 'north' already"),

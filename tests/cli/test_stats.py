@@ -1,11 +1,5 @@
 import json
 
-OWN = """
-from kesin import task_lifecycle
-
-mine = task_lifecycle("mine")
-"""
-
 
 def test_jobs_are_counted_by_queue_and_state(kesin, database, fill):
     fill("task", 3)
@@ -60,10 +54,3 @@ def test_ctrl_c_ends_watch_without_a_traceback(kesin, fill, programs):
     answer = programs.on_terminal(*words, after="ready 1", type_in="\x03")
     assert answer.code == 0
     assert "Traceback" not in answer.out
-
-
-def test_a_queue_with_a_custom_lifecycle_is_counted_without_it(kesin, module):
-    kesin("enqueue", "mails", "1", "--lifecycle", f"{module(OWN)}:mine")
-    [record] = kesin("stats", "--json").json
-    assert record["states"] == {"ready": 1, "running": 0, "done": 0, "failed": 0}
-    assert record["oldest_due_s"] >= 0

@@ -75,7 +75,9 @@ def test_until_idle_all_children_end(fill, own, programs, states):
 
 
 @pytest.mark.usefixtures("quick_children")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 def test_a_stop_reaches_every_child(fill, own, programs, number):
     fill("quick", 1, "--lifecycle", f"{own}:quick")
     program = start_workers(programs, own)

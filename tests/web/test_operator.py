@@ -258,16 +258,6 @@ def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(world, admin):
     assert len(world.task.claim("w1")) == 1
 
 
-def test_a_paused_site_leaves_the_others_at_work(world):
-    world.job("north"), world.job("south")
-    headers = world.key("operate", site="north")
-    paused = world.client.post("/api/queues/task/pause", json={"site": "north"}, headers=headers)
-    assert paused.json() == {"paused": ["north"]}
-    assert [job.tenant for job in world.task.claim("w1", limit=5)] == ["south"]
-    world.client.post("/api/queues/task/resume", json={"site": "north"}, headers=headers)
-    assert [job.tenant for job in world.task.claim("w1", limit=5)] == ["north"]
-
-
 def test_a_caller_of_one_site_sees_the_pause_of_the_queue_and_not_of_other_sites(world):
     world.task.pause(actor="x")
     world.task.pause(actor="x", tenant="south")

@@ -15,8 +15,6 @@ from kesin.workloads.oci.google.channel import ConnectionTrouble
 from kesin.workloads.oci.google.circuit_breaker import record_upload
 from tests.web.conftest import ROOT, World
 
-PROBE = "<img src=x onerror=alert(1)>"
-
 
 def overview(world: World, name: str = "ayse", **headers: str) -> str:
     answer = world.client.get("/dashboard", headers=world.cookie(name) | headers)
