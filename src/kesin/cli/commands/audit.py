@@ -15,6 +15,7 @@ from kesin.cli.support.arguments import AsJson, QueueNames
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
 from kesin.cli.support.progress import counting
+from kesin.cli.support.records import record_of
 from kesin.engine.access.audit_verification import AuditVerification, verify_audit_log
 from kesin.engine.replay import verify
 from kesin.engine.transfer.restore import check_signature, read_backup
@@ -124,9 +125,7 @@ def _report(store: Store, queue: str, advance: Callable[[int], None]) -> dict[st
     audit = verify(store, queue, max_differences=MAX_DIFFERENCES, progress=advance)
     return {
         "queue": queue,
-        "jobs": audit.jobs,
-        "events": audit.events,
-        "different": audit.different,
+        **record_of(audit, "jobs", "events", "different"),
         "differences": [str(difference) for difference in audit.differences],
         "counters": audit.counters,
     }
@@ -137,13 +136,7 @@ def print_reports(reports: list[dict[str, Any]]) -> None:
     print_table(
         ("queue", "jobs", "events", "differences", "counters"),
         [
-            (
-                report["queue"],
-                report["jobs"],
-                report["events"],
-                report["different"],
-                report["counters"],
-            )
+            [report[name] for name in ("queue", "jobs", "events", "different", "counters")]
             for report in reports
         ],
         empty="no queue has been opened yet",

@@ -9,7 +9,7 @@ import typer
 from kesin.cli.support.arguments import AsJson
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import check_choice
-from kesin.foundation.clock import iso
+from kesin.cli.support.records import record_of
 from kesin.foundation.passwords import key_id_of
 from kesin.foundation.permissions import SCOPES
 from kesin.foundation.terminal import format_examples, format_time, print_table, say, say_json, warn
@@ -122,14 +122,7 @@ def key_state(key: ApiKey, now: int) -> str:
 def key_record(key: ApiKey, now: int) -> dict[str, Any]:
     """A key as scripts read it, without the secret."""
     return {
-        "id": key.id,
-        "name": key.name,
-        "scopes": list(key.scopes),
-        "site": key.site,
+        **record_of(key, "id", "name", "scopes", "site"),
         "state": key_state(key, now),
-        "created_at": iso(key.created_at),
-        "created_by": key.created_by,
-        "used_at": iso(key.used_at),
-        "expires_at": iso(key.expires_at),
-        "revoked_at": iso(key.revoked_at),
+        **record_of(key, "created_at", "created_by", "used_at", "expires_at", "revoked_at"),
     }

@@ -11,13 +11,13 @@ from kesin.cli.support.arguments import AsJson, LifecycleName, Yes, complete_lif
 from kesin.cli.support.context import open_context
 from kesin.cli.support.errors import FAILED, UsageError
 from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
+from kesin.cli.support.records import record_of
 from kesin.engine.turns import turns_bound
 from kesin.foundation.terminal import format_examples, print_table, say, say_json
 from kesin.lifecycle.codec import lifecycle_from_json, lifecycle_json
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.drawing import table as draw
 from kesin.lifecycle.drawing.shape import marks
-from kesin.lifecycle.drawing.table import MoveRow
 from kesin.lifecycle.proof.rules import Proof, prove
 from kesin.lifecycle.proof.upgrade import prove_upgrade
 from kesin.store.rules import upgrade_proof
@@ -39,12 +39,7 @@ def list_lifecycles(as_json: AsJson = False) -> None:
     """List the lifecycles that come with Kesin."""
     lifecycles = [make() for make in registered_lifecycles().values()]
     if as_json:
-        say_json(
-            [
-                {"name": lifecycle.name, "doc": lifecycle.doc, **_limits(lifecycle)}
-                for lifecycle in lifecycles
-            ]
-        )
+        say_json([_limits(lifecycle) for lifecycle in lifecycles])
         return
     print_table(
         ("name", "states", "moves", "attempts", "what it is for"),
@@ -122,7 +117,10 @@ def _print(lifecycle: Lifecycle) -> None:
     print_table(
         ("move", "from", "to", "who", "when", "effects"),
         [
-            (line.move, line.sources, line.to, line.by, line.when, _told(line))
+            (
+                *(line.move, line.sources, line.to, line.by, line.when),
+                f"{line.effects}. {line.note}" if line.note else line.effects,
+            )
             for line in draw.move_rows(lifecycle)
         ],
     )
@@ -130,26 +128,15 @@ def _print(lifecycle: Lifecycle) -> None:
     say(draw.mermaid(lifecycle).rstrip("\n"))
 
 
-def _told(line: MoveRow) -> str:
-    return f"{line.effects}. {line.note}" if line.note else line.effects
-
-
-def _limits(lifecycle: Lifecycle) -> dict[str, int]:
-    return {
-        "max_attempts": lifecycle.max_attempts,
-        "max_returns": lifecycle.max_returns,
-        "lease_seconds": lifecycle.lease_seconds,
-        "max_run_seconds": lifecycle.max_run_seconds,
-    }
+def _limits(lifecycle: Lifecycle) -> dict[str, Any]:
+    names = ("name", "doc", "max_attempts", "max_returns", "lease_seconds", "max_run_seconds")
+    return record_of(lifecycle, *names)
 
 
 def _record(lifecycle: Lifecycle) -> dict[str, Any]:
     return {
-        "name": lifecycle.name,
-        "doc": lifecycle.doc,
         **_limits(lifecycle),
-        "stamps": list(lifecycle.stamps),
-        "flags": list(lifecycle.flags),
+        **record_of(lifecycle, "stamps", "flags"),
         "states": [{"name": state.name, "marks": list(marks(state))} for state in lifecycle.states],
         "moves": [
             {
@@ -211,12 +198,8 @@ def _proof_record(proof: Proof) -> dict[str, Any]:
     return {
         "lifecycle": proof.lifecycle,
         "proved": bool(proof),
-        "configurations": proof.configurations,
-        "bound": proof.bound,
-        "broken": [
-            {"rule": broken.rule, "why": broken.why, "path": list(broken.path)}
-            for broken in proof.broken
-        ],
+        **record_of(proof, "configurations", "bound"),
+        "broken": [record_of(broken, "rule", "why", "path") for broken in proof.broken],
     }
 
 

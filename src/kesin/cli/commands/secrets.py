@@ -12,9 +12,9 @@ import typer
 from kesin.cli.support.arguments import AsJson
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
+from kesin.cli.support.records import record_of
 from kesin.engine.access.vault import Rotation, Vault
 from kesin.foundation import encryption
-from kesin.foundation.clock import iso
 from kesin.foundation.encryption import MAX_SECRET_BYTES, key_ring
 from kesin.foundation.permissions import Actor
 from kesin.foundation.terminal import (
@@ -57,17 +57,8 @@ def list_secrets(as_json: AsJson = False) -> None:
     with _open_vault() as (vault, actor):
         secrets = vault.list_secrets(actor)
     if as_json:
-        records = [
-            {
-                "name": secret.name,
-                "key": secret.key,
-                "opens": secret.opens,
-                "changed_at": iso(secret.changed_at),
-                "changed_by": secret.changed_by,
-            }
-            for secret in secrets
-        ]
-        say_json(records)
+        names = ("name", "key", "opens", "changed_at", "changed_by")
+        say_json([record_of(secret, *names) for secret in secrets])
         return
     print_table(
         ("name", "key", "opens", "changed", "by"),
@@ -135,15 +126,8 @@ def rotate_secrets(as_json: AsJson = False) -> None:
 
 
 def _record(done: Rotation) -> dict[str, Any]:
-    return {
-        "resealed": done.resealed,
-        "current": done.current,
-        "busy": done.busy,
-        "unopened": [
-            {"name": secret.name, "key": secret.key, "code": secret.code}
-            for secret in done.unopened
-        ],
-    }
+    unopened = [record_of(secret, "name", "key", "code") for secret in done.unopened]
+    return {**record_of(done, "resealed", "current", "busy"), "unopened": unopened}
 
 
 def _print_rotation(done: Rotation, key: str) -> None:

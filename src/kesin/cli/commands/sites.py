@@ -9,8 +9,8 @@ import typer
 from kesin.cli.support.arguments import AsJson
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import UsageError
+from kesin.cli.support.records import record_of
 from kesin.engine.access.sites import site_uuid
-from kesin.foundation.clock import iso
 from kesin.foundation.terminal import format_examples, print_table, say, say_json
 from kesin.store.directory import Site
 
@@ -93,13 +93,5 @@ def _print_site(site: Site, done: str, *, as_json: bool) -> None:
 
 def site_record(site: Site) -> dict[str, Any]:
     """A site as scripts read it."""
-    return {
-        "id": site.id,
-        "uuid": site_uuid(site.id),
-        "name": site.name,
-        "channel": site.channel,
-        "timezone": site.timezone,
-        "currency": site.currency,
-        "created_at": iso(site.created_at),
-        "changed_at": iso(site.changed_at),
-    }
+    names = ("name", "channel", "timezone", "currency", "created_at", "changed_at")
+    return {"id": site.id, "uuid": site_uuid(site.id), **record_of(site, *names)}

@@ -14,7 +14,7 @@ import typer
 from kesin.cli.support.arguments import AsJson
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import UsageError, check_choice
-from kesin.foundation.clock import iso
+from kesin.cli.support.records import record_of
 from kesin.foundation.passwords import MAX_PASSWORD_LENGTH
 from kesin.foundation.permissions import ROLES
 from kesin.foundation.terminal import format_examples, format_time, print_table, say, say_json, warn
@@ -229,13 +229,7 @@ def _print_user(person: User, done: str, *, as_json: bool) -> None:
 def person_record(person: User) -> dict[str, Any]:
     """A user as scripts read it, without the hash of the password."""
     return {
-        "name": person.name,
-        "role": person.role,
-        "all_sites": person.all_sites,
-        "sites": list(person.sites),
-        "queues": list(person.queues),
+        **record_of(person, "name", "role", "all_sites", "sites", "queues"),
         "disabled": person.disabled_at is not None,
-        "created_at": iso(person.created_at),
-        "changed_at": iso(person.changed_at),
-        "disabled_at": iso(person.disabled_at),
+        **record_of(person, "created_at", "changed_at", "disabled_at"),
     }

@@ -1,4 +1,4 @@
-"""Jobs, their events and their notes as the records that scripts read."""
+"""What the store keeps as the records that scripts read: jobs, their events, their notes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from kesin.lifecycle.model import Job
 from kesin.store.records import Definition, Event, Note
 
 PHASES: Final = ("ready", "claimed", "resting", "over", "waiting")
+
+
+def record_of(row: object, *names: str) -> dict[str, Any]:
+    """These attributes of a row, with the times, whose names end with ``_at``, as text."""
+    values = {name: getattr(row, name) for name in names}
+    return {name: iso(value) if name.endswith("_at") else value for name, value in values.items()}
 
 
 def flag_names(flags: int, names: Definition | None) -> list[str]:
@@ -59,11 +65,7 @@ def job_record(job: Job, names: Definition | None = None) -> dict[str, Any]:
         "flags": flag_names(job.flags, names),
         "error": error_record(job),
         "worker": job.worker,
-        "created_at": iso(job.created_at),
-        "moved_at": iso(job.moved_at),
-        "run_at": iso(job.run_at),
-        "timer_at": iso(job.timer_at),
-        "claimed_at": iso(job.claimed_at),
+        **record_of(job, "created_at", "moved_at", "run_at", "timer_at", "claimed_at"),
         "lease_until": iso(job.lease_until),
         "finished_at": iso(job.finished_at),
         "stamps": {name: iso(at) for name, at in stamps(job, names).items()},
@@ -92,9 +94,7 @@ def event_record(event: Event, names: Definition | None = None) -> dict[str, Any
         "traceback": recorded_traceback(event.note) or None,
         "result": decode_json(event.result),
         "payload": decode_json(event.payload),
-        "run_at": iso(event.run_at),
-        "timer_at": iso(event.timer_at),
-        "finished_at": iso(event.finished_at),
+        **record_of(event, "run_at", "timer_at", "finished_at"),
         "stamps": {name: iso(at) for name, at in stamps(event, names).items()},
     }
     return {key: value for key, value in record.items() if value not in (None, [], {})}
