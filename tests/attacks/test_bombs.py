@@ -105,7 +105,9 @@ def test_a_bomb_is_refused_before_it_costs(by, target, honest_cpu_s, record: Rec
 PREVIEW = "/pdf/templates/invoice/preview"
 
 
-@pytest.mark.parametrize("path", ["/pdf/jobs", PREVIEW, "/pdf/batches"])
+@pytest.mark.parametrize(
+    "path", ["/pdf/jobs", PREVIEW, pytest.param("/pdf/batches", marks=pytest.mark.long)]
+)
 def test_a_picture_bomb_is_refused_before_it_is_decoded(path, target, record: Record, *, is_long):
     answers: Counter[int] = Counter()
     wrong = []

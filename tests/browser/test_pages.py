@@ -179,7 +179,9 @@ def test_pages_of_other_roles_are_accessible_and_fit(data, carried, world, judge
         cookies[role]["cookie"] += f"; kesin_language={language}"
     admin = world.cookie("ayse")
     judged: list[list[tuple[str, ...]]] = []
-    for where in NAMED.values():
+    for name, where in NAMED.items():
+        if name in VARIANTS and not every:
+            continue
         path = where(data)
         admins = _built(world.client.get(path, headers=admin).text)
         for role, language in readers.items():

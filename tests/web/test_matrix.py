@@ -326,12 +326,16 @@ def test_the_table_says_who_may_use_a_route(
             in_column.setdefault(column, []).append(caller)
     if not request.config.getoption("--long"):
         # One caller of each column, another one at each row; of the columns without the permission,
-        # every third: a route that needs another permission is open to many columns at once.
+        # every third: a route that needs another permission is open to many columns at once. Of
+        # those with it every second, and the last.
         n = ROWS.index(row)
+        granted = [column for column in in_column if row.expected[column] == "200"]
+        left_out = granted[n % 2 : -1 : 2]
         in_column = {
             column: [callers[n % len(callers)]]
             for number, (column, callers) in enumerate(in_column.items(), n)
-            if not _refused_before(row, column)
+            if column not in left_out
+            and not _refused_before(row, column)
             and (number % 3 == 0 or row.expected[column] != "403")
         }
     expected = {

@@ -12,6 +12,7 @@ from kesin.cli.support.arguments import AsJson
 from kesin.cli.support.errors import FAILED
 from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
 from kesin.cli.support.progress import counting
+from kesin.cli.support.records import record_of
 from kesin.engine.simulation.random_lifecycle import random_lifecycle
 from kesin.engine.simulation.simulate import SimulationResult
 from kesin.engine.simulation.simulate import simulate as simulate_lifecycle
@@ -89,22 +90,11 @@ def _lifecycle_named(name: str) -> Lifecycle:
 
 def _record(run: SimulationResult) -> dict[str, Any]:
     return {
-        "lifecycle": run.lifecycle,
-        "seed": run.seed,
-        "steps": run.steps,
-        "eras": run.eras,
-        "jobs": run.jobs,
+        **record_of(run, "lifecycle", "seed", "steps", "eras", "jobs"),
         "moves": dict(sorted(run.moves.items())),
         "faults": dict(sorted(run.faults.items())),
         "hash": run.hash,
-        "failure": None
-        if run.failure is None
-        else {
-            "rule": run.failure.rule,
-            "why": run.failure.why,
-            "at_step": run.failure.at_step,
-            "trace": list(run.failure.trace),
-        },
+        "failure": run.failure and record_of(run.failure, "rule", "why", "at_step", "trace"),
     }
 
 

@@ -178,20 +178,6 @@ def test_all_that_match_are_marked_failed_with_the_defaults(control):
     )
 
 
-def test_rows_are_marked_with_the_code_that_was_typed_not_the_one_filtered_by(control):
-    ids = control.failed(2)
-    control.post("/actions", data={"action": "RETRY_SELECTED", "ids": ",".join(ids)})
-    data = {"action": "MARK_FAILED", "all": "1", "code": "UNPARSEABLE_GCLID", "kind": "TRANSIENT"}
-    assert 'name="mark_code"' in control.post("/preview", data=data).text
-    response = control.post(
-        "/actions", data={**data, "mark_code": "SHOP_CLOSED", "reason": "closed"}
-    )
-    assert "2 moved, 0 refused" in response.text
-    row = control.world.found(ids[1])
-    assert (row.state, row.error_code, row.error_message) == ("FAILED", "SHOP_CLOSED", "closed")
-    assert row.error_category == "TRANSIENT"
-
-
 def test_of_all_that_match_each_is_counted_and_only_the_list_is_cut(control, monkeypatch):
     monkeypatch.setattr(operations, "MAX_LISTED_OUTCOMES", 1)
     done = control.rows(2, "done")
