@@ -1,4 +1,4 @@
-"""What an operator sees and does for a site: statistics, rows, actions, scheduled moves."""
+"""What an operator sees and does for a site: statistics, rows, actions."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.access.commands import MAX_BULK_JOBS, MAX_LISTED_OUTCOMES
 from kesin.engine.access.masking import ListReveal
 from kesin.engine.bulk import BulkResult
-from kesin.engine.queue import apply_changes
-from kesin.engine.sweeper import BATCH, MAX_BATCHES_PER_MOVE
 from kesin.engine.workload import WorkloadContext
+from kesin.foundation.clock import iso
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Invalid, Problem
 from kesin.foundation.terminal import pluralize
-from kesin.lifecycle.budget import DAY_S, HOUR_S, MINUTE_S, SECOND_US
+from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.model import Change, Job
+from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
-from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, MoveCount
 from kesin.workloads.common.advice import Advice, Language
 from kesin.workloads.oci.advice import ADVICE
@@ -60,7 +58,22 @@ class SiteStats:
     last_updated_at: int | None
     last_ack_at: int | None
     breaker: Breaker
+    breaker_state: str | None  # None where a script uploads
     warnings: list[dict[str, str]]
+
+    def record(self) -> dict[str, Any]:
+        """The figures by name, ready for JSON."""
+        return {
+            "totals": self.totals,
+            "stuck": self.stuck,
+            "failed_share": round(self.failed_share, 4),
+            "oldest_queued_at": iso(self.oldest_queued_at),
+            "expiring_soon": self.expiring_soon,
+            "last_updated_at": iso(self.last_updated_at),
+            "last_ack_at": iso(self.last_ack_at),
+            "breaker": self.breaker_state,
+            "warnings": self.warnings,
+        }
 
     def advice(self, code: str, language: Language) -> Advice:
         """What a warning means; an open breaker is explained by what opened it."""
@@ -95,6 +108,7 @@ def site_stats(context: WorkloadContext, site: Site, move_counts: Iterable[MoveC
     warning_age_us = (CLICK_LIFETIME_DAYS - EXPIRES_SOON_DAYS) * DAY_S * SECOND_US
     waiting = queue.waiting(site.id, aged=("conversion_at", queue.now() - warning_age_us))
     ended = totals["FAILED"] + totals["COMPLETED"]
+    breaker = read_breaker(context, site)
     stats = SiteStats(
         totals=totals,
         stuck=waiting.lease_over,
@@ -103,33 +117,34 @@ def site_stats(context: WorkloadContext, site: Site, move_counts: Iterable[MoveC
         expiring_soon=waiting.aging,
         last_updated_at=last_updated_at or None,
         last_ack_at=last_ack_at or None,
-        breaker=read_breaker(context, site),
+        breaker=breaker,
+        breaker_state=None if site.channel == "script" else breaker.state(queue.now()),
         warnings=[],
     )
-    stats.warnings.extend(_warnings(context, site, stats))
+    stats.warnings.extend(
+        {"code": code, "message": message} for code, message in _warnings(context, site, stats)
+    )
     return stats
 
 
-def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterable[dict[str, str]]:
+def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterable[tuple[str, str]]:
+    """The codes of what deserves a look, with a sentence each."""
     now = context.queue.now()
     if stats.fails_often:
         share = round(100 * stats.failed_share)
-        yield _warning(
-            "FAILED_SHARE_HIGH", Message("%(share)s %% of the finished rows failed", share=share)
-        )
+        message = Message("%(share)s %% of the finished rows failed", share=share)
+        yield "FAILED_SHARE_HIGH", message
     if stats.stuck:
-        message = Message(
-            "%(rows)s in PROCESSING past the lease", rows=pluralize(stats.stuck, "row")
-        )
-        yield _warning("STUCK_PROCESSING", message)
+        rows = pluralize(stats.stuck, "row")
+        yield "STUCK_PROCESSING", Message("%(rows)s in PROCESSING past the lease", rows=rows)
     if stats.expiring_soon:
         rows = pluralize(stats.expiring_soon, "row")
         message = Message(
             "%(rows)s too old for Google within %(days)s days", rows=rows, days=EXPIRES_SOON_DAYS
         )
-        yield _warning("EXPIRING_SOON", message)
+        yield "EXPIRING_SOON", message
     if is_paused(context, site):
-        yield _warning("PAUSED", "the site or the whole queue is paused")
+        yield "PAUSED", "the site or the whole queue is paused"
     if stats.breaker.kind:
         state = stats.breaker.state(now).replace("_", " ")
         message = Message(
@@ -138,13 +153,12 @@ def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterabl
             code=stats.breaker.code,
             problem=Message(stats.breaker.message),
         )
-        yield _warning("BREAKER_OPEN", message)
+        yield "BREAKER_OPEN", message
     waiting = stats.totals["QUEUED"] + stats.totals["RETRY"]
     if site.channel == "script" and waiting and _is_silent(context, site, stats, now):
         hours = _silent_hours(context, site)
-        yield _warning(
-            "SCRIPT_SILENT", Message("no sign of the script for %(n)s hours, rows wait", n=hours)
-        )
+        message = Message("no sign of the script for %(n)s hours, rows wait", n=hours)
+        yield "SCRIPT_SILENT", message
     refused = (read_metadata(context, site, UPLOADS) or {}).get("refused")
     if refused:
         message = Message(
@@ -152,11 +166,7 @@ def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterabl
             request=refused["requestId"],
             status=refused["status"],
         )
-        yield _warning("UPLOAD_NOT_TAKEN", message)
-
-
-def _warning(code: str, message: str) -> dict[str, str]:
-    return {"code": code, "message": message}
+        yield "UPLOAD_NOT_TAKEN", message
 
 
 def _silent_hours(context: WorkloadContext, site: Site) -> int:
@@ -387,63 +397,3 @@ def row_columns(job: Job) -> dict[str, Any]:
         "created_at": job.created_at,
         "updated_at": job.moved_at,
     }
-
-
-def recover_processing(context: WorkloadContext, *, min_age_minutes: int = 0) -> int:
-    """Recover rows whose lease is over; a spent budget fails them. FAILED rows stay."""
-    return _sweep(context, "recover", min_age_minutes, None)
-
-
-def apply_attempt_cap(
-    context: WorkloadContext, *, max_attempts: int | None = None, min_age_minutes: int | None = None
-) -> int:
-    """Fail rows whose attempts are spent; without ``max_attempts``, by the cap of each row.
-
-    Without arguments, a row in PROCESSING is left alone until its lease is over: its last attempt
-    may still succeed. A cap or an age that the caller names applies to such rows too.
-    """
-    moved = _sweep(context, "attempt_cap", min_age_minutes or 0, max_attempts)
-    if max_attempts is None and min_age_minutes is None:
-        return moved
-    return moved + _cap_in_flight(context, max_attempts, min_age_minutes or 0)
-
-
-def _cap_in_flight(context: WorkloadContext, max_attempts: int | None, min_age_minutes: int) -> int:
-    queue, moved, cursor = context.queue, 0, None
-    moved_until = queue.now() - min_age_minutes * MINUTE_S * SECOND_US
-    while True:
-        page = queue.jobs(Filter(states=("PROCESSING",)), limit=MAX_PAGE, cursor=cursor)
-        changes = [
-            Change(job.id, job.claim_seq)  # a later claim is not capped
-            for job in page.jobs
-            if job.moved_at <= moved_until
-            and job.attempt_count - job.attempt_base >= (max_attempts or job.max_attempts)
-        ]
-        outcomes = apply_changes(queue, "cap_in_flight", changes, actor="clock") if changes else []
-        moved += sum(outcome.result == "moved" for outcome in outcomes)
-        cursor = page.cursor
-        if cursor is None:
-            return moved
-
-
-def _sweep(
-    context: WorkloadContext, name: str, min_age_minutes: int, max_attempts: int | None
-) -> int:
-    queue = context.queue
-    moved = 0
-    for move in queue.lifecycle.scheduled_moves:
-        if move.name != name:
-            continue
-        for _ in range(MAX_BATCHES_PER_MOVE):
-            batch = queue.store.sweep(
-                queue.name,
-                move,
-                limit=BATCH,
-                now=queue.clock.now(),
-                min_age_us=min_age_minutes * MINUTE_S * SECOND_US,
-                max_attempts=max_attempts,
-            )
-            moved += batch
-            if batch < BATCH:
-                break
-    return moved

@@ -1,10 +1,11 @@
-"""The routes for operators and cron callers: statistics, rows, actions, credentials, cron."""
+"""The routes for operators: statistics, rows, actions, credentials."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 
 from kesin.engine.workload import WorkloadContext
@@ -21,21 +22,18 @@ from kesin.workloads.common.advice import Language
 from kesin.workloads.oci import operations
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.api import schemas
-from kesin.workloads.oci.api.common import SiteId, require_cron
+from kesin.workloads.oci.api.common import SiteId
 from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS
 from kesin.workloads.oci.conversions.corrections import (
     dead_letter_chunks,
     fix_selected,
     note_dead_letters,
 )
-from kesin.workloads.oci.google.channel import MAX_ROWS
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
 from kesin.workloads.oci.google.pending_uploads import dismiss_warning
-from kesin.workloads.oci.operations import apply_attempt_cap, recover_processing
 from kesin.workloads.oci.site import require_site, visible_sites
-from kesin.workloads.oci.uploader import build_worker
 
 MAX_PAGE_ROWS: Final = 200
 MAX_FIXES: Final = 1_000
@@ -53,7 +51,6 @@ def add_control_routes(
     """Add every route of this module."""
     _add_read_routes(router, context)
     _add_action_routes(router, batch_router, context)
-    _add_cron_routes(router, context)
 
 
 def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
@@ -65,11 +62,11 @@ def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         if scope == "site":
             site = require_site(context, actor, site_id, "read", action="oci.stats")
             stats = operations.site_stats(context, site, _move_counts(context))
-            return schemas.AllTotals(**_site_totals(context, site, stats).model_dump())
+            return schemas.AllTotals(**_site_totals(site, stats).model_dump())
         context.commands.accounts.require(actor, "read", "oci.stats", queue="oci")
         move_counts = _move_counts(context)
         site_totals = [
-            _site_totals(context, site, operations.site_stats(context, site, move_counts))
+            _site_totals(site, operations.site_stats(context, site, move_counts))
             for site in visible_sites(context, actor)
         ]
         return _sum_totals(site_totals)
@@ -114,9 +111,7 @@ def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
     ) -> schemas.AdviceBody:
         """What an error code means, who must act, and what happens next."""
         entry = ADVICE.find(code, category, language)
-        return schemas.AdviceBody(
-            code=entry.code, who=entry.who, means=entry.means, act=entry.act, next=entry.next
-        )
+        return schemas.AdviceBody(**asdict(entry))
 
     @router.get(
         "/api/oci/dead-letter.csv",
@@ -234,12 +229,7 @@ def _add_action_routes(
         context.commands.accounts.note(actor, "oci.check", queue="oci", site=site.id)
         return schemas.Checked(
             ok=all(finding.ok for finding in findings),
-            findings=[
-                schemas.FindingBody(
-                    name=finding.name, ok=finding.ok, detail=finding.detail, advice=finding.advice
-                )
-                for finding in findings
-            ],
+            findings=[schemas.FindingBody(**asdict(finding)) for finding in findings],
         )
 
 
@@ -270,62 +260,6 @@ def _fix_rows(
     return operations.ActionResult(affected, refused)
 
 
-def _add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
-    accounts = context.commands.accounts
-
-    def cron_recover(
-        request: Request, min_age_minutes: Annotated[int, Query(ge=0, le=1_440)] = 0
-    ) -> schemas.Recovered:
-        """Take back rows whose claim ran out."""
-        actor = require_cron(context, request)
-        arguments = {"min_age_minutes": min_age_minutes}
-        moved = recover_processing(context, min_age_minutes=min_age_minutes)
-        accounts.note(actor, "cron.recover", queue="oci", details={"moved": moved, **arguments})
-        return schemas.Recovered(recovered=moved)
-
-    def cron_attempt_cap(
-        request: Request,
-        max_attempts: Annotated[int | None, Query(ge=1, le=20)] = None,
-        min_age_minutes: Annotated[int | None, Query(ge=0, le=1_440)] = None,
-    ) -> schemas.Capped:
-        """Fail rows whose budget is spent; with a parameter, also those in PROCESSING."""
-        actor = require_cron(context, request)
-        arguments = {"max_attempts": max_attempts, "min_age_minutes": min_age_minutes}
-        moved = apply_attempt_cap(
-            context, max_attempts=max_attempts, min_age_minutes=min_age_minutes
-        )
-        accounts.note(actor, "cron.attempt_cap", queue="oci", details={"moved": moved, **arguments})
-        return schemas.Capped(affected=moved)
-
-    def cron_process(
-        request: Request, limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 50
-    ) -> schemas.Processed:
-        """One turn of our worker, shared fairly between the sites."""
-        actor = require_cron(context, request)
-        worker = build_worker(context, channels_of(context.settings), limit=limit, threads=1)
-        ended = worker.run_once()
-        accounts.note(actor, "cron.process", queue="oci", details={"moved": ended.total()})
-        return schemas.Processed(
-            processed=ended.total(),
-            completed=ended["COMPLETED"],
-            failed=ended["FAILED"],
-            retry=ended["RETRY"],
-        )
-
-    for path, handler in (
-        ("recover-processing", cron_recover),
-        ("attempt-cap", cron_attempt_cap),
-        ("process-offline-conversions", cron_process),
-    ):
-        for method in ("GET", "POST"):  # not every scheduler can send both
-            router.add_api_route(
-                f"/api/cron/oci/{path}",
-                handler,
-                methods=[method],
-                operation_id=f"{handler.__name__}_{method.lower()}",
-            )
-
-
 def _move_counts(context: WorkloadContext) -> list[MoveCount]:
     return context.queue.store.move_counts(context.queue.name)
 
@@ -343,22 +277,8 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _site_totals(
-    context: WorkloadContext, site: Site, stats: operations.SiteStats
-) -> schemas.SiteTotals:
-    state = stats.breaker.state(context.queue.now()) if site.channel != "script" else None
-    return schemas.SiteTotals(
-        site_id=site.id,
-        totals=stats.totals,
-        stuck_processing=stats.stuck,
-        failed_share=round(stats.failed_share, 4),
-        oldest_queued_at=iso(stats.oldest_queued_at),
-        expiring_soon=stats.expiring_soon,
-        last_updated_at=iso(stats.last_updated_at),
-        last_ack_at=iso(stats.last_ack_at),
-        breaker=state,
-        warnings=stats.warnings,
-    )
+def _site_totals(site: Site, stats: operations.SiteStats) -> schemas.SiteTotals:
+    return schemas.SiteTotals(site_id=site.id, stuck_processing=stats.stuck, **stats.record())
 
 
 def _sum_totals(site_totals: list[schemas.SiteTotals]) -> schemas.AllTotals:

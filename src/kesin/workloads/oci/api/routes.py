@@ -29,6 +29,7 @@ from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci.api import schemas
 from kesin.workloads.oci.api.common import SiteId
 from kesin.workloads.oci.api.control_routes import add_control_routes
+from kesin.workloads.oci.api.cron_routes import add_cron_routes
 from kesin.workloads.oci.conversions.conversion import EXPORTED_FIELDS
 from kesin.workloads.oci.conversions.ingest import IngestResult, ingest
 from kesin.workloads.oci.conversions.parsing import CONTENT_TYPES, MAX_ROWS, parse_body
@@ -102,6 +103,7 @@ def oci_router(context: WorkloadContext) -> APIRouter:
     _add_producer_routes(router, context)
     _add_script_routes(router, batch_router, context)
     add_control_routes(router, batch_router, context)
+    add_cron_routes(router, context)
     router.routes.extend(batch_router.routes)  # include_router would build each route again
     return router
 

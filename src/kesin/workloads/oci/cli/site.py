@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import asdict
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -33,28 +34,6 @@ from kesin.workloads.oci.operations import SiteStats, site_stats
 from kesin.workloads.oci.site import WORKLOAD, SiteSettings, validate_settings, visible_sites
 
 MAX_REASONS: Final = 5  # of recent failures that `doctor` explains
-_WHO_ACTS: Final[dict[Language, tuple[str, dict[str, str]]]] = {
-    "en": (
-        "Whose turn it is",
-        {
-            "you": "you, the operator",
-            "producer": "whoever sends the data",
-            "google_admin": "whoever administers the Google Ads account",
-            "nobody": "nobody: it mends itself",
-            "us": "the makers of Kesin",
-        },
-    ),
-    "tr": (
-        "Sıra kimde",
-        {
-            "you": "sizde, operatörde",
-            "producer": "veriyi gönderende",
-            "google_admin": "Google Ads hesabını yönetende",
-            "nobody": "kimsede değil: kendiliğinden düzelir",
-            "us": "Kesin'i yapanlarda",
-        },
-    ),
-}
 
 
 def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOption = False) -> None:
@@ -76,14 +55,13 @@ def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOpti
             local_operator(), "oci.check", queue=WORKLOAD, site=site_record.id
         )
         settings = _settings_record(context, site_record)
-        record = _stats_record(context, site_record, stats)
     ok = all(finding.ok for finding in findings) and not stats.warnings
     if as_json:
         say_json(
             {
                 "ok": ok,
                 "settings": settings,
-                "stats": record,
+                "stats": _stats_record(site_record, stats),
                 "reasons": reasons,
                 "checks": [asdict(finding) for finding in findings],
             }
@@ -150,9 +128,7 @@ def stats(
             if site
             else visible_sites(context, local_operator())
         )
-        records = [
-            _stats_record(context, each, site_stats(context, each, move_counts)) for each in sites
-        ]
+        records = [_stats_record(each, site_stats(context, each, move_counts)) for each in sites]
     if as_json:
         say_json(records)
         return
@@ -175,21 +151,8 @@ def stats(
     )
 
 
-def _stats_record(context: WorkloadContext, site: Site, stats: SiteStats) -> dict[str, Any]:
-    breaker = None if site.channel == "script" else stats.breaker.state(context.queue.now())
-    return {
-        "site": site.id,
-        "channel": site.channel,
-        "totals": stats.totals,
-        "stuck": stats.stuck,
-        "failed_share": round(stats.failed_share, 4),
-        "oldest_queued_at": iso(stats.oldest_queued_at),
-        "expiring_soon": stats.expiring_soon,
-        "last_updated_at": iso(stats.last_updated_at),
-        "last_ack_at": iso(stats.last_ack_at),
-        "breaker": breaker,
-        "warnings": stats.warnings,
-    }
+def _stats_record(site: Site, stats: SiteStats) -> dict[str, Any]:
+    return {"site": site.id, "channel": site.channel, **stats.record()}
 
 
 def settings(
@@ -345,8 +308,6 @@ def explain(
     names = {name.casefold(): name for name in ADVICE.codes}
     entry = ADVICE.find(names.get(code.casefold(), code), None, lang)
     if _is_general(entry, lang):
-        from difflib import get_close_matches
-
         matches = get_close_matches(code.casefold(), list(names), n=1, cutoff=0.5)
         hint = f": did you mean {names[matches[0]]}?" if matches else ""
         raise NotFound(f"nobody has written about the code {code!r}{hint}")
@@ -356,8 +317,7 @@ def explain(
     say(entry.code)
     for text in (entry.means, entry.act, entry.next):
         say(f"  {text}")
-    label, roles = _WHO_ACTS[lang]
-    say(f"  {label}: {roles[entry.who]}.")
+    say(f"  {ADVICE.describe_role(entry.who, lang)}")
 
 
 def _is_general(entry: Advice, language: Language) -> bool:

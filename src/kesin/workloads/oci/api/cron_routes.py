@@ -1,0 +1,130 @@
+"""The routes for cron callers: recover rows, apply the attempt cap, run a turn of our worker."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+
+from kesin.engine.queue import apply_changes
+from kesin.engine.sweeper import BATCH, MAX_BATCHES_PER_MOVE
+from kesin.engine.workload import WorkloadContext
+from kesin.lifecycle.budget import MINUTE_S, SECOND_US
+from kesin.lifecycle.model import Change
+from kesin.store.limits import MAX_PAGE
+from kesin.store.records import Filter
+from kesin.workloads.oci.api import schemas
+from kesin.workloads.oci.api.common import require_cron
+from kesin.workloads.oci.google.channel import MAX_ROWS
+from kesin.workloads.oci.google.channels import channels_of
+from kesin.workloads.oci.uploader import build_worker
+
+
+def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
+    """Add every route of this module."""
+    accounts = context.commands.accounts
+
+    def cron_recover(
+        request: Request, min_age_minutes: Annotated[int, Query(ge=0, le=1_440)] = 0
+    ) -> schemas.Recovered:
+        """Take back rows whose claim ran out."""
+        actor = require_cron(context, request)
+        arguments = {"min_age_minutes": min_age_minutes}
+        moved = _sweep(context, "recover", min_age_minutes, None)  # FAILED rows stay
+        accounts.note(actor, "cron.recover", queue="oci", details={"moved": moved, **arguments})
+        return schemas.Recovered(recovered=moved)
+
+    def cron_attempt_cap(
+        request: Request,
+        max_attempts: Annotated[int | None, Query(ge=1, le=20)] = None,
+        min_age_minutes: Annotated[int | None, Query(ge=0, le=1_440)] = None,
+    ) -> schemas.Capped:
+        """Fail rows whose budget is spent; with a parameter, also those in PROCESSING."""
+        actor = require_cron(context, request)
+        arguments = {"max_attempts": max_attempts, "min_age_minutes": min_age_minutes}
+        moved = _apply_attempt_cap(context, max_attempts, min_age_minutes)
+        accounts.note(actor, "cron.attempt_cap", queue="oci", details={"moved": moved, **arguments})
+        return schemas.Capped(affected=moved)
+
+    def cron_process(
+        request: Request, limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 50
+    ) -> schemas.Processed:
+        """One turn of our worker, shared fairly between the sites."""
+        actor = require_cron(context, request)
+        worker = build_worker(context, channels_of(context.settings), limit=limit, threads=1)
+        ended = worker.run_once()
+        accounts.note(actor, "cron.process", queue="oci", details={"moved": ended.total()})
+        return schemas.Processed(
+            processed=ended.total(),
+            completed=ended["COMPLETED"],
+            failed=ended["FAILED"],
+            retry=ended["RETRY"],
+        )
+
+    for path, handler in (
+        ("recover-processing", cron_recover),
+        ("attempt-cap", cron_attempt_cap),
+        ("process-offline-conversions", cron_process),
+    ):
+        for method in ("GET", "POST"):  # not every scheduler can send both
+            router.add_api_route(
+                f"/api/cron/oci/{path}",
+                handler,
+                methods=[method],
+                operation_id=f"{handler.__name__}_{method.lower()}",
+            )
+
+
+def _apply_attempt_cap(
+    context: WorkloadContext, max_attempts: int | None, min_age_minutes: int | None
+) -> int:
+    """Fail rows whose attempts are spent; without ``max_attempts``, by the cap of each row.
+
+    Without arguments, a row in PROCESSING is left alone until its lease is over: its last attempt
+    may still succeed. A cap or an age that the caller names applies to such rows too.
+    """
+    moved = _sweep(context, "attempt_cap", min_age_minutes or 0, max_attempts)
+    if max_attempts is None and min_age_minutes is None:
+        return moved
+    return moved + _cap_in_flight(context, max_attempts, min_age_minutes or 0)
+
+
+def _cap_in_flight(context: WorkloadContext, max_attempts: int | None, min_age_minutes: int) -> int:
+    queue, moved, cursor = context.queue, 0, None
+    moved_until = queue.now() - min_age_minutes * MINUTE_S * SECOND_US
+    while True:
+        page = queue.jobs(Filter(states=("PROCESSING",)), limit=MAX_PAGE, cursor=cursor)
+        changes = [
+            Change(job.id, job.claim_seq)  # a later claim is not capped
+            for job in page.jobs
+            if job.moved_at <= moved_until
+            and job.attempt_count - job.attempt_base >= (max_attempts or job.max_attempts)
+        ]
+        outcomes = apply_changes(queue, "cap_in_flight", changes, actor="clock") if changes else []
+        moved += sum(outcome.result == "moved" for outcome in outcomes)
+        cursor = page.cursor
+        if cursor is None:
+            return moved
+
+
+def _sweep(
+    context: WorkloadContext, name: str, min_age_minutes: int, max_attempts: int | None
+) -> int:
+    queue = context.queue
+    moved = 0
+    for move in queue.lifecycle.scheduled_moves:
+        if move.name != name:
+            continue
+        for _ in range(MAX_BATCHES_PER_MOVE):
+            batch = queue.store.sweep(
+                queue.name,
+                move,
+                limit=BATCH,
+                now=queue.clock.now(),
+                min_age_us=min_age_minutes * MINUTE_S * SECOND_US,
+                max_attempts=max_attempts,
+            )
+            moved += batch
+            if batch < BATCH:
+                break
+    return moved
