@@ -18,6 +18,7 @@ from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
 from kesin.store.records import MoveCount
 from kesin.web.dependencies import UNCACHED, SignedInActor
+from kesin.web.schemas import Cursor
 from kesin.workloads.common.advice import Language
 from kesin.workloads.oci import operations
 from kesin.workloads.oci.advice import ADVICE
@@ -40,7 +41,6 @@ MAX_FIXES: Final = 1_000
 FIXES: Final = ("CORRECT", "ENQUEUE_FIX")
 DISMISS: Final = "DISMISS_WARNING"
 ACTIONS: Final = (*operations.ACTIONS, *FIXES, DISMISS)
-CURSOR: Final = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
 FilterValues = Annotated[list[Annotated[str, Query(max_length=64)]] | None, Query(max_length=100)]
 
@@ -80,7 +80,7 @@ def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         category: FilterValues = None,
         search: Annotated[str | None, Query(alias="q", max_length=512)] = None,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE_ROWS)] = 100,
-        cursor: Annotated[str | None, Query(pattern=CURSOR)] = None,
+        cursor: Cursor = None,
     ) -> schemas.RowPage:
         """A page of rows, newest first; by state, code, category, or found by any of its names.
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlencode
 
@@ -29,6 +29,7 @@ from kesin.web.dashboard.frame.routes import read_fields
 from kesin.web.dashboard.queues import actions
 from kesin.web.dashboard.queues.bulk import runs_of
 from kesin.web.dashboard.queues.page import runs_shown
+from kesin.web.dashboard.state_groups import state_groups
 from kesin.web.schemas import Cursor
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci import operations, script
@@ -69,8 +70,7 @@ class ControlFilter:
 
     def query(self, **other: str) -> str:
         """The query string, with some of it changed."""
-        values = {"status": self.status, "code": self.code, "category": self.category, "q": self.q}
-        parameters = {name: value for name, value in {**values, **other}.items() if value}
+        parameters = {name: value for name, value in (asdict(self) | other).items() if value}
         return f"?{urlencode(parameters)}" if parameters else ""
 
 
@@ -147,8 +147,7 @@ def _summary(ctx: PageContext, context: WorkloadContext, site: Site) -> dict[str
         context, site, context.queue.store.move_counts(context.queue.name)
     )
     warnings = [(each, stats.advice(each["code"], ctx.language)) for each in stats.warnings]
-    state = stats.breaker.state(context.queue.now()) if site.channel != "script" else None
-    return {"stats": stats, "warnings": warnings, "breaker": state}
+    return {"stats": stats, "warnings": warnings, "breaker": stats.breaker_state}
 
 
 def _rows(
@@ -158,8 +157,6 @@ def _rows(
     chosen: ControlFilter,
     cursor: str | None,
 ) -> dict[str, Any]:
-    from kesin.web.dashboard.state_groups import state_groups
-
     jobs, following = operations.list_rows(
         context,
         ctx.actor,

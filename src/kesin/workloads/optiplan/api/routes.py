@@ -15,6 +15,7 @@ from fastapi import APIRouter, Query, Request, Response
 from kesin.engine.workload import WorkloadContext
 from kesin.web.auth import service_of
 from kesin.web.dependencies import JSON, MediaType, RawBody, SignedInActor, run_with_body
+from kesin.web.schemas import Cursor
 from kesin.workloads.optiplan.api.common import OrderRoute, json_response, parse_json
 from kesin.workloads.optiplan.api.file_routes import config_router, files_router
 from kesin.workloads.optiplan.api.schemas import (
@@ -53,7 +54,6 @@ from kesin.workloads.optiplan.service import EnqueuedOrder, OrderService
 
 MAX_PAGE_JOBS: Final = 500
 MAX_PAGE_BYTES: Final = 5_000_000  # of payloads; a page of large orders is shorter
-CURSOR: Final = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 MAX_PAGE_CUSTOMERS: Final = 500
 
 _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
@@ -179,7 +179,7 @@ def _add_read_routes(router: APIRouter, service: OrderService) -> None:
         state: State | None = None,
         order_id: Word = None,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE_JOBS)] = 100,
-        cursor: Annotated[str | None, Query(pattern=CURSOR)] = None,
+        cursor: Cursor = None,
     ) -> Response:
         """Jobs, newest first."""
         page = service.jobs(actor, state=state, order_id=order_id, limit=limit, cursor=cursor)

@@ -13,7 +13,10 @@ from kesin.foundation.terminal import format_examples, print_table, say, say_jso
 from kesin.workloads.common.cli import JsonOption, command_group, report_checks
 from kesin.workloads.optiplan.cli.context import open_workshop
 from kesin.workloads.optiplan.cli.customers import app as customers
+from kesin.workloads.optiplan.cli.doctor import check_orders, run_checks
 from kesin.workloads.optiplan.cli.orders import import_order, optimize
+from kesin.workloads.optiplan.pipeline.saw_simulator import SawSimulator
+from kesin.workloads.optiplan.workshop.rules import rules_json
 
 app = command_group("Take cutting orders to the saw.")
 rules = typer.Typer(help="Show the workshop's rules.", no_args_is_help=True)
@@ -47,8 +50,6 @@ def saw_simulator(
 
     And says so as the real one does. Never let it loose on the folder of a real saw.
     """
-    from kesin.workloads.optiplan.pipeline.saw_simulator import SawSimulator
-
     folder = open_workshop().paths().machine_drop_folder
     saw = SawSimulator(folder)
     if once:
@@ -78,16 +79,12 @@ def doctor(*, as_json: JsonOption = False) -> None:
     Rules, folders, template, optimiser, the machine's share, and orders that are blocked. Exits
     with 1 if a check fails.
     """
-    from kesin.workloads.optiplan.cli.doctor import check_orders, run_checks
-
     report_checks([*run_checks(open_workshop()), *check_orders()], as_json=as_json)
 
 
 @rules.command("show", epilog=format_examples("kesin optiplan rules show --json"))
 def show_rules(*, as_json: JsonOption = False) -> None:
     """Show the rules in force, as rules.json spells them."""
-    from kesin.workloads.optiplan.workshop.rules import rules_json
-
     values = rules_json(open_workshop().rules())
     if as_json:
         say_json(values)
