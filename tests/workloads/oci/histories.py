@@ -22,7 +22,7 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import OWNED, Stage
 from kesin.store.contract import Store
-from kesin.workloads.oci.api import control_routes
+from kesin.workloads.oci.api import cron_routes
 from kesin.workloads.oci.conversions.conversion import key_of
 from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
 from kesin.workloads.oci.google.circuit_breaker import close_breaker
@@ -62,8 +62,8 @@ class TwoSites(Oci):
     def to_google(self, patch: pytest.MonkeyPatch) -> None:
         """Let the routes reach the fake Google of the current history."""
         ways = _Ways(self)
-        patch.setattr(control_routes, "channels_of", lambda _settings: ways)
-        patch.setattr(control_routes, "build_worker", partial(build_worker, rng=self.chance))
+        patch.setattr(cron_routes, "channels_of", lambda _settings: ways)
+        patch.setattr(cron_routes, "build_worker", partial(build_worker, rng=self.chance))
 
     def draw_as_before(self) -> None:
         """The same lots and, but for their times, the same ids: a history can be repeated."""

@@ -124,7 +124,10 @@ def start() -> Iterator[Start]:
         yield start
 
 
-inside_or_after = pytest.mark.parametrize("moment", ["inside", "after"])
+def moments(usual: str, *others: str) -> pytest.MarkDecorator:
+    """The usual moment of death; the others are left to the long form."""
+    long = [pytest.param(other, marks=pytest.mark.long) for other in others]
+    return pytest.mark.parametrize("moment", [usual, *long])
 
 
 # A script's export
@@ -137,7 +140,7 @@ def export_and_die(address: str, pipe: Connection, point: Point) -> None:
         pipe.send(export(context, site_of(context), limit=ROWS, actor="doomed"))
 
 
-@inside_or_after
+@moments("after", "inside")
 def test_an_export_that_is_killed_loses_no_row_and_no_attempt_too_many(
     place: Place, start: Start, moment: Any
 ):
@@ -169,7 +172,7 @@ def upload_and_die(address: str, _pipe: Connection, settings: dict[str, Any], po
         build_worker(context, channels_of(context.settings), threads=1).run_once()
 
 
-@pytest.mark.parametrize("moment", ["unheard", "recorded", "answered"])
+@moments("recorded", "unheard", "answered")
 def test_a_worker_killed_in_an_upload_delivers_every_row_once(
     place: Place, start: Start, moment: str
 ):
@@ -227,7 +230,7 @@ def ingest_and_die(address: str, _pipe: Connection, moment: str) -> None:
         die()
 
 
-@inside_or_after
+@moments("inside", "after")
 def test_a_file_posted_again_after_a_kill_while_it_was_written_is_there_once(
     place: Place, start: Start, moment: Any
 ):

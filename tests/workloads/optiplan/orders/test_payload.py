@@ -66,16 +66,20 @@ def test_every_missing_field_is_named():
     assert wrong(body) == {"parts": "is missing"}
 
 
-@pytest.mark.parametrize("field", ["length_cm", "width_cm", "quantity", "grain", "thickness_mm"])
-@pytest.mark.parametrize("value", [True, False, "1", None, [1], float("nan"), float("inf"), 1e400])
-def test_only_numbers_are_numbers(field: str, value: Any):
-    assert wrong(order(part(**{field: value})))[f"parts[0].{field}"].startswith("must be a")
+NUMBERS = ["length_cm", "width_cm", "quantity", "grain", "thickness_mm"]
+TEXTS = ["id", "material_code", "color", "edge_up", "iidesc", "desc1"]
 
 
-@pytest.mark.parametrize("field", ["id", "material_code", "color", "edge_up", "iidesc", "desc1"])
+@pytest.mark.parametrize("value", [True, "1", None, [1], float("nan"), float("inf")])
+def test_only_numbers_are_numbers(value: Any):
+    messages = wrong(order(part(**dict.fromkeys(NUMBERS, value))))
+    assert all(messages[f"parts[0].{field}"].startswith("must be a") for field in NUMBERS)
+
+
 @pytest.mark.parametrize("value", [5, True, ["x"], {}])
-def test_only_text_is_text(field: str, value: Any):
-    assert wrong(order(part(**{field: value})))[f"parts[0].{field}"].startswith("must be text")
+def test_only_text_is_text(value: Any):
+    messages = wrong(order(part(**dict.fromkeys(TEXTS, value))))
+    assert all(messages[f"parts[0].{field}"].startswith("must be text") for field in TEXTS)
 
 
 @pytest.mark.parametrize(
@@ -160,11 +164,11 @@ def test_of_very_many_problems_a_hundred_are_reported():
     assert caught.value.message.endswith("and 995 more")
 
 
-@pytest.mark.parametrize("count", [0, MAX_PARTS + 1, 100_000])
-def test_an_order_has_one_to_a_thousand_parts(count: int):
+def test_an_order_has_one_to_a_thousand_parts():
     assert len(payload(*[part()] * MAX_PARTS).parts) == MAX_PARTS
-    body = {**order(), "parts": [part()] * count}
-    assert wrong(body) == {"parts": f"must hold 1…1000 parts, got {count}"}
+    for count in (0, MAX_PARTS + 1, 100_000):
+        body = {**order(), "parts": [part()] * count}
+        assert wrong(body) == {"parts": f"must hold 1…1000 parts, got {count}"}
 
 
 @pytest.mark.parametrize("parts", [None, {}, "x", 5])

@@ -303,7 +303,14 @@ def test_every_file_is_taken_once_or_withdrawn_despite_crashes_and_races(
         world.finish()
 
 
-@pytest.mark.parametrize("verbs", ["drop", "drop cancel", "drop cancel drop", "drop retry"])
+@pytest.mark.parametrize(
+    "verbs",
+    [
+        *("drop", "drop cancel"),
+        pytest.param("drop cancel drop", marks=pytest.mark.long),
+        pytest.param("drop retry", marks=pytest.mark.long),
+    ],
+)
 def test_at_every_single_step_a_death_or_the_machine_changes_nothing(
     tmp_path: Path, verbs: str, monkeypatch: pytest.MonkeyPatch
 ):

@@ -65,6 +65,7 @@ def test_an_order_is_done_and_cut_once_wherever_its_runner_died(
         assert instant.starts[job.id] <= 2, where
 
 
+@pytest.mark.long
 def test_an_order_of_two_files_is_cut_once_wherever_its_runner_died(
     bench: Workbench, instant: InstantProgram, crasher: Crasher
 ):
