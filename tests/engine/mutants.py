@@ -112,17 +112,20 @@ MUTANTS = (
         "a finish that does not ask whether the job is claimed",
         ((r"\(j\.phase = 1 AND j\.claim_seq = coalesce\((?:i\.|:same_)token, -1\)\)", "TRUE"),),
         {"fence", "guard", "refusal"},
+        seed=0,
     ),
     Mutant("a sweep without its lease", ((r"j\.lease_until <= :now", "TRUE"),), {"guard"}),
     Mutant(
         "a sweep without its age",
         ((r"coalesce\(j\.finished_at <= :now - \d+, FALSE\)", "TRUE"),),
         {"guard"},
+        seed=12,
     ),
     Mutant(
         "a sweep that leaves the last one",
         ((r"LIMIT :limit\)\s+RETURNING", "LIMIT :limit - 1)\nRETURNING"),),
         {"sweep"},
+        seed=12,
     ),
     Mutant(
         "a claim that forgets to count",
@@ -139,11 +142,14 @@ MUTANTS = (
         ),
         {"error", "guard", "budget"},
         optiplan_lifecycle,
-        seed=30,
+        seed=0,
     ),
     Mutant("a claim before its time", ((r"j\.run_at <= :now", "TRUE"),), {"guard"}),
     Mutant(
-        "a claim that ignores a pause", ((r"p\.tenant IN \('', :tenant\)", "FALSE"),), {"pause"}
+        "a claim that ignores a pause",
+        ((r"p\.tenant IN \('', :tenant\)", "FALSE"),),
+        {"pause"},
+        seed=4,
     ),
     Mutant(
         "a claim whose token is an old one",
@@ -164,6 +170,7 @@ MUTANTS = (
         "a count not written",
         ((r"DO UPDATE SET n = n \+ 1", "DO UPDATE SET n = n + (n <> 3)"),),
         {"counters", "effect", "sweep"},
+        seed=9,
     ),
     Mutant(
         "a retry that comes too soon",
@@ -181,7 +188,7 @@ MUTANTS = (
         "a renewal of a lost claim",
         ((r"j\.phase = 1 AND j\.claim_seq = i\.token", "j.phase = 1"),),
         {"lease"},
-        seed=30,
+        seed=12,
     ),
     Mutant(
         "a renewal beyond the longest run",
@@ -199,11 +206,13 @@ MUTANTS = (
             ),
         ),
         {"claim"},
+        seed=0,
     ),
     Mutant(
         "a claim that forgets whose turn it is",
         ((r"j\.tenant > :after", "j.tenant > ''"), (r"j\.tenant <= :after", "FALSE")),
         {"turn"},
+        seed=5,
     ),
     Mutant(
         "a claim that begins with the tenant served last",
@@ -220,7 +229,7 @@ MUTANTS = (
             (r"CREATE UNIQUE INDEX job_body_key", "CREATE INDEX job_body_key"),
         ),
         {"key"},
-        seed=4,
+        seed=1,
     ),
     Mutant(
         "two jobs in one slot",
@@ -231,7 +240,7 @@ MUTANTS = (
         {"slot", "guard"},
         optiplan_lifecycle,
         6_000,
-        seed=9,
+        seed=11,
     ),
     Mutant(
         "time that runs backwards",

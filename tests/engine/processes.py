@@ -1,19 +1,16 @@
 """The programs that ``test_processes`` starts: each is a process with a pipe to the test."""
 
 import random
-from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from kesin import Done, NewJob, Queue, Sweeper, Worker, task_lifecycle
-from kesin.foundation.clock import ManualClock, wall_clock_us
+from kesin import NewJob, Queue, Worker, task_lifecycle
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.postgres.store import PostgresStore
-from kesin.store.records import Filter, Outcome
+from kesin.store.records import Outcome
 from kesin.store.sqlite.store import SqliteStore
-from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 
 LEASE_S = 600
 KEYS = 120
@@ -63,42 +60,3 @@ def enqueue_keys(address: Address, pipe: Connection, seed: int) -> None:
                 assert isinstance(outcome, Outcome)
                 results.append((key, outcome.result, outcome.id))
         pipe.send(results)
-
-
-def run_orders(address: Address, pipe: Connection, orders: int) -> None:
-    """Run orders through the exclusive state until all are done; sends the results."""
-    with closing(address.open()) as store:
-        queue = Queue("orders", optiplan_lifecycle(), store)
-        pipe.send("ready")
-        pipe.recv()
-        results: Counter[str] = Counter()
-        while queue.stats().states["DONE"] < orders:
-            for job in queue.claim("runner"):
-                results["claimed"] += 1
-                if job.state == "NEW":
-                    queue.move(job, "prepare")
-                    queue.move(job, "import")
-                result = queue.move(job, "run").result
-                results[result] += 1
-                if result == "busy":
-                    queue.move(job, "wait", run_in_s=0)
-                    continue
-                inside = queue.jobs(Filter(states=("OPTI_RUNNING",))).jobs
-                assert [running.id for running in inside] == [job.id]
-                for action in ("collect", "validate", "deliver", "done"):
-                    assert queue.move(job, action).result == "moved"
-        pipe.send(results)
-
-
-def sweep_and_work(address: Address, pipe: Connection, later_s: int) -> None:
-    """A sweeper and a worker whose clock is past every lease."""
-    with closing(address.open()) as store:
-        clock = ManualClock(wall_clock_us() + later_s * 1_000_000)
-        queue = Queue("work", lifecycle(), store, clock=clock)
-        pipe.send("ready")
-        pipe.recv()
-        moved = 0
-        for _ in range(20):
-            moved += Sweeper([queue], batch=7).sweep(("recover",)).total
-            Worker(queue, lambda job: Done(job.payload), batch=5).drain()
-        pipe.send(moved)

@@ -13,11 +13,10 @@ from kesin.engine.replay import verify
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.records import Outcome
 from kesin.store.sqlite.store import SqliteStore
-from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from tests.apart import Member, Start, crew
 from tests.engine import processes
 from tests.engine.conftest import states
-from tests.engine.processes import KEYS, LEASE_S, Address, lifecycle
+from tests.engine.processes import KEYS, Address, lifecycle
 from tests.store.conftest import empty
 
 JOBS = 120
@@ -106,29 +105,3 @@ def test_concurrent_enqueues_of_the_same_keys_insert_each_once(queue: Queue, sta
     assert all(inserted[key] == job_id for key, _, job_id in results)
     assert states(queue) == {"ready": KEYS}
     assert verify(queue.store, "work")
-
-
-def test_an_exclusive_state_holds_one_job_at_a_time(address: Address, queue: Queue, start: Start):
-    with closing(address.open()) as store:
-        orders = Queue("orders", optiplan_lifecycle(), store)
-        orders.enqueue_many(NewJob({"n": n}) for n in range(12))
-        members = [start(processes.run_orders, 12) for _ in range(2)]
-        for member in members:
-            member.go()
-        results: Counter[str] = Counter()
-        for member in members:
-            results.update(member.hear())
-        assert results["moved"] == 12
-        assert results["claimed"] == 12 + results["busy"]
-        assert states(orders) == {"DONE": 12}
-        assert verify(store, "orders")
-
-
-def test_concurrent_sweepers_recover_every_job_once(queue: Queue, start: Start):
-    ids = fill(queue, 100)
-    lost = queue.claim("dead", limit=60)
-    members = [start(processes.sweep_and_work, 20 * LEASE_S) for _ in range(3)]
-    for member in members:
-        member.go()
-    assert sum(member.hear() for member in members) == len(lost) == 60
-    check(queue, ids)

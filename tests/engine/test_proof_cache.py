@@ -9,23 +9,18 @@ from kesin.lifecycle.proof.rules import prove
 from kesin.lifecycle.task import task_lifecycle
 from kesin.workloads import lifecycles
 
-prove_once = cache(prove)
 
-
-def test_every_cached_proof_is_current(monkeypatch):
-    monkeypatch.setattr(proof_cache, "prove", prove_once)
+def test_every_cached_proof_is_current_and_is_not_made_again(monkeypatch):
+    made = cache(prove)
+    known = [make() for make in lifecycles().values()]
+    monkeypatch.setattr(proof_cache, "prove", made)
     content = (files("kesin.engine") / proof_cache.CACHE_FILE).read_text("utf-8")
-    assert content == proof_cache.format_proofs([make() for make in lifecycles().values()]), (
+    assert content == proof_cache.format_proofs(known), (
         "the prover or a lifecycle changed: run python scripts/remember-proofs.py"
     )
-
-
-@pytest.mark.parametrize("name", lifecycles())
-def test_a_lifecycle_with_a_cached_proof_is_not_proved_again(name, monkeypatch):
-    lifecycle = lifecycles()[name]()
-    proof = prove_once(lifecycle)
     monkeypatch.setattr(proof_cache, "prove", lambda _: pytest.fail("it was proved again"))
-    assert proof_cache.cached_proof(lifecycle) == proof
+    for lifecycle in known:
+        assert proof_cache.cached_proof(lifecycle) == made(lifecycle)
 
 
 def test_a_changed_lifecycle_has_no_cached_proof():

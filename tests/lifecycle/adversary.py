@@ -86,6 +86,7 @@ class History:
     claimed_twice: set[str] = field(default_factory=set)
     unfenced: set[str] = field(default_factory=set)
     ambiguous: set[str] = field(default_factory=set)
+    _open: dict[tuple[str, Role], list[tuple[str, list[Move]]]] = field(default_factory=dict)
 
     @cached_property
     def retries_read(self) -> int:
@@ -122,7 +123,7 @@ class History:
         A timer that cuts the wake-ups runs down meanwhile, so no such circle closes.
         """
         found = set()
-        for circle in _circles(self.edges):
+        for circle in self.circles:
             inside = set(circle)
             going_round = [e for node in circle for e in self.edges[node] if e.to in inside]
             if any(edge.waits for edge in going_round):
@@ -150,7 +151,7 @@ class History:
         ever. Otherwise each has a level, and the circle is left from whichever node is best.
         """
         onward: dict[Node, int] = {}
-        for circle in _circles(self.edges):
+        for circle in self.circles:
             level = self._levels(circle)
             if level is None:
                 return None
@@ -161,6 +162,30 @@ class History:
             )
             onward.update((node, best - level[node]) for node in circle)
         return 1 + onward[self.start]
+
+    @cached_property
+    def circles(self) -> list[list[Node]]:
+        """Nodes grouped by the circle they lie on, each group after all it leads to."""
+        return list(_circles(self.edges))
+
+    def open_moves(self, state: str, role: Role) -> list[tuple[str, list[Move]]]:
+        """The actions a role may ask for in a state, with the moves that leave it."""
+        if (state, role) not in self._open:
+            fitting = (
+                (
+                    action,
+                    [
+                        move
+                        for move in moves
+                        if state in move.sources
+                        and role in move.by
+                        and not (move.chained or move.prunes)
+                    ],
+                )
+                for action, moves in self.lifecycle.actions.items()
+            )
+            self._open[state, role] = [(action, moves) for action, moves in fitting if moves]
+        return self._open[state, role]
 
     def _levels(self, circle: list[Node]) -> dict[Node, int] | None:
         level = {circle[0]: 0}
@@ -225,13 +250,8 @@ def _moves(
 ) -> Iterator[tuple[tuple[Move, ...], Job]]:
     lifecycle = history.lifecycle
     for role in roles:
-        for action, moves in lifecycle.actions.items():
-            open_to = [
-                m
-                for m in moves
-                if job.state in m.sources and role in m.by and not (m.chained or m.prunes)
-            ]
-            for options in _options(open_to) if open_to else ():
+        for action, open_to in history.open_moves(job.state, role):
+            for options in _options(open_to):
                 context = MoveContext(
                     NOW, role, "worker-1", lifecycle.lease_seconds * SECOND, options
                 )

@@ -92,19 +92,6 @@ def test_what_google_calls_too_recent_waits(code, channel):
 @pytest.mark.parametrize(
     ("queue", "code", "category", "move"),
     [
-        *(
-            ("optiplan", code, VALIDATION, "hold")
-            for code in (
-                "E_CRM_NO_MATCH",
-                "E_TEMPLATE_INVALID",
-                "E_PLATE_SIZE_MISSING",
-                "E_BACKING_THICKNESS_UNKNOWN",
-                "E_TRIM_RULE_MISSING",
-            )
-        ),
-        ("optiplan", "E_OPERATOR_TRIGGER_REQUIRED", VALIDATION, "hold_for_operator"),
-        ("optiplan", "E_XML_INVALID", PERMANENT, "fail"),
-        ("optiplan", "E_OPTI_RUNNER_FAILED", TRANSIENT, "fail"),
         ("optiplan", "E_NOBODY_DECLARED_IT", TRANSIENT, "fail"),
         ("pdf", "NAVIGATION_TIMEOUT", TRANSIENT, "fail"),
         ("pdf", "TEMPLATE_ERROR", VALIDATION, "fail"),
@@ -125,23 +112,14 @@ def test_every_error_a_move_records_by_itself_is_a_declared_code_of_that_categor
     assert {(error.code, error.category) for error in fixed} <= declared
 
 
-def test_a_code_nobody_declared_is_of_the_unknown_category():
+def test_the_category_is_the_declared_one_or_the_callers_or_the_unknown_one():
     assert taxonomy(unknown=AUTH).resolve("ValueError").category is AUTH
-
-
-def test_a_category_the_caller_gives_wins_over_the_unknown_one():
     assert taxonomy(unknown=AUTH).resolve("ValueError", category=RATE_LIMIT).category is RATE_LIMIT
-
-
-def test_a_category_the_caller_gives_does_not_win_over_a_declared_code():
     assert taxonomy().resolve("KNOWN", category=TRANSIENT).category is PERMANENT
 
 
-def test_without_a_channel_the_first_one_judges():
+def test_a_channel_judges_by_its_own_rules_and_without_one_the_first():
     assert taxonomy().resolve("KNOWN").verdict is Verdict.FAIL
-
-
-def test_a_named_channel_judges_by_its_own_rules():
     assert taxonomy().resolve("KNOWN", channel="second").verdict is Verdict.RETRY
 
 

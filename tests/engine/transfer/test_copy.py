@@ -36,6 +36,11 @@ from tests.store.model.test_histories import Chance
 from tests.store.scene import DAY
 
 SEEDS = {"oci": 0, "pdf": 2, "optiplan": 1}  # these reach every state soon
+LONG = pytest.mark.long
+# SQLite and PostgreSQL are written by the same code.
+into_each = pytest.mark.parametrize(
+    "kind", ["redis", "postgres", pytest.param("sqlite-file", marks=LONG)]
+)
 RULES: dict[str, Callable[[], Lifecycle]] = {
     "oci": oci_lifecycle,
     "pdf": pdf_lifecycle,
@@ -149,7 +154,12 @@ def test_three_lifecycles_are_copied_through_all_stores_unchanged(new_store, mon
 
 
 @pytest.mark.parametrize(
-    "kinds", [("sqlite-file", "postgres"), ("postgres", "redis"), ("redis", "sqlite-file")]
+    "kinds",
+    [
+        ("postgres", "redis"),
+        ("redis", "sqlite-file"),
+        pytest.param(("sqlite-file", "postgres"), marks=LONG),
+    ],
 )
 def test_a_copy_brings_the_versions_of_the_rules_and_the_retired_states(new_store, kinds):
     """So the moves of then are accounted for in the target, and its upgrades start from there."""
@@ -228,7 +238,7 @@ def test_jobs_that_change_during_the_copy_are_copied_in_their_last_state(
     assert pdf_queue(target).enqueue({}, key="k3").result == "duplicate"
 
 
-@pytest.mark.parametrize("kind", ["postgres", "redis", "sqlite-file"])
+@into_each
 def test_an_interrupted_copy_can_be_repeated(new_store, kind, monkeypatch):
     monkeypatch.setattr(queue_copy, "BATCH", 10)
     source, target = new_store("sqlite-memory"), new_store(kind)
@@ -257,7 +267,7 @@ def test_an_interrupted_copy_can_be_repeated(new_store, kind, monkeypatch):
 
 
 @pytest.mark.parametrize("stage", ["copied", "proved"])
-@pytest.mark.parametrize("kind", ["redis", "sqlite-file", "postgres"])
+@into_each
 def test_a_job_enqueued_in_the_target_survives(new_store, kind, stage, monkeypatch):
     """Even if its key belongs to a job of the source."""
     monkeypatch.setattr(queue_copy, "BATCH", 10)
@@ -288,7 +298,7 @@ def test_a_job_enqueued_in_the_target_survives(new_store, kind, stage, monkeypat
     assert pause_reasons(source) == []
 
 
-@pytest.mark.parametrize("kind", ["redis", "sqlite-file", "postgres"])
+@into_each
 def test_of_two_concurrent_copies_the_later_continues(new_store, kind, monkeypatch):
     monkeypatch.setattr(queue_copy, "BATCH", 10)
     source, target = new_store("sqlite-memory"), new_store(kind)

@@ -81,14 +81,10 @@ def test_the_longest_history_under_the_real_caps_is_as_long_as_the_proof_says(
 
 
 @each
-def test_every_state_and_every_end_is_reached(histories, name):
+def test_every_state_and_end_is_reached_and_every_promise_is_kept(histories, name):
+    """No job is stuck, overdrawn, claimed twice or unfenced; see ``History.faults``."""
     assert histories(name).states == set(SMALL[name].state)
     assert histories(name).ends == ENDS[name]
-
-
-@each
-def test_every_promise_is_kept(histories, name):
-    """No job is stuck, overdrawn, claimed twice or unfenced; see ``History.faults``."""
     assert histories(name).faults == {}
 
 
@@ -353,6 +349,7 @@ WORTH_FINDING = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", WORTH_FINDING)
 def test_among_the_drawn_lifecycles_is(what):
     unshrunk = settings(max_examples=1_000, phases=[Phase.generate], database=None)
