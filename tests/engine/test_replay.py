@@ -1,4 +1,5 @@
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -19,7 +20,6 @@ from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.engine.conftest import job_of
-from tests.store.scene import rolled_back
 
 
 def busy_week(store: Store) -> list[Queue]:
@@ -168,8 +168,8 @@ def test_an_empty_queue_has_no_differences(queue: Queue, store: SqliteStore):
 
 
 @pytest.fixture
-def tampered(store: SqliteStore, clock: ManualClock) -> Callable[..., list[Difference]]:
-    """Runs SQL without the guard triggers; the differences that replay finds before it is undone."""
+def tampered(store: SqliteStore, clock: ManualClock) -> Iterator[Callable[..., list[Difference]]]:
+    """Runs SQL without the guard triggers, and undoes it; the differences that replay finds."""
     queue = Queue("work", task_lifecycle(), store, clock=clock, seed=3)
     for n in range(5):
         queue.enqueue({"n": n})
@@ -178,14 +178,17 @@ def tampered(store: SqliteStore, clock: ManualClock) -> Callable[..., list[Diffe
     for (name,) in names.fetchall():
         store._writer.execute(f"DROP TRIGGER {name}")
     assert verify(store, "work")
+    sound = sqlite3.connect(":memory:")
+    store._writer.backup(sound)
 
     def run(sql: str, **how: Any) -> list[Difference]:
-        with rolled_back(store):
-            store._writer.execute(sql)
-            differences = verify(store, "work", **how).differences
+        store._writer.execute(sql)
+        differences = verify(store, "work", **how).differences
+        sound.backup(store._writer)
         return differences
 
-    return run
+    with closing(sound):
+        yield run
 
 
 ONE_JOB = "(SELECT min(id) FROM job)"

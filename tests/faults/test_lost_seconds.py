@@ -55,7 +55,7 @@ def lived(queue: Queue, file: Path) -> Iterator[Step]:
     yield step()
 
 
-@pytest.mark.parametrize("missing", [0, 1, 40])
+@pytest.mark.parametrize("missing", [0, 1, pytest.param(40, marks=pytest.mark.long)])
 def test_redis_is_as_it_was_after_the_last_call_that_is_whole(missing: int):
     with RedisServer(durable=True) as server:
         address = Address("redis", server.url())

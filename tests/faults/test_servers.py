@@ -15,7 +15,7 @@ from tests.faults.load import Load
 from tests.redis_server import RedisServer
 from tests.servers import PostgresServer
 
-JOBS = 50
+JOBS = 25
 CUTS = 5
 
 

@@ -1,39 +1,24 @@
 """An installation as its rows, kept in `upgrade_rows.json` and put into any schema there ever was.
 
 The file is never made anew: it is what a user has who comes from then. A migration that changes
-tables gets a file of its own for schemas from there on. This one was written by
-``python -m tests.store.upgrade_rows``.
+tables gets a file of its own for schemas from there on.
 """
 
 import json
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from kesin.engine.access.accounts import Accounts
-from kesin.engine.access.vault import Vault
-from kesin.foundation.clock import ManualClock
 from kesin.foundation.encryption import KeyRing
-from kesin.foundation.permissions import system_actor
-from kesin.lifecycle.task import task_lifecycle
-from kesin.store.directory import Directory, MetadataEntry
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.sql.migrate import migrations
-from kesin.store.sqlite.store import SqliteStore, _split
-from kesin.workloads.oci.lifecycle import oci_lifecycle
-from tests.store.scene import NOW, Scene, error
+from kesin.store.sqlite.store import _split
+from tests.store.scene import NOW
 
 FILE = Path(__file__).with_suffix(".json")
 RING = KeyRing({"k1": b"k" * 32})
 PASSWORD = "a password of then"
-TABLES = (
-    *("declared", "lifecycle", "job", "job_body", "event", "note", "flow", "paused"),
-    *("site", "person", "session", "api_key", "audit", "secret", "fact"),
-)
-
 Rows = dict[str, dict[str, Any]]  # table → columns and rows
 
 
@@ -117,54 +102,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bool):
         return int(value)
     return value if value is None or isinstance(value, int | str) else str(value)
-
-
-def fill(store: SqliteStore) -> str:
-    """Let an installation live for a while; its API key."""
-    task = Scene(store, "task", task_lifecycle())
-    task.create_jobs(3, payload='{"n":1}')
-    task.create_job(key="taken", tenant="acme")
-    task.create_job(run_at=NOW + 3_600_000_000)
-    task.clock.advance(1)
-    done, failed, retried, held = task.claim(5, worker="then")
-    assert held.tenant == "acme"  # as a worker left it that never came back
-    task.move("complete", done, result='{"ok":true}')
-    task.move("fail", failed, **error(category="PERMANENT"))
-    task.move("retry", retried, **error())
-    store.add_note("task", kind="stale", actor="then", job_id=done.id, details="late", now=NOW)
-    oci = Scene(store, "oci", oci_lifecycle())
-    oci.create_jobs(2, payload='{"gclid":"x"}', tenant="acme")
-    store.pause("oci", tenant="acme", actor="then", reason="lunch", now=NOW)
-    actor = system_actor("then")
-    accounts = Accounts(Directory(store), clock=ManualClock(NOW))
-    accounts.add_site(actor, "acme", name="Acme")
-    accounts.add_user(actor, "ayse", PASSWORD, role="admin", all_sites=True)
-    accounts.sign_in("ayse", PASSWORD, "127.0.0.1")
-    key, _ = accounts.create_key(actor, "script", ["operate"])
-    Vault(accounts, RING).put(actor, "token", "a secret of then")
-    Directory(store).put_metadata(MetadataEntry("oci", "acme", "breaker", '{"open":false}', NOW))
-    return key
-
-
-def main() -> None:
-    """Write the file."""
-    with TemporaryDirectory() as folder, closing(SqliteStore(Path(folder) / "k.db")) as store:
-        key = fill(store)
-        tables = {}
-        for table in TABLES:
-            columns = [row[1] for row in store._read(f"PRAGMA table_info({table})", {})]
-            rows = store._read(f"SELECT {', '.join(columns)} FROM {table}", {})
-            tables[table] = {"columns": columns, "rows": rows}
-    lines = [
-        f'"{name}": {{"columns": {json.dumps(table["columns"])}, "rows": [\n'
-        + ",\n".join(json.dumps(row) for row in table["rows"])
-        + "]}"
-        for name, table in tables.items()
-    ]
-    FILE.write_text(f'{{"api_key": "{key}", "tables": {{\n' + ",\n".join(lines) + "}}\n", "utf-8")
-
-
-if __name__ == "__main__":
-    if FILE.exists():
-        sys.exit(f"{FILE} is never made anew")
-    main()
