@@ -7,7 +7,7 @@ from typing import Any
 
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.task import task_lifecycle
-from kesin.lifecycle.vocabulary import After, age_over, retries_left, timer_over
+from kesin.lifecycle.vocabulary import After, age_over, retries_left, timer_over, unclaimed
 from tests.store.scene import DAY, HOUR, SECOND, error
 
 
@@ -37,6 +37,31 @@ def test_of_two_jobs_with_one_key_a_claim_takes_one(open_queue):
     assert queue.claim(limit=2) == []
     queue.move("complete", first)
     assert len(queue.claim(limit=2)) == 1
+
+
+def test_of_jobs_with_one_key_a_sweep_takes_one_and_every_other_job(open_queue):
+    """Ready holds no key and done does: rivals that are due together are no obstacle to others."""
+    expire = Move(
+        "expire",
+        ("ready",),
+        "done",
+        by=("clock",),
+        when=(unclaimed, age_over("created_at", seconds=60)),
+        stamp=("finished_at",),
+        stage="expire",
+    )
+    lifecycle = changed(expire)
+    states = [replace(state, holds_key=state.name == "done") for state in lifecycle.states]
+    queue = open_queue(replace(lifecycle, states=tuple(states)))
+    queue.enqueue(*(queue.new(key=key) for key in ("a", "a", "b", "b", "b", "c")))
+    queue.clock.time_us += 61 * SECOND
+    assert queue.sweep("expire") == 3
+    assert sorted(job.dedup_key for job in queue.all().values() if job.state == "ready") == [
+        "a",
+        "b",
+        "b",
+    ]
+    assert queue.sweep("expire") == 0
 
 
 def test_a_scheduled_move_renews_a_budget_without_a_cap(open_queue):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -112,19 +112,25 @@ class SqlStore(SqlRules):
         moves: Sequence[Move],
         take: Callable[[dict[str, Any]], list[ClaimedRow]],
         params: dict[str, Any],
+        *,
+        one_by_one: int = 1,
     ) -> list[ClaimedRow]:
-        """Run a claim or a sweep; after a conflict over a slot or key, retry with one job."""
+        """Run a claim or a sweep; after a conflict over a slot or key, so many jobs one by one."""
         if not statements.contested(moves):
             return take(params)
         if statements.takes_slot(moves):
-            params["limit"] = min(params["limit"], 1)
-        for limit in (params["limit"], 1):
-            try:
+            params["limit"] = one_by_one = min(params["limit"], 1)
+        with suppress(Conflict), self._savepoint():
+            return take(params)
+        taken: list[ClaimedRow] = []
+        with suppress(Conflict):
+            while len(taken) < one_by_one:
                 with self._savepoint():
-                    return take({**params, "limit": limit})
-            except Conflict:
-                continue
-        return []
+                    rows = take({**params, "limit": 1})
+                if not rows:
+                    break
+                taken += rows
+        return taken
 
     def renew(
         self,
@@ -291,7 +297,9 @@ class SqlStore(SqlRules):
             params["max_attempts"] = max_attempts
         sql = statements.sweep(move, capped=max_attempts is not None)
         with self._sweeping():
-            moved = self._take_contested(statements, (move,), partial(self._rows, sql), params)
+            moved = self._take_contested(
+                statements, (move,), partial(self._rows, sql), params, one_by_one=params["limit"]
+            )
             if move.then:
                 links = statements.lifecycle.chained_moves(move)
                 links = tuple(link for link in links if "clock" in link.by)
