@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kesin.store.records import Filter
-from kesin.workloads.pdf import services
 from kesin.workloads.pdf.cleanup import forget_ended_batches
-from kesin.workloads.pdf.engines import pick_engine
-from kesin.workloads.pdf.engines.base import Engine
 from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from tests.workloads.pdf.batching import BatchWorld, opened_batches
 from tests.workloads.pdf.engines_shared import SwitchableEngine
@@ -43,23 +39,6 @@ def weasyprint() -> Iterator[WeasyPrintEngine]:
     engine.close()
 
 
-@pytest.fixture
-def shared_engines(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Commands and workers print with the engines of all tests."""
-
-    class Unclosed:
-        def __init__(self, engine: Engine) -> None:
-            self.render = engine.render
-
-        def close(self) -> None:
-            """Leave it to the other tests."""
-
-    def pick(*wanted: Any) -> Unclosed:
-        return Unclosed(request.getfixturevalue(pick_engine(*wanted).name))
-
-    monkeypatch.setattr(services, "pick_engine", pick)
-
-
 @pytest.fixture(scope="module")
 def front(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -69,14 +48,11 @@ def front(
         yield front
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param("sqlite", marks=pytest.mark.long), "postgres", "redis"],
-)
+@pytest.fixture(scope="module", params=["sqlite", "postgres", "redis"])
 def each_front(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Front]:
-    """The same on the other databases."""
+    """The same on each database."""
     with opened_front(request.param, tmp_path_factory.mktemp("each"), request) as front:
         yield front
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
 from kesin.workloads.pdf.lifecycle import PdfLimits, pdf_lifecycle
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.local import LocalStorage
+from tests.apart import crew
+from tests.cli.programs import PATIENCE_S
 from tests.workloads.pdf.press import BOOK, QuickEngine, payload
 
 LEASE_S = 1
@@ -60,6 +63,14 @@ class Workshop:
             enqueue_pdf_job(enqueued.job.job_id, store=self.store)
         return enqueued.job
 
+    def ask_together(self, numbers: Sequence[str], together: Barrier) -> list[str]:
+        """Request each number at the same moment as another process; return the job ids."""
+        job_ids = []
+        for number in numbers:
+            together.wait(PATIENCE_S)
+            job_ids.append(self.ask(number).job_id)
+        return job_ids
+
     def status(self, job: PdfJob) -> str:
         current = self.jobs.get_job(job.job_id)
         return "" if current is None else current.status.value
@@ -86,6 +97,24 @@ def workshop(url: str, folder: Path) -> Iterator[Workshop]:
         assert [str(difference) for difference in verify(shop.store, "pdf").differences] == []
     finally:
         shop.store.close()
+
+
+def ask_apart(
+    url: str, pipe: Connection, folder: Path, numbers: Sequence[str], together: Barrier
+) -> None:
+    """Request each number from a separate process, and send the job ids through the pipe."""
+    shop = Workshop(url, folder)
+    pipe.send(shop.ask_together(numbers, together))
+    shop.store.close()
+
+
+@contextmanager
+def worker_processes(url: str, folder: Path, count: int) -> Iterator[None]:
+    """Start worker processes; the block begins when all are ready."""
+    with crew() as start:
+        for process in [start(work_apart, url, folder) for _ in range(count)]:
+            assert process.hear() == "ready"
+        yield
 
 
 class HeldEngine(QuickEngine):

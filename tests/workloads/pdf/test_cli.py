@@ -23,7 +23,7 @@ from kesin.workloads.pdf import doctor, services
 from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.doctor import _check_fonts, _check_storage, _check_workers
 from kesin.workloads.pdf.engines import pick_engine
-from kesin.workloads.pdf.engines.base import Paper
+from kesin.workloads.pdf.engines.base import Engine, Paper
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from kesin.workloads.pdf.errors import RenderFailed
@@ -46,12 +46,29 @@ def text_of(file: Path) -> str:
 
 
 @pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Commands print with the engines of all tests: their start is tested by the doctor."""
+
+    class Unclosed:
+        def __init__(self, engine: Engine) -> None:
+            self.render = engine.render
+
+        def close(self) -> None:
+            """Leave it to the other tests."""
+
+    def pick(*wanted: Any) -> Unclosed:
+        return Unclosed(request.getfixturevalue(pick_engine(*wanted).name))
+
+    monkeypatch.setattr(services, "pick_engine", pick)
+
+
+@pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands take the shipped templates from memory."""
     monkeypatch.setattr(services, "load_templates", lambda _: BOOK)
 
 
-@pytest.mark.usefixtures("shared_engines", "loaded")
+@pytest.mark.usefixtures("shared", "loaded")
 @pytest.mark.parametrize("engine", ["chromium", "weasyprint"])
 def test_a_template_and_its_variables_become_a_pdf(pdf: Pdf, tmp_path: Path, engine: str):
     (tmp_path / "data.json").write_text(json.dumps(BOOK.get("invoice").sample), "utf-8")
@@ -85,7 +102,7 @@ def test_the_templates_are_listed_and_shown_with_schema_and_sample(pdf: Pdf):
     assert shown["schema"]["type"] == "object"
 
 
-@pytest.mark.usefixtures("shared_engines")
+@pytest.mark.usefixtures("shared")
 def test_a_template_of_the_configured_folder_is_rendered_with_variables_of_standard_input(
     pdf: Pdf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -110,7 +127,6 @@ def test_a_missing_template_folder_is_an_error(pdf: Pdf, monkeypatch: pytest.Mon
     assert "KESIN_PDF_TEMPLATES" in answer.err
 
 
-@pytest.mark.usefixtures("shared_engines")
 def test_the_doctor_prints_a_test_page_and_checks_its_fonts(pdf: Pdf, tmp_path: Path):
     answer = pdf("doctor", "--json")
     assert answer.code == 0
@@ -120,7 +136,7 @@ def test_the_doctor_prints_a_test_page_and_checks_its_fonts(pdf: Pdf, tmp_path: 
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.usefixtures("shared_engines")
+@pytest.mark.usefixtures("shared")
 def test_the_doctor_reports_a_browser_that_is_missing(pdf: Pdf, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KESIN_PDF_CHROMIUM", "no-such-browser")
     answer = pdf("doctor", "--engine", "chromium")

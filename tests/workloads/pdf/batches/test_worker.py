@@ -419,7 +419,6 @@ def test_a_cancelled_batch_that_was_released_cancels_its_rows(bindery):
 # Together with render workers
 
 
-@pytest.mark.usefixtures("shared_engines", "weasyprint")
 def test_render_workers_and_the_batch_worker_produce_one_pdf(bindery):
     texts = ["Ğüş ı İ 1", "Ğüş ı İ 2"]
     batch_id = bindery.order(*texts, output="merged", options={"engine": "weasyprint"})

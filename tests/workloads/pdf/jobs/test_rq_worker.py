@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -10,8 +11,6 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -26,11 +25,17 @@ from kesin.workloads.pdf.jobs import rq_queue
 from kesin.workloads.pdf.jobs.dispatch import dispatch_waiting, enqueue_pdf_job
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat, check_worker_health, workers_alive
 from kesin.workloads.pdf.jobs.rq_queue import DISPATCHED_KEY, RQ_QUEUE_NAME, TASK
-from tests.apart import crew
+from tests.apart import APART, crew
 from tests.cli.programs import PATIENCE_S, wait_until
 from tests.redis_server import RedisServer
 from tests.workloads.pdf.press import payload
-from tests.workloads.pdf.rq_workers import HOLDING, Workshop, work_apart, workshop
+from tests.workloads.pdf.rq_workers import (
+    HOLDING,
+    Workshop,
+    ask_apart,
+    worker_processes,
+    workshop,
+)
 
 
 @pytest.fixture
@@ -73,20 +78,14 @@ def test_keys_are_laid_out_as_promised_and_a_message_is_an_id_in_json(shop):
     assert client.keys("rq:job:*") == []
 
 
-def test_equal_requests_to_two_services_create_one_job_and_one_pdf(shop, tmp_path):
-    other, start = Workshop(shop.store.url, tmp_path), threading.Barrier(2)
-
-    def ask_all(service: Workshop) -> list[str]:
-        job_ids = []
-        for number in range(5):
-            start.wait(PATIENCE_S)
-            job_ids.append(service.ask(f"E-{number}").job_id)
-        return job_ids
-
-    with closing(other.store), ThreadPoolExecutor(2) as pool:
-        ids, same = pool.map(ask_all, (shop, other))
-    assert ids == same
-    assert len(set(ids)) == 5
+def test_equal_requests_to_two_processes_create_one_job_and_one_pdf(shop, tmp_path):
+    numbers = [f"E-{n}" for n in range(5)]
+    together = APART.Barrier(2)
+    with crew() as start:
+        other = start(ask_apart, shop.store.url, tmp_path, numbers, together)
+        ids = shop.ask_together(numbers, together)
+        assert other.hear() == ids
+        assert (other.wait(), len(set(ids))) == (0, 5)
     assert sorted(messages(shop)) == sorted(ids)
     enqueue_pdf_job(ids[0], store=shop.store)  # and once more than needed
     assert shop.worker().drain() == 6
@@ -198,19 +197,12 @@ def test_a_long_render_keeps_its_lease(shop):
 
 def test_a_killed_workers_job_is_rendered_by_another(shop, tmp_path, monkeypatch):
     monkeypatch.setattr(rq_queue, "RESEND_S", 0.2)
-    with crew() as start:
-        dying = start(work_apart, shop.store.url, tmp_path)
-        assert dying.hear() == "ready"
-        held = shop.ask("HOLD-1")
-        shop.client.blpop([HOLDING], PATIENCE_S)
-        worker = shop.worker()
-        worker.start()
-        others = [shop.ask(number) for number in ("K-1", "K-2")]
+    with worker_processes(shop.store.url, tmp_path, 2):
+        held, *others = [shop.ask(number) for number in ("HOLD-1", "K-1", "K-2")]
+        _, pid = shop.client.blpop([HOLDING], PATIENCE_S)
         wait_until(lambda: shop.over(*others))
-        dying.kill()
+        os.kill(int(pid), signal.SIGKILL)
         wait_until(lambda: shop.over(held))
-        worker.stop()
-        worker.join()
     assert shop.moves(held) == ["enqueue", "claim", "lose", "requeue", "claim", "succeed"]
     assert {tuple(shop.moves(job)) for job in others} == {("enqueue", "claim", "succeed")}
     assert len(shop.files()) == 3
