@@ -90,9 +90,9 @@ def bindery(shared_world: BatchWorld) -> Iterator[BatchWorld]:
     forget_ended_batches(bindery.queue, bindery.batches.feeder)
 
 
-@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.long), "postgres", "redis"])
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
 def office(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WebhookQueues]:
-    """On each database; SQLite has most tests to itself."""
+    """On each database."""
     with opened_queues(request.param, tmp_path, request) as office:
         yield office
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from itertools import count
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -55,9 +52,6 @@ EVERY_STEP = [
     ("create", 3, ""),
     ("prune", 0, ""),
 ]
-
-
-_numbers = count(1)
 
 
 class Files:
@@ -205,44 +199,39 @@ def play(shop: Counted, steps: Sequence[tuple[str, int, str]]) -> None:
     assert jobs["running"] == jobs["succeeded"] + jobs["failed"] + running
 
 
-@pytest.fixture(scope="module")
-def declared(ready_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that knows the moves of the queue: declaring them takes longer than a test."""
-    path = shutil.copyfile(ready_file, tmp_path_factory.mktemp("metrics") / "declared.db")
-    with closing(SqliteStore(path)) as store:
-        Counted(store)
-    return path
-
-
 @contextmanager
-def opened_copy(declared: Path) -> Iterator[Counted]:
-    path = shutil.copyfile(declared, declared.with_name(f"{next(_numbers)}.db"))
-    with closing(SqliteStore(path)) as store:
+def in_memory() -> Iterator[Counted]:
+    store = SqliteStore(":memory:")
+    try:
         yield Counted(store)
+    finally:
+        store.close()
 
 
 @pytest.fixture
-def shop(declared: Path) -> Iterator[Counted]:
-    with opened_copy(declared) as shop:
+def shop() -> Iterator[Counted]:
+    with in_memory() as shop:
         yield shop
 
 
 @given(st.lists(STEP, min_size=5, max_size=9))
 @settings(max_examples=100)
-def test_every_move_is_counted_once_whatever_becomes_of_the_jobs(declared, steps):
+def test_every_move_is_counted_once_whatever_becomes_of_the_jobs(steps):
     """Feature: pdf-render-worker, Property 7: metrics agree with what happened."""
-    with opened_copy(declared) as shop:
+    with in_memory() as shop:
         play(shop, steps)
 
 
 def test_a_history_with_everything_in_it_counts_on_postgresql(postgres_server):
     """Feature: pdf-render-worker, Property 7: metrics agree with what happened."""
-    address = postgres_server.create_database("pdf_metrics")
-    with closing(open_store(address, migrate=True)) as store:
+    store = open_store(postgres_server.create_database("pdf_metrics"), migrate=True)
+    try:
         shop = Counted(store)
         play(shop, EVERY_STEP)
         assert all(shop.failures[code] for code in PdfErrorCode)
         assert min(shop.created, shop.retried, shop.resumed, *shop.into.values()) > 0
+    finally:
+        store.close()
 
 
 def test_before_the_first_job_everything_is_there_and_zero(shop):

@@ -62,11 +62,7 @@ def test_options_that_it_does_not_support_are_warnings(engine):
 
 
 @pytest.mark.parametrize(
-    ("used_s", "code"),
-    [
-        (0.5, "DOCUMENT_TOO_SLOW"),
-        pytest.param(0.1, "NAVIGATION_TIMEOUT", marks=pytest.mark.long),
-    ],
+    ("used_s", "code"), [(0.5, "DOCUMENT_TOO_SLOW"), (0.1, "NAVIGATION_TIMEOUT")]
 )
 def test_a_document_that_takes_too_long_is_ended(engine, monkeypatch, used_s, code):
     pid = engine.child_pid

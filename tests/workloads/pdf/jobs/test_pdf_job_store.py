@@ -42,7 +42,7 @@ MANY = settings(
 )
 
 
-@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.long), "postgres", "redis"])
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
 def press(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Press]:
     with opened_press(request.param, tmp_path, request) as press:
         yield press

@@ -20,7 +20,6 @@ from rq.serializers import JSONSerializer
 from kesin.store.errors import StoreUnreachable
 from kesin.store.redis import connection
 from kesin.store.redis.connection import TRANSACTION_TIMEOUT_S
-from kesin.workloads.pdf import services
 from kesin.workloads.pdf.jobs import rq_queue
 from kesin.workloads.pdf.jobs.dispatch import dispatch_waiting, enqueue_pdf_job
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat, check_worker_health, workers_alive
@@ -329,21 +328,7 @@ def test_rqs_own_workers_count_while_rq_has_their_heartbeat(shop):
 # Whole programs
 
 
-def test_a_plain_rq_worker_renders(shop, tmp_path, monkeypatch):
-    monkeypatch.setenv("KESIN_REDIS_URL", shop.store.url)
-    monkeypatch.setenv("KESIN_DATA_DIR", str(tmp_path))
-    monkeypatch.setattr(services, "create_engine", lambda *_: shop.engine)
-    job = shop.ask()
-    bare = rq_queue.connect_redis(shop.store.url)
-    worker = rq.SimpleWorker([RQ_QUEUE_NAME], connection=bare, serializer=JSONSerializer)
-    assert worker.work(burst=True)
-    assert shop.status(job) == "succeeded"
-    assert shop.engine.closed
-    bare.close()
-
-
-@pytest.mark.long
-def test_the_command_of_rq_renders_with_a_real_engine(shop, tmp_path):
+def test_a_plain_rq_worker_renders(shop, tmp_path):
     job = shop.jobs.create_job("invoice", {**payload(), "engine": "weasyprint"})
     enqueue_pdf_job(job.job_id, store=shop.store)
     command = [
