@@ -36,7 +36,7 @@ ENGLISH = re.compile(
 NAMES = re.compile(r"“[^”]*”|\b[A-Z][A-Z_]+\b|\b[a-z]+_[a-z_]+\b|customers/\S+|\(\w+\)")
 TOLD = tomllib.loads(files("kesin.workloads.oci").joinpath("advice.toml").read_text("utf-8"))
 TEXTS = {
-    **{name: text for name, text in TOLD.items() if name not in {"enum", "category"}},
+    **{name: text for name, text in TOLD.items() if name not in {"enum", "category", "who"}},
     **{f"enum.{name}": text for name, text in TOLD["enum"].items()},
     **{f"category.{name}": text for name, text in TOLD["category"].items()},
 }
@@ -80,6 +80,9 @@ def test_a_text_is_three_short_sentences(language):
 
 def test_somebody_is_named():
     assert [name for name, text in WRITTEN.items() if text["who"] not in PEOPLE] == []
+    assert set(TOLD["who"]) == PEOPLE
+    for role in PEOPLE:
+        assert len({ADVICE.describe_role(role, language) for language in LANGUAGES}) == 2
     assert [
         name for name, text in WRITTEN.items() if set(text) - {"who", "en", "tr", "values"}
     ] == []
