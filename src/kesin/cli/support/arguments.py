@@ -85,7 +85,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def confirm(question: str, why: str) -> None:
-    """Ask on the terminal whether to go on; where nobody can answer, --yes must have been given."""
+    """Ask whether to go on; without a terminal, require --yes."""
     if not sys.stdin.isatty():
         raise UsageError(f"{why}: add --yes")
     typer.confirm(question, abort=True, err=True)

@@ -69,7 +69,7 @@ class AdviceTexts:
         return {**who, **{language: dict(text[language]) for language in LANGUAGES}}
 
     def describe_role(self, role: str, language: Language) -> str:
-        """Whose turn it is, in words."""
+        """The role that must act, as a sentence."""
         sentence: str = self._texts.roles[role][language]
         return sentence
 

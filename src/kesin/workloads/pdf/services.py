@@ -192,7 +192,7 @@ def create_renderer(settings: Settings, queue: Queue) -> PdfRenderWorker:
 
     artifacts = open_artifact_store(settings, queue)
     templates = TemplateSource(settings)
-    templates.library()  # what cannot be used is told before a job is claimed
+    templates.library()  # a bad template is reported before a job is claimed
     return PdfRenderWorker(
         PdfJobStore(queue, artifacts),
         artifacts,

@@ -81,7 +81,7 @@ def test_a_webhook_is_subscribed_with_the_job_or_there_is_no_job(request, tmp_pa
         assert (refused.status_code, error_of(refused)["code"]) == (422, "WEBHOOK_REFUSED")
         [field] = error_of(refused)["details"]["fields"]
         assert field["field"] == "webhook_url"
-        assert "may be told here" in field["message"]
+        assert "KESIN_PDF_WEBHOOKS" in field["message"]
         with monkeypatch.context() as patch:
             patch.setattr(Webhooks, "subscribe", fail)
             assert front.post(me, body).status_code == 500

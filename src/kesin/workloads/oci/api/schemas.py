@@ -186,7 +186,7 @@ class PlannedRows(CamelCaseModel):
 
 
 class Acted(CamelCaseModel):
-    """What an action moved; by filter, the first thousand refusals are told.
+    """What an action moved; by filter, it lists the first thousand refusals.
 
     ``affected``, ``already`` and ``refusedCount`` add up to ``asked``.
     """

@@ -189,7 +189,7 @@ def _correct_unclaimed(
     jobs: Mapping[str, Job],
     actor: str,
 ) -> list[str]:
-    """Correct the rows that nobody claimed since they were read; returns their ids."""
+    """Correct the rows that were not claimed since they were read; returns their ids."""
     while conversions:
         with suppress(_ClaimedMeanwhile), context.queue.store.transaction():
             outcomes = correct_rows(context, site, conversions, role="producer", actor=actor)
