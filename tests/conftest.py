@@ -86,6 +86,18 @@ def _stored_rules_decoded_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _browsers_start_slowly(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A busy machine may take longer than the product allows; tests of these limits set them."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not request.config.getoption("--fast"):
+            from kesin.workloads.pdf.engines import browser
+
+            patch.setattr(browser, "LAUNCH_S", 90.0)
+            patch.setattr(browser, "OPEN_PAGE_S", 90.0)
+        yield
+
+
 gc.disable()  # thirteen thousand tests are collected, and nothing of them is ever garbage
 
 

@@ -199,7 +199,7 @@ def test_a_frozen_browser_or_driver_is_killed_and_replaced(
 
 def test_a_stuck_loop_is_abandoned(engine, monkeypatch):
     pid = works(engine)
-    monkeypatch.setattr(chromium, "_PREPARE_S", 0.2)
+    monkeypatch.setattr(browser, "prepare_s", lambda: 0.2)
     monkeypatch.setattr(browser_process, "_STOP_S", 0.1)
     monkeypatch.setattr(browser_process, "_TASKS_END_S", 0.1)
     release = threading.Event()

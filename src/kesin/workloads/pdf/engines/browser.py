@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 BLANK: Final = "about:blank"
 LAUNCH_S: Final = 10.0
-OPEN_PAGE_S: Final = 5.0
+OPEN_PAGE_S: Final = 10.0
 CLOSE_CONTEXT_S: Final = 1.0
 CLOSE_BROWSER_S: Final = 2.0
 STOP_DRIVER_S: Final = 2.0
@@ -80,6 +80,11 @@ class PageSession:
         """Record that the document has navigated to another page."""
         if url != BLANK and not self.navigated.done():
             self.navigated.set_result(url)
+
+
+def prepare_s() -> float:
+    """The longest time from a dead browser to a page of a new one."""
+    return LAUNCH_S + OPEN_PAGE_S + 2 * CLOSE_S
 
 
 class WarmBrowser:

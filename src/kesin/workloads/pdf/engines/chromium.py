@@ -43,7 +43,6 @@ _T = TypeVar("_T")
 
 _MM_PER_INCH: Final = 25.4
 _MAX_ATTEMPTS: Final = 2  # the first time a browser dies, the document is not blamed
-_PREPARE_S: Final = warm.LAUNCH_S + warm.OPEN_PAGE_S + 2 * warm.CLOSE_S
 _HEAVY_PAGES: Final = 40
 _HEAVY_BYTES: Final = 1024 * 1024
 _MAX_WARNINGS: Final = 20
@@ -166,7 +165,7 @@ class ChromiumEngine:
         """Wait until the renewal between two documents has ended."""
         with self._lock:
             if self._loop is not None and self._browser is not None:
-                self._run_on_loop(self._browser.wait_idle(), _PREPARE_S)
+                self._run_on_loop(self._browser.wait_idle(), warm.prepare_s())
 
     def close(self) -> None:
         """Close the browser, its driver and the loop."""
@@ -220,7 +219,7 @@ class ChromiumEngine:
         if self._loop is None or self._browser is None:
             self._loop = LoopThread("kesin-chromium")
             self._browser = WarmBrowser(self.settings, self._clock)
-        return self._run_on_loop(self._browser.ready_session(), _PREPARE_S)
+        return self._run_on_loop(self._browser.ready_session(), warm.prepare_s())
 
     def _run_on_loop(self, work: Coroutine[Any, Any, _T], limit_s: float) -> _T:
         """Run a coroutine on the loop; a stuck loop is abandoned with everything it started."""
