@@ -1,15 +1,19 @@
-"""Templates that change on the disk are noticed by the routes and by the workers."""
+"""Changed templates are noticed by routes and workers; fetched pictures are measured."""
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
 
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
+from kesin.workloads.pdf import services
 from kesin.workloads.pdf.doctor import run_checks
-from kesin.workloads.pdf.services import TemplateSource, create_renderer
+from kesin.workloads.pdf.safe_fetch import FetchedResource, FetchRefused
+from kesin.workloads.pdf.services import TemplateSource, chromium_settings, create_renderer
+from tests.attacks.bombs import png
 from tests.workloads.pdf.batching import TEMPLATE, BatchWorld, opened_batches
 
 
@@ -38,6 +42,29 @@ def test_a_changed_template_is_used_without_a_restart_if_it_can_be_used(request,
 def test_templates_that_never_could_be_used_are_an_error(tmp_path):
     with pytest.raises(Unavailable, match="there is no folder"):
         TemplateSource(Settings(pdf_templates=tmp_path / "none")).library()
+
+
+def test_the_pictures_that_a_document_fetches_are_measured_together(monkeypatch):
+    monkeypatch.setattr(services, "fetch", answer_with_picture)
+    settings = Settings(pdf_allowed_urls=r"https://shop\.example/.*")
+    fetch = chromium_settings(settings).new_fetch()
+    with pytest.raises(FetchRefused, match="more pixels than the 25 million"):
+        fetch("9000")
+    with pytest.raises(FetchRefused, match="more pixels than the 25 million"):
+        fetch("svg 9000")
+    for name in ("5000", "4999", "5000"):
+        assert fetch(name).body
+    with pytest.raises(FetchRefused, match="the pictures of the document have more pixels"):
+        fetch("4998")
+    assert chromium_settings(settings).new_fetch()("4998").body
+
+
+def answer_with_picture(url: str) -> FetchedResource:
+    """Answer as a server does, with a picture as wide as the name says."""
+    uri = png(int(url.rsplit(maxsplit=1)[-1]), pixels=False)
+    if url.startswith("svg"):
+        return FetchedResource("image/svg+xml", f'<svg><image href="{uri}"/></svg>'.encode())
+    return FetchedResource("image/png", base64.b64decode(uri.partition(",")[2]))
 
 
 def shown_hash(world: BatchWorld) -> str:

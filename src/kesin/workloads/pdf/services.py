@@ -20,6 +20,7 @@ from kesin.workloads.pdf.config import SHIPPED, FailSafePolicy, PdfRenderConfig
 from kesin.workloads.pdf.engines import pick_engine
 from kesin.workloads.pdf.engines.base import Engine
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
+from kesin.workloads.pdf.engines.network_guard import Fetch
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJobStore
 from kesin.workloads.pdf.safe_fetch import FetchedResource, FetchRefused, fetch
@@ -115,19 +116,23 @@ def chromium_settings(settings: Settings) -> ChromiumSettings:
         isolation=settings.pdf_isolation,
         sandbox=settings.pdf_sandbox,
         is_url_allowed=(lambda url: validate_url(url, patterns)) if patterns else None,
-        fetch=lambda url: _fetch_measured(url, picture_limits(settings)),
+        new_fetch=lambda: _measured_fetch(picture_limits(settings)),
     )
 
 
-def _fetch_measured(url: str, pictures: PictureLimits) -> FetchedResource:
-    """Fetch an allow-listed URL; a picture that is too large is refused."""
-    fetched = fetch(url)
-    try:
-        if not pictures.measure(fetched.body):  # an SVG or a style may contain pictures
-            pictures.check(fetched.body.decode("latin-1"))
-    except RenderFailed as problem:
-        raise FetchRefused(problem.message) from None
-    return fetched
+def _measured_fetch(pictures: PictureLimits) -> Fetch:
+    """Return how a document fetches allow-listed URLs; pictures that are too large are refused."""
+    counted: dict[bytes, int] = {}
+
+    def fetch_measured(url: str) -> FetchedResource:
+        fetched = fetch(url)
+        try:
+            pictures.check_file(fetched.body, counted)
+        except RenderFailed as problem:
+            raise FetchRefused(problem.message) from None
+        return fetched
+
+    return fetch_measured
 
 
 def create_engine(settings: Settings, name: str | None = None) -> Engine:

@@ -1,6 +1,7 @@
 """A document reaches nothing but its own data, and the URLs that are allowed."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -104,7 +105,7 @@ def test_allowed_urls_are_fetched_and_neither_others_nor_redirects_are(chromium,
     urls = {f"{server.url}/{name}" for name in ("yes.png", "elsewhere", "pixel.png")}
     chromium.switch(
         is_url_allowed=urls.__contains__,
-        fetch=lambda url: fetch(url, timeout_s=2, public_only=False),
+        new_fetch=lambda: partial(fetch, timeout_s=2, public_only=False),
     )
     html = page(f'<img src="{server.url}/yes.png"><img src="{server.url}/no.png">')
     done = chromium.render(html, PAPER, timeout_s=30)

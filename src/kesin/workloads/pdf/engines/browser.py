@@ -213,7 +213,7 @@ class WarmBrowser:
             timezone_id=settings.time_zone,
             viewport={"width": settings.viewport[0], "height": settings.viewport[1]},
         )
-        guard = network_guard.PageGuard(settings.is_url_allowed, settings.fetch)
+        guard = network_guard.PageGuard(settings.is_url_allowed, settings.new_fetch)
         if routed:
             await context.route(lambda _: True, guard.handle_route)
         page = await context.new_page()

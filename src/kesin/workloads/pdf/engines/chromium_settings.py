@@ -28,7 +28,7 @@ class ChromiumSettings:
     sandbox: Sandbox = "auto"  # on, unless we are root: Chromium refuses to sandbox root
     javascript: bool = False
     is_url_allowed: Callable[[str], bool] | None = None  # which URLs are fetched; None: no URL
-    fetch: network_guard.Fetch = safe_fetch.fetch
+    new_fetch: Callable[[], network_guard.Fetch] = lambda: safe_fetch.fetch  # for each document
     locale: str = "en-US"  # of documents without a language; `lang` in the template wins
     time_zone: str = "UTC"
     viewport: tuple[int, int] = (1280, 720)

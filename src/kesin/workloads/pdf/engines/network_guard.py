@@ -77,13 +77,15 @@ def insert_policy(html: str, rules: str) -> str:
 class PageGuard:
     """Handles the requests of a page and records those that it blocks."""
 
-    def __init__(self, allowed: UrlFilter | None, fetch: Fetch) -> None:
+    def __init__(self, allowed: UrlFilter | None, new_fetch: Callable[[], Fetch]) -> None:
         self._allowed = allowed
-        self._fetch = fetch
+        self._new_fetch = new_fetch
+        self._fetch = new_fetch()
         self._blocked: dict[str, str] = {}
 
     def reset(self) -> None:
-        """Forget the blocked requests of the previous document."""
+        """Forget what the previous document fetched, and its blocked requests."""
+        self._fetch = self._new_fetch()
         self._blocked.clear()
 
     def record_blocked(self, url: str, reason: str = "") -> None:

@@ -52,6 +52,11 @@ class PictureLimits:
                 counted[data] = self.measure(data)
         _require_at_most(sum(counted.values()), self.document, "the pictures of the document have")
 
+    def check_file(self, data: bytes, counted: dict[bytes, int]) -> None:
+        """Raise RenderFailed if a picture, or those in an SVG or a style, are too large."""
+        counted[data] = self.measure(data)
+        self.check("" if counted[data] else data.decode("latin-1"), counted)
+
     def measure(self, data: bytes) -> int:
         """Return the pixels of a file, 0 for what is no picture; raises RenderFailed."""
         if _REFUSED.match(data):
