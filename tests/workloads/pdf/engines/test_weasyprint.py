@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from kesin.foundation.clock import SystemClock
 from kesin.workloads.pdf.channel import ChildChannel
 from kesin.workloads.pdf.engines import weasyprint as module
 from kesin.workloads.pdf.engines.base import Paper
@@ -16,7 +15,6 @@ from tests.workloads.pdf.documents import every_fetch, invoice, page, red_pixels
 from tests.workloads.pdf.listener import listening
 
 A4 = Paper()
-NOW = SystemClock().monotonic
 
 
 @pytest.fixture
@@ -68,11 +66,9 @@ def test_a_document_that_takes_too_long_is_ended(engine, monkeypatch, used_s, co
     pid = engine.child_pid
     times = iter((1, 1 + used_s))
     monkeypatch.setattr(module, "cpu_seconds", lambda _: next(times))
-    began = NOW()
     problem = failed(engine, page("<p>word</p>" * 20_000), timeout_s=0.5)
     assert (problem.code, problem.details["reason"]) == (code, "timeout")
     assert problem.message == "the document was not printed within 0.5 s"
-    assert NOW() - began < 5
     assert not Path(f"/proc/{pid}").exists()
     monkeypatch.undo()
     assert engine.render(page("x"), A4, timeout_s=30).pages == 1
