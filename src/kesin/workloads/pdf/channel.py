@@ -44,6 +44,20 @@ class ChildChannel:
         head = json.loads(self._receive_part(deadline))
         return head, self._receive_part(deadline)
 
+    def send_file(self, file: int, deadline: float) -> None:
+        """Hand over an open file, and wait until the other side has it."""
+        self._set_timeout(deadline)
+        socket.send_fds(self._socket, [b"."], [file])
+        self.receive(deadline)
+
+    def receive_file(self) -> int | None:
+        """Wait for an open file and say so; None if the other side is gone."""
+        sign, files, _, _ = socket.recv_fds(self._socket, 1, 1)
+        if not sign:
+            return None
+        self.send({})
+        return files[0]
+
     def close(self) -> None:
         self._socket.close()
 

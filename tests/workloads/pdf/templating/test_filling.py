@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.templating.filling import FillHelper, FillLimits, fill_helper
+from kesin.workloads.pdf.templating.fill_child import MAX_TASKS
+from kesin.workloads.pdf.templating.filling import MAX_IDLE, FillHelper, FillLimits, fill_helper
 from kesin.workloads.pdf.templating.library import TemplateLibrary
 from kesin.workloads.pdf.templating.pictures import PictureLimits
 from tests.attacks.bombs import png
@@ -88,15 +91,65 @@ def test_a_picture_beside_a_template_is_measured_when_it_is_loaded(tmp_path):
     assert "mine/logo.png: the size of a picture cannot be read" in str(library.broken["mine"])
 
 
-def test_a_helper_that_was_killed_is_replaced(library):
+@pytest.fixture
+def helper() -> Iterator[FillHelper]:
     helper = FillHelper()
-    task = _task(library, "sound")
-    for _ in range(2):
-        page = helper.run("sound", library._file.fileno(), task, b'{"x": 7}', LIMITS)
-        assert b"<body>7" in page
-        assert helper._child is not None
-        helper._child.process.kill()
+    yield helper
     helper.stop()
+
+
+def fill(helper: FillHelper, library: TemplateLibrary, name: str = "sound") -> bytes:
+    task = _task(library, name)
+    return helper.run(name, library._file.fileno(), task, b'{"x": "a"}', LIMITS)
+
+
+def children(helper: FillHelper) -> set[int]:
+    assert helper._child is not None
+    pid = helper._child.process.pid
+    return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()))
+
+
+def test_a_child_is_kept_until_it_has_done_enough(helper, library):
+    assert b"<body>a" in fill(helper, library)
+    first = children(helper)
+    assert len(first) == 1
+    for _ in range(MAX_TASKS - 1):
+        fill(helper, library)
+    assert helper._idle == []
+    fill(helper, library)
+    assert children(helper).isdisjoint(first)
+
+
+def test_a_child_that_was_stopped_or_died_is_replaced(helper, library):
+    fill(helper, library)
+    for name in ("loop", "memory"):
+        assert refusal(fill, helper, library, name).code == "TEMPLATE_TOO_COSTLY"
+        assert helper._idle == []
+    fill(helper, library)
+    for child in children(helper):
+        os.kill(child, signal.SIGKILL)
+    assert b"<body>a" in fill(helper, library)
+
+
+def test_a_helper_that_was_killed_is_replaced(helper, library):
+    fill(helper, library)
+    for channel in helper._idle:
+        channel.close()
+    helper._child.process.kill()
+    assert b"<body>a" in fill(helper, library)
+
+
+def test_many_fill_at_once_and_few_wait_for_more(helper, library):
+    pages: list[bytes] = []
+    threads = [
+        threading.Thread(target=lambda: pages.append(fill(helper, library))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [b"<body>a" in page for page in pages] == [True] * 8
+    assert len(helper._idle) <= MAX_IDLE
 
 
 def test_a_forked_process_has_a_helper_of_its_own(library):
@@ -111,11 +164,7 @@ def test_a_forked_process_has_a_helper_of_its_own(library):
     assert "<body>7" in library.render_html("sound", {"x": 7})
 
 
-def test_the_helper_has_a_minimal_environment(library, monkeypatch):
+def test_the_helper_has_a_minimal_environment(helper, library, monkeypatch):
     monkeypatch.setenv("KESIN_SECRET_KEYS", "hidden")
-    helper = FillHelper()
-    helper.run("sound", library._file.fileno(), _task(library, "sound"), b'{"x": 7}', LIMITS)
-    assert helper._child is not None
-    environment = Path(f"/proc/{helper._child.process.pid}/environ").read_bytes()
-    helper.stop()
-    assert b"hidden" not in environment
+    fill(helper, library)
+    assert b"hidden" not in Path(f"/proc/{helper._child.process.pid}/environ").read_bytes()

@@ -1,7 +1,8 @@
-"""The helper process that fills in templates: it forks one child for each task.
+"""The helper process that fills in templates: it forks a child for each connection.
 
-The helper has one thread and opens no store, so forking is safe. A child gets a connection and the
-file with the library, sets its limits, answers and ends; nothing of it is left for the next.
+The helper has one thread and opens no store, so forking is safe. A child gets the file with the
+library and a task, sets its limits, answers, and waits for the next; one that used up its limits,
+grew, or has done enough, ends.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ IMAGE_TYPES: Final = {
     ".webp": "image/webp",
     ".svg": "image/svg+xml",
 }
+MAX_TASKS: Final = 100  # of a child
+MAX_KEPT_BYTES: Final = 160 * 1024 * 1024  # memory of a child that is kept
 _ALARM_AFTER_S: Final = 5.0  # the parent gave up before
 _HEAD: Final = re.compile(r"<head(?:\s[^>]*)?>", re.IGNORECASE)
 _HEAD_TAGS: Final = f'<meta charset="utf-8">{csp_tag(LIBRARY_CSP)}'
@@ -82,28 +85,49 @@ def _perform(task: dict[str, Any], body: bytes, library: dict[str, Any]) -> byte
     return page.encode()
 
 
-def _answer(connection: int, library: int) -> None:
+def _answer_all(connection: int) -> None:
     with socket.socket(fileno=connection) as opened:
         channel = ChildChannel(opened, sys.maxsize)
-        channel.send({})
-        task, body = channel.receive()
-        limits = FillLimits(**task["limits"])
-        resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
-        signal.setitimer(signal.ITIMER_PROF, limits.cpu_s)
-        signal.setitimer(signal.ITIMER_REAL, limits.wall_s + _ALARM_AFTER_S)
-        try:
-            content: dict[str, Any] = {}
-            for offset, size in task["parts"]:
-                content |= marshal.loads(os.pread(library, size, offset))  # noqa: S302
-            reply = _perform(task, body, content)
-            if len(reply) > MAX_REPLY_BYTES:
-                raise too_costly(task["name"], limits)
-        except RenderFailed as problem:
-            channel.send(failure_head(problem))
-        except MemoryError:
-            channel.send(failure_head(too_costly(task["name"], limits)))
-        else:
-            channel.send({}, reply)
+        for done in range(1, MAX_TASKS + 1):
+            library = channel.receive_file()
+            if library is None:
+                return
+            head, reply = _answer(*channel.receive(), library)
+            os.close(library)
+            grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > MAX_KEPT_BYTES
+            head.setdefault("last", grown or done == MAX_TASKS)
+            channel.send(head, reply)
+            if head["last"]:
+                return
+
+
+def _answer(task: dict[str, Any], body: bytes, library: int) -> tuple[dict[str, Any], bytes]:
+    limits = FillLimits(**task["limits"])
+    _set_limits(limits.memory_bytes, limits.cpu_s, limits.wall_s + _ALARM_AFTER_S)
+    try:
+        content: dict[str, Any] = {}
+        for offset, size in task["parts"]:
+            content |= marshal.loads(os.pread(library, size, offset))  # noqa: S302
+        reply = _perform(task, body, content)
+        if len(reply) > MAX_REPLY_BYTES:
+            raise too_costly(task["name"], limits)
+    except RenderFailed as problem:
+        return failure_head(problem), b""
+    except MemoryError:
+        return failure_head(too_costly(task["name"], limits)) | {"last": True}, b""
+    else:
+        return {}, reply
+    finally:
+        _set_limits(sys.maxsize, 0, 0)  # between two tasks
+
+
+def _set_limits(memory_bytes: int, cpu_s: float, wall_s: float) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY:
+        memory_bytes = min(memory_bytes, most)
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, most))
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+    signal.setitimer(signal.ITIMER_REAL, wall_s)
 
 
 def main() -> None:
@@ -116,7 +140,7 @@ def main() -> None:
     gc.freeze()  # a collection in a child would copy all memory
     with socket.socket(fileno=int(sys.argv[1])) as control:
         while True:
-            sign, files, _, _ = socket.recv_fds(control, 1, 2)
+            sign, files, _, _ = socket.recv_fds(control, 1, 1)
             if not sign:
                 return
             try:
@@ -125,7 +149,7 @@ def main() -> None:
                 child = -1
             if child == 0:
                 try:
-                    _answer(*files)
+                    _answer_all(*files)
                 finally:
                     os._exit(0)
             for file in files:

@@ -1,7 +1,8 @@
 """Fills in templates in processes with limits: a template may loop, or build gigabytes of text.
 
 Each task runs in a child of a helper process (see `fill_child.py`), so that one that loops holds no
-other up. The helper is started at the first use and ends with this process.
+other up. A child that did its task within the limits is kept for the next, because a new one costs
+half as much as a document. The helper is started at the first use and ends with this process.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from kesin.workloads.pdf.templating.sandbox import template_failure
 CHILD_MODULE: Final = "kesin.workloads.pdf.templating.fill_child"
 START_S: Final = 20.0
 MAX_REPLY_BYTES: Final = 4 * MAX_HTML_BYTES
+MAX_IDLE: Final = 2  # children that wait for a task
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +55,14 @@ class FillHelper(ForkAware):
         self._clock = SystemClock()
         self._lock = threading.Lock()
         self._child: Child | None = None
+        self._idle: list[ChildChannel] = []
         self.watch_forks()
         atexit.register(self.stop)
 
     def after_fork_in_child(self) -> None:
         """Leave the helper to the parent; this process starts one of its own."""
-        keep_for_ever(self._child)
-        self._lock, self._child = threading.Lock(), None
+        keep_for_ever((self._child, self._idle))
+        self._lock, self._child, self._idle = threading.Lock(), None, []
 
     def run(
         self, name: str, library: int, task: dict[str, Any], body: bytes, limits: FillLimits
@@ -69,7 +72,9 @@ class FillHelper(ForkAware):
         The code is TEMPLATE_TOO_COSTLY for a task that used up its limits. One that had to wait for
         a processor may be tried again.
         """
-        with contextlib.closing(self._connect(library)) as channel:
+        with contextlib.ExitStack() as stack:
+            channel = self._connect(library)
+            stack.callback(channel.close)
             deadline = self._clock.monotonic() + limits.wall_s
             try:
                 request = {"name": name, "limits": asdict(limits), **task}
@@ -84,6 +89,9 @@ class FillHelper(ForkAware):
                 ) from None
             except (EOFError, OSError):
                 raise too_costly(name, limits) from None
+            if not head.pop("last", False):
+                stack.pop_all()
+                self._keep(channel)
         if "code" in head:
             raise_failure(head)
         return reply
@@ -91,19 +99,29 @@ class FillHelper(ForkAware):
     def stop(self) -> None:
         """Stop the helper; tasks in hand still end."""
         child, self._child = self._child, None
+        while self._idle:
+            self._idle.pop().close()
         if child is not None:
             child.kill()
 
     def _connect(self, library: int) -> ChildChannel:
-        """Return the connection to a new child; a helper that was killed is replaced once."""
+        """Return the connection to a child that has the file of the library.
+
+        A child that died is passed over, and a helper that was killed is replaced once.
+        """
+        while (channel := self._take_idle()) is not None:
+            with contextlib.suppress(TimeoutError, EOFError, OSError):
+                channel.send_file(library, self._clock.monotonic() + START_S)
+                return channel
+            channel.close()
         for _ in range(2):
             ours, theirs = socket.socketpair()
             channel = ChildChannel(ours, MAX_REPLY_BYTES, clock=self._clock)
             helper = self._helper()
             try:
                 with theirs:
-                    socket.send_fds(helper.socket, [b"."], [theirs.fileno(), library])
-                channel.receive(self._clock.monotonic() + START_S)
+                    socket.send_fds(helper.socket, [b"."], [theirs.fileno()])
+                channel.send_file(library, self._clock.monotonic() + START_S)
             except (TimeoutError, EOFError, OSError):
                 channel.close()
                 with self._lock:
@@ -114,6 +132,17 @@ class FillHelper(ForkAware):
         raise RenderFailed(
             PdfErrorCode.BROWSER_LAUNCH_FAILED, "the process that fills in templates did not start"
         )
+
+    def _take_idle(self) -> ChildChannel | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _keep(self, channel: ChildChannel) -> None:
+        with self._lock:
+            if len(self._idle) < MAX_IDLE:
+                self._idle.append(channel)
+                return
+        channel.close()
 
     def _helper(self) -> Child:
         with self._lock:
