@@ -14,6 +14,7 @@ serving=(
 )
 drawing=(
   "chromium                 chromium"
+  "chromium                 chromium-headless-shell"
   "chrome-sandbox           chromium-sandbox"
   "libatomic.so.1           libatomic1"
   "libpangoft2-1.0.so.0     libpangoft2-1.0-0"
@@ -67,17 +68,24 @@ lacking() {
   done | sort -u
 }
 
+# The missing packages but those of this pattern, if there are such and others.
+install_without() {
+  local wanted
+  mapfile -t wanted < <(printf '%s\n' "${missing[@]}" | grep -vE -- "$1")
+  [ ${#wanted[@]} -lt ${#missing[@]} ] || return 1
+  [ ${#wanted[@]} -eq 0 ] || install_packages "${wanted[@]}"
+}
+
 programs() {
   local missing
   mapfile -t missing < <(lacking "$@")
   [ ${#missing[@]} -gt 0 ] || return 0
   may_install || fail "These packages are missing, and only root can install them: ${missing[*]}" \
     "Install them, for example: sudo apt-get install ${missing[*]}"
-  install_packages "${missing[@]}" && return
+  # Not every Debian has the headless shell, which is only quicker than the full browser.
+  install_packages "${missing[@]}" || install_without '-headless-shell$' && return
   # Ubuntu has Chromium as a snap only: everything but the browser's own tests does without.
-  mapfile -t missing < <(printf '%s\n' "${missing[@]}" | grep -vxE 'chromium(-sandbox)?')
-  [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}" ||
-    fail "apt-get could not install: ${missing[*]}"
+  install_without '^chromium' || fail "apt-get could not install: ${missing[*]}"
   echo "Chromium could not be installed: PDFs are drawn by WeasyPrint, and its tests will fail" >&2
 }
 

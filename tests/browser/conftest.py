@@ -32,6 +32,7 @@ FLAGS = [
     "--disable-gpu",
     "--font-render-hinting=none",
     "--renderer-process-limit=1",  # all pages are ours, and a process for each tab is slow
+    *(["--no-sandbox"] if os.geteuid() == 0 else []),
 ]
 POLL_S = 0.1  # how soon changes are noticed, and sessions that ended
 NAMES = {"admin": "ayse", "operator": "can", "viewer": "ece"}
@@ -45,9 +46,8 @@ def _chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
     path = find_chromium()
     if path is None:
         pytest.fail("there is no Chromium: `make install` installs it, or says how")
-    flags = [*FLAGS, "--no-sandbox"] if os.geteuid() == 0 else FLAGS
     driver = sync_playwright().start()
-    browser = driver.chromium.launch(executable_path=path, args=flags)
+    browser = driver.chromium.launch(executable_path=path, args=FLAGS)
     loop = asyncio.get_running_loop()
     asyncio._set_running_loop(None)
     yield browser, loop

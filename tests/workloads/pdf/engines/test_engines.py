@@ -126,3 +126,10 @@ def test_a_browser_is_searched_on_the_path_and_in_playwrights_folder(monkeypatch
     assert find_chromium() == shell
     (tmp_path / "google-chrome").touch(0o755)
     assert find_chromium() == tmp_path / "google-chrome"
+
+
+def test_the_full_browser_prints_what_a_headless_shell_prints(chromium):
+    full = ChromiumEngine(ChromiumSettings(executable="chromium"))
+    printed = [text(each.render(invoice(), A4, timeout_s=30).pdf) for each in (chromium, full)]
+    full.close()
+    assert printed[0] == printed[1]

@@ -15,8 +15,11 @@ CHROMIUM: Final = "chromium"
 WEASYPRINT: Final = "weasyprint"
 ENGINES: Final = (CHROMIUM, WEASYPRINT)
 
-_COMMANDS: Final = ("chromium", "chromium-browser", "google-chrome")
-# A headless shell starts and opens pages faster than the full browser.
+# A headless shell starts and prints faster than the full browser.
+_COMMANDS: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+_PROGRAMS: Final = {  # of a script that would stay between us and the browser
+    "/usr/bin/chromium-headless-shell": "/usr/lib/chromium/chromium-headless-shell"
+}
 _PLAYWRIGHT_PATTERNS: Final = (
     "chromium_headless_shell-*/*/headless_shell",
     "chromium_headless_shell-*/*/chrome-headless-shell",
@@ -30,7 +33,7 @@ def find_chromium(configured: str = "") -> Path | None:
         executable = shutil.which(configured)
         return Path(executable) if executable else None
     on_path = next((path for name in _COMMANDS if (path := shutil.which(name))), None)
-    return Path(on_path) if on_path else _find_playwright_chromium()
+    return Path(_PROGRAMS.get(on_path, on_path)) if on_path else _find_playwright_chromium()
 
 
 def is_chromium_available(configured: str = "") -> bool:

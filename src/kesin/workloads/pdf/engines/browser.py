@@ -37,11 +37,12 @@ STOP_DRIVER_S: Final = 2.0
 CLOSE_S: Final = CLOSE_CONTEXT_S + CLOSE_BROWSER_S + STOP_DRIVER_S
 
 _MEASURE_EVERY: Final = 25  # renders
-_QUIET_FLAGS: Final = (
+_FLAGS: Final = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    "--font-render-hinting=none",  # paper has no pixels: a headless shell would shift letters
 )
 _ROOT_HINT: Final = (
     "it refuses its sandbox to root; run as another user, or set KESIN_PDF_SANDBOX to auto"
@@ -253,7 +254,7 @@ class WarmBrowser:
                     executable_path=executable,
                     args=[
                         self.mark,
-                        *_QUIET_FLAGS,
+                        *_FLAGS,
                         *(
                             network_guard.NETWORK_FLAGS
                             if "flags" in self._settings.guard_layers
