@@ -87,14 +87,17 @@ def _stored_rules_decoded_once() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _browsers_start_slowly(request: pytest.FixtureRequest) -> Iterator[None]:
+def _programs_start_slowly(request: pytest.FixtureRequest) -> Iterator[None]:
     """A busy machine may take longer than the product allows; tests of these limits set them."""
     with pytest.MonkeyPatch.context() as patch:
         if not request.config.getoption("--fast"):
-            from kesin.workloads.pdf.engines import browser
+            from kesin.workloads.pdf.engines import browser, weasyprint
+            from kesin.workloads.pdf.templating import filling
 
             patch.setattr(browser, "LAUNCH_S", 90.0)
             patch.setattr(browser, "OPEN_PAGE_S", 90.0)
+            patch.setattr(weasyprint, "START_S", 90.0)
+            patch.setattr(filling, "START_S", 90.0)
         yield
 
 
