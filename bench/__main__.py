@@ -71,11 +71,12 @@ def _oci(asked: argparse.Namespace) -> None:
 def _pdf(asked: argparse.Namespace) -> None:
     report = Report("Benchmarks of the pdf workload")
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
+    browser = pdf.find_chromium()
     report.say(
         f"Made by `make bench ARGS='pdf --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, SQLite and a folder on the same disk, full"
-        f" durability. The shipped invoice, one Chromium, {pdf.ROUNDS} interleaved rounds of"
-        f" {pdf.A_ROUND} documents; the best round of each way counts."
+        f" durability. The shipped invoice, one {browser and browser.name}, {pdf.ROUNDS}"
+        f" interleaved rounds of {pdf.A_ROUND} documents; the best round of each way counts."
     )
     pdf.run(report)
     text = report.text()
