@@ -12,6 +12,7 @@ from playwright.sync_api import FilePayload, expect
 from kesin.engine.worker import Worker
 from kesin.web.dashboard.queues import actions
 from kesin.workloads.optiplan.pipeline.runner import Runner
+from kesin.workloads.pdf.engines.availability import find_chromium
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from tests.browser.conftest import FLAGS
 from tests.browser.sample_data import conversions, press
@@ -109,7 +110,7 @@ def test_a_pdf_is_previewed_made_downloaded_and_shown(signed_in, world, browser)
     newest.locator("a.mono").click()
     expect(page).to_have_url(re.compile("/dashboard/jobs/"))
     # Only the full browser has a viewer of PDFs.
-    with browser.browser_type.launch(executable_path="/usr/bin/chromium", args=FLAGS) as full:
+    with browser.browser_type.launch(executable_path=find_chromium("chromium"), args=FLAGS) as full:
         tab = full.new_context(storage_state=page.context.storage_state()).new_page()
         tab.goto(page.url)
         paper = tab.get_by_title("The PDF")

@@ -56,6 +56,7 @@ def test_the_pictures_that_a_document_fetches_are_measured_together(monkeypatch)
         assert fetch(name).body
     with pytest.raises(FetchRefused, match="the pictures of the document have more pixels"):
         fetch("4998")
+    assert fetch("100").body  # what was refused is not shown, and does not count
     assert chromium_settings(settings).new_fetch()("4998").body
 
 

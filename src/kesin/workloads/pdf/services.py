@@ -123,11 +123,13 @@ def chromium_settings(settings: Settings) -> ChromiumSettings:
 def _measured_fetch(pictures: PictureLimits) -> Fetch:
     """Return how a document fetches allow-listed URLs; pictures that are too large are refused."""
     counted: dict[bytes, int] = {}
+    one_at_a_time = threading.Lock()  # a browser fetches several at once
 
     def fetch_measured(url: str) -> FetchedResource:
         fetched = fetch(url)
         try:
-            pictures.check_file(fetched.body, counted)
+            with one_at_a_time:
+                pictures.check_file(fetched.body, counted)
         except RenderFailed as problem:
             raise FetchRefused(problem.message) from None
         return fetched

@@ -230,9 +230,9 @@ def test_redis_dies_under_load_and_no_job_is_lost_or_rendered_twice(tmp_path, mo
         worker.join()
         assert len(shop.files()) == len(shop.engine.printed) == len(jobs)
         for job in jobs:  # a claim whose answer was lost runs out, and the job is claimed again
-            moves = shop.moves(job)
-            assert (moves[:2], moves[-1]) == (["enqueue", "claim"], "succeed")
-            assert moves.count("succeed") == 1
+            first, *again, last = shop.moves(job)
+            assert (first, again[0], last) == ("enqueue", "claim", "succeed")
+            assert set(again) <= {"claim", "lose", "release", "requeue"}
 
 
 def test_idle_threads_and_transactions_survive_the_death_of_redis(tmp_path, monkeypatch):

@@ -29,11 +29,11 @@ _PLAYWRIGHT_PATTERNS: Final = (
 
 def find_chromium(configured: str = "") -> Path | None:
     """Find the executable: only the configured one, else one on PATH, else Playwright's own."""
-    if configured:
-        executable = shutil.which(configured)
-        return Path(executable) if executable else None
-    on_path = next((path for name in _COMMANDS if (path := shutil.which(name))), None)
-    return Path(_PROGRAMS.get(on_path, on_path)) if on_path else _find_playwright_chromium()
+    names = (configured,) if configured else _COMMANDS
+    on_path = next((path for name in names if (path := shutil.which(name))), None)
+    if on_path:
+        return Path(_PROGRAMS.get(on_path, on_path))
+    return None if configured else _find_playwright_chromium()
 
 
 def is_chromium_available(configured: str = "") -> bool:

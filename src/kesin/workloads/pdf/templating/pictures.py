@@ -13,8 +13,9 @@ import io
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
@@ -44,18 +45,25 @@ class PictureLimits:
     def check(self, text: str, counted: dict[bytes, int] | None = None) -> None:
         """Raise RenderFailed if the pictures in data: URIs of a text are too large.
 
-        ``counted`` are the pictures of the same document so far.
+        ``counted`` are the pictures of the same document so far, by their digests.
         """
-        counted = {} if counted is None else counted
-        for data in _embedded(text):
-            if data not in counted:
-                counted[data] = self.measure(data)
-        _require_at_most(sum(counted.values()), self.document, "the pictures of the document have")
+        self._count(_embedded(text), {} if counted is None else counted)
 
     def check_file(self, data: bytes, counted: dict[bytes, int]) -> None:
         """Raise RenderFailed if a picture, or those in an SVG or a style, are too large."""
-        counted[data] = self.measure(data)
-        self.check("" if counted[data] else data.decode("latin-1"), counted)
+        pictures = (data,) if self.measure(data) else _embedded(data.decode("latin-1"))
+        self._count(pictures, counted)
+
+    def _count(self, pictures: Iterable[bytes], counted: dict[bytes, int]) -> None:
+        """Add the pictures to those counted, unless they are refused."""
+        added: dict[bytes, int] = {}
+        for data in pictures:
+            digest = sha256(data).digest()
+            if digest not in counted and digest not in added:
+                added[digest] = self.measure(data)
+        pixels = sum((*counted.values(), *added.values()))
+        _require_at_most(pixels, self.document, "the pictures of the document have")
+        counted.update(added)
 
     def measure(self, data: bytes) -> int:
         """Return the pixels of a file, 0 for what is no picture; raises RenderFailed."""
