@@ -245,3 +245,28 @@ def test_changed_histories_and_counters_are_found(tampered: Callable[..., list[D
         f"DELETE FROM job WHERE id = {ONE_JOB}",
     ):
         assert tampered(sql), sql
+
+
+def test_declarations_that_no_rules_account_for_are_found(
+    tampered: Callable[..., list[Difference]],
+):
+    for sql, subject in (
+        ("UPDATE declared SET min_age_us = 7 WHERE to_state = ''", "the age of the move prune"),
+        ("UPDATE declared SET mask = -1 WHERE move = 'complete'", "what the move complete"),
+        ("UPDATE declared SET move = 'other' WHERE move = 'fail'", "the move other"),
+        ("UPDATE state SET retired_at = 1 WHERE name = 'done'", "in the retired state done"),
+        ("UPDATE rules SET definition = replace(definition, 'ready', 'reedy')", "version 1 of"),
+        (
+            "INSERT INTO rules SELECT queue, 3, fingerprint, definition, 1, declared_at FROM rules",
+            "version 3 of the rules",
+        ),
+    ):
+        assert any(subject in str(difference) for difference in tampered(sql)), sql
+
+
+def test_a_clock_that_is_injected_later_is_found(store: SqliteStore, clock: ManualClock):
+    Queue("work", task_lifecycle(), store)
+    assert verify(store, "work")
+    Queue("work", task_lifecycle(), store, clock=clock)
+    [difference] = verify(store, "work").differences
+    assert difference.subject == "the clock of version 2 of the rules"

@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import Any, Literal
 
+from kesin.lifecycle.codec import fingerprint_of
 from kesin.lifecycle.model import JOB_COLUMNS, Job
 from kesin.store.contract import Store
 from kesin.store.declarations import COLUMN_BITS
-from kesin.store.records import Event, MoveCount
-from kesin.store.rules import accounted_edges
+from kesin.store.records import Event, MoveCount, RulesVersion
+from kesin.store.rules import accounted_effects, jobs_by_state
 
 _MASKED_COLUMNS = (
     "run_at",
@@ -142,7 +145,7 @@ def verify(
     """
     before = store.move_counts(queue)
     result = Verification(queue)
-    for difference in undeclared_edges(store, queue):
+    for difference in undeclared(store, queue):
         result.add(difference, max_differences)
     counts: Counter[tuple[str, str]] = Counter()
     for job, events in store.scan(queue):
@@ -164,14 +167,41 @@ def verify(
     return result
 
 
-def undeclared_edges(store: Store, queue: str) -> Iterator[Difference]:
-    """The moves that the database accepts although no version of the rules declares them."""
+def undeclared(store: Store, queue: str) -> Iterator[Difference]:
+    """What the database accepts although no version of the rules declares it."""
     versions = store.rules(queue)
-    known = accounted_edges(versions) if versions else set()
-    for _, move, source, target in sorted(store.declared(queue)):
-        if versions and (move, source, target) not in known:
-            edge = f"the move {move} ({source or 'birth'} → {target or 'prune'})"
+    yield from _changed_versions(queue, versions)
+    known = accounted_effects(versions)
+    for (_, *names), effects in sorted(store.declared(queue).items()) if versions else ():
+        move, source, target = names
+        edge = f"the move {move} ({source or 'birth'} → {target or 'prune'})"
+        declared = known.get((move, source, target), [])
+        if declared is None:
+            continue
+        if not declared:
             yield Difference(queue, edge, "accepted", "in no version of the rules")
+            continue
+        settable = reduce(or_, (each.mask for each in declared))
+        if effects.mask & ~settable:
+            yield Difference(queue, f"what {edge} may set", effects.mask, settable)
+        ages = sorted({each.min_age_us for each in declared})
+        if effects.min_age_us not in ages:
+            yield Difference(queue, f"the age of {edge}", effects.min_age_us, ages)
+    jobs = jobs_by_state(store.move_counts(queue))
+    for state in sorted(store.retired_states(queue) & jobs.keys()):
+        yield Difference(queue, f"the jobs in the retired state {state}", jobs[state], 0)
+
+
+def _changed_versions(queue: str, versions: list[RulesVersion]) -> Iterator[Difference]:
+    """Versions of the rules that were not written by a queue that was opened."""
+    for before, version in zip([None, *versions], versions, strict=False):
+        subject = f"version {version.version} of the rules"
+        if version.version and version.fingerprint != fingerprint_of(version.definition):
+            yield Difference(queue, subject, "stored", "not of its fingerprint")
+        if before is not None and version.version != before.version + 1:
+            yield Difference(queue, subject, "stored", f"not after {before.version}")
+        if before is not None and version.virtual_time and not before.virtual_time:
+            yield Difference(queue, f"the clock of {subject}", "injected", "the database's")
 
 
 def counter_differences(

@@ -47,7 +47,12 @@ def lifecycle_from_json(text: str) -> Lifecycle:
 
 def rules_fingerprint(lifecycle: Lifecycle) -> str:
     """What two declarations share if and only if they are the same but for documentation."""
-    return hashlib.sha256(lifecycle_json(lifecycle).encode()).hexdigest()[:32]
+    return fingerprint_of(lifecycle_json(lifecycle))
+
+
+def fingerprint_of(definition: str) -> str:
+    """The fingerprint of rules as they are stored."""
+    return hashlib.sha256(definition.encode()).hexdigest()[:32]
 
 
 def _encode(value: Any) -> Any:

@@ -11,7 +11,7 @@ from kesin.lifecycle.codec import lifecycle_from_json, lifecycle_json, rules_fin
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.proof.rules import BrokenRule, Proof
 from kesin.lifecycle.proof.upgrade import check_names, prove_upgrade
-from kesin.store.declarations import declared_moves
+from kesin.store.declarations import Effects, declared_moves
 from kesin.store.errors import StoreError
 from kesin.store.records import Definition, MoveCount, RulesVersion
 
@@ -113,16 +113,23 @@ def states_of(version: RulesVersion) -> list[tuple[str, int, bool]]:
     ]
 
 
-def accounted_edges(versions: Sequence[RulesVersion]) -> set[tuple[str, str, str]]:
-    """(move, from, to) of every edge that some version of the rules declares."""
-    edges: set[tuple[str, str, str]] = set()
+def accounted_effects(
+    versions: Sequence[RulesVersion],
+) -> dict[tuple[str, str, str], list[Effects] | None]:
+    """The effects of every edge (move, from, to) in the versions; None if version 0 has it.
+
+    Version 0 stored no effects.
+    """
+    known: dict[tuple[str, str, str], list[Effects] | None] = {}
     for version in versions:
         if version.version == 0:
-            edges |= version.edges
-        else:
-            moves = declared_moves("", lifecycle_from_json(version.definition))
-            edges |= {edge[1:] for edge in moves}
-    return edges
+            known |= dict.fromkeys(version.edges)
+            continue
+        for edge, effects in declared_moves("", lifecycle_from_json(version.definition)).items():
+            declared = known.setdefault(edge[1:], [])
+            if declared is not None:
+                declared.append(effects)
+    return known
 
 
 def jobs_by_state(counts: Iterable[MoveCount]) -> dict[str, int]:
