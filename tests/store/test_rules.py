@@ -106,6 +106,7 @@ def test_flags_and_stamps_keep_their_places(store, change):
     (reason,) = refused(store, "q", replace(MARKED, **change))
     (kind,) = change
     assert reason.startswith(f"U1: the stored {kind} are {', '.join(getattr(MARKED, kind))}")
+    assert reason.endswith("(0 jobs stored)")
 
 
 @pytest.mark.parametrize(("jobs", "count"), [(0, "0 jobs"), (1, "1 job")])
@@ -156,6 +157,14 @@ def test_a_key_is_not_let_go_by_a_new_version(store):
     assert reason.startswith("U3: checking is no longer holds_key")
 
 
+def test_a_key_that_the_same_moves_would_let_go_is_refused_as_that(open_queue):
+    scene = open_queue(checking_lifecycle(holds_key=True), "q")
+    scene.move("check", scene.create_job(), **OPERATOR)
+    (reason,) = refused(scene.store, "q", checking_lifecycle())
+    said = "U3: checking is no longer holds_key: rows keep what they had (1 job stored)"
+    assert reason == said
+
+
 def parking(*, flagged: bool) -> Lifecycle:
     """A job waits to be brought back by the clock; ``flagged``: only one parked with the flag."""
     task = task_lifecycle()
@@ -186,8 +195,10 @@ def test_rules_that_would_strand_jobs_of_the_old_ones_are_refused_with_the_path(
     assert prove(older)
     assert prove(newer), "it is only the jobs of the old rules that would not come back"
     scene = open_queue(older, "q")
+    scene.create_jobs(2)
     (reason, *_) = refused(scene.store, "q", newer)
     assert reason.startswith("U4/")
+    assert "(2 jobs stored)" in reason
     assert "park → " in reason
     assert "parked" in reason
 
@@ -213,18 +224,21 @@ def test_rules_grow_and_jobs_of_the_old_ones_go_on(open_queue):
     assert scene.move("check", ready, **OPERATOR).state == "checking"
 
 
-def test_a_known_older_version_opens_and_is_logged(open_queue, monkeypatch):
+def test_a_known_older_version_and_another_lifecycle_open_and_are_logged(open_queue, monkeypatch):
     logged: list[tuple[str, dict[str, Any]]] = []
     monkeypatch.setattr(rules.log, "warning", lambda name, **what: logged.append((name, what)))
     older, newer = task_lifecycle(), checking_lifecycle()
-    open_queue(older, "q")
-    job = open_queue(newer, "q").create_job()
-    assert logged == []
+    for lifecycle in (older, older, newer):
+        scene = open_queue(lifecycle, "q")
+    another = ("another_lifecycle_opened", {"queue": "q", "before": "task", "lifecycle": "task"})
+    assert logged == [another]
+    job = scene.create_job()
     restarted = open_queue(older, "q")
-    assert logged == [("older_rules_opened", {"queue": "q", "version": 1, "newest": 2})]
+    older_opened = ("older_rules_opened", {"queue": "q", "version": 1, "newest": 2})
+    assert logged == [another, older_opened, another]
     assert [claimed.id for claimed in restarted.claim()] == [job]
     open_queue(newer, "q")
-    assert len(logged) == 1
+    assert logged == [another, older_opened, another, another]
     assert versions(restarted.store, "q") == [1, 2]
 
 
@@ -273,7 +287,7 @@ def test_a_state_leaves_in_three_steps(open_queue):
     as_old_process = with_rules_of(store, "q")
 
     new = open_queue(checking_lifecycle(retiring=True), "q")
-    with pytest.raises(StoreError, match="the state checking of q holds 1 jobs"):
+    with pytest.raises(StoreError, match="the state checking of q holds 1 job:"):
         store.retire("q", "checking", now=NOW)
     assert store.retired_states("q") == frozenset()
     new.move("checked", inside, **OPERATOR)
@@ -411,7 +425,7 @@ def test_postgres_retires_after_a_move_that_is_under_way(open_queue, postgres_ur
             assert enter(scene, job)
             retired: Future[None] = pool.submit(scene.store.retire, "q", "checking", now=NOW)
             until_somebody_waits(postgres_url, scene.store)
-        with pytest.raises(StoreError, match="holds 1 jobs"):
+        with pytest.raises(StoreError, match="holds 1 job:"):
             retired.result()
     assert scene.store.retired_states("q") == frozenset()
 

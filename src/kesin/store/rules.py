@@ -10,7 +10,7 @@ from kesin.foundation.logs import Logger
 from kesin.lifecycle.codec import lifecycle_from_json, lifecycle_json, rules_fingerprint
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.proof.rules import BrokenRule, Proof
-from kesin.lifecycle.proof.upgrade import check_names, prove_upgrade
+from kesin.lifecycle.proof.upgrade import check_names, job_count, prove_upgrade
 from kesin.store.declarations import Effects, declared_moves
 from kesin.store.errors import StoreError
 from kesin.store.records import Definition, MoveCount, RulesVersion
@@ -43,6 +43,14 @@ def is_stored(
             newest=versions[-1].version,
         )
     return True
+
+
+def warn_of_two(queue: str, opened: Lifecycle, lifecycle: Lifecycle) -> None:
+    """Log that a process opens a queue under another lifecycle: its calls follow the last one."""
+    if opened is not lifecycle and rules_fingerprint(opened) != rules_fingerprint(lifecycle):
+        log.warning(
+            "another_lifecycle_opened", queue=queue, before=opened.name, lifecycle=lifecycle.name
+        )
 
 
 def require_upgrade(
@@ -145,6 +153,6 @@ def refuse_occupied(queue: str, state: str, jobs: int) -> None:
     """Refuse to retire a state that holds jobs."""
     if jobs:
         raise StoreError(
-            f"the state {state} of {queue} holds {jobs} jobs: wait until they have left it, or move"
-            " them, and retire it then"
+            f"the state {state} of {queue} holds {job_count(jobs)}: wait until it is empty, or move"
+            " them out, and retire it then"
         )

@@ -48,11 +48,12 @@ def check_names(
             yield BrokenRule(
                 "U1",
                 f"the stored {kind} are {_listed(before)}, the declared ones {_listed(after)}: jobs"
-                f" hold {kind} by position; keep these in their order and add new ones at the end",
+                f" hold {kind} by position; keep these in their order and add new ones at the end"
+                f"{_stored(jobs)}",
             )
     for state in states:
         if state not in lifecycle.state and state not in retired:
-            count = "" if jobs is None else f", which holds {_count(jobs.get(state, 0))}"
+            count = "" if jobs is None else f", which holds {job_count(jobs.get(state, 0))}"
             yield BrokenRule(
                 "U2",
                 f"the state {state} is gone{count}: declare it with retiring=True, wait until it is"
@@ -83,7 +84,7 @@ def prove_upgrade(
             jobs=jobs,
         )
     )
-    broken += _check_kept_states(stored, lifecycle)
+    broken += _check_kept_states(stored, lifecycle, jobs)
     if broken:  # the walk would only repeat it, at length
         return Proof(lifecycle.name, tuple(broken), 0, None)
     configurations, bound = 0, 0
@@ -93,8 +94,9 @@ def prove_upgrade(
         components = list(strongly_connected(automatic))
         found = list(check_walk(walk, automatic, components))
         if found:
+            subject = f"a job with a cap of {cap}{_stored(jobs)}"
             broken += [
-                replace(rule, rule=f"U4/{rule.rule}", why=f"a job with a cap of {cap}: {rule.why}")
+                replace(rule, rule=f"U4/{rule.rule}", why=f"{subject}: {rule.why}")
                 for rule in found
             ]
             return Proof(lifecycle.name, tuple(broken), len(walk.configurations), None)
@@ -104,28 +106,42 @@ def prove_upgrade(
     return Proof(lifecycle.name, (), configurations, bound)
 
 
-def _check_kept_states(stored: Lifecycle, lifecycle: Lifecycle) -> Iterator[BrokenRule]:
+def _check_kept_states(
+    stored: Lifecycle, lifecycle: Lifecycle, jobs: Mapping[str, int] | None
+) -> Iterator[BrokenRule]:
     for before in stored.states:
         after = lifecycle.state.get(before.name)
         if after is None:
             continue
+        count = _stored(jobs, before.name)
         phases = stored.unowned_phase(before.name), lifecycle.unowned_phase(before.name)
         if phases[0] != phases[1]:
             names = ("ready", "claimed", "resting", "finished", "waiting")
             was, is_now = (names[phase] for phase in phases)
             yield BrokenRule(
                 "U3",
-                f"jobs in {before.name} are {was}, and would have to be {is_now}: rows keep it",
+                f"jobs in {before.name} are {was}, and would have to be {is_now}: rows keep it"
+                f"{count}",
             )
         for mark in ("holds_key", "exclusive"):
             if getattr(before, mark) != getattr(after, mark):
                 said = "no longer" if getattr(before, mark) else "now"
-                yield BrokenRule("U3", f"{before.name} is {said} {mark}: rows keep what they had")
+                yield BrokenRule(
+                    "U3", f"{before.name} is {said} {mark}: rows keep what they had{count}"
+                )
 
 
 def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(names) or "none"
 
 
-def _count(jobs: int) -> str:
+def _stored(jobs: Mapping[str, int] | None, state: str | None = None) -> str:
+    """How many jobs the refusal is about, in brackets; nothing if there is no store to count in."""
+    if jobs is None:
+        return ""
+    return f" ({job_count(sum(jobs.values()) if state is None else jobs.get(state, 0))} stored)"
+
+
+def job_count(jobs: int) -> str:
+    """A number of jobs in words."""
     return "1 job" if jobs == 1 else f"{jobs} jobs"

@@ -40,7 +40,13 @@ from kesin.store.redis.replies import (
     check_version,
     parse_outcome,
 )
-from kesin.store.rules import is_stored, next_version, refuse_occupied, require_upgrade
+from kesin.store.rules import (
+    is_stored,
+    next_version,
+    refuse_occupied,
+    require_upgrade,
+    warn_of_two,
+)
 
 log = Logger("kesin.redis")
 
@@ -146,6 +152,7 @@ class RedisStore(RedisReader):
     def _declare_once(self, queue: str, lifecycle: Lifecycle) -> bool:
         moves = declared_moves(queue, lifecycle)
         declared = self.declared(queue)
+        new_rules = self._new_rules(queue, lifecycle)  # its refusal says more than the next
         for edge, effects in moves.items():
             check_compatible(edge, effects, declared.get(edge))
         merged = {
@@ -162,7 +169,6 @@ class RedisStore(RedisReader):
         _, indexed, version = self._execute("declared", {"queue": queue})
         check_version(version)
         ages = [age for age in program.indexed_ages() if SEPARATOR.join(age) not in indexed]
-        new_rules = self._new_rules(queue, lifecycle)
         if changed or ages or new_rules or version is None:
             items = [
                 (SEPARATOR.join(edge[1:]), canonical_json(list(merged[edge])))
@@ -180,6 +186,8 @@ class RedisStore(RedisReader):
                 self._execute("declare", params, lifecycle_json=program.lifecycle_json, items=items)
             except RulesOutdated:
                 return False
+        if queue in self._queues:
+            warn_of_two(queue, self._queues[queue].lifecycle, lifecycle)
         self._queues[queue] = program
         self._undeclared.pop(queue, None)
         return True

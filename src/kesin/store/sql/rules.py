@@ -22,6 +22,7 @@ from kesin.store.rules import (
     refuse_occupied,
     require_upgrade,
     states_of,
+    warn_of_two,
 )
 from kesin.store.sql.inserter import SqlInserter
 from kesin.store.sql.statements import Statements
@@ -59,8 +60,6 @@ class SqlRules(SqlInserter):
             )
         moves: DeclaredMoves = declared_moves(queue, lifecycle)
         declared_before = self.declared(queue)
-        for edge, effects in moves.items():
-            check_compatible(edge, effects, declared_before.get(edge))
         versions = self.rules(queue)
         stored = is_stored(versions, lifecycle, virtual_time=virtual_time)
         if stored and versions[-1].fingerprint != rules_fingerprint(lifecycle):
@@ -70,10 +69,16 @@ class SqlRules(SqlInserter):
             for edge, effects in sorted(moves.items())
             if _differs(effects, declared_before.get(edge))
         }
+        if not stored:  # it says more than that moves differ
+            self._require_upgrade(queue, lifecycle, versions)
+        for edge, effects in changed.items():
+            check_compatible(edge, effects, declared_before.get(edge))
         if stored:
             self._write_moves(queue, lifecycle, changed)
         else:
             self._declare_version(queue, lifecycle, versions, changed, virtual_time=virtual_time)
+        if queue in self._queues:
+            warn_of_two(queue, self._queues[queue].lifecycle, lifecycle)
         declared = (*declared_before.items(), *moves.items())
         self._queues[queue] = Statements(
             queue,
@@ -102,8 +107,7 @@ class SqlRules(SqlInserter):
         """Store new rules if the stored jobs fit them; proved before others have to wait."""
         while True:
             newest = versions[-1] if versions else None
-            retired = self.retired_states(queue)
-            require_upgrade(queue, lifecycle, newest, retired, self.move_counts(queue))
+            retired = self._require_upgrade(queue, lifecycle, versions)
             with self.transaction():
                 self._lock_rules(queue)
                 versions = self.rules(queue)
@@ -119,6 +123,14 @@ class SqlRules(SqlInserter):
             if is_stored(versions, lifecycle, virtual_time=virtual_time):
                 self._write_moves(queue, lifecycle, changed)
                 return
+
+    def _require_upgrade(
+        self, queue: str, lifecycle: Lifecycle, versions: list[RulesVersion]
+    ) -> frozenset[str]:
+        """The states that are retired, if the rules can follow the stored ones."""
+        retired, newest = self.retired_states(queue), versions[-1] if versions else None
+        require_upgrade(queue, lifecycle, newest, retired, self.move_counts(queue))
+        return retired
 
     def rules(self, queue: str) -> list[RulesVersion]:
         sql = (
