@@ -5,7 +5,17 @@ from contextlib import closing
 
 import pytest
 
+from kesin.cli.commands import audit
+from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.encryption import new_key
+from kesin.store.audit_chain import (
+    CHAIN_ACTOR,
+    PRUNE_ACTION,
+    AuditAnchor,
+    AuditHead,
+    AuditLine,
+    line_hash,
+)
 
 
 @pytest.fixture
@@ -52,6 +62,35 @@ def test_a_log_that_was_cut_back_is_noticed_by_the_backup(kesin, sites, execute)
     assert answer.code == 1
     assert "the log ends at number 3, and the backup knows number 5" in answer.err
     assert kesin("audit", "verify", "task", "--backup", "b").code == 2
+
+
+def forge_pruning(execute, seq: int) -> None:
+    """Delete all lines, and write one that says that they were pruned."""
+    [(hash_of_last,)] = execute(f"SELECT hash FROM audit WHERE seq = {seq}")
+    execute("DELETE FROM audit")
+    anchor = AuditAnchor(AuditHead(seq, hash_of_last)).as_details()
+    line = AuditLine(99, wall_clock_us(), CHAIN_ACTOR, PRUNE_ACTION, allowed=True, details=anchor)
+    forged = line_hash(hash_of_last, seq + 1, line)
+    execute(
+        "INSERT INTO audit (id, at, actor, action, allowed, details, seq, hash) VALUES"
+        f" ({line.id}, {line.at}, '{line.actor}', '{line.action}', 1, '{anchor}', {seq + 1},"
+        f" '{forged}')"
+    )
+    execute(f"UPDATE audit_head SET seq = {seq + 1}, hash = '{forged}'")
+
+
+def test_lines_that_were_pruned_too_early_are_noticed_by_the_backup(
+    kesin, sites, execute, monkeypatch
+):
+    kesin("backup", "b")
+    forge_pruning(execute, 5)
+    assert kesin("audit", "verify").code == 0
+    answer = kesin("audit", "verify", "--backup", "b")
+    assert answer.code == 1
+    assert "the number 5, at which the backup ended, was pruned although" in answer.err
+    in_two_years = wall_clock_us() + 730 * 86_400 * 1_000_000
+    monkeypatch.setattr(audit, "wall_clock_us", lambda: in_two_years)
+    assert kesin("audit", "verify", "--backup", "b").code == 0
 
 
 def test_a_backup_without_a_key_ring_says_so_and_is_restored_only_if_told(

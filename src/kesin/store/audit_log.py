@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from itertools import chain, takewhile
 from typing import Any, Final, NamedTuple
 
+from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.store.audit_chain import (
     BEGIN_ACTION,
     CHAIN_ACTOR,
@@ -28,6 +29,12 @@ LAST_AUDIT_ID: Final = (1 << 63) - 1
 PRUNE_BATCH: Final = 10_000
 CHAIN_BATCH: Final = 1_000  # lines of the chain that are read at a time
 MAX_SEARCHED_LINES: Final = 100_000  # audit lines that one substring search reads
+
+
+def kept_since(days: int, now: int) -> int:
+    """When the lines that are kept begin; whole days, since each pruning leaves a line."""
+    day_us = DAY_S * SECOND_US
+    return (now // day_us - days) * day_us
 
 
 class AuditPage(NamedTuple):

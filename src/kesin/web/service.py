@@ -22,12 +22,12 @@ from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.clock import Clock, SystemClock
 from kesin.foundation.logs import Logger
 from kesin.foundation.settings import Settings
-from kesin.lifecycle.budget import DAY_S, SECOND_US
+from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
 from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.store.audit_chain import AuditChainBroken
-from kesin.store.audit_log import PRUNE_BATCH
+from kesin.store.audit_log import PRUNE_BATCH, kept_since
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.errors import StoreError
@@ -307,9 +307,7 @@ class Service:
                 now = self.accounts.now()
                 directory = self.accounts.directory
                 directory.end_old_sessions(now, now - IDLE_S * SECOND_US)
-                # Whole days: each time something is pruned, it leaves a line.
-                day = now // (DAY_S * SECOND_US) - self.settings.audit_days
-                old = day * DAY_S * SECOND_US
+                old = kept_since(self.settings.audit_days, now)
                 while directory.prune_audit(old, now) == PRUNE_BATCH and not self.stopping:
                     pass
             except AuditChainBroken as problem:

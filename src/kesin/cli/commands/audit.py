@@ -19,12 +19,13 @@ from kesin.cli.support.records import record_of
 from kesin.engine.access.audit_verification import AuditVerification, verify_audit_log
 from kesin.engine.replay import verify
 from kesin.engine.transfer.restore import check_signature, read_backup
-from kesin.foundation.clock import iso
+from kesin.foundation.clock import iso, wall_clock_us
 from kesin.foundation.encryption import key_ring
 from kesin.foundation.settings import Settings
 from kesin.foundation.terminal import format_examples, format_time, print_table, say, say_json, warn
 from kesin.foundation.text import decode_json
 from kesin.store.audit_chain import AuditHead, AuditLine
+from kesin.store.audit_log import kept_since
 from kesin.store.contract import Store
 
 MAX_DIFFERENCES = 100  # differences that are reported
@@ -64,9 +65,10 @@ def verify_audit(
     if queues and backup:
         raise UsageError("--backup is about the audit log: name no queue")
     with open_context() as context:
-        known = None if backup is None else _audit_head_of(backup, context.settings)
+        known, is_kept = (None, False) if backup is None else _known_head(backup, context.settings)
         reports = replay_queues(context.store, context.readable_queues(queues), shown=not as_json)
-        log = None if queues else verify_audit_log(context.accounts.directory, known)
+        directory = context.accounts.directory
+        log = None if queues else verify_audit_log(directory, known, known_is_kept=is_kept)
     if as_json:
         say_json([*reports, *([] if log is None else [_audit_log_report(log)])])
     else:
@@ -77,14 +79,16 @@ def verify_audit(
         raise typer.Exit(FAILED)
 
 
-def _audit_head_of(backup: Path, settings: Settings) -> AuditHead:
-    """The head of the audit log in a backup, whose signature is checked."""
+def _known_head(backup: Path, settings: Settings) -> tuple[AuditHead, bool]:
+    """The head of the audit log in a signed backup, and whether it is too young to be pruned."""
     saved = read_backup(backup)
     if check_signature(saved, key_ring(settings), allow_unsigned=True) is None:
         warn(f"the signature of {backup} was not checked: others may have changed the backup")
     if saved.audit_head is None:
         raise CommandError(f"{backup} is from before the chain of the audit log: take a newer one")
-    return saved.audit_head
+    at = (saved.manifest.audit_head or {}).get("at")  # an earlier version did not say
+    since = kept_since(settings.audit_days, wall_clock_us())
+    return saved.audit_head, at is not None and at >= since
 
 
 def _audit_log_report(log: AuditVerification) -> dict[str, Any]:

@@ -53,14 +53,24 @@ class AuditVerification:
         }
 
 
-def verify_audit_log(log: AuditLog, known: AuditHead | None = None) -> AuditVerification:
-    """Verify the chain; ``known`` is a head that it had before, such as that in a backup."""
+def verify_audit_log(
+    log: AuditLog, known: AuditHead | None = None, *, known_is_kept: bool = False
+) -> AuditVerification:
+    """Verify the chain; ``known`` is a head that it had before, such as that in a backup.
+
+    ``known_is_kept``: its line is too young to have been pruned.
+    """
     result = AuditVerification()
     for _ in range(_MAX_READINGS):
         result = AuditVerification(head=log.audit_head())
         try:
             anchor = log.audit_anchor()
             _verify(log, result, anchor, known)
+            if known_is_kept and known is not None and known.seq <= result.pruned_to:
+                result.add_problem(
+                    f"the number {known.seq}, at which the backup ended, was pruned although"
+                    " lines of its age are kept"
+                )
             if not result.problems or log.audit_anchor() == anchor:
                 break
         except AuditChainBroken as problem:

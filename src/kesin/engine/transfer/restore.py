@@ -60,7 +60,7 @@ class Backup:
     def audit_head(self) -> AuditHead | None:
         """The newest line of its audit log."""
         head = self.manifest.audit_head
-        return None if head is None else AuditHead(**head)
+        return None if head is None else AuditHead(head["seq"], head["hash"])
 
 
 def secure_restored(store: Store, actor: Actor, reason: str, *, paused: bool) -> None:

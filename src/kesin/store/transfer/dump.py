@@ -40,7 +40,7 @@ class DumpManifest:
     queues: dict[str, dict[str, int]]  # queue → state → number of jobs
     secret_keys: list[str]  # ids of the keys that encrypt its secrets
     tables: dict[str, list[str]]  # PostgreSQL only: table → columns
-    audit_head: dict[str, Any] | None  # seq and hash of the newest audit line; None without a chain
+    audit_head: dict[str, Any] | None  # seq, hash and time of the newest audit line, if any
 
 
 class Dump(ABC):
@@ -95,14 +95,16 @@ def describe_database(
     schema = {int(version): str(checksum) for version, checksum in applied}
     sealed = read("SELECT sealed FROM {secret}") if "secret" in tables else []
     keys = {sealing_key_id(secret) for (secret,) in sealed}
-    heads = read("SELECT seq, hash FROM {audit_head}") if "audit_head" in tables else []
+    line_of_head = "SELECT at FROM {audit} WHERE seq = head.seq"
+    chain = f"SELECT seq, hash, ({line_of_head}) FROM {{audit_head}} AS head"
+    heads = read(chain) if "audit_head" in tables else []
     return DumpManifest(
         database=kind,
         schema=schema,
         queues=_count_jobs(read),
         secret_keys=sorted(key for key in keys if key),
         tables={},
-        audit_head=AuditHead._make(heads[0])._asdict() if heads else None,
+        audit_head=dict(zip((*AuditHead._fields, "at"), heads[0], strict=True)) if heads else None,
     )
 
 
