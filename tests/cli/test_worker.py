@@ -105,6 +105,8 @@ def test_only_the_named_tenants_are_served(kesin, fill, own):
         ("json:dumbs", "json has no 'dumbs': did you mean 'dumps'?"),
         ("work", "is no name of the form module:attribute"),
         ("os:sep", "os:sep is no function but a str"),
+        ("os:getpid", "the handler 'getpid' takes no job: write `def handler(job)`"),
+        ("asyncio:sleep", "the handler 'sleep' is async, which a worker does not run"),
     ],
 )
 def test_an_unknown_handler_is_a_usage_error_and_creates_no_database(

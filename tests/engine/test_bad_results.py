@@ -45,6 +45,9 @@ def is_in(queue: Queue, state: str, jobs: int = 1) -> bool:
         (Sender().__call__, "is async"),
         (pages, "is an async generator"),
         (lines, "is a generator, .* replace `yield` by `return`"),
+        ("work", "the handler 'work' is no function"),
+        (lambda: None, "takes no job: write `def handler"),
+        (lambda _job, _run, _more: None, "takes no job"),
     ],
 )
 def test_a_handler_that_does_nothing_when_called_is_refused(queue: Queue, handler: Any, why: str):

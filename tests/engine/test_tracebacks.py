@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kesin import Done, Failed, Job, Queue, Worker
 from kesin.engine.results import MAX_TRACEBACK
 from kesin.foundation.messages import decode_note, recorded_traceback
@@ -54,6 +56,26 @@ def test_secrets_in_a_traceback_are_masked_before_it_is_stored(queue: Queue):
     assert "refused" in text
     assert "abc.def" not in text
     assert "ayse@example.com" not in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cannot connect to postgresql://shop:s3same@db/shop",
+        "login failed: password=s3same for shop",
+        "{'api_key': 's3same', 'user': 'shop'}",
+        "GET /orders?access_token=s3same&page=2",
+        "SMTP_PASSWORD: s3same",
+    ],
+)
+def test_passwords_and_tokens_of_an_exception_are_stored_nowhere(queue: Queue, text: str):
+    def connect(_job: Job) -> None:
+        raise LookupError(text)
+
+    note = note_of(queue, connect)
+    [job] = queue.jobs().jobs
+    assert "LookupError" in recorded_traceback(note)
+    assert "s3same" not in f"{note}{job}{queue.events(job.id)}"
 
 
 def test_the_note_itself_does_not_show_it(queue: Queue):

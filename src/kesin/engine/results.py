@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from kesin.engine.access.masking import mask_text
+from kesin.engine.access.masking import mask_credentials, mask_text
 from kesin.engine.leases import Leases
 from kesin.engine.queue import Queue
 from kesin.foundation.clock import Duration, in_seconds
@@ -126,7 +126,8 @@ def failure_of(problem: BaseException) -> Failed:
     if isinstance(problem, BadResult):
         failed = Failed("BAD_ANSWER", str(problem), category=Category.PERMANENT)
     else:
-        failed = Failed(type(problem).__name__, exception_message(problem))
+        message = mask_credentials(exception_message(problem))
+        failed = Failed(type(problem).__name__, message)
     failed.traceback = _traceback(problem)
     return failed
 
@@ -143,10 +144,16 @@ def _traceback(problem: BaseException) -> str:
 
 
 def require_plain_function(handler: Callable[..., object], *, batch: bool = False) -> None:
-    """Raise ValueError for a handler that does nothing when it is called.
+    """Raise ValueError for a handler that cannot be called with a job, or does nothing then.
 
     A generator is a list of results to a worker that passes batches.
     """
+    name = getattr(handler, "__name__", handler)
+    if not callable(handler):
+        raise ValueError(f"the handler {name!r} is no function")  # noqa: TRY004  # as the others
+    if not any(_takes(handler, count) for count in ((1,) if batch else (1, 2))):
+        given = "jobs" if batch else "job"
+        raise ValueError(f"the handler {name!r} takes no {given}: write `def handler({given})`")
     function: Any = handler
     while isinstance(function, partial):
         function = function.func
@@ -154,7 +161,18 @@ def require_plain_function(handler: Callable[..., object], *, batch: bool = Fals
         function = type(function).__call__
     for is_kind, why in _NOT_RUN.items():
         if is_kind(function) and not (batch and is_kind is inspect.isgeneratorfunction):
-            raise ValueError(f"the handler {getattr(handler, '__name__', handler)!r} {why}")
+            raise ValueError(f"the handler {name!r} {why}")
+
+
+def _takes(function: Callable[..., object], arguments: int) -> bool:
+    """Whether a function can be called with so many arguments, as far as it can be known."""
+    try:
+        inspect.signature(function).bind(*range(arguments))
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
 
 
 def require_awaited(result: object) -> None:

@@ -106,7 +106,7 @@ def worker(
         raise UsageError("--rq renders whatever it is sent for: leave out --handler and --tenant")
     if handler is None and batch_handler:
         raise UsageError("--batch-handler says how --handler is called: give both")
-    function = None if handler is None else load_handler(handler)
+    function = None if handler is None else load_handler(handler, batch=batch_handler)
     if grace is None:
         grace = load_settings().grace_s
     options: dict[str, Any] = {"tenants": tenant, "grace_s": grace}

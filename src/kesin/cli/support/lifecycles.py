@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kesin.cli.support.errors import CommandError, UsageError, did_you_mean
+from kesin.engine.results import require_plain_function
 from kesin.lifecycle.declare import Lifecycle
 
 _OBJECT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -53,12 +54,16 @@ def load_object(name: str) -> Any:
     return loaded
 
 
-def load_handler(name: str) -> Callable[..., Any]:
-    """Load the function that works on jobs."""
+def load_handler(name: str, *, batch: bool) -> Callable[..., Any]:
+    """Load the function that works on jobs, or on batches of them."""
     loaded = load_object(name)
     if not callable(loaded):
         raise UsageError(f"{name} is no function but a {type(loaded).__name__}")
     handler: Callable[..., Any] = loaded
+    try:
+        require_plain_function(handler, batch=batch)
+    except ValueError as problem:
+        raise UsageError(str(problem)) from None
     return handler
 
 

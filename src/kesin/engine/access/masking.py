@@ -52,9 +52,17 @@ _IN_TEXT: Final = (
     # An e-mail address; tried once for each word, or a long one would take minutes.
     re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"),
     re.compile(r"(?<![\w.-])\+\d[\d ()-]{8,}\d"),  # a phone number with its country
+    re.compile(r"""(?i)\b(?:gclid|gbraid|wbraid)["']?\s*[=:]\s*["']?[\w.-]+"""),
+)
+# Secrets, which are stored nowhere, not even for those who may reveal what is personal.
+_SECRETS: Final = (
     re.compile(r"(?i)\bbearer\s+[\w.~+/=-]+"),
     re.compile(r"\bkesin_[a-z0-9]{8}_[\w-]+"),
-    re.compile(r"""(?i)\b(?:gclid|gbraid|wbraid)["']?\s*[=:]\s*["']?[\w.-]+"""),
+    re.compile(r"(?<=://)[^\s/@:]*:[^\s/@]+(?=@)"),  # user and password of an address
+    re.compile(
+        r"(?i)\b\w{0,40}(?:password|passwd|parola|secret|token|api_?key)\w{0,40}"
+        r"""["']?\s*[=:]\s*["']?[^\s"',;)&]{4,}"""
+    ),
 )
 MaskText = Callable[[str], str]
 # What a list shows in clear to a caller who may reveal: nothing, keys and error messages, or all.
@@ -98,8 +106,13 @@ def mask_text(text: str | None) -> str | None:
 
 
 def _mask_shapes(text: str) -> str:
+    return mask_credentials(text, (*_SECRETS, *_IN_TEXT))
+
+
+def mask_credentials(text: str, shapes: Iterable[re.Pattern[str]] = _SECRETS) -> str:
+    """Mask the passwords, tokens and keys in running text that is to be stored."""
     if len(text) >= _MIN_SEARCHED_CHARS:
-        for shape in _IN_TEXT:
+        for shape in shapes:
             text = shape.sub(MASK, text)
     return text
 
