@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from kesin.engine import results
 from kesin.engine.simulation.random_lifecycle import random_lifecycle
 from kesin.engine.simulation.schedule import scheduled_steps
 from kesin.engine.simulation.simulate import SimulationResult, simulate
@@ -82,6 +83,12 @@ def test_another_process_sees_the_same_history():
         [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
     )
     assert process.stdout.strip() == expected
+
+
+def test_how_python_prints_a_traceback_is_no_part_of_a_history(monkeypatch):
+    expected = simulate(TASK(), seed=2, steps=300).hash
+    monkeypatch.setattr(results, "_traceback", lambda _problem: "another version's")
+    assert simulate(TASK(), seed=2, steps=300).hash == expected
 
 
 def test_steps_are_drawn_before_the_simulation_starts():
