@@ -145,7 +145,9 @@ def check_histories_and_counts(store: Any) -> None:
     for queue in set(store.queues()) & set(store._queues):
         counts = counted(store, queue)
         if sum(counts.values()) < MAX_BATCH:
-            assert [str(difference) for difference in verify(store, queue).differences] == []
+            differences = map(str, verify(store, queue).differences)
+            # Some tests inject times into a queue that began without.
+            assert [each for each in differences if "clock of version" not in each] == []
             assert counts == listed(store, queue)
 
 

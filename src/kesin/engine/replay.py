@@ -200,7 +200,7 @@ def _changed_versions(queue: str, versions: list[RulesVersion]) -> Iterator[Diff
             yield Difference(queue, subject, "stored", "not of its fingerprint")
         if before is not None and version.version != before.version + 1:
             yield Difference(queue, subject, "stored", f"not after {before.version}")
-        if before is not None and version.virtual_time and not before.virtual_time:
+        if before and before.version and version.virtual_time and not before.virtual_time:
             yield Difference(queue, f"the clock of {subject}", "injected", "the database's")
 
 

@@ -14,7 +14,7 @@ from kesin.foundation.clock import SystemClock
 from kesin.foundation.forks import ForkAware, keep_for_ever
 from kesin.store.errors import GuardRefused, StoreError, StoreUnreachable
 from kesin.store.postgres.connection import CONNECTION, TimedConnection
-from kesin.store.postgres.reachability import RETRY_S, lasting_failure
+from kesin.store.postgres.reachability import RETRY_S, is_final, lasting_failure
 
 _CLOCK = SystemClock()
 # Temporary errors: a failed connection; no resources; a lock timeout; a server that stops, starts,
@@ -75,7 +75,8 @@ class PostgresPool(ForkAware):
                 self._opened().wait(self._timeout_s)
                 return
             why = "it answers now, try again"
-        raise StoreError(f"cannot reach PostgreSQL within {wait_s:.3g} s: {why}")
+        tried = "" if is_final(why) else f" within {wait_s:.3g} s"
+        raise StoreError(f"cannot open the PostgreSQL database{tried}: {why}")
 
     def close(self) -> None:
         """Close every connection."""

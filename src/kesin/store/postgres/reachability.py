@@ -43,11 +43,15 @@ def lasting_failure(url: str, wait_s: float, *, source: str = "the address") -> 
     deadline, pause = _CLOCK.monotonic() + wait_s, threading.Event()
     while True:
         why = connection_failure(url, source=source)
-        final = why is None or why == INVALID_ADDRESS or any(text in why for text in _FINAL)
         left_s = deadline - _CLOCK.monotonic()
-        if final or left_s <= 0:
+        if why is None or is_final(why) or left_s <= 0:
             return why
         pause.wait(min(RETRY_S, left_s))
+
+
+def is_final(why: str) -> bool:
+    """Whether a failure stays as it is, however long one waits."""
+    return why == INVALID_ADDRESS or any(text in why for text in _FINAL)
 
 
 def connection_failure(url: str, *, source: str = "the address") -> str | None:
