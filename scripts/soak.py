@@ -25,7 +25,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = 10_000_000  # of the simulation, added up over seeds
-RUN_STEPS = 50_000  # of one seed
+RUN_STEPS = 200_000  # of one seed; its proofs take as long as 10 000 steps
 SUMS = ("steps", "jobs", "moves", "faults")
 LEDGER = ROOT / "build/simulated.jsonl"  # what was done: Ctrl-C loses a seed a worker
 LONGEST_S = 4 * 3_600  # of one part

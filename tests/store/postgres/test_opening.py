@@ -72,6 +72,6 @@ def test_the_last_failure_is_the_reason_of_the_error(tmp_path, on_failure):
 
 def test_what_waiting_cannot_mend_is_told_at_once(server, on_failure):
     reasons = on_failure(0, lambda: None)
-    with pytest.raises(StoreError, match='database: .*"nowhere" does not exist'):
+    with pytest.raises(StoreError, match=r'database: .*"nowhere" does not exist'):
         open_store(server.url("nowhere"))
     assert len(reasons) == 1
