@@ -17,9 +17,13 @@ from kesin.engine.access.masking import (
 )
 from kesin.foundation.messages import Message
 from kesin.lifecycle.budget import SECOND_US
+from kesin.lifecycle.model import Job
+from kesin.store.records import Event
 from kesin.web.dashboard.frame.formatting import pretty
 
 mask = Masking().value
+EMPTY_JOB = Job(*[None] * len(Job._fields))  # type: ignore[arg-type]
+EMPTY_EVENT = Event(*[None] * len(Event._fields))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +124,35 @@ def test_what_lies_too_deep_to_be_read_is_masked_as_a_whole():
     for _ in range(200):
         deep = [deep]
     assert mask(deep) == MASK
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("row 1: Cj0KCQiA_click-of-ayse is unknown", f"row 1: {MASK}ayse is unknown"),
+        ("'EAIaIQobChMI', bad", f"'{MASK}ChMI', bad"),
+        ("aB3aB3aB3aB3aB3aB3aB;next", f"{MASK}B3aB;next"),
+    ],
+)
+def test_a_click_id_of_another_job_is_masked_in_an_error_message(message: str, shown: str):
+    job = EMPTY_JOB._replace(error_message=message, dedup_key="Sale-2026-11-15-0000042")
+    events = [EMPTY_EVENT._replace(error_message=message)]
+    masked, [event], _ = Masking().history(job, events)
+    assert (masked.error_message, event.error_message) == (shown, shown)
+    assert masked.dedup_key == job.dedup_key
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "UNPARSEABLE_GCLID_IN_REQUEST_2026",
+        "ConversionPrecedesClickException at line 200",
+        "job 0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b was lost",
+        "order k0123456789abcdef0123456789abcdef01234567",
+    ],
+)
+def test_codes_names_and_our_own_ids_stay_in_an_error_message(message: str):
+    assert Masking().job(EMPTY_JOB._replace(error_message=message)).error_message == message
 
 
 def test_a_masked_text_is_found_by_its_path():

@@ -3,7 +3,8 @@
 The name of a field decides, not its value: rules that guess at values mask too little one day and
 too much the next. Some names are masked everywhere; a workload declares those of its own. In
 running text, such as an error message, a few unmistakable shapes are masked, and every value that
-a masked field of the same job holds.
+a masked field of the same job holds. An error message may quote other jobs as well: whatever looks
+like a click id is masked in it.
 """
 
 from __future__ import annotations
@@ -64,6 +65,11 @@ _SECRETS: Final = (
         r"""["']?\s*[=:]\s*["']?[^\s"',;)&]{4,}"""
     ),
 )
+# A click id, or a token as random: one long word of small and capital letters and digits.
+_CLICK_ID: Final = re.compile(
+    r"(?<![\w-])(?:(?=[\w-]*[a-z])(?=[\w-]*[A-Z])(?=[\w-]*\d)[\w-]{20,}"
+    r"|(?:Cj[0-9A-Za-z]K|EAIaIQ)[\w-]{6,})"
+)
 MaskText = Callable[[str], str]
 # What a list shows in clear to a caller who may reveal: nothing, keys and error messages, or all.
 ListReveal = Literal["nothing", "texts", "everything"]
@@ -115,6 +121,10 @@ def mask_credentials(text: str, shapes: Iterable[re.Pattern[str]] = _SECRETS) ->
         for shape in shapes:
             text = shape.sub(MASK, text)
     return text
+
+
+def _mask_match(match: re.Match[str]) -> str:
+    return str(mask_private(match[0]))
 
 
 def find_masked(value: Any, path: str = "") -> str | None:
@@ -228,12 +238,15 @@ class Masking:
         def sentence(text: str | None) -> str | None:
             return None if text is None else mask_string(text)
 
+        def message(text: str | None) -> str | None:
+            return None if text is None else _CLICK_ID.sub(_mask_match, mask_string(text))
+
         masked_job = job._replace(
             payload_json=payload(job.payload_json) or "null",
             new_payload=payload(job.new_payload),
             result_json=document(job.result_json),
             note=document(job.note),
-            error_message=sentence(job.error_message),
+            error_message=message(job.error_message),
             dedup_key=sentence(job.dedup_key),
         )
         masked_events = [
@@ -242,7 +255,7 @@ class Masking:
                 old_payload=payload(event.old_payload),
                 result=document(event.result),
                 note=document(event.note),
-                error_message=sentence(event.error_message),
+                error_message=message(event.error_message),
             )
             for event in events
         ]
