@@ -1,8 +1,10 @@
 import gc
 import os
 import re
+import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from kesin.lifecycle.codec import lifecycle_from_json
 from kesin.store import rules
 from kesin.store.open import open_store
+from kesin.store.sqlite.store import SqliteStore
 from tests.redis_server import RedisServer
 from tests.servers import PostgresServer
 
@@ -84,6 +87,26 @@ def _stored_rules_decoded_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rules, "lifecycle_from_json", cache(lifecycle_from_json))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _schema_copied_into_memory() -> Iterator[None]:
+    """A store in memory begins as a copy of one: to make its schema takes many times as long."""
+    migrate = SqliteStore.migrate
+    with closing(SqliteStore(":memory:")) as ready, pytest.MonkeyPatch.context() as patch:
+        template = sqlite3.connect(":memory:", check_same_thread=False)
+        ready._writer.backup(template)
+
+        def copy_schema(store: SqliteStore) -> list[str]:
+            tables = "SELECT count(*) FROM sqlite_schema"
+            plain = type(store) is SqliteStore and store._in_memory  # mutants change the schema
+            if plain and store._writer.execute(tables).fetchone() == (0,):
+                template.backup(store._writer)
+            return migrate(store)
+
+        patch.setattr(SqliteStore, "migrate", copy_schema)
+        yield
+        template.close()
 
 
 @pytest.fixture(autouse=True, scope="session")
