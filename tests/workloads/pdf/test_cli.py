@@ -18,6 +18,7 @@ from markupsafe import Markup
 from kesin.engine.queue import Queue
 from kesin.foundation.check import DoctorCheck
 from kesin.foundation.settings import Settings
+from kesin.lifecycle.budget import SECOND_US
 from kesin.store.open import open_store
 from kesin.workloads.pdf import doctor, services
 from kesin.workloads.pdf.config import SHIPPED
@@ -203,6 +204,13 @@ def test_the_doctor_counts_workers_and_waiting_jobs(tmp_path: Path):
         assert list(_check_workers(settings)) == [
             DoctorCheck("workers", "ok", "1 alive, 1 jobs wait")
         ]
+        Heartbeat(store, "frozen", now=lambda: queue.now() - 60 * SECOND_US).beat()
+        assert queue.claim("frozen", limit=1)
+        stuck, workers = _check_workers(settings)
+        assert (stuck.ok, stuck.found.split()[0]) == (False, "frozen")
+        assert workers == DoctorCheck("workers", "ok", "1 alive, 0 jobs wait")
+        Heartbeat(store, "w1").stop()
+        assert [check.ok for check in _check_workers(settings)] == [False, False]
     finally:
         store.close()
 

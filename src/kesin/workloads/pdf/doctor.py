@@ -6,16 +6,24 @@ import io
 import os
 import secrets
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from kesin.engine.queue import Queue
 from kesin.foundation.check import DoctorCheck
 from kesin.foundation.problems import Problem
 from kesin.foundation.settings import Settings
 from kesin.store.errors import StoreError
+from kesin.store.postgres.reachability import check_reachable
+from kesin.workloads import built_in
+from kesin.workloads.common.stores import open_workload_stores
 from kesin.workloads.pdf.engines.availability import find_chromium, is_chromium_available
 from kesin.workloads.pdf.engines.base import Engine, Paper
 from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.jobs.heartbeat import find_stuck_workers, workers_alive
+from kesin.workloads.pdf.jobs.stats import WORKLOAD
+from kesin.workloads.pdf.lifecycle import configured_lifecycle
 from kesin.workloads.pdf.services import chromium_settings, create_engine, load_templates
 from kesin.workloads.pdf.storage import open_storage
 from kesin.workloads.pdf.storage.backup import artifacts_address
@@ -156,31 +164,21 @@ def _check_storage(settings: Settings) -> DoctorCheck:
 
 def _check_workers(settings: Settings) -> Iterator[DoctorCheck]:
     """Count live workers if there is a database; none is a failure only while jobs wait."""
-    from kesin.store.postgres.reachability import check_reachable
-    from kesin.workloads import built_in
-    from kesin.workloads.common.stores import open_workload_stores
-    from kesin.workloads.pdf.jobs.heartbeat import workers_alive
-
     file = settings.database_file
     if file is not None and not file.exists():
         return
     try:
         check_reachable(settings)
-        store = open_workload_stores(settings, built_in())
+        with closing(open_workload_stores(settings, built_in())) as store:
+            queue = Queue(WORKLOAD, configured_lifecycle(), store)
+            stats, stuck = queue.stats(), find_stuck_workers(queue)
+            alive, waiting = len(workers_alive(store, stats.now)), stats.states["queued"]
     except StoreError as problem:
         yield DoctorCheck.result("workers", ok=False, found=str(problem))
         return
-    try:
-        alive = len(workers_alive(store))
-        waiting = sum(
-            flow.n * ((flow.to_state == "queued") - (flow.from_state == "queued"))
-            for flow in store.move_counts("pdf")
-        )
-    except StoreError as problem:
-        yield DoctorCheck.result("workers", ok=False, found=str(problem))
-        return
-    finally:
-        store.close()
+    for worker in stuck:
+        detail = f"{worker} makes no progress, or is not heard of any more: end it, start another"
+        yield DoctorCheck.result("stuck worker", ok=False, found=detail)
     hint = "" if alive else "; start `kesin serve` or `kesin worker pdf`"
     detail = f"{alive} alive, {waiting} jobs wait{hint}"
-    yield DoctorCheck.result("workers", ok=bool(alive) or not waiting, found=detail)
+    yield DoctorCheck.result("workers", ok=bool(alive) or not (waiting or stuck), found=detail)

@@ -66,6 +66,17 @@ def test_a_stuck_worker_does_not_count_and_is_not_ready(own_front):
     assert own_front.post(own_front.owner()).status_code == 503
 
 
+def test_a_worker_that_falls_silent_in_the_middle_of_a_job_is_not_ready(own_front):
+    own_front.submit(own_front.owner())
+    assert own_front.queue.claim("one", limit=1)
+    own_front.clock.advance(FRESH_S + 1)
+    response = own_front.client.get("/health/ready")
+    assert response.status_code == 503
+    assert "1 renderers are stuck" in response.json()["checks"]["pdf"]["detail"]
+    own_front.beat()
+    assert own_front.client.get("/health/ready").json()["checks"]["pdf"]["ok"]
+
+
 def test_the_html_is_sent_if_so_configured(lenient):
     me, body = lenient.owner(), order()
     response = lenient.post(me, body)

@@ -1,5 +1,7 @@
 """From a job to its PDF, and every way that can fail, with a fake engine."""
 
+import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 
 from kesin.store.metadata import metadata_for
+from kesin.store.redis.store import RedisStore
 from kesin.workloads.pdf.config import PdfRenderConfig
 from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
@@ -16,7 +19,7 @@ from kesin.workloads.pdf.jobs.heartbeat import (
     PRUNE_AFTER_S,
     Heartbeat,
     check_worker_health,
-    count_stuck_workers,
+    find_stuck_workers,
     workers_alive,
 )
 from kesin.workloads.pdf.jobs.store import PdfJobStatus, UnknownJob
@@ -329,7 +332,7 @@ def test_a_worker_without_progress_beyond_its_deadline_is_stuck(press):
         press.clock.advance(seconds)
         worker.heartbeat.beat()
         alive = check_worker_health(press.store, press.queue.now())
-        seen.append((alive, count_stuck_workers(press.store, press.queue.now())))
+        seen.append((alive, len(find_stuck_workers(press.queue))))
         return alive
 
     press.engine.next.append(lambda: [wait(s) for s in (7 + STUCK_AFTER_S, 1)])
@@ -337,6 +340,52 @@ def test_a_worker_without_progress_beyond_its_deadline_is_stuck(press):
     press.worker.process_job(job.job_id)
     wait(0)
     assert seen == [(True, 0), (False, 1), (True, 0)]
+
+
+def test_a_worker_that_falls_silent_with_a_running_job_is_stuck(either):
+    frozen, held = heart(either, "frozen"), either.ask()
+    frozen.beat()
+    other = heart(either, "other")
+    assert either.queue.claim("frozen", limit=1)
+    assert find_stuck_workers(either.queue) == []
+    fall_silent(either, "frozen")
+    other.beat()
+    assert find_stuck_workers(either.queue) == ["frozen"]
+    either.clock.advance(LEASE_S)
+    either.sweep()
+    other.beat()
+    assert either.seen(held).status == "queued"
+    assert find_stuck_workers(either.queue) == []  # others go on with its job
+    other.stop()
+    assert find_stuck_workers(either.queue) == ["frozen"]  # and no other is there
+    frozen.stop()
+    assert find_stuck_workers(either.queue) == []
+
+
+def test_a_silent_worker_is_not_stuck_without_jobs_or_after_its_process_has_ended(press):
+    name = f"{socket.gethostname()}-{ended_process()}-0123456789ab"
+    for worker in ("idle", name):
+        heart(press, worker).beat()
+    press.clock.advance(FRESH_S + 1)
+    assert find_stuck_workers(press.queue) == []
+    press.ask()
+    assert press.queue.claim(name, limit=1)
+    assert find_stuck_workers(press.queue) == []
+
+
+def fall_silent(press: Press, worker: str) -> None:
+    """Let the time pass after which a worker is not heard of; in Redis, its key is over then."""
+    press.clock.advance(FRESH_S + 1)
+    home = press.store.store_for("pdf")
+    if isinstance(home, RedisStore):
+        home.client.delete(f"pdf:worker:{worker}")
+
+
+def ended_process() -> int:
+    """The number of a process that exists no more."""
+    with subprocess.Popen(["true"]) as process:
+        pass
+    return process.pid
 
 
 def test_the_heartbeat_stops_with_the_worker_threads(press, monkeypatch):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kesin.engine.queue import Queue
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.logs import Logger
 from kesin.foundation.text import canonical_json
@@ -16,6 +19,7 @@ from kesin.lifecycle.budget import HOUR_S, SECOND_US
 from kesin.store.contract import Store
 from kesin.store.directory import Directory, MetadataEntry
 from kesin.store.errors import StoreError
+from kesin.store.records import Filter
 from kesin.store.sql.store import SqlStore
 from kesin.workloads.pdf.jobs.stats import WORKLOAD
 
@@ -31,6 +35,20 @@ _WORKERS: Final = "pdf:workers"  # names, so that finding workers needs no scan 
 _RQ: Final = "rq:worker:"
 _RQ_WORKERS: Final = "rq:workers:pdf"
 log = Logger("kesin.pdf")
+
+
+class RecordedHeartbeat(NamedTuple):
+    """The last heartbeat of a worker that has not signed off."""
+
+    worker: str
+    at: int
+    is_fresh: bool
+    state: Mapping[str, Any]
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the worker is heard of and makes progress."""
+        return self.is_fresh and not self.state.get("stuck")
 
 
 def open_heartbeats(store: Store) -> SqlHeartbeatStore | RedisHeartbeatStore:
@@ -60,19 +78,18 @@ class SqlHeartbeatStore:
         """Remove the heartbeat of a worker that stops."""
         self._directory.delete_metadata(WORKLOAD, "", _PREFIX + worker)
 
-    def read_fresh(self, now: int) -> dict[str, Mapping[str, Any]]:
-        """Return the states of the workers with a heartbeat in the last 15 s."""
+    def read(self, now: int) -> list[RecordedHeartbeat]:
+        """Return the last heartbeat of every worker."""
         limit = round(FRESH_S * SECOND_US)  # also for a heartbeat from before a clock was set back
-        return {
-            name: state for name, (at, state) in self.read_all().items() if abs(now - at) <= limit
-        }
-
-    def read_all(self) -> dict[str, tuple[int, Mapping[str, Any]]]:
-        """Return the time and state of every recorded heartbeat, by worker."""
-        return {
-            entry.name.removeprefix(_PREFIX): (entry.changed_at, json.loads(entry.value) or {})
+        return [
+            RecordedHeartbeat(
+                entry.name.removeprefix(_PREFIX),
+                entry.changed_at,
+                abs(now - entry.changed_at) <= limit,
+                json.loads(entry.value) or {},
+            )
             for entry in self._read_entries()
-        }
+        ]
 
     def prune(self, before: int) -> int:
         """Delete the heartbeats older than this; return how many."""
@@ -111,44 +128,48 @@ class RedisHeartbeatStore:
     def remove(self, worker: str) -> None:
         """Remove the heartbeat; the name stays for a while, to recognise it among RQ's workers."""
         with self._pipeline() as pipeline:
+            pipeline.zscore(_WORKERS, worker)
+            [at] = pipeline.execute()
             pipeline.delete(self._key(worker))
+            pipeline.zadd(_WORKERS, {worker: -abs(at or 0)})  # below zero: it has signed off
 
-    def read_fresh(self, now: int) -> dict[str, Mapping[str, Any]]:  # noqa: ARG002  # Redis keeps time
-        """Return the states of the workers with a fresh heartbeat, RQ's own workers included."""
-        return {name: state for name, (_, state) in self.read_all().items()}
-
-    def read_all(self) -> dict[str, tuple[int, Mapping[str, Any]]]:
-        """Return the time and state of every recorded heartbeat, by worker."""
+    def read(self, now: int) -> list[RecordedHeartbeat]:  # noqa: ARG002  # Redis keeps time
+        """Return the last heartbeat of every worker, RQ's own workers included."""
         with self._pipeline() as pipeline:
-            pipeline.zrange(_WORKERS, 0, -1)
+            pipeline.zrange(_WORKERS, 0, -1, withscores=True)
             pipeline.smembers(_RQ_WORKERS)
-            names, rq_keys = pipeline.execute()
+            recorded, rq_keys = pipeline.execute()
+            names = {name for name, _ in recorded}
             plain = [
                 key
                 for key in sorted(rq_keys)
                 if key.removeprefix(_RQ).partition("/")[0] not in names
             ]
-            for name in names:
+            for name, _ in recorded:
                 pipeline.get(self._key(name))
             for key in plain:
                 pipeline.hmget(key, "last_heartbeat", "state", "death")
             pipeline.time()
             *replies, (seconds, _) = pipeline.execute()
-        heartbeats: dict[str, tuple[int, Mapping[str, Any]]] = {}
-        for name, text in zip(names, replies, strict=False):
-            if text is not None:
-                state = json.loads(text)
-                heartbeats[name] = (state.pop("at"), state)
-        for key, (beat, rq_state, death) in zip(plain, replies[len(names) :], strict=True):
+        heartbeats: list[RecordedHeartbeat] = []
+        for (name, at), text in zip(recorded, replies, strict=False):
+            if at > 0:
+                state = json.loads(text or "{}")
+                state.pop("at", None)
+                heartbeats.append(RecordedHeartbeat(name, int(at), text is not None, state))
+        for key, (beat, rq_state, death) in zip(plain, replies[len(recorded) :], strict=True):
             at = 0 if beat is None else _microseconds(beat)
             if death is None and at >= (seconds - RQ_FRESH_S) * SECOND_US:
-                heartbeats[key.removeprefix(_RQ)] = (at, {"rq": rq_state})
+                name = key.removeprefix(_RQ)
+                heartbeats.append(
+                    RecordedHeartbeat(name, at, is_fresh=True, state={"rq": rq_state})
+                )
         return heartbeats
 
     def prune(self, before: int) -> int:
         """Delete the names of workers silent since then; their heartbeats have expired."""
         with self._pipeline() as pipeline:
-            pipeline.zremrangebyscore(_WORKERS, "-inf", before)
+            pipeline.zremrangebyscore(_WORKERS, -before, before)
             return int(pipeline.execute()[0])
 
     @contextmanager
@@ -226,14 +247,37 @@ class Heartbeat:
 
 def workers_alive(store: Store, now: int | None = None) -> dict[str, Mapping[str, Any]]:
     """Return the states of the workers with a heartbeat in the last 15 s that are not stuck."""
-    fresh = open_heartbeats(store).read_fresh(wall_clock_us() if now is None else now)
-    return {name: state for name, state in fresh.items() if not state.get("stuck")}
+    recorded = open_heartbeats(store).read(wall_clock_us() if now is None else now)
+    return {heartbeat.worker: heartbeat.state for heartbeat in recorded if heartbeat.is_alive}
 
 
-def count_stuck_workers(store: Store, now: int) -> int:
-    """Return how many workers are alive and make no progress."""
-    fresh = open_heartbeats(store).read_fresh(now)
-    return sum(bool(state.get("stuck")) for state in fresh.values())
+def find_stuck_workers(queue: Queue) -> list[str]:
+    """Return the workers that make no progress though jobs need them.
+
+    Such a worker says so itself, or it has fallen silent without signing off: while it holds a
+    running job, or while jobs wait and no other worker is alive.
+    """
+    stats = queue.stats()
+    recorded = open_heartbeats(queue.store).read(stats.now)
+    stuck = [beat.worker for beat in recorded if beat.is_fresh and not beat.is_alive]
+    silent = {beat.worker for beat in recorded if not beat.is_fresh and not _exited(beat.worker)}
+    if silent and (any(beat.is_alive for beat in recorded) or not stats.states["queued"]):
+        silent &= {job.worker for job in queue.jobs(Filter(states=("running",))).jobs}
+    return sorted({*stuck, *silent})
+
+
+def _exited(worker: str) -> bool:
+    """Whether this is a process of this machine that exists no more: its jobs are recovered."""
+    host, _, pid = worker.rpartition("-")[0].rpartition("-")
+    if host != socket.gethostname() or not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # of another user
+        pass
+    return False
 
 
 def check_worker_health(store: Store, now: int | None = None) -> bool:
