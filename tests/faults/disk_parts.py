@@ -177,7 +177,7 @@ def the_workshop(disk: SmallDisk, folder: Path) -> None:
             assert floor.act(job_id, "retry").status_code == 200
             floor.later()
             assert floor.state(job_id) == "HOLD"
-            floor.act(job_id, "approve")
+            floor.act(job_id, "approve", confirm=True)
             floor.work()
             floor.plan(job_id)
             disk.fill()

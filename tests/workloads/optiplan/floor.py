@@ -72,8 +72,11 @@ class Floor(World):
     def get(self, path: str, who: dict[str, str] | None = None, **params: Any) -> Any:
         return self.client.get(path, params=params, headers=who or self.operator)
 
-    def act(self, job_id: str, action_name: str, who: dict[str, str] | None = None) -> Any:
-        return self.client.post(f"/jobs/{job_id}/{action_name}", headers=who or self.operator)
+    def act(
+        self, job_id: str, action_name: str, who: dict[str, str] | None = None, **body: Any
+    ) -> Any:
+        path = f"/jobs/{job_id}/{action_name}"
+        return self.client.post(path, headers=who or self.operator, json=body or None)
 
     def job_body(self, job_id: str) -> dict[str, Any]:
         response = self.get(f"/jobs/{job_id}")
@@ -146,7 +149,7 @@ class Floor(World):
     def running(self, *parts: dict[str, Any]) -> str:
         """Create an order in OPTI_RUNNING without an XML."""
         job_id = self.held(*parts)
-        self.act(job_id, "approve")
+        self.act(job_id, "approve", confirm=True)
         self.work()
         assert self.state(job_id) == "OPTI_RUNNING"
         return job_id

@@ -218,7 +218,7 @@ def test_hold_for_the_operator_comes_once(bench: Workbench):
     job = aside(bench, "HOLD", TRIGGER_REQUIRED)
     assert (job.state, job.error_code) == ("HOLD", TRIGGER_REQUIRED)
     assert job.error_category == "VALIDATION"
-    bench.orders.approve(ME, job.id)
+    bench.orders.approve(ME, job.id, confirmed=True)
     held = claimed(bench, "OPTI_IMPORTED", job)
     assert apply(bench, "hold_for_operator", held).reason == "flag_not_set"
 
@@ -348,7 +348,7 @@ def test_approve_begins_again_and_sets_the_flag_for_the_operators_hold_only(
 ):
     job = aside(bench, "HOLD", code)
     bench.clock.advance(MINUTE)
-    after = bench.orders.approve(ME, job.id)
+    after = bench.orders.approve(ME, job.id, confirmed=True)
     assert (after.state, after.error_code, after.error_message) == ("NEW", None, None)
     assert (after.run_at, after.worker, used(after)) == (bench.queue.now(), None, 0)
     assert flag(bench, job, APPROVED) == (code == TRIGGER_REQUIRED)
@@ -357,9 +357,9 @@ def test_approve_begins_again_and_sets_the_flag_for_the_operators_hold_only(
 
 def test_approve_and_retry_leave_an_earlier_approval_as_it_was(bench: Workbench):
     job = aside(bench, "HOLD", TRIGGER_REQUIRED)
-    bench.orders.approve(ME, job.id)
+    bench.orders.approve(ME, job.id, confirmed=True)
     aside(bench, "HOLD", GATES[0], claimed(bench, "NEW", job))
-    bench.orders.approve(ME, job.id)
+    bench.orders.approve(ME, job.id, confirmed=True)
     assert flag(bench, job, APPROVED)
     aside(bench, "FAILED", "E_OSI_ACK_FAILED", claimed(bench, "NEW", job))
     bench.orders.retry(ME, job.id)

@@ -21,7 +21,7 @@ def test_an_order_of_a_new_customer_is_held_approved_optimised_and_cut(bench: Wo
     assert job.payload["mode"] == "A"  # with the built-in optimiser, out of the box
     assert bench.until(job, "HOLD").error_code == "E_CRM_NO_MATCH"
     bench.orders.add_customer(ME, "Can", STRANGER)
-    bench.orders.approve(ME, job.id)
+    bench.orders.approve(ME, job.id, confirmed=True)
     done = bench.until(job, "DONE")
     bench.assert_delivered_once(job)
 

@@ -5,6 +5,7 @@ Every rejection has an error code, the same over HTTP and on the command line.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,6 +21,7 @@ from kesin.store.directory import Directory
 from kesin.store.records import Event, Filter, Note, Outcome, Page
 from kesin.workloads.optiplan.customers import Customer, Customers
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.lifecycle import TRIGGER_REQUIRED
 from kesin.workloads.optiplan.orders.payload import (
     MAX_NAME,
     CuttingOrder,
@@ -33,6 +35,12 @@ from kesin.workloads.optiplan.orders.phones import normalise_phone
 from kesin.workloads.optiplan.pipeline.delivery_attempts import withdraw_job_files
 from kesin.workloads.optiplan.pipeline.prechecks import find_unmakeable
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
+from kesin.workloads.optiplan.pipeline.shared_folder import (
+    FolderEntry,
+    FolderUnavailable,
+    list_plain_files,
+)
+from kesin.workloads.optiplan.pipeline.solution import has_all_xml
 from kesin.workloads.optiplan.workshop.config import Workshop
 
 QUEUE: Final = "optiplan"
@@ -155,8 +163,16 @@ class OrderService:
 
     # Operator actions
 
-    def approve(self, actor: Actor, job_id: str) -> Job:
-        """Approve a held order."""
+    def approve(self, actor: Actor, job_id: str, *, confirmed: bool = False) -> Job:
+        """Approve a held order; one that waits for its XML must be ready, or be confirmed."""
+        self._require_operate(actor, "approve")
+        job = self._get_job(job_id)
+        if not confirmed and _waits_for_operator(job) and not self.is_ready_to_approve(job):
+            raise OrderProblem(
+                OptiCode.OPERATOR_TRIGGER_REQUIRED,
+                "its XML is not in the export folder, or it is not well-formed: optimise it first,"
+                " or send confirm: true",
+            )
         outcome = self._act(actor, "approve", job_id)
         if outcome.result != "moved":
             raise OrderProblem(
@@ -164,6 +180,24 @@ class OrderService:
                 Message("the job is %(state)s: only a held one is approved", state=outcome.state),
             )
         return self._get_job(job_id)
+
+    def is_ready_to_approve(
+        self, job: Job, list_files: Callable[[], Sequence[FolderEntry]] | None = None
+    ) -> bool:
+        """Whether a held job waits only for its approval: its valid XML is in the export folder.
+
+        After the approval the runner checks again until the files stop growing. ``list_files``
+        returns the export folder's files if the caller has listed it already.
+        """
+        stems = self.progress(job).stems if _waits_for_operator(job) else ()
+        if not stems:
+            return False
+        try:
+            folder = self.workshop.paths().export_folder
+            entries = list_files() if list_files else list_plain_files(folder)
+            return has_all_xml(entries, job.id, stems, self.workshop.settings.optiplan_xsd)
+        except (OrderProblem, FolderUnavailable, OSError):  # an unavailable share fails no list
+            return False
 
     def retry(self, actor: Actor, job_id: str) -> Job:
         """Retry a failed order after its backoff."""
@@ -371,6 +405,11 @@ class OrderService:
         if job is None:
             raise _job_not_found()
         return job
+
+
+def _waits_for_operator(job: Job) -> bool:
+    """Whether the order is held until an operator has optimised it."""
+    return job.state == "HOLD" and job.error_code == TRIGGER_REQUIRED
 
 
 def _masked_value(field: str) -> OrderProblem:

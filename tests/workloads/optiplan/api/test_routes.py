@@ -331,6 +331,17 @@ def test_a_held_order_whose_xml_has_appeared_says_so(floor: Floor):
     xml.unlink()
 
 
+def test_an_order_without_its_xml_is_approved_only_if_confirmed(floor: Floor):
+    job_id = floor.held()
+    for answer in (floor.act(job_id, "approve"), floor.act(job_id, "approve", confirm=False)):
+        refusal = (answer.status_code, error_of(answer)["code"])
+        assert refusal == (409, "E_OPERATOR_TRIGGER_REQUIRED")
+    assert floor.act(job_id, "approve", confirm=1).status_code == 422
+    assert floor.state(job_id) == "HOLD"
+    assert floor.act(job_id, "approve", confirm=True).status_code == 200
+    assert floor.state(job_id) == "NEW"
+
+
 def test_a_failed_order_is_reissued_once(floor: Floor):
     job_id = floor.unknown()
     floor.act(job_id, "cancel")

@@ -301,7 +301,7 @@ def test_the_doctor_names_blocked_orders(optiplan: Kesin, xlsx: Path):
     with open_order_service() as service:
         worker = build_worker(service.workshop, service.queue)
         worker.drain()
-        service.approve(local_operator(), job_id)
+        service.approve(local_operator(), job_id, confirmed=True)
         service.workshop.paths().export_folder.rmdir()
         worker.drain()
     found = wrong(optiplan)

@@ -45,7 +45,7 @@ def failed(bench: Workbench, job: Job) -> tuple[str | None, str]:
 def approved(bench: Workbench, job: Job) -> Job:
     """Let a mode C order be held, and approve it."""
     bench.until(job, "HOLD")
-    bench.orders.approve(ME, job.id)
+    bench.orders.approve(ME, job.id, confirmed=True)
     return job
 
 
@@ -93,7 +93,7 @@ def test_what_a_person_must_mend_holds_the_order_until_it_is_approved(
     assert list(bench.paths.import_folder.iterdir()) == []
     bench.workshop.rules_file.write_text(before)
     bench.orders.add_customer(ME, "Can", "0555 000 00 00")
-    bench.orders.approve(ME, job.id)
+    bench.orders.approve(ME, job.id, confirmed=True)
     bench.until(job, "DONE")
 
 
@@ -211,7 +211,7 @@ def test_the_next_order_in_the_slot_ends_an_earlier_program_first(bench: Workben
     bench.poll()
     if mode == "C":
         bench.solve(next_job)
-        bench.orders.approve(ME, next_job.id)
+        bench.orders.approve(ME, next_job.id, confirmed=True)
     bench.poll()
     assert not is_alive(hanging)
     bench.until(next_job, "DONE")
@@ -259,7 +259,7 @@ def test_mode_c_holds_for_the_operator_and_goes_on_with_the_xml_made_before_the_
     assert held.error_code == "E_OPERATOR_TRIGGER_REQUIRED"
     assert bench.states(job) == ["NEW", "PREPARED", "OPTI_IMPORTED", "HOLD"]
     bench.solve(job)
-    bench.orders.approve(ME, job.id)
+    bench.orders.approve(ME, job.id, confirmed=True)
     bench.poll()
     assert bench.reload(job).state == "OPTI_RUNNING"  # the same at two polls
     bench.until(job, "DONE")
@@ -276,7 +276,7 @@ def test_mode_c_leaves_alone_what_the_operator_has_imported(
     [file] = [bench.paths.import_folder / name for name in bench.progress(job).files]
     file.write_bytes(b"as the operator left it")
     bench.change_rules(trimByThickness={"18": 12})
-    bench.orders.approve(ME, job.id)
+    bench.orders.approve(ME, job.id, confirmed=True)
     bench.poll()
     assert file.read_bytes() == b"as the operator left it"
     bench.solve(job)

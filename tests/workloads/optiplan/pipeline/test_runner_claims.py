@@ -94,7 +94,7 @@ def test_a_runner_that_slept_does_not_write_over_what_the_next_one_noted(
     bench = each_bench
     InstantProgram(bench, monkeypatch)
     job = bench.until(bench.order(opti_mode="C"), "HOLD")
-    bench.orders.approve(ME, job.id)
+    bench.orders.approve(ME, job.id, confirmed=True)
     bench.poll()
     bench.solve(job)
 

@@ -37,7 +37,7 @@ def test_another_orders_solution_is_never_taken(bench: Workbench, instant: Insta
     first, second = bench.order(opti_mode="C"), bench.order(opti_mode="C")
     for job in (first, second):
         bench.until(job, "HOLD")
-        bench.orders.approve(ME, job.id)
+        bench.orders.approve(ME, job.id, confirmed=True)
     bench.poll()
     bench.solve(second)
     for _ in range(3):
@@ -244,7 +244,7 @@ def test_an_export_folder_that_is_away_is_waited_for(bench: Workbench):
     job = bench.order(opti_mode="C")
     bench.until(job, "HOLD")
     bench.solve(job)
-    bench.orders.approve(ME, job.id)
+    bench.orders.approve(ME, job.id, confirmed=True)
     export = bench.paths.export_folder
     away = export.rename(export.with_name("away"))
     for _ in range(3):

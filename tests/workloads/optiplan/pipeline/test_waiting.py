@@ -76,7 +76,7 @@ def test_an_export_folder_that_is_away_is_not_the_missing_xml(
 ):
     job = bench.until(bench.order(opti_mode="C"), "HOLD")
     assert waits(bench, job) == ("operator", "an operator to approve it", False)
-    bench.orders.approve(ME, job.id)
+    bench.orders.approve(ME, job.id, confirmed=True)
     bench.until(job, "OPTI_RUNNING")
     assert waits(bench, job) == ("xml", "its XML in the export folder", False)
     bench.paths.export_folder.rename(bench.settings.data_dir / "away")

@@ -21,6 +21,7 @@ from kesin.workloads.optiplan.api.file_routes import config_router, files_router
 from kesin.workloads.optiplan.api.schemas import (
     IMPORT_BODY,
     ORDER_BODY,
+    Approval,
     Cancelled,
     CustomerBody,
     CustomerFound,
@@ -206,9 +207,10 @@ def _add_read_routes(router: APIRouter, service: OrderService) -> None:
 
 def _add_operator_routes(router: APIRouter, service: OrderService) -> None:
     @router.post("/jobs/{job_id}/approve", response_model=Moved)
-    def approve_order(actor: SignedInActor, job_id: str) -> Response:
-        """Let a held order go on."""
-        job = service.shown(actor, service.approve(actor, job_id))
+    def approve_order(actor: SignedInActor, job_id: str, body: Approval | None = None) -> Response:
+        """Let a held order go on; one that waits for its XML and is not ready needs `confirm`."""
+        confirmed = body is not None and body.confirm
+        job = service.shown(actor, service.approve(actor, job_id, confirmed=confirmed))
         return json_response(Moved.model_construct(success=True, job=job_body(service, job)))
 
     @router.post("/jobs/{job_id}/retry")

@@ -6,7 +6,6 @@ here document them in `/openapi.json` and are no stricter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,7 +14,7 @@ from kesin.foundation.clock import iso
 from kesin.lifecycle.model import Job
 from kesin.workloads.optiplan.advice import ADVICE
 from kesin.workloads.optiplan.errors import OrderProblem
-from kesin.workloads.optiplan.lifecycle import APPROVED, TRIGGER_REQUIRED
+from kesin.workloads.optiplan.lifecycle import APPROVED
 from kesin.workloads.optiplan.orders.payload import (
     MAX_NAME,
     MAX_PARTS,
@@ -27,12 +26,6 @@ from kesin.workloads.optiplan.orders.payload import (
     payload_json,
 )
 from kesin.workloads.optiplan.orders.spreadsheet import CSV, XLSX
-from kesin.workloads.optiplan.pipeline.shared_folder import (
-    FolderEntry,
-    FolderUnavailable,
-    list_plain_files,
-)
-from kesin.workloads.optiplan.pipeline.solution import has_all_xml
 from kesin.workloads.optiplan.pipeline.waiting import Awaited, waiting_for
 from kesin.workloads.optiplan.service import OrderService
 from kesin.workloads.optiplan.workshop.rules import MAX_RETRIES
@@ -239,6 +232,16 @@ class WholeJob(BaseModel):
     audit: list[OrderEventBody]
 
 
+class Approval(BaseModel):
+    """How an order is approved."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    confirm: bool = Field(
+        default=False, description="approve it though it waits for its XML and is not ready"
+    )
+
+
 class Moved(BaseModel):
     """Done, and how the job stands now."""
 
@@ -342,35 +345,9 @@ def job_body(service: OrderService, job: Job) -> OrderJob:
         updated_at=iso(job.moved_at) or "",
         payload=payload_json(order.payload) if order else None,
         waiting_for=waits and Awaits.model_construct(**waits._asdict()),
-        ready_to_approve=is_ready_to_approve(service, job),
+        ready_to_approve=service.is_ready_to_approve(job),
         advice=ADVICE.describe(job.error_code) if job.error_code else None,
     )
-
-
-def is_ready_to_approve(
-    service: OrderService, job: Job, list_files: Callable[[], Sequence[FolderEntry]] | None = None
-) -> bool:
-    """Whether a held job waits only for its approval: its valid XML is in the export folder.
-
-    After the approval the runner checks again until the files stop growing. ``list_files`` returns
-    the export folder's files if the caller has listed it already.
-    """
-    if job.state != "HOLD" or job.error_code != TRIGGER_REQUIRED:
-        return False
-    stems = service.progress(job).stems
-    if not stems:
-        return False
-    try:
-        entries = (
-            list_files() if list_files else list_plain_files(service.workshop.paths().export_folder)
-        )
-        return has_all_xml(entries, job.id, stems, service.workshop.settings.optiplan_xsd)
-    except (
-        OrderProblem,
-        FolderUnavailable,
-        OSError,
-    ):  # an unavailable share must not fail a list of jobs
-        return False
 
 
 def _read_order(job: Job) -> CuttingOrder | None:

@@ -22,7 +22,6 @@ from kesin.web.dashboard.frame.routes import read_fields
 from kesin.web.dashboard.state_groups import state_groups
 from kesin.web.schemas import Cursor
 from kesin.workloads.optiplan.advice import ADVICE
-from kesin.workloads.optiplan.api.schemas import is_ready_to_approve
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.lifecycle import NEVER_RETRIED, STATES_BEFORE_DELIVERY
 from kesin.workloads.optiplan.orders.phones import normalise_phone
@@ -45,7 +44,7 @@ class ReadyOrders:
 
     def is_ready(self, orders: OrderService, job: Job) -> bool:
         """Whether an operator's plan for the order is in the export folder."""
-        return is_ready_to_approve(orders, job, lambda: self._folder_entries(orders))
+        return orders.is_ready_to_approve(job, lambda: self._folder_entries(orders))
 
     def _folder_entries(self, orders: OrderService) -> Sequence[FolderEntry]:
         """The folder's files, cached for a moment; empty if it cannot be read."""
@@ -255,17 +254,21 @@ def move_order(
 ) -> HTMLResponse:
     """Take the action and report the result; an approval without an XML must be confirmed."""
     orders = order_service(ctx)
-    if action == "approve" and "sure" not in fields and frame(ctx, "")["may_operate"]:
-        job = orders.job(ctx.actor, job_id)
-        if _order_row(ctx, orders, job).unsure:
-            return order_dialog(ctx, job_id, action)
     new = None
-    if action == "reissue":
+    if action == "approve":
+        try:
+            job = orders.approve(ctx.actor, job_id, confirmed="sure" in fields)
+        except OrderProblem as problem:
+            if problem.code != OptiCode.OPERATOR_TRIGGER_REQUIRED:
+                raise
+            return order_dialog(ctx, job_id, action)
+        job = orders.shown(ctx.actor, job)
+    elif action == "reissue":
         new = orders.reissue(ctx.actor, job_id).job
         job = orders.job(ctx.actor, job_id)
     else:
-        acts = {"approve": orders.approve, "retry": orders.retry, "cancel": orders.cancel}
-        job = orders.shown(ctx.actor, acts[action](ctx.actor, job_id))
+        act = orders.retry if action == "retry" else orders.cancel
+        job = orders.shown(ctx.actor, act(ctx.actor, job_id))
     response = ctx.page(
         "optiplan/part_order_moved.html",
         line=_order_row(ctx, orders, job),
