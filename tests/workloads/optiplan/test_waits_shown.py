@@ -41,6 +41,26 @@ def test_a_blocked_order_is_shown_everywhere(own_floor: Floor):
         assert "there is no inbox in it" in floor.client.get(page, headers=who).text, page
 
 
+def test_looks_that_find_an_order_blocked_as_before_are_one_line_of_its_audit(own_floor: Floor):
+    floor = own_floor
+    job_id = blocked(floor)
+    looks = 6
+    for _ in range(looks):
+        floor.later(30)
+    moves = [event.move for event in floor.queue.events(job_id)]
+    assert moves.count("block") >= looks
+    lines = [line for line in floor.job_audit(job_id) if line["event_type"] == "JOB_BLOCKED"]
+    assert len(lines) <= 2  # the first claim had no error yet
+    assert "there is no inbox in it" in lines[-1]["message"]
+    details = floor.details(job_id, "JOB_BLOCKED")
+    assert (details["errorCode"], details["count"]) == (
+        "E_DROP_DIR_UNWRITABLE",
+        moves.count("block") - len(lines) + 1,
+    )
+    assert details["since"] < lines[-1]["created_at"]
+    assert floor.event_types(job_id).count("STATE_XML_READY") == 1
+
+
 @pytest.mark.parametrize("name", ["rules.json", "paths.json"])
 def test_broken_settings_make_the_service_unready(own_floor: Floor, name: str):
     floor = own_floor

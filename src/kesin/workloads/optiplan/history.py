@@ -12,6 +12,7 @@ from kesin.foundation.clock import iso
 from kesin.foundation.messages import decode_note
 from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.store.records import Event, Note
+from kesin.web.serialize import FoldedEvent, fold_events
 from kesin.workloads.optiplan.lifecycle import APPROVED
 
 _EVENT_TYPES: Final = {
@@ -20,6 +21,7 @@ _EVENT_TYPES: Final = {
     "retry": "JOB_RETRY_SCHEDULED",
     "recover": "JOB_RECOVERED",
     "release": "JOB_RELEASED",
+    "block": "JOB_BLOCKED",
     "request_cancel": "CANCEL_REQUESTED",
     "reissue": "JOB_REISSUED",
 }
@@ -47,17 +49,20 @@ class AuditEvent:
 def audit_events(
     queue: Queue, job_id: str, events: Sequence[Event], notes: Sequence[Note]
 ) -> list[AuditEvent]:
-    """Return these events and notes of a job as its history, without its wake-ups."""
+    """Return these events and notes of a job as its history, without its wake-ups.
+
+    Wake-ups that find it blocked as before are one line, with their count.
+    """
     approved = queue.lifecycle.flag_bit(APPROVED)
     lines: list[tuple[int, str, str, Any]] = [
         (
             event.at,
             _EVENT_TYPES.get(event.move) or f"STATE_{event.to_state}",
             _event_message(event),
-            _event_details(event, approved),
+            _event_details(event, approved) | _repetitions(folded),
         )
-        for event in events
-        if event.move not in _WAKE_UPS
+        for folded in fold_events(events)
+        if (event := folded.event).move not in _WAKE_UPS
     ]
     for note in notes:
         event_type = _NOTE_TYPES.get(note.kind, note.kind)
@@ -78,8 +83,16 @@ def audit_events(
     ]
 
 
+def _tells_error(event: Event) -> bool:
+    return event.move == "block" or event.to_state in {"HOLD", "FAILED"}
+
+
+def _repetitions(folded: FoldedEvent) -> dict[str, Any]:
+    return {"count": folded.count, "since": iso(folded.since)} if folded.count > 1 else {}
+
+
 def _event_message(event: Event) -> str:
-    if event.error_message and event.to_state in {"HOLD", "FAILED"}:
+    if event.error_message and _tells_error(event):
         return event.error_message
     if event.from_state == event.to_state or not event.from_state:
         return event.to_state
@@ -88,7 +101,7 @@ def _event_message(event: Event) -> str:
 
 def _event_details(event: Event, approved: int) -> dict[str, Any]:
     details = _decode_object(event.note)
-    if event.to_state in {"HOLD", "FAILED"} and event.error_code:
+    if event.error_code and _tells_error(event):
         details["errorCode"] = event.error_code
     if event.move == "approve":
         details["mode_c_approved"] = bool(event.flags & approved)
