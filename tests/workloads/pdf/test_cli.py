@@ -121,6 +121,25 @@ def test_a_template_of_the_configured_folder_is_rendered_with_variables_of_stand
     assert "Ayşe" in text_of(tmp_path / "out.pdf")
 
 
+@pytest.mark.usefixtures("shared")
+def test_a_template_that_cannot_fill_in_its_sample_is_named(
+    pdf: Pdf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = tmp_path / "own" / "letter"
+    folder.mkdir(parents=True)
+    (folder / "template.html").write_text("<html><head></head><body>{{ 1 // 0 }}</body></html>")
+    (folder / "schema.json").write_text('{"type": "object"}')
+    (folder / "sample.json").write_text("{}")
+    monkeypatch.setenv("KESIN_PDF_TEMPLATES", str(tmp_path / "own"))
+    listed = {row["name"]: row.get("problem", "") for row in pdf("templates", "--json").json}
+    assert [name for name, problem in listed.items() if problem] == ["letter"]
+    answer = pdf("doctor", "--engine", "weasyprint", "--json")
+    assert answer.code == 1
+    [check] = [check for check in answer.json if not check["ok"]]
+    assert check == {"name": "broken template", "ok": False, "detail": listed["letter"]}
+    assert "letter/template.html, line 1" in check["detail"]
+
+
 def test_a_missing_template_folder_is_an_error(pdf: Pdf, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KESIN_PDF_TEMPLATES", "nowhere")
     answer = pdf("templates")

@@ -110,30 +110,33 @@ def templates(
 ) -> None:
     """List the templates, or show one of them.
 
-    One is shown as JSON: its schema, and a sample of its variables.
+    Each fills in its sample; one that cannot is named with the reason. One is shown as JSON: its
+    schema, and a sample of its variables.
     """
     from kesin.workloads.pdf.services import load_templates
 
     with _render_errors_reported():
         library = load_templates(read_settings())
-        listed = [library.get(each) for each in ([name] if name else library.names)]
-        broken_ones = sorted(library.broken.items())
-    if name:
-        [template] = listed
+        template = library.get(name) if name else None
+        unusable = {} if template else library.find_unusable()
+    if template:
         say_json({"name": template.name, "schema": template.schema, "sample": template.sample})
-    elif as_json:
+        return
+    usable = [library.get(each) for each in library.names if each not in unusable]
+    problems = [(each, broken.message) for each, broken in sorted(unusable.items())]
+    if as_json:
         say_json(
             [
                 {"name": template.name, "title": template.title, "hash": template.content_hash}
-                for template in listed
+                for template in usable
             ]
-            + [{"name": name, "problem": broken.message} for name, broken in broken_ones]
+            + [{"name": each, "problem": message} for each, message in problems]
         )
     else:
         print_table(
             ("template", "what it is"),
-            [(template.name, template.title) for template in listed]
-            + [(name, f"cannot be used: {broken.message}") for name, broken in broken_ones],
+            [(template.name, template.title) for template in usable]
+            + [(each, f"cannot be used: {message}") for each, message in problems],
             empty="there is no template",
         )
 

@@ -46,7 +46,7 @@ def run_checks(settings: Settings, engine: str | None = None) -> Iterator[Doctor
         yield DoctorCheck.result(
             "templates", ok=bool(library.names), found=", ".join(library.names)
         )
-        for broken in library.broken.values():
+        for broken in library.find_unusable().values():
             yield DoctorCheck.result("broken template", ok=False, found=broken.message)
     except (RenderFailed, Problem) as problem:
         yield DoctorCheck.result("templates", ok=False, found=str(problem))

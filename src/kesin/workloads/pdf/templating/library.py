@@ -215,6 +215,16 @@ class TemplateLibrary:
         task = {"fill": name, "pictures": asdict(self.pictures)}
         return self._run(name, task, json.dumps(variables, default=str).encode()).decode()
 
+    def find_unusable(self) -> dict[str, RenderFailed]:
+        """Return the problems of those that are broken or cannot fill in their own sample."""
+        unusable = dict(self.broken)
+        for name, template in self._templates.items():
+            try:
+                self.render_html(name, template.sample)
+            except RenderFailed as problem:
+                unusable[name] = problem
+        return unusable
+
 
 def _load_template(name: str, folder: Path, shared: Mapping[str, bytes]) -> PdfTemplate:
     if not _NAME.fullmatch(name):
