@@ -1,13 +1,21 @@
 import shutil
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from kesin.engine.queue import Queue
 from kesin.foundation.encryption import new_key
+from kesin.foundation.settings import load_settings
+from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.task import task_lifecycle
+from kesin.store.open import open_store
 from kesin.workloads import lifecycles
+from kesin.workloads.pdf.doctor import _check_storage
+from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
+from kesin.workloads.pdf.lifecycle import configured_lifecycle
 
 
 def checks_of(answer):
@@ -137,6 +145,30 @@ def test_little_disk_space_is_found(kesin, monkeypatch):
     for free, status in ((10, "failure"), (500 * 1024**2, "warning"), (5 * 1024**3, "ok")):
         monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
         assert checks_of(kesin("doctor", "--json"))["disk space"]["status"] == status
+
+
+def test_a_full_disk_of_the_pdfs_is_found(kesin, monkeypatch, tmp_path):
+    folder = tmp_path / "pdfs"
+    folder.mkdir()
+    monkeypatch.setenv("KESIN_PDF_ARTIFACTS", str(folder))
+    usage = shutil.disk_usage(tmp_path)
+    full = {str(folder): usage._replace(free=0)}
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: full.get(str(place), usage))
+    check = checks_of(kesin("doctor", "--json"))["disk space"]
+    assert (check["status"], check["found"]) == ("failure", f"{folder} is nearly full")
+    assert not _check_storage(load_settings()).ok
+
+
+def test_what_a_workload_reports_to_the_readiness_check_is_reported(kesin, either_database):
+    assert not {"pdf", "optiplan"} & checks_of(kesin("doctor", "--json")).keys()
+    with closing(open_store(either_database)) as store:
+        queue = Queue("pdf", configured_lifecycle(), store)
+        assert checks_of(kesin("doctor", "--json"))["pdf"]["status"] == "ok"
+        Heartbeat(store, "frozen", now=lambda: queue.now() - 60 * SECOND_US).beat()
+        queue.enqueue({})
+        assert queue.claim("frozen", limit=1)
+        check = checks_of(kesin("doctor", "--json"))["pdf"]
+    assert (check["status"], "stuck" in check["found"]) == ("failure", True)
 
 
 def test_a_store_without_accounts_is_a_warning(kesin):

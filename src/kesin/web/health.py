@@ -1,16 +1,18 @@
-"""The health of a part of the service, and of its disks."""
+"""The health of a part of the service, of its disks and of its workloads."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.settings import Settings
+from kesin.store.errors import StoreError
 
 _PROBE_BYTES: Final = 4_096
 
@@ -24,21 +26,49 @@ class HealthCheck:
     needed: bool = True
 
 
-def check_disks(settings: Settings, kept: Iterable[Path]) -> HealthCheck:
-    """Check the disks of the data directory, of the database and of what is kept elsewhere."""
+def check_disks(settings: Settings, workloads: Iterable[Workload]) -> HealthCheck:
+    """Check the disks of the data directory, of the database and of the workloads' files."""
+    for _, problem in find_disk_problems(settings, workloads):
+        return HealthCheck(ok=False, detail=problem)
+    return HealthCheck(ok=True, detail="has room")
+
+
+def find_disk_problems(
+    settings: Settings, workloads: Iterable[Workload]
+) -> Iterator[tuple[Path, str]]:
+    """Yield each of these places that has a problem, with the problem."""
     file = settings.database_file
-    database = [] if file is None else [file.parent]
-    for location in (settings.data_dir, *database, *kept):
+    files = (
+        entry.path
+        for workload in workloads
+        if workload.backup_files is not None
+        for entry in workload.backup_files(settings)
+        if not isinstance(entry, str)
+    )
+    for location in (settings.data_dir, *([] if file is None else [file.parent]), *files):
         folder = next(
             parent for parent in (location, *location.absolute().parents) if parent.is_dir()
         )
         if shutil.disk_usage(folder).free // 1_000_000 < settings.min_free_mb:
-            return HealthCheck(ok=False, detail="is nearly full")
-        if not os.access(folder, os.W_OK | os.X_OK) or not _can_write(folder):
-            return HealthCheck(ok=False, detail="cannot be written")
+            yield location, "is nearly full"
+        elif not os.access(folder, os.W_OK | os.X_OK) or not _can_write(folder):
+            yield location, "cannot be written"
     if file is not None and file.exists() and not os.access(file, os.W_OK):
-        return HealthCheck(ok=False, detail="cannot be written")
-    return HealthCheck(ok=True, detail="has room")
+        yield file, "cannot be written"
+
+
+def check_workload(workload: Workload, context: WorkloadContext) -> HealthCheck | None:
+    """Return the health that a workload reports; None if it reports none."""
+    read = getattr(workload.pages() if workload.pages else None, "health", None)
+    if read is None:
+        return None
+    try:
+        checked: HealthCheck = read(context)
+    except StoreError as problem:  # its store has a check of its own
+        return HealthCheck(ok=False, detail=str(problem), needed=False)
+    except Exception as problem:  # noqa: BLE001  # whatever it is, it is not ready
+        return HealthCheck(ok=False, detail=type(problem).__name__)
+    return checked
 
 
 def _can_write(folder: Path) -> bool:

@@ -30,9 +30,8 @@ from kesin.store.audit_chain import AuditChainBroken
 from kesin.store.audit_log import PRUNE_BATCH, kept_since
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
-from kesin.store.errors import StoreError
 from kesin.store.routed import RoutedStore
-from kesin.web.health import HealthCheck, check_disks
+from kesin.web.health import HealthCheck, check_disks, check_workload
 from kesin.web.live import Live
 from kesin.web.metrics import Metrics
 from kesin.web.pools import WorkPool
@@ -331,7 +330,10 @@ class Service:
 
     def checks(self) -> dict[str, HealthCheck]:
         """The health of each part."""
-        checks = {"store": self._store_check(), "disk": self._disk_check()}
+        checks = {
+            "store": self._store_check(),
+            "disk": check_disks(self.settings, self._installed),
+        }
         if isinstance(self.store, RoutedStore):
             checks["redis"] = self._redis_check(self.store)
         if all(check.ok for name, check in checks.items() if name != "disk"):
@@ -345,17 +347,12 @@ class Service:
 
     def _workload_checks(self) -> dict[str, HealthCheck]:
         """The health of the workloads that report it, by their names."""
-        checks: dict[str, HealthCheck] = {}
-        for name, workload in self.workloads.items():
-            read = getattr(workload.pages() if workload.pages else None, "health", None)
-            if read is not None and name in self.queues:
-                try:
-                    checks[name] = read(self.workload_context(name))
-                except StoreError as problem:  # its store has a check of its own
-                    checks[name] = HealthCheck(ok=False, detail=str(problem), needed=False)
-                except Exception as problem:  # noqa: BLE001  # whatever it is, it is not ready
-                    checks[name] = HealthCheck(ok=False, detail=type(problem).__name__)
-        return checks
+        served = (workload for name, workload in self.workloads.items() if name in self.queues)
+        checks = {
+            workload.name: check_workload(workload, self.workload_context(workload.name))
+            for workload in served
+        }
+        return {name: check for name, check in checks.items() if check is not None}
 
     def _store_check(self) -> HealthCheck:
         if self._ping.done():
@@ -371,17 +368,6 @@ class Service:
         if _ping_succeeded(self._redis_ping, "redis"):
             return HealthCheck(ok=True, detail="answers", needed=False)
         return HealthCheck(ok=False, detail="does not answer: PDFs wait for it", needed=False)
-
-    def _disk_check(self) -> HealthCheck:
-        """The disks of the data directory, of the database and of the workloads' files."""
-        kept = [
-            entry.path
-            for workload in self._installed
-            if workload.backup_files is not None
-            for entry in workload.backup_files(self.settings)
-            if not isinstance(entry, str)
-        ]
-        return check_disks(self.settings, kept)
 
     def _workers_check(self) -> HealthCheck:
         now = self.clock.monotonic()

@@ -10,21 +10,26 @@ from kesin.cli.support.inspection import open_for_reading
 from kesin.cli.support.lifecycles import registered_lifecycles
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.vault import Vault
+from kesin.engine.queue import Queue
 from kesin.engine.transfer.copy_pauses import was_moved_elsewhere
-from kesin.foundation.check import DoctorCheck
+from kesin.engine.workload import WorkloadContext
+from kesin.foundation.check import DoctorCheck, Status
 from kesin.foundation.encryption import key_ring
 from kesin.foundation.extras import LIBRARIES, PURPOSES, install_command, missing_libraries
 from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import BadSettings, Settings, mask_secrets
 from kesin.foundation.terminal import pluralize
 from kesin.lifecycle.budget import SECOND_US
+from kesin.lifecycle.codec import rules_fingerprint
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.records import Pause
 from kesin.store.routed import RoutedStore
 from kesin.store.rules import jobs_by_state, known_states
+from kesin.web.health import check_workload
 from kesin.workloads import workloads
+from kesin.workloads.common.cli import commands_over
 from kesin.workloads.common.stores import open_workload_redis
 
 UNSERVED_S: Final = 60
@@ -166,3 +171,23 @@ def check_access(settings: Settings, store: Store) -> Iterator[DoctorCheck]:
     if unopened:
         remedy = "put their key back into KESIN_SECRET_KEYS, or put the secrets again"
         yield DoctorCheck("secrets", "failure", f"cannot be opened: {', '.join(unopened)}", remedy)
+
+
+def check_workloads(settings: Settings, store: Store) -> Iterator[DoctorCheck]:
+    """What the workloads report to `/health/ready`; changes nothing in the store."""
+    if missing_libraries(LIBRARIES["web"]):
+        return
+    for name, workload in workloads().items():
+        lifecycle = workload.lifecycle()
+        try:
+            versions = store.rules(name)
+            if not versions or versions[-1].fingerprint != rules_fingerprint(lifecycle):
+                continue  # no process of this version has opened the queue yet
+            queue = Queue(name, lifecycle, store)
+        except StoreUnreachable:  # reported above
+            continue
+        commands = commands_over({name: queue}, [workload], Accounts(Directory(store)))
+        check = check_workload(workload, WorkloadContext(settings, commands, queue))
+        if check is not None:
+            status: Status = "ok" if check.ok else "failure" if check.needed else "warning"
+            yield DoctorCheck(name, status, check.detail)

@@ -31,13 +31,13 @@ from kesin.store.contract import Store
 from kesin.store.errors import StoreTrouble
 from kesin.store.postgres.reachability import check_reachable
 from kesin.store.sql.migrate import MigrationRefused
+from kesin.web.health import find_disk_problems
 from kesin.workloads import workloads
 from kesin.workloads.common.stores import open_workload_stores
 
 OLDEST_PYTHON: Final = (3, 11)
 MEBIBYTE: Final = 1024 * 1024
 LITTLE_SPACE: Final = 1024 * MEBIBYTE
-NO_SPACE: Final = 64 * MEBIBYTE
 LARGE_WAL: Final = 1024 * MEBIBYTE
 SKEW_S: Final = 1.0
 OLD_SNAPSHOT_S: Final = 600
@@ -125,17 +125,21 @@ def _folder(settings: Settings) -> Iterator[DoctorCheck]:
         yield DoctorCheck(
             "data folder", "ok", f"{folder} is not there yet; it is made at first use"
         )
-    yield _space(nearest)
+    yield from _disks(settings, nearest)
 
 
-def _space(folder: Path) -> DoctorCheck:
-    free = shutil.disk_usage(folder).free
+def _disks(settings: Settings, data_folder: Path) -> Iterator[DoctorCheck]:
+    """The disks as `/health/ready` checks them, by name."""
+    problems = list(find_disk_problems(settings, workloads().values()))
+    for location, problem in problems:
+        remedy = "make room, or let this user write there: writes fail, or are about to"
+        yield DoctorCheck("disk space", "failure", f"{location} {problem}", remedy)
+    free = shutil.disk_usage(data_folder).free
     room = f"{free // MEBIBYTE} MiB free"
-    if free < NO_SPACE:
-        return DoctorCheck("disk space", "failure", room, "make room: writes are about to fail")
-    if free < LITTLE_SPACE:
-        return DoctorCheck("disk space", "warning", room, "make room soon")
-    return DoctorCheck("disk space", "ok", room)
+    if not problems and free < LITTLE_SPACE:
+        yield DoctorCheck("disk space", "warning", room, "make room soon")
+    elif not problems:
+        yield DoctorCheck("disk space", "ok", room)
 
 
 def _database(settings: Settings) -> Iterator[DoctorCheck]:
@@ -170,6 +174,7 @@ def _database(settings: Settings) -> Iterator[DoctorCheck]:
     try:
         yield from _store(store)
         yield from doctor_service.check_access(settings, store)
+        yield from doctor_service.check_workloads(settings, store)
     finally:
         store.close()
 

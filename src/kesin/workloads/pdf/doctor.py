@@ -16,8 +16,10 @@ from kesin.foundation.problems import Problem
 from kesin.foundation.settings import Settings
 from kesin.store.errors import StoreError
 from kesin.store.postgres.reachability import check_reachable
+from kesin.web.health import find_disk_problems
 from kesin.workloads import built_in
 from kesin.workloads.common.stores import open_workload_stores
+from kesin.workloads.pdf import PDF
 from kesin.workloads.pdf.engines.availability import find_chromium, is_chromium_available
 from kesin.workloads.pdf.engines.base import Engine, Paper
 from kesin.workloads.pdf.errors import RenderFailed
@@ -147,6 +149,8 @@ def embedded_fonts(pdf: bytes) -> set[str]:
 def _check_storage(settings: Settings) -> DoctorCheck:
     """Store a small file, read it back and delete it."""
     address = artifacts_address(settings)
+    for location, problem in find_disk_problems(settings, [PDF]):
+        return DoctorCheck.result("storage", ok=False, found=f"{location} {problem}")
     if not settings.pdf_artifacts and not Path(address).exists():
         return DoctorCheck.result("storage", ok=True, found=f"{address} is made with the first PDF")
     key = f"pdfs/doctor-{secrets.token_hex(8)}/0.pdf"
