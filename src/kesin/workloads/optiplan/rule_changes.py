@@ -9,6 +9,7 @@ from typing import Any, Final
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import RequestConflict
 from kesin.foundation.text import canonical_json
+from kesin.workloads.optiplan.orders.payload import FieldProblem, validation_problem
 from kesin.workloads.optiplan.service import QUEUE, OrderService
 from kesin.workloads.optiplan.workshop.rules import Rules, read_rules, rules_json, save_rules
 
@@ -43,6 +44,18 @@ def check_unchanged(rules: Rules, expected_digest: str) -> None:
         )
 
 
+def read_new_rules(body: Any) -> Rules:
+    """Validate rules that are to replace those in force; raises OrderProblem.
+
+    They must name the saw blade. A file of the workshop may lack it, but here it would be changed
+    to the default without a word.
+    """
+    rules = read_rules(body)
+    if "kerf_mm" not in rules.model_fields_set:
+        raise validation_problem([FieldProblem(("kerf_mm",), "is missing")])
+    return rules
+
+
 def change_rules(
     service: OrderService, actor: Actor, body: Any, *, expected_digest: str | None = None
 ) -> RulesChange:
@@ -54,7 +67,7 @@ def change_rules(
     """
     context = service.context
     context.commands.queue(actor, QUEUE, "operate", "rules")
-    new = read_rules(body)
+    new = read_new_rules(body)
     directory = context.commands.accounts.directory
     with directory.transaction():
         directory.lock_metadata(_LOCK_WORKLOAD, "", "rules.json", service.queue.now())

@@ -193,7 +193,20 @@ def put(floor: Floor, rules: Any, who: dict[str, str] | None = None) -> Any:
 
 
 def test_the_rules_are_reported(floor: Floor):
-    assert floor.get("/config/rules").json() == {"rules": rules_json(default_rules())}
+    assert floor.get("/config/rules").json() == {
+        "rules": rules_json(default_rules()),
+        "warnings": [],
+    }
+
+
+def test_rules_that_are_hardly_meant_are_answered_with_warnings(own_floor: Floor):
+    rules = rules_json(default_rules()) | {"cm_to_mm_multiplier": 1, "trimByThickness": {"18": 900}}
+    warnings = put(own_floor, rules).json()["warnings"]
+    assert [warning.split()[0] for warning in warnings] == [
+        "cm_to_mm_multiplier",
+        "trimByThickness:",
+    ]
+    assert own_floor.get("/config/rules").json()["warnings"] == warnings
 
 
 def test_the_paths_are_reported(floor: Floor):
@@ -232,6 +245,22 @@ def test_what_belongs_to_the_lifecycle_counts_from_the_next_start(own_floor: Flo
 def test_the_same_rules_again_leave_no_line(own_floor: Floor):
     lines = own_floor.said(lambda: put(own_floor, rules_json(default_rules())))
     assert lines == []
+
+
+def test_rules_without_the_saw_blade_do_not_set_it_to_the_default(own_floor: Floor):
+    rules = rules_json(default_rules()) | {"kerf_mm": 3.2}
+    put(own_floor, rules)
+    del rules["kerf_mm"]
+    answer = put(own_floor, rules)
+    assert (answer.status_code, error_of(answer)["details"]["fields"]) == (
+        422,
+        [{"field": "kerf_mm", "message": "is missing"}],
+    )
+    who = own_floor.cookie(own_floor.person("boss", "admin"))
+    typed = {"source": json.dumps(rules)}
+    page = own_floor.client.post("/dashboard/optiplan/rules", data=typed, headers=who)
+    assert page.status_code == 422
+    assert own_floor.get("/config/rules").json()["rules"]["kerf_mm"] == 3.2
 
 
 @pytest.mark.parametrize(

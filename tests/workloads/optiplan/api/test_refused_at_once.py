@@ -115,7 +115,6 @@ def test_the_page_asks_before_an_approval_without_an_xml(floor: Floor):
 
 def test_the_rules_page_warns(own_floor: Floor):
     rules = own_floor.get("/config/rules").json()["rules"]
-    del rules["kerf_mm"]
     rules |= {"cm_to_mm_multiplier": 1, "trimByThickness": {"18": 900}}
     put = own_floor.client.put("/config/rules", json=rules, headers=own_floor.operator)
     assert put.status_code == 200

@@ -27,7 +27,7 @@ from kesin.workloads.optiplan.optimizer.output.texts import Language
 from kesin.workloads.optiplan.rule_changes import change_rules
 from kesin.workloads.optiplan.service import QUEUE, OrderService
 from kesin.workloads.optiplan.workshop.paths import paths_json
-from kesin.workloads.optiplan.workshop.rules import rules_json
+from kesin.workloads.optiplan.workshop.rules import rule_warnings, rules_json
 
 XML: Final = "application/xml"
 ZIP: Final = "application/zip"
@@ -132,7 +132,8 @@ def config_router(service: OrderService) -> APIRouter:
     def get_rules(actor: SignedInActor) -> Response:
         """Trims, backs, bands, grain, deadlines, retries."""
         service.context.commands.queue(actor, QUEUE)
-        return json_response(RulesTold(rules=rules_json(service.workshop.rules())))
+        rules = service.workshop.rules()
+        return json_response(RulesTold(rules=rules_json(rules), warnings=rule_warnings(rules)))
 
     @router.put("/rules", response_model=RulesChanged, openapi_extra=RULES_BODY)
     def put_rules(actor: SignedInActor, body: RawBody, kind: MediaType) -> Response:
@@ -145,6 +146,7 @@ def config_router(service: OrderService) -> APIRouter:
         return json_response(
             RulesChanged(
                 rules=rules_json(change.rules),
+                warnings=rule_warnings(change.rules),
                 changed=list(change.changed),
                 from_next_start=list(change.from_next_start),
             )

@@ -121,7 +121,7 @@ RULES: Final[Schema] = {
     "required": [
         *("cm_to_mm_multiplier", "trimByThickness", "backingThicknesses", "edgeMapping"),
         *("grainMapping", "mergePolicy", "retry_count_max", "retry_backoff_minutes"),
-        *("timeouts", "ackMode"),
+        *("timeouts", "ackMode", "kerf_mm"),
     ],
     "properties": {
         "cm_to_mm_multiplier": _number(1, 100),
@@ -304,6 +304,7 @@ class RulesTold(BaseModel):
     """The rules in force, spelled as in the file."""
 
     rules: dict[str, Any]
+    warnings: list[str] = Field(description="what is allowed in them but hardly meant")
 
 
 class RulesChanged(RulesTold):

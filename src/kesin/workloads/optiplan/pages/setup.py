@@ -27,11 +27,12 @@ from kesin.workloads.optiplan.rule_changes import (
     FROM_NEXT_START,
     change_rules,
     check_unchanged,
+    read_new_rules,
     rules_digest,
 )
 from kesin.workloads.optiplan.service import OrderService
 from kesin.workloads.optiplan.workshop.paths import paths_json
-from kesin.workloads.optiplan.workshop.rules import Rules, read_rules, rule_warnings, rules_json
+from kesin.workloads.optiplan.workshop.rules import Rules, rule_warnings, rules_json
 
 router = guarded_router(include_in_schema=False)
 
@@ -255,14 +256,14 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
 def _validate(body: Any, typed: TypedDocument) -> Rules:
     """The rules, if the form's tables are valid too; else raises all problems at once."""
     if not typed.errors:
-        return read_rules(body)
+        return read_new_rules(body)
     problems = [
         FieldProblem((pointer,), message)
         for pointer, messages in typed.errors.items()
         for message in messages
     ]
     try:
-        read_rules(body)
+        read_new_rules(body)
     except OrderProblem as problem:
         in_rules = [
             FieldProblem((row["field"],), row["message"]) for row in _field_problems(problem)

@@ -123,9 +123,9 @@ class Rules(StrictModel):
         return thickness_mm in self.backing_thicknesses
 
 
-def rule_warnings(rules: Rules) -> list[Message]:
+def rule_warnings(rules: Rules) -> list[str]:
     """Return what is allowed in the rules but hardly meant."""
-    warnings = []
+    warnings: list[str] = []
     if "kerf_mm" not in rules.model_fields_set:
         warnings.append(
             Message(
