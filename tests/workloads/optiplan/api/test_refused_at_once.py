@@ -24,19 +24,27 @@ def refused(floor: Floor, *parts: dict[str, Any], **other: Any) -> dict[str, str
 
 
 @pytest.mark.parametrize(
-    ("sizes", "fits"),
+    ("sizes", "too_large"),
     [
-        ({"length_cm": 278, "width_cm": 208}, True),  # 2800 × 2100 without 10 mm at each side
-        ({"length_cm": 278.1, "width_cm": 208}, False),
-        ({"length_cm": 278.2, "width_cm": 208, "edge_sx": "2mm"}, True),  # cut without its band
-        ({"length_cm": 208, "width_cm": 278, "grain": 1}, False),  # may not be turned
-        ({"length_cm": 208, "width_cm": 278, "grain": 0}, True),
+        ({"length_cm": 278, "width_cm": 208}, []),  # 2800 × 2100 without 10 mm at each side
+        ({"length_cm": 278.1, "width_cm": 208}, ["length_cm"]),
+        ({"length_cm": 278, "width_cm": 208.1}, ["width_cm"]),
+        ({"length_cm": 278.1, "width_cm": 208.1}, ["length_cm", "width_cm"]),
+        ({"length_cm": 278.2, "width_cm": 208, "edge_sx": "2mm"}, []),  # cut without its band
+        ({"length_cm": 208, "width_cm": 278, "grain": 1}, ["width_cm"]),  # may not be turned
+        ({"length_cm": 208, "width_cm": 278, "grain": 0}, []),
+        ({"length_cm": 100, "width_cm": 278.1, "grain": 0}, ["width_cm"]),  # in no direction
+        ({"length_cm": 208.1, "width_cm": 278, "grain": 0}, ["length_cm"]),
     ],
 )
-def test_a_part_larger_than_its_board(floor: Floor, sizes: dict[str, Any], fits: bool):
+def test_a_part_larger_than_its_board_is_refused_for_the_side_that_is_too_large(
+    floor: Floor, sizes: dict[str, Any], too_large: list[str]
+):
     found = refused(floor, part(), part(**{"id": "wide", "grain": 1, **sizes}))
-    assert list(found) == ([] if fits else ["parts[1].length_cm"])
-    assert fits or "part wide, " in found["parts[1].length_cm"]
+    assert list(found) == [f"parts[1].{field}" for field in too_large]
+    assert all("part wide, " in message for message in found.values())
+    turned = sizes["width_cm"] == 278 and sizes.get("grain") == 1
+    assert all(("turned it would fit" in message) is turned for message in found.values())
 
 
 def test_the_board_is_the_orders_own_or_the_one_that_its_material_names(floor: Floor):
@@ -44,7 +52,7 @@ def test_the_board_is_the_orders_own_or_the_one_that_its_material_names(floor: F
     small = {"plate_size": {"width_mm": 500, "height_mm": 900}}
     assert list(refused(floor, long)) == ["parts[0].length_cm"]  # the built-in one cuts plates
     assert refused(floor, long, opti_mode="C") == {}
-    assert list(refused(floor, part(), **small)) == ["parts[0].length_cm"]
+    assert list(refused(floor, part(), **small)) == ["parts[0].width_cm"]
 
 
 def test_an_unknown_band_but_not_of_a_back(floor: Floor):

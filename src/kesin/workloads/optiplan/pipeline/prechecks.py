@@ -65,27 +65,31 @@ def find_unmakeable(payload: Payload, rules: Rules, *, own_boards: bool) -> list
             found["material_code"] = Message(
                 "is not a material of the rules: %(known)s", known=known_materials
             )
-        if boards and not found and (too_large := _too_large(part, boards, rules)):
-            found["length_cm"] = too_large
+        if boards and not found:
+            found = _too_large(part, boards, rules)
         problems += [FieldProblem(("parts", index, name), why) for name, why in found.items()]
     return problems
 
 
 def _too_large(
     part: OrderPart, boards: Sequence[tuple[Decimal, Decimal]], rules: Rules
-) -> Message | None:
-    """Say that the part, cut without its bands, fits none of the boards inside their trims."""
+) -> dict[str, Message]:
+    """Say which sides of a part, cut without its bands, fit none of the boards inside the trims."""
     trims = 2 * (rules.trim_mm(part.thickness_mm) or Decimal(0))
     length, width = (side * rules.cm_to_mm_multiplier for side in (part.length_cm, part.width_cm))
     up, lo, sx, dx = (rules.edge_mapping.get(getattr(part, edge)) or Decimal(0) for edge in EDGES)
-    for board in boards:
-        across, along = (side - trims for side in sorted(board))
-        if length - sx - dx <= along and width - up - lo <= across:
-            return None
-        if part.grain in _MAY_TURN and length - sx - dx <= across and width - up - lo <= along:
-            return None
+    sides = {"length_cm": length - sx - dx, "width_cm": width - up - lo}
+    longest_first = sorted(sides, key=sides.__getitem__, reverse=True)
+    rooms = [[side - trims for side in sorted(board, reverse=True)] for board in boards]
+
+    def too_large(names: Sequence[str]) -> list[str]:
+        """Return which of these, along and across, are too large for the best of the boards."""
+        pairs = (zip(names, room, strict=True) for room in rooms)
+        return min(([name for name, most in pair if sides[name] > most] for pair in pairs), key=len)
+
+    fields = too_large(longest_first if part.grain in _MAY_TURN else list(sides))
     sizes = ", ".join(f"{format_number(w)} × {format_number(h)} mm" for w, h in boards)
-    return Message(
+    why = Message(
         "part %(part)s, %(length)s × %(width)s mm, is larger than its board: %(boards)s, of which"
         " %(trims)s mm are trimmed",
         part=part.id,
@@ -94,6 +98,9 @@ def _too_large(
         boards=sizes,
         trims=format_number(trims),
     )
+    if fields and not too_large(longest_first):
+        why = Message("%(problem)s; turned it would fit, but its grain forbids it", problem=why)
+    return dict.fromkeys(fields, why)
 
 
 def _require_customer(payload: Payload, find: Callable[[str], Customer | None]) -> None:
