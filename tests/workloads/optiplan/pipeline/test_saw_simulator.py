@@ -39,6 +39,15 @@ def test_it_makes_its_folders_and_has_nothing_to_do(machine: Path):
     assert sorted(path.name for path in machine.iterdir()) == ["failed", "inbox", "processed"]
 
 
+def test_it_does_not_make_a_folder_again_that_has_vanished(machine: Path):
+    saw = SawSimulator(machine)
+    saw.process_inbox()
+    (machine / "inbox").rename(machine / "gone")
+    with pytest.raises(FolderUnavailable):
+        saw.process_inbox()
+    assert not (machine / "inbox").exists()
+
+
 def test_what_is_delivered_is_acknowledged(machine: Path):
     delivery = delivered(machine, "<a><b/></a>")
     saw = SawSimulator(machine)

@@ -11,6 +11,7 @@ import pytest
 from kesin.lifecycle.model import Job
 from kesin.workloads.optiplan.pipeline import delivery, runner
 from kesin.workloads.optiplan.pipeline.waiting import WaitingFor, pause_s, waiting_for
+from kesin.workloads.optiplan.workshop import config
 from tests.workloads.optiplan.at_the_saw import retry, sent
 from tests.workloads.optiplan.workbench import ME, MINUTE, InstantProgram, Workbench
 
@@ -52,6 +53,26 @@ def test_a_drop_folder_that_cannot_be_written_is_said_at_once_and_is_what_it_fai
     failed = bench.reload(job)
     assert (failed.state, failed.error_code) == ("FAILED", "E_DROP_DIR_UNWRITABLE")
     assert failed.error_message == why
+
+
+def test_a_wrong_path_of_the_machine_is_what_the_order_waits_for(
+    bench: Workbench, instant: InstantProgram, monkeypatch: pytest.MonkeyPatch
+):
+    logged: list[list[str]] = []
+    monkeypatch.setattr(config.log, "info", lambda _, folders: logged.append(folders))
+    wrong = bench.settings.data_dir.parent / "no-such-share"
+    bench.change_paths(machineDropFolder=str(wrong))
+    job = bench.until(bench.order(), "XML_READY")
+    assert waits(bench, job) == (
+        "folder",
+        f"{wrong} cannot be used: there is no inbox in it",
+        True,
+    )
+    assert not wrong.exists()
+    wrong.mkdir()  # the share is there now
+    bench.poll()
+    assert waits(bench, job).what == "machine"
+    assert logged == [[str(wrong / name) for name in ("inbox", "processed", "failed")]]
 
 
 def test_what_blocked_an_order_is_forgotten_once_it_can_be_used_again(

@@ -69,8 +69,8 @@ def test_on_windows_optiplanning_is_where_it_installs_itself(tmp_path: Path):
 
 def test_the_folders_can_be_made_twice(tmp_path: Path):
     paths = load_paths(tmp_path / "paths.json")
-    create_folders(paths)
-    create_folders(paths)
+    assert len(create_folders(paths, tmp_path)) == 8
+    assert create_folders(paths, tmp_path) == []
     for folder in (paths.import_folder, paths.export_folder, paths.temp_folder):
         assert folder.is_dir()
     assert sorted(folder.name for folder in paths.machine_drop_folder.iterdir()) == [

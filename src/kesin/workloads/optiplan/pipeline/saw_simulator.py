@@ -22,11 +22,12 @@ from kesin.workloads.optiplan.workshop.paths import FAILED, INBOX, PROCESSED
 
 
 class SawSimulator:
-    """The machine's side of its folder, which is created if it is missing."""
+    """The machine's side of its folder, which is created at the first pass."""
 
     def __init__(self, machine_folder: Path) -> None:
         self._folder = machine_folder
         self._broken: set[FolderEntry] = set()  # unreadable at the last pass
+        self._has_folders = False  # created once: missing later, they are an unavailable share
 
     def process_inbox(self) -> int:
         """Move the complete files; returns how many were moved. Raises FolderUnavailable.
@@ -35,8 +36,9 @@ class SawSimulator:
         passes.
         """
         with translate_os_errors(self._folder):
-            for name in (INBOX, PROCESSED, FAILED):
+            for name in () if self._has_folders else (INBOX, PROCESSED, FAILED):
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
+            self._has_folders = True
             entries = list_plain_files(self._folder / INBOX)
         xmls = (entry for entry in entries if entry.name.lower().endswith(".xml"))
         waiting = [entry for entry in xmls if not entry.name.startswith(".")]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kesin.foundation.logs import Logger
 from kesin.foundation.settings import BadSettings, Settings, load_settings
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import MINUTE_S
@@ -23,6 +24,7 @@ from kesin.workloads.optiplan.workshop.rules import Rules, load_rules
 
 RULES_FILE: Final = "rules.json"
 PATHS_FILE: Final = "paths.json"
+log = Logger("kesin.optiplan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +58,13 @@ class Workshop:
         cannot be created, the step that needs it reports that.
         """
         paths = load_paths(self.paths_file)
-        marker = self.settings.data_dir.absolute() / "optiplan" / "folders.json"
+        base = self.settings.data_dir.absolute()
+        marker = base / "optiplan" / "folders.json"
         current = paths_json(paths)
         with suppress(OSError):
             if read_object(marker) != current:
-                create_folders(paths)
+                if created := create_folders(paths, base):
+                    log.info("folders_created", folders=[str(folder) for folder in created])
                 write_atomically(marker, canonical_json(current).encode())
         return paths
 

@@ -128,18 +128,21 @@ def write_shipped_template(path: Path) -> None:
     write_atomically(path, shipped.read_bytes())
 
 
-def create_folders(paths: Paths) -> None:
-    """Create the missing folders, including the machine's three."""
-    for folder in (
-        paths.import_folder,
-        paths.export_folder,
-        paths.rules_folder,
-        paths.temp_folder,
-        paths.inbox,
-        paths.processed,
-        paths.failed,
-    ):
-        folder.mkdir(parents=True, exist_ok=True)
+def create_folders(paths: Paths, base: Path) -> list[Path]:
+    """Create the missing folders, including the machine's three; returns the new ones.
+
+    The machine's own folder is created below ``base`` only. Elsewhere it is the machine's, and one
+    that is missing is a wrong path or an unavailable share: raises OSError.
+    """
+    machine = paths.machine_drop_folder
+    own = [paths.import_folder, paths.export_folder, paths.rules_folder, paths.temp_folder]
+    own += [machine] if machine.is_relative_to(base) else []
+    created = []
+    for folder in (*own, paths.inbox, paths.processed, paths.failed):
+        if not folder.is_dir():
+            folder.mkdir(parents=folder in own, exist_ok=True)
+            created.append(folder)
+    return created
 
 
 def _absolute_path(base: Path, text: str) -> Path:
