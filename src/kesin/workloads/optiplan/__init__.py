@@ -5,28 +5,19 @@ Modules that need the web, spreadsheets or XML are imported on first use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kesin.engine.transfer.backup import BackupFile
 from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.extras import LIBRARIES
-from kesin.foundation.settings import Settings
+from kesin.workloads.common import lazy
 from kesin.workloads.optiplan.advice import ADVICE
 
 if TYPE_CHECKING:
-    from fastapi import APIRouter
-    from typer import Typer
-
     from kesin.engine.worker import Worker
-    from kesin.lifecycle.declare import Lifecycle
-    from kesin.workloads.common.demo import DemoPart
 
-
-def _lifecycle() -> Lifecycle:
-    from kesin.workloads.optiplan.workshop.config import configured_lifecycle
-
-    return configured_lifecycle()
+_later = partial(lazy.later, __name__)
+_attribute = partial(lazy.attribute, __name__)
 
 
 def _worker(context: WorkloadContext) -> Worker:
@@ -36,45 +27,9 @@ def _worker(context: WorkloadContext) -> Worker:
     return build_worker(Workshop(context.settings), context.queue)
 
 
-def _routes(context: WorkloadContext) -> APIRouter:
-    from kesin.workloads.optiplan.api.routes import optiplan_router
-
-    return optiplan_router(context)
-
-
-def _pages() -> object:
-    from kesin.workloads.optiplan.pages import PAGES
-
-    return PAGES
-
-
-def _cli() -> Typer:
-    from kesin.workloads.optiplan.cli import app
-
-    return app
-
-
-def _delete_expired_files(context: WorkloadContext) -> int:
-    from kesin.workloads.optiplan.cleanup import delete_expired_files
-
-    return delete_expired_files(context)
-
-
-def _backup_files(settings: Settings) -> Iterable[BackupFile | str]:
-    from kesin.workloads.optiplan.backup import backup_files
-
-    return backup_files(settings)
-
-
-def _demo() -> DemoPart:
-    from kesin.workloads.optiplan.demo import OptiplanDemo
-
-    return OptiplanDemo()
-
-
 OPTIPLAN: Final = Workload(
     "optiplan",
-    _lifecycle,
+    _later("workshop.config:configured_lifecycle"),
     "Cutting orders to the saw",
     title="Orders",
     has_sites=False,
@@ -83,13 +38,13 @@ OPTIPLAN: Final = Workload(
     ),
     worker=_worker,
     opens_secrets=False,
-    after_sweep=_delete_expired_files,
-    routes=_routes,
-    pages=_pages,
-    cli=_cli,
-    demo=_demo,
+    after_sweep=_later("cleanup:delete_expired_files"),
+    routes=_later("api.routes:optiplan_router"),
+    pages=_attribute("pages:PAGES"),
+    cli=_attribute("cli:app"),
+    demo=_later("demo:OptiplanDemo"),
     advice=ADVICE.describe,
-    backup_files=_backup_files,
+    backup_files=_later("backup:backup_files"),
     # A cancel withdraws files from the saw's inbox and a reissue creates a new revision.
     restricted_actions=frozenset({"cancel", "request_cancel", "reissue"}),
     needs=LIBRARIES["optiplan"],

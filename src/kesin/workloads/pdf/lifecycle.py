@@ -141,3 +141,15 @@ def pdf_errors() -> Taxonomy:
         ),
         unknown=Category.PERMANENT,
     )
+
+
+def retried_errors(complete: str, *codes: Code) -> Taxonomy:
+    """Build the taxonomy of a queue beside the jobs: what may pass is retried, the rest fails."""
+    verdicts = dict.fromkeys(Category, Verdict.RETRY)
+    verdicts |= dict.fromkeys((Category.VALIDATION, Category.PERMANENT), Verdict.FAIL)
+    return Taxonomy(
+        channels=("worker",),
+        rules=same_everywhere(("worker",), verdicts),
+        moves=((Verdict.FAIL, "fail"), (Verdict.RETRY, "retry"), (Verdict.COMPLETE, complete)),
+        codes=codes,
+    )

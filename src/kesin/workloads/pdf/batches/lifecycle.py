@@ -5,14 +5,21 @@ from __future__ import annotations
 from kesin.lifecycle import moves
 from kesin.lifecycle.budget import HOUR_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
-from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
+from kesin.lifecycle.errors import Category, Code
 from kesin.lifecycle.vocabulary import STAY, flag_not_set
-from kesin.workloads.pdf.lifecycle import configured_ttl_hours
+from kesin.workloads.pdf.lifecycle import configured_ttl_hours, retried_errors
 
 MAX_ATTEMPTS = 5
 RETRY_DELAYS = Backoff((1, 5, 30, 120))
 KEEP_DAYS = 7
 CANCEL_ASKED = "cancel_asked"
+_CODES = (
+    Code("MAX_ATTEMPTS", Category.PERMANENT),
+    Code("EVERY_ROW_FAILED", Category.PERMANENT),
+    Code("TOO_LARGE", Category.PERMANENT),
+    Code("ROWS_MISSING", Category.PERMANENT),  # the submitted rows are no longer in the storage
+    Code("STORAGE_DOWN", Category.TRANSIENT),
+)
 
 
 def batch_lifecycle(ttl_hours: int | None = None) -> Lifecycle:
@@ -77,31 +84,5 @@ def batch_lifecycle(ttl_hours: int | None = None) -> Lifecycle:
             ),
             moves.prune("expired", days=KEEP_DAYS),
         ),
-        errors=_errors(),
-    )
-
-
-def _errors() -> Taxonomy:
-    return Taxonomy(
-        channels=("worker",),
-        rules=same_everywhere(
-            ("worker",),
-            {
-                Category.VALIDATION: Verdict.FAIL,
-                Category.AUTH: Verdict.RETRY,
-                Category.TRANSIENT: Verdict.RETRY,
-                Category.RATE_LIMIT: Verdict.RETRY,
-                Category.PERMANENT: Verdict.FAIL,
-            },
-        ),
-        moves=((Verdict.FAIL, "fail"), (Verdict.RETRY, "retry"), (Verdict.COMPLETE, "succeed")),
-        codes=(
-            Code("MAX_ATTEMPTS", Category.PERMANENT),
-            Code("EVERY_ROW_FAILED", Category.PERMANENT),
-            Code("TOO_LARGE", Category.PERMANENT),
-            Code(
-                "ROWS_MISSING", Category.PERMANENT
-            ),  # the submitted rows are no longer in the storage
-            Code("STORAGE_DOWN", Category.TRANSIENT),
-        ),
+        errors=retried_errors("succeed", *_CODES),
     )

@@ -5,14 +5,25 @@ from __future__ import annotations
 from kesin.lifecycle import moves
 from kesin.lifecycle.budget import DAY_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
-from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
+from kesin.lifecycle.errors import Category, Code
 from kesin.lifecycle.vocabulary import Fixed
+from kesin.workloads.pdf.lifecycle import retried_errors
 
 MAX_ATTEMPTS = 8
 RETRY_DELAYS = Backoff((5, 60, 300, 1_800, 7_200, 18_000, 36_000), jitter_s=5)
 MAX_WAIT_S = 40 * DAY_S  # longer than any job lives: the initial delay
 KEEP_DAYS = 7
 CANCELLED = Fixed("CANCELLED", Category.PERMANENT, "cancelled by an operator")
+_CODES = (
+    Code("MAX_ATTEMPTS", Category.PERMANENT),
+    Code("NEVER_ENDED", Category.PERMANENT),
+    Code("CANCELLED", Category.PERMANENT),
+    Code("HOOK_REFUSED", Category.VALIDATION),  # not an allowed URL, or not a public address
+    Code("HOOK_GONE", Category.PERMANENT),  # 410: the receiver is gone
+    Code("HOOK_UNREACHABLE", Category.TRANSIENT),
+    Code("HOOK_BAD_ANSWER", Category.TRANSIENT),  # anything but a 2xx
+    Code("SUBJECT_GONE", Category.PERMANENT),  # there is nothing left to report
+)
 
 
 def webhook_lifecycle() -> Lifecycle:
@@ -70,34 +81,5 @@ def webhook_lifecycle() -> Lifecycle:
             moves.cancel(("waiting", "pending"), "failed", by=("operator",), error=CANCELLED),
             moves.prune(("delivered", "failed"), days=KEEP_DAYS),
         ),
-        errors=_errors(),
-    )
-
-
-def _errors() -> Taxonomy:
-    return Taxonomy(
-        channels=("worker",),
-        rules=same_everywhere(
-            ("worker",),
-            {
-                Category.VALIDATION: Verdict.FAIL,
-                Category.AUTH: Verdict.RETRY,
-                Category.TRANSIENT: Verdict.RETRY,
-                Category.RATE_LIMIT: Verdict.RETRY,
-                Category.PERMANENT: Verdict.FAIL,
-            },
-        ),
-        moves=((Verdict.FAIL, "fail"), (Verdict.RETRY, "retry"), (Verdict.COMPLETE, "deliver")),
-        codes=(
-            Code("MAX_ATTEMPTS", Category.PERMANENT),
-            Code("NEVER_ENDED", Category.PERMANENT),
-            Code("CANCELLED", Category.PERMANENT),
-            Code(
-                "HOOK_REFUSED", Category.VALIDATION
-            ),  # not an allowed URL, or not a public address
-            Code("HOOK_GONE", Category.PERMANENT),  # 410: the receiver is gone
-            Code("HOOK_UNREACHABLE", Category.TRANSIENT),
-            Code("HOOK_BAD_ANSWER", Category.TRANSIENT),  # anything but a 2xx
-            Code("SUBJECT_GONE", Category.PERMANENT),  # there is nothing left to report
-        ),
+        errors=retried_errors("deliver", *_CODES),
     )
