@@ -39,6 +39,7 @@ OPTIPLAN: Final = Workload(
     worker=_worker,
     opens_secrets=False,
     after_sweep=_later("cleanup:delete_expired_files"),
+    periodic=lambda context: _later("pipeline.waiting:log_timeouts")(context.queue),
     routes=_later("api.routes:optiplan_router"),
     pages=_attribute("pages:PAGES"),
     cli=_attribute("cli:app"),

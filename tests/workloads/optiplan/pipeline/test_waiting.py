@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from kesin.engine.sweeper import Sweeper
 from kesin.lifecycle.model import Job
-from kesin.workloads.optiplan.pipeline import delivery, runner
-from kesin.workloads.optiplan.pipeline.waiting import WaitingFor, pause_s, waiting_for
+from kesin.workloads.optiplan.pipeline import delivery, runner, waiting
+from kesin.workloads.optiplan.pipeline.waiting import WaitingFor, log_timeouts, pause_s, waiting_for
 from kesin.workloads.optiplan.workshop import config
 from tests.workloads.optiplan.at_the_saw import retry, sent
 from tests.workloads.optiplan.workbench import ME, MINUTE, InstantProgram, Workbench
@@ -123,6 +124,28 @@ def test_a_standing_problem_is_logged_once_and_when_it_ends(
     bench.poll()
     assert said == ["order_blocked", "order_unblocked"]
     assert bench.moves(job).count("block") == 4
+
+
+def test_a_problem_that_a_timeout_ends_is_logged_once(
+    bench: Workbench, instant: InstantProgram, monkeypatch: pytest.MonkeyPatch
+):
+    said: list[tuple[str, str]] = []
+    monkeypatch.setattr(waiting.log, "info", lambda event, *, job, **_: said.append((event, job)))
+    sweeper = Sweeper([bench.queue], periodic={"optiplan": lambda: log_timeouts(bench.queue)})
+    sweeper.sweep()
+    for _ in range(2):
+        job = blocked(bench)
+        bench.clock.advance(5 * MINUTE)
+        sweeper.sweep(("timeout",))
+        assert bench.reload(job).state == "FAILED"
+        sweeper.sweep(("timeout",))
+        assert said == [("order_unblocked", job.id)]
+        said.clear()
+        (bench.paths.machine_drop_folder / "gone").rename(bench.paths.inbox)
+        bench.clock.advance(1)
+    bench.orders.retry(ME, job.id)
+    sweeper.sweep(("timeout",))
+    assert said == []
 
 
 def test_a_program_that_ends_without_an_xml_gives_the_slot_up(

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from kesin.engine.queue import Queue
+from kesin.foundation.logs import Logger
 from kesin.foundation.messages import Message, recorded_message
 from kesin.foundation.problems import Unavailable
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Job
+from kesin.store.directory import Directory, MetadataEntry
 from kesin.store.records import Filter
 from kesin.workloads.optiplan.errors import OptiCode
 from kesin.workloads.optiplan.lifecycle import BLOCKED_CODES
@@ -19,6 +21,8 @@ FIRST_POLL_S: Final = 1.0
 MAX_POLL_S: Final = 30.0
 POLL_SHARE: Final = 0.25  # of the time waited so far: long waits are polled less often
 WAITING_STATES: Final = ("OPTI_RUNNING", "XML_READY")
+
+log = Logger("kesin.optiplan")
 
 Awaited = Literal["runner", "slot", "program", "xml", "machine", "folder", "settings", "operator"]
 _NORMAL: Final[dict[str, tuple[Awaited, Message]]] = {
@@ -57,6 +61,22 @@ def waiting_for(job: Job) -> WaitingFor | None:
 def blocked_orders(queue: Queue) -> list[Job]:
     """Return the newest orders that wait for what cannot be used now."""
     return queue.jobs(Filter(states=WAITING_STATES, codes=BLOCKED_CODES)).jobs
+
+
+def log_timeouts(queue: Queue) -> None:
+    """Log that an order is blocked no more because its time was over; each order once."""
+    failed = queue.jobs(Filter(states=("FAILED",), codes=BLOCKED_CODES)).jobs
+    newest = max((job.moved_at for job in failed), default=0)
+    directory, place = Directory(queue.store), (queue.name, "", "timeouts_logged")
+    logged = directory.metadata_entry(*place)
+    if logged is not None and logged.changed_at >= newest:
+        return
+    with directory.transaction():  # another process may be about to log the same
+        since = directory.lock_metadata(*place, newest).changed_at
+        directory.put_metadata(MetadataEntry(*place, "null", newest))
+    for job in failed:
+        if job.moved_at > since and queue.events(job.id)[-1].move == "blocked_timeout":
+            log.info("order_unblocked", job=job.id, code=job.error_code, state=job.state)
 
 
 def unavailable_code(problem: Unavailable, machine_folder: Path) -> OptiCode:
