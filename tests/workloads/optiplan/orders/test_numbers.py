@@ -74,9 +74,9 @@ def test_bounds_are_kept_and_reported(given_value: Any):
 
 
 def test_whole_numbers_may_be_spelled_with_a_fraction_of_zero():
-    assert whole_between(1, 10)(4.0) == 4
+    assert whole_between("1", "10")(4.0) == 4
     with pytest.raises(ValueError, match="whole"):
-        whole_between(1, 10)(4.5)
+        whole_between("1", "10")(4.5)
 
 
 @pytest.mark.parametrize(

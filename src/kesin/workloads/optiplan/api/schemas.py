@@ -1,7 +1,7 @@
 """Request and response schemas of the API, in the seed's spelling: snake_case throughout.
 
-`payload.py` and `rules.py` validate requests and say more than a schema can. The request schemas
-here document them in `/openapi.json` and are no stricter.
+`payload.py` and `rules.py` validate requests and say more than a schema can. The request schemas in
+`/openapi.json` are derived from their models and are no stricter.
 """
 
 from __future__ import annotations
@@ -15,20 +15,11 @@ from kesin.lifecycle.model import Job
 from kesin.workloads.optiplan.advice import ADVICE
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.lifecycle import APPROVED
-from kesin.workloads.optiplan.orders.payload import (
-    MAX_NAME,
-    MAX_PARTS,
-    MAX_PHONE,
-    MAX_QUANTITY,
-    MAX_TEXT,
-    CuttingOrder,
-    OptiMode,
-    payload_json,
-)
+from kesin.workloads.optiplan.orders.payload import CuttingOrder, OptiMode, Payload, payload_json
 from kesin.workloads.optiplan.orders.spreadsheet import CSV, XLSX
 from kesin.workloads.optiplan.pipeline.waiting import Awaited, waiting_for
 from kesin.workloads.optiplan.service import OrderService
-from kesin.workloads.optiplan.workshop.rules import MAX_RETRIES
+from kesin.workloads.optiplan.workshop.rules import Rules
 
 State = Literal[
     "NEW",
@@ -44,67 +35,37 @@ State = Literal[
 ]
 
 Schema = dict[str, Any]
-_NAME: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
-_LINE: Final[Schema] = {"type": ["string", "null"], "maxLength": MAX_TEXT}
-_EDGE: Final[Schema] = {"type": ["string", "null"], "maxLength": MAX_NAME}
-
-
-def _number(least: float, most: float) -> Schema:
-    return {"type": "number", "minimum": least, "maximum": most}
-
-
-_PART: Final[Schema] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": [
-        *("id", "part_type", "material_code", "length_cm", "width_cm"),
-        *("quantity", "grain", "color", "thickness_mm"),
-    ],
-    "properties": {
-        "id": _NAME,
-        "part_type": {"enum": ["GOVDE", "ARKALIK"]},
-        "material_code": _NAME,
-        "length_cm": _number(0.01, 1_000),
-        "width_cm": _number(0.01, 1_000),
-        "quantity": {"type": "integer", "minimum": 1, "maximum": MAX_QUANTITY},
-        "grain": {"enum": [0, 1, 2, 3]},
-        "color": _NAME,
-        "thickness_mm": _number(0.1, 1_000),
-        "edge_up": _EDGE,
-        "edge_lo": _EDGE,
-        "edge_sx": _EDGE,
-        "edge_dx": _EDGE,
-        "iidesc": _LINE,
-        "desc1": _LINE,
-        "delik_kodu": _LINE,
-    },
-}
-_PLATE: Final[Schema] = {
-    "type": ["object", "null"],
-    "additionalProperties": False,
-    "required": ["width_mm", "height_mm"],
-    "properties": {"width_mm": _number(1, 10_000), "height_mm": _number(1, 10_000)},
-}
-_ORDER: Final[Schema] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["order_id", "customer_phone", "parts"],
-    "properties": {
-        "order_id": _NAME,
-        "customer_phone": {"type": "string", "maxLength": MAX_PHONE},
-        "customer_snapshot_name": _LINE,
-        "opti_mode": {"enum": ["A", "B", "C", None]},
-        "plate_size": _PLATE,
-        "parts": {"type": "array", "minItems": 1, "maxItems": MAX_PARTS, "items": _PART},
-    },
-}
 _FILE: Final[Schema] = {"schema": {"type": "string", "format": "binary"}}
+
+
+def _schema_of(model: type[BaseModel]) -> Schema:
+    """Return the schema of a model's JSON, complete in itself."""
+    schema = model.model_json_schema()
+    definitions = schema.pop("$defs", {})
+
+    def inline(node: Any) -> Any:
+        if isinstance(node, list):
+            return [inline(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        if "$ref" in node:
+            return inline(definitions[node["$ref"].rpartition("/")[2]])
+        if "anyOf" in node:  # something or null
+            value = inline(node["anyOf"][0])
+            options = {"enum": [*value["enum"], None]} if "enum" in value else {}
+            return {**value, "type": [value["type"], "null"], **options}
+        about = {"title", "description", "default"}  # of the Python class
+        return {name: inline(item) for name, item in node.items() if name not in about}
+
+    plain: Schema = inline(schema)
+    return plain
 
 
 def _body(content: Schema) -> Schema:
     return {"requestBody": {"required": True, "content": content}}
 
 
+_ORDER: Final = _schema_of(Payload)
 ORDER_BODY: Final = _body({"application/json": {"schema": _ORDER}})
 IMPORT_BODY: Final = _body(
     {
@@ -113,58 +74,8 @@ IMPORT_BODY: Final = _body(
         CSV: {"schema": {"type": "string"}},
     }
 )
-_MM: Final = _number(0.01, 1_000)
-_MINUTES: Final = _number(0.01, 1_440)
-RULES: Final[Schema] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": [
-        *("cm_to_mm_multiplier", "trimByThickness", "backingThicknesses", "edgeMapping"),
-        *("grainMapping", "mergePolicy", "retry_count_max", "retry_backoff_minutes"),
-        *("timeouts", "ackMode", "kerf_mm"),
-    ],
-    "properties": {
-        "cm_to_mm_multiplier": _number(1, 100),
-        "trimByThickness": {"type": "object", "additionalProperties": _MM},
-        "backingThicknesses": {"type": "array", "items": _MM, "maxItems": 100},
-        "edgeMapping": {
-            "type": "object",
-            "additionalProperties": {**_MM, "type": ["number", "null"]},
-        },
-        "grainMapping": {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {str(grain): {"enum": [0, 1, 2, 3]} for grain in range(4)},
-        },
-        "mergePolicy": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["defaultDisabled", "requiresOperatorApproval"],
-            "properties": {
-                "defaultDisabled": {"type": "boolean"},
-                "requiresOperatorApproval": {"type": "boolean"},
-            },
-        },
-        "defaultPlateSize": _PLATE,
-        "retry_count_max": {"type": "integer", "minimum": 0, "maximum": MAX_RETRIES},
-        "retry_backoff_minutes": {
-            "type": "array",
-            "items": _MINUTES,
-            "minItems": 1,
-            "maxItems": 100,
-        },
-        "optiModeDefault": {"enum": ["A", "B", "C", None]},
-        "timeouts": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["optiXmlMinutes", "osiAckMinutes"],
-            "properties": {"optiXmlMinutes": _MINUTES, "osiAckMinutes": _MINUTES},
-        },
-        "ackMode": {"enum": ["file_move"]},
-        "kerf_mm": _number(0, 20),
-        "materials": {"type": "array", "items": _NAME, "maxItems": 1_000},
-    },
-}
+RULES: Final = _schema_of(Rules)
+RULES["required"].append("kerf_mm")  # only a file may lack it
 RULES_BODY: Final = _body({"application/json": {"schema": RULES}})
 
 

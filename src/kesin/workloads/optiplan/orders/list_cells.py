@@ -27,7 +27,7 @@ _THOUSANDS: Final = 3
 _TURKISH_I: Final = str.maketrans("İı", "ii")
 _NO_BAND: Final = frozenset({"", "0", "yok", "hayir", "false", "bantyok", "-", "–"})
 _SIZE_MM: Final = between("0.1", "10000")
-_QUANTITY: Final = whole_between(1, MAX_QUANTITY)
+_QUANTITY: Final = whole_between("1", str(MAX_QUANTITY))
 
 
 def is_blank(cell: Any) -> bool:

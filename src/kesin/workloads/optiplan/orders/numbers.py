@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Final
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import core_schema
 
 from kesin.foundation.messages import Message
 
@@ -53,9 +57,9 @@ def between(low: str, high: str) -> Callable[[Any], Decimal]:
     return check
 
 
-def whole_between(low: int, high: int) -> Callable[[Any], int]:
+def whole_between(low: str, high: str) -> Callable[[Any], int]:
     """Build a validator that a number is whole and lies in these bounds; ``4.0`` is whole."""
-    check = between(str(low), str(high))
+    check = between(low, high)
 
     def check_whole(value: Any) -> int:
         number = check(value)
@@ -66,6 +70,27 @@ def whole_between(low: int, high: int) -> Callable[[Any], int]:
         return int(number)
 
     return check_whole
+
+
+@dataclass(frozen=True, slots=True)
+class InBounds:
+    """The annotation of a field that `between`, or `whole_between` for an int, validates."""
+
+    low: str
+    high: str
+
+    def __get_pydantic_core_schema__(
+        self, source: type, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        low, high = (json_number(Decimal(bound)) for bound in (self.low, self.high))
+        check: Callable[[Any], Any] = between(self.low, self.high)
+        shown: core_schema.CoreSchema = core_schema.float_schema(ge=low, le=high)
+        if source is int:
+            check = whole_between(self.low, self.high)
+            shown = core_schema.int_schema(ge=int(low), le=int(high))
+        return core_schema.no_info_before_validator_function(
+            check, handler(source), json_schema_input_schema=shown
+        )
 
 
 def json_number(value: Decimal) -> int | float:

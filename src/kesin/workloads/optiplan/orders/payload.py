@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from kesin.foundation.messages import Message, join_messages
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.model import Job
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.orders.numbers import between, format_value, plain_json, whole_between
+from kesin.workloads.optiplan.orders.numbers import InBounds, format_value, plain_json
 
 OptiMode = Literal["A", "B", "C"]
 PartType = Literal["GOVDE", "ARKALIK"]
@@ -71,14 +71,17 @@ def check_not_blank(text: str) -> str:
 
 TextLine = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(check_one_line)]
 Name = Annotated[
-    str, Field(max_length=MAX_NAME), AfterValidator(check_one_line), AfterValidator(check_not_blank)
+    str,
+    Field(max_length=MAX_NAME, json_schema_extra={"minLength": 1}),
+    AfterValidator(check_one_line),
+    AfterValidator(check_not_blank),
 ]
 Phone = Annotated[str, Field(max_length=MAX_PHONE), AfterValidator(check_one_line)]
-PlateSideMm = Annotated[Decimal, BeforeValidator(between("1", "10000"))]
-PartCm = Annotated[Decimal, BeforeValidator(between("0.01", "1000"))]
-ThicknessMm = Annotated[Decimal, BeforeValidator(between("0.1", "1000"))]
-Quantity = Annotated[int, BeforeValidator(whole_between(1, MAX_QUANTITY))]
-Grain = Annotated[int, BeforeValidator(whole_between(0, 3))]
+PlateSideMm = Annotated[Decimal, InBounds("1", "10000")]
+PartCm = Annotated[Decimal, InBounds("0.01", "1000")]
+ThicknessMm = Annotated[Decimal, InBounds("0.1", "1000")]
+Quantity = Annotated[int, InBounds("1", str(MAX_QUANTITY))]
+Grain = Annotated[int, InBounds("0", "3")]
 Edge = Annotated[str, Field(max_length=MAX_NAME), AfterValidator(check_one_line)]
 
 
@@ -124,7 +127,10 @@ class Payload(StrictModel):
     customer_snapshot_name: TextLine | None = None
     opti_mode: OptiMode | None = None
     plate_size: PlateSize | None = None
-    parts: Annotated[tuple[OrderPart, ...], Field(strict=False)]  # `validate_payload` counts them
+    parts: Annotated[  # `validate_payload` counts them
+        tuple[OrderPart, ...],
+        Field(strict=False, json_schema_extra={"minItems": 1, "maxItems": MAX_PARTS}),
+    ]
 
 
 @dataclass(frozen=True, slots=True)

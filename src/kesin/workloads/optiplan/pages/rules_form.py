@@ -128,8 +128,8 @@ def form_schema(say: Say) -> dict[str, Any]:
             "grain": group(
                 say("Grain"),
                 {
-                    key: {**schema, "title": say("Grain %(key)s") % {"key": key}}
-                    for key, schema in bounds["grainMapping"]["properties"].items()
+                    key: {"enum": [0, 1, 2, 3], "title": say("Grain %(key)s") % {"key": key}}
+                    for key in bounds["grainMapping"]["propertyNames"]["enum"]
                 },
                 say("What OptiPlanning calls each grain of an order."),
                 source="grainMapping",

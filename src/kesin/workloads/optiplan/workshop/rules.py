@@ -11,16 +11,15 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.orders.numbers import (
-    between,
+    InBounds,
     format_number,
     format_value,
     parse_number,
     plain_json,
-    whole_between,
 )
 from kesin.workloads.optiplan.orders.payload import Name, OptiMode, PlateSize, StrictModel
 from kesin.workloads.optiplan.workshop.json_file import (
@@ -36,8 +35,8 @@ MAX_RETRIES: Final = 20  # every retry enlarges the proof that each order ends
 _MM_IN_CM: Final = 10
 _USUAL_TRIM_MM: Final = 50  # a larger trim is warned about
 
-_Mm = Annotated[Decimal, BeforeValidator(between("0.01", "1000"))]
-_Minutes = Annotated[Decimal, BeforeValidator(between("0.01", "1440"))]
+_Mm = Annotated[Decimal, InBounds("0.01", "1000")]
+_Minutes = Annotated[Decimal, InBounds("0.01", "1440")]
 
 
 def _thickness_keys(trims: Mapping[str, Decimal]) -> dict[str, Decimal]:
@@ -81,7 +80,7 @@ class Timeouts(StrictModel):
 class Rules(StrictModel):
     """All rules. Look up trims and grains with the methods, which normalise the keys."""
 
-    cm_to_mm_multiplier: Annotated[Decimal, BeforeValidator(between("1", "100"))]
+    cm_to_mm_multiplier: Annotated[Decimal, InBounds("1", "100")]
     trim_by_thickness: Annotated[
         dict[str, _Mm], Field(max_length=1_000), AfterValidator(_thickness_keys)
     ] = Field(alias="trimByThickness")
@@ -91,19 +90,19 @@ class Rules(StrictModel):
     edge_mapping: Annotated[
         dict[Name, _Mm | None], Field(max_length=1_000), AfterValidator(_check_no_band)
     ] = Field(alias="edgeMapping")
-    grain_mapping: dict[
-        Literal["0", "1", "2", "3"], Annotated[int, BeforeValidator(whole_between(0, 3))]
-    ] = Field(alias="grainMapping")
+    grain_mapping: dict[Literal["0", "1", "2", "3"], Annotated[int, InBounds("0", "3")]] = Field(
+        alias="grainMapping"
+    )
     merge_policy: MergePolicy = Field(alias="mergePolicy")
     default_plate_size: PlateSize | None = Field(None, alias="defaultPlateSize")
-    retry_count_max: Annotated[int, BeforeValidator(whole_between(0, MAX_RETRIES))]
+    retry_count_max: Annotated[int, InBounds("0", str(MAX_RETRIES))]
     retry_backoff_minutes: Annotated[
         tuple[_Minutes, ...], Field(min_length=1, max_length=100, strict=False)
     ]
     opti_mode_default: OptiMode | None = Field(None, alias="optiModeDefault")
     timeouts: Timeouts
     ack_mode: Literal["file_move"] = Field(alias="ackMode")
-    kerf_mm: Annotated[Decimal, BeforeValidator(between("0", "20"))] = Decimal(4)
+    kerf_mm: Annotated[Decimal, InBounds("0", "20")] = Decimal(4)
     materials: Annotated[tuple[Name, ...], Field(max_length=1_000, strict=False)] = ()  # none: any
 
     def mode(self, requested: OptiMode | None, *, built_in_optimiser: bool) -> OptiMode:
