@@ -6,6 +6,7 @@ that cannot be printed is never enqueued.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -114,19 +115,13 @@ class PdfRenderOptions(StrictBody):
 
     def paper(self) -> Paper:
         """Build the paper that these options describe; equal paper is equal however it is given."""
-        return Paper(
-            format=self.format or "A4",
-            width_mm=self.width_mm,
-            height_mm=self.height_mm,
-            landscape=self.landscape,
-            margin_mm=self.margins,
-            scale=self.scale,
-            page_ranges=self.page_ranges,
-            print_background=self.print_background,
-            prefer_css_page_size=self.prefer_css_page_size,
-            tagged=self.tagged,
-            outline=self.outline,
-        )
+        given = {name: getattr(self, name) for name in _PAPER_OPTIONS}
+        return Paper(**given | {"format": self.format or "A4", "margin_mm": self.margins})
+
+
+_PAPER_OPTIONS: Final = PdfRenderOptions.model_fields.keys() & {
+    option.name for option in fields(Paper)
+}
 
 
 class PdfJobRequest(StrictBody):

@@ -14,16 +14,28 @@ What no ``source`` names is not shown, and `read_document` keeps it as it was.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kesin.foundation.messages import Message
+from kesin.foundation.problems import Invalid
 from kesin.web.dashboard.forms.schema_form import Schema, parse_number
 
 DUPLICATE: Final = "is there twice"
 EMPTY: Final = "must not be empty"
 MAX_SHOWN_KEY: Final = 40
+
+
+def parse_typed_json(source: str) -> Any:
+    """Parse a document that was typed as JSON; raises Invalid."""
+    try:
+        return json.loads(source)
+    except (ValueError, RecursionError) as problem:
+        raise Invalid(
+            Message("the JSON cannot be read: %(problem)s", problem=problem), code="not_json"
+        ) from None
 
 
 @dataclass(slots=True)

@@ -11,10 +11,14 @@ from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
 from kesin.foundation.ids import ID_PATTERN, is_id
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, Problem, RequestConflict
 from kesin.web.auth import guarded_router
-from kesin.web.dashboard.forms.document import TypedDocument, form_value, read_document
+from kesin.web.dashboard.forms.document import (
+    TypedDocument,
+    form_value,
+    parse_typed_json,
+    read_document,
+)
 from kesin.web.dashboard.forms.schema_form import SchemaForm
 from kesin.web.dashboard.forms.uploads import WideForm
 from kesin.web.dashboard.frame.page import Context, PageContext
@@ -225,7 +229,7 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
             typed = read_document(schema, value, rules_json(before))
             body: Any = typed.values
         else:
-            body = _parse_json(source)
+            body = parse_typed_json(source)
         if fields.get("do") == "edit" and isinstance(body, dict):
             return _render_rules(ctx, orders, value=form_value(schema, body), seen=seen)
         after = _validate(body, typed)
@@ -294,15 +298,6 @@ def _sort_problems(
         else:
             unplaced.append(field_problem)
     return errors, unplaced
-
-
-def _parse_json(source: str) -> Any:
-    try:
-        return json.loads(source)
-    except (ValueError, RecursionError) as problem:
-        raise Invalid(
-            Message("the JSON cannot be read: %(problem)s", problem=problem), code="not_json"
-        ) from None
 
 
 def _redirect(page: str, done: str) -> Response:

@@ -39,6 +39,12 @@ _memory_lock = threading.Lock()  # only one output file is held in memory at a t
 class OutputTooLarge(ValueError):
     """The file would be larger than MAX_OUTPUT_BYTES."""
 
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(
+            f"the file would have more than {max_bytes // (1024 * 1024)} MiB: send the rows in"
+            " several batches, or fetch each PDF by itself"
+        )
+
 
 class UnreadablePdf(ValueError):
     """The file is not a PDF that can be merged."""
@@ -70,11 +76,8 @@ class Assembly(Protocol):
 
 def open_assembly(output: str, folder: Path, max_bytes: int = MAX_OUTPUT_BYTES) -> Assembly:
     """Start a zip or a merged PDF in an empty folder."""
-    return (
-        MergedPdfAssembly(folder, max_bytes)
-        if output == "merged"
-        else ZipAssembly(folder, max_bytes)
-    )
+    kind = MergedPdfAssembly if output == "merged" else ZipAssembly
+    return kind(folder, max_bytes)
 
 
 class ZipAssembly:
@@ -90,26 +93,23 @@ class ZipAssembly:
 
     def add(self, name: str, pdf: bytes) -> None:
         """Add an entry."""
-        self._write(name, pdf)
+        at = self._zip.fp.tell() if self._zip.fp else 0
+        if at + len(pdf) > self._max_bytes:
+            self._zip.close()
+            raise OutputTooLarge(self._max_bytes)
+        entry = zipfile.ZipInfo(name, _ENTRY_TIME)
+        entry.create_system = _UNIX
+        entry.external_attr = _READABLE
+        self._zip.writestr(entry, pdf)
 
     def finish(self, notes: Mapping[str, bytes]) -> Path:
         """Finish the zip."""
         for name, data in notes.items():
-            self._write(name, data)
+            self.add(name, data)
         self._zip.close()
         if self._path.stat().st_size > self._max_bytes:  # now with the central directory
-            raise OutputTooLarge(_too_large_message(self._max_bytes))
+            raise OutputTooLarge(self._max_bytes)
         return self._path
-
-    def _write(self, name: str, data: bytes) -> None:
-        at = self._zip.fp.tell() if self._zip.fp else 0
-        if at + len(data) > self._max_bytes:
-            self._zip.close()
-            raise OutputTooLarge(_too_large_message(self._max_bytes))
-        entry = zipfile.ZipInfo(name, _ENTRY_TIME)
-        entry.create_system = _UNIX
-        entry.external_attr = _READABLE
-        self._zip.writestr(entry, data)
 
 
 class MergedPdfAssembly:
@@ -155,7 +155,7 @@ class MergedPdfAssembly:
         path = self._folder / "out.pdf"
         _merge(self._groups, path, self._titles)
         if path.stat().st_size > self._max_bytes:
-            raise OutputTooLarge(_too_large_message(self._max_bytes))
+            raise OutputTooLarge(self._max_bytes)
         return path
 
     def _close_group(self) -> None:
@@ -169,7 +169,7 @@ class MergedPdfAssembly:
         self._groups.append(group)
         self._grouped_bytes += group.stat().st_size
         if self._grouped_bytes > self._max_bytes * 1.1:  # merging makes them a little smaller
-            raise OutputTooLarge(_too_large_message(self._max_bytes))
+            raise OutputTooLarge(self._max_bytes)
 
 
 def _merge(parts: list[Path], path: Path, titles: list[tuple[str, int]] | None = None) -> None:
@@ -190,13 +190,6 @@ def _merge(parts: list[Path], path: Path, titles: list[tuple[str, int]] | None =
     finally:
         for source in sources:
             source.close()
-
-
-def _too_large_message(max_bytes: int) -> str:
-    return (
-        f"the file would have more than {max_bytes // (1024 * 1024)} MiB: send the rows in several "
-        "batches, or fetch each PDF by itself"
-    )
 
 
 def assemble_output(

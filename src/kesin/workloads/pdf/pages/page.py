@@ -16,9 +16,11 @@ from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, NotFound
 from kesin.lifecycle.budget import SECOND_US
 from kesin.web.auth import guarded_router
+from kesin.web.dashboard.forms.document import parse_typed_json
 from kesin.web.dashboard.forms.schema_form import SchemaForm, group_by_pointer, localized_text
 from kesin.web.dashboard.forms.uploads import WideForm
 from kesin.web.dashboard.frame.page import Context, PageContext, app_state
+from kesin.web.dashboard.state_groups import state_groups
 from kesin.web.middleware import FRAMING_CSP
 from kesin.web.schemas import Cursor
 from kesin.web.service import Service
@@ -108,13 +110,6 @@ router = guarded_router(include_in_schema=False)
 
 PATH: Final = "/dashboard/pdf"
 JOBS: Final = 20
-FAMILY: Final = {
-    "queued": "waiting",
-    "running": "working",
-    "succeeded": "done",
-    "failed": "failed",
-    "expired": "expired",
-}
 
 Name = Annotated[str, Query(max_length=200)]
 
@@ -205,14 +200,9 @@ def _preview_token(
 
 def _read_value(template: PdfTemplate, fields: dict[str, str]) -> Any:
     """The value of a submitted form, typed as fields or as JSON."""
-    if "source" not in fields:
-        return SchemaForm(template.schema).read(fields)
-    try:
-        return json.loads(fields["source"])
-    except (ValueError, RecursionError) as problem:
-        raise Invalid(
-            Message("the JSON cannot be read: %(problem)s", problem=problem), code="not_json"
-        ) from None
+    if "source" in fields:
+        return parse_typed_json(fields["source"])
+    return SchemaForm(template.schema).read(fields)
 
 
 @router.post(f"{PATH}/form", response_class=HTMLResponse)
@@ -322,7 +312,7 @@ def _job_list(
         "everybody": all_of_them,
         "cursor": cursor,
         "path": PATH,
-        "family": FAMILY,
+        "family": state_groups(jobs.queue.lifecycle),
         "made": None,
         "now_s": jobs.queue.now() / SECOND_US,
     }

@@ -91,7 +91,11 @@ class StorageBackend(Protocol):
 
     def exists(self, key: str) -> bool:
         """Whether the object exists; raises StorageDown if that is unknown."""
-        ...
+        try:
+            self.head(key)
+        except NotStored:
+            return False
+        return True
 
     def delete(self, key: str) -> bool:
         """Delete the object and return whether it existed."""

@@ -13,12 +13,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from kesin.workloads.pdf.storage.base import (
     BadKey,
     KeyTaken,
     NotStored,
+    StorageBackend,
     StorageDown,
     StoredObject,
     check_key,
@@ -32,7 +33,7 @@ _PUT_ATTEMPTS: Final = 5  # to write into a folder that another process deletes 
 _ABSENT_ERRORS: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
-class LocalStorage:
+class LocalStorage(StorageBackend):
     """A folder, created if missing. Only the owner can read its files."""
 
     def __init__(self, folder: Path) -> None:
@@ -66,43 +67,25 @@ class LocalStorage:
     def get_bytes(self, key: str) -> bytes:
         """Return all bytes under this key."""
         path = self._path(key)
-        with self._translated_errors():
-            try:
-                return path.read_bytes()
-            except _ABSENT_ERRORS:
-                self._raise_not_stored(key)
+        with self._translated_errors(key):
+            return path.read_bytes()
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """Return a part of the bytes."""
         check_range(start, end)
         path = self._path(key)
-        with self._translated_errors():
-            try:
-                with path.open("rb") as file:
-                    file.seek(start)
-                    return file.read(end - start)
-            except _ABSENT_ERRORS:
-                self._raise_not_stored(key)
+        with self._translated_errors(key), path.open("rb") as file:
+            file.seek(start)
+            return file.read(end - start)
 
     def head(self, key: str) -> StoredObject:
         """Return size and age."""
         path = self._path(key)
-        with self._translated_errors():
-            try:
-                status = path.stat()
-            except _ABSENT_ERRORS:
-                self._raise_not_stored(key)
+        with self._translated_errors(key):
+            status = path.stat()
             if not stat.S_ISREG(status.st_mode):
-                self._raise_not_stored(key)
+                raise FileNotFoundError(key)
         return _describe(key, status)
-
-    def exists(self, key: str) -> bool:
-        """Whether the object exists."""
-        try:
-            self.head(key)
-        except NotStored:
-            return False
-        return True
 
     def delete(self, key: str) -> bool:
         """Delete the file, and its folders if they are empty.
@@ -176,10 +159,6 @@ class LocalStorage:
             return None
         return _describe(key, status)
 
-    def _raise_not_stored(self, key: str) -> NoReturn:
-        self._require_folder()
-        raise NotStored(key) from None
-
     def _require_folder(self) -> None:
         try:
             (self._base / MARKER).stat()
@@ -190,9 +169,16 @@ class LocalStorage:
             ) from None
 
     @contextmanager
-    def _translated_errors(self) -> Iterator[None]:
+    def _translated_errors(self, key: str | None = None) -> Iterator[None]:
+        """Raise StorageDown for what the system refuses; with a key, NotStored for no file."""
         try:
-            yield
+            try:
+                yield
+            except _ABSENT_ERRORS:
+                if key is None:
+                    raise
+                self._require_folder()
+                raise NotStored(key) from None
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise StorageDown(f"the folder {self._base} does not serve: {reason}") from error

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 import obstore
@@ -23,6 +23,7 @@ from kesin.foundation.messages import Message
 from kesin.workloads.pdf.storage.base import (
     KeyTaken,
     NotStored,
+    StorageBackend,
     StorageDown,
     StorageMisconfigured,
     StoredObject,
@@ -63,7 +64,7 @@ class S3Credentials:
         return cls(key_id, secret, environ.get("AWS_SESSION_TOKEN", ""))
 
 
-class S3Storage:
+class S3Storage(StorageBackend):
     """A bucket, or a prefix in it.
 
     Without ``credentials`` requests are signed as the machine's role, and nothing can be presigned.
@@ -139,11 +140,8 @@ class S3Storage:
     def get_bytes(self, key: str) -> bytes:
         """Return all bytes under this key."""
         check_key(key)
-        with self._translated_errors():
-            try:
-                return obstore.get(self._store, key).bytes().to_bytes()
-            except FileNotFoundError:
-                self._raise_not_stored(key)
+        with self._translated_errors(key):
+            return obstore.get(self._store, key).bytes().to_bytes()
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """Return a part of the bytes; cut from the whole if the server does not send a part.
@@ -155,30 +153,17 @@ class S3Storage:
             self.head(key)
             return b""
         check_key(key)
-        with self._translated_errors():
+        with self._translated_errors(key):
             try:
                 return obstore.get_range(self._store, key, start=start, end=end).to_bytes()
-            except FileNotFoundError:
-                self._raise_not_stored(key)
             except GenericError:
                 return self.get_bytes(key)[start:end]
 
     def head(self, key: str) -> StoredObject:
         """Return size and age."""
         check_key(key)
-        with self._translated_errors():
-            try:
-                return _describe(obstore.head(self._store, key))
-            except FileNotFoundError:
-                self._raise_not_stored(key)
-
-    def exists(self, key: str) -> bool:
-        """Whether the object exists."""
-        try:
-            self.head(key)
-        except NotStored:
-            return False
-        return True
+        with self._translated_errors(key):
+            return _describe(obstore.head(self._store, key))
 
     def delete(self, key: str) -> bool:
         """Delete the object. S3 does not say whether it existed, so it is asked first."""
@@ -222,15 +207,17 @@ class S3Storage:
         except NotStored:
             return False
 
-    def _raise_not_stored(self, key: str) -> NoReturn:
-        """Raise NotStored if the bucket exists: a HEAD request cannot tell a missing bucket."""
-        next(iter(obstore.list(self._store, key)), None)
-        raise NotStored(key) from None
-
     @contextmanager
-    def _translated_errors(self) -> Iterator[None]:
+    def _translated_errors(self, key: str | None = None) -> Iterator[None]:
+        """Raise StorageDown for what the server refuses; with a key, NotStored for no object."""
         try:
-            yield
+            try:
+                yield
+            except FileNotFoundError:
+                if key is None:
+                    raise
+                next(iter(obstore.list(self._store, key)), None)  # fails if the bucket is missing
+                raise NotStored(key) from None
         except (BaseError, OSError) as error:
             raise StorageDown(f"{self._name} does not serve: {_first_line(error)}") from error
 
