@@ -104,25 +104,20 @@ def _read_file(folder: Path, name: str) -> bytes:
         except FileNotFoundError:
             if not folder.is_dir():
                 raise
-            raise OrderProblem(
-                OptiCode.FILE_NOT_FOUND,
-                Message("%(file)s is not there any more", file=path.name),
-                {"file": path.name},
-            ) from None
+            message = Message("%(file)s is not there any more", file=path.name)
         except UnusableFile as problem:
-            raise OrderProblem(
-                OptiCode.FILE_NOT_FOUND,
-                Message("%(field)s: %(problem)s", field=path.name, problem=Message(str(problem))),
-                {"file": path.name},
-            ) from None
+            why = Message(str(problem))
+            message = Message("%(field)s: %(problem)s", field=path.name, problem=why)
+    raise _not_found(message, file=path.name)
 
 
 def _no_files(job: Job, kind: str) -> OrderProblem:
-    return OrderProblem(
-        OptiCode.FILE_NOT_FOUND,
-        Message("the job is %(state)s: it has no %(what)s", state=job.state, what=kind),
-        {"state": job.state},
-    )
+    message = Message("the job is %(state)s: it has no %(what)s", state=job.state, what=kind)
+    return _not_found(message, state=job.state)
+
+
+def _not_found(message: str, **details: Any) -> OrderProblem:
+    return OrderProblem(OptiCode.FILE_NOT_FOUND, message, details)
 
 
 MAX_DRAWN_BOARDS: Final = 500  # drawn at once
@@ -136,13 +131,10 @@ def read_plans(paths: Paths, job: Job, progress: OrderProgress) -> list[CuttingP
         root = _parse_xml(file.name, file.data)
         stem = root.get("batch", "")
         if root.get("generator") != GENERATOR or stem not in progress.stems:
-            raise OrderProblem(
-                OptiCode.FILE_NOT_FOUND,
-                Message(
-                    "%(file)s was made by another program: only that one draws it", file=file.name
-                ),
-                {"file": file.name},
+            message = Message(
+                "%(file)s was made by another program: only that one draws it", file=file.name
             )
+            raise _not_found(message, file=file.name)
         name = _plan_name(CuttingOrder.from_job(job), stem.removeprefix(f"{job.id}_"))
         plans += [
             replace(plan, demand=replace(plan.demand, name=name))
@@ -163,12 +155,9 @@ def draw_plans(plans: Sequence[CuttingPlan], board: int | None, language: Langua
     if board is None:
         check_board_count(plans)
         return draw_svg(plans, language)
-    if board > len(boards):
-        raise OrderProblem(
-            OptiCode.FILE_NOT_FOUND,
-            Message("there is no board %(board)s: there are %(n)s", board=board, n=len(boards)),
-            {"boards": len(boards)},
-        )
+    if board > (count := len(boards)):
+        message = Message("there is no board %(board)s: there are %(n)s", board=board, n=count)
+        raise _not_found(message, boards=count)
     plan, number = boards[board - 1]
     return draw_board_svg(plan, number, language)
 
@@ -177,14 +166,11 @@ def check_board_count(plans: Sequence[CuttingPlan]) -> None:
     """Raise OrderProblem if there are more boards than a screen or a printer can show."""
     boards = sum(len(plan.layouts) for plan in plans)
     if boards > MAX_DRAWN_BOARDS:
-        raise OrderProblem(
-            OptiCode.FILE_NOT_FOUND,
-            Message(
-                "%(n)s different boards are too many for one drawing: ask for each with ?board=",
-                n=boards,
-            ),
-            {"boards": boards},
+        message = Message(
+            "%(n)s different boards are too many for one drawing: ask for each with ?board=",
+            n=boards,
         )
+        raise _not_found(message, boards=boards)
 
 
 def _parse_xml(name: str, data: bytes) -> Any:
@@ -213,7 +199,7 @@ def _parse_plans(batch: Path, root: Any) -> list[CuttingPlan]:
             for demand in demands
         ]
     except Unplannable as problem:  # the import file is missing or not a workbook
-        raise OrderProblem(OptiCode.FILE_NOT_FOUND, str(problem), {"file": batch.name}) from None
+        raise _not_found(str(problem), file=batch.name) from None
     except (KeyError, ValueError, ArithmeticError):
         plans = []
     if not plans or any(find_faults(plan) for plan in plans):

@@ -292,9 +292,7 @@ class OrderService:
         An actor who may not see phones finds no customer by one.
         """
         self._require_read(actor)
-        normalised = normalise_phone(phone)
-        if not normalised:
-            raise OrderProblem(OptiCode.PHONE_REQUIRED, "give a phone number: ?phone=")
+        normalised = _require_phone(phone)
         if not self.sees_customers(actor):
             return normalised, None
         customer = self.customers.find(normalised)
@@ -321,9 +319,7 @@ class OrderService:
         """Save a customer; returns it and whether the phone is new."""
         if not actor.has("optiplan"):
             self._require_operate(actor, "customer")
-        normalised = normalise_phone(phone)
-        if not normalised:
-            raise OrderProblem(OptiCode.PHONE_REQUIRED, "a customer is known by a phone number")
+        normalised = _require_phone(phone, "a customer is known by a phone number")
         name = name.strip()
         if field := find_masked({"name": name, "phone": phone}):
             raise _masked_value(field)
@@ -347,9 +343,7 @@ class OrderService:
     def remove_customer(self, actor: Actor, phone: str) -> Customer | None:
         """Delete the customer with this phone; returns None if there is none."""
         self._require_operate(actor, "customer")
-        normalised = normalise_phone(phone)
-        if not normalised:
-            raise OrderProblem(OptiCode.PHONE_REQUIRED, "give a phone number: ?phone=")
+        normalised = _require_phone(phone)
         customer = self.customers.find(normalised)
         if customer is not None:
             with self.queue.store.transaction():
@@ -410,6 +404,12 @@ class OrderService:
 def _waits_for_operator(job: Job) -> bool:
     """Whether the order is held until an operator has optimised it."""
     return job.state == "HOLD" and job.error_code == TRIGGER_REQUIRED
+
+
+def _require_phone(phone: str, missing: str = "give a phone number: ?phone=") -> str:
+    if normalised := normalise_phone(phone):
+        return normalised
+    raise OrderProblem(OptiCode.PHONE_REQUIRED, missing)
 
 
 def _masked_value(field: str) -> OrderProblem:

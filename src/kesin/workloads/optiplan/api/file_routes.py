@@ -35,16 +35,15 @@ SVG: Final = "image/svg+xml"
 PDF: Final = "application/pdf"
 MAX_BOARD_NUMBER: Final = 100_000
 
-_BINARY: Final[dict[str, Any]] = {"schema": {"type": "string", "format": "binary"}}
-_TEXT: Final[dict[str, Any]] = {"schema": {"type": "string"}}
-
 InLanguage = Annotated[Language, Query(alias="lang")]
 
 
-def _file_responses(description: str, **content: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
-    media_types = {"xml": XML, "zip": ZIP, "svg": SVG, "pdf": PDF}
-    content_schemas = {media_types[name]: schema for name, schema in content.items()}
-    return {200: {"description": description, "content": content_schemas}}
+def _file_responses(description: str, *media_types: str) -> dict[int | str, dict[str, Any]]:
+    content = {
+        name: {"schema": {"type": "string"} | ({"format": "binary"} if name in {ZIP, PDF} else {})}
+        for name in media_types
+    }
+    return {200: {"description": description, "content": content}}
 
 
 def files_router(service: OrderService) -> APIRouter:
@@ -54,7 +53,7 @@ def files_router(service: OrderService) -> APIRouter:
     @router.get(
         "/xml",
         response_class=Response,
-        responses=_file_responses("The XML, or an archive of several", xml=_TEXT, zip=_BINARY),
+        responses=_file_responses("The XML, or an archive of several", XML, ZIP),
     )
     def job_xml(actor: SignedInActor, job_id: str) -> Response:
         """The solution as it goes to the saw; an archive when the order has several."""
@@ -67,7 +66,7 @@ def files_router(service: OrderService) -> APIRouter:
     @router.get(
         "/import-files",
         response_class=Response,
-        responses=_file_responses("An archive with an XLSX a batch", zip=_BINARY),
+        responses=_file_responses("An archive with an XLSX a batch", ZIP),
     )
     def job_import_files(actor: SignedInActor, job_id: str) -> Response:
         """What was written for the optimiser: an XLSX for each type, colour and thickness."""
@@ -75,9 +74,7 @@ def files_router(service: OrderService) -> APIRouter:
         files = read_import_files(service.workshop.paths(), job, service.progress(job))
         return _file_response(build_zip(files), f"{job.id}-import.zip", ZIP)
 
-    @router.get(
-        "/plan.svg", response_class=Response, responses=_file_responses("The drawing", svg=_TEXT)
-    )
+    @router.get("/plan.svg", response_class=Response, responses=_file_responses("The drawing", SVG))
     def job_plan_svg(
         actor: SignedInActor,
         job_id: str,
@@ -94,7 +91,7 @@ def files_router(service: OrderService) -> APIRouter:
     @router.get(
         "/plan.pdf",
         response_class=Response,
-        responses=_file_responses("The plan on paper", pdf=_BINARY),
+        responses=_file_responses("The plan on paper", PDF),
     )
     def job_plan_pdf(actor: SignedInActor, job_id: str, language: InLanguage = "en") -> Response:
         """The cutting plan to print: a summary, the boards, and the cut list."""

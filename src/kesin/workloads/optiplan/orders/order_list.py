@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from pathlib import PureWindowsPath
 from typing import Any, Final, TypeVar
@@ -105,14 +105,10 @@ class BadOrderList(OrderProblem):
         self.problems = tuple(sorted(problems, key=lambda problem: problem.row)[:_MAX_PROBLEMS])
         message = "; ".join(map(str, self.problems[:_MAX_IN_MESSAGE]))
         omitted = len(problems) - _MAX_IN_MESSAGE
-        rows = [
-            {"row": problem.row, "column": problem.column, "message": problem.message}
-            for problem in self.problems
-        ]
         super().__init__(
             OptiCode.VALIDATION,
             f"{message}; and {omitted} more" if omitted > 0 else message,
-            {"rows": rows},
+            {"rows": [asdict(problem) for problem in self.problems]},
         )
 
 

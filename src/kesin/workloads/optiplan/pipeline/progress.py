@@ -54,11 +54,7 @@ class ProgressStore:
     def read(self, job_id: str) -> OrderProgress:
         """Read the progress of a job; empty if there is none."""
         entry = self._directory.metadata_entry(WORKLOAD, job_id, _NAME)
-        return (
-            OrderProgress()
-            if entry is None
-            else OrderProgress.from_json(json.loads(entry.value) or {})
-        )
+        return OrderProgress.from_json(json.loads(entry.value) or {} if entry else {})
 
     def write(self, job_id: str, progress: OrderProgress) -> None:
         """Replace the progress of a job."""

@@ -86,52 +86,45 @@ def transform_order(payload: Payload, rules: Rules) -> TransformedOrder:
 
 
 def _find_trim(part: OrderPart, index: int, rules: Rules) -> Decimal:
-    thickness = format_number(part.thickness_mm)
+    thickness, own = format_number(part.thickness_mm), json_number(part.thickness_mm)
     if part.part_type == "ARKALIK" and not rules.allows_back_thickness(part.thickness_mm):
-        allowed = ", ".join(map(format_number, rules.backing_thicknesses)) or "none"
-        raise OrderProblem(
+        raise _part_problem(
             OptiCode.BACKING_THICKNESS_UNKNOWN,
             Message(
                 "part %(part)s is a back of %(thickness)s mm, backs may be: %(known)s",
                 part=part.id,
                 thickness=thickness,
-                known=allowed,
+                known=", ".join(map(format_number, rules.backing_thicknesses)) or "none",
             ),
-            _part_details(part, index, thickness_mm=json_number(part.thickness_mm)),
+            part,
+            index,
+            thickness_mm=own,
         )
     trim_mm = rules.trim_mm(part.thickness_mm)
     if trim_mm is None:
-        raise OrderProblem(
-            OptiCode.TRIM_RULE_MISSING,
-            Message(
-                "part %(part)s is %(thickness)s mm thick, and no trim is set for that",
-                part=part.id,
-                thickness=thickness,
-            ),
-            _part_details(part, index, thickness_mm=json_number(part.thickness_mm)),
+        message = Message(
+            "part %(part)s is %(thickness)s mm thick, and no trim is set for that",
+            part=part.id,
+            thickness=thickness,
         )
+        raise _part_problem(OptiCode.TRIM_RULE_MISSING, message, part, index, thickness_mm=own)
     return trim_mm
 
 
 def _build_row(part: OrderPart, index: int, rules: Rules, trim_mm: Decimal) -> ImportRow:
-    length_mm = round_to_hundredths(part.length_cm * rules.cm_to_mm_multiplier)
-    width_mm = round_to_hundredths(part.width_cm * rules.cm_to_mm_multiplier)
     grain = rules.grain(part.grain)
     if grain is None:
-        raise OrderProblem(
-            OptiCode.INVALID_GRAIN,
-            Message(
-                "part %(part)s has the grain %(grain)s, which the rules do not map",
-                part=part.id,
-                grain=part.grain,
-            ),
-            _part_details(part, index, grain=part.grain),
+        message = Message(
+            "part %(part)s has the grain %(grain)s, which the rules do not map",
+            part=part.id,
+            grain=part.grain,
         )
+        raise _part_problem(OptiCode.INVALID_GRAIN, message, part, index, grain=part.grain)
     up, lo, sx, dx = _find_bands(part, index, rules.edge_mapping)
     return ImportRow(
         material_code=part.material_code,
-        length_mm=length_mm,
-        width_mm=width_mm,
+        length_mm=round_to_hundredths(part.length_cm * rules.cm_to_mm_multiplier),
+        width_mm=round_to_hundredths(part.width_cm * rules.cm_to_mm_multiplier),
         quantity=part.quantity,
         grain=grain,
         description=f"{part.part_type}_{part.id}_TRIM_{round_to_hundredths(trim_mm)}",
@@ -153,16 +146,14 @@ def _find_bands(part: OrderPart, index: int, band_sizes: Mapping[str, Decimal | 
         name = getattr(part, field)
         name = NO_BAND if name is None else name  # an empty text is not the same
         if name not in band_sizes:
-            raise OrderProblem(
-                OptiCode.EDGE_MAPPING_UNKNOWN,
-                Message(
-                    "part %(part)s, %(edge)s: the band %(band)s is not in the rules",
-                    part=part.id,
-                    edge=field,
-                    band=format_value(name),
-                ),
-                _part_details(part, index, edge=field, band=name),
+            message = Message(
+                "part %(part)s, %(edge)s: the band %(band)s is not in the rules",
+                part=part.id,
+                edge=field,
+                band=format_value(name),
             )
+            code = OptiCode.EDGE_MAPPING_UNKNOWN
+            raise _part_problem(code, message, part, index, edge=field, band=name)
         return band_sizes[name]
 
     up, lo, sx, dx = map(band, EDGES)
@@ -173,5 +164,7 @@ def _asks_for_bands(part: OrderPart) -> bool:
     return any(getattr(part, field) not in {None, "", NO_BAND} for field in EDGES)
 
 
-def _part_details(part: OrderPart, index: int, **values: Any) -> dict[str, Any]:
-    return {"part_id": part.id, "part_index": index, **values}
+def _part_problem(
+    code: OptiCode, message: str, part: OrderPart, index: int, **values: Any
+) -> OrderProblem:
+    return OrderProblem(code, message, {"part_id": part.id, "part_index": index, **values})

@@ -87,17 +87,12 @@ class PdfRqWorker(PdfWorker):
 
     def drain(self) -> int:
         """Render until no message is left; return how many came. Raises StoreUnreachable."""
-        self._draining = True
-        self.heartbeat.start()
         self.leases.start()
         try:
-            with redis_errors_translated():
+            with self.drains(), redis_errors_translated():
                 return RqListener(self, 0).listen(burst=True)
         finally:
-            self._draining = False
             self.leases.stop()
-            self.heartbeat.stop()
-            self.renderer.close()
 
     def record_redis_contact(self) -> None:
         """Record that Redis has just answered."""

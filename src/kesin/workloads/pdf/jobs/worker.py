@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from kesin.engine.queue import Queue
@@ -209,10 +210,16 @@ class PdfWorker(Worker):
 
     def drain(self) -> int:
         """Work until no job is due."""
+        with self.drains():
+            return super().drain()
+
+    @contextmanager
+    def drains(self) -> Iterator[None]:
+        """Keep the heartbeat going meanwhile, and close the browser at the end."""
         self._draining = True
         self.heartbeat.start()
         try:
-            return super().drain()
+            yield
         finally:
             self._draining = False
             self.heartbeat.stop()
@@ -252,11 +259,6 @@ def parse_paper(payload: Mapping[str, Any]) -> Paper:
 
 def _default_engines(config: PdfRenderConfig) -> EngineFactory:
     """Build engines without settings: any that this machine has."""
-    allowed = None
-    if config.url_allowlist:
-        patterns = list(config.url_allowlist)
-
-        def allowed(url: str) -> bool:
-            return validate_url(url, patterns)
-
+    patterns = list(config.url_allowlist)
+    allowed = (lambda url: validate_url(url, patterns)) if patterns else None
     return lambda name: pick_engine(name, ChromiumSettings(is_url_allowed=allowed))

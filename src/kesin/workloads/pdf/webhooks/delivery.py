@@ -55,10 +55,6 @@ class Subscription:
     subject: str
     url: str
 
-    def payload(self) -> dict[str, str]:
-        """Return the stored form."""
-        return {"kind": self.kind, "subject": self.subject, "url": self.url}
-
 
 def parse_subscription(delivery: Job) -> Subscription | None:
     """Parse the payload of a delivery; None if it is not a subscription."""

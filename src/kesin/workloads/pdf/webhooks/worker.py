@@ -13,6 +13,7 @@ import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Any, Final
 
 from kesin.engine.queue import Queue, apply_changes
@@ -77,10 +78,9 @@ class Webhooks:
 
     def subscribe(self, kind: Kind, subject_id: str, owner: str, url: str) -> Outcome:
         """Enqueue a subscription, in the transaction of its subject; a duplicate is ignored."""
-        subscription = Subscription(kind, subject_id, url)
         url_hash = hashlib.sha256(url.encode()).hexdigest()
         return self.queue.enqueue(
-            subscription.payload(),
+            asdict(Subscription(kind, subject_id, url)),
             key=f"{kind}:{subject_id}:{url_hash}",
             tenant=owner,
             delay_s=MAX_WAIT_S,
