@@ -17,10 +17,11 @@ from tests.web.conftest import ROOT, World, error_of
 from tests.workloads.optiplan.order_bodies import order
 
 CLICK = "Cj0KCQiA_click-of-ayse"
+OTHER = "Cj0KCQiA_other"  # the click id of another row, quoted in an error message
 PHONE, NORMALISED = "0555 987 65 43", "+905559876543"
 NAME = "Ayşe Yılmaz-Özgür"
 EMAIL = "ayse@example.com"
-PERSONAL = (CLICK, PHONE, NORMALISED, "5559876543", NAME, EMAIL)
+PERSONAL = (CLICK, OTHER, PHONE, NORMALISED, "5559876543", NAME, EMAIL)
 READERS = ("viewer", "read key")
 REVEALERS = ("operator", "operate key", "read and reveal key", "admin")
 
@@ -60,7 +61,7 @@ def shop(shared_world: World) -> Shop:
         "script": world.key("oci:script", site="north"),
         "optiplan": world.key("optiplan"),
     }
-    [row, _] = _post_rows(world, who, sale("sale-1"), sale("sale-2", gclid="Cj0KCQiA_other"))
+    [row, _] = _post_rows(world, who, sale("sale-1"), sale("sale-2", gclid=OTHER))
     exported = world.client.get(
         "/api/oci/google-ads-export?siteId=north&markAsExported=true&limit=1", headers=who["script"]
     ).json()
@@ -69,7 +70,7 @@ def shop(shared_world: World) -> Shop:
         "siteId": "north",
         "queueIds": [exported[0]["id"]],
         "errorCode": "INVALID_GCLID",
-        "errorMessage": f"The click id {CLICK!r} of {EMAIL} is unknown",
+        "errorMessage": f"The click id {CLICK!r} of {EMAIL} is unknown, {OTHER} is too",
     }
     assert world.client.post("/api/oci/ack-failed", json=report, headers=who["script"]).is_success
     made = world.client.post(
@@ -137,7 +138,8 @@ def test_the_shape_of_a_masked_job_stays(shop: Shop):
     clear = shop.get(f"/api/jobs/{shop.row}", "operator").json()
     assert masked["payload"] == {**clear["payload"], "gclid": f"{MASK}{CLICK[-4:]}"}
     assert (
-        masked["job"]["error_message"] == f"The click id '{MASK}{CLICK[-4:]}' of {MASK} is unknown"
+        masked["job"]["error_message"]
+        == f"The click id '{MASK}{CLICK[-4:]}' of {MASK} is unknown, {MASK}ther is too"
     )
     assert [event["move"] for event in masked["events"]] == [
         event["move"] for event in clear["events"]
@@ -257,7 +259,7 @@ def test_the_cursor_of_masked_customers_tells_no_phone(shop: Shop):
     [
         ("/api/oci/queue-rows?siteId=north", {"q": CLICK}, lambda body: len(body["rows"])),
         ("/api/queues/oci/jobs", {"text": EMAIL}, lambda body: len(body["jobs"])),
-        ("/api/queues/oci/jobs", {"text": CLICK[2:14]}, lambda body: len(body["jobs"])),
+        ("/api/queues/oci/jobs", {"text": f"{OTHER} is"}, lambda body: len(body["jobs"])),
         ("/api/queues/task/jobs", {"key": EMAIL, "site": "north"}, lambda body: len(body["jobs"])),
         (
             "/customers/lookup",

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kesin.engine.access.masking import MASK
 from kesin.engine.results import Act
 from kesin.lifecycle.budget import SECOND_US
 from kesin.workloads.oci.google.channels import channels_of
@@ -51,6 +52,17 @@ def test_a_200_is_not_trusted_and_a_failed_row_keeps_what_google_said(
     note = api.events(ids[1])[-1].note or ""
     assert "request-1" in note
     assert "EXPIRED_EVENT" in note
+
+
+def test_a_message_about_all_rows_is_stored_without_their_click_ids(
+    api: ApiSite, google: GoogleServer
+):
+    api.enqueue(gclid="wolf_7")
+    api.enqueue(first=2)
+    google.then(Whole(403, {"error": {"message": "wolf_7 is not yours"}}))
+    api.turn()
+    assert {job.error_message for job in api.jobs()} == {f"{MASK} is not yours"}
+    assert api.breaker().message == f"{MASK} is not yours"
 
 
 def test_rows_google_takes_are_completed_with_the_time_of_upload(api: ApiSite):

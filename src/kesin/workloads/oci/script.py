@@ -21,7 +21,13 @@ from kesin.lifecycle.model import Change, Job
 from kesin.store.directory import Site
 from kesin.store.limits import MAX_CODE, MAX_MESSAGE
 from kesin.store.records import Outcome
-from kesin.workloads.oci.conversions.conversion import SEAL_PREFIX, Conversion, Unsendable
+from kesin.workloads.oci.conversions.conversion import (
+    CLICK_KINDS,
+    SEAL_PREFIX,
+    Conversion,
+    Unsendable,
+    hide_clicks,
+)
 from kesin.workloads.oci.site import SiteSettings, is_paused, only_name_of, zone_of
 
 MAX_EXPORT_ROWS: Final = 1_000
@@ -197,8 +203,10 @@ def ack_failed(
     """Fail rows that the script could not upload; `revive` retries two of the categories."""
     if category is not None:
         category = parse_category(category, SCRIPT_CATEGORIES)
+    ids = parse_queue_ids(queue_ids)
     code = storable((code or "").strip())[:MAX_CODE] or DEFAULT_CODE
-    message = storable((message or "").strip())[:MAX_MESSAGE] or code
+    message = _without_clicks(context, site, ids, message or "")
+    message = storable(message.strip())[:MAX_MESSAGE] or code
     changes = [
         Change(
             job_id,
@@ -206,9 +214,21 @@ def ack_failed(
             error_category=category or Category.VALIDATION,
             error_message=message,
         )
-        for job_id in parse_queue_ids(queue_ids)
+        for job_id in ids
     ]
     return _apply_report(context, site, "ack_failed", changes, actor, done="FAILED")
+
+
+def _without_clicks(context: WorkloadContext, site: Site, ids: Sequence[str], message: str) -> str:
+    """The message without click ids of these rows: each row gets it, and others may read it."""
+    jobs = context.queue.find([job_id for job_id in ids if is_id(job_id)]) if message else {}
+    payloads = [
+        job.payload
+        for job in jobs.values()
+        if job.tenant == site.id and isinstance(job.payload, dict)
+    ]
+    clicks = {payload.get(kind) for payload in payloads for kind in CLICK_KINDS}
+    return hide_clicks(message, {click for click in clicks if isinstance(click, str)})
 
 
 def parse_category(text: str, known: Iterable[Category]) -> Category:

@@ -218,7 +218,8 @@ class Uploader:
                 self._last_upload.pop(site.id, None)
             else:
                 self._last_upload[site.id] = self._context.queue.clock.monotonic()
-            sent = channel.upload(credentials, rows)
+            clicks = {row.conversion.click[1] for row in rows}
+            sent = channel.upload(credentials, rows).without_clicks(clicks)
             by_id = {job.id: job for job in jobs}
             for row, outcome in zip(rows, sent.rows, strict=True):
                 answers[row.job_id] = self._job_result(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kesin.engine.access.masking import MASK
 from kesin.workloads.oci.site import HEARTBEAT, read_metadata
 from tests.workloads.oci.own_site import (
     MINUTE,
@@ -33,6 +34,26 @@ def test_an_ack_completes_the_row_and_records_the_time(site: OwnSite):
     assert (row["status"], row["claimed_at"]) == ("COMPLETED", None)
     assert row["uploaded_at"] == row["updated_at"]
     assert site.job(job_id).stamp_2 == site.clock.time_us
+
+
+def test_a_message_about_several_rows_is_stored_without_their_click_ids(site: OwnSite):
+    clicks = ["wolf_7", "the-click-of-a-friend"]
+    for number, click in enumerate(clicks, 1):
+        site.enqueue(first=number, gclid=click)
+    ids = bare(site.export())
+    message = f"gclid {clicks[0]!r} and,{clicks[1]}: no such click; wolf_77 stays"
+    site.ack_failed(ids, errorMessage=message)
+    shown = f"gclid '{MASK}' and,{MASK}iend: no such click; wolf_77 stays"
+    for job_id in ids:
+        assert site.job(job_id).error_message == shown
+        assert site.events(job_id)[-1].error_message == shown
+
+
+def test_a_click_id_is_masked_before_a_long_message_is_cut(site: OwnSite):
+    site.enqueue(gclid="a-click-at-the-cut")
+    ids = bare(site.export())
+    site.ack_failed(ids, errorMessage="x" * 990 + " a-click-at-the-cut")
+    assert site.job(ids[0]).error_message == "x" * 990 + f" {MASK}-cut"
 
 
 @pytest.mark.parametrize("path", REPORTS)

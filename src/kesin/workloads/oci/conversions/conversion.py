@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, Final, Literal, Self
 
-from kesin.engine.access.masking import find_masked
+from kesin.engine.access.masking import find_masked, mask_private
 from kesin.foundation.currencies import CURRENCIES
 from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
@@ -46,6 +46,7 @@ MAX_NAME: Final = 100
 MAX_SHOWN_NAME: Final = 80  # characters of an unknown field's name
 MAX_REVISION: Final = 99
 _CLICK: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
+_CLICK_IN_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{6,}")
 _NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 _GROUPED: Final = re.compile(r"[0-9]{1,3}([.,])(?:[0-9]{2,3}\1)*[0-9]{3}")  # 1.500.000, 15,00,000
 _OLDEST_YEAR: Final = 2000
@@ -178,6 +179,14 @@ class Conversion:
             "conversionValue": json_number(self.value),
             "conversionCurrency": self.currency,
         }
+
+
+def hide_clicks(text: str, clicks: Collection[str]) -> str:
+    """The text with these click ids masked: a message about several rows may quote one of them."""
+    hidden = _CLICK_IN_TEXT.sub(
+        lambda word: str(mask_private(word[0])) if word[0] in clicks else word[0], text
+    )
+    return text if hidden == text else hidden  # a Message stays one
 
 
 def order_id_of(site_id: str, external_id: str, revision: int = 1) -> str:

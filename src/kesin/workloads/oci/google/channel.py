@@ -6,12 +6,12 @@ A channel never raises for anything the network or Google does: every upload ret
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 from kesin.lifecycle.errors import Category
-from kesin.workloads.oci.conversions.conversion import Conversion
+from kesin.workloads.oci.conversions.conversion import Conversion, hide_clicks
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 
 TroubleKind = Literal["TRANSIENT", "RATE_LIMIT", "AUTH"]
@@ -80,6 +80,14 @@ class UploadResult:
     rows: Sequence[RowAccepted | RowRefused]
     trouble: ConnectionTrouble | None = None
     request_ids: tuple[str, ...] = ()
+
+    def without_clicks(self, clicks: Collection[str]) -> Self:
+        """The same with these click ids masked in every message: it may be about other rows."""
+        rows = [replace(row, message=hide_clicks(row.message, clicks)) for row in self.rows]
+        trouble = self.trouble
+        if trouble is not None:
+            trouble = replace(trouble, message=hide_clicks(trouble.message, clicks))
+        return replace(self, rows=rows, trouble=trouble)
 
 
 class RequestStatus(NamedTuple):
