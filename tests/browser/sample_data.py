@@ -110,7 +110,7 @@ def conversions(
         }
         for number in range(first, first + n)
     ]
-    results = ingest(context, tenant, rows, actor="key:tests")
+    results = ingest(context, tenant, rows, actor=ROOT)
     taken = [one["id"] for one in export(context, tenant, limit=3 * n // 4, actor="key:script")]
     quarter = n // 4
     ack(context, tenant, taken[:quarter], actor="key:script")

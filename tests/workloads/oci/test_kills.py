@@ -67,7 +67,7 @@ def sale(number: int) -> dict[str, Any]:
 
 
 def ingest_file(context: WorkloadContext) -> list[IngestResult]:
-    return ingest(context, site_of(context), [sale(n) for n in range(ROWS)], actor="tests")
+    return ingest(context, site_of(context), [sale(n) for n in range(ROWS)], actor=ROOT)
 
 
 class Place:

@@ -49,7 +49,7 @@ class ControlPage:
             }
             for one in range(n)
         ]
-        return [one.id or "" for one in ingest(self.context, self.site(site), given, actor="tests")]
+        return [one.id or "" for one in ingest(self.context, self.site(site), given, actor=ROOT)]
 
     def failed(self, n: int, code: str = "UNPARSEABLE_GCLID") -> list[str]:
         ids = self.rows(n, "bad")

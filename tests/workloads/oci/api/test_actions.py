@@ -305,6 +305,11 @@ def test_corrections_find_foreign_rows_unknown_and_leave_an_audit_line(
         assert body["refused"] == [{"id": job_id, "reason": UNKNOWN}]
     assert neighbour.state(theirs) == "FAILED"
     fields = {"ids": [mine], "conversion": {"conversionValue": 9}, "reason": "a typo"}
-    [line] = site.audit_lines(lambda: site.request_action(action, **fields))
+    correction, line = site.audit_lines(lambda: site.request_action(action, **fields))
     assert (line.action, line.allowed, line.site) == ("oci.fix", True, site.id)
     assert json.loads(line.details or "") == {"changed": 1, "reason": "a typo"}
+    changed = {mine: {"conversionValue": {"new": 9, "old": 101}}}
+    assert correction.action == "oci.correct"
+    assert json.loads(correction.details or "") == {"corrected": 1, "changed": changed}
+    note = json.loads(site.events(mine)[-1].note or "")
+    assert note == {"reason": "a typo", "changed": changed[mine]}

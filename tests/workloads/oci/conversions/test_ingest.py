@@ -8,8 +8,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from kesin.engine.access.masking import MASK
 from kesin.workloads.oci.conversions.conversion import order_id_of
 from kesin.workloads.oci.conversions.ingest import ingest
+from tests.web.conftest import ROOT
 from tests.workloads.oci.own_site import DAY, Oci, OwnSite, bare, ok, refused
 
 CSV, NDJSON = "text/csv", "application/x-ndjson"
@@ -213,6 +215,40 @@ def test_changed_data_corrects_a_row_that_failed_validation(site: OwnSite):
     assert item["orderId"] == before.payload["orderId"] == order_id_of(site.id, "sale-1")
 
 
+def test_a_correction_names_old_and_new_values_in_its_event_and_in_the_audit_log(site: OwnSite):
+    [job_id] = site.enqueue(conversionValue=10)
+    row = site.row(1, conversionValue=11, gclid="Cj0KCQiA_other")
+    row["conversionTime"] = site.job(job_id).payload["conversionTime"]
+    assert site.producer
+    [line] = site.audit_lines(lambda: site.post([row]))
+    assert (line.action, line.actor[:4], line.site) == ("oci.correct", "key:", site.id)
+    changed = {
+        "conversionValue": {"old": 10, "new": 11},
+        "gclid": {"old": f"{MASK}0001", "new": f"{MASK}ther"},
+    }
+    assert json.loads(line.details or "") == {"corrected": 1, "changed": {job_id: changed}}
+    assert json.loads(site.events(job_id)[-1].note or "") == {"changed": changed}
+    history = ok(site.client.get(f"/api/jobs/{job_id}", headers=site.operator))
+    assert history["events"][-1]["note"] == {"changed": changed}
+
+
+def test_a_correction_that_is_not_applied_leaves_no_audit_line(site: OwnSite):
+    site.claim()
+    assert site.audit_lines(lambda: site.post([site.row(1, conversionValue=9)])) == []
+
+
+def test_a_row_marked_failed_before_its_claim_takes_new_values_once_it_is_requeued(site: OwnSite):
+    [job_id] = site.enqueue(conversionValue=10)
+    site.act("MARK_FAILED", [job_id])
+    row = site.row(1, conversionValue=11)
+    [result] = site.post([row])
+    assert (result["result"], "conversionValue" in result["differs"]) == ("duplicate", True)
+    assert "after RETRY_SELECTED it takes new values" in result["message"]
+    site.act("RETRY_SELECTED", [job_id])
+    assert outcomes(site.post([row])) == ["corrected"]
+    assert site.job(job_id).payload["conversionValue"] == 11
+
+
 def test_unchanged_or_wrong_data_corrects_nothing(site: OwnSite):
     rows = [site.row(1)]
     [result] = site.post(rows)
@@ -260,7 +296,7 @@ def test_a_row_claimed_since_it_was_read_keeps_its_data(
 
     monkeypatch.setattr(site.context.queue, "find", find_before_a_claim)
     rows = [site.row(n, conversionValue=999) for n in (1, 2)]
-    results = ingest(site.context, site.place, rows, actor="tests")
+    results = ingest(site.context, site.place, rows, actor=ROOT)
     assert [result.result for result in results] == ["duplicate", "corrected"]
     assert "conversionValue" in results[0].differs
     values = [site.job(job_id).payload["conversionValue"] for job_id in (claimed, waiting)]

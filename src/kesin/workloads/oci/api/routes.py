@@ -144,7 +144,7 @@ def _add_producer_routes(router: APIRouter, context: WorkloadContext) -> None:
         site = require_site(
             context, actor, site_id or body_site_id, "oci:ingest", action="oci.ingest"
         )
-        results = ingest(context, site, rows, actor=actor.name)
+        results = ingest(context, site, rows, actor=actor)
         return uncached_response({"results": [_ingest_row(result) for result in results]})
 
 

@@ -118,7 +118,7 @@ def _import_rows(
 ) -> list[IngestResult]:
     actor = local_operator()
     with context.queue.store.transaction():
-        results = ingest(context, site, rows, actor=actor.name)
+        results = ingest(context, site, rows, actor=actor)
         counts: Counter[str] = Counter(result.result for result in results)
         context.commands.accounts.note(
             actor, "oci.import", queue=WORKLOAD, site=site.id, details=dict(counts)

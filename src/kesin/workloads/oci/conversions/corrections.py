@@ -18,7 +18,6 @@ from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem
-from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
 from kesin.store.limits import MAX_PAGE
@@ -35,6 +34,7 @@ from kesin.workloads.oci.conversions.conversion import (
 )
 from kesin.workloads.oci.conversions.csv_cells import escape_cell
 from kesin.workloads.oci.conversions.ingest import (
+    Correction,
     IngestOutcome,
     IngestResult,
     build_rejection,
@@ -95,7 +95,7 @@ class _FixBatch:
         self._site = site
         self._reason = reason or "fixed"
         self._results: dict[int, IngestResult] = {}
-        self._corrections: dict[str, tuple[int, Conversion]] = {}
+        self._corrections: dict[str, Correction] = {}
         self._revisions: dict[str, tuple[int, Conversion]] = {}  # by the job they replace
 
     def run(self, rows: Mapping[int, ParsedRow], *, again: bool) -> dict[int, IngestResult]:
@@ -127,7 +127,7 @@ class _FixBatch:
         new = Conversion.parse(merged, defaults, now_us=now)
         changed = changed_fields(job.payload, new)
         if job.state == "FAILED" and changed:
-            self._corrections[job.id] = (index, new)
+            self._corrections[job.id] = Correction(index, job.payload, new)
         elif job.state == "COMPLETED" and (changed or again):
             if new.revision >= MAX_REVISION:
                 raise Unsendable("INVALID_REVISION", "revision", "it was sent too often already")
@@ -135,17 +135,15 @@ class _FixBatch:
             self._revisions[job.id] = (index, Conversion.parse(next_revision, defaults))
 
     def _apply_corrections(self) -> None:
-        conversions = {job_id: new for job_id, (_, new) in self._corrections.items()}
-        note = canonical_json({"reason": self._reason})
         for outcome in correct_rows(
             self._context,
             self._site,
-            conversions,
+            self._corrections,
             role="operator",
-            actor=self._actor.name,
-            note=note,
+            actor=self._actor,
+            note={"reason": self._reason},
         ):
-            index, _ = self._corrections[outcome.id]
+            index = self._corrections[outcome.id].position
             unchanged = self._results[index]
             if outcome.result == "moved":
                 self._results[index] = replace(unchanged, result="corrected")

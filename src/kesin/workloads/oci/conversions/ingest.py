@@ -2,7 +2,8 @@
 
 Sending the same rows twice changes nothing. When an external id arrives with other data, a row that
 waits for its first claim takes them, and one that FAILED because of its data is queued again. Any
-other row may be at Google already: it stays as it is, and the result names what differs.
+other row may be at Google already, or an operator took it back: it stays as it is, and the result
+names what differs.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from kesin.engine.queue import NewJob, apply_changes
 from kesin.engine.validation import BadInput
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.messages import Message
+from kesin.foundation.permissions import Actor
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
@@ -31,12 +33,17 @@ from kesin.workloads.oci.conversions.conversion import (
 )
 from kesin.workloads.oci.conversions.parsing import ParsedRow
 from kesin.workloads.oci.lifecycle import limits_of
-from kesin.workloads.oci.site import defaults_of
+from kesin.workloads.oci.site import WORKLOAD, defaults_of
 
 IngestOutcome = Literal["queued", "duplicate", "corrected", "rejected"]
+MAX_AUDITED_ROWS: Final = 100  # named in the audit line of a call; each row's event has its own
 _NOT_TAKEN: Final = (
-    "the stored row differs in %(fields)s and stays: only a row that was never claimed, or FAILED "
-    "because of its data, takes new values"
+    "the stored row differs in %(fields)s and stays: only a row that waits for its first claim, or "
+    "FAILED because of its data, takes new values"
+)
+_TAKEN_BACK: Final = (
+    "the stored row differs in %(fields)s and stays: an operator marked it FAILED before its first "
+    "claim; after RETRY_SELECTED it takes new values"
 )
 
 
@@ -55,7 +62,7 @@ class IngestResult:
 
 
 def ingest(
-    context: WorkloadContext, site: Site, rows: Sequence[ParsedRow], *, actor: str
+    context: WorkloadContext, site: Site, rows: Sequence[ParsedRow], *, actor: Actor
 ) -> list[IngestResult]:
     """Take rows in; returns one result per row, in order."""
     conversions: dict[int, Conversion] = {}
@@ -73,7 +80,7 @@ def ingest(
     later: dict[int, Conversion] = {}
     for index, conversion in conversions.items():
         (first if conversion.revision == 1 else later)[index] = conversion
-    results |= _enqueue(context, site, first, actor)
+    results |= _enqueue(context, site, first, actor.name)
     results |= _match_revisions(context, site, later)
     results |= _correct(context, site, conversions, results, actor)
     return [results[index] for index in range(len(rows))]
@@ -139,12 +146,26 @@ def _match_revisions(
     return results
 
 
+class Correction(NamedTuple):
+    """New data for a stored row."""
+
+    position: int  # of the row that brought it
+    old: Any  # the stored payload
+    new: Conversion
+
+    def changes(self) -> dict[str, Any]:
+        """The fields that change, each with its old and its new value."""
+        old, new = self.old if isinstance(self.old, dict) else {}, self.new.payload()
+        names = changed_fields(old, self.new)
+        return {name: {"old": old.get(name), "new": new.get(name)} for name in names}
+
+
 def _correct(
     context: WorkloadContext,
     site: Site,
     conversions: Mapping[int, Conversion],
     results: Mapping[int, IngestResult],
-    actor: str,
+    actor: Actor,
 ) -> dict[int, IngestResult]:
     """Apply the duplicates that correct a row, and say of the others what differs.
 
@@ -155,25 +176,27 @@ def _correct(
     jobs = context.queue.find(job_ids) if job_ids else {}
     stored = {job_id: job.payload for job_id, job in jobs.items()}
     taken = {row.id for row in results.values() if row.result == "queued"}
-    corrections: dict[str, tuple[int, Conversion]] = {}
+    corrections: dict[str, Correction] = {}
     for index, row in duplicates.items():
         job = jobs.get(row.id or "")
         if job is None or job.id in taken or not _takes_new_data(job):
             continue
         if changed_fields(stored[job.id], conversions[index]):
             taken.add(job.id)
-            corrections[job.id] = (index, conversions[index])
+            corrections[job.id] = Correction(index, stored[job.id], conversions[index])
     changed = {}
-    new_data = {job_id: conversion for job_id, (_, conversion) in corrections.items()}
-    for job_id in _correct_unclaimed(context, site, new_data, jobs, actor):
-        index, new = corrections[job_id]
+    for job_id in _correct_unclaimed(context, site, dict(corrections), jobs, actor):
+        index, _, new = corrections[job_id]
         stored[job_id] = new.payload()
         changed[index] = IngestResult(index, new.external_id, "corrected", job_id)
     for index in duplicates.keys() - changed.keys():
         row = duplicates[index]
-        differs = changed_fields(stored.get(row.id or ""), conversions[index])
-        if row.id in stored and differs:
-            message = Message(_NOT_TAKEN, fields=", ".join(differs))
+        job = jobs.get(row.id or "")
+        differs = changed_fields(stored[job.id], conversions[index]) if job else ()
+        if job and differs:
+            was_taken_back = job.state == "FAILED" and _awaits_first_claim(job)
+            sentence = _TAKEN_BACK if was_taken_back else _NOT_TAKEN
+            message = Message(sentence, fields=", ".join(differs))
             changed[index] = replace(row, message=message, differs=differs)
     return changed
 
@@ -185,18 +208,18 @@ class _ClaimedMeanwhile(Exception):
 def _correct_unclaimed(
     context: WorkloadContext,
     site: Site,
-    conversions: dict[str, Conversion],
+    corrections: dict[str, Correction],
     jobs: Mapping[str, Job],
-    actor: str,
+    actor: Actor,
 ) -> list[str]:
     """Correct the rows that were not claimed since they were read; returns their ids."""
-    while conversions:
+    while corrections:
         with suppress(_ClaimedMeanwhile), context.queue.store.transaction():
-            outcomes = correct_rows(context, site, conversions, role="producer", actor=actor)
-            for job_id, job in context.queue.find(list(conversions)).items():
+            outcomes = correct_rows(context, site, corrections, role="producer", actor=actor)
+            for job_id, job in context.queue.find(list(corrections)).items():
                 if job.claim_seq != jobs[job_id].claim_seq:
-                    del conversions[job_id]
-            if len(conversions) < len(outcomes):
+                    del corrections[job_id]
+            if len(corrections) < len(outcomes):
                 raise _ClaimedMeanwhile
             return [outcome.id for outcome in outcomes if outcome.result == "moved"]
     return []
@@ -204,8 +227,12 @@ def _correct_unclaimed(
 
 def _takes_new_data(job: Job) -> bool:
     if job.state == "QUEUED":
-        return job.claim_seq <= job.payload_seq  # claimed never, or not with these data
+        return _awaits_first_claim(job)
     return job.state == "FAILED" and job.error_category == Category.VALIDATION.value
+
+
+def _awaits_first_claim(job: Job) -> bool:
+    return job.claim_seq <= job.payload_seq  # claimed never, or not with these data
 
 
 def changed_fields(payload: Any, new: Conversion) -> tuple[str, ...]:
@@ -225,26 +252,40 @@ def changed_fields(payload: Any, new: Conversion) -> tuple[str, ...]:
 def correct_rows(
     context: WorkloadContext,
     site: Site,
-    conversions: Mapping[str, Conversion],
+    corrections: Mapping[str, Correction],
     *,
     role: Literal["producer", "operator"],
-    actor: str,
-    note: str | None = None,
+    actor: Actor,
+    note: Mapping[str, Any] | None = None,
 ) -> list[Outcome]:
-    """Replace the data of rows and queue them again."""
-    if not conversions:
+    """Replace the data of rows and queue them again.
+
+    The event of each, and the audit log, name the fields with their old and new values. What is
+    personal is masked in them; the event keeps the whole old payload beside.
+    """
+    if not corrections:
         return []
+    mask = context.commands.masking(context.queue.name).value
+    changed = {job_id: mask(correction.changes()) for job_id, correction in corrections.items()}
     cap = limits_of(context.settings).max_attempts(site.channel)
     changes = [
         Change(
             job_id,
-            payload=canonical_json(conversion.payload()),
+            payload=canonical_json(new.payload()),
             max_attempts=cap,
-            note=note,
-            stamps={"conversion_at": conversion.at_us},
+            note=canonical_json({**(note or {}), "changed": changed[job_id]}),
+            stamps={"conversion_at": new.at_us},
         )
-        for job_id, conversion in conversions.items()
+        for job_id, (_, _, new) in corrections.items()
     ]
-    return apply_changes(
-        context.queue, "correct", changes, role=role, actor=actor, tenants=[site.id]
+    outcomes = apply_changes(
+        context.queue, "correct", changes, role=role, actor=actor.name, tenants=[site.id]
     )
+    corrected = [outcome.id for outcome in outcomes if outcome.result == "moved"]
+    if corrected:
+        rows = {job_id: changed[job_id] for job_id in corrected[:MAX_AUDITED_ROWS]}
+        details = {"corrected": len(corrected), "changed": rows}
+        context.commands.accounts.note(
+            actor, "oci.correct", queue=WORKLOAD, site=site.id, details=details
+        )
+    return outcomes
