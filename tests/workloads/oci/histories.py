@@ -55,6 +55,7 @@ class TwoSites(Oci):
         }
         admin = self.key("admin")
         for site in SITES:
+            self.accounts.set_site_settings(ROOT, site, "oci", {"conversion_name": "Phone sale"})
             body = {"siteId": site, "credentials": CREDENTIALS}
             answer = self.client.put("/api/oci/credentials", json=body, headers=admin)
             assert answer.status_code == 200, answer.text

@@ -298,6 +298,7 @@ class ApiSite(OwnSite):
     def switch(self, channel: str) -> None:
         """Move the site to a channel, with credentials that work."""
         self.change(channel=channel)
+        self.change_settings(conversion_name="Phone sale")
         self.put_credentials()
 
     def put_credentials(self, **changes: str) -> None:

@@ -193,6 +193,7 @@ def test_a_worker_killed_in_an_upload_delivers_every_row_once(
             google.over.wait(PATIENCE_S)
 
         place.accounts.set_site(ROOT, SITE, channel="api")
+        place.accounts.set_site_settings(ROOT, SITE, "oci", {"conversion_name": "Phone sale"})
         place.context.vault.put(ROOT, vault_name(SITE), google.credentials().to_text())
         ids = place.fill()
         if moment == "answered":  # and the answer is not written

@@ -163,6 +163,20 @@ def test_a_row_that_cannot_be_sent_is_rejected_before_the_claim(api: ApiSite):
     assert api.job(bad).attempt_count == 0
 
 
+def test_on_an_api_channel_a_site_without_a_name_takes_no_row_and_sends_those_it_has(api: ApiSite):
+    api.change(channel="script")
+    [stored] = api.enqueue(conversionName="Lead")
+    api.change(channel="api")
+    api.change_settings(conversion_name="")
+    named, unnamed = api.post([api.row(2), api.row(3, conversionName=None)])
+    assert (named["result"], named["code"]) == ("rejected", "UNKNOWN_CONVERSION_NAME")
+    assert (unnamed["result"], unnamed["code"]) == ("rejected", "MISSING_CONVERSION_NAME")
+    setting = f"kesin oci settings {api.id} --conversion-name"
+    assert all(setting in row["message"] for row in (named, unnamed))
+    assert api.turn() == {"COMPLETED": 1}
+    assert api.state(stored) == "COMPLETED"
+
+
 def test_on_an_api_channel_another_name_than_that_of_the_site_is_refused(api: ApiSite):
     stray = api.enqueue_raw(api.row(1, conversionName="Lead"))
     api.change_settings(conversion_name="Phone sale")

@@ -116,9 +116,9 @@ def defaults_of(site: Site) -> RowDefaults:
     return RowDefaults(site.id, zone_of(site), site.currency, name, only_name_of(site))
 
 
-def only_name_of(site: Site) -> str:
+def only_name_of(site: Site) -> str | None:
     """The conversion name that the site takes: on API channels its own, as there is one action."""
-    return "" if site.channel == "script" else SiteSettings.of(site).conversion_name
+    return None if site.channel == "script" else SiteSettings.of(site).conversion_name
 
 
 def is_paused(context: WorkloadContext, site: Site) -> bool:

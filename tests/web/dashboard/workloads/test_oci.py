@@ -321,7 +321,7 @@ def test_an_open_breaker_is_told_with_what_to_do(control):
 def test_no_page_shows_a_phone_that_a_message_holds(control):
     phone, order = "+905321112233", held_order(control.world.service)
     control.world.person("nur", "operator", all_sites=True)
-    control.post("/settings", "ayse", data={"channel": "api"})
+    control.post("/settings", "ayse", data={"channel": "api", "conversion_name": "Sale"})
     [row] = control.rows(1)
     said = f"ask {phone}"
     control.context.queue.act("MARK_FAILED", actor="tests", ids=[row], reason=said)

@@ -155,5 +155,6 @@ def test_a_file_of_fixes_leaves_one_line_in_the_audit_log(site: OwnSite):
 def test_the_budget_of_a_revision_is_that_of_the_channel(site: OwnSite):
     deliver(site)
     site.change(channel="api")
+    site.change_settings(conversion_name="Phone sale")
     [result] = fix(site, {"externalId": "sale-1"}, again=True)
     assert site.job(result.id or "").max_attempts == 8

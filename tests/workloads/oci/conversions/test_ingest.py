@@ -83,6 +83,7 @@ def test_the_site_adds_what_a_row_lacks_and_a_later_zone_does_not_move_it(site: 
 @pytest.mark.parametrize(("channel", "cap"), [("script", 5), ("api", 8), ("data_manager", 8)])
 def test_the_cap_is_that_of_the_channel_of_the_site(site: OwnSite, channel: str, cap: int):
     site.change(channel=channel)
+    site.change_settings(conversion_name="Phone sale")
     [job_id] = site.enqueue()
     assert site.job(job_id).max_attempts == cap
 

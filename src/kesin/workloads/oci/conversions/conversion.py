@@ -78,7 +78,7 @@ class RowDefaults:
     zone: tzinfo | None  # None: a time needs an offset
     currency: str
     name: str = ""
-    only_name: str = ""  # the one conversion name that is taken; "": any
+    only_name: str | None = None  # the one that is taken; "": none until the site has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +110,7 @@ class Conversion:
         clicks = {kind: _parse_click(row.get(kind), kind) for kind in CLICK_KINDS}
         if not any(clicks.values()):
             raise Unsendable("MISSING_CLICK_ID", "gclid", "one of gclid, wbraid, gbraid is needed")
-        name = _parse_name(row.get("conversionName") or defaults.name)
-        if name != (defaults.only_name or name):
-            message = Message(
-                "the site uploads to one conversion action, %(name)s: send that name or none",
-                name=repr(defaults.only_name),
-            )
-            raise Unsendable("UNKNOWN_CONVERSION_NAME", "conversionName", message)
+        name = _parse_name(row.get("conversionName"), defaults)
         at = parse_time(row.get("conversionTime"), defaults.zone)
         if now_us is not None:
             _check_age(now_us / SECOND_US - at.timestamp())
@@ -130,12 +124,15 @@ class Conversion:
 
     @classmethod
     def from_payload(
-        cls, payload: Any, site_id: str, *, now_us: int | None = None, only_name: str = ""
+        cls, payload: Any, site_id: str, *, now_us: int | None = None, only_name: str | None = None
     ) -> Self:
-        """Parse a stored payload, which needs no defaults; raises Unsendable."""
+        """Parse a stored payload, which needs no defaults; raises Unsendable.
+
+        A row that was taken while the site had no conversion name keeps the name it has.
+        """
         if not isinstance(payload, dict):
             raise Unsendable("BAD_PAYLOAD", "payload", "the stored row is no conversion")
-        defaults = RowDefaults(site_id, None, "", only_name=only_name)
+        defaults = RowDefaults(site_id, None, "", only_name=only_name or None)
         return cls.parse(payload, defaults, now_us=now_us)
 
     @property
@@ -374,7 +371,16 @@ def _parse_click(value: Any, kind: ClickKind) -> str:
     return text
 
 
-def _parse_name(value: Any) -> str:
+def _parse_name(given: Any, defaults: RowDefaults) -> str:
+    if defaults.only_name == "":
+        code = "UNKNOWN_CONVERSION_NAME" if given else "MISSING_CONVERSION_NAME"
+        message = Message(
+            "the site uploads to one conversion action and has no name for it: set it with "
+            "`kesin oci settings %(site)s --conversion-name NAME`",
+            site=defaults.site,
+        )
+        raise Unsendable(code, "conversionName", message)
+    value = given or defaults.name
     if not value:
         raise Unsendable("MISSING_CONVERSION_NAME", "conversionName", "conversionName is missing")
     text = value.strip() if isinstance(value, str) else ""
@@ -387,6 +393,12 @@ def _parse_name(value: Any) -> str:
                 most=MAX_NAME,
             ),
         )
+    if text != (defaults.only_name or text):
+        message = Message(
+            "the site uploads to one conversion action, %(name)s: send that name or none",
+            name=repr(defaults.only_name),
+        )
+        raise Unsendable("UNKNOWN_CONVERSION_NAME", "conversionName", message)
     return text
 
 
