@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.web.conftest import World, error_of
+from kesin.web.auth import PROBES
+from tests.web.conftest import CRON_SECRET, World, error_of
 from tests.workloads.optiplan.order_bodies import order, part
 
 EXTRA = "surprise"
+CRON = {"authorization": f"Bearer {CRON_SECRET}"}
 # Values that the caller chooses freely: what a job, a template or a table of rules is about.
 FREE = {
     "payload",
@@ -133,6 +136,39 @@ def test_a_field_inside_a_body_is_named_too(world: World, admin: dict[str, str])
         422,
         {"field": f"conversion.{EXTRA}"},
     )
+
+
+# Query parameters
+
+
+def test_on_every_route_the_unknown_query_parameter_is_named_and_no_other(
+    world: World, admin: dict[str, str]
+):
+    missed = []
+    for path, methods in world.app.openapi()["paths"].items():
+        for method, operation in methods.items():
+            names = [it["name"] for it in operation.get("parameters", []) if it["in"] == "query"]
+            params = {**dict.fromkeys(names, "?"), EXTRA: "?"}
+            filled = re.sub(r"{[^}]+}", "x", path)
+            response = world.client.request(method, filled, params=params, headers=admin)
+            named = method == "head" or f"'{EXTRA}' is no parameter here" in response.text
+            if response.status_code != 422 or not named:
+                missed.append(path)
+    assert sorted(missed) == sorted(PROBES)  # load balancers add parameters of their own
+
+
+def test_a_misspelt_parameter_of_cron_changes_nothing(world: World):
+    response = world.client.post("/api/cron/oci/attempt-cap?maxAttempts=1", headers=CRON)
+    assert response.status_code == 422
+    assert error_of(response)["message"] == (
+        "'maxAttempts' is no parameter here: there are max_attempts, min_age_minutes"
+    )
+
+
+def test_pages_take_any_parameter(world: World):
+    world.person("ayse", "admin", all_sites=True)
+    response = world.client.get(f"/dashboard?{EXTRA}=1", headers=world.cookie("ayse"))
+    assert response.status_code == 200
 
 
 # Conversions

@@ -22,6 +22,7 @@ from kesin.foundation.problems import Forbidden, NotSignedIn, Problem
 from kesin.store.errors import StoreError
 from kesin.web.rate_limit import network_of
 from kesin.web.service import Service
+from kesin.web.validation import check_parameters
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 COOKIE: Final = "kesin_session"
@@ -42,6 +43,8 @@ def service_of(request: Request) -> Service:
 async def identify(request: Request) -> None:
     """Set ``request.state.actor``: before the body is read, or for a route that reads none.
 
+    Query parameters that the route does not know are refused here, as every route comes by.
+
     A request without credentials costs no thread: a probe is answered even when all are busy.
     """
     if hasattr(request.state, "actor"):
@@ -54,6 +57,8 @@ async def identify(request: Request) -> None:
     if actor is None:
         service_of(request).limit(f"address:{network_of(address_of(request))}")
     request.state.actor = with_request_id(actor or NOBODY, request.state.request_id)
+    if actor is not None:  # others are told to sign in
+        check_parameters(request)
 
 
 def _identify_in_thread(request: Request) -> Actor | None:

@@ -2,13 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from fastapi import Request
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from pydantic_core import PydanticKnownError
 
 from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid
+
+
+def check_parameters(request: Request) -> None:
+    """Refuse a query parameter that the route does not declare.
+
+    A misspelt one would be ignored, and the call would do something else. Pages of the dashboard
+    take any.
+    """
+    route = request.scope.get("route")
+    if not request.query_params or not isinstance(route, APIRoute) or not route.include_in_schema:
+        return
+    known = sorted(set(_query_names(route.dependant)))
+    for name in request.query_params:
+        if name not in known:
+            message = Message(
+                "%(field)s is no parameter here: there are %(known)s",
+                field=repr(name[:64]),
+                known=", ".join(known) or "none",
+            )
+            fields = [{"field": name[:64], "message": message}]
+            raise Invalid(message, details={"fields": fields})
+
+
+def _query_names(dependant: Dependant) -> Iterator[str]:
+    for field in dependant.query_params:
+        kind = field.field_info.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from (inner.alias or name for name, inner in kind.model_fields.items())
+        else:
+            yield field.alias
+    for inner_dependant in dependant.dependencies:
+        yield from _query_names(inner_dependant)
 
 
 def invalid_request(errors: Sequence[Any]) -> Invalid:

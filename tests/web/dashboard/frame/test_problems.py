@@ -62,6 +62,7 @@ UNMET = {
     "this address has too many open connections": "refused before there is a request",
     "the request did not arrive within %(n)s s": "likewise",
     "only a key gets such a token": "a token is for programs",
+    "%(field)s is no parameter here: there are %(known)s": "pages take any parameter",
     "the cron secret is not set or not this one": "cron is no page",
     "people and keys are kept in SQLite or PostgreSQL": "the service would not start",
     "queue {}: the move {} ({} → {}) is already declared with other effects;"
