@@ -155,8 +155,9 @@ function showPreview(client) {
   (preview.warnings || []).forEach((warning) => {
     tell(client.hide(warning.code ? `${warning.code}: ${warning.message}` : warning));
   });
-  const { queued = 0, skipped = 0 } = preview.counts;
-  Logger.log(`Preview: ${queued} rows would go, ${skipped} would be skipped.`);
+  const { queued = 0, skipped = 0, atLeast = false } = preview.counts;
+  const number = atLeast ? `at least ${queued}` : queued;
+  Logger.log(`Preview: ${number} rows would go, ${skipped} would be skipped.`);
   told.forEach((times, line) => Logger.log(`Preview: ${times} × ${line}`));
   Logger.log('Preview: nothing was claimed, uploaded or acknowledged.');
 }

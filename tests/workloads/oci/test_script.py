@@ -291,6 +291,14 @@ def test_a_preview_changes_nothing(server, script):
     assert script.logged[1].startswith("Preview: 1 × MISSING_CLICK_ID: ")
 
 
+def test_a_preview_of_more_rows_than_an_export_takes_says_at_least(server, script):
+    server.enqueue(*sales(2))
+    script.preview = True
+    script.rewrite = lambda body: {**body, "counts": {**body["counts"], "atLeast": True}}
+    script.run()
+    assert script.logged[0] == "Preview: at least 2 rows would go, 0 would be skipped."
+
+
 def test_a_preview_tells_each_warning_once(script):
     late = {"code": "NOT_DUE", "message": "they wait", "externalId": "+905321234567"}
     script.preview = True

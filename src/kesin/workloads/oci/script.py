@@ -56,16 +56,20 @@ class ExportPreview:
     items: list[dict[str, Any]]
     skipped: list[dict[str, Any]]
     warnings: list[dict[str, Any]]
+    is_full: bool  # more rows wait than one export takes
 
     @property
-    def counts(self) -> dict[str, int]:
-        """The number of rows exported and left out."""
-        return {"queued": len(self.items), "skipped": len(self.skipped)}
+    def counts(self) -> dict[str, int | bool]:
+        """The number of rows exported and left out; of a full export at least so many."""
+        counts: dict[str, int | bool] = {"queued": len(self.items), "skipped": len(self.skipped)}
+        return counts | ({"atLeast": True} if self.is_full else {})
 
     def masked(self, context: WorkloadContext) -> ExportPreview:
         """The preview as those see it who may not see click ids."""
         mask = context.commands.masking(context.queue.name).value
-        return ExportPreview(mask(self.items), mask(self.skipped), mask(self.warnings))
+        return ExportPreview(
+            mask(self.items), mask(self.skipped), mask(self.warnings), self.is_full
+        )
 
 
 def export(context: WorkloadContext, site: Site, *, limit: int, actor: str) -> list[dict[str, Any]]:
@@ -108,23 +112,23 @@ def preview_export(context: WorkloadContext, site: Site, *, limit: int) -> Expor
         for job, problem in unsendable
     ]
     warnings = list(skipped)
+    counts = context.queue.stats().tenants.get(site.id, {})
+    others = sum(counts.get(state, 0) for state in WAITING_STATES) - len(jobs)
+    is_full = others > 0 and len(jobs) >= limit
     if is_paused(context, site):
         warnings.append({"code": "PAUSED", "message": "paused: an export gives nothing now"})
-    else:
-        counts = context.queue.stats().tenants.get(site.id, {})
-        others = sum(counts.get(state, 0) for state in WAITING_STATES) - len(jobs)
-        if others > 0 and len(jobs) < limit:
-            message = Message("%(n)s more wait for the time of their next try", n=others)
-            warnings.append({"code": "NOT_DUE", "message": message})
-        elif others > 0:
-            message = Message("%(n)s more rows wait for later exports", n=others)
-            warnings.append({"code": "MORE_WAIT", "message": message})
+    elif is_full:
+        message = Message("%(n)s more rows wait for later exports", n=others)
+        warnings.append({"code": "MORE_WAIT", "message": message})
+    elif others > 0:
+        message = Message("%(n)s more wait for the time of their next try", n=others)
+        warnings.append({"code": "NOT_DUE", "message": message})
     if site.channel != "script":
         message = Message(
             "the site is on the channel %(channel)s: a script gets nothing", channel=site.channel
         )
         warnings.append({"code": "WRONG_CHANNEL", "message": message})
-    return ExportPreview(_script_items(site, sendable), skipped, warnings)
+    return ExportPreview(_script_items(site, sendable), skipped, warnings, is_full)
 
 
 def reject_unsendable(context: WorkloadContext, site: Site, *, limit: int, actor: str) -> None:

@@ -156,10 +156,12 @@ def test_a_preview_says_why_each_row_would_be_left_out_and_leaves_it(site: OwnSi
 
 def test_a_preview_says_how_many_rows_wait_beyond_it(site: OwnSite):
     site.enqueue(3)
-    [warning] = ok(site.request_export(limit=2))["warnings"]
+    body = ok(site.request_export(limit=2))
     expected = {"code": "MORE_WAIT", "message": "1 more rows wait for later exports"}
-    assert warning == expected
-    assert ok(site.request_export(limit=3))["warnings"] == []
+    assert body["warnings"] == [expected]
+    assert body["counts"] == {"queued": 2, "skipped": 0, "atLeast": True}
+    whole = ok(site.request_export(limit=3))
+    assert (whole["warnings"], whole["counts"]) == ([], {"queued": 3, "skipped": 0})
 
 
 def test_a_preview_warns_of_rows_that_are_not_due(site: OwnSite):

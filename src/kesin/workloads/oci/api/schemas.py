@@ -63,6 +63,9 @@ class Counts(CamelCaseModel):
 
     queued: int
     skipped: int
+    at_least: bool = Field(
+        default=False, description="more rows wait than one export takes; left out if not"
+    )
 
 
 class PreviewBody(CamelCaseModel):
