@@ -320,7 +320,9 @@ def _refuse_masked(row: Mapping[str, Any]) -> None:
 
 def _check_age(seconds: float) -> None:
     if seconds < -MAX_FUTURE_S:
-        raise Unsendable("TIME_IN_FUTURE", "conversionTime", "the conversion lies in the future")
+        hours = MAX_FUTURE_S // 3_600
+        message = Message("the conversion lies more than %(n)s h in the future", n=hours)
+        raise Unsendable("TIME_IN_FUTURE", "conversionTime", message)
     if seconds >= CLICK_LIFETIME_DAYS * DAY_S:
         raise Unsendable("EXPIRED", "conversionTime", TOO_OLD)
 
