@@ -28,6 +28,7 @@ PAGES: dict[str, dict[str, Where]] = {
         "printed": lambda data: f"/dashboard/jobs/{data.pdf['done']}",
         "order": lambda data: f"/dashboard/jobs/{data.orders['planned']}",
     },
+    "/dashboard/oci": {"oci sites": lambda _: "/dashboard/oci"},
     "/dashboard/site/{site_id}/oci-control": {
         "oci control": lambda _: CONTROL,
         "oci control of a quiet site": lambda _: "/dashboard/site/south/oci-control",

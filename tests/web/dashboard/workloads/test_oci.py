@@ -87,6 +87,19 @@ def test_the_navigation_leads_to_the_sites_that_it_does_not_list(control):
         control.world.accounts.add_site(ROOT, f"other-{number:02}")
     page = control.get(who="ayse").text
     assert "OCI · 2 more sites" in page
+    assert 'href="/dashboard/oci"' in page
+    headers = control.world.cookie("ayse")
+    listed = control.world.client.get("/dashboard/oci", headers=headers).text
+    for site in ("north", "south", "other-00", "other-11"):
+        assert f'<a href="/dashboard/site/{site}/oci-control">' in listed
+
+
+def test_the_list_of_sites_has_only_ones_own_with_their_counts(control):
+    control.failed(2)
+    control.rows(3)
+    listed = control.world.client.get("/dashboard/oci", headers=control.world.cookie("can")).text
+    assert '<td class="number">3</td><td class="number">2</td>' in listed
+    assert "south" not in listed
 
 
 def test_the_page_shows_counts_rows_and_only_ones_own_sites(control):

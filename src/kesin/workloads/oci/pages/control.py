@@ -37,7 +37,7 @@ from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions.corrections import fix_rows
 from kesin.workloads.oci.conversions.parsing import parse_body
 from kesin.workloads.oci.google.pending_uploads import dismiss_warning
-from kesin.workloads.oci.pages.site_links import control_path
+from kesin.workloads.oci.pages.site_links import SITES_PATH, control_path
 from kesin.workloads.oci.site import require_site, visible_sites
 
 router = guarded_router(include_in_schema=False)
@@ -102,6 +102,18 @@ def frame(ctx: PageContext, context: WorkloadContext, site: Site) -> dict[str, A
         "may_administer": ctx.actor.is_admin,
         "now": context.queue.now(),
     }
+
+
+@router.get(SITES_PATH, response_class=HTMLResponse)
+def oci_sites(ctx: Context) -> HTMLResponse:
+    """All sites that the user may see, with the number of rows that wait and that failed."""
+    context = ctx.workload("oci")
+    counts = context.commands.stats(ctx.actor, "oci").tenants
+    sites = [
+        (site, control_path(site.id), counts.get(site.id, {}))
+        for site in visible_sites(context, ctx.actor)
+    ]
+    return ctx.page("oci/sites.html", sites=sites)
 
 
 @router.get(PATH, response_class=HTMLResponse)

@@ -10,9 +10,10 @@ from markupsafe import escape
 from kesin.engine.queue import Queue
 from kesin.web.dashboard.frame.page import Link, PageContext, QueueWarning
 from kesin.workloads.oci.google.circuit_breaker import Breaker
-from kesin.workloads.oci.site import BREAKER, WORKLOAD
+from kesin.workloads.oci.site import BREAKER, WORKLOAD, visible_sites
 
-MAX_LINKS: Final = 12  # in the navigation; another link leads to the site switch
+SITES_PATH: Final = "/dashboard/oci"
+MAX_LINKS: Final = 12  # in the navigation; another link leads to the list of all sites
 MAX_NAMES: Final = 3  # sites in a sentence
 
 
@@ -31,16 +32,13 @@ def links(ctx: PageContext) -> list[Link]:
     """The OCI Control of each site that the user may see."""
     if not ctx.actor.has("read"):
         return []
-    sites = [
-        site for site in ctx.service.accounts.sites(ctx.actor) if ctx.actor.sees(WORKLOAD, site.id)
-    ]
+    sites = visible_sites(ctx.workload(WORKLOAD), ctx.actor)
     shown = [
         Link(ctx.say("OCI · %(site)s", site=site.name), control_path(site.id))
         for site in sites[:MAX_LINKS]
     ]
-    if others := sites[MAX_LINKS:]:  # the first of them, where the site switch lists all
-        label = ctx.say("OCI · %(n)s more sites", n=len(others))
-        shown.append(Link(label, control_path(others[0].id)))
+    if others := sites[MAX_LINKS:]:
+        shown.append(Link(ctx.say("OCI · %(n)s more sites", n=len(others)), SITES_PATH))
     return shown
 
 
