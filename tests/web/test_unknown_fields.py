@@ -157,6 +157,23 @@ def test_on_every_route_the_unknown_query_parameter_is_named_and_no_other(
     assert sorted(missed) == sorted(PROBES)  # load balancers add parameters of their own
 
 
+def test_a_cursor_that_no_page_gave_is_refused_and_not_taken_for_the_first_page(world: World):
+    lists = [
+        path
+        for path, methods in world.app.openapi()["paths"].items()
+        for it in methods.get("get", {}).get("parameters", [])
+        if it["name"] == "cursor"
+    ]
+    assert len(lists) >= 5
+    for who in (world.key("admin"), world.key("read"), world.key("pdf"), world.key("optiplan")):
+        for path in lists:
+            params = {"cursor": "abc", **({"siteId": "north"} if "oci" in path else {})}
+            filled = path.replace("{queue}", "task")
+            response = world.client.get(filled, params=params, headers=who)
+            assert response.status_code in {422, 403}, path
+            assert response.status_code == 403 or "cursor" in error_of(response)["message"]
+
+
 def test_a_misspelt_parameter_of_cron_changes_nothing(world: World):
     response = world.client.post("/api/cron/oci/attempt-cap?maxAttempts=1", headers=CRON)
     assert response.status_code == 422

@@ -361,11 +361,19 @@ class OrderService:
         An actor who may not see phones gets masked ones, and cursors that tell none.
         """
         self._require_read(actor)
-        if self.sees_customers(actor):
+        sees = self.sees_customers(actor)
+        if cursor is not None and not (
+            cursor == normalise_phone(cursor)
+            if sees
+            else cursor.isdecimal() and len(cursor) <= MAX_OFFSET
+        ):
+            problem = "is none of this list: leave it out to start again"
+            raise validation_problem([FieldProblem(("cursor",), problem)])
+        if sees:
             page, next_cursor = self.customers.page(limit=limit, cursor=cursor)
             self._note_customers(actor, len(page))
             return page, next_cursor
-        start = int(cursor) if cursor and cursor.isdecimal() and len(cursor) <= MAX_OFFSET else 0
+        start = int(cursor or 0)
         customers = sorted(self.customers.all(), key=lambda customer: customer.phone)
         page = [
             Customer(mask_private(customer.name), mask_private(customer.phone))
