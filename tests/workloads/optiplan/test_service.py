@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kesin.engine.access.masking import MASK
 from kesin.foundation.problems import Forbidden, NotFound
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.payload import read_payload
@@ -114,7 +115,7 @@ def test_a_key_that_creates_orders_removes_no_customer(floor: Floor):
 def test_a_customer_is_removed_with_a_line(floor: Floor):
     floor.orders.add_customer(ROOT, "Can", "0532 999 88 77")
     [line] = floor.said(lambda: floor.orders.remove_customer(ROOT, "05329998877"))
-    assert (line.action, line.target) == ("optiplan.customer_removed", "+905329998877")
+    assert (line.action, line.target) == ("optiplan.customer_removed", f"{MASK}8877")
     assert floor.orders.remove_customer(ROOT, "05329998877") is None
 
 

@@ -336,7 +336,7 @@ class OrderService:
         with self.queue.store.transaction():
             new = self.customers.save(customer)
             self.context.commands.accounts.note(
-                actor, "optiplan.customer", queue=QUEUE, target=normalised
+                actor, "optiplan.customer", queue=QUEUE, target=mask_private(normalised)
             )
         return customer, new
 
@@ -348,8 +348,9 @@ class OrderService:
         if customer is not None:
             with self.queue.store.transaction():
                 self.customers.delete(normalised)
+                target = mask_private(normalised)
                 self.context.commands.accounts.note(
-                    actor, "optiplan.customer_removed", queue=QUEUE, target=normalised
+                    actor, "optiplan.customer_removed", queue=QUEUE, target=target
                 )
         return customer
 

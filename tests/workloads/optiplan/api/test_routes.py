@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kesin.engine.access.masking import MASK
 from kesin.workloads.optiplan.api import routes as api
 from tests.web.conftest import ROOT, error_of
 from tests.workloads.optiplan.floor import NO_JOB, PHONE, Floor, any_order
@@ -435,6 +436,4 @@ def test_a_new_customer_is_a_line_of_the_audit_log(floor: Floor):
             "/customers", json={"name": "Can", "phone": "05321112233"}, headers=floor.maker
         )
     )
-    assert [(line.action, line.target) for line in lines] == [
-        ("optiplan.customer", "+905321112233")
-    ]
+    assert [(line.action, line.target) for line in lines] == [("optiplan.customer", f"{MASK}2233")]
