@@ -131,4 +131,5 @@ def test_a_restored_log_with_a_gap_ends_with_1(kesin, sites, execute, tmp_path, 
     monkeypatch.setenv("KESIN_DATA_DIR", str(tmp_path / "elsewhere"))
     answer = kesin("restore", "b")
     assert answer.code == 1
-    assert "audit log: 1 lines are missing; the first broken line is 3" in answer.err
+    assert "audit log: 1 line is missing before the line 3" in answer.err
+    assert "audit log: 1 line is missing; the first broken line is 3" in answer.err

@@ -16,13 +16,25 @@ from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
 from kesin.cli.support.progress import counting
 from kesin.cli.support.records import record_of
-from kesin.engine.access.audit_verification import AuditVerification, verify_audit_log
+from kesin.engine.access.audit_verification import (
+    AuditVerification,
+    lines_missing,
+    verify_audit_log,
+)
 from kesin.engine.replay import verify
 from kesin.engine.transfer.restore import check_signature, read_backup
 from kesin.foundation.clock import iso, wall_clock_us
 from kesin.foundation.encryption import key_ring
 from kesin.foundation.settings import Settings
-from kesin.foundation.terminal import format_examples, format_time, print_table, say, say_json, warn
+from kesin.foundation.terminal import (
+    format_examples,
+    format_time,
+    pluralize,
+    print_table,
+    say,
+    say_json,
+    warn,
+)
 from kesin.foundation.text import decode_json
 from kesin.store.audit_chain import AuditHead, AuditLine
 from kesin.store.audit_log import kept_since
@@ -106,7 +118,7 @@ def _audit_log_report(log: AuditVerification) -> dict[str, Any]:
 
 def print_audit_log(log: AuditVerification) -> None:
     """Print what was found in the audit log."""
-    parts = [f"{log.lines} lines in the chain"]
+    parts = [f"{pluralize(log.lines, 'line')} in the chain"]
     parts += [f"{log.older} from before it"] if log.older else []
     parts += [f"those up to number {log.pruned_to} pruned"] if log.pruned_to else []
     outcome = "BROKEN" if log.problems else "whole"
@@ -115,7 +127,7 @@ def print_audit_log(log: AuditVerification) -> None:
         warn(f"audit log: {text}")
     if log.problems:
         first = "" if log.first_broken is None else f"; the first broken line is {log.first_broken}"
-        warn(f"audit log: {log.missing} lines are missing{first}")
+        warn(f"audit log: {lines_missing(log.missing)}{first}")
 
 
 def replay_queues(store: Store, queues: Sequence[str], *, shown: bool) -> list[dict[str, Any]]:

@@ -106,12 +106,17 @@ def _verify(
         _verify_known(result, known, known_hash)
 
 
+def lines_missing(n: int) -> str:
+    """``1 line is missing``, ``2 lines are missing``."""
+    return "1 line is missing" if n == 1 else f"{n} lines are missing"
+
+
 def _verify_line(
     result: AuditVerification, before: AuditHead, line: AuditLine, seq: int, stored: str
 ) -> None:
     if gap := seq - before.seq - 1:
         result.missing += max(gap, 0)
-        result.add_problem(f"{gap} lines are missing before the line {line.id}", line)
+        result.add_problem(f"{lines_missing(gap)} before the line {line.id}", line)
     elif line_hash(before.hash, seq, line) != stored:
         result.add_problem(f"the line {line.id} or the one before it was changed", line)
 
@@ -121,7 +126,7 @@ def _add_older_problem(
 ) -> None:
     missing = anchor.older_lines - result.older
     result.missing += max(missing, 0)
-    what = f"{missing} are missing" if missing > 0 else "one was changed or added"
+    what = f"{missing} missing" if missing > 0 else "one was changed or added"
     result.add_problem(f"of {anchor.older_lines} lines from before the chain, {what}", oldest)
 
 
@@ -131,7 +136,7 @@ def _verify_head(
     if end.seq < head.seq:
         result.missing += head.seq - end.seq
         after = f"after the line {last.id}" if last else "and none is left"
-        result.add_problem(f"{head.seq - end.seq} lines are missing {after}", last)
+        result.add_problem(f"{lines_missing(head.seq - end.seq)} {after}", last)
     elif end.hash != head.hash and head.seq:
         result.add_problem("the newest line is not the head of the chain", last)
 
