@@ -1,5 +1,7 @@
 """The upload worker against a fake Google: the results of each row and of the site."""
 
+from dataclasses import asdict
+
 import pytest
 
 from kesin.engine.access.masking import MASK
@@ -263,6 +265,47 @@ def test_an_auth_breaker_closes_when_credentials_change(api: ApiSite, google: Go
     api.put_credentials()
     assert api.turn() == {"COMPLETED": 1}
     assert api.breaker().kind == ""
+
+
+def open_by_token_trouble(api: ApiSite, google: GoogleServer) -> None:
+    api.enqueue(1)
+    google.tokens_then(*[Whole(404)] * 5)
+    for _ in range(5):
+        assert api.turn() == {}
+    assert (api.breaker().kind, api.breaker().code) == ("TRANSIENT", "TOKEN_UNAVAILABLE")
+    api.clock.advance(1)
+
+
+@pytest.mark.parametrize("limit", [None, 10])
+def test_new_credentials_close_a_breaker_that_passing_trouble_opened(
+    api: ApiSite, google: GoogleServer, limit: int | None
+):
+    open_by_token_trouble(api, google)
+    assert api.turn(limit) == {}
+    api.put_credentials()
+    assert api.turn(limit) == {"COMPLETED": 1}
+    assert api.breaker().kind == ""
+
+
+def test_credentials_put_by_the_api_close_the_breaker_at_once(api: ApiSite, google: GoogleServer):
+    open_by_token_trouble(api, google)
+    assert "BREAKER_OPEN" in api.warnings()
+    body = {"siteId": api.id, "credentials": asdict(google.credentials())}
+    assert api.request("PUT", "credentials", api.oci.key("admin"), json=body).status_code == 200
+    assert api.warnings() == []
+    assert api.turn() == {"COMPLETED": 1}
+
+
+def test_a_limited_turn_closes_an_auth_breaker_when_credentials_change(
+    api: ApiSite, google: GoogleServer
+):
+    api.put_credentials(refresh_token="wrong")
+    api.enqueue(1)
+    assert api.turn(10) == {}
+    assert api.breaker().code == "INVALID_GRANT"
+    api.clock.advance(1)
+    api.put_credentials()
+    assert api.turn(10) == {"COMPLETED": 1}
 
 
 def test_an_auth_breaker_tries_a_check_and_never_a_row(api: ApiSite, google: GoogleServer):

@@ -117,8 +117,10 @@ class Uploader:
         }
         if self._limit is not None:
             for site in sites:
-                is_open = read_breaker(self._context, site).max_rows(queue.now(), 1) == 0
-                if not waiting[site.id] or is_open or is_paused(self._context, site):
+                if not waiting[site.id]:
+                    continue
+                is_open = self._recheck_breaker(site).max_rows(queue.now(), 1) == 0
+                if is_open or is_paused(self._context, site):
                     waiting[site.id] = 0
                 else:
                     due = len(queue.peek(limit=self._limit, tenants=[site.id]))
@@ -166,9 +168,9 @@ class Uploader:
         return rows
 
     def _recheck_breaker(self, site: Site) -> Breaker:
-        """Read the site's breaker; after wrong credentials, check again and maybe close it."""
+        """Read the site's breaker; close it if the credentials are new, or pass another check."""
         breaker = read_breaker(self._context, site)
-        if breaker.kind != "AUTH":
+        if not breaker.kind:
             return breaker
         secret = self._context.commands.accounts.directory.secret(vault_name(site.id))
         if secret and breaker.opened_at and secret.changed_at > breaker.opened_at:

@@ -31,8 +31,9 @@ from kesin.workloads.oci.conversions.corrections import (
     note_dead_letters,
 )
 from kesin.workloads.oci.google.channels import channels_of
+from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
-from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
+from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.google.pending_uploads import dismiss_warning
 from kesin.workloads.oci.site import require_site, visible_sites
 
@@ -208,10 +209,9 @@ def _add_action_routes(
 
     @router.put("/api/oci/credentials")
     def put_credentials(actor: SignedInActor, body: schemas.CredentialsBody) -> schemas.Ok:
-        """Seal a site's credentials; nothing sends them back."""
+        """Seal a site's credentials; nothing sends them back. The breaker closes."""
         site = require_site(context, actor, body.site_id, "admin", action="oci.credentials")
-        credentials = GoogleCredentials.parse(body.credentials)
-        context.vault.put(actor, vault_name(site.id), credentials.to_text())
+        seal_credentials(context, actor, site, body.credentials)
         return schemas.Ok()
 
     @router.delete("/api/oci/credentials")

@@ -28,8 +28,9 @@ from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.cli.context import LanguageOption, SiteArgument, find_site, open_context
 from kesin.workloads.oci.google.channels import channels_of
+from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
-from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
+from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.operations import SiteStats, site_stats
 from kesin.workloads.oci.site import WORKLOAD, SiteSettings, validate_settings, visible_sites
 
@@ -260,8 +261,7 @@ def credentials(
             _drop_credentials(context, site_record)
         else:
             context.vault.keys()  # fails here if there is no key, before the input is read
-            parsed = GoogleCredentials.parse(_read_document(file))
-            context.vault.put(local_operator(), vault_name(site_record.id), parsed.to_text())
+            seal_credentials(context, local_operator(), site_record, _read_document(file))
     if as_json:
         say_json({"site": site_record.id, "kept": not drop})
         return

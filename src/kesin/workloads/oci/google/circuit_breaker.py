@@ -2,20 +2,21 @@
 
 Three kinds of trouble open it. Transient trouble opens it after five failures in a row; later it
 lets a few rows through as a probe. A rate limit opens it until the time Google named. Wrong
-credentials open it at once, and no row is spent on a probe: it closes when the credentials change
-or when a check that records nothing passes.
+credentials open it at once, and no row is spent on a probe: it closes when a check that records
+nothing passes. New credentials close it, whatever opened it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, Self
 
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.logs import Logger
 from kesin.foundation.messages import Message, parts_of, restore
+from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
@@ -134,6 +135,15 @@ def open_credentials(context: WorkloadContext, site: Site) -> GoogleCredentials 
         return ConnectionTrouble("AUTH", "CREDENTIALS_UNREADABLE", message)
 
 
+def seal_credentials(
+    context: WorkloadContext, actor: Actor, site: Site, document: Mapping[str, Any]
+) -> None:
+    """Seal the site's credentials; the breaker closes, as it opened with other ones."""
+    credentials = GoogleCredentials.parse(document)
+    context.vault.put(actor, vault_name(site.id), credentials.to_text())
+    close_breaker(context, site)
+
+
 def read_breaker(context: WorkloadContext, site: Site) -> Breaker:
     """Read the site's breaker."""
     return Breaker.from_dict(read_metadata(context, site, BREAKER))
@@ -152,6 +162,8 @@ def record_upload(
 
 def close_breaker(context: WorkloadContext, site: Site) -> Breaker:
     """Close the breaker: the credentials changed, or a check of them passed."""
+    if read_breaker(context, site) == Breaker():
+        return Breaker()
     return _update_breaker(context, site, lambda _before, _now: Breaker())
 
 

@@ -17,7 +17,7 @@ from kesin.web.auth import guarded_router
 from kesin.web.dashboard.frame.page import Context, PageContext
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.google.channels import channels_of
-from kesin.workloads.oci.google.circuit_breaker import read_breaker
+from kesin.workloads.oci.google.circuit_breaker import read_breaker, seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
 from kesin.workloads.oci.pages.control import PATH, Fields, find_site, frame
@@ -129,16 +129,15 @@ def _read_whole_number(fields: dict[str, str], name: str) -> int | None:
 def change_oci_credentials(ctx: Context, site_id: str, fields: Fields) -> Response:
     """Replace the sealed credentials, or delete them; they are never shown."""
     context, site = find_site(ctx, site_id, "admin", "oci.credentials")
-    name = vault_name(site.id)
     try:
         if fields.get("drop"):
-            context.vault.drop(ctx.actor, name)
+            context.vault.drop(ctx.actor, vault_name(site.id))
             return _redirect_back(site, "dropped")
         typed = {
             credential.name: fields.get(credential.name, "")
             for credential in fields_of(GoogleCredentials)
         }
-        context.vault.put(ctx.actor, name, GoogleCredentials.parse(typed).to_text())
+        seal_credentials(context, ctx.actor, site, typed)
     except Problem as problem:
         return _page(ctx, context, site, problem=problem, about="credentials")
     return _redirect_back(site, "credentials")
