@@ -89,7 +89,7 @@ def export(context: WorkloadContext, site: Site, *, limit: int, actor: str) -> l
         lease_seconds=SiteSettings.of(site).recover_minutes * 60,
         tenants=[site.id],
     )
-    sendable, unsendable = _split_sendable(context, site, jobs)
+    sendable, unsendable = split_sendable(context, site, jobs)
     if unsendable:  # enqueued between the check and the claim, not by ingest
         apply_changes(
             context.queue, "ack_failed", _rejections(unsendable), actor=actor, tenants=[site.id]
@@ -100,7 +100,7 @@ def export(context: WorkloadContext, site: Site, *, limit: int, actor: str) -> l
 def preview_export(context: WorkloadContext, site: Site, *, limit: int) -> ExportPreview:
     """Show what an export would return, without changing anything; rows left out have a reason."""
     jobs = context.queue.peek(limit=limit, tenants=[site.id])
-    sendable, unsendable = _split_sendable(context, site, jobs)
+    sendable, unsendable = split_sendable(context, site, jobs)
     skipped = [
         {
             "id": f"{SEAL_PREFIX}{job.id}",
@@ -135,7 +135,7 @@ def reject_unsendable(context: WorkloadContext, site: Site, *, limit: int, actor
     """Reject due rows that cannot be sent, before they are claimed."""
     for _ in range(MAX_REJECT_ROUNDS):
         jobs = context.queue.peek(limit=limit, tenants=[site.id])
-        _, unsendable = _split_sendable(context, site, jobs)
+        _, unsendable = split_sendable(context, site, jobs)
         if not unsendable:
             return
         apply_changes(
@@ -143,9 +143,10 @@ def reject_unsendable(context: WorkloadContext, site: Site, *, limit: int, actor
         )
 
 
-def _split_sendable(
+def split_sendable(
     context: WorkloadContext, site: Site, jobs: Sequence[Job]
 ) -> tuple[list[tuple[Job, Conversion]], list[tuple[Job, Unsendable]]]:
+    """The jobs that can be sent, with their conversions, and the others, with what is wrong."""
     sendable, unsendable = [], []
     now, only_name = context.queue.now(), only_name_of(site)
     for job in jobs:

@@ -23,7 +23,7 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
 from kesin.store.records import Filter
-from kesin.workloads.oci.conversions.conversion import Conversion, Unsendable
+from kesin.workloads.oci.conversions.conversion import Conversion
 from kesin.workloads.oci.google import pending_uploads
 from kesin.workloads.oci.google.channel import (
     MAX_ROWS,
@@ -45,8 +45,8 @@ from kesin.workloads.oci.google.circuit_breaker import (
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
 from kesin.workloads.oci.google.error_table import CIRCUIT_OPEN
 from kesin.workloads.oci.lifecycle import limits_of
-from kesin.workloads.oci.script import WAITING_STATES, reject_unsendable
-from kesin.workloads.oci.site import is_paused, only_name_of
+from kesin.workloads.oci.script import WAITING_STATES, reject_unsendable, split_sendable
+from kesin.workloads.oci.site import is_paused
 
 log = Logger("kesin.oci")
 
@@ -199,22 +199,17 @@ class Uploader:
         credentials = open_credentials(self._context, site) if site else None
         if site is None or channel is None or not isinstance(credentials, GoogleCredentials):
             return [self._release(job) for job in jobs]  # the site changed after the check
-        rows: list[UploadRow] = []
-        answers: dict[str, HandlerResult] = {}
-        now, only_name = self._context.queue.now(), only_name_of(site)
-        for job in jobs:
-            try:
-                conversion = Conversion.from_payload(
-                    job.payload, site.id, now_us=now, only_name=only_name
-                )
-                rows.append(UploadRow(job.id, conversion, job.attempt_count))
-            except Unsendable as problem:
-                answers[job.id] = Act(
-                    "ack_failed",
-                    code=problem.code,
-                    message=problem.message,
-                    category=Category.VALIDATION,
-                )
+        sendable, unsendable = split_sendable(self._context, site, jobs)
+        rows = [UploadRow(job.id, conversion, job.attempt_count) for job, conversion in sendable]
+        answers: dict[str, HandlerResult] = {
+            job.id: Act(
+                "ack_failed",
+                code=problem.code,
+                message=problem.message,
+                category=Category.VALIDATION,
+            )
+            for job, problem in unsendable
+        }
         if rows:
             if len(rows) == MAX_ROWS:
                 self._last_upload.pop(site.id, None)
@@ -222,11 +217,8 @@ class Uploader:
                 self._last_upload[site.id] = self._context.queue.clock.monotonic()
             clicks = {row.conversion.click[1] for row in rows}
             sent = channel.upload(credentials, rows).without_clicks(clicks)
-            by_id = {job.id: job for job in jobs}
-            for row, outcome in zip(rows, sent.rows, strict=True):
-                answers[row.job_id] = self._job_result(
-                    site, by_id[row.job_id], outcome, row.conversion
-                )
+            for (job, conversion), outcome in zip(sendable, sent.rows, strict=True):
+                answers[job.id] = self._job_result(site, job, outcome, conversion)
             self._record_result(site, sent)
         return [answers[job.id] for job in jobs]
 

@@ -11,6 +11,7 @@ from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.google import http as wire
 from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
+from kesin.workloads.oci.google.client import GoogleClient
 from kesin.workloads.oci.google.google_ads import GoogleAds
 from kesin.workloads.oci.google.oauth import AccessTokens
 from kesin.workloads.oci.lifecycle import oci_errors
@@ -44,10 +45,10 @@ def client():
         yield client
 
 
-def channel_to(google, client, clock, **changes):
+def channel_to(google, client, clock, base_url=None, version="v26"):
     tokens = AccessTokens(client, google.token_url, monotonic=clock.monotonic)
-    body = {"base_url": google.url, "version": "v26", "monotonic": clock.monotonic, **changes}
-    return GoogleAds(client, tokens, **body)
+    client = GoogleClient(client, tokens, monotonic=clock.monotonic)
+    return GoogleAds(client, f"{base_url or google.url}/{version}")
 
 
 @pytest.fixture
@@ -263,7 +264,7 @@ def test_a_server_that_never_answers_is_not_waited_for(google, client, clock):
     tokens = AccessTokens(client, google.token_url, monotonic=now)
     tokens.get(google.credentials())  # only the upload is in a hurry
     with httpx.Client(trust_env=False, timeout=0.2) as hasty:
-        ads = GoogleAds(hasty, tokens, base_url=google.url, version="v26", monotonic=now)
+        ads = GoogleAds(GoogleClient(hasty, tokens, monotonic=now), f"{google.url}/v26")
         google.then(silence)
         sent = ads.upload(google.credentials(), rows(2))
     assert (codes(sent), sent.trouble.kind) == ({"TIMEOUT"}, TRANSIENT)

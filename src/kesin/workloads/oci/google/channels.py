@@ -18,24 +18,20 @@ if TYPE_CHECKING:
 @lru_cache(maxsize=8)
 def channels_of(settings: Settings) -> Mapping[str, Channel]:
     """Build every channel of our worker."""
-    client = _http_client(settings)  # first: its error says what to install
+    http = _http_client(settings)  # first: its error says what to install
+    from kesin.workloads.oci.google.client import GoogleClient
     from kesin.workloads.oci.google.data_manager import DataManager
     from kesin.workloads.oci.google.google_ads import GoogleAds
     from kesin.workloads.oci.google.oauth import AccessTokens
 
     monotonic = SystemClock().monotonic
-    tokens = AccessTokens(client, settings.oci_token_url, monotonic=monotonic)
+    tokens = AccessTokens(http, settings.oci_token_url, monotonic=monotonic)
+    client = GoogleClient(http, tokens, monotonic=monotonic)
+    ads_url = f"{settings.oci_google_url.rstrip('/')}/{settings.oci_google_version}"
+    manager_url = f"{settings.oci_data_manager_url.rstrip('/')}/v1"
     return {
-        "api": GoogleAds(
-            client,
-            tokens,
-            base_url=settings.oci_google_url,
-            version=settings.oci_google_version,
-            monotonic=monotonic,
-        ),
-        "data_manager": DataManager(
-            client, tokens, base_url=settings.oci_data_manager_url, monotonic=monotonic
-        ),
+        "api": GoogleAds(client, ads_url),
+        "data_manager": DataManager(client, manager_url),
     }
 
 

@@ -11,9 +11,11 @@ import httpx
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.google.channel import (
     NOT_SENT,
+    Channel,
     ConnectionTrouble,
     RequestFailure,
     RowRefused,
+    TroubleKind,
 )
 from kesin.workloads.oci.google.classify import classify_response
 from kesin.workloads.oci.google.credentials import GoogleCredentials
@@ -63,7 +65,9 @@ class GoogleClient:
             all_headers = {**(headers or {}), "Authorization": f"Bearer {token}"}
             response = self._http.request(method, url, headers=all_headers, **request)
             if isinstance(response, NoResponse):
-                return _no_response_failure(response)
+                sent = response.code != UNSENDABLE
+                kind: TroubleKind = "TRANSIENT" if sent else "AUTH"
+                return _failure(response.code, response.message, kind, sent=sent)
             if is_last or response.status != UNAUTHENTICATED:
                 return response
             self._tokens.forget(credentials, token)
@@ -86,19 +90,23 @@ def event_note(request_id: str, **more: Any) -> dict[str, Any] | None:
     return note or None
 
 
+def _failure(code: str, message: str, kind: TroubleKind, *, sent: bool) -> RequestFailure:
+    refused = RowRefused(code, message, Category(kind), None if sent else NOT_SENT)
+    return RequestFailure(refused, ConnectionTrouble(kind, code, message))
+
+
 def _token_failure(problem: TokenRefused) -> RequestFailure:
-    if problem.transient:
-        refused = RowRefused(problem.code, problem.message, Category.TRANSIENT, NOT_SENT)
-        return RequestFailure(
-            refused, ConnectionTrouble("TRANSIENT", problem.code, problem.message)
-        )
-    refused = RowRefused(problem.code, problem.message, Category.AUTH, NOT_SENT)
-    return RequestFailure(refused, ConnectionTrouble("AUTH", problem.code, problem.message))
+    kind: TroubleKind = "TRANSIENT" if problem.transient else "AUTH"
+    return _failure(problem.code, problem.message, kind, sent=False)
 
 
-def _no_response_failure(problem: NoResponse) -> RequestFailure:
-    if problem.code == UNSENDABLE:
-        refused = RowRefused(problem.code, problem.message, Category.AUTH, NOT_SENT)
-        return RequestFailure(refused, ConnectionTrouble("AUTH", problem.code, problem.message))
-    refused = RowRefused(problem.code, problem.message, Category.TRANSIENT)
-    return RequestFailure(refused, ConnectionTrouble("TRANSIENT", problem.code, problem.message))
+class GoogleChannel(Channel):
+    """What the channels to Google share: an address, and requests with an access token."""
+
+    def __init__(self, client: GoogleClient, base_url: str) -> None:
+        self._client = client
+        self._base_url = base_url
+
+    def precheck(self, credentials: GoogleCredentials) -> ConnectionTrouble | None:
+        """The trouble with the access token, if any."""
+        return self._client.precheck(credentials)

@@ -80,15 +80,11 @@ class BoundedHttpClient:
                     response.status_code, response.headers, read_json(bytes(content))
                 )
         except httpx.TimeoutException as problem:
-            return NoResponse(
-                "TIMEOUT",
-                Message("no answer in time (%(problem)s)", problem=type(problem).__name__),
-            )
+            message = Message("no answer in time (%(problem)s)", problem=type(problem).__name__)
+            return NoResponse("TIMEOUT", message)
         except httpx.HTTPError as problem:
-            return NoResponse(
-                "CONNECTION_FAILED",
-                Message("no answer (%(problem)s)", problem=type(problem).__name__),
-            )
+            message = Message("no answer (%(problem)s)", problem=type(problem).__name__)
+            return NoResponse("CONNECTION_FAILED", message)
         except (httpx.InvalidURL, ValueError) as problem:  # invalid characters in a header or URL
             message = Message(
                 "the request cannot be sent (%(problem)s)", problem=type(problem).__name__
