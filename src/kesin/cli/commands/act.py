@@ -92,7 +92,8 @@ def act(
             return
         job_ids = list(dict.fromkeys(ids or _matching(opened, where)))
         if all_matching and job_ids and not yes:
-            _confirm(queue, move, len(job_ids))
+            jobs = f"{pluralize(len(job_ids), 'job')} of {queue}"
+            confirm(f"{move} {jobs}?", f"{move} of {jobs} needs a confirmation")
         moved, already, refused = 0, 0, Counter[str]()
         commands = commands_over({queue: opened}, workloads().values(), context.accounts)
         for start in range(0, len(job_ids), BATCH):
@@ -166,13 +167,6 @@ def _states(queue: Queue, ids: list[str] | None, where: Filter) -> Counter[str]:
         return Counter(_matching(queue, where).values())
     jobs = (queue.job(job_id) for job_id in dict.fromkeys(ids))
     return Counter(job.state if job else "(unknown)" for job in jobs)
-
-
-def _confirm(queue: str, move: str, count: int) -> None:
-    confirm(
-        f"{move} {pluralize(count, 'job')} of {queue}?",
-        f"{move} of {count} jobs of {queue} needs a confirmation",
-    )
 
 
 def _print_chances(queue: Queue, action: str, states: Counter[str], *, as_json: bool) -> None:

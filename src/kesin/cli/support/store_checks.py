@@ -51,7 +51,8 @@ def run_checks() -> Iterator[DoctorCheck]:
     settings: Settings | None = None
     try:
         settings = load_settings()
-        yield from _settings(settings)
+        for each in describe_settings(settings):
+            yield DoctorCheck(each.name, "ok", f"{each.value or 'not set'} ({each.source})")
     except BadSettings as problem:
         yield DoctorCheck("settings", "failure", str(problem), "correct the variable, or unset it")
     yield from _unknown_variables()
@@ -80,11 +81,6 @@ def _sqlite() -> DoctorCheck:
         remedy = f"use a Python that comes with SQLite {needed} or newer"
         return DoctorCheck("sqlite", "failure", sqlite3.sqlite_version, remedy)
     return DoctorCheck("sqlite", "ok", sqlite3.sqlite_version)
-
-
-def _settings(settings: Settings) -> Iterator[DoctorCheck]:
-    for setting in describe_settings(settings):
-        yield DoctorCheck(setting.name, "ok", f"{setting.value or 'not set'} ({setting.source})")
 
 
 def _unknown_variables() -> Iterator[DoctorCheck]:

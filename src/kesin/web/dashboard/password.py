@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import Depends
 from fastapi.responses import HTMLResponse
@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from kesin.engine.access.sessions import SESSION_S
 from kesin.foundation.passwords import MIN_PASSWORD_LENGTH
-from kesin.foundation.problems import Forbidden, Invalid, Problem, TooManyRequests
+from kesin.foundation.problems import Forbidden, Invalid, TooManyRequests
 from kesin.web.auth import change_own_password, guarded_router, set_session_cookie
 from kesin.web.dashboard.frame.page import Context, PageContext
 from kesin.web.dashboard.frame.routes import read_fields
@@ -41,11 +41,6 @@ async def change_password(ctx: Context, fields: Fields) -> Response:
     return changed
 
 
-def _page(ctx: PageContext, *, problem: Problem | None = None, done: bool = False) -> HTMLResponse:
-    return ctx.page(
-        "password.html",
-        problem=problem,
-        done=done,
-        is_user=ctx.actor.name.startswith("user:"),
-        least=MIN_PASSWORD_LENGTH,
-    )
+def _page(ctx: PageContext, **outcome: Any) -> HTMLResponse:
+    is_user = ctx.actor.name.startswith("user:")
+    return ctx.page("password.html", is_user=is_user, least=MIN_PASSWORD_LENGTH, **outcome)

@@ -24,6 +24,7 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
 from kesin.store.records import Filter, MoveCount
+from kesin.store.rules import jobs_by_state
 from kesin.workloads.common.advice import Advice, Language
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions.conversion import (
@@ -91,20 +92,9 @@ class SiteStats:
 def site_stats(context: WorkloadContext, site: Site, move_counts: Iterable[MoveCount]) -> SiteStats:
     """Compute the site's statistics from the queue's counters."""
     queue = context.queue
-    totals = dict.fromkeys(STATES, 0)
-    last_updated_at = last_ack_at = 0
-    for move_count in move_counts:
-        if move_count.tenant != site.id:
-            continue
-        for state, n in (
-            (move_count.to_state, move_count.n),
-            (move_count.from_state, -move_count.n),
-        ):
-            if state:
-                totals[state] += n
-        last_updated_at = max(last_updated_at, move_count.at)
-        if move_count.to_state == "COMPLETED":
-            last_ack_at = max(last_ack_at, move_count.at)
+    counts = [count for count in move_counts if count.tenant == site.id]
+    totals = {**dict.fromkeys(STATES, 0), **jobs_by_state(counts)}
+    acks = (count.at for count in counts if count.to_state == "COMPLETED")
     warning_age_us = (CLICK_LIFETIME_DAYS - EXPIRES_SOON_DAYS) * DAY_S * SECOND_US
     waiting = queue.waiting(site.id, aged=("conversion_at", queue.now() - warning_age_us))
     ended = totals["FAILED"] + totals["COMPLETED"]
@@ -115,8 +105,8 @@ def site_stats(context: WorkloadContext, site: Site, move_counts: Iterable[MoveC
         failed_share=totals["FAILED"] / ended if ended else 0.0,
         oldest_queued_at=waiting.first_created_at.get("QUEUED"),
         expiring_soon=waiting.aging,
-        last_updated_at=last_updated_at or None,
-        last_ack_at=last_ack_at or None,
+        last_updated_at=max((count.at for count in counts), default=None),
+        last_ack_at=max(acks, default=None),
         breaker=breaker,
         breaker_state=None if site.channel == "script" else breaker.state(queue.now()),
         warnings=[],
@@ -132,8 +122,7 @@ def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterabl
     now = context.queue.now()
     if stats.fails_often:
         share = round(100 * stats.failed_share)
-        message = Message("%(share)s %% of the finished rows failed", share=share)
-        yield "FAILED_SHARE_HIGH", message
+        yield "FAILED_SHARE_HIGH", Message("%(share)s %% of the finished rows failed", share=share)
     if stats.stuck:
         rows = pluralize(stats.stuck, "row")
         yield "STUCK_PROCESSING", Message("%(rows)s in PROCESSING past the lease", rows=rows)
@@ -157,8 +146,7 @@ def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterabl
     waiting = stats.totals["QUEUED"] + stats.totals["RETRY"]
     if site.channel == "script" and waiting and _is_silent(context, site, stats, now):
         hours = _silent_hours(context, site)
-        message = Message("no sign of the script for %(n)s hours, rows wait", n=hours)
-        yield "SCRIPT_SILENT", message
+        yield "SCRIPT_SILENT", Message("no sign of the script for %(n)s hours, rows wait", n=hours)
     refused = (read_metadata(context, site, UPLOADS) or {}).get("refused")
     if refused:
         message = Message(
@@ -383,8 +371,11 @@ def row_columns(job: Job) -> dict[str, Any]:
     next_retry_at = (
         job.run_at if job.state == "RETRY" else job.timer_at if job.state == "FAILED" else None
     )
+    payload = job.payload if isinstance(job.payload, dict) else {}
+    names = {name: payload.get(name) for name in ("orderId", "externalId")}
     return {
         "id": job.id,
+        **{name: value if isinstance(value, str) else None for name, value in names.items()},
         "status": job.state,
         "attempt_count": job.attempt_count,
         "claimed_at": job.claimed_at,

@@ -45,7 +45,7 @@ DEFAULT_CODE: Final = "VALIDATION_FAILED"
 _REFUSALS: Final = {
     "unknown": "no such row of this site",
     "was_claimed": "it was never exported since its data last changed",
-    "state": "it is {state} already",
+    "state": "it is %(state)s already",
 }
 
 
@@ -299,5 +299,4 @@ def reason_of(outcome: Outcome) -> str:
 
 def refusal_reason(cause: str, state: str | None = None) -> str:
     """The sentence for a cause of the store."""
-    text = _REFUSALS.get(cause, cause)
-    return text.format(state=state) if "{" in text else text
+    return Message.fill(_REFUSALS.get(cause, cause), {"state": state})

@@ -77,7 +77,7 @@ def _key_page(ctx: PageContext, key_id: str, *, problem: Problem | None = None) 
 
 
 def _key_list(ctx: PageContext, **outcome: Any) -> HTMLResponse:
-    """All keys, with the outcome of a form: a problem and what was given, a new key, or done."""
+    """All keys, with the outcome of a form."""
     accounts = ctx.service.accounts
     keys = accounts.keys(ctx.actor)
     return ctx.page(
@@ -87,5 +87,5 @@ def _key_list(ctx: PageContext, **outcome: Any) -> HTMLResponse:
         scopes=[(scope, ctx.say(SCOPE_PURPOSES[scope])) for scope in SCOPES],
         sites=[site.id for site in accounts.sites(ctx.actor)],
         now=accounts.now(),
-        **{"problem": None, "given": {}, "secret": None, "kept": None, "done": False, **outcome},
+        **{"kept": None, **outcome},
     )

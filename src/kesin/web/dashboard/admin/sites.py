@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
@@ -38,7 +38,7 @@ def add(ctx: Context, fields: FormFields) -> Response:
     except Forbidden:
         raise
     except Problem as problem:
-        return _site_list(ctx, problem=problem, fields=fields)
+        return _site_list(ctx, problem=problem, given=fields)
     return RedirectResponse(f"{PATH}/{site_id}?done=true", status_code=303)
 
 
@@ -66,39 +66,21 @@ def _read_settings(fields: dict[str, list[str]]) -> dict[str, str]:
     return {name: first_value(fields, name) for name in names if first_value(fields, name)}
 
 
-def _site_list(
-    ctx: PageContext, *, problem: Problem | None = None, fields: dict[str, list[str]] | None = None
-) -> HTMLResponse:
+def _site_list(ctx: PageContext, **outcome: Any) -> HTMLResponse:
     accounts = ctx.service.accounts
     accounts.require(ctx.actor, "admin", "site.list")
-    return ctx.page(
-        "admin_sites.html",
-        tab="sites",
-        sites=accounts.sites(ctx.actor),
-        channels=_channels(ctx),
-        problem=problem,
-        given=fields or {},
-    )
+    return _page(ctx, "admin_sites.html", sites=accounts.sites(ctx.actor), **outcome)
 
 
-def _site_page(
-    ctx: PageContext, site_id: str, *, problem: Problem | None = None, done: bool = False
-) -> HTMLResponse:
+def _site_page(ctx: PageContext, site_id: str, **outcome: Any) -> HTMLResponse:
     accounts = ctx.service.accounts
     accounts.require(ctx.actor, "admin", "site.show", site=site_id)
     site = accounts.directory.site(site_id)
     if site is None:
         raise NotFound("there is no such site")
-    return ctx.page(
-        "admin_site.html",
-        tab="sites",
-        site=site,
-        uuid=site_uuid(site.id),
-        channels=_channels(ctx),
-        problem=problem,
-        done=done,
-    )
+    return _page(ctx, "admin_site.html", site=site, uuid=site_uuid(site.id), **outcome)
 
 
-def _channels(ctx: PageContext) -> list[tuple[str, str]]:
-    return [(name, ctx.say(CHANNEL_WORDS[name])) for name in CHANNELS]
+def _page(ctx: PageContext, template: str, **values: Any) -> HTMLResponse:
+    channels = [(name, ctx.say(CHANNEL_WORDS[name])) for name in CHANNELS]
+    return ctx.page(template, tab="sites", channels=channels, **values)

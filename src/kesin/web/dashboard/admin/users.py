@@ -53,7 +53,7 @@ def _add(ctx: PageContext, fields: dict[str, list[str]]) -> Response:
     except Forbidden:
         raise
     except Problem as problem:
-        return _user_list(ctx, problem=problem, fields=fields)
+        return _user_list(ctx, problem=problem, given=fields)
     if chosen_password:
         return RedirectResponse(f"{PATH}/{name}", status_code=303)
     return _user_page(ctx, name, secret=password)
@@ -116,22 +116,13 @@ def _read_access(fields: dict[str, list[str]]) -> dict[str, Any]:
     }
 
 
-def _user_list(
-    ctx: PageContext, *, problem: Problem | None = None, fields: dict[str, list[str]] | None = None
-) -> HTMLResponse:
+def _user_list(ctx: PageContext, **outcome: Any) -> HTMLResponse:
     users = ctx.service.accounts.users(ctx.actor)
-    return ctx.page(
-        "admin_people.html",
-        tab="people",
-        people=users,
-        problem=problem,
-        given=fields or {},
-        **_choices(ctx),
-    )
+    return ctx.page("admin_people.html", tab="people", people=users, **outcome, **_choices(ctx))
 
 
 def _user_page(ctx: PageContext, name: str, **outcome: Any) -> HTMLResponse:
-    """The page of a user, with the outcome of a form: a problem, a secret, or that it is done."""
+    """The page of a user, with the outcome of a form."""
     accounts = ctx.service.accounts
     user: User = accounts.user(ctx.actor, name)
     return ctx.page(
@@ -141,7 +132,7 @@ def _user_page(ctx: PageContext, name: str, **outcome: Any) -> HTMLResponse:
         sessions=accounts.directory.sessions_of(user.name),
         myself=ctx.actor.name == f"user:{user.name}",
         now=accounts.now(),
-        **{"problem": None, "secret": None, "done": False, **outcome},
+        **outcome,
         **_choices(ctx),
     )
 

@@ -85,7 +85,8 @@ class SchemaForm:
             return self._draw_group(schema, value, attributes, depth)
         if kind == "list":
             return self._draw_list(schema, value, attributes, depth)
-        attributes["value"] = _format_value(value) if kind == "json" else _scalar_text(value)
+        misfit = kind != "json" and isinstance(value, dict | list)
+        attributes["value"] = "" if misfit else _format_value(value)
         if kind == "enum":
             attributes["choices"] = tuple(_format_value(choice) for choice in schema["enum"])
         elif kind == "boolean":
@@ -383,10 +384,6 @@ def _escape(key: str) -> str:
 def _title_from_key(key: str) -> str:
     text = key.replace("_", " ").strip()
     return text[:1].upper() + text[1:]
-
-
-def _scalar_text(value: Any) -> str:
-    return "" if value is None or isinstance(value, dict | list) else _format_value(value)
 
 
 def _format_value(value: Any) -> str:

@@ -172,10 +172,13 @@ class PageContext:
         return escape(text)
 
     def page(self, template: str, *, status: int | None = None, **values: Any) -> HTMLResponse:
-        """The template, filled in; every value is escaped. A ``problem`` sets the status."""
-        text = (
-            self.frame.environment(self.language).get_template(template).render(ctx=self, **values)
-        )
+        """The template, filled in; every value is escaped. A ``problem`` sets the status.
+
+        What a form did is told by ``problem`` and what was ``given``, a ``secret``, or ``done``.
+        """
+        no_outcome: dict[str, Any] = {"problem": None, "given": {}, "secret": None, "done": False}
+        found = self.frame.environment(self.language).get_template(template)
+        text = found.render(ctx=self, **no_outcome | values)
         problem: Problem | None = values.get("problem")
         status = status or (problem.status if problem else 200)
         headers = {"Cache-Control": "no-store", "Vary": "HX-Request, Cookie"}

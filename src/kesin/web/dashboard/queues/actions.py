@@ -13,7 +13,6 @@ from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid
-from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.vocabulary import STAY
 from kesin.store.records import Filter, Outcome
 from kesin.web.dashboard.frame.page import PageContext
@@ -112,19 +111,16 @@ def offered_actions(ctx: PageContext, queue: Queue) -> list[OfferedAction]:
     """The actions that an operator can take on jobs of this queue."""
     if not ctx.actor.has("operate"):
         return []
+    actions = queue.lifecycle.actions
     return [
         OfferedAction(
-            action, label_of(ctx, action), _sources(queue.lifecycle, action), action in DESTRUCTIVE
+            action,
+            label_of(ctx, action),
+            tuple({source: None for move in actions[action] for source in move.sources}),
+            action in DESTRUCTIVE,
         )
         for action in _moving_actions(ctx, queue)
     ]
-
-
-def _sources(lifecycle: Lifecycle, action: str) -> tuple[str, ...]:
-    """The states from which an action moves a job."""
-    return tuple(
-        dict.fromkeys(source for move in lifecycle.actions[action] for source in move.sources)
-    )
 
 
 def _moving_actions(ctx: PageContext, queue: Queue) -> tuple[str, ...]:

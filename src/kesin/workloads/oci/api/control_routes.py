@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
@@ -267,14 +267,8 @@ def _move_counts(context: WorkloadContext) -> list[MoveCount]:
 def row_body(job: Job) -> schemas.ConversionRowBody:
     """The JSON body of a row."""
     columns = operations.row_columns(job)
-    payload = job.payload if isinstance(job.payload, dict) else {}
     times = {name: iso(value) for name, value in columns.items() if name.endswith("_at")}
-    names = {name: _text(payload.get(name)) for name in ("orderId", "externalId")}
-    return schemas.ConversionRowBody(**{**columns, **times, **names})
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+    return schemas.ConversionRowBody(**{**columns, **times})
 
 
 def _site_totals(site: Site, stats: operations.SiteStats) -> schemas.SiteTotals:
@@ -284,28 +278,24 @@ def _site_totals(site: Site, stats: operations.SiteStats) -> schemas.SiteTotals:
 def _sum_totals(site_totals: list[schemas.SiteTotals]) -> schemas.AllTotals:
     totals = {state: sum(site.totals[state] for site in site_totals) for state in operations.STATES}
     ended = totals["FAILED"] + totals["COMPLETED"]
-    share = round(totals["FAILED"] / ended, 4) if ended else 0.0
-    warnings = [
-        {"siteId": site.site_id or "", **warning}
-        for site in site_totals
-        for warning in site.warnings
-    ]
+
+    def times(name: str) -> list[str]:
+        return sorted(time for site in site_totals if (time := getattr(site, name)))
+
     return schemas.AllTotals(
         site_id=None,
         totals=totals,
         stuck_processing=sum(site.stuck_processing for site in site_totals),
-        failed_share=share,
-        oldest_queued_at=min(
-            (site.oldest_queued_at for site in site_totals if site.oldest_queued_at), default=None
-        ),
+        failed_share=round(totals["FAILED"] / ended, 4) if ended else 0.0,
+        oldest_queued_at=next(iter(times("oldest_queued_at")), None),
         expiring_soon=sum(site.expiring_soon for site in site_totals),
-        last_updated_at=max(
-            (site.last_updated_at for site in site_totals if site.last_updated_at), default=None
-        ),
-        last_ack_at=max(
-            (site.last_ack_at for site in site_totals if site.last_ack_at), default=None
-        ),
+        last_updated_at=next(reversed(times("last_updated_at")), None),
+        last_ack_at=next(reversed(times("last_ack_at")), None),
         breaker=None,
-        warnings=warnings,
+        warnings=[
+            {"siteId": site.site_id or "", **warning}
+            for site in site_totals
+            for warning in site.warnings
+        ],
         sites=site_totals,
     )

@@ -42,7 +42,10 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
         """Fail rows whose budget is spent; with a parameter, also those in PROCESSING."""
         actor = require_cron(context, request)
         arguments = {"max_attempts": max_attempts, "min_age_minutes": min_age_minutes}
-        moved = _apply_attempt_cap(context, max_attempts, min_age_minutes)
+        age = min_age_minutes or 0
+        moved = _sweep(context, "attempt_cap", age, max_attempts)
+        if max_attempts is not None or min_age_minutes is not None:  # else a last attempt may end
+            moved += _cap_in_flight(context, max_attempts, age)
         accounts.note(actor, "cron.attempt_cap", queue="oci", details={"moved": moved, **arguments})
         return schemas.Capped(affected=moved)
 
@@ -75,21 +78,8 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
             )
 
 
-def _apply_attempt_cap(
-    context: WorkloadContext, max_attempts: int | None, min_age_minutes: int | None
-) -> int:
-    """Fail rows whose attempts are spent; without ``max_attempts``, by the cap of each row.
-
-    Without arguments, a row in PROCESSING is left alone until its lease is over: its last attempt
-    may still succeed. A cap or an age that the caller names applies to such rows too.
-    """
-    moved = _sweep(context, "attempt_cap", min_age_minutes or 0, max_attempts)
-    if max_attempts is None and min_age_minutes is None:
-        return moved
-    return moved + _cap_in_flight(context, max_attempts, min_age_minutes or 0)
-
-
 def _cap_in_flight(context: WorkloadContext, max_attempts: int | None, min_age_minutes: int) -> int:
+    """Fail rows in PROCESSING whose attempts are spent, by the given cap or by that of each."""
     queue, moved, cursor = context.queue, 0, None
     moved_until = queue.now() - min_age_minutes * MINUTE_S * SECOND_US
     while True:

@@ -30,7 +30,7 @@ from kesin.workloads.oci.api import schemas
 from kesin.workloads.oci.api.common import SiteId
 from kesin.workloads.oci.api.control_routes import add_control_routes
 from kesin.workloads.oci.api.cron_routes import add_cron_routes
-from kesin.workloads.oci.conversions.conversion import EXPORTED_FIELDS
+from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS, EXPORTED_FIELDS
 from kesin.workloads.oci.conversions.ingest import IngestResult, ingest
 from kesin.workloads.oci.conversions.parsing import CONTENT_TYPES, MAX_ROWS, parse_body
 from kesin.workloads.oci.script import (
@@ -51,14 +51,8 @@ _CONVERSION: Final[dict[str, Any]] = {
     "type": "object",
     "required": ["externalId", "conversionTime", "conversionValue"],
     "properties": {
-        "externalId": {"type": "string"},
-        "gclid": {"type": "string"},
-        "wbraid": {"type": "string"},
-        "gbraid": {"type": "string"},
-        "conversionName": {"type": "string"},
-        "conversionTime": {"type": "string"},
+        **{name: {"type": "string"} for name in CONVERSION_FIELDS},
         "conversionValue": {"type": ["number", "string"]},
-        "conversionCurrency": {"type": "string"},
         "revision": {"type": ["integer", "string"]},
         **{name: {"description": "of our own files; ignored"} for name in EXPORTED_FIELDS},
     },

@@ -222,21 +222,16 @@ def fix_selected(
     """Fix the rows of these ids; returns how many changed, and why the others did not."""
     if changes and len(ids) > 1:
         raise Problem("change one row at a time", code="bad_selection", details={"field": "ids"})
-    jobs = context.queue.find(ids)
-    rows: list[Mapping[str, Any]] = []
-    job_ids: list[str] = []
-    for job_id, job in jobs.items():
-        if job.tenant == site.id and isinstance(job.payload, dict):
-            rows.append({**(changes or {}), "externalId": job.payload.get("externalId")})
-            job_ids.append(job_id)
-    refused = [
-        (missing_id, "no such row of this site")
-        for missing_id in ids
-        if missing_id not in set(job_ids)
-    ]
+    payloads = {
+        job_id: job.payload
+        for job_id, job in context.queue.find(ids).items()
+        if job.tenant == site.id and isinstance(job.payload, dict)
+    }
+    rows = [{**(changes or {}), "externalId": old.get("externalId")} for old in payloads.values()]
+    refused = [(each, "no such row of this site") for each in ids if each not in payloads]
     results = fix_rows(context, actor, site, rows, reason=reason, again=again)
     affected = 0
-    for job_id, result in zip(job_ids, results, strict=True):
+    for job_id, result in zip(payloads, results, strict=True):
         if result.result in ("queued", "corrected"):
             affected += 1
         else:

@@ -9,12 +9,11 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, Final, Literal, NamedTuple, TextIO
+from typing import Any, BinaryIO, Final, Literal, NamedTuple
 
 from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, Problem, TooLarge
@@ -77,7 +76,7 @@ def parse_body(
     if content_kind in _CSV_TYPES:
         return None, _take_bounded(csv_rows(io.StringIO(text, newline=""), ignored))
     if content_kind in _NDJSON_TYPES:
-        return None, _take_bounded(_ndjson_rows(text))
+        return None, _take_bounded(_ndjson_rows(text.split("\n")))
     if content_kind in _JSON_TYPES or content_kind.endswith("+json"):
         return _json_rows(text)
     raise Problem(
@@ -130,8 +129,8 @@ def _parse_int(digits: str) -> int | str:
     return int(digits) if len(digits) <= MAX_DIGITS else digits
 
 
-def _ndjson_rows(text: str) -> Iterator[ParsedRow]:
-    for line in text.split("\n"):
+def _ndjson_rows(lines: Iterable[str]) -> Iterator[ParsedRow]:
+    for line in lines:
         if not line.strip():
             continue
         try:
@@ -218,13 +217,9 @@ _OWN_COLUMNS: Final = frozenset(map(_normalise_header, EXPORTED_FIELDS))
 
 
 def _take_bounded(rows: Iterator[ParsedRow]) -> list[ParsedRow]:
-    taken: list[ParsedRow] = []
-    for row in rows:
-        if len(taken) == MAX_ROWS:
-            raise TooLarge(
-                Message("at most %(most)s conversions a call: split them", most=MAX_ROWS)
-            )
-        taken.append(row)
+    taken = list(islice(rows, MAX_ROWS + 1))
+    if len(taken) > MAX_ROWS:
+        raise TooLarge(Message("at most %(most)s conversions a call: split them", most=MAX_ROWS))
     return taken
 
 
@@ -266,14 +261,10 @@ class RowSource:
         self, rows: int = MAX_ROWS, ignored: frozenset[str] = frozenset()
     ) -> Iterator[RowBatch]:
         """Yield the rows in batches; raises Problem where the file cannot be read further."""
-        formats: dict[FileFormat, Callable[[TextIO, int], Iterator[RowBatch]]] = {
-            "csv": partial(_csv_batches, ignored=ignored),
-            "ndjson": _ndjson_batches,
-            "json": _json_batches,
-        }
-        read_batches = formats[self.file_format]
         try:
-            yield from read_batches(self.text, min(rows, MAX_ROWS))
+            site, parsed = self._parse(ignored)
+            while batch := list(islice(parsed, min(rows, MAX_ROWS))):
+                yield RowBatch(site, batch)
         except UnicodeDecodeError:
             raise Problem(
                 Message(
@@ -282,6 +273,20 @@ class RowSource:
                 ),
                 code="not_utf8",
             ) from None
+
+    def _parse(self, ignored: frozenset[str]) -> tuple[str | None, Iterator[ParsedRow]]:
+        """The site that the file names, if any, and its rows; only JSON is read as a whole."""
+        if self.file_format == "csv":
+            return None, csv_rows(self.text, ignored)
+        if self.file_format == "ndjson":
+            return None, _ndjson_rows(self.text)
+        content = self.text.read()
+        try:
+            document = parse_json(content)
+        except (ValueError, RecursionError):
+            raise Problem("this is no JSON; for one document a line say --format ndjson") from None
+        site, rows = _unwrap(document)
+        return site, map(_check_row, rows)
 
 
 @contextmanager
@@ -298,31 +303,3 @@ def open_source(name: str, file_format: FileFormat) -> Iterator[RowSource]:
     with path.open("rb") as raw:
         size = path.stat().st_size if path.is_file() else None
         yield RowSource(name, file_format, raw, size)
-
-
-def _csv_batches(text: TextIO, size: int, *, ignored: frozenset[str]) -> Iterator[RowBatch]:
-    rows = csv_rows(text, ignored)
-    while batch := list(islice(rows, size)):
-        yield RowBatch(None, batch)
-
-
-def _ndjson_batches(text: TextIO, size: int) -> Iterator[RowBatch]:
-    lines = (line for line in text if line.strip())
-    while batch := list(islice(lines, size)):
-        yield RowBatch(*parse_body("".join(batch).encode(), _NDJSON_TYPE))
-
-
-def _json_batches(text: TextIO, size: int) -> Iterator[RowBatch]:
-    """Read JSON as a whole and yield its rows in batches."""
-    content = text.read()
-    try:
-        document = parse_json(content)
-    except (ValueError, RecursionError):
-        raise Problem("this is no JSON; for one document a line say --format ndjson") from None
-    site, rows = _unwrap(document)
-    if len(rows) <= size:
-        yield RowBatch(*parse_body(content.encode(), _JSON_TYPE))
-        return
-    for start in range(0, len(rows), size):
-        part = {"siteId": site, "conversions": rows[start : start + size]}
-        yield RowBatch(*parse_body(json.dumps(part).encode(), _JSON_TYPE))

@@ -195,10 +195,7 @@ class GoogleAds(GoogleChannel):
             if isinstance(response, RequestFailure):
                 return response
             if response.status != OK:
-                reply = (
-                    _read_refusal(response, len(part)) if response.status == _BAD_REQUEST else None
-                )
-                return reply or failure_of(response)
+                return _read_refusal(response, len(part))
             request_id = response.request_id
             outcomes = read_upload(response.body, part, request_id)
             return RequestReply(outcomes, _common_trouble(outcomes), request_id)
@@ -212,8 +209,7 @@ class GoogleAds(GoogleChannel):
             return build_findings(response)
         if response.status == OK:
             return build_findings(RequestReply(_validation_result(response)))
-        reply = _read_refusal(response, 1) if response.status == _BAD_REQUEST else None
-        return build_findings(reply or failure_of(response))
+        return build_findings(_read_refusal(response, 1))
 
     def _upload(
         self,
@@ -251,15 +247,15 @@ def click_conversion(conversion: Conversion, action: str) -> dict[str, Any]:
     }
 
 
-def _read_refusal(response: GoogleResponse, count: int) -> RequestReply | None:
-    """Read a refused request that names rows; None if an error names no row."""
+def _read_refusal(response: GoogleResponse, count: int) -> RequestReply | RequestFailure:
+    """Read a refused request; if an error names no row, it failed as a whole."""
     error = response.body.get("error") if isinstance(response.body, dict) else None
     try:
         grouped = errors_by_row(failure_errors(error), count)
     except UnreadableResponse:
-        return None
-    if not grouped:
-        return None
+        grouped = {}
+    if not grouped or response.status != _BAD_REQUEST:
+        return failure_of(response)
     classified = {
         position: classify_row(errors, response.request_id) for position, errors in grouped.items()
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +18,6 @@ from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Permission
 from kesin.foundation.problems import Invalid
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
 from kesin.store.records import Filter
 from kesin.web.auth import guarded_router
@@ -46,7 +44,6 @@ PATH: Final = "/dashboard/site/{site_id}/oci-control"
 PAGE_ROWS: Final = 50
 MAX_SITES: Final = 200  # in the site switch
 MAX_LISTED_ROWS: Final = 25  # in a dialog
-_ALREADY_IN_STATE: Final = re.compile(r"it is (\w+) already")
 CHANGED: Final = {"HX-Trigger": json.dumps({"oci-changed": "", "kesin:forget": ""})}
 
 Word = Annotated[str, Query(max_length=64)]
@@ -178,7 +175,7 @@ def _rows(
         limit=PAGE_ROWS,
         cursor=cursor,
     )
-    rows = [(job, operations.row_columns(job), _external_id(job)) for job in jobs]
+    rows = [(job, operations.row_columns(job)) for job in jobs]
     advices = {
         job.error_code: ADVICE.find(job.error_code, job.error_category, ctx.language)
         for job in jobs
@@ -200,11 +197,6 @@ def _rows(
     }
 
 
-def _external_id(job: Job) -> str:
-    payload = job.payload if isinstance(job.payload, dict) else {}
-    return str(payload.get("externalId") or "")
-
-
 # Actions
 
 
@@ -214,9 +206,8 @@ def oci_preview(ctx: Context, site_id: str, fields: Fields) -> HTMLResponse:
     context, site = find_site(ctx, site_id, "operate", "oci.preview")
     action = fields.get("action", "")
     operations.action_arguments(context, site, action)  # raises Problem for an unknown one
-    ids, chosen = _selection(fields)
     until = actions.read_until(context.queue, fields.get("until", ""))
-    where = None if ids is not None else _all_until(site, chosen, until)
+    ids, where, chosen = _selection(site, fields, until)
     preview = context.commands.preview(
         ctx.actor,
         "oci",
@@ -247,9 +238,8 @@ def oci_act(ctx: Context, site_id: str, fields: Fields) -> HTMLResponse:
     """Take the action and report exactly what happened; many rows move in the background."""
     action = fields.get("action", "")
     context, site = find_site(ctx, site_id, "operate", f"queue.{action[:40]}")
-    ids, chosen = _selection(fields)
     until = actions.read_until(context.queue, fields.get("until", ""))
-    where = None if ids is not None else _all_until(site, chosen, until)
+    ids, where, _ = _selection(site, fields, until)
     reason = fields.get("reason", "").strip()[: actions.MAX_REASON_CHARS] or None
     options: dict[str, Any] = {
         "code": fields.get("mark_code", "").strip() or None,  # ``code`` is what is filtered by
@@ -270,38 +260,21 @@ def oci_act(ctx: Context, site_id: str, fields: Fields) -> HTMLResponse:
     done = operations.run_action(
         context, ctx.actor, site, action, ids=ids, where=where, reason=reason, **options
     )
-    reasons: Counter[str] = Counter()
-    for why, n in done.reasons.items():
-        reasons[_translate_refusal(ctx, why)] += n
     response = ctx.page(
         "oci/part_acted.html",
         done=done,
-        refused=reasons.total(),
-        reasons=reasons.most_common(),
-        shown=[
-            (row_id, _translate_refusal(ctx, why)) for row_id, why in done.refused[:MAX_LISTED_ROWS]
-        ],
+        reasons=Counter(done.reasons).most_common(),
+        shown=done.refused[:MAX_LISTED_ROWS],
         **frame(ctx, context, site),
     )
     response.headers.update(CHANGED)
     return response
 
 
-def _all_until(site: Site, chosen: ControlFilter, until: int) -> Filter:
-    """All rows that match and were created before the dialog was opened."""
-    return replace(operations.build_filter(site, chosen.criteria), created_before=until)
-
-
-def _translate_refusal(ctx: PageContext, why: str) -> str:
-    """A refusal in the user's language; the workload says it in English."""
-    already = _ALREADY_IN_STATE.fullmatch(why)
-    if already:
-        return ctx.say("it is %(state)s already", state=already[1])
-    return ctx.say(why)
-
-
-def _selection(fields: dict[str, str]) -> tuple[list[str] | None, ControlFilter]:
-    """The selected rows, or None and the filter for all that match."""
+def _selection(
+    site: Site, fields: dict[str, str], until: int
+) -> tuple[list[str] | None, Filter | None, ControlFilter]:
+    """The selected rows, or all that match and were created before the dialog was opened."""
     chosen = ControlFilter(*(fields.get(name, "")[:64] for name in ("status", "code", "category")))
     if fields.get("all"):
         if fields.get("q", "").strip():  # the filter has no search: more would move than is shown
@@ -309,7 +282,8 @@ def _selection(fields: dict[str, str]) -> tuple[list[str] | None, ControlFilter]
                 "a search cannot be acted on as a whole: tick the rows, or clear the search",
                 code="bad_selection",
             )
-        return None, chosen
+        where = operations.build_filter(site, chosen.criteria)
+        return None, replace(where, created_before=until), chosen
     ids = [row_id for row_id in fields.get("ids", "").split(",") if row_id]
     if not ids:
         raise Invalid("choose some rows first", code="bad_selection")
@@ -318,7 +292,7 @@ def _selection(fields: dict[str, str]) -> tuple[list[str] | None, ControlFilter]
             Message("choose at most %(most)s rows, or all that match", most=actions.MAX_SELECTED),
             code="bad_selection",
         )
-    return ids, chosen
+    return ids, None, chosen
 
 
 @router.get(f"{PATH}/pause", response_class=HTMLResponse)

@@ -71,7 +71,7 @@ def _exchanges(history: JobDetails) -> list[Exchange]:
     exchanges = []
     for moved in reversed(history.events):
         note, result = _object(decode_note(moved.note)), _object(decode_json(moved.result))
-        if not (note or result or moved.error_code) or not moved.from_state:
+        if not (note or result or moved.error_code) or not moved.from_state or "changed" in note:
             continue
         details = {name: value for name, value in (note | result).items() if name != "requestId"}
         request_id = note.get("requestId") or result.get("requestId") or ""

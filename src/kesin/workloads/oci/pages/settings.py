@@ -64,7 +64,6 @@ def _page(
     }
     return ctx.page(
         "oci/settings.html",
-        status=problem.status if problem else 200,
         values={**values, **(typed or {})},
         usual_silent_hours=context.settings.oci_silent_hours,
         uuid=site_uuid(site.id),
