@@ -135,11 +135,16 @@ def _run_seed(code: str, seed: int, size: int) -> dict[str, Any]:
 
 def simulated_code() -> str:
     """What the simulation runs, and the lifecycles it runs: after a change its steps count anew."""
+    from kesin.lifecycle.codec import rules_fingerprint
+    from kesin.workloads import lifecycles
+
     folder, digest = ROOT / "src/kesin", hashlib.sha256()
-    for pattern in ("lifecycle/**/*", "store/**/*", "engine/**/*", "workloads/**/*lifecycle.py"):
+    for pattern in ("lifecycle/**/*", "store/**/*", "engine/*", "engine/simulation/*"):
         for path in sorted(folder.glob(pattern)):
             if path.suffix in (".py", ".sql", ".lua"):
                 digest.update(path.read_bytes())
+    for name, lifecycle in sorted(lifecycles().items()):
+        digest.update(f"{name} {rules_fingerprint(lifecycle())}".encode())
     return digest.hexdigest()[:16]
 
 
