@@ -118,7 +118,7 @@ def _at(address: str, rows: int) -> dict[str, Any]:
 
 def _post(house: WorkloadContext, site: Site, body: bytes) -> None:
     _, rows = parse_body(body, "application/x-ndjson")
-    results = ingest(house, site, rows, actor="bench")
+    results = ingest(house, site, rows, actor=system_actor("bench"))
     assert all(one.result == "queued" for one in results)
 
 

@@ -47,7 +47,7 @@ def sell(store: Store, clock: ManualClock) -> None:
     house = WorkloadContext(Settings.model_construct(), commands, queue)
     site = commands.accounts.add_site(_ROOT, SITE, name="Bosphorus Plumbing")
     chance = random.Random(SEED)
-    ingest(house, site, _sales(clock, chance), actor=_ROOT.name)
+    ingest(house, site, _sales(clock, chance), actor=_ROOT)
     send = _doors(house, site)
     script = ScriptSimulator("", site.id, "", rng=chance, fail_share=0.06, limit=PAGE, send=send)
     thrower = ScriptSimulator(
@@ -127,4 +127,4 @@ def _mend(house: WorkloadContext, site: Site) -> None:
     where = Filter(states=("FAILED",), tenants=(site.id,))
     dead = house.queue.jobs(where, limit=MAX_PAGE).jobs[::2]
     rows = [{**job.data, "conversionValue": 1_000} for job in dead]
-    ingest(house, site, rows, actor=_ROOT.name)
+    ingest(house, site, rows, actor=_ROOT)

@@ -189,21 +189,17 @@ def _add_action_routes(
         refused = [
             schemas.RefusedRow(id=row_id, reason=reason) for row_id, reason in result.refused
         ]
-        planned = (
-            None
-            if result.planned is None
-            else [
-                schemas.PlannedRows(state=state, reason=reason, rows=n)
-                for (state, reason), n in result.planned.items()
-            ]
-        )
+        planned = [
+            schemas.PlannedRows(state=state, reason=reason, rows=n)
+            for (state, reason), n in (result.planned or {}).items()
+        ]
         return schemas.Acted(
             asked=result.affected + result.already + result.refused_count,
             affected=result.affected,
             already=result.already,
             refused_count=result.refused_count,
             refused=refused,
-            planned=planned,
+            planned=None if result.planned is None else planned,
             more=result.more or None,
         )
 

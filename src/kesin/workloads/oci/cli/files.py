@@ -187,17 +187,13 @@ class _FileSummary:
 WriteReject = Callable[[int, ParsedRow, IngestResult], None]
 
 
-def _ignore_reject(_number: int, _row: ParsedRow, _result: IngestResult) -> None:
-    """Write nothing: rejected rows are only listed."""
-
-
 def _process_file(
     context: WorkloadContext,
     site: Site,
     source: RowSource,
     process: ProcessRows,
     *,
-    write_reject: WriteReject = _ignore_reject,
+    write_reject: WriteReject | None = None,
     size: int = MAX_ROWS,
     hint: str = _RERUN_HINT,
     ignored: frozenset[str] = frozenset(),
@@ -213,7 +209,8 @@ def _process_file(
                 summary.differing += bool(result.differs)
                 if result.result == "rejected":
                     summary.reasons[result.code or ""] += 1
-                    write_reject(summary.rows, row, result)
+                    if write_reject is not None:
+                        write_reject(summary.rows, row, result)
                     if len(summary.listed_rejects) < MAX_LISTED_REJECTS:
                         summary.listed_rejects.append((summary.rows, result))
             show_progress(summary)
@@ -298,10 +295,10 @@ def _reject_record(number: int, result: IngestResult) -> dict[str, Any]:
 
 
 @contextmanager
-def _open_rejects(path: Path | None) -> Iterator[WriteReject]:
+def _open_rejects(path: Path | None) -> Iterator[WriteReject | None]:
     """Open the file of rejected rows; once corrected, it can be imported."""
     if path is None:
-        yield _ignore_reject
+        yield None
         return
     with path.open("w", encoding="utf-8-sig", newline="") as out:
         writer = csv.writer(out)

@@ -20,10 +20,10 @@ from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
-from kesin.store.directory import MetadataEntry, Site
+from kesin.store.directory import Site
 from kesin.workloads.oci.google.channel import ConnectionTrouble, TroubleKind
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
-from kesin.workloads.oci.site import BREAKER, WORKLOAD, read_metadata
+from kesin.workloads.oci.site import BREAKER, WORKLOAD, put_metadata, read_metadata
 
 log = Logger("kesin.oci")
 
@@ -176,8 +176,7 @@ def _update_breaker(
         held = directory.lock_metadata(WORKLOAD, site.id, BREAKER, now)
         before = Breaker.from_dict(json.loads(held.value))
         breaker = step(before, now)
-        value = canonical_json(breaker.to_dict())
-        directory.put_metadata(MetadataEntry(WORKLOAD, site.id, BREAKER, value, now))
+        put_metadata(context, site, BREAKER, breaker.to_dict())
         flipped = bool(breaker.kind) != bool(before.kind)
         if flipped:
             details = canonical_json({"open": bool(breaker.kind), "code": breaker.code})

@@ -112,15 +112,12 @@ def check_site(
     language: Language = "en",
 ) -> list[Finding]:
     """Check the site; if all passes, a breaker opened by wrong credentials closes."""
-    findings = _check(context, site, channels)
-    return findings if language == "en" else [_translate(finding, language) for finding in findings]
-
-
-def _translate(finding: Finding, language: Language) -> Finding:
-    """The finding with the advice on its code, the only text in every language."""
-    if not finding.code:
-        return finding
-    return replace(finding, advice=ADVICE.find(finding.code, "AUTH", language).act)
+    return [
+        replace(finding, advice=ADVICE.find(finding.code, "AUTH", language).act)
+        if finding.code and language != "en"  # the advice on a code is in every language
+        else finding
+        for finding in _check(context, site, channels)
+    ]
 
 
 def _check(context: WorkloadContext, site: Site, channels: Mapping[str, Channel]) -> list[Finding]:

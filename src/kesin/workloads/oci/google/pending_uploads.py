@@ -13,11 +13,11 @@ from typing import Any, Final
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
-from kesin.store.directory import MetadataEntry, Site
+from kesin.store.directory import Site
 from kesin.workloads.oci.google.channel import Channel, RequestStatus, StatusChannel
 from kesin.workloads.oci.google.circuit_breaker import WORKER_ACTOR, open_credentials
 from kesin.workloads.oci.google.credentials import GoogleCredentials
-from kesin.workloads.oci.site import UPLOADS, WORKLOAD, read_metadata
+from kesin.workloads.oci.site import UPLOADS, WORKLOAD, put_metadata, read_metadata
 
 FIRST_POLL_S: Final = 1_800
 MAX_POLL_PAUSE_S: Final = 6 * 3_600
@@ -119,11 +119,8 @@ def _update_uploads(
     context: WorkloadContext, site: Site, change: Callable[[dict[str, Any]], object]
 ) -> None:
     directory = context.commands.accounts.directory
-    now = context.queue.now()
     with directory.transaction():
-        row = directory.lock_metadata(WORKLOAD, site.id, UPLOADS, now)
+        row = directory.lock_metadata(WORKLOAD, site.id, UPLOADS, context.queue.now())
         uploads = json.loads(row.value) or {}
         change(uploads)
-        directory.put_metadata(
-            MetadataEntry(WORKLOAD, site.id, UPLOADS, canonical_json(uploads), now)
-        )
+        put_metadata(context, site, UPLOADS, uploads)
