@@ -5,28 +5,18 @@ Modules that need the web, spreadsheets or XML are imported on first use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kesin.engine.transfer.backup import BackupFile
 from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.extras import LIBRARIES
-from kesin.foundation.settings import Settings
+from kesin.workloads.common.lazy import lazy_call, lazy_value
 from kesin.workloads.optiplan.advice import ADVICE
 
 if TYPE_CHECKING:
-    from fastapi import APIRouter
-    from typer import Typer
-
     from kesin.engine.worker import Worker
-    from kesin.lifecycle.declare import Lifecycle
-    from kesin.workloads.common.demo import DemoPart
 
-
-def _lifecycle() -> Lifecycle:
-    from kesin.workloads.optiplan.workshop.config import configured_lifecycle
-
-    return configured_lifecycle()
+_call: Final = partial(lazy_call, __name__)
 
 
 def _worker(context: WorkloadContext) -> Worker:
@@ -36,45 +26,9 @@ def _worker(context: WorkloadContext) -> Worker:
     return build_worker(Workshop(context.settings), context.queue)
 
 
-def _routes(context: WorkloadContext) -> APIRouter:
-    from kesin.workloads.optiplan.api.routes import optiplan_router
-
-    return optiplan_router(context)
-
-
-def _pages() -> object:
-    from kesin.workloads.optiplan.pages import PAGES
-
-    return PAGES
-
-
-def _cli() -> Typer:
-    from kesin.workloads.optiplan.cli import app
-
-    return app
-
-
-def _delete_expired_files(context: WorkloadContext) -> int:
-    from kesin.workloads.optiplan.cleanup import delete_expired_files
-
-    return delete_expired_files(context)
-
-
-def _backup_files(settings: Settings) -> Iterable[BackupFile | str]:
-    from kesin.workloads.optiplan.backup import backup_files
-
-    return backup_files(settings)
-
-
-def _demo() -> DemoPart:
-    from kesin.workloads.optiplan.demo import OptiplanDemo
-
-    return OptiplanDemo()
-
-
 OPTIPLAN: Final = Workload(
     "optiplan",
-    _lifecycle,
+    _call("workshop.config:configured_lifecycle"),
     "Cutting orders to the saw",
     title="Orders",
     has_sites=False,
@@ -83,13 +37,13 @@ OPTIPLAN: Final = Workload(
     ),
     worker=_worker,
     opens_secrets=False,
-    after_sweep=_delete_expired_files,
-    routes=_routes,
-    pages=_pages,
-    cli=_cli,
-    demo=_demo,
+    after_sweep=_call("cleanup:delete_expired_files"),
+    routes=_call("api.routes:optiplan_router"),
+    pages=lazy_value(__name__, "pages:PAGES"),
+    cli=lazy_value(__name__, "cli:app"),
+    demo=_call("demo:OptiplanDemo"),
     advice=ADVICE.describe,
-    backup_files=_backup_files,
+    backup_files=_call("backup:backup_files"),
     # A cancel withdraws files from the saw's inbox and a reissue creates a new revision.
     restricted_actions=frozenset({"cancel", "request_cancel", "reissue"}),
     needs=LIBRARIES["optiplan"],

@@ -7,12 +7,14 @@ imported from here; each is loaded on first use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
 from kesin.engine.workload import Workload
 from kesin.foundation.extras import LIBRARIES
+from kesin.workloads.common.lazy import lazy_call, lazy_value
 from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.batches.lifecycle import batch_lifecycle
 from kesin.workloads.pdf.lifecycle import configured_lifecycle
@@ -58,15 +60,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _later(module: str, name: str) -> Callable[..., Any]:
-    """Return a function of a module that is imported at its first call."""
-
-    def call(*args: Any) -> Any:
-        return getattr(import_module(f"{__name__}.{module}"), name)(*args)
-
-    return call
-
-
+_call: Final = partial(lazy_call, __name__)
 _COMMON: Final[dict[str, Any]] = {
     "has_sites": False,
     "needs_own_process": True,
@@ -81,17 +75,17 @@ PDF: Final = Workload(
     "HTML templates to PDF",
     title="PDFs",
     personal_fields=frozenset({"variables", "file_name"}),
-    worker=_later("services", "create_worker"),
-    push_worker=_later("services", "create_rq_worker"),
+    worker=_call("services:create_worker"),
+    push_worker=_call("services:create_rq_worker"),
     keys_name_tenant=True,
-    after_sweep=_later("cleanup", "delete_expired"),
-    periodic=lambda context: _later("jobs.dispatch", "dispatch_waiting")(context.queue),
-    metrics=_later("metrics", "collect_metrics"),
-    routes=_later("api", "pdf_router"),
-    pages=lambda: import_module(f"{__name__}.pages").PAGES,
-    cli=lambda: import_module(f"{__name__}.cli").app,
-    demo=_later("demo", "PdfDemo"),
-    backup_files=_later("storage.backup", "backup_files"),
+    after_sweep=_call("cleanup:delete_expired"),
+    periodic=lambda context: _call("jobs.dispatch:dispatch_waiting")(context.queue),
+    metrics=_call("metrics:collect_metrics"),
+    routes=_call("api:pdf_router"),
+    pages=lazy_value(__name__, "pages:PAGES"),
+    cli=lazy_value(__name__, "cli:app"),
+    demo=_call("demo:PdfDemo"),
+    backup_files=_call("storage.backup:backup_files"),
     **_COMMON,
 )
 PDF_BATCHES: Final = Workload(
@@ -101,7 +95,7 @@ PDF_BATCHES: Final = Workload(
     title="PDF batches",
     part_of="pdf",
     personal_fields=frozenset({"file_name", "webhook_url"}),
-    worker=_later("batches.worker", "build_worker"),
+    worker=_call("batches.worker:build_worker"),
     **_COMMON,
 )
 PDF_WEBHOOKS: Final = Workload(
@@ -111,6 +105,6 @@ PDF_WEBHOOKS: Final = Workload(
     title="PDF webhooks",
     part_of="pdf",
     personal_fields=frozenset({"url"}),  # it may hold a secret
-    worker=_later("webhooks.worker", "build_worker"),
+    worker=_call("webhooks.worker:build_worker"),
     **_COMMON,
 )
