@@ -91,7 +91,11 @@ class StorageBackend(Protocol):
 
     def exists(self, key: str) -> bool:
         """Whether the object exists; raises StorageDown if that is unknown."""
-        ...
+        try:
+            self.head(key)
+        except NotStored:
+            return False
+        return True
 
     def delete(self, key: str) -> bool:
         """Delete the object and return whether it existed."""
@@ -106,10 +110,6 @@ class StorageBackend(Protocol):
 
     def delete_partial_writes(self, before_us: int) -> int:
         """Delete partial writes from before this time, left by dead writers; never an object."""
-        ...
-
-    def presign(self, key: str, seconds: int, filename: str) -> str | None:
-        """Return a URL that serves this object without credentials, None if unsupported."""
         ...
 
 

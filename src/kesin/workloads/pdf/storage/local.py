@@ -19,6 +19,7 @@ from kesin.workloads.pdf.storage.base import (
     BadKey,
     KeyTaken,
     NotStored,
+    StorageBackend,
     StorageDown,
     StoredObject,
     check_key,
@@ -32,7 +33,7 @@ _PUT_ATTEMPTS: Final = 5  # to write into a folder that another process deletes 
 _ABSENT_ERRORS: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
-class LocalStorage:
+class LocalStorage(StorageBackend):
     """A folder, created if missing. Only the owner can read its files."""
 
     def __init__(self, folder: Path) -> None:
@@ -96,14 +97,6 @@ class LocalStorage:
                 self._raise_not_stored(key)
         return _describe(key, status)
 
-    def exists(self, key: str) -> bool:
-        """Whether the object exists."""
-        try:
-            self.head(key)
-        except NotStored:
-            return False
-        return True
-
     def delete(self, key: str) -> bool:
         """Delete the file, and its folders if they are empty.
 
@@ -151,11 +144,6 @@ class LocalStorage:
                 if Path(folder) != self._base:
                     _remove_if_empty(Path(folder))
         return removed
-
-    def presign(self, key: str, seconds: int, filename: str) -> str | None:  # noqa: ARG002
-        """Return None: a folder serves no URLs."""
-        check_key(key)
-        return None
 
     def _path(self, key: str) -> Path:
         path = self._base / check_key(key)

@@ -6,14 +6,11 @@ rejected if the key is in use (If-None-Match, if the server supports it).
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NoReturn, Self
-from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError
@@ -23,10 +20,10 @@ from kesin.foundation.messages import Message
 from kesin.workloads.pdf.storage.base import (
     KeyTaken,
     NotStored,
+    StorageBackend,
     StorageDown,
     StorageMisconfigured,
     StoredObject,
-    attachment_header,
     check_key,
     check_range,
     is_key,
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
     from obstore.store import S3Config
 
 DEFAULT_REGION: Final = "us-east-1"  # also the usual name for a self-hosted server
-MAX_PRESIGN_S: Final = 7 * 24 * 3_600
 _CONNECT_TIMEOUT: Final = timedelta(seconds=5)
 _REQUEST_TIMEOUT: Final = timedelta(seconds=60)
 _RETRY_TIMEOUT: Final = timedelta(seconds=90)
@@ -63,11 +59,8 @@ class S3Credentials:
         return cls(key_id, secret, environ.get("AWS_SESSION_TOKEN", ""))
 
 
-class S3Storage:
-    """A bucket, or a prefix in it.
-
-    Without ``credentials`` requests are signed as the machine's role, and nothing can be presigned.
-    """
+class S3Storage(StorageBackend):
+    """A bucket, or a prefix in it. Without ``credentials``, the machine's role signs requests."""
 
     def __init__(
         self,
@@ -82,7 +75,6 @@ class S3Storage:
     ) -> None:
         self._name = f"s3://{bucket}/{prefix}".rstrip("/")
         self._conditional = conditional
-        self._secret = credentials.secret_access_key if credentials else ""
         config: S3Config = {"region": region or DEFAULT_REGION, "checksum_algorithm": "SHA256"}
         config["disable_bulk_delete"] = True  # one key at a time; not every server supports bulk
         if endpoint:
@@ -172,14 +164,6 @@ class S3Storage:
             except FileNotFoundError:
                 self._raise_not_stored(key)
 
-    def exists(self, key: str) -> bool:
-        """Whether the object exists."""
-        try:
-            self.head(key)
-        except NotStored:
-            return False
-        return True
-
     def delete(self, key: str) -> bool:
         """Delete the object. S3 does not say whether it existed, so it is asked first."""
         if not self.exists(key):
@@ -202,19 +186,6 @@ class S3Storage:
     def delete_partial_writes(self, before_us: int) -> int:  # noqa: ARG002
         """Return 0: an upload in a single request leaves no partial write."""
         return 0
-
-    def presign(self, key: str, seconds: int, filename: str) -> str | None:
-        """Return a URL for a browser, which saves the object under this name."""
-        check_key(key)
-        if not 1 <= seconds <= MAX_PRESIGN_S:
-            raise ValueError(f"a URL lives 1…{MAX_PRESIGN_S} s, got {seconds}")
-        if not self._secret:
-            return None
-        with self._translated_errors():
-            url = obstore.sign(self._store, "GET", key, timedelta(seconds=seconds))
-        return _sign_with_parameters(
-            url, {"response-content-disposition": attachment_header(filename)}, self._secret
-        )
 
     def _holds(self, key: str, data: bytes) -> bool:
         try:
@@ -242,21 +213,3 @@ def _describe(meta: ObjectMeta) -> StoredObject:
 
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0].rstrip(": ")[:_MAX_REASON_LENGTH] or type(error).__name__
-
-
-def _sign_with_parameters(url: str, parameters: Mapping[str, str], secret: str) -> str:
-    """Add query parameters to a presigned URL and sign it again (AWS Signature V4)."""
-    parts = urlsplit(url)
-    query = dict(parse_qsl(parts.query, keep_blank_values=True)) | dict(parameters)
-    del query["X-Amz-Signature"]
-    pairs = sorted((quote(name, safe="-_.~"), quote(query[name], safe="-_.~")) for name in query)
-    canonical = "&".join(f"{name}={value}" for name, value in pairs)
-    request = f"GET\n{parts.path}\n{canonical}\nhost:{parts.netloc}\n\nhost\nUNSIGNED-PAYLOAD"
-    scope = query["X-Amz-Credential"].split("/")[1:]  # day, region, service, "aws4_request"
-    key = f"AWS4{secret}".encode()
-    for part in scope:
-        key = hmac.digest(key, part.encode(), "sha256")
-    digest = hashlib.sha256(request.encode()).hexdigest()
-    to_sign = "\n".join(("AWS4-HMAC-SHA256", query["X-Amz-Date"], "/".join(scope), digest))
-    signature = hmac.digest(key, to_sign.encode(), "sha256").hex()
-    return urlunsplit(parts._replace(query=f"{canonical}&X-Amz-Signature={signature}"))
