@@ -46,7 +46,7 @@ def client():
 
 def channel_to(google, client, clock, **changes):
     tokens = AccessTokens(client, google.token_url, monotonic=clock.monotonic)
-    body = {"base_url": google.url, "version": "v26", "monotonic": clock.monotonic, **changes}
+    body = {"base_url": f"{google.url}/v26", "monotonic": clock.monotonic, **changes}
     return GoogleAds(client, tokens, **body)
 
 
@@ -263,7 +263,7 @@ def test_a_server_that_never_answers_is_not_waited_for(google, client, clock):
     tokens = AccessTokens(client, google.token_url, monotonic=now)
     tokens.get(google.credentials())  # only the upload is in a hurry
     with httpx.Client(trust_env=False, timeout=0.2) as hasty:
-        ads = GoogleAds(hasty, tokens, base_url=google.url, version="v26", monotonic=now)
+        ads = GoogleAds(hasty, tokens, base_url=f"{google.url}/v26", monotonic=now)
         google.then(silence)
         sent = ads.upload(google.credentials(), rows(2))
     assert (codes(sent), sent.trouble.kind) == ({"TIMEOUT"}, TRANSIENT)
@@ -432,7 +432,7 @@ def test_a_check_that_google_does_not_answer_is_not_passed(google, ads, answer):
 
 
 def test_a_version_that_google_retired_is_found_by_the_check(google, client, clock):
-    ads = channel_to(google, client, clock, version="v19")
+    ads = channel_to(google, client, clock, base_url=f"{google.url}/v19")
     findings = ads.check(google.credentials())
     assert names(findings) == [("token", True), ("account", False)]
     assert "UNSUPPORTED_VERSION" in findings[-1].detail

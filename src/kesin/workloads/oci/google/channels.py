@@ -29,8 +29,7 @@ def channels_of(settings: Settings) -> Mapping[str, Channel]:
         "api": GoogleAds(
             client,
             tokens,
-            base_url=settings.oci_google_url,
-            version=settings.oci_google_version,
+            base_url=f"{settings.oci_google_url.rstrip('/')}/{settings.oci_google_version}",
             monotonic=monotonic,
         ),
         "data_manager": DataManager(

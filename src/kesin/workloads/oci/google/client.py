@@ -11,9 +11,11 @@ import httpx
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.google.channel import (
     NOT_SENT,
+    Channel,
     ConnectionTrouble,
     RequestFailure,
     RowRefused,
+    TroubleKind,
 )
 from kesin.workloads.oci.google.classify import classify_response
 from kesin.workloads.oci.google.credentials import GoogleCredentials
@@ -28,12 +30,18 @@ from kesin.workloads.oci.google.http import (
 from kesin.workloads.oci.google.oauth import AccessTokens, TokenRefused
 
 
-class GoogleClient:
-    """Sends requests with the access token of the given credentials."""
+class GoogleChannel(Channel):
+    """A channel that sends requests with the access token of the given credentials."""
 
     def __init__(
-        self, client: httpx.Client, tokens: AccessTokens, *, monotonic: Callable[[], float]
+        self,
+        client: httpx.Client,
+        tokens: AccessTokens,
+        *,
+        base_url: str,
+        monotonic: Callable[[], float],
     ) -> None:
+        self._base_url = base_url.rstrip("/")
         self._http = BoundedHttpClient(client, monotonic=monotonic)
         self._tokens = tokens
 
@@ -45,16 +53,17 @@ class GoogleClient:
             return _token_failure(problem).trouble
         return None
 
-    def send(
+    def _send(
         self,
         credentials: GoogleCredentials,
         method: str,
-        url: str,
+        path: str,
         *,
         headers: Mapping[str, str] | None = None,
         **request: Any,
     ) -> GoogleResponse | RequestFailure:
         """Send a request; if Google rejects the token, send it once more with a new one."""
+        url = f"{self._base_url}/{path}"
         for is_last in (False, True):
             try:
                 token = self._tokens.get(credentials)
@@ -87,18 +96,19 @@ def event_note(request_id: str, **more: Any) -> dict[str, Any] | None:
 
 
 def _token_failure(problem: TokenRefused) -> RequestFailure:
-    if problem.transient:
-        refused = RowRefused(problem.code, problem.message, Category.TRANSIENT, NOT_SENT)
-        return RequestFailure(
-            refused, ConnectionTrouble("TRANSIENT", problem.code, problem.message)
-        )
-    refused = RowRefused(problem.code, problem.message, Category.AUTH, NOT_SENT)
-    return RequestFailure(refused, ConnectionTrouble("AUTH", problem.code, problem.message))
+    kind: TroubleKind = "TRANSIENT" if problem.transient else "AUTH"
+    return _failure(problem.code, problem.message, kind, NOT_SENT)
 
 
 def _no_response_failure(problem: NoResponse) -> RequestFailure:
     if problem.code == UNSENDABLE:
-        refused = RowRefused(problem.code, problem.message, Category.AUTH, NOT_SENT)
-        return RequestFailure(refused, ConnectionTrouble("AUTH", problem.code, problem.message))
-    refused = RowRefused(problem.code, problem.message, Category.TRANSIENT)
-    return RequestFailure(refused, ConnectionTrouble("TRANSIENT", problem.code, problem.message))
+        return _failure(problem.code, problem.message, "AUTH", NOT_SENT)
+    return _failure(problem.code, problem.message, "TRANSIENT")
+
+
+def _failure(
+    code: str, message: str, kind: TroubleKind, note: Mapping[str, Any] | None = None
+) -> RequestFailure:
+    """A failure of the whole request, which is also the trouble of the site."""
+    refused = RowRefused(code, message, Category(kind), note)
+    return RequestFailure(refused, ConnectionTrouble(kind, code, message))

@@ -8,17 +8,14 @@ accepted request later and reports on it only as a whole: ``status`` asks for it
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
-
-import httpx
 
 from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_MESSAGE
 from kesin.workloads.oci.conversions.conversion import Conversion, json_number
 from kesin.workloads.oci.google.batching import RequestReply, chunk_positions, deliver
 from kesin.workloads.oci.google.channel import (
-    Channel,
     ConnectionTrouble,
     Finding,
     RequestFailure,
@@ -30,13 +27,12 @@ from kesin.workloads.oci.google.channel import (
     UploadRow,
 )
 from kesin.workloads.oci.google.classify import GoogleError, look_up
-from kesin.workloads.oci.google.client import GoogleClient, event_note, failure_of
+from kesin.workloads.oci.google.client import GoogleChannel, event_note, failure_of
 from kesin.workloads.oci.google.connection_check import TRIAL_CONVERSION, build_findings
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.error_table import UNREADABLE_RESPONSE
 from kesin.workloads.oci.google.google_ads import classify_row
 from kesin.workloads.oci.google.http import OK, GoogleResponse, details_of
-from kesin.workloads.oci.google.oauth import AccessTokens
 
 MAX_WARNINGS: Final = 20
 MAX_DESTINATIONS: Final = 10
@@ -56,23 +52,8 @@ _WORST_FIRST: Final[tuple[RequestState, ...]] = (
 )  # fmt: skip
 
 
-class DataManager(Channel):
+class DataManager(GoogleChannel):
     """Ingests events. Accepted means received: Google processes them later."""
-
-    def __init__(
-        self,
-        client: httpx.Client,
-        tokens: AccessTokens,
-        *,
-        base_url: str,
-        monotonic: Callable[[], float],
-    ) -> None:
-        self._base_url = f"{base_url.rstrip('/')}/v1"
-        self._client = GoogleClient(client, tokens, monotonic=monotonic)
-
-    def precheck(self, credentials: GoogleCredentials) -> ConnectionTrouble | None:
-        """The trouble with the access token, if any."""
-        return self._client.precheck(credentials)
 
     def upload(self, credentials: GoogleCredentials, rows: Sequence[UploadRow]) -> UploadResult:
         """Send these conversions; always returns one outcome per row."""
@@ -102,8 +83,9 @@ class DataManager(Channel):
 
     def status(self, credentials: GoogleCredentials, request_id: str) -> RequestStatus:
         """The state of an accepted request; UNKNOWN while Google does not say."""
-        url = f"{self._base_url}/requestStatus:retrieve"
-        response = self._client.send(credentials, "GET", url, params={"requestId": request_id})
+        response = self._send(
+            credentials, "GET", "v1/requestStatus:retrieve", params={"requestId": request_id}
+        )
         if isinstance(response, GoogleResponse) and response.status == OK:
             return _parse_status(response.body)
         refused = (
@@ -124,7 +106,7 @@ class DataManager(Channel):
         }
         if validate_only:
             body["validateOnly"] = True
-        return self._client.send(credentials, "POST", f"{self._base_url}/events:ingest", json=body)
+        return self._send(credentials, "POST", "v1/events:ingest", json=body)
 
 
 def destination(credentials: GoogleCredentials) -> dict[str, Any]:

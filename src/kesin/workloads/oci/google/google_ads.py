@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
-
-import httpx
 
 from kesin.foundation.messages import Message
 from kesin.lifecycle.errors import Category
@@ -19,7 +17,6 @@ from kesin.workloads.oci.conversions.conversion import (
 )
 from kesin.workloads.oci.google.batching import RequestReply, deliver, separate_twins
 from kesin.workloads.oci.google.channel import (
-    Channel,
     ConnectionTrouble,
     Finding,
     RequestFailure,
@@ -29,7 +26,7 @@ from kesin.workloads.oci.google.channel import (
     UploadRow,
 )
 from kesin.workloads.oci.google.classify import GoogleError, classify_errors, get_either, read_error
-from kesin.workloads.oci.google.client import GoogleClient, event_note, failure_of
+from kesin.workloads.oci.google.client import GoogleChannel, event_note, failure_of
 from kesin.workloads.oci.google.connection_check import TRIAL_CONVERSION, build_findings
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.error_table import (
@@ -39,7 +36,6 @@ from kesin.workloads.oci.google.error_table import (
     UNREADABLE_RESPONSE,
 )
 from kesin.workloads.oci.google.http import OK, GoogleResponse
-from kesin.workloads.oci.google.oauth import AccessTokens
 
 FAILURE_TYPE: Final = "GoogleAdsFailure"
 MAX_DIGITS: Final = 10
@@ -188,24 +184,8 @@ _SITE_WIDE_CODES: Final = frozenset(  # reported per row, but about Google as a 
 )
 
 
-class GoogleAds(Channel):
+class GoogleAds(GoogleChannel):
     """Uploads with partial failure: each row has its own outcome."""
-
-    def __init__(
-        self,
-        client: httpx.Client,
-        tokens: AccessTokens,
-        *,
-        base_url: str,
-        version: str,
-        monotonic: Callable[[], float],
-    ) -> None:
-        self._base_url = f"{base_url.rstrip('/')}/{version}"
-        self._client = GoogleClient(client, tokens, monotonic=monotonic)
-
-    def precheck(self, credentials: GoogleCredentials) -> ConnectionTrouble | None:
-        """The trouble with the access token, if any."""
-        return self._client.precheck(credentials)
 
     def upload(self, credentials: GoogleCredentials, rows: Sequence[UploadRow]) -> UploadResult:
         """Send these conversions; always returns one outcome per row."""
@@ -254,8 +234,8 @@ class GoogleAds(Channel):
             headers["developer-token"] = credentials.developer_token
         if credentials.login_customer_id:
             headers["login-customer-id"] = credentials.login_customer_id
-        url = f"{self._base_url}/customers/{credentials.customer_id}:uploadClickConversions"
-        return self._client.send(credentials, "POST", url, headers=headers, json=body)
+        path = f"customers/{credentials.customer_id}:uploadClickConversions"
+        return self._send(credentials, "POST", path, headers=headers, json=body)
 
 
 def click_conversion(conversion: Conversion, action: str) -> dict[str, Any]:
