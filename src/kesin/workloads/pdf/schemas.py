@@ -114,19 +114,8 @@ class PdfRenderOptions(StrictBody):
 
     def paper(self) -> Paper:
         """Build the paper that these options describe; equal paper is equal however it is given."""
-        return Paper(
-            format=self.format or "A4",
-            width_mm=self.width_mm,
-            height_mm=self.height_mm,
-            landscape=self.landscape,
-            margin_mm=self.margins,
-            scale=self.scale,
-            page_ranges=self.page_ranges,
-            print_background=self.print_background,
-            prefer_css_page_size=self.prefer_css_page_size,
-            tagged=self.tagged,
-            outline=self.outline,
-        )
+        options = self.model_dump(exclude={"timeout", "fail_safe", "engine", "missing_glyphs"})
+        return Paper(**options | {"format": self.format or "A4", "margin_mm": self.margins})
 
 
 class PdfJobRequest(StrictBody):

@@ -11,7 +11,7 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pikepdf
 
@@ -53,22 +53,9 @@ class IncompleteRows(Exception):
         super().__init__(f"missing: {self.missing}, unreadable: {self.unreadable}")
 
 
-class Assembly(Protocol):
-    """An output file under construction."""
-
-    media_type: str
-    extension: str
-
-    def add(self, name: str, pdf: bytes) -> None:
-        """Add a PDF; raises OutputTooLarge, or UnreadablePdf and omits it."""
-        ...
-
-    def finish(self, notes: Mapping[str, bytes]) -> Path:
-        """Finish the file, with the notes if its format allows them; raises OutputTooLarge."""
-        ...
-
-
-def open_assembly(output: str, folder: Path, max_bytes: int = MAX_OUTPUT_BYTES) -> Assembly:
+def open_assembly(
+    output: str, folder: Path, max_bytes: int = MAX_OUTPUT_BYTES
+) -> ZipAssembly | MergedPdfAssembly:
     """Start a zip or a merged PDF in an empty folder."""
     return (
         MergedPdfAssembly(folder, max_bytes)
@@ -89,7 +76,7 @@ class ZipAssembly:
         self._zip = zipfile.ZipFile(self._path, "w")
 
     def add(self, name: str, pdf: bytes) -> None:
-        """Add an entry."""
+        """Add an entry; raises OutputTooLarge."""
         self._write(name, pdf)
 
     def finish(self, notes: Mapping[str, bytes]) -> Path:
@@ -133,7 +120,7 @@ class MergedPdfAssembly:
         self._groups: list[Path] = []
 
     def add(self, name: str, pdf: bytes) -> None:
-        """Append a PDF."""
+        """Append a PDF; raises OutputTooLarge, or UnreadablePdf and omits it."""
         path = self._folder / f"part-{len(self._titles)}.pdf"
         path.write_bytes(pdf)
         try:

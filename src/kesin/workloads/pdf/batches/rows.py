@@ -14,7 +14,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -100,15 +100,7 @@ def check_rows(
         f"row {first.row}: {first.path} {first.message}",
         code="bad_rows",
         details={
-            "problems": [
-                {
-                    "row": problem.row,
-                    "path": problem.path,
-                    "rule": problem.rule,
-                    "message": problem.message,
-                }
-                for problem in problems[:MAX_ROW_PROBLEMS]
-            ],
+            "problems": [asdict(problem) for problem in problems[:MAX_ROW_PROBLEMS]],
             "more": len(problems) > MAX_ROW_PROBLEMS,
         },
     )

@@ -15,7 +15,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -382,18 +382,8 @@ def _error_message(job: Job) -> str | None:
 
 def _order_key(order: BatchOrder, owner: str) -> str:
     """Return the deduplication key: a hash of the whole order and its owner."""
-    fields = {
-        "owner": owner,
-        "template": order.template,
-        "payload": order.payload,
-        "rows": order.rows,
-        "names": order.names,
-        "output": order.output,
-        "timeout": order.timeout,
-        "file_name": order.file_name,
-        "webhook_url": order.webhook_url,
-    }
-    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    fields_of_order = {field.name: getattr(order, field.name) for field in fields(order)}
+    text = json.dumps(fields_of_order | {"owner": owner}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 

@@ -207,10 +207,7 @@ class TemplateLibrary:
                     problem=Message(first.message),
                 ),
             )
-            failure.details["problems"] = [
-                {"path": problem.path, "rule": problem.rule, "message": problem.message}
-                for problem in problems
-            ]
+            failure.details["problems"] = [asdict(problem) for problem in problems]
             raise failure
         task = {"fill": name, "pictures": asdict(self.pictures)}
         return self._run(name, task, json.dumps(variables, default=str).encode()).decode()
