@@ -15,7 +15,6 @@ from binascii import Error as NotBase64
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, TooLarge, Unavailable
 from kesin.foundation.settings import BadSettings, Settings, variable
 
@@ -124,11 +123,9 @@ class KeyRing:
         plain = text.encode("utf-8", "surrogatepass")
         if len(plain) > MAX_SECRET_BYTES:
             raise TooLarge(
-                Message(
-                    "a secret has at most %(most)s bytes, this one %(n)s",
-                    most=MAX_SECRET_BYTES,
-                    n=len(plain),
-                )
+                "a secret has at most %(most)s bytes, this one %(n)s",
+                most=MAX_SECRET_BYTES,
+                n=len(plain),
             )
         nonce = secrets.token_bytes(NONCE_BYTES)
         ciphertext = self._ciphers[self.first].encrypt(
@@ -190,9 +187,7 @@ def new_key(name: str | None = None) -> str:
     if name is None:
         name = f"k{secrets.token_hex(4)}"
     if not _ID.fullmatch(name):
-        raise Invalid(
-            Message("a key's name must be %(what)s", what=_ID_TAKES), details={"field": "name"}
-        )
+        raise Invalid("a key's name must be %(what)s", details={"field": "name"}, what=_ID_TAKES)
     return f"{name}:{_encode(secrets.token_bytes(KEY_BYTES))}"
 
 

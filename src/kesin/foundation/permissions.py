@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import Forbidden
 
 Scope = Literal[
@@ -106,6 +105,5 @@ def require(actor: Actor, permission: Permission) -> None:
     """Raise Forbidden unless the actor has the permission."""
     if not actor.has(permission):
         raise Forbidden(
-            Message("this needs the right %(right)s", right=repr(permission)),
-            details={"needs": permission},
+            "this needs the right %(right)s", details={"needs": permission}, right=repr(permission)
         )

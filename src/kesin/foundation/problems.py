@@ -9,18 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kesin.foundation.messages import Message
+
 
 class Problem(Exception):  # an expected result, so the name does not end in Error
-    """A request that cannot be fulfilled."""
+    """A request that cannot be fulfilled; ``values`` fill the places of its message."""
 
     status = 400
     code = "bad_request"
 
     def __init__(
-        self, message: str, *, code: str | None = None, details: Mapping[str, Any] | None = None
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        details: Mapping[str, Any] | None = None,
+        **values: object,
     ) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = Message(message, **values) if values else message
+        super().__init__(self.message)
         self.code = code or type(self).code
         self.details = dict(details or {})
 
@@ -87,8 +94,10 @@ class TooManyRequests(Problem):
     status = 429
     code = "too_many_requests"
 
-    def __init__(self, message: str, *, retry_after_s: int, code: str | None = None) -> None:
-        super().__init__(message, code=code, details={"retry_after_s": retry_after_s})
+    def __init__(
+        self, message: str, *, retry_after_s: int, code: str | None = None, **values: object
+    ) -> None:
+        super().__init__(message, code=code, details={"retry_after_s": retry_after_s}, **values)
         self.retry_after_s = retry_after_s
 
 

@@ -16,7 +16,6 @@ from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import TooLarge
 from kesin.web.auth import service_of
 
@@ -76,7 +75,7 @@ def check_values(body: bytes) -> None:
         return
     containers = body.count(b"[") + body.count(b"{")
     if containers > MAX_CONTAINERS or body.count(b",") > MAX_VALUES:
-        raise TooLarge(Message("a request holds at most %(most)s values", most=MAX_VALUES))
+        raise TooLarge("a request holds at most %(most)s values", most=MAX_VALUES)
 
 
 class LargeBodyRoute(APIRoute):

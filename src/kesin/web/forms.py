@@ -8,7 +8,6 @@ from urllib.parse import parse_qs
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import TooLarge
 from kesin.web.bodies import is_large
 
@@ -17,7 +16,7 @@ async def read_form(request: Request, *, max_bytes: int, max_fields: int) -> dic
     """The fields with all their values; raises TooLarge."""
     body = await request.body()
     if len(body) > max_bytes:
-        raise TooLarge(Message("a form holds at most %(most)s bytes", most=max_bytes))
+        raise TooLarge("a form holds at most %(most)s bytes", most=max_bytes)
     if is_large(body):
         return await run_in_threadpool(_parse_fields, body, max_fields)
     return _parse_fields(body, max_fields)
@@ -29,7 +28,7 @@ def _parse_fields(body: bytes, max_fields: int) -> dict[str, list[str]]:
             body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=max_fields
         )
     except ValueError:
-        raise TooLarge(Message("a form holds at most %(most)s fields", most=max_fields)) from None
+        raise TooLarge("a form holds at most %(most)s fields", most=max_fields) from None
 
 
 def first_value(fields: Mapping[str, Sequence[str]], name: str) -> str:

@@ -50,7 +50,7 @@ def load_templates(settings: Settings) -> TemplateLibrary:
     folder = settings.pdf_templates
     if folder is not None and not folder.is_dir():
         raise Unavailable(
-            Message("there is no folder %(folder)s: look at KESIN_PDF_TEMPLATES", folder=folder)
+            "there is no folder %(folder)s: look at KESIN_PDF_TEMPLATES", folder=folder
         )
     folders = (SHIPPED,) if folder is None else (SHIPPED, folder)
     return TemplateLibrary.load(folders, pictures=picture_limits(settings))
@@ -174,9 +174,7 @@ def open_artifact_store(settings: Settings, queue: Queue) -> PdfArtifactStore:
     try:
         return PdfArtifactStore(_open_storage_once(artifacts_address(settings)), queue.clock)
     except StorageMisconfigured as problem:
-        raise Unavailable(
-            Message("%(problem)s: look at KESIN_PDF_ARTIFACTS", problem=problem)
-        ) from None
+        raise Unavailable("%(problem)s: look at KESIN_PDF_ARTIFACTS", problem=problem) from None
 
 
 @lru_cache(maxsize=8)
@@ -264,17 +262,13 @@ class PdfServiceLoader:
             return self.templates.library()
         except ImportError as problem:
             raise Unavailable(
-                Message(
-                    "PDFs need %(what)s: install it with `pip install 'kesin[pdf]'`",
-                    what=problem.name or "more",
-                ),
+                "PDFs need %(what)s: install it with `pip install 'kesin[pdf]'`",
                 code=NOT_INSTALLED,
+                what=problem.name or "more",
             ) from None
         except RenderFailed as problem:
             raise Unavailable(
-                Message(
-                    "the templates cannot be used: %(problem)s", problem=Message(problem.message)
-                )
+                "the templates cannot be used: %(problem)s", problem=Message(problem.message)
             ) from None
 
     def _load(self, library: TemplateLibrary) -> PdfServices:

@@ -11,7 +11,6 @@ from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.bulk import BulkResult
 from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.vocabulary import STAY
@@ -184,10 +183,10 @@ def parse_action(ctx: PageContext, queue: Queue, fields: Fields) -> str:
     action = first_value(fields, "call")
     if action not in _moving_actions(ctx, queue):
         raise Invalid(
-            Message(
-                "%(call)s is no operator call of %(queue)s", call=repr(action), queue=queue.name
-            ),
+            "%(call)s is no operator call of %(queue)s",
             code="unknown_call",
+            call=repr(action),
+            queue=queue.name,
         )
     return action
 

@@ -11,7 +11,6 @@ from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
 from kesin.foundation.ids import ID_PATTERN, is_id
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, Problem, RequestConflict
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.forms.document import TypedDocument, form_value, read_document
@@ -300,7 +299,7 @@ def _parse_json(source: str) -> Any:
         return json.loads(source)
     except (ValueError, RecursionError) as problem:
         raise Invalid(
-            Message("the JSON cannot be read: %(problem)s", problem=problem), code="not_json"
+            "the JSON cannot be read: %(problem)s", code="not_json", problem=problem
         ) from None
 
 

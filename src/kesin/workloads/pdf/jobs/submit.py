@@ -171,10 +171,10 @@ def _invalid_variables(problems: Iterable[tuple[str, str, str]]) -> Invalid:
         for path, message, rule in problems
     ]
     return Invalid(
-        Message(
-            "%(field)s %(problem)s", field=fields[0]["field"], problem=Message(fields[0]["message"])
-        ),
+        "%(field)s %(problem)s",
         details={"fields": fields},
+        field=fields[0]["field"],
+        problem=Message(fields[0]["message"]),
     )
 
 
@@ -203,9 +203,10 @@ class Backpressure:
             active = False
         if active:
             raise TooManyRequests(
-                Message("%(n)s jobs are waiting: try again later", n=waiting),
+                "%(n)s jobs are waiting: try again later",
                 retry_after_s=BACKPRESSURE_RETRY_S,
                 code=BACKPRESSURE_ACTIVE,
+                n=waiting,
             )
 
 
@@ -334,11 +335,9 @@ def cancel_job(
     current = jobs.get_job(job.job_id) or job
     if outcome.result != "moved" and not _was_cancelled(jobs, current):
         raise RequestConflict(
-            Message(
-                "only a waiting job is cancelled, and this one is %(state)s",
-                state=current.status.value,
-            ),
+            "only a waiting job is cancelled, and this one is %(state)s",
             details={"status": current.status.value},
+            state=current.status.value,
         )
     return current
 

@@ -12,7 +12,6 @@ from fastapi import FastAPI, Query, Response
 from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, NotFound
 from kesin.lifecycle.budget import SECOND_US
 from kesin.web.auth import guarded_router
@@ -211,7 +210,7 @@ def _read_value(template: PdfTemplate, fields: dict[str, str]) -> Any:
         return json.loads(fields["source"])
     except (ValueError, RecursionError) as problem:
         raise Invalid(
-            Message("the JSON cannot be read: %(problem)s", problem=problem), code="not_json"
+            "the JSON cannot be read: %(problem)s", code="not_json", problem=problem
         ) from None
 
 
@@ -287,7 +286,7 @@ def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
         first = problem.errors(include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"])
         raise Invalid(
-            Message("%(field)s: %(problem)s", field=where, problem=validation_message(first))
+            "%(field)s: %(problem)s", field=where, problem=validation_message(first)
         ) from None
     most = ctx.service.settings.pdf_max_queued
     submitted = submit_job(workbench.services, request, owner=ctx.actor.name, max_queued=most)
