@@ -133,7 +133,8 @@ class _Exchange:
             self._app(self._scope, self._receive_counted, self._send_unless_refused)
         )
         try:
-            await self._wait_for_response(task, None if self._is_event_stream() else timeout_s)
+            endless = str(self._scope["path"]).endswith("/events")
+            await self._wait_for_response(task, None if endless else timeout_s)
         except asyncio.CancelledError:
             task.cancel()
             raise
@@ -187,10 +188,6 @@ class _Exchange:
             details={"request_id": self._id},
         )
         await self._refuse(answer, status=500)
-
-    def _is_event_stream(self) -> bool:
-        """Whether the response has no end."""
-        return bool(str(self._scope["path"]).endswith("/events"))
 
     def _route(self) -> str:
         """The route's pattern; the path itself may name a job or a site."""

@@ -129,7 +129,8 @@ def site_switch(ctx: PageContext) -> SiteSwitch | None:
         return None
     path = ctx.request.url.path
     queue = path.removeprefix(_QUEUES) if path.startswith(_QUEUES) else ""
-    about = queue or _workload_with_sites(ctx)
+    pages = ctx.frame.pages.items()
+    about = queue or next((name for name, part in pages if part.site_path), "")
     sites = _sites(ctx, about, in_queue=bool(queue))
     if len(sites) < 2:  # noqa: PLR2004
         return None
@@ -155,11 +156,6 @@ def current_site(ctx: PageContext) -> str:
     if path.startswith(_SITES):
         return path.removeprefix(_SITES).partition("/")[0]
     return ctx.request.query_params.get("site", "").strip()[:MAX_TENANT]
-
-
-def _workload_with_sites(ctx: PageContext) -> str:
-    """The first workload that has a page about a site."""
-    return next((name for name, pages in ctx.frame.pages.items() if pages.site_path), "")
 
 
 def _sites(ctx: PageContext, about: str, *, in_queue: bool) -> list[Site]:

@@ -23,7 +23,7 @@ from kesin.foundation.terminal import format_counts, print_table, say, say_json,
 from kesin.store.directory import Site
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
-from kesin.workloads.common.advice import Advice, Language
+from kesin.workloads.common.advice import Language
 from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.cli.context import LanguageOption, SiteArgument, find_site, open_context
@@ -307,7 +307,7 @@ def explain(
     """Say what an error code means and what to do."""
     names = {name.casefold(): name for name in ADVICE.codes}
     entry = ADVICE.find(names.get(code.casefold(), code), None, lang)
-    if _is_general(entry, lang):
+    if entry.means == ADVICE.find(None, None, lang).means:  # the general advice
         matches = get_close_matches(code.casefold(), list(names), n=1, cutoff=0.5)
         hint = f": did you mean {names[matches[0]]}?" if matches else ""
         raise NotFound(f"nobody has written about the code {code!r}{hint}")
@@ -318,7 +318,3 @@ def explain(
     for text in (entry.means, entry.act, entry.next):
         say(f"  {text}")
     say(f"  {ADVICE.describe_role(entry.who, lang)}")
-
-
-def _is_general(entry: Advice, language: Language) -> bool:
-    return entry.means == ADVICE.find(None, None, language).means

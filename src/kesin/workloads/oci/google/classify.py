@@ -128,14 +128,11 @@ def look_up(error: GoogleError) -> tuple[str, Meaning]:
             return alias
         code = stored_code(error.group, error.value)
         return code, _MEANINGS.get(code, LATER)
-    matches = [_BY_ALIAS[word] for word in _words(error.message) if word in _BY_ALIAS]
+    words = map(str.casefold, _WORD.findall(error.message[: 10 * MAX_MESSAGE]))
+    matches = [_BY_ALIAS[word] for word in words if word in _BY_ALIAS]
     if matches:
         return min(matches, key=lambda match: _SEVERITY[match[1]])
     return "UNKNOWN", LATER
-
-
-def _words(message: str) -> list[str]:
-    return [word.casefold() for word in _WORD.findall(message[: 10 * MAX_MESSAGE])]
 
 
 def classify_errors(errors: Sequence[GoogleError]) -> RowAccepted | RowRefused:

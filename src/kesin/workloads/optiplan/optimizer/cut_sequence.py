@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kesin.workloads.optiplan.optimizer.model import (
     Cut,
     CutDirection,
     Demand,
-    Hundredths,
     Layout,
     Placement,
     Rect,
@@ -41,28 +40,20 @@ def build_layouts(
                 Placement(part, rect, drop.turned)
                 for part, (drop, rect) in zip(parts, pieces, strict=True)
             )
-            layout = Layout(1, tuple(sorted(placements, key=_placement_key)), offcuts, cuts)
+            ordered = sorted(placements, key=lambda piece: (piece.rect.y, piece.rect.x))
+            layout = Layout(1, tuple(ordered), offcuts, cuts)
             layout_counts[layout] += times
             remaining -= times
-    ordered = sorted(
-        layout_counts,
-        key=lambda item: (-_used_area(item), item.placements[0].part, _layout_key(item)),
-    )
     return tuple(
-        Layout(layout_counts[item], item.placements, item.offcuts, item.cuts) for item in ordered
+        replace(layout, times=layout_counts[layout])
+        for layout in sorted(layout_counts, key=_layout_order)
     )
 
 
-def _placement_key(placement: Placement) -> tuple[Hundredths, Hundredths]:
-    return placement.rect.y, placement.rect.x
-
-
-def _layout_key(layout: Layout) -> list[tuple[Rect, int]]:
-    return [(placement.rect, placement.part) for placement in layout.placements]
-
-
-def _used_area(layout: Layout) -> int:
-    return sum(placement.rect.area for placement in layout.placements)
+def _layout_order(layout: Layout) -> tuple[int, int, list[tuple[Rect, int]]]:
+    """The sort key of a layout: the fullest board first."""
+    pieces = [(placement.rect, placement.part) for placement in layout.placements]
+    return -sum(rect.area for rect, _ in pieces), pieces[0][1], pieces
 
 
 def _assign_parts(

@@ -76,7 +76,9 @@ def transform_order(payload: Payload, rules: Rules) -> TransformedOrder:
     for index, part in enumerate(payload.parts):
         trims[part.thickness_mm] = trim_mm = _find_trim(part, index, rules)
         row = _build_row(part, index, rules, trim_mm)
-        resets += part.part_type == "ARKALIK" and _asks_for_bands(part)
+        resets += part.part_type == "ARKALIK" and any(
+            getattr(part, edge) not in {None, "", NO_BAND} for edge in EDGES
+        )
         sorted_rows.setdefault((part.part_type, part.color, part.thickness_mm), []).append(row)
     batches = tuple(
         ImportBatch(part_type, color, thickness_mm, trims[thickness_mm], tuple(rows))
@@ -167,10 +169,6 @@ def _find_bands(part: OrderPart, index: int, band_sizes: Mapping[str, Decimal | 
 
     up, lo, sx, dx = map(band, EDGES)
     return up, lo, sx, dx
-
-
-def _asks_for_bands(part: OrderPart) -> bool:
-    return any(getattr(part, field) not in {None, "", NO_BAND} for field in EDGES)
 
 
 def _part_details(part: OrderPart, index: int, **values: Any) -> dict[str, Any]:

@@ -148,7 +148,7 @@ def _add_command_routes(router: APIRouter, access: _BatchAccess) -> None:
         try:
             submitted = access.batches.submit(order, owner=actor.name, subscribe=subscribe)
         except StorageError:
-            raise _storage_unavailable() from None
+            raise Unavailable("the storage does not answer: try again", code=STORAGE_DOWN) from None
         return _accepted_response(submitted)
 
     @router.delete("/pdf/batches/{batch_id}", response_model=BatchBody)
@@ -304,7 +304,3 @@ def _as_job(batch: PdfBatch) -> PdfJob:
         metadata={"file_name": batch.file_name},
         result=batch.result,
     )
-
-
-def _storage_unavailable() -> Unavailable:
-    return Unavailable("the storage does not answer: try again", code=STORAGE_DOWN)
