@@ -36,10 +36,8 @@ _SIGNATURE: Final = re.compile(rf"{VERSION}\.({_ID.pattern})\.([A-Za-z0-9_-]{{43
 _SEALED: Final = re.compile(rf"{VERSION}\.({_ID.pattern})\.([A-Za-z0-9_-]{{16}})\.([A-Za-z0-9_-]+)")
 
 
-class NoSecretKeys(Unavailable):
+class NoSecretKeys(Unavailable, code="no_secret_keys"):
     """No key is configured, so nothing can be sealed or opened."""
-
-    code = "no_secret_keys"
 
     def __init__(self) -> None:
         super().__init__(
@@ -47,22 +45,16 @@ class NoSecretKeys(Unavailable):
         )
 
 
-class SecretNotOpened(Unavailable):
+class SecretNotOpened(Unavailable, code="secret_not_opened"):
     """The key ring does not open this sealed text."""
 
-    code = "secret_not_opened"
 
-
-class SecretKeyMissing(SecretNotOpened):
+class SecretKeyMissing(SecretNotOpened, code="secret_key_missing"):
     """The text was sealed with a key that is not in the ring."""
 
-    code = "secret_key_missing"
 
-
-class SecretAltered(SecretNotOpened):
+class SecretAltered(SecretNotOpened, code="secret_altered"):
     """The text is not what was sealed under this name with the key that it names."""
-
-    code = "secret_altered"
 
 
 class KeyRing:

@@ -18,6 +18,10 @@ class Problem(Exception):  # an expected result, so the name does not end in Err
     status = 400
     code = "bad_request"
 
+    def __init_subclass__(cls, *, status: int | None = None, code: str | None = None) -> None:
+        """Set the status and the code of a kind of problem; else they are those of its base."""
+        cls.status, cls.code = status or cls.status, code or cls.code
+
     def __init__(
         self,
         message: str,
@@ -39,60 +43,36 @@ class Problem(Exception):  # an expected result, so the name does not end in Err
         return {"error": error}
 
 
-class Invalid(Problem):
+class Invalid(Problem, status=422, code="invalid"):
     """The request is readable but not valid."""
 
-    status = 422
-    code = "invalid"
 
-
-class NotFound(Problem):
+class NotFound(Problem, status=404, code="not_found"):
     """There is no such object, or the caller may not know of it."""
 
-    status = 404
-    code = "not_found"
 
-
-class NotSignedIn(Problem):
+class NotSignedIn(Problem, status=401, code="not_signed_in"):
     """The caller is not authenticated."""
 
-    status = 401
-    code = "not_signed_in"
 
-
-class Forbidden(Problem):
+class Forbidden(Problem, status=403, code="forbidden"):
     """The caller does not have the permission."""
 
-    status = 403
-    code = "forbidden"
 
-
-class RequestConflict(Problem):
+class RequestConflict(Problem, status=409, code="conflict"):
     """The object exists already, or has changed meanwhile."""
 
-    status = 409
-    code = "conflict"
 
-
-class TooLarge(Problem):
+class TooLarge(Problem, status=413, code="too_large"):
     """The request is larger than allowed."""
 
-    status = 413
-    code = "too_large"
 
-
-class RequestTimeout(Problem):
+class RequestTimeout(Problem, status=408, code="request_timeout"):
     """The request did not arrive in time."""
 
-    status = 408
-    code = "request_timeout"
 
-
-class TooManyRequests(Problem):
+class TooManyRequests(Problem, status=429, code="too_many_requests"):
     """The caller exceeds a rate limit; ``retry_after_s`` says when to try again."""
-
-    status = 429
-    code = "too_many_requests"
 
     def __init__(
         self, message: str, *, retry_after_s: int, code: str | None = None, **values: object
@@ -101,8 +81,5 @@ class TooManyRequests(Problem):
         self.retry_after_s = retry_after_s
 
 
-class Unavailable(Problem):
+class Unavailable(Problem, status=503, code="unavailable"):
     """Temporarily unavailable: the store is unreachable, or the service is stopping."""
-
-    status = 503
-    code = "unavailable"

@@ -33,18 +33,12 @@ RETRY_AFTER_S: Final = 15
 _RANGE: Final = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.IGNORECASE)
 
 
-class FileGone(Problem):
+class FileGone(Problem, status=410, code="gone"):
     """The file existed and was deleted."""
 
-    status = 410
-    code = "gone"
 
-
-class RangeNotSatisfiable(Problem):
+class RangeNotSatisfiable(Problem, status=416, code="range_not_satisfiable"):
     """The requested range lies outside the PDF."""
-
-    status = 416
-    code = "range_not_satisfiable"
 
 
 @dataclass(frozen=True, slots=True)
