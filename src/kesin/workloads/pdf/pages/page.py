@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
-from fastapi import FastAPI, Query, Response
+from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
@@ -23,9 +23,10 @@ from kesin.web.schemas import Cursor
 from kesin.web.service import Service
 from kesin.web.validation import validation_message
 from kesin.workloads.pdf.advice import ADVICE
-from kesin.workloads.pdf.api.common import find_owned_job, require_access
+from kesin.workloads.pdf.api.common import find_owned_job, note_download, require_access
+from kesin.workloads.pdf.api.download import DownloadConditions, download_response
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.jobs.store import PdfJob, Submitted
+from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, Submitted
 from kesin.workloads.pdf.jobs.submit import (
     broken_reason,
     cancel_job,
@@ -107,6 +108,10 @@ router = guarded_router(include_in_schema=False)
 
 PATH: Final = "/dashboard/pdf"
 JOBS: Final = 20
+# The browser's PDF viewer is a plug-in with inline styles; nothing else is allowed.
+VIEWER_CSP: Final = (
+    "default-src 'none'; object-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'self'"
+)
 FAMILY: Final = {
     "queued": "waiting",
     "running": "working",
@@ -333,3 +338,19 @@ def _advice(ctx: PageContext, job: PdfJob) -> str:
         return ""
     advice = ADVICE.find(job.internal_code or job.error_code.value, language=ctx.language)
     return f"{advice.means} {advice.act}"
+
+
+@router.get("/dashboard/jobs/{job_id}/paper")
+def show_pdf(ctx: Context, request: Request, job_id: str) -> Response:
+    """The PDF, for its owner and for admins; for others the job does not exist."""
+    require_access(ctx.workload("pdf"), ctx.actor, "download", target=job_id[:64])
+    services = workbench_of(request.app, ctx.service).services
+    job = find_owned_job(services.jobs, ctx.actor, job_id)
+    if job.status is not PdfJobStatus.SUCCEEDED:
+        raise NotFound("there is no PDF of this job")
+    response = download_response(services.artifacts, job, DownloadConditions.from_request(request))
+    note_download(ctx.workload("pdf"), ctx.actor, "download", job_id, response)
+    response.headers["content-disposition"] = "inline"
+    response.headers["x-frame-options"] = "SAMEORIGIN"
+    response.headers["content-security-policy"] = VIEWER_CSP
+    return response
