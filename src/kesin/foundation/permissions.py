@@ -37,14 +37,8 @@ SITELESS_SCOPES: Final = frozenset({"pdf", "optiplan", "metrics", "admin"})
 
 # What each scope and role allows. Admin allows everything but the cron endpoints.
 PERMISSIONS: Final[dict[str, frozenset[Permission]]] = {
-    "oci:ingest": frozenset({"oci:ingest"}),
-    "oci:script": frozenset({"oci:script"}),
-    "pdf": frozenset({"pdf"}),
-    "optiplan": frozenset({"optiplan"}),
-    "read": frozenset({"read"}),
+    **{scope: frozenset({scope}) for scope in SCOPES},
     "operate": frozenset({"read", "operate", "reveal"}),
-    "reveal": frozenset({"reveal"}),
-    "metrics": frozenset({"metrics"}),
     "viewer": frozenset({"read"}),
     "operator": frozenset({"read", "operate", "reveal"}),
     "admin": frozenset(SCOPES),
