@@ -21,12 +21,12 @@ PLACE = re.compile(r"%\(\w+\)s")
 # Problems, which fill the places of their message with the values they are given.
 PROBLEMS = frozenset(
     {"Problem", "Invalid", "NotFound", "NotSignedIn", "Forbidden", "RequestConflict", "TooLarge"}
-    | {"TooManyRequests", "RequestTimeout", "Unavailable", "FolderUnavailable"}
+    | {"TooManyRequests", "RequestTimeout", "Unavailable", "FolderUnavailable", "OrderProblem"}
 )
 # Calls that raise, record or pass on a message, which is among their arguments.
 RAISED = frozenset(
     PROBLEMS
-    | {"OrderProblem", "FieldProblem", "RowProblem", "BadInput", "Unsendable"}
+    | {"FieldProblem", "RowProblem", "BadInput", "Unsendable"}
     | {"UnusableFile", "UnreadableSpreadsheet", "UnsafeXlsx", "RenderFailed"}
     | {"Failed", "Fixed", "Finding", "StoreError", "_warning", "_wrong", "_refuse", "_invalid"}
     | {"_failed", "_whole", "_add_file_problem", "_raise_invalid", "_template_problem"}
@@ -166,7 +166,7 @@ def test_every_problem_is_given_the_values_its_message_has_places_for():
         f"{where}:{node.lineno}": sentence
         for where, node in nodes()
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in PROBLEMS and node.args
-        for sentence in texts(node.args[0])
+        for sentence in (text for arg in node.args for text in texts(arg))
         if {f"%({keyword.arg})s" for keyword in node.keywords if keyword.arg not in options}
         != set(PLACE.findall(sentence))
     }

@@ -11,7 +11,6 @@ from dataclasses import astuple, dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.numbers import (
     format_number,
@@ -93,24 +92,20 @@ def _find_trim(part: OrderPart, index: int, rules: Rules) -> Decimal:
         allowed = ", ".join(map(format_number, rules.backing_thicknesses)) or "none"
         raise OrderProblem(
             OptiCode.BACKING_THICKNESS_UNKNOWN,
-            Message(
-                "part %(part)s is a back of %(thickness)s mm, backs may be: %(known)s",
-                part=part.id,
-                thickness=thickness,
-                known=allowed,
-            ),
+            "part %(part)s is a back of %(thickness)s mm, backs may be: %(known)s",
             _part_details(part, index, thickness_mm=json_number(part.thickness_mm)),
+            part=part.id,
+            thickness=thickness,
+            known=allowed,
         )
     trim_mm = rules.trim_mm(part.thickness_mm)
     if trim_mm is None:
         raise OrderProblem(
             OptiCode.TRIM_RULE_MISSING,
-            Message(
-                "part %(part)s is %(thickness)s mm thick, and no trim is set for that",
-                part=part.id,
-                thickness=thickness,
-            ),
+            "part %(part)s is %(thickness)s mm thick, and no trim is set for that",
             _part_details(part, index, thickness_mm=json_number(part.thickness_mm)),
+            part=part.id,
+            thickness=thickness,
         )
     return trim_mm
 
@@ -122,12 +117,10 @@ def _build_row(part: OrderPart, index: int, rules: Rules, trim_mm: Decimal) -> I
     if grain is None:
         raise OrderProblem(
             OptiCode.INVALID_GRAIN,
-            Message(
-                "part %(part)s has the grain %(grain)s, which the rules do not map",
-                part=part.id,
-                grain=part.grain,
-            ),
+            "part %(part)s has the grain %(grain)s, which the rules do not map",
             _part_details(part, index, grain=part.grain),
+            part=part.id,
+            grain=part.grain,
         )
     up, lo, sx, dx = _find_bands(part, index, rules.edge_mapping)
     return ImportRow(
@@ -157,13 +150,11 @@ def _find_bands(part: OrderPart, index: int, band_sizes: Mapping[str, Decimal | 
         if name not in band_sizes:
             raise OrderProblem(
                 OptiCode.EDGE_MAPPING_UNKNOWN,
-                Message(
-                    "part %(part)s, %(edge)s: the band %(band)s is not in the rules",
-                    part=part.id,
-                    edge=field,
-                    band=format_value(name),
-                ),
+                "part %(part)s, %(edge)s: the band %(band)s is not in the rules",
                 _part_details(part, index, edge=field, band=name),
+                part=part.id,
+                edge=field,
+                band=format_value(name),
             )
         return band_sizes[name]
 
