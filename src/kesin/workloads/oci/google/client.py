@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from kesin.lifecycle.errors import Category
+from kesin.workloads.oci.google import http
 from kesin.workloads.oci.google.channel import (
     NOT_SENT,
     Channel,
@@ -19,14 +20,6 @@ from kesin.workloads.oci.google.channel import (
 )
 from kesin.workloads.oci.google.classify import classify_response
 from kesin.workloads.oci.google.credentials import GoogleCredentials
-from kesin.workloads.oci.google.http import (
-    UNAUTHENTICATED,
-    UNSENDABLE,
-    BoundedHttpClient,
-    GoogleResponse,
-    NoResponse,
-    retry_after_s,
-)
 from kesin.workloads.oci.google.oauth import AccessTokens, TokenRefused
 
 
@@ -42,7 +35,7 @@ class GoogleChannel(Channel):
         monotonic: Callable[[], float],
     ) -> None:
         self._base_url = base_url.rstrip("/")
-        self._http = BoundedHttpClient(client, monotonic=monotonic)
+        self._http = http.BoundedHttpClient(client, monotonic=monotonic)
         self._tokens = tokens
 
     def precheck(self, credentials: GoogleCredentials) -> ConnectionTrouble | None:
@@ -61,7 +54,7 @@ class GoogleChannel(Channel):
         *,
         headers: Mapping[str, str] | None = None,
         **request: Any,
-    ) -> GoogleResponse | RequestFailure:
+    ) -> http.GoogleResponse | RequestFailure:
         """Send a request; if Google rejects the token, send it once more with a new one."""
         url = f"{self._base_url}/{path}"
         for is_last in (False, True):
@@ -71,21 +64,21 @@ class GoogleChannel(Channel):
                 return _token_failure(problem)
             all_headers = {**(headers or {}), "Authorization": f"Bearer {token}"}
             response = self._http.request(method, url, headers=all_headers, **request)
-            if isinstance(response, NoResponse):
+            if isinstance(response, http.NoResponse):
                 return _no_response_failure(response)
-            if is_last or response.status != UNAUTHENTICATED:
+            if is_last or response.status != http.UNAUTHENTICATED:
                 return response
             self._tokens.forget(credentials, token)
         raise AssertionError("the second attempt returns")
 
 
-def failure_of(response: GoogleResponse) -> RequestFailure:
+def failure_of(response: http.GoogleResponse) -> RequestFailure:
     """The failure of a response that is not 200."""
     refused, kind = classify_response(response.status, response.body)
     refused = replace(refused, note=event_note(response.request_id))
     if kind is None:
         return RequestFailure(refused)
-    wait_s = retry_after_s(response)
+    wait_s = http.retry_after_s(response)
     return RequestFailure(refused, ConnectionTrouble(kind, refused.code, refused.message, wait_s))
 
 
@@ -100,8 +93,8 @@ def _token_failure(problem: TokenRefused) -> RequestFailure:
     return _failure(problem.code, problem.message, kind, NOT_SENT)
 
 
-def _no_response_failure(problem: NoResponse) -> RequestFailure:
-    if problem.code == UNSENDABLE:
+def _no_response_failure(problem: http.NoResponse) -> RequestFailure:
+    if problem.code == http.UNSENDABLE:
         return _failure(problem.code, problem.message, "AUTH", NOT_SENT)
     return _failure(problem.code, problem.message, "TRANSIENT")
 

@@ -14,14 +14,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from kesin.foundation.messages import Message
-from kesin.workloads.optiplan.orders.numbers import (
-    between,
-    format_number,
-    format_value,
-    parse_number,
-    plain_json,
-    whole_between,
-)
+from kesin.workloads.optiplan.orders import numbers
 from kesin.workloads.optiplan.orders.payload import Name, OptiMode, PlateSize, StrictModel
 from kesin.workloads.optiplan.workshop.json_file import (
     name_file_in_errors,
@@ -36,8 +29,8 @@ MAX_RETRIES: Final = 20  # every retry enlarges the proof that each order ends
 _MM_IN_CM: Final = 10
 _USUAL_TRIM_MM: Final = 50  # a larger trim is warned about
 
-_Mm = Annotated[Decimal, BeforeValidator(between("0.01", "1000"))]
-_Minutes = Annotated[Decimal, BeforeValidator(between("0.01", "1440"))]
+_Mm = Annotated[Decimal, BeforeValidator(numbers.between("0.01", "1000"))]
+_Minutes = Annotated[Decimal, BeforeValidator(numbers.between("0.01", "1440"))]
 
 
 def _thickness_keys(trims: Mapping[str, Decimal]) -> dict[str, Decimal]:
@@ -45,10 +38,12 @@ def _thickness_keys(trims: Mapping[str, Decimal]) -> dict[str, Decimal]:
     by_thickness: dict[str, Decimal] = {}
     for text, trim in trims.items():
         try:
-            key = format_number(parse_number(Decimal(text)))
+            key = numbers.format_number(numbers.parse_number(Decimal(text)))
         except (InvalidOperation, ValueError):
             raise ValueError(
-                Message("the thickness %(thickness)s is no number", thickness=format_value(text))
+                Message(
+                    "the thickness %(thickness)s is no number", thickness=numbers.format_value(text)
+                )
             ) from None
         if key in by_thickness:
             raise ValueError(Message("the thickness %(thickness)s is there twice", thickness=key))
@@ -81,7 +76,7 @@ class Timeouts(StrictModel):
 class Rules(StrictModel):
     """All rules. Look up trims and grains with the methods, which normalise the keys."""
 
-    cm_to_mm_multiplier: Annotated[Decimal, BeforeValidator(between("1", "100"))]
+    cm_to_mm_multiplier: Annotated[Decimal, BeforeValidator(numbers.between("1", "100"))]
     trim_by_thickness: Annotated[
         dict[str, _Mm], Field(max_length=1_000), AfterValidator(_thickness_keys)
     ] = Field(alias="trimByThickness")
@@ -92,18 +87,18 @@ class Rules(StrictModel):
         dict[Name, _Mm | None], Field(max_length=1_000), AfterValidator(_check_no_band)
     ] = Field(alias="edgeMapping")
     grain_mapping: dict[
-        Literal["0", "1", "2", "3"], Annotated[int, BeforeValidator(whole_between(0, 3))]
+        Literal["0", "1", "2", "3"], Annotated[int, BeforeValidator(numbers.whole_between(0, 3))]
     ] = Field(alias="grainMapping")
     merge_policy: MergePolicy = Field(alias="mergePolicy")
     default_plate_size: PlateSize | None = Field(None, alias="defaultPlateSize")
-    retry_count_max: Annotated[int, BeforeValidator(whole_between(0, MAX_RETRIES))]
+    retry_count_max: Annotated[int, BeforeValidator(numbers.whole_between(0, MAX_RETRIES))]
     retry_backoff_minutes: Annotated[
         tuple[_Minutes, ...], Field(min_length=1, max_length=100, strict=False)
     ]
     opti_mode_default: OptiMode | None = Field(None, alias="optiModeDefault")
     timeouts: Timeouts
     ack_mode: Literal["file_move"] = Field(alias="ackMode")
-    kerf_mm: Annotated[Decimal, BeforeValidator(between("0", "20"))] = Decimal(4)
+    kerf_mm: Annotated[Decimal, BeforeValidator(numbers.between("0", "20"))] = Decimal(4)
     materials: Annotated[tuple[Name, ...], Field(max_length=1_000, strict=False)] = ()  # none: any
 
     def mode(self, requested: OptiMode | None, *, built_in_optimiser: bool) -> OptiMode:
@@ -112,7 +107,7 @@ class Rules(StrictModel):
 
     def trim_mm(self, thickness_mm: Decimal) -> Decimal | None:
         """Return the trim of a plate's sides; None without a rule."""
-        return self.trim_by_thickness.get(format_number(thickness_mm))
+        return self.trim_by_thickness.get(numbers.format_number(thickness_mm))
 
     def grain(self, requested: int) -> int | None:
         """Return OptiPlanning's number for a grain; None without a rule."""
@@ -137,14 +132,14 @@ def rule_warnings(rules: Rules) -> list[Message]:
             Message(
                 "cm_to_mm_multiplier is %(n)s: a centimetre has 10 mm, so every part gets a wrong"
                 " size",
-                n=format_number(rules.cm_to_mm_multiplier),
+                n=numbers.format_number(rules.cm_to_mm_multiplier),
             )
         )
     warnings += [
         Message(
             "trimByThickness: boards of %(thickness)s mm lose %(trim)s mm at each side",
             thickness=thickness,
-            trim=format_number(trim),
+            trim=numbers.format_number(trim),
         )
         for thickness, trim in rules.trim_by_thickness.items()
         if trim > _USUAL_TRIM_MM
@@ -182,7 +177,7 @@ def read_rules(body: Any) -> Rules:
 
 def rules_json(rules: Rules) -> dict[str, Any]:
     """Return the rules with the keys of the file."""
-    body: dict[str, Any] = plain_json(rules.model_dump(by_alias=True))
+    body: dict[str, Any] = numbers.plain_json(rules.model_dump(by_alias=True))
     if rules.default_plate_size is None:
         del body["defaultPlateSize"]
     return body

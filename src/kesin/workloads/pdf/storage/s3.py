@@ -17,17 +17,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, GenericError
 from obstore.store import S3Store
 
 from kesin.foundation.messages import Message
-from kesin.workloads.pdf.storage.base import (
-    KeyTaken,
-    NotStored,
-    StorageBackend,
-    StorageDown,
-    StorageMisconfigured,
-    StoredObject,
-    check_key,
-    check_range,
-    is_key,
-)
+from kesin.workloads.pdf.storage import base
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -59,7 +49,7 @@ class S3Credentials:
         return cls(key_id, secret, environ.get("AWS_SESSION_TOKEN", ""))
 
 
-class S3Storage(StorageBackend):
+class S3Storage(base.StorageBackend):
     """A bucket, or a prefix in it. Without ``credentials``, the machine's role signs requests."""
 
     def __init__(
@@ -97,7 +87,7 @@ class S3Storage(StorageBackend):
                 retry_config={"max_retries": retries, "retry_timeout": _RETRY_TIMEOUT},
             )
         except (BaseError, ValueError, OSError) as error:
-            raise StorageMisconfigured(
+            raise base.StorageMisconfigured(
                 Message(
                     "%(place)s cannot be used: %(problem)s",
                     place=self._name,
@@ -113,7 +103,7 @@ class S3Storage(StorageBackend):
 
         A key in use may hold our own upload: if its response was lost, the request was repeated.
         """
-        check_key(key)
+        base.check_key(key)
         with self._translated_errors():
             try:
                 obstore.put(
@@ -126,11 +116,11 @@ class S3Storage(StorageBackend):
                 )
             except AlreadyExistsError:
                 if not self._holds(key, data):
-                    raise KeyTaken(key) from None
+                    raise base.KeyTaken(key) from None
 
     def get_bytes(self, key: str) -> bytes:
         """Return all bytes under this key."""
-        check_key(key)
+        base.check_key(key)
         with self._translated_errors():
             try:
                 return obstore.get(self._store, key).bytes().to_bytes()
@@ -142,11 +132,11 @@ class S3Storage(StorageBackend):
 
         Servers reject a range that begins past the end, and some do not support ranges.
         """
-        check_range(start, end)
+        base.check_range(start, end)
         if start == end:
             self.head(key)
             return b""
-        check_key(key)
+        base.check_key(key)
         with self._translated_errors():
             try:
                 return obstore.get_range(self._store, key, start=start, end=end).to_bytes()
@@ -155,9 +145,9 @@ class S3Storage(StorageBackend):
             except GenericError:
                 return self.get_bytes(key)[start:end]
 
-    def head(self, key: str) -> StoredObject:
+    def head(self, key: str) -> base.StoredObject:
         """Return size and age."""
-        check_key(key)
+        base.check_key(key)
         with self._translated_errors():
             try:
                 return _describe(obstore.head(self._store, key))
@@ -172,15 +162,17 @@ class S3Storage(StorageBackend):
             obstore.delete(self._store, key)
         return True
 
-    def list(self, prefix: str = "", *, before_us: int | None = None) -> Iterator[StoredObject]:
+    def list(
+        self, prefix: str = "", *, before_us: int | None = None
+    ) -> Iterator[base.StoredObject]:
         """List the objects below a prefix, page by page."""
         if prefix:
-            check_key(prefix)
+            base.check_key(prefix)
         with self._translated_errors():
             for page in obstore.list(self._store, prefix or None):
                 for stored in map(_describe, page):
                     fresh = before_us is not None and stored.modified_us >= before_us
-                    if is_key(stored.key) and not fresh:
+                    if base.is_key(stored.key) and not fresh:
                         yield stored
 
     def delete_partial_writes(self, before_us: int) -> int:  # noqa: ARG002
@@ -190,25 +182,25 @@ class S3Storage(StorageBackend):
     def _holds(self, key: str, data: bytes) -> bool:
         try:
             return self.get_bytes(key) == data
-        except NotStored:
+        except base.NotStored:
             return False
 
     def _raise_not_stored(self, key: str) -> NoReturn:
         """Raise NotStored if the bucket exists: a HEAD request cannot tell a missing bucket."""
         next(iter(obstore.list(self._store, key)), None)
-        raise NotStored(key) from None
+        raise base.NotStored(key) from None
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except (BaseError, OSError) as error:
-            raise StorageDown(f"{self._name} does not serve: {_first_line(error)}") from error
+            raise base.StorageDown(f"{self._name} does not serve: {_first_line(error)}") from error
 
 
-def _describe(meta: ObjectMeta) -> StoredObject:
+def _describe(meta: ObjectMeta) -> base.StoredObject:
     modified_us = (meta["last_modified"] - _EPOCH) // timedelta(microseconds=1)
-    return StoredObject(meta["path"], meta["size"], modified_us, meta["e_tag"] or "")
+    return base.StoredObject(meta["path"], meta["size"], modified_us, meta["e_tag"] or "")
 
 
 def _first_line(error: Exception) -> str:
