@@ -85,7 +85,7 @@ PDF: Final = Workload(
     pages=lazy_value(__name__, "pages:PAGES"),
     cli=lazy_value(__name__, "cli:app"),
     demo=_call("demo:PdfDemo"),
-    backup_files=_call("storage.backup:backup_files"),
+    backup_files=_call("storage:backup_files"),
     **_COMMON,
 )
 PDF_BATCHES: Final = Workload(

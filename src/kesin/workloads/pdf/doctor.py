@@ -17,8 +17,7 @@ from kesin.workloads.pdf.engines.availability import find_chromium, is_chromium_
 from kesin.workloads.pdf.engines.base import Engine, Paper
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.services import chromium_settings, create_engine, load_templates
-from kesin.workloads.pdf.storage import open_storage
-from kesin.workloads.pdf.storage.backup import artifacts_address
+from kesin.workloads.pdf.storage import artifacts_address, open_storage
 from kesin.workloads.pdf.storage.base import StorageError
 from kesin.workloads.pdf.templating.library import TemplateLibrary
 

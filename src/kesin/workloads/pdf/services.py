@@ -25,9 +25,8 @@ from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJobStore
 from kesin.workloads.pdf.safe_fetch import FetchedResource, FetchRefused, fetch
 from kesin.workloads.pdf.security import validate_url
-from kesin.workloads.pdf.storage import open_storage
+from kesin.workloads.pdf.storage import artifacts_address, open_storage
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
-from kesin.workloads.pdf.storage.backup import artifacts_address
 from kesin.workloads.pdf.storage.base import StorageBackend, StorageMisconfigured
 from kesin.workloads.pdf.templating.pictures import PictureLimits
 from kesin.workloads.pdf.webhooks.worker import Webhooks
