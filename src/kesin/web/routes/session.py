@@ -12,10 +12,10 @@ from kesin.engine.access.sessions import SESSION_S
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotSignedIn, TooManyRequests
 from kesin.web import auth, schemas
+from kesin.web.bodies import first_values, read_form
 from kesin.web.dashboard.frame.page import any_context
 from kesin.web.dashboard.frame.routes import safe_path
 from kesin.web.dependencies import SignedInActor
-from kesin.web.forms import first_values, read_form
 
 router = auth.guarded_router(tags=["session"])
 MAX_FORM_BYTES = 4_096

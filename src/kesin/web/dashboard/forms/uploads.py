@@ -15,8 +15,7 @@ from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
 from kesin.foundation.problems import Invalid, TooLarge
-from kesin.web.bodies import takes_large_bodies
-from kesin.web.forms import first_values, read_form
+from kesin.web.bodies import first_values, read_form, takes_large_bodies
 
 MAX_WIDE_BYTES: Final = 1_048_576
 MAX_WIDE_FIELDS: Final = 12_000

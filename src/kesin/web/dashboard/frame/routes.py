@@ -11,10 +11,10 @@ from starlette.responses import RedirectResponse, Response
 
 from kesin.foundation.problems import Invalid, NotFound
 from kesin.web.auth import check_origin, guarded_router, is_secure
+from kesin.web.bodies import first_values, read_form
 from kesin.web.dashboard.frame.i18n import LANGUAGES
 from kesin.web.dashboard.frame.navigation import below, navigation
 from kesin.web.dashboard.frame.page import LANGUAGE_COOKIE, THEME_COOKIE, THEMES, Context
-from kesin.web.forms import first_values, read_form
 
 router = guarded_router(include_in_schema=False)
 fallback_router = guarded_router(include_in_schema=False)  # included last: matches any path

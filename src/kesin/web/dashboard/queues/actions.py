@@ -15,6 +15,7 @@ from kesin.foundation.problems import Invalid
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.vocabulary import STAY
 from kesin.store.records import Filter, Outcome
+from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.page import PageContext
 from kesin.web.dashboard.queues.filters import (
     Fields,
@@ -24,7 +25,6 @@ from kesin.web.dashboard.queues.filters import (
     read_filter,
     resolve_search,
 )
-from kesin.web.forms import first_value
 
 MAX_FOREGROUND_JOBS: Final = 2_000  # moved while the user waits; more run in the background
 MAX_SELECTED: Final = 1_500  # ids in a form

@@ -15,6 +15,7 @@ from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_TENANT
 from kesin.store.records import QueueStats
 from kesin.web.auth import guarded_router
+from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.formatting import Formatter
 from kesin.web.dashboard.frame.page import Context, PageContext
 from kesin.web.dashboard.frame.routes import FormFields
@@ -24,7 +25,6 @@ from kesin.web.dashboard.queues.bulk import BulkRun, runs_of
 from kesin.web.dashboard.queues.charts import Charts, charts_of
 from kesin.web.dashboard.queues.csv_export import csv_lines
 from kesin.web.dashboard.state_groups import failed_states, state_groups
-from kesin.web.forms import first_value
 
 router = guarded_router(include_in_schema=False)
 MAX_SITES: Final = 200  # in the filter's list
