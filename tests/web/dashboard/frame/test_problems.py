@@ -22,12 +22,12 @@ PLACE = re.compile(r"%\(\w+\)s")
 PROBLEMS = frozenset(
     {"Problem", "Invalid", "NotFound", "NotSignedIn", "Forbidden", "RequestConflict", "TooLarge"}
     | {"TooManyRequests", "RequestTimeout", "Unavailable", "FolderUnavailable", "OrderProblem"}
+    | {"MessageError", "UnusableFile", "UnreadableSpreadsheet", "UnsafeXlsx", "Unsendable"}
 )
 # Calls that raise, record or pass on a message, which is among their arguments.
 RAISED = frozenset(
     PROBLEMS
-    | {"FieldProblem", "RowProblem", "BadInput", "Unsendable"}
-    | {"UnusableFile", "UnreadableSpreadsheet", "UnsafeXlsx", "RenderFailed"}
+    | {"FieldProblem", "RowProblem", "BadInput", "RenderFailed"}
     | {"Failed", "Fixed", "Finding", "StoreError", "_warning", "_wrong", "_refuse", "_invalid"}
     | {"_failed", "_whole", "_add_file_problem", "_raise_invalid", "_template_problem"}
     | {"_runner_failed"}
@@ -166,7 +166,7 @@ def test_every_problem_is_given_the_values_its_message_has_places_for():
         f"{where}:{node.lineno}": sentence
         for where, node in nodes()
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in PROBLEMS and node.args
-        for sentence in (text for arg in node.args for text in texts(arg))
+        for sentence in (text for arg in node.args for text in texts(arg) if " " in text)
         if {f"%({keyword.arg})s" for keyword in node.keywords if keyword.arg not in options}
         != set(PLACE.findall(sentence))
     }

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from kesin.foundation.messages import Message
+from kesin.foundation.messages import Message, MessageError
 from kesin.workloads.optiplan.orders import numbers
 from kesin.workloads.optiplan.orders.payload import Name, OptiMode, PlateSize, StrictModel
 from kesin.workloads.optiplan.workshop.json_file import (
@@ -40,22 +40,18 @@ def _thickness_keys(trims: Mapping[str, Decimal]) -> dict[str, Decimal]:
         try:
             key = numbers.format_number(numbers.parse_number(Decimal(text)))
         except (InvalidOperation, ValueError):
-            raise ValueError(
-                Message(
-                    "the thickness %(thickness)s is no number", thickness=numbers.format_value(text)
-                )
+            raise MessageError(
+                "the thickness %(thickness)s is no number", thickness=numbers.format_value(text)
             ) from None
         if key in by_thickness:
-            raise ValueError(Message("the thickness %(thickness)s is there twice", thickness=key))
+            raise MessageError("the thickness %(thickness)s is there twice", thickness=key)
         by_thickness[key] = trim
     return by_thickness
 
 
 def _check_no_band(bands: Mapping[str, Decimal | None]) -> Mapping[str, Decimal | None]:
     if bands.get(NO_BAND, 0) is not None:
-        raise ValueError(
-            Message("must map %(band)s, which means no band, to null", band=repr(NO_BAND))
-        )
+        raise MessageError("must map %(band)s, which means no band, to null", band=repr(NO_BAND))
     return bands
 
 
