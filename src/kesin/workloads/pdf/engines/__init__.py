@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from kesin.foundation.logs import Logger
-from kesin.foundation.messages import Message
 from kesin.workloads.pdf.engines import availability
 from kesin.workloads.pdf.engines.base import Engine
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
@@ -28,11 +27,9 @@ def pick_engine(name: str | None = None, settings: ChromiumSettings | None = Non
     if name not in (None, *availability.ENGINES):
         raise RenderFailed(
             PdfErrorCode.UNSUPPORTED_PLATFORM,
-            Message(
-                "there is no engine %(name)s, only %(known)s",
-                name=repr(name),
-                known=" and ".join(availability.ENGINES),
-            ),
+            "there is no engine %(name)s, only %(known)s",
+            name=repr(name),
+            known=" and ".join(availability.ENGINES),
         )
     if name != availability.WEASYPRINT and availability.is_chromium_available(settings.executable):
         return ChromiumEngine(settings)

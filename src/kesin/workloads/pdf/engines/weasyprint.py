@@ -12,7 +12,6 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from kesin.foundation.clock import Clock, SystemClock
-from kesin.foundation.messages import Message
 from kesin.workloads.pdf import limits
 from kesin.workloads.pdf.channel import Child, ChildChannel, raise_failure
 from kesin.workloads.pdf.engines.base import (
@@ -117,10 +116,8 @@ class WeasyPrintEngine:
             self._kill_child()
             raise RenderFailed(
                 PdfErrorCode.BROWSER_LAUNCH_FAILED,
-                Message(
-                    "WeasyPrint's process did not start: %(problem)s",
-                    problem=str(problem) or "it took too long",
-                ),
+                "WeasyPrint's process did not start: %(problem)s",
+                problem=str(problem) or "it took too long",
             ) from None
         if "code" in hello:
             self._kill_child()
