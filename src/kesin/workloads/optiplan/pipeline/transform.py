@@ -88,7 +88,7 @@ def transform_order(payload: Payload, rules: Rules) -> TransformedOrder:
 
 def _find_trim(part: OrderPart, index: int, rules: Rules) -> Decimal:
     thickness = format_number(part.thickness_mm)
-    if part.part_type == "ARKALIK" and not rules.allows_back_thickness(part.thickness_mm):
+    if part.part_type == "ARKALIK" and part.thickness_mm not in rules.backing_thicknesses:
         allowed = ", ".join(map(format_number, rules.backing_thicknesses)) or "none"
         raise OrderProblem(
             OptiCode.BACKING_THICKNESS_UNKNOWN,

@@ -109,10 +109,6 @@ class Rules(StrictModel):
         """Return OptiPlanning's number for a grain; None without a rule."""
         return next((to for key, to in self.grain_mapping.items() if key == str(requested)), None)
 
-    def allows_back_thickness(self, thickness_mm: Decimal) -> bool:
-        """Whether back panels of this thickness exist."""
-        return thickness_mm in self.backing_thicknesses
-
 
 def rule_warnings(rules: Rules) -> list[Message]:
     """Return what is allowed in the rules but hardly meant."""
