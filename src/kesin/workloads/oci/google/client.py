@@ -9,21 +9,13 @@ from typing import Any
 import httpx
 
 from kesin.lifecycle.errors import Category
-from kesin.workloads.oci.google import http
-from kesin.workloads.oci.google.channel import (
-    NOT_SENT,
-    Channel,
-    ConnectionTrouble,
-    RequestFailure,
-    RowRefused,
-    TroubleKind,
-)
+from kesin.workloads.oci.google import channel, http
 from kesin.workloads.oci.google.classify import classify_response
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.oauth import AccessTokens, TokenRefused
 
 
-class GoogleChannel(Channel):
+class GoogleChannel(channel.Channel):
     """A channel that sends requests with the access token of the given credentials."""
 
     def __init__(
@@ -38,7 +30,7 @@ class GoogleChannel(Channel):
         self._http = http.BoundedHttpClient(client, monotonic=monotonic)
         self._tokens = tokens
 
-    def precheck(self, credentials: GoogleCredentials) -> ConnectionTrouble | None:
+    def precheck(self, credentials: GoogleCredentials) -> channel.ConnectionTrouble | None:
         """The trouble with the access token, if there is none to be had."""
         try:
             self._tokens.get(credentials)
@@ -54,7 +46,7 @@ class GoogleChannel(Channel):
         *,
         headers: Mapping[str, str] | None = None,
         **request: Any,
-    ) -> http.GoogleResponse | RequestFailure:
+    ) -> http.GoogleResponse | channel.RequestFailure:
         """Send a request; if Google rejects the token, send it once more with a new one."""
         url = f"{self._base_url}/{path}"
         for is_last in (False, True):
@@ -72,14 +64,16 @@ class GoogleChannel(Channel):
         raise AssertionError("the second attempt returns")
 
 
-def failure_of(response: http.GoogleResponse) -> RequestFailure:
+def failure_of(response: http.GoogleResponse) -> channel.RequestFailure:
     """The failure of a response that is not 200."""
     refused, kind = classify_response(response.status, response.body)
     refused = replace(refused, note=event_note(response.request_id))
     if kind is None:
-        return RequestFailure(refused)
+        return channel.RequestFailure(refused)
     wait_s = http.retry_after_s(response)
-    return RequestFailure(refused, ConnectionTrouble(kind, refused.code, refused.message, wait_s))
+    return channel.RequestFailure(
+        refused, channel.ConnectionTrouble(kind, refused.code, refused.message, wait_s)
+    )
 
 
 def event_note(request_id: str, **more: Any) -> dict[str, Any] | None:
@@ -88,20 +82,20 @@ def event_note(request_id: str, **more: Any) -> dict[str, Any] | None:
     return note or None
 
 
-def _token_failure(problem: TokenRefused) -> RequestFailure:
-    kind: TroubleKind = "TRANSIENT" if problem.transient else "AUTH"
-    return _failure(problem.code, problem.message, kind, NOT_SENT)
+def _token_failure(problem: TokenRefused) -> channel.RequestFailure:
+    kind: channel.TroubleKind = "TRANSIENT" if problem.transient else "AUTH"
+    return _failure(problem.code, problem.message, kind, channel.NOT_SENT)
 
 
-def _no_response_failure(problem: http.NoResponse) -> RequestFailure:
+def _no_response_failure(problem: http.NoResponse) -> channel.RequestFailure:
     if problem.code == http.UNSENDABLE:
-        return _failure(problem.code, problem.message, "AUTH", NOT_SENT)
+        return _failure(problem.code, problem.message, "AUTH", channel.NOT_SENT)
     return _failure(problem.code, problem.message, "TRANSIENT")
 
 
 def _failure(
-    code: str, message: str, kind: TroubleKind, note: Mapping[str, Any] | None = None
-) -> RequestFailure:
+    code: str, message: str, kind: channel.TroubleKind, note: Mapping[str, Any] | None = None
+) -> channel.RequestFailure:
     """A failure of the whole request, which is also the trouble of the site."""
-    refused = RowRefused(code, message, Category(kind), note)
-    return RequestFailure(refused, ConnectionTrouble(kind, code, message))
+    refused = channel.RowRefused(code, message, Category(kind), note)
+    return channel.RequestFailure(refused, channel.ConnectionTrouble(kind, code, message))

@@ -1,4 +1,4 @@
-"""The page that makes a PDF: choose a template, fill in its form, preview, create, download."""
+"""The pages of a PDF: choose a template, fill in its form, preview, create, view, download."""
 
 from __future__ import annotations
 
@@ -26,16 +26,8 @@ from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.api.common import find_owned_job, note_download, require_access
 from kesin.workloads.pdf.api.download import DownloadConditions, download_response
 from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.jobs import submit
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, Submitted
-from kesin.workloads.pdf.jobs.submit import (
-    broken_reason,
-    cancel_job,
-    document_response,
-    fill_problem,
-    render_unavailable,
-    require_template,
-    submit_job,
-)
 from kesin.workloads.pdf.schemas import PdfJobRequest
 from kesin.workloads.pdf.services import PdfServiceLoader, PdfServices
 
@@ -151,7 +143,7 @@ def pdf_page(  # noqa: PLR0917  # each one is a query parameter
     values["stale"] = workbench.loader.templates.problem
     values["broken"] = _broken_templates(workbench)
     if chosen:
-        selected = require_template(workbench.services, chosen)
+        selected = submit.require_template(workbench.services, chosen)
         value = dict(selected.sample) if start == "sample" else {}
         values |= {"chosen": selected, **_form(ctx, workbench, selected, value, as_json=False)}
         values |= _preview_token(ctx, workbench, selected, value)
@@ -169,7 +161,8 @@ def _broken_templates(workbench: PdfWorkbench) -> list[str]:
     """What is wrong with templates that users could otherwise choose."""
     services = workbench.services
     reasons = (
-        broken_reason(services.library, services.config, name) for name in services.library.broken
+        submit.broken_reason(services.library, services.config, name)
+        for name in services.library.broken
     )
     return [reason for reason in reasons if reason]
 
@@ -223,7 +216,7 @@ def _read_value(template: PdfTemplate, fields: dict[str, str]) -> Any:
 def change_pdf_form(ctx: Context, fields: WideForm) -> HTMLResponse:
     """The form with a row more or less, or as JSON and back; typed values are kept."""
     workbench = require_workbench(ctx, "preview")
-    template = require_template(workbench.services, fields.get("template", ""))
+    template = submit.require_template(workbench.services, fields.get("template", ""))
     value = _read_value(template, fields)
     form = SchemaForm(template.schema)
     do, _, pointer = fields.get("do", "").partition(":")
@@ -244,7 +237,7 @@ def change_pdf_form(ctx: Context, fields: WideForm) -> HTMLResponse:
 def preview_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
     """A preview of the document, or the problems of its values."""
     workbench = require_workbench(ctx, "preview")
-    template = require_template(workbench.services, fields.get("template", ""))
+    template = submit.require_template(workbench.services, fields.get("template", ""))
     try:
         value = _read_value(template, fields)
         problems = _problems(workbench, template, value)
@@ -264,18 +257,18 @@ def show_pdf_preview(ctx: Context, token: str) -> Response:
     workbench = require_workbench(ctx, "preview")
     preview = workbench.find_preview(ctx.actor.name, token)
     try:
-        return document_response(
+        return submit.document_response(
             workbench.services.library.render_html(preview.template, preview.variables), framed=True
         )
     except RenderFailed as problem:
-        raise fill_problem(problem) from None
+        raise submit.fill_problem(problem) from None
 
 
 @router.post(f"{PATH}/jobs", response_class=HTMLResponse)
 def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
     """Submit the PDF job; the response is the list with the job on top."""
     workbench = require_workbench(ctx, "create")
-    template = require_template(workbench.services, fields.get("template", ""))
+    template = submit.require_template(workbench.services, fields.get("template", ""))
     body: dict[str, Any] = {
         "template_name": template.name,
         "variables": _read_value(template, fields),
@@ -294,9 +287,11 @@ def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
             "%(field)s: %(problem)s", field=where, problem=validation_message(first)
         ) from None
     most = ctx.service.settings.pdf_max_queued
-    submitted = submit_job(workbench.services, request, owner=ctx.actor.name, max_queued=most)
+    submitted = submit.submit_job(
+        workbench.services, request, owner=ctx.actor.name, max_queued=most
+    )
     if not isinstance(submitted, Submitted):
-        raise render_unavailable()
+        raise submit.render_unavailable()
     values = {**_job_list(ctx, workbench, everybody=False, cursor=None), "made": submitted}
     return ctx.page("pdf/part_jobs.html", **values)
 
@@ -307,7 +302,7 @@ def cancel_pdf(ctx: Context, job_id: str) -> HTMLResponse:
     workbench = require_workbench(ctx, "cancel")
     jobs = workbench.services.jobs
     context = ctx.workload("pdf")
-    cancel_job(context, jobs, ctx.actor, find_owned_job(jobs, ctx.actor, job_id), None)
+    submit.cancel_job(context, jobs, ctx.actor, find_owned_job(jobs, ctx.actor, job_id), None)
     return ctx.page("pdf/part_jobs.html", **_job_list(ctx, workbench, everybody=False, cursor=None))
 
 
