@@ -14,7 +14,7 @@ import typer.testing
 from typer.testing import CliRunner
 
 from kesin.cli import app
-from kesin.cli.support import store_checks
+from kesin.cli.commands import doctor
 from kesin.cli.support.inspection import open_for_reading
 from kesin.foundation import passwords
 from kesin.foundation.settings import load_settings
@@ -67,7 +67,7 @@ def _clear_hashers() -> None:
 def _lifecycles_proved_once() -> Iterator[None]:
     """`kesin doctor` proves every lifecycle, which takes most of its time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store_checks, "prove", cache(prove))
+        patch.setattr(doctor, "prove", cache(prove))
         yield
 
 

@@ -16,7 +16,7 @@ from argon2 import PasswordHasher
 from typer.testing import CliRunner
 
 from kesin.cli import app
-from kesin.cli.support import store_checks
+from kesin.cli.commands import doctor
 from kesin.engine.proof_cache import proof_of
 from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.replay import verify
@@ -248,7 +248,7 @@ def _refused_as_read_only(path: Path, call: Callable[[], object]) -> None:
 def _kesin(folder: Path, *words: str) -> tuple[int, str, str]:
     with (
         patch.dict(os.environ, {"KESIN_DATA_DIR": str(folder), "COLUMNS": "250"}),
-        patch.object(store_checks, "prove", proof_of),  # a second each time, and no matter here
+        patch.object(doctor, "prove", proof_of),  # a second each time, and no matter here
     ):
         done = CliRunner().invoke(app, list(words))
     assert isinstance(done.exception, SystemExit), done.exception

@@ -15,7 +15,6 @@ from binascii import Error as NotBase64
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, TooLarge, Unavailable
 from kesin.foundation.settings import BadSettings, Settings, variable
 
@@ -37,10 +36,8 @@ _SIGNATURE: Final = re.compile(rf"{VERSION}\.({_ID.pattern})\.([A-Za-z0-9_-]{{43
 _SEALED: Final = re.compile(rf"{VERSION}\.({_ID.pattern})\.([A-Za-z0-9_-]{{16}})\.([A-Za-z0-9_-]+)")
 
 
-class NoSecretKeys(Unavailable):
+class NoSecretKeys(Unavailable, code="no_secret_keys"):
     """No key is configured, so nothing can be sealed or opened."""
-
-    code = "no_secret_keys"
 
     def __init__(self) -> None:
         super().__init__(
@@ -48,22 +45,16 @@ class NoSecretKeys(Unavailable):
         )
 
 
-class SecretNotOpened(Unavailable):
+class SecretNotOpened(Unavailable, code="secret_not_opened"):
     """The key ring does not open this sealed text."""
 
-    code = "secret_not_opened"
 
-
-class SecretKeyMissing(SecretNotOpened):
+class SecretKeyMissing(SecretNotOpened, code="secret_key_missing"):
     """The text was sealed with a key that is not in the ring."""
 
-    code = "secret_key_missing"
 
-
-class SecretAltered(SecretNotOpened):
+class SecretAltered(SecretNotOpened, code="secret_altered"):
     """The text is not what was sealed under this name with the key that it names."""
-
-    code = "secret_altered"
 
 
 class KeyRing:
@@ -124,11 +115,9 @@ class KeyRing:
         plain = text.encode("utf-8", "surrogatepass")
         if len(plain) > MAX_SECRET_BYTES:
             raise TooLarge(
-                Message(
-                    "a secret has at most %(most)s bytes, this one %(n)s",
-                    most=MAX_SECRET_BYTES,
-                    n=len(plain),
-                )
+                "a secret has at most %(most)s bytes, this one %(n)s",
+                most=MAX_SECRET_BYTES,
+                n=len(plain),
             )
         nonce = secrets.token_bytes(NONCE_BYTES)
         ciphertext = self._ciphers[self.first].encrypt(
@@ -190,9 +179,7 @@ def new_key(name: str | None = None) -> str:
     if name is None:
         name = f"k{secrets.token_hex(4)}"
     if not _ID.fullmatch(name):
-        raise Invalid(
-            Message("a key's name must be %(what)s", what=_ID_TAKES), details={"field": "name"}
-        )
+        raise Invalid("a key's name must be %(what)s", details={"field": "name"}, what=_ID_TAKES)
     return f"{name}:{_encode(secrets.token_bytes(KEY_BYTES))}"
 
 

@@ -66,6 +66,13 @@ class Message(str):
         return cls(stored["id"], **values)
 
 
+class MessageError(ValueError):
+    """An error that is told to a person; ``values`` fill the places of its message."""
+
+    def __init__(self, message: str, /, **values: object) -> None:
+        super().__init__(Message(message, **values))
+
+
 def join_messages(messages: Iterable[str]) -> Message:
     """Several messages in one text."""
     return reduce(

@@ -13,7 +13,6 @@ import secrets
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, Unavailable
 from kesin.foundation.text import storable
 
@@ -49,13 +48,11 @@ def check_length(password: str) -> None:
     """Raise Invalid for a password that is too short, too long or cannot be stored."""
     if not MIN_PASSWORD_LENGTH <= len(password) <= MAX_PASSWORD_LENGTH:
         raise Invalid(
-            Message(
-                "a password has %(least)s…%(most)s characters, this one has %(n)s",
-                least=MIN_PASSWORD_LENGTH,
-                most=MAX_PASSWORD_LENGTH,
-                n=len(password),
-            ),
+            "a password has %(least)s…%(most)s characters, this one has %(n)s",
             details={"field": "password"},
+            least=MIN_PASSWORD_LENGTH,
+            most=MAX_PASSWORD_LENGTH,
+            n=len(password),
         )
     if storable(password) != password:
         raise Invalid(

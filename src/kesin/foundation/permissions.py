@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import Forbidden
 
 Scope = Literal[
@@ -38,14 +37,8 @@ SITELESS_SCOPES: Final = frozenset({"pdf", "optiplan", "metrics", "admin"})
 
 # What each scope and role allows. Admin allows everything but the cron endpoints.
 PERMISSIONS: Final[dict[str, frozenset[Permission]]] = {
-    "oci:ingest": frozenset({"oci:ingest"}),
-    "oci:script": frozenset({"oci:script"}),
-    "pdf": frozenset({"pdf"}),
-    "optiplan": frozenset({"optiplan"}),
-    "read": frozenset({"read"}),
+    **{scope: frozenset({scope}) for scope in SCOPES},
     "operate": frozenset({"read", "operate", "reveal"}),
-    "reveal": frozenset({"reveal"}),
-    "metrics": frozenset({"metrics"}),
     "viewer": frozenset({"read"}),
     "operator": frozenset({"read", "operate", "reveal"}),
     "admin": frozenset(SCOPES),
@@ -106,6 +99,5 @@ def require(actor: Actor, permission: Permission) -> None:
     """Raise Forbidden unless the actor has the permission."""
     if not actor.has(permission):
         raise Forbidden(
-            Message("this needs the right %(right)s", right=repr(permission)),
-            details={"needs": permission},
+            "this needs the right %(right)s", details={"needs": permission}, right=repr(permission)
         )

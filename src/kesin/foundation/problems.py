@@ -9,18 +9,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kesin.foundation.messages import Message
+
 
 class Problem(Exception):  # an expected result, so the name does not end in Error
-    """A request that cannot be fulfilled."""
+    """A request that cannot be fulfilled; ``values`` fill the places of its message."""
 
     status = 400
     code = "bad_request"
 
+    def __init_subclass__(cls, *, status: int | None = None, code: str | None = None) -> None:
+        """Set the status and the code of a kind of problem; else they are those of its base."""
+        cls.status, cls.code = status or cls.status, code or cls.code
+
     def __init__(
-        self, message: str, *, code: str | None = None, details: Mapping[str, Any] | None = None
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        details: Mapping[str, Any] | None = None,
+        **values: object,
     ) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = Message(message, **values) if values else message
+        super().__init__(self.message)
         self.code = code or type(self).code
         self.details = dict(details or {})
 
@@ -32,68 +43,43 @@ class Problem(Exception):  # an expected result, so the name does not end in Err
         return {"error": error}
 
 
-class Invalid(Problem):
+class Invalid(Problem, status=422, code="invalid"):
     """The request is readable but not valid."""
 
-    status = 422
-    code = "invalid"
 
-
-class NotFound(Problem):
+class NotFound(Problem, status=404, code="not_found"):
     """There is no such object, or the caller may not know of it."""
 
-    status = 404
-    code = "not_found"
 
-
-class NotSignedIn(Problem):
+class NotSignedIn(Problem, status=401, code="not_signed_in"):
     """The caller is not authenticated."""
 
-    status = 401
-    code = "not_signed_in"
 
-
-class Forbidden(Problem):
+class Forbidden(Problem, status=403, code="forbidden"):
     """The caller does not have the permission."""
 
-    status = 403
-    code = "forbidden"
 
-
-class RequestConflict(Problem):
+class RequestConflict(Problem, status=409, code="conflict"):
     """The object exists already, or has changed meanwhile."""
 
-    status = 409
-    code = "conflict"
 
-
-class TooLarge(Problem):
+class TooLarge(Problem, status=413, code="too_large"):
     """The request is larger than allowed."""
 
-    status = 413
-    code = "too_large"
 
-
-class RequestTimeout(Problem):
+class RequestTimeout(Problem, status=408, code="request_timeout"):
     """The request did not arrive in time."""
 
-    status = 408
-    code = "request_timeout"
 
-
-class TooManyRequests(Problem):
+class TooManyRequests(Problem, status=429, code="too_many_requests"):
     """The caller exceeds a rate limit; ``retry_after_s`` says when to try again."""
 
-    status = 429
-    code = "too_many_requests"
-
-    def __init__(self, message: str, *, retry_after_s: int, code: str | None = None) -> None:
-        super().__init__(message, code=code, details={"retry_after_s": retry_after_s})
+    def __init__(
+        self, message: str, *, retry_after_s: int, code: str | None = None, **values: object
+    ) -> None:
+        super().__init__(message, code=code, details={"retry_after_s": retry_after_s}, **values)
         self.retry_after_s = retry_after_s
 
 
-class Unavailable(Problem):
+class Unavailable(Problem, status=503, code="unavailable"):
     """Temporarily unavailable: the store is unreachable, or the service is stopping."""
-
-    status = 503
-    code = "unavailable"

@@ -31,18 +31,11 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def console() -> Console:
-    """A Rich console on standard output."""
+def console(*, stderr: bool = False) -> Console:
+    """A Rich console on standard output, or on standard error for progress."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=False)
-
-
-def error_console() -> Console:
-    """A Rich console on standard error, for progress."""
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=stderr, highlight=False)
 
 
 def say(text: str = "") -> None:

@@ -22,7 +22,6 @@ from starlette.staticfiles import StaticFiles
 from kesin.engine.validation import BadInput
 from kesin.foundation.extras import missing_extra
 from kesin.foundation.logs import Logger
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, NotSignedIn, Problem, TooManyRequests, Unavailable
 from kesin.foundation.version import __version__
 from kesin.store.errors import StoreError, StoreUnreachable
@@ -189,12 +188,10 @@ def _not_installed(problem: ModuleNotFoundError) -> Unavailable:
         raise problem
     library, extra = needed_library
     return Unavailable(
-        Message(
-            "this needs %(what)s: install it with `pip install 'kesin[%(extra)s]'`",
-            what=library,
-            extra=extra,
-        ),
+        "this needs %(what)s: install it with `pip install 'kesin[%(extra)s]'`",
         code="not_installed",
+        what=library,
+        extra=extra,
     )
 
 

@@ -1,4 +1,4 @@
-"""The size of request bodies, and the parsing of large ones outside the event loop.
+"""The size of request bodies, the parsing of large ones outside the event loop, and forms.
 
 A route takes small bodies. One that takes files or batches says so: by its class,
 `LargeBodyRoute`, or by a dependency that `takes_large_bodies`.
@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeVar
+from urllib.parse import parse_qs
 
 from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
 
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import TooLarge
 from kesin.web.auth import service_of
 
@@ -76,7 +77,7 @@ def check_values(body: bytes) -> None:
         return
     containers = body.count(b"[") + body.count(b"{")
     if containers > MAX_CONTAINERS or body.count(b",") > MAX_VALUES:
-        raise TooLarge(Message("a request holds at most %(most)s values", most=MAX_VALUES))
+        raise TooLarge("a request holds at most %(most)s values", most=MAX_VALUES)
 
 
 class LargeBodyRoute(APIRoute):
@@ -143,3 +144,32 @@ def _no_json(problem: Exception) -> dict[str, Any]:
         "input": {},
         "ctx": {"error": reason},
     }
+
+
+async def read_form(request: Request, *, max_bytes: int, max_fields: int) -> dict[str, list[str]]:
+    """The fields with all their values; raises TooLarge."""
+    body = await request.body()
+    if len(body) > max_bytes:
+        raise TooLarge("a form holds at most %(most)s bytes", most=max_bytes)
+    if is_large(body):
+        return await run_in_threadpool(_parse_fields, body, max_fields)
+    return _parse_fields(body, max_fields)
+
+
+def _parse_fields(body: bytes, max_fields: int) -> dict[str, list[str]]:
+    try:
+        return parse_qs(
+            body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=max_fields
+        )
+    except ValueError:
+        raise TooLarge("a form holds at most %(most)s fields", most=max_fields) from None
+
+
+def first_value(fields: Mapping[str, Sequence[str]], name: str) -> str:
+    """The first value of a field, stripped; empty if it was not sent."""
+    return next(iter(fields.get(name, ())), "").strip()
+
+
+def first_values(fields: dict[str, list[str]]) -> dict[str, str]:
+    """The first value of each field."""
+    return {name: values[0] for name, values in fields.items()}

@@ -16,7 +16,6 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import Problem, RequestTimeout, TooManyRequests
 from kesin.foundation.settings import Settings
 from kesin.web.auth import is_in_networks
@@ -165,7 +164,7 @@ class BoundedProtocol(H11Protocol):
             self.transport.close()
             return
         within = f"{self._limits.header_s:g}"
-        self._answer(RequestTimeout(Message("the request did not arrive within %(n)s s", n=within)))
+        self._answer(RequestTimeout("the request did not arrive within %(n)s s", n=within))
 
     def _answer(self, problem: Problem, *headers: tuple[bytes, bytes]) -> None:
         """Answer without a request, and close."""

@@ -15,7 +15,6 @@ from weakref import WeakSet
 
 from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import Unavailable
 from kesin.store.contract import Store
 from kesin.store.errors import StoreUnreachable
@@ -72,17 +71,13 @@ class Live:
             if self._stop.is_set():
                 raise Unavailable("the service is stopping")
             if len(self._watches) >= MAX_WATCHERS:
-                raise Unavailable(
-                    Message("%(n)s are watching already: try again later", n=MAX_WATCHERS)
-                )
+                raise Unavailable("%(n)s are watching already: try again later", n=MAX_WATCHERS)
             if (
                 who
                 and sum(watch.actor_name == who for watch in self._watches) >= MAX_WATCHES_PER_ACTOR
             ):
                 raise Unavailable(
-                    Message(
-                        "you have %(n)s watches already: end one first", n=MAX_WATCHES_PER_ACTOR
-                    )
+                    "you have %(n)s watches already: end one first", n=MAX_WATCHES_PER_ACTOR
                 )
             self._watches.add(watch)
         return watch

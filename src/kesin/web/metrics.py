@@ -131,18 +131,11 @@ def _queue_metrics(commands: Commands) -> Iterator[Metric]:
     moves = CounterMetricFamily(
         "kesin_transitions", "Moves made.", labels=["queue", "move", "from_state", "to_state"]
     )
-    oldest = GaugeMetricFamily(
-        "kesin_oldest_due_seconds", "How long the first in line waits.", labels=["queue"]
-    )
-    over = GaugeMetricFamily(
-        "kesin_lease_over_jobs", "Claimed jobs whose lease ran out.", labels=["queue"]
-    )
-    success = GaugeMetricFamily(
-        "kesin_since_success_seconds", "How long ago a job last succeeded.", labels=["queue"]
-    )
-    up = GaugeMetricFamily(
-        "kesin_queue_up", "Whether the store of the queue answers.", labels=["queue"]
-    )
+    gauge = partial(GaugeMetricFamily, labels=["queue"])
+    oldest = gauge("kesin_oldest_due_seconds", "How long the first in line waits.")
+    over = gauge("kesin_lease_over_jobs", "Claimed jobs whose lease ran out.")
+    success = gauge("kesin_since_success_seconds", "How long ago a job last succeeded.")
+    up = gauge("kesin_queue_up", "Whether the store of the queue answers.")
     for name, queue in commands.queues.items():
         try:
             stats, flows = queue.stats(), queue.store.move_counts(name)

@@ -18,7 +18,6 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from kesin.foundation.logs import Logger
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import NotSignedIn, Problem, RequestTimeout, TooLarge, Unavailable
 from kesin.store.errors import StoreTrouble, StoreUnreachable
 from kesin.web.auth import identify, is_secure
@@ -146,7 +145,7 @@ class _Exchange:
                 task.cancel()
             self._more_body = False  # the task may still read it
             await self._refuse(
-                Unavailable(Message("no answer within %(n)s s", n=f"{timeout_s:g}"), code="timeout")
+                Unavailable("no answer within %(n)s s", code="timeout", n=f"{timeout_s:g}")
             )
             return
         failure = task.exception()
@@ -220,10 +219,8 @@ class _Exchange:
         except TimeoutError:
             self._more_body = False  # the rest is not waited for
             raise RequestTimeout(
-                Message(
-                    "the body did not arrive within %(n)s s",
-                    n=f"{self._service.settings.body_timeout_s:g}",
-                )
+                "the body did not arrive within %(n)s s",
+                n=f"{self._service.settings.body_timeout_s:g}",
             ) from None
         self._received_bytes += len(message.get("body", b""))
         self._more_body = message.get("more_body", False)
@@ -308,7 +305,7 @@ def store_unavailable(problem: Exception) -> Unavailable:
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge(Message("a request holds at most %(most)s bytes", most=limit))
+    return TooLarge("a request holds at most %(most)s bytes", most=limit)
 
 
 def _retrieve_exception(task: asyncio.Future[None]) -> None:

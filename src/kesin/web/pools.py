@@ -10,7 +10,6 @@ from contextvars import copy_context
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import TooManyRequests
 
 RETRY_AFTER_S: Final = 2
@@ -31,11 +30,11 @@ class WorkPool:
         """Run the call in the pool; raises TooManyRequests if too many calls wait already."""
         if not self._places.acquire(blocking=False):
             raise TooManyRequests(
-                Message(
-                    "too many %(what)s at once: wait %(n)s s", what=self._what, n=RETRY_AFTER_S
-                ),
+                "too many %(what)s at once: wait %(n)s s",
                 retry_after_s=RETRY_AFTER_S,
                 code="busy",
+                what=self._what,
+                n=RETRY_AFTER_S,
             )
         run_in_context = partial(copy_context().run, call, *args, **kwargs)
         future = self._executor.submit(run_in_context)

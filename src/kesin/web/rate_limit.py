@@ -9,7 +9,6 @@ from collections.abc import Callable
 from ipaddress import ip_address, ip_network
 from typing import Final
 
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import TooManyRequests
 
 ROUNDING: Final = 1e-6  # a caller that waited exactly as long as told is let in
@@ -51,6 +50,5 @@ class RateLimiter:
         if not allowed:
             wait_s = math.ceil((1 - tokens) / self._rate)
             raise TooManyRequests(
-                Message("too many %(what)s: wait %(n)s s", what=self._what, n=wait_s),
-                retry_after_s=wait_s,
+                "too many %(what)s: wait %(n)s s", retry_after_s=wait_s, what=self._what, n=wait_s
             )

@@ -16,16 +16,7 @@ from kesin.foundation.messages import decode_note, recorded_traceback
 from kesin.foundation.text import decode_json, is_deeper_than
 from kesin.lifecycle.model import Job
 from kesin.store.records import Event, Note, Outcome, QueueStats
-from kesin.web.schemas import (
-    ActionResultBody,
-    EventBody,
-    JobBody,
-    JobWhole,
-    NoteBody,
-    OutcomeBody,
-    StateBody,
-    Stats,
-)
+from kesin.web import schemas
 
 MAX_JSON_DEPTH: Final = 100  # deeper values fail to be written as JSON
 
@@ -37,8 +28,8 @@ def json_depth_limited(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False)
 
 
-def job_body(job: Job) -> JobBody:
-    return JobBody.model_construct(  # our own values: validating fifty costs a millisecond
+def job_body(job: Job) -> schemas.JobBody:
+    return schemas.JobBody.model_construct(  # our own values: validating fifty costs a millisecond
         id=job.id,
         queue=job.queue,
         site=job.tenant,
@@ -101,7 +92,7 @@ def _same_moves(first: Sequence[Event], then: Sequence[Event]) -> bool:
     return list(map(told, first)) == list(map(told, then))
 
 
-def event_body(folded: FoldedEvent) -> EventBody:
+def event_body(folded: FoldedEvent) -> schemas.EventBody:
     event = folded.event
     decoded = {
         "at": iso(event.at),
@@ -110,15 +101,15 @@ def event_body(folded: FoldedEvent) -> EventBody:
         "count": folded.count,
         "since": iso(folded.since),
     }
-    return EventBody(**event._asdict() | decoded)
+    return schemas.EventBody(**event._asdict() | decoded)
 
 
 def whole_body(
     history: JobDetails, advice: Mapping[str, Any] | None = None, *, fold: bool = True
-) -> JobWhole:
+) -> schemas.JobWhole:
     events = history.events
     shown = fold_events(events) if fold else [FoldedEvent(event, event.at) for event in events]
-    return JobWhole(
+    return schemas.JobWhole(
         job=job_body(history.job),
         payload=json_depth_limited(history.job.payload),
         result=json_depth_limited(history.job.result),
@@ -129,13 +120,13 @@ def whole_body(
     )
 
 
-def _note_body(note: Note) -> NoteBody:
+def _note_body(note: Note) -> schemas.NoteBody:
     decoded = {"at": iso(note.at), "details": decode_json(note.details)}
-    return NoteBody(**note._asdict() | decoded)
+    return schemas.NoteBody(**note._asdict() | decoded)
 
 
-def stats_body(stats: QueueStats) -> Stats:
-    return Stats(
+def stats_body(stats: QueueStats) -> schemas.Stats:
+    return schemas.Stats(
         queue=stats.queue,
         now=iso(stats.now) or "",
         total=stats.total,
@@ -146,12 +137,12 @@ def stats_body(stats: QueueStats) -> Stats:
     )
 
 
-def outcome_body(outcome: Outcome) -> OutcomeBody:
-    return OutcomeBody(**outcome._asdict() | {"reason": outcome.reason or None})
+def outcome_body(outcome: Outcome) -> schemas.OutcomeBody:
+    return schemas.OutcomeBody(**outcome._asdict() | {"reason": outcome.reason or None})
 
 
-def action_body(bulk: BulkResult, *, most: int | None) -> ActionResultBody:
-    return ActionResultBody(
+def action_body(bulk: BulkResult, *, most: int | None) -> schemas.ActionResultBody:
+    return schemas.ActionResultBody(
         dry_run=False,
         matched=len(bulk.outcomes),
         moved=bulk.moved,
@@ -161,8 +152,8 @@ def action_body(bulk: BulkResult, *, most: int | None) -> ActionResultBody:
     )
 
 
-def preview_body(chosen: ActionPreview) -> ActionResultBody:
-    return ActionResultBody(
+def preview_body(chosen: ActionPreview) -> schemas.ActionResultBody:
+    return schemas.ActionResultBody(
         dry_run=True,
         matched=chosen.matched,
         moved=chosen.would_move,
@@ -174,6 +165,6 @@ def preview_body(chosen: ActionPreview) -> ActionResultBody:
     )
 
 
-def states_of(queue: Queue) -> list[StateBody]:
+def states_of(queue: Queue) -> list[schemas.StateBody]:
     states = queue.lifecycle.states
-    return [StateBody.model_validate(state, from_attributes=True) for state in states]
+    return [schemas.StateBody.model_validate(state, from_attributes=True) for state in states]

@@ -11,21 +11,7 @@ from typing import Annotated
 
 import typer
 
-from kesin.cli.support.arguments import (
-    AsJson,
-    Categories,
-    Codes,
-    FilterOptions,
-    Key,
-    LifecycleName,
-    QueueName,
-    States,
-    Tenants,
-    TextPart,
-    Yes,
-    check_category,
-    confirm,
-)
+from kesin.cli.support import arguments
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, UsageError, check_choice, did_you_mean
 from kesin.engine.queue import Queue
@@ -40,7 +26,7 @@ BATCH = 1_000
 
 
 def act(
-    queue: QueueName,
+    queue: arguments.QueueName,
     move: Annotated[
         str, typer.Argument(metavar="MOVE", help="The operator's call, like requeue or approve.")
     ],
@@ -49,12 +35,12 @@ def act(
     all_matching: Annotated[
         bool, typer.Option("--all-matching", help="Instead of ids: every job the filters leave.")
     ] = False,
-    state: States = None,
-    tenant: Tenants = None,
-    code: Codes = None,
-    category: Categories = None,
-    text: TextPart = None,
-    key: Key = None,
+    state: arguments.States = None,
+    tenant: arguments.Tenants = None,
+    code: arguments.Codes = None,
+    category: arguments.Categories = None,
+    text: arguments.TextPart = None,
+    key: arguments.Key = None,
     option: Annotated[
         list[str] | None,
         typer.Option("--option", metavar="NAME", help="Set this option of the call; repeatable."),
@@ -68,21 +54,23 @@ def act(
     error_category: Annotated[
         str | None, typer.Option(metavar="CATEGORY", help="The category a failing move records.")
     ] = None,
-    lifecycle: LifecycleName = None,
-    yes: Yes = False,
+    lifecycle: arguments.LifecycleName = None,
+    yes: arguments.Yes = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only count, and say what could move.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: arguments.AsJson = False,
 ) -> None:
     """Make an operator's move of jobs.
 
     Name the jobs by their ids, or with --all-matching and filters: then they are counted first
     and you are asked. Exits with 1 when nothing moved and something was refused.
     """
-    filters = FilterOptions(state, tenant, code, category, text, key)
+    filters = arguments.FilterOptions(state, tenant, code, category, text, key)
     _check_selection(ids, filters, all_matching=all_matching)
-    recorded_category = None if error_category is None else Category(check_category(error_category))
+    recorded_category = (
+        None if error_category is None else Category(arguments.check_category(error_category))
+    )
     with open_context() as context:
         opened = context.open_queue(queue, lifecycle)
         options = _check_action(opened.lifecycle, queue, move, option or [])
@@ -93,7 +81,7 @@ def act(
         job_ids = list(dict.fromkeys(ids or _matching(opened, where)))
         if all_matching and job_ids and not yes:
             jobs = f"{pluralize(len(job_ids), 'job')} of {queue}"
-            confirm(f"{move} {jobs}?", f"{move} of {jobs} needs a confirmation")
+            arguments.confirm(f"{move} {jobs}?", f"{move} of {jobs} needs a confirmation")
         moved, already, refused = 0, 0, Counter[str]()
         commands = commands_over({queue: opened}, workloads().values(), context.accounts)
         for start in range(0, len(job_ids), BATCH):
@@ -117,7 +105,9 @@ def act(
         raise typer.Exit(FAILED)
 
 
-def _check_selection(ids: list[str] | None, filters: FilterOptions, *, all_matching: bool) -> None:
+def _check_selection(
+    ids: list[str] | None, filters: arguments.FilterOptions, *, all_matching: bool
+) -> None:
     if ids and (all_matching or filters.any_given):
         raise UsageError("name jobs by their ids or by filters, not by both")
     if not ids and not all_matching:

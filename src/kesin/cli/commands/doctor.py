@@ -2,15 +2,51 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
+from typing import Final
 
 import typer
 
+from kesin.cli.commands import doctor_service
+from kesin.cli.support import inspection
 from kesin.cli.support.arguments import AsJson
-from kesin.cli.support.errors import FAILED
-from kesin.cli.support.store_checks import run_checks
+from kesin.cli.support.errors import FAILED, explain
+from kesin.cli.support.lifecycles import registered_lifecycles
+from kesin.foundation.check import DoctorCheck
+from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.logs import set_up_logs
-from kesin.foundation.terminal import pluralize, print_table, say, say_json
+from kesin.foundation.settings import (
+    PREFIX,
+    BadSettings,
+    Settings,
+    describe_settings,
+    load_settings,
+    mask_secrets,
+    unknown_variables,
+)
+from kesin.foundation.terminal import format_duration, pluralize, print_table, say, say_json
+from kesin.lifecycle.proof.rules import prove
+from kesin.store.contract import Store
+from kesin.store.errors import StoreTrouble
+from kesin.store.postgres.reachability import check_reachable
+from kesin.store.sql.migrate import MigrationRefused
+from kesin.web.health import find_disk_problems
+from kesin.workloads import workloads
+from kesin.workloads.common.stores import open_workload_stores
+
+OLDEST_PYTHON: Final = (3, 11)
+MEBIBYTE: Final = 1024 * 1024
+LITTLE_SPACE: Final = 1024 * MEBIBYTE
+LARGE_WAL: Final = 1024 * MEBIBYTE
+SKEW_S: Final = 1.0
+OLD_SNAPSHOT_S: Final = 600
+DAMAGE_CHECK_S: Final = 10.0  # a large file of SQLite is checked in part
 
 
 def doctor(as_json: AsJson = False) -> None:
@@ -34,3 +70,206 @@ def doctor(as_json: AsJson = False) -> None:
         say(", ".join(pluralize(len(items), thing) for thing, items in counts.items()))
     if failures:
         raise typer.Exit(FAILED)
+
+
+def run_checks() -> Iterator[DoctorCheck]:
+    """All checks, in the order in which problems are best solved."""
+    yield _python()
+    yield _sqlite()
+    settings: Settings | None = None
+    try:
+        settings = load_settings()
+        for each in describe_settings(settings):
+            yield DoctorCheck(each.name, "ok", f"{each.value or 'not set'} ({each.source})")
+    except BadSettings as problem:
+        yield DoctorCheck("settings", "failure", str(problem), "correct the variable, or unset it")
+    yield from _unknown_variables()
+    yield from _lifecycles()
+    yield from doctor_service.check_packages()
+    if settings is not None:
+        yield doctor_service.check_key_ring(settings)
+        yield from _folder(settings)
+        yield from doctor_service.check_redis(settings)
+        yield from _database(settings)
+    yield _server_programs()
+
+
+def _python() -> DoctorCheck:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < OLDEST_PYTHON:
+        return DoctorCheck("python", "failure", version, "install Python 3.11 or newer")
+    return DoctorCheck("python", "ok", version)
+
+
+def _sqlite() -> DoctorCheck:
+    from kesin.store.sqlite.connection import OLDEST_SQLITE
+
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        needed = ".".join(map(str, OLDEST_SQLITE))
+        remedy = f"use a Python that comes with SQLite {needed} or newer"
+        return DoctorCheck("sqlite", "failure", sqlite3.sqlite_version, remedy)
+    return DoctorCheck("sqlite", "ok", sqlite3.sqlite_version)
+
+
+def _unknown_variables() -> Iterator[DoctorCheck]:
+    theirs = tuple(f"{PREFIX}{name.upper().replace('-', '_')}_" for name in workloads())
+    for name, meant in unknown_variables().items():
+        if name.upper().startswith(theirs):  # a workload's own, which it checks itself
+            continue
+        remedy = f"did you mean {meant}?" if meant else "unset it: nothing reads it"
+        yield DoctorCheck(name, "warning", "no setting of this name", remedy)
+
+
+def _lifecycles() -> Iterator[DoctorCheck]:
+    for name, make in registered_lifecycles().items():
+        proof = prove(make())
+        if proof:
+            result = f"proved, {proof.bound} automatic moves at most"
+            yield DoctorCheck(f"lifecycle {name}", "ok", result)
+        else:
+            rules = ", ".join(sorted({rule.rule for rule in proof.broken}))
+            remedy = f"see `kesin lifecycle prove {name}`"
+            yield DoctorCheck(f"lifecycle {name}", "failure", f"breaks {rules}", remedy)
+
+
+def _folder(settings: Settings) -> Iterator[DoctorCheck]:
+    folder = settings.data_dir
+    nearest = next(
+        parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists()
+    )
+    if not nearest.is_dir():
+        yield DoctorCheck("data folder", "failure", f"{nearest} is a file", "set KESIN_DATA_DIR")
+        return
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        remedy = f"let this user write to {nearest}, or set KESIN_DATA_DIR"
+        yield DoctorCheck("data folder", "failure", f"{folder} cannot be written", remedy)
+    elif folder.exists():
+        yield DoctorCheck("data folder", "ok", f"{folder} can be written")
+    else:
+        yield DoctorCheck(
+            "data folder", "ok", f"{folder} is not there yet; it is made at first use"
+        )
+    yield from _disks(settings, nearest)
+
+
+def _disks(settings: Settings, data_folder: Path) -> Iterator[DoctorCheck]:
+    """The disks as `/health/ready` checks them, by name."""
+    problems = list(find_disk_problems(settings, workloads().values()))
+    for location, problem in problems:
+        remedy = "make room, or let this user write there: writes fail, or are about to"
+        yield DoctorCheck("disk space", "failure", f"{location} {problem}", remedy)
+    free = shutil.disk_usage(data_folder).free
+    room = f"{free // MEBIBYTE} MiB free"
+    if not problems and free < LITTLE_SPACE:
+        yield DoctorCheck("disk space", "warning", room, "make room soon")
+    elif not problems:
+        yield DoctorCheck("disk space", "ok", room)
+
+
+def _database(settings: Settings) -> Iterator[DoctorCheck]:
+    file = settings.database_file
+    if file is not None and not file.exists():
+        yield DoctorCheck("database", "ok", f"{file} is not there yet; it is made at first use")
+        return
+    try:
+        check_reachable(settings)
+        todo = inspection.outstanding_migrations(settings)
+        yield _schema(todo, embedded=file is not None)
+        if todo:
+            return
+        if file is not None:
+            yield (about := _file(file))
+            if about.status == "failure":
+                return
+        store = open_workload_stores(settings, workloads().values())
+    except MigrationRefused as problem:
+        yield DoctorCheck("schema", "failure", "does not fit this version of kesin", str(problem))
+        return
+    except StoreTrouble as problem:
+        yield DoctorCheck("database", "failure", problem.what, problem.remedy)
+        return
+    except Exception as problem:
+        report = explain(problem)
+        if report is None:
+            raise
+        remedy = "start the server, or correct KESIN_DATABASE_URL"
+        yield DoctorCheck("database", "failure", mask_secrets(report.sentence), remedy)
+        return
+    try:
+        yield from _store(store)
+        yield from doctor_service.check_access(settings, store)
+        yield from doctor_service.check_workloads(settings, store)
+    finally:
+        store.close()
+
+
+def _file(file: Path) -> DoctorCheck:
+    if not os.access(file, os.W_OK):
+        remedy = f"let this user write to {file}"
+        return DoctorCheck("database file", "failure", f"{file} cannot be written", remedy)
+    damage = inspection.find_damage(file.resolve(), DAMAGE_CHECK_S)
+    if damage is None:
+        return DoctorCheck("database file", "ok", "can be written, and no damage was found")
+    remedy = "stop kesin, keep a copy of the file and what lies beside it, and restore a backup"
+    return DoctorCheck("database file", "failure", f"{file} is damaged ({damage})", remedy)
+
+
+def _schema(todo: list[str], *, embedded: bool) -> DoctorCheck:
+    if not todo:
+        return DoctorCheck("schema", "ok", "up to date")
+    pending = f"{len(todo)} migrations to apply: {', '.join(todo)}"
+    if embedded:
+        return DoctorCheck(
+            "schema", "warning", pending, "nothing: they are applied at the next start"
+        )
+    return DoctorCheck("schema", "failure", pending, "run `kesin migrate`")
+
+
+def _store(store: Store) -> Iterator[DoctorCheck]:
+    health = store.health()
+    size = int(health.get("bytes", 0)) // MEBIBYTE
+    yield DoctorCheck("database", "ok", f"{health['store']} {health['version']}, {size} MiB")
+    wal = int(health.get("wal_bytes", 0))
+    if wal > LARGE_WAL:
+        remedy = "close readers that stay open, so that SQLite can fold its journal"
+        yield DoctorCheck("journal", "warning", f"{wal // MEBIBYTE} MiB", remedy)
+    if "oldest_snapshot_s" in health:
+        yield _snapshot(int(health["oldest_snapshot_s"]))
+    before = wall_clock_us()
+    database_us = inspection.database_time_us(store)
+    if database_us is not None:
+        yield _skew((database_us - (before + wall_clock_us()) / 2) / 1_000_000)
+    yield from doctor_service.check_stranded_jobs(store)
+    for queue in store.queues():
+        yield from doctor_service.check_unknown_states(store, queue)
+        for pause in doctor_service.list_pauses(store, queue):
+            what = f"{pause.tenant} of {queue}" if pause.tenant else queue
+            detail = f"by {pause.actor}" + (f": {pause.reason}" if pause.reason else "")
+            tenant = f" --tenant {pause.tenant}" if pause.tenant else ""
+            yield DoctorCheck(
+                f"paused {what}", "warning", detail, f"`kesin resume {queue}{tenant}`"
+            )
+
+
+def _snapshot(age_s: int) -> DoctorCheck:
+    if age_s > OLD_SNAPSHOT_S:
+        remedy = "end the session that holds it (pg_stat_activity): it keeps dead rows alive"
+        return DoctorCheck("oldest snapshot", "warning", format_duration(age_s), remedy)
+    return DoctorCheck("oldest snapshot", "ok", format_duration(age_s))
+
+
+def _skew(skew_s: float) -> DoctorCheck:
+    detail = f"the database is {abs(skew_s):.3f} s {'ahead' if skew_s > 0 else 'behind'}"
+    if abs(skew_s) > SKEW_S:
+        return DoctorCheck("clocks", "warning", detail, "synchronise both machines with NTP")
+    return DoctorCheck("clocks", "ok", detail)
+
+
+def _server_programs() -> DoctorCheck:
+    name = "PostgreSQL programs"
+    initdb = shutil.which("initdb") or next(
+        (str(path) for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")), None
+    )
+    if initdb is None:
+        return DoctorCheck(name, "ok", "none; only the tests of Kesin itself need them")
+    return DoctorCheck(name, "ok", str(Path(initdb).resolve().parent))

@@ -8,17 +8,7 @@ from typing import Annotated
 import typer
 
 from kesin.cli.commands.act import act
-from kesin.cli.support.arguments import (
-    AsJson,
-    Categories,
-    Codes,
-    FilterOptions,
-    Key,
-    QueueName,
-    States,
-    Tenants,
-    TextPart,
-)
+from kesin.cli.support import arguments
 from kesin.cli.support.context import open_context
 from kesin.cli.support.errors import CommandError, UsageError
 from kesin.cli.support.records import (
@@ -57,26 +47,26 @@ app = typer.Typer(help="Look at jobs and move them.", no_args_is_help=True)
     ),
 )
 def list_jobs(
-    queue: QueueName,
+    queue: arguments.QueueName,
     *,
-    state: States = None,
-    tenant: Tenants = None,
-    code: Codes = None,
-    category: Categories = None,
-    text: TextPart = None,
-    key: Key = None,
+    state: arguments.States = None,
+    tenant: arguments.Tenants = None,
+    code: arguments.Codes = None,
+    category: arguments.Categories = None,
+    text: arguments.TextPart = None,
+    key: arguments.Key = None,
     limit: Annotated[
         int, typer.Option(min=1, max=MAX_JOBS, metavar="N", help="Jobs on the page.")
     ] = 50,
     cursor: Annotated[
         str | None, typer.Option(metavar="ID", help="Go on after the page that ended with this.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: arguments.AsJson = False,
 ) -> None:
     """List jobs, newest first."""
     if cursor is not None and not is_id(cursor):
         raise UsageError(f"{cursor!r} is no cursor: take it from the page before")
-    filters = FilterOptions(state, tenant, code, category, text, key)
+    filters = arguments.FilterOptions(state, tenant, code, category, text, key)
     with open_context() as context:
         name = context.readable_queue(queue)
         names = context.store.definition(name)
@@ -108,7 +98,7 @@ def list_jobs(
 @app.command("show", epilog=format_examples("kesin jobs show 01890a5d-ac96-774b-bcce-b302099a8057"))
 def show_job(
     job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
-    as_json: AsJson = False,
+    as_json: arguments.AsJson = False,
 ) -> None:
     """Show one job with its payload, history and notes."""
     if not is_id(job_id):

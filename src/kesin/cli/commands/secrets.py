@@ -14,25 +14,16 @@ from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
 from kesin.cli.support.records import record_of
 from kesin.engine.access.vault import Rotation, Vault
-from kesin.foundation import encryption
+from kesin.foundation import encryption, terminal
 from kesin.foundation.encryption import MAX_SECRET_BYTES, key_ring
 from kesin.foundation.permissions import Actor
-from kesin.foundation.terminal import (
-    format_examples,
-    format_time,
-    print_table,
-    say,
-    say_json,
-    visible,
-    warn,
-)
 
 app = typer.Typer(help="Keep credentials sealed, and rotate the keys.", no_args_is_help=True)
 
 SecretName = Annotated[str, typer.Argument(metavar="NAME", help="The secret's name.")]
 
 
-@app.command("new-key", epilog=format_examples("kesin secrets new-key --name k2027"))
+@app.command("new-key", epilog=terminal.format_examples("kesin secrets new-key --name k2027"))
 def new_key(
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="The key's name; made up if not given.")
@@ -46,28 +37,28 @@ def new_key(
     """
     entry = encryption.new_key(name)
     if as_json:
-        say_json({"name": entry.partition(":")[0], "entry": entry})
+        terminal.say_json({"name": entry.partition(":")[0], "entry": entry})
     else:
-        say(entry)
+        terminal.say(entry)
 
 
-@app.command("list", epilog=format_examples("kesin secrets list"))
+@app.command("list", epilog=terminal.format_examples("kesin secrets list"))
 def list_secrets(as_json: AsJson = False) -> None:
     """Show the names of all secrets, never the values."""
     with _open_vault() as (vault, actor):
         secrets = vault.list_secrets(actor)
     if as_json:
         names = ("name", "key", "opens", "changed_at", "changed_by")
-        say_json([record_of(secret, *names) for secret in secrets])
+        terminal.say_json([record_of(secret, *names) for secret in secrets])
         return
-    print_table(
+    terminal.print_table(
         ("name", "key", "opens", "changed", "by"),
         [
             (
                 secret.name,
                 secret.key,
                 "yes" if secret.opens else "no",
-                format_time(secret.changed_at),
+                terminal.format_time(secret.changed_at),
                 secret.changed_by,
             )
             for secret in secrets
@@ -78,7 +69,7 @@ def list_secrets(as_json: AsJson = False) -> None:
 
 @app.command(
     "put",
-    epilog=format_examples("kesin secrets put smtp-password < password.txt"),
+    epilog=terminal.format_examples("kesin secrets put smtp-password < password.txt"),
     # Any other word on the line may be the value: it must not get into an error message of Typer.
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
@@ -96,18 +87,18 @@ def put_secret(context: typer.Context, name: SecretName) -> None:
     with _open_vault(create=True) as (vault, actor):
         vault.keys()
         vault.put(actor, name, _read_value())
-    say(f"kept {name}")
+    terminal.say(f"kept {name}")
 
 
-@app.command("drop", epilog=format_examples("kesin secrets drop smtp-password"))
+@app.command("drop", epilog=terminal.format_examples("kesin secrets drop smtp-password"))
 def drop_secret(name: SecretName) -> None:
     """Forget a secret."""
     with _open_vault() as (vault, actor):
         vault.drop(actor, name)
-    say(f"dropped {name}")
+    terminal.say(f"dropped {name}")
 
 
-@app.command("rotate", epilog=format_examples("kesin secrets rotate"))
+@app.command("rotate", epilog=terminal.format_examples("kesin secrets rotate"))
 def rotate_secrets(as_json: AsJson = False) -> None:
     """Seal all secrets with the first key.
 
@@ -118,7 +109,7 @@ def rotate_secrets(as_json: AsJson = False) -> None:
         done = vault.rotate(actor)
         key = vault.keys().first
     if as_json:
-        say_json({"key": key, **_record(done)})
+        terminal.say_json({"key": key, **_record(done)})
     else:
         _print_rotation(done, key)
     if not done.complete:
@@ -131,15 +122,15 @@ def _record(done: Rotation) -> dict[str, Any]:
 
 
 def _print_rotation(done: Rotation, key: str) -> None:
-    say(f"{done.resealed} sealed anew with {key}, {done.current} already under it")
+    terminal.say(f"{done.resealed} sealed anew with {key}, {done.current} already under it")
     for secret in done.unopened:
         why = {
             "secret_key_missing": f"its key {secret.key!r} is not in KESIN_SECRET_KEYS",
             "secret_altered": "it is not what was sealed",
         }.get(secret.code, secret.code)
-        warn(f"{visible(secret.name)} was left as it is: {why}")
+        terminal.warn(f"{terminal.visible(secret.name)} was left as it is: {why}")
     if done.busy:
-        warn(f"{done.busy} changed meanwhile: run it again")
+        terminal.warn(f"{done.busy} changed meanwhile: run it again")
 
 
 def _read_value() -> str:

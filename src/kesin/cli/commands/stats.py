@@ -11,16 +11,8 @@ import typer
 
 from kesin.cli.support.arguments import AsJson, QueueNames
 from kesin.cli.support.context import CommandContext, open_context
+from kesin.foundation import terminal
 from kesin.foundation.clock import iso
-from kesin.foundation.terminal import (
-    console,
-    format_counts,
-    format_duration,
-    on_terminal,
-    print_table,
-    rich_table,
-    say_json,
-)
 from kesin.store.contract import Store
 from kesin.store.errors import StoreUnreachable
 
@@ -48,7 +40,7 @@ def stats(
         snapshots = _snapshots(context, queues, interval, (count or 0) if watch else 1)
         if as_json:
             for snapshot in snapshots:
-                say_json(snapshot, line=watch)
+                terminal.say_json(snapshot, line=watch)
         else:
             _print_tables(snapshots, live=watch)
 
@@ -100,15 +92,15 @@ def _snapshots(
 
 
 def _print_tables(snapshots: Iterator[list[dict[str, Any]]], *, live: bool) -> None:
-    if not (live and on_terminal()):
+    if not (live and terminal.on_terminal()):
         for snapshot in snapshots:
-            print_table(COLUMNS, rows(snapshot), empty="no queue has been opened yet")
+            terminal.print_table(COLUMNS, rows(snapshot), empty="no queue has been opened yet")
         return
     from rich.live import Live
 
-    with Live(console=console(), auto_refresh=False, screen=False) as screen:
+    with Live(console=terminal.console(), auto_refresh=False, screen=False) as screen:
         for snapshot in snapshots:
-            screen.update(rich_table(COLUMNS, rows(snapshot)), refresh=True)
+            screen.update(terminal.rich_table(COLUMNS, rows(snapshot)), refresh=True)
 
 
 def rows(snapshot: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -117,8 +109,10 @@ def rows(snapshot: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
         (
             record["queue"],
             record["jobs"],
-            format_counts(record["states"]) if record["reachable"] else "not reachable",
-            None if record["oldest_due_s"] is None else format_duration(record["oldest_due_s"]),
+            terminal.format_counts(record["states"]) if record["reachable"] else "not reachable",
+            None
+            if record["oldest_due_s"] is None
+            else terminal.format_duration(record["oldest_due_s"]),
             record["lease_over"],
             ", ".join(_paused(pause) for pause in record["paused"]),
         )

@@ -32,15 +32,7 @@ from kesin.foundation.logs import set_up_logs
 from kesin.foundation.settings import DATABASE_FILE
 from kesin.foundation.terminal import say
 from kesin.workloads import workloads
-from kesin.workloads.common.demo import (
-    LOG_FILE,
-    TRY_AGAIN,
-    DemoContext,
-    DemoPart,
-    News,
-    Pace,
-    background,
-)
+from kesin.workloads.common import demo
 
 TICK_S: Final = 0.5
 PATIENCE_S: Final = 180.0  # for all of it to come to rest
@@ -57,20 +49,23 @@ class DemoOutcome:
 
 def run_demo(seconds: float | None, port: int | None, *, attended: bool, keep: bool) -> DemoOutcome:
     """Set it up, show it, take it down."""
-    pace = Pace.STROLL if attended or seconds is not None else Pace.BRISK
+    pace = demo.Pace.STROLL if attended or seconds is not None else demo.Pace.BRISK
     known = workloads()
     parts = load_parts(known)
     machine_settings = {name for part in parts.values() for name in part.machine_settings}
-    ready: dict[str, DemoPart] = {}
+    ready: dict[str, demo.DemoPart] = {}
     with demo_folder(machine_settings, keep=keep) as folder, stop_on_signals() as stop:
         try:
-            with (folder / LOG_FILE).open("w", encoding="utf-8") as log, redirect_stderr(log):
+            with (folder / demo.LOG_FILE).open("w", encoding="utf-8") as log, redirect_stderr(log):
                 set_up_logs("console", "info")
                 ready |= _find_ready(parts)
                 served = demo_workloads(known, parts, ready, pace)
-                with run_service(served, port, log) as running, background(News()) as threads:
+                with (
+                    run_service(served, port, log) as running,
+                    demo.background(demo.News()) as threads,
+                ):
                     passwords, shop_key = create_access(running.service.accounts, known, parts)
-                    context = DemoContext(
+                    context = demo.DemoContext(
                         address=running.address,
                         accounts=running.service.accounts,
                         queues=running.service.queues,
@@ -92,22 +87,22 @@ def run_demo(seconds: float | None, port: int | None, *, attended: bool, keep: b
     return DemoOutcome(good, stuck=running.alive)
 
 
-def load_parts(known: Mapping[str, Workload]) -> dict[str, DemoPart]:
+def load_parts(known: Mapping[str, Workload]) -> dict[str, demo.DemoPart]:
     """The parts that the workloads bring, by the name of their queue."""
-    parts: dict[str, DemoPart] = {}
+    parts: dict[str, demo.DemoPart] = {}
     for name, workload in known.items():
         if workload.demo is None:
             continue
         part = workload.demo()
-        if not isinstance(part, DemoPart):
+        if not isinstance(part, demo.DemoPart):
             raise CommandError(f"the demo of the workload {name!r} is no DemoPart")
         parts[name] = part
     return parts
 
 
-def _find_ready(parts: Mapping[str, DemoPart]) -> dict[str, DemoPart]:
+def _find_ready(parts: Mapping[str, demo.DemoPart]) -> dict[str, demo.DemoPart]:
     """The parts that this machine can show, in the order they begin; prints what it lacks."""
-    ready: dict[str, DemoPart] = {}
+    ready: dict[str, demo.DemoPart] = {}
     for name, part in parts.items():
         readiness = part.check_machine()
         if readiness.note:
@@ -119,8 +114,8 @@ def _find_ready(parts: Mapping[str, DemoPart]) -> dict[str, DemoPart]:
 
 def _show(  # noqa: PLR0917  # it is the whole demonstration
     running: RunningService,
-    context: DemoContext,
-    parts: Mapping[str, DemoPart],
+    context: demo.DemoContext,
+    parts: Mapping[str, demo.DemoPart],
     passwords: Mapping[str, str],
     stop: Stop,
     seconds: float | None,
@@ -142,7 +137,7 @@ def _show(  # noqa: PLR0917  # it is the whole demonstration
 def _show_until_end(
     running: RunningService,
     watch: DemoWatch,
-    context: DemoContext,
+    context: demo.DemoContext,
     stop: Stop,
     seconds: float | None,
 ) -> None:
@@ -153,7 +148,7 @@ def _show_until_end(
             show(watch.read(), context.news.take())
             lasted = time.monotonic() - begin
             if not running.alive:
-                raise CommandError(f"the service ended by itself: {TRY_AGAIN}")
+                raise CommandError(f"the service ended by itself: {demo.TRY_AGAIN}")
             if stop.requested or (seconds is not None and lasted >= seconds):
                 return
             if not context.pace.goes_on:

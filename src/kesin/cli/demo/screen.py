@@ -14,17 +14,7 @@ from kesin.cli.commands.audit import print_reports, replay_queues
 from kesin.cli.demo.service import ADMIN, OPERATOR, RunningService
 from kesin.cli.support.inspection import open_for_reading
 from kesin.engine.queue import Queue
-from kesin.foundation.terminal import (
-    Cell,
-    console,
-    format_counts,
-    on_terminal,
-    pluralize,
-    print_table,
-    rich_table,
-    say,
-    visible,
-)
+from kesin.foundation import terminal
 from kesin.store.open import open_store
 from kesin.store.records import Filter
 from kesin.web.dashboard.state_groups import LABELS as WORDS
@@ -48,27 +38,27 @@ ON_THE_WAY: Final[tuple[StateGroup, ...]] = ("waiting", "working", "retrying")
 
 def print_title(text: str) -> None:
     """Print a heading."""
-    if on_terminal():
-        console().print(f"\n[bold]{text}[/bold]")
+    if terminal.on_terminal():
+        terminal.console().print(f"\n[bold]{text}[/bold]")
     else:
-        say(f"\n{text}")
+        terminal.say(f"\n{text}")
 
 
 def print_sign_in(address: str, passwords: Mapping[str, str]) -> None:
     """Print the address and who can sign in."""
     print_title("Kesin runs, on this machine only")
-    say(f"  address   {address}/dashboard")
-    say(f"  sign in   {ADMIN}   {passwords[ADMIN]}   (may do everything)")
-    say(f"  or as     {OPERATOR}    {passwords[OPERATOR]}   (an operator)")
+    terminal.say(f"  address   {address}/dashboard")
+    terminal.say(f"  sign in   {ADMIN}   {passwords[ADMIN]}   (may do everything)")
+    terminal.say(f"  or as     {OPERATOR}    {passwords[OPERATOR]}   (an operator)")
 
 
 def print_tour(context: DemoContext, parts: Iterable[DemoPart], pids: list[int]) -> None:
     """Print numbered steps, each with its page."""
     print_title("A tour: open these pages, in this order or any")
     for number, stop in enumerate(_stops(context, parts, pids), 1):
-        say(f"  {number}. {stop.title}")
-        say(f"     {stop.page}")
-        say(f"     {stop.text}")
+        terminal.say(f"  {number}. {stop.title}")
+        terminal.say(f"     {stop.page}")
+        terminal.say(f"     {stop.text}")
 
 
 def _stops(context: DemoContext, parts: Iterable[DemoPart], pids: list[int]) -> Iterator[TourStop]:
@@ -147,7 +137,7 @@ class DemoWatch:
             self._news.count(f"{name}.{move}", n)
             sentence = self._parts[name].moves[move]
             example = self._example(name, sentence.example_state)
-            self._news.tell(f"{pluralize(n, sentence.thing)} {sentence.sentence}{example}")
+            self._news.tell(f"{terminal.pluralize(n, sentence.thing)} {sentence.sentence}{example}")
         self._moves = made
 
     def _example(self, name: str, state: str) -> str:
@@ -192,10 +182,10 @@ class Lines:
 
     def show(self, queues: Sequence[QueueCounts], news: Sequence[str]) -> None:
         for text in news:
-            say(f"  * {visible(text)}")
+            terminal.say(f"  * {terminal.visible(text)}")
         if queues != self._last and time.monotonic() >= self._next:
             self._next, self._last = time.monotonic() + COUNTS_EVERY_S, queues
-            say("  " + " | ".join(f"{queue.title}: {_format(queue)}" for queue in queues))
+            terminal.say("  " + " | ".join(f"{queue.title}: {_format(queue)}" for queue in queues))
 
 
 class LiveTable:
@@ -207,7 +197,7 @@ class LiveTable:
 
     def show(self, queues: Sequence[QueueCounts], news: Sequence[str]) -> None:
         at = time.strftime("%H:%M:%S")
-        self._news += [f"{at}  {visible(text)}" for text in news]
+        self._news += [f"{at}  {terminal.visible(text)}" for text in news]
         self._live.update(self._draw(queues), refresh=True)
 
     def _draw(self, queues: Sequence[QueueCounts]) -> RenderableType:
@@ -215,27 +205,29 @@ class LiveTable:
         from rich.padding import Padding
         from rich.text import Text
 
-        rows: list[list[Cell]] = [
+        rows: list[list[terminal.Cell]] = [
             [queue.title, *(queue.counts[family] for family in SHOWN)] for queue in queues
         ]
-        table = rich_table(("", *(WORDS[family] for family in SHOWN)), rows)
+        table = terminal.rich_table(("", *(WORDS[family] for family in SHOWN)), rows)
         news = [Text(text, overflow="fold") for text in self._news]
         return Group(Padding(table, (1, 0, 0, 2)), *news, Text("Ctrl-C ends it.", style="dim"))
 
 
 def _format(queue: QueueCounts) -> str:
-    return format_counts({WORDS[family]: n for family, n in queue.counts.items()}) or "none"
+    return (
+        terminal.format_counts({WORDS[family]: n for family, n in queue.counts.items()}) or "none"
+    )
 
 
 @contextmanager
 def screen() -> Iterator[Show]:
     """What shows counts and news where standard output goes."""
-    if not on_terminal():
+    if not terminal.on_terminal():
         yield Lines().show
         return
     from rich.live import Live
 
-    with Live(console=console(), auto_refresh=False, redirect_stderr=False) as live:
+    with Live(console=terminal.console(), auto_refresh=False, redirect_stderr=False) as live:
         yield LiveTable(live).show
 
 
@@ -246,23 +238,24 @@ def print_summary(database: Path, context: DemoContext, parts: Mapping[str, Demo
         for name in names:
             open_for_reading(store, name)
         print_title("What was done")
-        print_table(
-            ("queue", "jobs"), [(name, format_counts(store.stats(name).states)) for name in names]
+        terminal.print_table(
+            ("queue", "jobs"),
+            [(name, terminal.format_counts(store.stats(name).states)) for name in names],
         )
         complete = [part.summarize(context, store) for part in parts.values()]
         print_title("Every job made again from its events (kesin audit verify)")
         reports = replay_queues(store, names, shown=False)
         print_reports(reports)
     agree = not any(report["different"] for report in reports)
-    say("the history and the jobs agree" if agree else "the history and the jobs DIFFER")
+    terminal.say("the history and the jobs agree" if agree else "the history and the jobs DIFFER")
     return agree and all(complete)
 
 
 def print_kept(folder: Path, parts: Iterable[DemoPart]) -> None:
     """Print where the data is, and how to serve it again."""
     print_title(f"Kept in {folder}")
-    say(f"  see it again     KESIN_DATA_DIR={folder} kesin serve   (the same passwords)")
+    terminal.say(f"  see it again     KESIN_DATA_DIR={folder} kesin serve   (the same passwords)")
     for part in parts:
         for label, path in part.kept_files(folder):
-            say(f"  {label:<16} {path}")
-    say(f"  the log          {folder / LOG_FILE}")
+            terminal.say(f"  {label:<16} {path}")
+    terminal.say(f"  the log          {folder / LOG_FILE}")

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kesin.foundation.terminal import error_console
+from kesin.foundation.terminal import console
 
 Advance = Callable[[int], None]  # called with how many more are done
 
@@ -27,7 +27,7 @@ def bars(*, shown: bool, of_bytes: bool = False) -> Iterator[Callable[[str, int]
 
     count = DownloadColumn() if of_bytes else MofNCompleteColumn()
     columns = ("{task.description}", BarColumn(), count, TimeRemainingColumn())
-    with Progress(*columns, console=error_console(), transient=True) as progress:
+    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
 
         def bar(what: str, total: int) -> Advance:
             task = progress.add_task(what, total=total)

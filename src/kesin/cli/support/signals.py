@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
 from typing import Any
 
 
@@ -93,19 +92,13 @@ def stop_on_signals(*, children: bool = False) -> Iterator[Stop]:
     before: dict[signal.Signals, Any] = {}
     pipe_before: int | None = None
 
-    def stop_requested(_number: int, _frame: FrameType | None) -> None:
-        stop.request()
-
-    def child_exited(_number: int, _frame: FrameType | None) -> None:
-        stop.wake()
-
     try:
         if threading.current_thread() is threading.main_thread():
             pipe_before = signal.set_wakeup_fd(stop.pipe, warn_on_full_buffer=False)
             for number in (signal.SIGTERM, signal.SIGINT):
-                before[number] = signal.signal(number, stop_requested)
+                before[number] = signal.signal(number, lambda *_: stop.request())
             if children:
-                before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, child_exited)
+                before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: stop.wake())
         yield stop
     finally:
         for signal_number, handler in before.items():

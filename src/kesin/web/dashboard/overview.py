@@ -204,7 +204,9 @@ class _CardBuilder:
             return
         sites = [pause.tenant for pause in self.pauses if pause.tenant]
         if len(sites) == len(self.pauses):
-            self._add_trouble(self.ctx.say("paused for %(sites)s"), sites=_first_names(sites))
+            more = " …" if len(sites) > MAX_SITES_NAMED else ""
+            names = ", ".join(sites[:MAX_SITES_NAMED]) + more
+            self._add_trouble(self.ctx.say("paused for %(sites)s"), sites=names)
         else:
             self._add_trouble(self.ctx.say("paused"))
         self._card.marks.append(CardLabel(self.ctx.say("paused"), "retrying"))
@@ -228,8 +230,3 @@ class _CardBuilder:
         for warning in warnings(self.ctx, self.queue):
             self._card.troubles.append(Trouble(warning.text, self._card.path))
             self._card.marks.append(CardLabel(warning.label, "failed"))
-
-
-def _first_names(names: list[str]) -> str:
-    """The first few names, for a sentence."""
-    return ", ".join(names[:MAX_SITES_NAMED]) + (" …" if len(names) > MAX_SITES_NAMED else "")

@@ -73,7 +73,8 @@ async def events(
             if watch.stats is None:
                 continue
             visible = service.commands.visible_stats(actor, watch.stats)
-            if last is not None and _same_counts(last, visible):
+            same = last is not None and replace(last, now=visible.now) == visible
+            if last is not None and same and last.moves == visible.moves:
                 continue  # only another site's rows moved, which this client may not see
             last = visible
             number += 1
@@ -82,10 +83,6 @@ async def events(
             yield f"id: {number}\nevent: stats\ndata: {json.dumps(data)}\n\n"
     finally:
         service.live.leave(watch)
-
-
-def _same_counts(before: QueueStats, after: QueueStats) -> bool:
-    return replace(before, now=after.now) == after and before.moves == after.moves
 
 
 async def _wait_for_change(watch: Watch, within_s: float) -> bool:

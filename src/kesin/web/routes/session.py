@@ -11,36 +11,25 @@ from starlette.concurrency import run_in_threadpool
 from kesin.engine.access.sessions import SESSION_S
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotSignedIn, TooManyRequests
-from kesin.web import schemas
-from kesin.web.auth import (
-    PUBLIC_ROUTE,
-    address_of,
-    change_own_password,
-    check_origin,
-    delete_session_cookie,
-    guarded_router,
-    service_of,
-    session_token,
-    set_session_cookie,
-)
+from kesin.web import auth, schemas
+from kesin.web.bodies import first_values, read_form
 from kesin.web.dashboard.frame.page import any_context
 from kesin.web.dashboard.frame.routes import safe_path
 from kesin.web.dependencies import SignedInActor
-from kesin.web.forms import first_values, read_form
 
-router = guarded_router(tags=["session"])
+router = auth.guarded_router(tags=["session"])
 MAX_FORM_BYTES = 4_096
 MAX_FIELDS = 10
 
 
-@router.post("/api/session", status_code=201, openapi_extra=PUBLIC_ROUTE)
+@router.post("/api/session", status_code=201, openapi_extra=auth.PUBLIC_ROUTE)
 async def sign_in(
     request: Request, response: Response, credentials: schemas.Credentials
 ) -> schemas.Who:
     """Sign in; the session comes as a cookie. Any session you had before ends."""
-    check_origin(request, required=False)
+    auth.check_origin(request, required=False)
     actor, token = await _sign_in(request, credentials.name, credentials.password)
-    set_session_cookie(request, response, token, SESSION_S)
+    auth.set_session_cookie(request, response, token, SESSION_S)
     return who_body(actor)
 
 
@@ -58,11 +47,11 @@ def sign_out(
     everywhere: Annotated[bool, Query()] = False,  # noqa: FBT002  # a query parameter
 ) -> schemas.Ended:
     """Sign out, here or everywhere."""
-    token = session_token(request)
+    token = auth.session_token(request)
     if token is None:
         raise NotSignedIn("there is no session to end", code="no_session")
-    ended = service_of(request).accounts.sign_out(actor, token, everywhere=everywhere)
-    delete_session_cookie(request, response)
+    ended = auth.service_of(request).accounts.sign_out(actor, token, everywhere=everywhere)
+    auth.delete_session_cookie(request, response)
     return schemas.Ended(sessions_ended=ended)
 
 
@@ -71,8 +60,8 @@ async def change_password(
     request: Request, response: Response, actor: SignedInActor, body: schemas.PasswordChange
 ) -> schemas.Ended:
     """Change your own password. Your other sessions end; this one gets a new cookie."""
-    token, ended = await change_own_password(request, actor, body.current, body.password)
-    set_session_cookie(request, response, token, SESSION_S)
+    token, ended = await auth.change_own_password(request, actor, body.current, body.password)
+    auth.set_session_cookie(request, response, token, SESSION_S)
     return schemas.Ended(sessions_ended=ended)
 
 
@@ -88,14 +77,14 @@ def sign_in_page(request: Request) -> HTMLResponse:
     actor: Actor = request.state.actor
     next_path = safe_path(request.query_params.get("next", ""))
     signed_in = actor if actor.grants else None
-    ended = signed_in is None and session_token(request) is not None
+    ended = signed_in is None and auth.session_token(request) is not None
     return _page(request, actor=signed_in, ended=ended, next=next_path)
 
 
 @router.post("/sign-in", response_class=HTMLResponse, include_in_schema=False)
 async def sign_in_form(request: Request) -> Response:
     """Sign in with the submitted form; a wrong password shows the form again."""
-    check_origin(request, required=True)
+    auth.check_origin(request, required=True)
     fields = await _read_fields(request)
     name, password = fields.get("name", ""), fields.get("password", "")
     try:
@@ -103,22 +92,22 @@ async def sign_in_form(request: Request) -> Response:
     except (NotSignedIn, TooManyRequests) as problem:
         return _page(request, problem=problem, next=safe_path(fields.get("next", "")))
     response = RedirectResponse(safe_path(fields.get("next", "")), status_code=303)
-    set_session_cookie(request, response, token, SESSION_S)
+    auth.set_session_cookie(request, response, token, SESSION_S)
     return response
 
 
 @router.post("/sign-out", response_class=HTMLResponse, include_in_schema=False)
 async def sign_out_form(request: Request) -> Response:
     """Sign out, for the button on the page."""
-    check_origin(request, required=True)
+    auth.check_origin(request, required=True)
     actor: Actor = request.state.actor
-    token = session_token(request)
+    token = auth.session_token(request)
     everywhere = (await _read_fields(request)).get("everywhere") == "1"
     if token is not None and actor.grants:
-        accounts = service_of(request).accounts
+        accounts = auth.service_of(request).accounts
         await run_in_threadpool(accounts.sign_out, actor, token, everywhere=everywhere)
     response = RedirectResponse("/sign-in", status_code=303)
-    delete_session_cookie(request, response)
+    auth.delete_session_cookie(request, response)
     return response
 
 
@@ -140,15 +129,15 @@ def who_body(actor: Actor) -> schemas.Who:
 
 
 async def _sign_in(request: Request, name: str, password: str) -> tuple[Actor, str]:
-    service = service_of(request)
-    service.limit_sign_in(name, address_of(request))
+    service = auth.service_of(request)
+    service.limit_sign_in(name, auth.address_of(request))
     return await service.sign_ins.run(_start_session, request, name, password)
 
 
 def _start_session(request: Request, name: str, password: str) -> tuple[Actor, str]:
-    service, address = service_of(request), address_of(request)
+    service, address = auth.service_of(request), auth.address_of(request)
     token, actor = service.accounts.sign_in(name, password, address, request.state.request_id)
-    previous_token = session_token(request)
+    previous_token = auth.session_token(request)
     if previous_token is not None:
         service.accounts.sign_out(actor, previous_token)
     return actor, token

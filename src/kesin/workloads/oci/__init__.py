@@ -6,21 +6,21 @@ at once.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.logs import Logger
+from kesin.workloads.common import lazy
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.lifecycle import configured_lifecycle
 
-log = Logger("kesin.oci")
-
 if TYPE_CHECKING:
-    from fastapi import APIRouter
-    from typer import Typer
-
     from kesin.engine.worker import Worker
-    from kesin.workloads.common.demo import DemoPart
+
+log = Logger("kesin.oci")
+_later = partial(lazy.later, __name__)
+_attribute = partial(lazy.attribute, __name__)
 
 
 def _worker(context: WorkloadContext) -> Worker:
@@ -35,30 +35,6 @@ def _worker(context: WorkloadContext) -> Worker:
         return build_worker(context, {})
 
 
-def _routes(context: WorkloadContext) -> APIRouter:
-    from kesin.workloads.oci.api.routes import oci_router
-
-    return oci_router(context)
-
-
-def _pages() -> object:
-    from kesin.workloads.oci.pages import PAGES
-
-    return PAGES
-
-
-def _cli() -> Typer:
-    from kesin.workloads.oci.cli import app
-
-    return app
-
-
-def _demo() -> DemoPart:
-    from kesin.workloads.oci.demo import OciDemo
-
-    return OciDemo()
-
-
 OCI: Final = Workload(
     "oci",
     configured_lifecycle,
@@ -66,9 +42,9 @@ OCI: Final = Workload(
     title="Conversions",
     personal_fields=frozenset({"gclid", "wbraid", "gbraid"}),
     worker=_worker,
-    routes=_routes,
-    pages=_pages,
-    cli=_cli,
-    demo=_demo,
+    routes=_later("api.routes:oci_router"),
+    pages=_attribute("pages:PAGES"),
+    cli=_attribute("cli:app"),
+    demo=_later("demo:OciDemo"),
     advice=ADVICE.describe,
 )

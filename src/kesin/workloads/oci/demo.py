@@ -23,16 +23,8 @@ from kesin.lifecycle.model import Job
 from kesin.store.contract import Store
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
+from kesin.workloads.common import demo
 from kesin.workloads.common.api_client import over_http
-from kesin.workloads.common.demo import (
-    DEMO_ACTOR,
-    DemoContext,
-    DemoPart,
-    MoveNews,
-    News,
-    Pace,
-    TourStop,
-)
 from kesin.workloads.oci.cli.script_simulator import Crash, ScriptRun, ScriptSimulator
 
 if TYPE_CHECKING:
@@ -68,9 +60,9 @@ class ScriptPace:
     sales_every_s: float | None = None  # None: no more after the first
 
 
-PACES: Final[Mapping[Pace, ScriptPace]] = {
-    Pace.STROLL: ScriptPace(page=25, every_s=2.0, lease_s=15, throws=True, sales_every_s=3.0),
-    Pace.BRISK: ScriptPace(page=100, every_s=0.5, lease_s=3),
+PACES: Final[Mapping[demo.Pace, ScriptPace]] = {
+    demo.Pace.STROLL: ScriptPace(page=25, every_s=2.0, lease_s=15, throws=True, sales_every_s=3.0),
+    demo.Pace.BRISK: ScriptPace(page=100, every_s=0.5, lease_s=3),
 }
 
 Turn = Crash | Literal["throws"] | None
@@ -101,7 +93,7 @@ class Sales:
     """A site's own program, which posts what was sold by phone."""
 
     def __init__(
-        self, address: str, site: str, key: str, news: News, chance: random.Random
+        self, address: str, site: str, key: str, news: demo.News, chance: random.Random
     ) -> None:
         self._send = over_http(address, key)
         self._site = site
@@ -141,7 +133,9 @@ class Sales:
 class Script:
     """The script of a site, one page a run; every few runs something goes wrong with it."""
 
-    def __init__(self, address: str, site: str, key: str, pace: ScriptPace, news: News) -> None:
+    def __init__(
+        self, address: str, site: str, key: str, pace: ScriptPace, news: demo.News
+    ) -> None:
         chance = random.Random(f"{SEED}{site}")  # a story, no secret
         send = over_http(address, key)
         self._plain = ScriptSimulator(
@@ -202,20 +196,20 @@ class _ShortLeases(Queue):
         return super().claim(worker, **{**options, "lease_seconds": self.lease_s})
 
 
-class OciDemo(DemoPart):
+class OciDemo(demo.DemoPart):
     """Two sites: a busy one whose script crashes, and a quiet one."""
 
     title: ClassVar = "conversions"
     moves: ClassVar = {
-        "recover": MoveNews("conversion", "of a crashed script came back", "RETRY"),
-        "revive": MoveNews("conversion", "that Google had put off came back", "RETRY"),
+        "recover": demo.MoveNews("conversion", "of a crashed script came back", "RETRY"),
+        "revive": demo.MoveNews("conversion", "that Google had put off came back", "RETRY"),
     }
 
     def __init__(self) -> None:
         self._keys: dict[str, str] = {}
         self._scripts: list[Script] = []
 
-    def adapt(self, workload: Workload, pace: Pace) -> Workload:
+    def adapt(self, workload: Workload, pace: demo.Pace) -> Workload:
         """Scripts get less time than in real life, so that their jobs come back while one looks."""
 
         def routes(context: WorkloadContext) -> APIRouter:
@@ -228,17 +222,19 @@ class OciDemo(DemoPart):
 
         return replace(workload, routes=routes)
 
-    def set_up(self, context: DemoContext) -> None:
+    def set_up(self, context: demo.DemoContext) -> None:
         """Create the sites, and a key for the programs of each."""
         accounts = context.accounts
         for site, name in SITES.items():
-            accounts.add_site(DEMO_ACTOR, site, name=name)
+            accounts.add_site(demo.DEMO_ACTOR, site, name=name)
         self._keys = {
-            site: accounts.create_key(DEMO_ACTOR, f"script of {site}", SCOPES, site=site, days=1)[0]
+            site: accounts.create_key(
+                demo.DEMO_ACTOR, f"script of {site}", SCOPES, site=site, days=1
+            )[0]
             for site in SITES
         }
 
-    def begin(self, context: DemoContext) -> None:
+    def begin(self, context: demo.DemoContext) -> None:
         """Post the sales of both sites, and start their scripts."""
         pace = PACES[context.pace]
         sales, quiet_sales = (
@@ -261,22 +257,22 @@ class OciDemo(DemoPart):
             context.background.every(pace.sales_every_s, sales.post_a_few)
             context.background.every(QUIETER * pace.sales_every_s, quiet_sales.post_a_few)
 
-    def tour(self, pages: str) -> Iterable[TourStop]:
+    def tour(self, pages: str) -> Iterable[demo.TourStop]:
         """The site's page, and the failed conversions."""
-        yield TourStop(
+        yield demo.TourStop(
             "OCI Control of a site",
             f"{pages}/site/{SITE}/oci-control",
             "500 phone sales on their way to Google Ads. The script that takes them crashes at"
             " times.",
         )
-        yield TourStop(
+        yield demo.TourStop(
             "Conversions that failed",
             f"{pages}/queues/oci?state=FAILED",
             "Open one: what its code means, who must act. Tick some and press Retry"
             " (RETRY_SELECTED).",
         )
 
-    def summarize(self, context: DemoContext, store: Store) -> bool:
+    def summarize(self, context: demo.DemoContext, store: Store) -> bool:
         """Whether every sale is there, and Google would have each completed one."""
         news = context.news
         uploaded = sum((script.uploaded for script in self._scripts), Counter[str]())

@@ -203,12 +203,10 @@ def build_filter(site: Site, criteria: Mapping[str, Sequence[str]]) -> Filter:
     for state in criteria.get("status", ()):
         if state not in STATES:
             raise Problem(
-                Message(
-                    "status is one of %(known)s, not %(given)s",
-                    known=", ".join(STATES),
-                    given=repr(state[:64]),
-                ),
+                "status is one of %(known)s, not %(given)s",
                 code="bad_status",
+                known=", ".join(STATES),
+                given=repr(state[:64]),
             )
     return Filter(
         states=tuple(criteria.get("status", ())),
@@ -320,9 +318,7 @@ def action_arguments(
 ) -> dict[str, Any]:
     """Build the arguments of `Commands.act` for an action; raises Problem."""
     if action not in ACTIONS:
-        raise Problem(
-            Message("action is one of %(known)s", known=", ".join(ACTIONS)), code="unknown_action"
-        )
+        raise Problem("action is one of %(known)s", code="unknown_action", known=", ".join(ACTIONS))
     marks_failed, resets = action == "MARK_FAILED", action == "RESET_TO_QUEUED"
     return {
         "site": site.id,

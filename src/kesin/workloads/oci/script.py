@@ -241,13 +241,11 @@ def parse_category(text: str, known: Iterable[Category]) -> Category:
     categories = {category.value: category for category in known}
     if text not in categories:
         raise Problem(
-            Message(
-                "errorCategory is one of %(known)s, not %(given)s",
-                known=", ".join(sorted(categories)),
-                given=repr(text[:64]),
-            ),
+            "errorCategory is one of %(known)s, not %(given)s",
             code="bad_error_category",
             details={"field": "errorCategory"},
+            known=", ".join(sorted(categories)),
+            given=repr(text[:64]),
         )
     return categories[text]
 

@@ -8,7 +8,6 @@ from typing import Any, Final, Self
 from zoneinfo import ZoneInfo
 
 from kesin.engine.workload import WorkloadContext
-from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor, Permission
 from kesin.foundation.problems import Forbidden, Invalid, NotFound
 from kesin.foundation.text import canonical_json
@@ -49,15 +48,14 @@ def validate_settings(changes: dict[str, Any]) -> dict[str, Any]:
             _check_whole_number(name, value, 1, 720)
         elif name != "conversion_name":
             raise Invalid(
-                Message("%(field)s is no setting of a site", field=repr(name)),
-                details={"field": name},
+                "%(field)s is no setting of a site", details={"field": name}, field=repr(name)
             )
         elif not isinstance(value, str) or len(value) > MAX_NAME or not value.isprintable():
             raise Invalid(
-                Message(
-                    "%(field)s must be one line of 1…%(most)s characters", field=name, most=MAX_NAME
-                ),
+                "%(field)s must be one line of 1…%(most)s characters",
                 details={"field": name},
+                field=name,
+                most=MAX_NAME,
             )
     return changes
 
@@ -65,14 +63,12 @@ def validate_settings(changes: dict[str, Any]) -> dict[str, Any]:
 def _check_whole_number(name: str, value: Any, minimum: int, maximum: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
         raise Invalid(
-            Message(
-                "%(field)s must be a whole number in %(least)s…%(most)s, got %(given)s",
-                field=name,
-                least=minimum,
-                most=maximum,
-                given=repr(value),
-            ),
+            "%(field)s must be a whole number in %(least)s…%(most)s, got %(given)s",
             details={"field": name},
+            field=name,
+            least=minimum,
+            most=maximum,
+            given=repr(value),
         )
 
 
@@ -92,9 +88,7 @@ def require_site(
     if site is not None and actor.sees(WORKLOAD, site.id):
         return site
     if site is None and (actor.is_admin or actor.all_sites):
-        raise NotFound(
-            Message("there is no site %(site)s: add it with `kesin site add`", site=repr(name))
-        )
+        raise NotFound("there is no site %(site)s: add it with `kesin site add`", site=repr(name))
     accounts.note(actor, action, allowed=False, queue=WORKLOAD, site=name)
     raise Forbidden("this site is not yours")
 

@@ -88,10 +88,8 @@ def _read_files(folder: Path, names: Sequence[str]) -> list[JobFile]:
         size += len(files[-1].data)
         if size > MAX_DOWNLOAD_BYTES:
             raise TooLarge(
-                Message(
-                    "the files have more than %(most)s bytes: fetch them where they are",
-                    most=MAX_DOWNLOAD_BYTES,
-                )
+                "the files have more than %(most)s bytes: fetch them where they are",
+                most=MAX_DOWNLOAD_BYTES,
             )
     return files
 

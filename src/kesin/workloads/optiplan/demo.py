@@ -17,20 +17,12 @@ from kesin.foundation.terminal import say
 from kesin.store.contract import Store
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
+from kesin.workloads.common import demo
 from kesin.workloads.common.api_client import over_http
-from kesin.workloads.common.demo import (
-    DemoContext,
-    DemoPart,
-    MoveNews,
-    News,
-    Pace,
-    Readiness,
-    TourStop,
-)
 
 QUEUE: Final = "optiplan"
 SAW_EVERY_S: Final = 0.5
-ORDERS: Final = {Pace.STROLL: 2, Pace.BRISK: 1}  # of known customers at the start
+ORDERS: Final = {demo.Pace.STROLL: 2, demo.Pace.BRISK: 1}  # of known customers at the start
 ORDER_EVERY_S: Final = 40.0
 CUT: Final = "files cut"
 CUSTOMERS: Final = {"0555 123 45 67": "Demir Mobilya", "0532 987 65 43": "Güneş Ahşap"}
@@ -41,7 +33,7 @@ _CREATED: Final = (200, 201)
 class Orders:
     """The shop's program, which sends orders of known customers, and one of a stranger."""
 
-    def __init__(self, address: str, key: str, news: News, chance: random.Random) -> None:
+    def __init__(self, address: str, key: str, news: demo.News, chance: random.Random) -> None:
         self._send = over_http(address, key)
         self._news = news
         self._chance = chance
@@ -84,31 +76,31 @@ class Orders:
         self._news.tell(f"the saw took {files} cutting {'plan' if files == 1 else 'plans'}")
 
 
-class OptiplanDemo(DemoPart):
+class OptiplanDemo(demo.DemoPart):
     """Orders of known customers that go to the saw, and one that is held."""
 
     title: ClassVar = "cutting orders"
     scopes: ClassVar = ("optiplan",)
-    moves: ClassVar = {"recover": MoveNews("cutting order", "of a dead worker came back")}
+    moves: ClassVar = {"recover": demo.MoveNews("cutting order", "of a dead worker came back")}
 
     def __init__(self) -> None:
         self._held_job = ""  # of the stranger
         self._held: dict[str, str] = {}  # job id → order id, as last observed
 
-    def check_machine(self) -> Readiness:
+    def check_machine(self) -> demo.Readiness:
         """Whether an order can be cut here."""
         try:
             from kesin.workloads.optiplan import artifacts  # noqa: F401
             from kesin.workloads.optiplan.pipeline import runner  # noqa: F401  # only whether
         except ImportError as problem:
             library = f"{problem.name} is missing (pip install 'kesin[optiplan]')"
-            return Readiness(ready=False, note=f"no cutting orders: {library}")
+            return demo.Readiness(ready=False, note=f"no cutting orders: {library}")
         if not hasattr(os, "pidfd_open"):
             note = "no cutting orders: the optimiser is started on Linux only"
-            return Readiness(ready=False, note=note)
-        return Readiness()
+            return demo.Readiness(ready=False, note=note)
+        return demo.Readiness()
 
-    def begin(self, context: DemoContext) -> None:
+    def begin(self, context: demo.DemoContext) -> None:
         """Send a few orders, and one that is held; start the saw."""
         orders = Orders(context.address, context.shop_key, context.news, context.chance)
         self._held_job = orders.order_of_stranger()
@@ -119,22 +111,22 @@ class OptiplanDemo(DemoPart):
         context.background.run(orders.saw)
         context.background.every(ORDER_EVERY_S if context.pace.goes_on else None, orders.order)
 
-    def tour(self, pages: str) -> Iterable[TourStop]:
+    def tour(self, pages: str) -> Iterable[demo.TourStop]:
         """The held order, on the workload's page and as a job."""
         if not self._held_job:
             return
-        yield TourStop(
+        yield demo.TourStop(
             "A cutting order that waits for you",
             f"{pages}/optiplan",
             "Press “Add this customer”, “Keep”, then “Approve”: it is planned and goes to the saw.",
         )
-        yield TourStop(
+        yield demo.TourStop(
             "The same order as a job",
             f"{pages}/jobs/{self._held_job}",
             "Its timeline, the next thing that will happen, the drawn plan once it is approved.",
         )
 
-    def observe(self, context: DemoContext) -> None:
+    def observe(self, context: demo.DemoContext) -> None:
         """Tell which orders are held, and which are held no longer."""
         page = context.queues[QUEUE].jobs(Filter(states=("HOLD",)), limit=MAX_PAGE)
         held = {job.id: job for job in page.jobs}
@@ -148,7 +140,7 @@ class OptiplanDemo(DemoPart):
         for job_id in self._held.keys() - held.keys():
             context.news.tell(f"order {self._held.pop(job_id)} is held no longer")
 
-    def summarize(self, context: DemoContext, store: Store) -> bool:  # noqa: ARG002
+    def summarize(self, context: demo.DemoContext, store: Store) -> bool:  # noqa: ARG002
         """How many plans the saw took."""
         if cut := context.news.times(CUT):
             say(f"the saw took {cut} cutting plans")

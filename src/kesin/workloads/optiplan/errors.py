@@ -82,8 +82,12 @@ class OrderProblem(Problem):
     code: OptiCode
 
     def __init__(
-        self, code: OptiCode, message: str, details: Mapping[str, Any] | None = None
+        self,
+        code: OptiCode,
+        message: str,
+        details: Mapping[str, Any] | None = None,
+        **values: object,
     ) -> None:
-        super().__init__(message, code=code, details=details)
+        super().__init__(message, code=code, details=details, **values)
         self.code = code
         self.status = _STATUSES.get(code, 400)

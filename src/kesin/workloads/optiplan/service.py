@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from kesin.engine.access.masking import find_masked, mask_private
 from kesin.engine.queue import NewJob
@@ -208,13 +208,8 @@ class OrderService:
             return self._get_job(job_id)
         match outcome.reason:
             case "retries_left":
-                raise OrderProblem(
-                    OptiCode.RETRY_LIMIT_REACHED,
-                    Message(
-                        "it was retried %(n)s times: reissue it once the cause is gone",
-                        n=before.retry_count,
-                    ),
-                )
+                why = "it was retried %(n)s times: reissue it once the cause is gone"
+                raise OrderProblem(OptiCode.RETRY_LIMIT_REACHED, why, n=before.retry_count)
             case "code_not_in":
                 raise OrderProblem(
                     OptiCode(before.error_code or OptiCode.UNKNOWN),
@@ -223,12 +218,8 @@ class OrderService:
             case "flag_not_set":
                 raise OrderProblem(OptiCode.REISSUED, "a new revision has taken over")
             case _:
-                raise OrderProblem(
-                    OptiCode.JOB_NOT_FAILED,
-                    Message(
-                        "the job is %(state)s: only a failed one is retried", state=outcome.state
-                    ),
-                )
+                why = "the job is %(state)s: only a failed one is retried"
+                raise OrderProblem(OptiCode.JOB_NOT_FAILED, why, state=outcome.state)
 
     def cancel(self, actor: Actor, job_id: str) -> Job:
         """Cancel an order, unless the machine already has it.
@@ -307,13 +298,7 @@ class OrderService:
     def _note_customers(self, actor: Actor, count: int, target: str | None = None) -> None:
         """Write to the audit log that an operator has seen customers."""
         if count and not self._owns_orders(actor):
-            self.context.commands.accounts.note(
-                actor,
-                "optiplan.customers",
-                queue=QUEUE,
-                target=target,
-                details={"customers": count},
-            )
+            self._note(actor, "customers", target, details={"customers": count})
 
     def add_customer(self, actor: Actor, name: str, phone: str) -> tuple[Customer, bool]:
         """Save a customer; returns it and whether the phone is new."""
@@ -386,7 +371,11 @@ class OrderService:
         """Whether the order's customer is known, as its first precheck demands."""
         return self.customers.find(normalise_phone(payload.customer_phone)) is not None
 
-    # Permissions
+    # Permissions and the audit log
+
+    def _note(self, actor: Actor, what: str, target: str | None, **details: Any) -> None:
+        accounts = self.context.commands.accounts
+        accounts.note(actor, f"optiplan.{what}", queue=QUEUE, target=target, **details)
 
     def _act(self, actor: Actor, action: str, job_id: str) -> Outcome:
         bulk = self.context.commands.act(actor, QUEUE, action, ids=[job_id], by_workload=True)
@@ -432,12 +421,10 @@ def _job_not_found() -> OrderProblem:
 
 
 def _too_late(state: str | None) -> OrderProblem:
-    message = Message("the job is %(state)s: it is too late", state=state)
-    return OrderProblem(OptiCode.JOB_NOT_CANCELLABLE, message)
+    why = "the job is %(state)s: it is too late"
+    return OrderProblem(OptiCode.JOB_NOT_CANCELLABLE, why, state=state)
 
 
 def _not_reissuable(state: str | None) -> OrderProblem:
-    return OrderProblem(
-        OptiCode.JOB_NOT_FAILED,
-        Message("the job is %(state)s: one that failed or is done is reissued", state=state),
-    )
+    why = "the job is %(state)s: one that failed or is done is reissued"
+    return OrderProblem(OptiCode.JOB_NOT_FAILED, why, state=state)

@@ -16,15 +16,8 @@ from kesin.foundation.child_environment import child_environment
 from kesin.foundation.problems import Problem, Unavailable
 from kesin.foundation.settings import load_settings
 from kesin.foundation.terminal import say
+from kesin.workloads.common import demo
 from kesin.workloads.common.api_client import over_http
-from kesin.workloads.common.demo import (
-    TRY_AGAIN,
-    DemoContext,
-    DemoPart,
-    MoveNews,
-    Readiness,
-    TourStop,
-)
 
 TEMPLATE: Final = "invoice"
 INVOICES: Final = 6
@@ -38,7 +31,7 @@ NO_PROGRAM: Final = "no-chromium"  # named as the browser, it leaves the work to
 _BUSY: Final = 503
 
 
-def check_renderers() -> Readiness:
+def check_renderers() -> demo.Readiness:
     """Whether a PDF can be drawn on this machine, and by what; WeasyPrint stands in for Chromium.
 
     Where it does, the environment names no browser from now on.
@@ -49,7 +42,7 @@ def check_renderers() -> Readiness:
         from kesin.workloads.pdf.jobs import worker  # noqa: F401  # only whether it is there
     except ImportError as problem:
         note = f"no PDFs: {problem.name} is missing (pip install 'kesin[pdf]')"
-        return Readiness(ready=False, note=note)
+        return demo.Readiness(ready=False, note=note)
     chromium = find_chromium(load_settings().pdf_chromium)
     if chromium is None:
         why = "no Chromium was found (apt-get install chromium)"
@@ -60,12 +53,12 @@ def check_renderers() -> Readiness:
     elif trouble := _trouble(sys.executable, "-m", "playwright"):
         why = f"Playwright, which drives Chromium, does not start ({trouble})"
     else:
-        return Readiness()
+        return demo.Readiness()
     if find_spec("weasyprint") is None:
         note = f"no PDFs: {why}, and WeasyPrint is missing (pip install 'kesin[pdf]')"
-        return Readiness(ready=False, note=note)
+        return demo.Readiness(ready=False, note=note)
     os.environ["KESIN_PDF_CHROMIUM"] = NO_PROGRAM
-    return Readiness(note=f"{why}: WeasyPrint draws the PDFs instead")
+    return demo.Readiness(note=f"{why}: WeasyPrint draws the PDFs instead")
 
 
 def _trouble(*program: str | Path) -> str:
@@ -115,23 +108,23 @@ class Invoices:
         return {"template_name": TEMPLATE, "variables": variables, "file_name": file}
 
 
-class PdfDemo(DemoPart):
+class PdfDemo(demo.DemoPart):
     """Invoices, one of which cannot be right."""
 
     title: ClassVar = "PDFs"
     slow_start: ClassVar = True
     scopes: ClassVar = ("pdf",)
     machine_settings: ClassVar = frozenset({"KESIN_PDF_CHROMIUM", "KESIN_PDF_SANDBOX"})
-    moves: ClassVar = {"recover": MoveNews("PDF", "of a dead process came back")}
+    moves: ClassVar = {"recover": demo.MoveNews("PDF", "of a dead process came back")}
 
     def __init__(self) -> None:
         self._first_job = ""
 
-    def check_machine(self) -> Readiness:
+    def check_machine(self) -> demo.Readiness:
         """Whether a PDF can be drawn here."""
         return check_renderers()
 
-    def begin(self, context: DemoContext) -> None:
+    def begin(self, context: demo.DemoContext) -> None:
         """Ask for some invoices, as soon as a process renders."""
         invoices = Invoices(context.address, context.shop_key)
         self._first_job = self._request_first(invoices, context)
@@ -144,7 +137,7 @@ class PdfDemo(DemoPart):
         context.background.every(every_s, invoices.request)
 
     @staticmethod
-    def _request_first(invoices: Invoices, context: DemoContext) -> str:
+    def _request_first(invoices: Invoices, context: demo.DemoContext) -> str:
         """The first job's id; '' if no process came up, or the demonstration is to stop."""
         until = time.monotonic() + FIRST_PDF_S
         while True:
@@ -152,15 +145,15 @@ class PdfDemo(DemoPart):
                 return invoices.request()
             except Unavailable:
                 if time.monotonic() > until:
-                    context.news.tell(f"no process that makes PDFs came up: {TRY_AGAIN}")
+                    context.news.tell(f"no process that makes PDFs came up: {demo.TRY_AGAIN}")
                     return ""
                 if context.wait(RETRY_S):
                     return ""
 
-    def tour(self, pages: str) -> Iterable[TourStop]:
+    def tour(self, pages: str) -> Iterable[demo.TourStop]:
         """The first invoice."""
         if self._first_job:
-            yield TourStop(
+            yield demo.TourStop(
                 "An invoice, as the PDF it became",
                 f"{pages}/jobs/{self._first_job}",
                 "The PDF stands under what happened. As admin, make one of your own at"

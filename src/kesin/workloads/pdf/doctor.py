@@ -27,8 +27,7 @@ from kesin.workloads.pdf.jobs.heartbeat import find_stuck_workers, workers_alive
 from kesin.workloads.pdf.jobs.stats import WORKLOAD
 from kesin.workloads.pdf.lifecycle import configured_lifecycle
 from kesin.workloads.pdf.services import chromium_settings, create_engine, load_templates
-from kesin.workloads.pdf.storage import open_storage
-from kesin.workloads.pdf.storage.backup import artifacts_address
+from kesin.workloads.pdf.storage import artifacts_address, open_storage
 from kesin.workloads.pdf.storage.base import StorageError
 from kesin.workloads.pdf.templating.library import TemplateLibrary
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
+from kesin.foundation.messages import Message
+
 
 class PdfErrorCode(StrEnum):
     """The codes that the API returns."""
@@ -40,11 +42,11 @@ class RenderFailed(Exception):
     """Rendering failed; the code decides whether the job is retried."""
 
     def __init__(
-        self, code: str, message: str, *, details: Mapping[str, Any] | None = None
+        self, code: str, message: str, *, details: Mapping[str, Any] | None = None, **values: object
     ) -> None:
-        super().__init__(f"{code}: {message}")
+        self.message = Message(message, **values) if values else message
+        super().__init__(f"{code}: {self.message}")
         self.code = str(code)
-        self.message = message
         self.details = dict(details or {})
 
 

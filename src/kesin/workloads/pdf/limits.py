@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from kesin.foundation.messages import Message
 from kesin.workloads.pdf.errors import DOCUMENT_TOO_SLOW, PdfErrorCode, RenderFailed
 
 MAX_HTML_BYTES: Final = 5 * 1024 * 1024
@@ -28,8 +27,9 @@ def timeout_failure(timeout_s: float, *, busy: float, **details: str) -> RenderF
     """
     return RenderFailed(
         DOCUMENT_TOO_SLOW if busy >= BUSY_SHARE else PdfErrorCode.NAVIGATION_TIMEOUT,
-        Message("the document was not printed within %(n)s s", n=f"{timeout_s:g}"),
+        "the document was not printed within %(n)s s",
         details={"reason": "timeout", **details},
+        n=f"{timeout_s:g}",
     )
 
 
@@ -54,12 +54,10 @@ def check_pages(pages: int) -> None:
     if not 0 < pages <= MAX_PAGES:
         raise RenderFailed(
             PdfErrorCode.TEMPLATE_ERROR,
-            Message(
-                "the document has %(n)s pages, and 1 to %(most)s are allowed",
-                n=pages,
-                most=MAX_PAGES,
-            ),
+            "the document has %(n)s pages, and 1 to %(most)s are allowed",
             details={"pages": pages},
+            n=pages,
+            most=MAX_PAGES,
         )
 
 
@@ -67,8 +65,9 @@ def _check_size(name: str, size: int, limit: int) -> None:
     if size > limit:
         raise RenderFailed(
             PdfErrorCode.TEMPLATE_ERROR,
-            Message(
-                "%(what)s has %(n)s bytes, and %(most)s are allowed", what=name, n=size, most=limit
-            ),
+            "%(what)s has %(n)s bytes, and %(most)s are allowed",
             details={"bytes": size},
+            what=name,
+            n=size,
+            most=limit,
         )

@@ -39,9 +39,9 @@ def collect_metrics(context: WorkloadContext) -> Iterable[Metric]:
     yield _build_gauge("queue_depth", "Jobs that wait.", waiting)
     alive = len(workers_alive(queue.store, queue.now()))
     yield _build_gauge("workers", "Workers heard of within 15 seconds.", alive)
-    refused = (
-        _is_backpressure_set(queue) and waiting >= context.settings.pdf_max_queued * RESUME_SHARE
-    )
+    # The next request lifts back-pressure if the queue is short by now.
+    active = metadata_for(queue.store).metadata_entry(WORKLOAD, "", BACKPRESSURE_KEY) is not None
+    refused = active and waiting >= context.settings.pdf_max_queued * RESUME_SHARE
     yield _build_gauge("backpressure_active", "1 while new jobs are refused.", int(refused))
 
 
@@ -81,11 +81,6 @@ def _build_durations(stats: RenderStats) -> Metric:
     cumulative = zip(limits, accumulate(stats.buckets), strict=True)
     durations.add_metric([], buckets=list(cumulative), sum_value=stats.seconds)
     return durations
-
-
-def _is_backpressure_set(queue: Queue) -> bool:
-    """Whether back-pressure was set; the next request lifts it if the queue is short by now."""
-    return metadata_for(queue.store).metadata_entry(WORKLOAD, "", BACKPRESSURE_KEY) is not None
 
 
 def _build_gauge(name: str, help_text: str, value: float) -> Metric:

@@ -79,10 +79,6 @@ def _split_url(url: str) -> SplitResult:
     return parts
 
 
-def _target(parts: SplitResult) -> str:
-    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-
-
 class GuardedConnection:
     """A connection to a checked address, which a timer cuts at the timeout.
 
@@ -120,8 +116,10 @@ class GuardedConnection:
         self, method: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> http.client.HTTPResponse:
         """Send a request and return the response, with its headers read."""
+        path, query = self._parts.path or "/", self._parts.query
+        target = f"{path}?{query}" if query else path
         with self._timeout_checked():
-            self._http.request(method, _target(self._parts), body, dict(headers or {}))
+            self._http.request(method, target, body, dict(headers or {}))
             return self._http.getresponse()
 
     def close(self) -> None:

@@ -25,9 +25,8 @@ from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJobStore
 from kesin.workloads.pdf.safe_fetch import FetchedResource, FetchRefused, fetch
 from kesin.workloads.pdf.security import validate_url
-from kesin.workloads.pdf.storage import open_storage
+from kesin.workloads.pdf.storage import artifacts_address, open_storage
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
-from kesin.workloads.pdf.storage.backup import artifacts_address
 from kesin.workloads.pdf.storage.base import StorageBackend, StorageMisconfigured
 from kesin.workloads.pdf.templating.pictures import PictureLimits
 from kesin.workloads.pdf.webhooks.worker import Webhooks
@@ -50,7 +49,7 @@ def load_templates(settings: Settings) -> TemplateLibrary:
     folder = settings.pdf_templates
     if folder is not None and not folder.is_dir():
         raise Unavailable(
-            Message("there is no folder %(folder)s: look at KESIN_PDF_TEMPLATES", folder=folder)
+            "there is no folder %(folder)s: look at KESIN_PDF_TEMPLATES", folder=folder
         )
     folders = (SHIPPED,) if folder is None else (SHIPPED, folder)
     return TemplateLibrary.load(folders, pictures=picture_limits(settings))
@@ -174,9 +173,7 @@ def open_artifact_store(settings: Settings, queue: Queue) -> PdfArtifactStore:
     try:
         return PdfArtifactStore(_open_storage_once(artifacts_address(settings)), queue.clock)
     except StorageMisconfigured as problem:
-        raise Unavailable(
-            Message("%(problem)s: look at KESIN_PDF_ARTIFACTS", problem=problem)
-        ) from None
+        raise Unavailable("%(problem)s: look at KESIN_PDF_ARTIFACTS", problem=problem) from None
 
 
 @lru_cache(maxsize=8)
@@ -264,17 +261,13 @@ class PdfServiceLoader:
             return self.templates.library()
         except ImportError as problem:
             raise Unavailable(
-                Message(
-                    "PDFs need %(what)s: install it with `pip install 'kesin[pdf]'`",
-                    what=problem.name or "more",
-                ),
+                "PDFs need %(what)s: install it with `pip install 'kesin[pdf]'`",
                 code=NOT_INSTALLED,
+                what=problem.name or "more",
             ) from None
         except RenderFailed as problem:
             raise Unavailable(
-                Message(
-                    "the templates cannot be used: %(problem)s", problem=Message(problem.message)
-                )
+                "the templates cannot be used: %(problem)s", problem=Message(problem.message)
             ) from None
 
     def _load(self, library: TemplateLibrary) -> PdfServices:

@@ -18,12 +18,17 @@ from tests.web.dashboard.turkish import catalogue
 
 PLACE = re.compile(r"%\(\w+\)s")
 
+# Problems, which fill the places of their message with the values they are given.
+PROBLEMS = frozenset(
+    {"Problem", "Invalid", "NotFound", "NotSignedIn", "Forbidden", "RequestConflict", "TooLarge"}
+    | {"TooManyRequests", "RequestTimeout", "Unavailable", "FolderUnavailable", "OrderProblem"}
+    | {"MessageError", "UnusableFile", "UnreadableSpreadsheet", "UnsafeXlsx", "Unsendable"}
+    | {"RenderFailed"}
+)
 # Calls that raise, record or pass on a message, which is among their arguments.
 RAISED = frozenset(
-    {"Problem", "Invalid", "NotFound", "NotSignedIn", "Forbidden", "RequestConflict", "TooLarge"}
-    | {"TooManyRequests"}
-    | {"Unavailable", "OrderProblem", "FieldProblem", "RowProblem", "BadInput", "Unsendable"}
-    | {"FolderUnavailable", "UnusableFile", "UnreadableSpreadsheet", "UnsafeXlsx", "RenderFailed"}
+    PROBLEMS
+    | {"FieldProblem", "RowProblem", "BadInput"}
     | {"Failed", "Fixed", "Finding", "StoreError", "_warning", "_wrong", "_refuse", "_invalid"}
     | {"_failed", "_whole", "_add_file_problem", "_raise_invalid", "_template_problem"}
     | {"_runner_failed"}
@@ -153,6 +158,19 @@ def test_every_message_is_given_the_values_it_has_places_for():
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Message"
         for sentence in texts(node.args[0])
         if {f"%({keyword.arg})s" for keyword in node.keywords} != set(PLACE.findall(sentence))
+    }
+    assert wrong == {}
+
+
+def test_every_problem_is_given_the_values_its_message_has_places_for():
+    options = {"code", "details", "retry_after_s"}
+    wrong = {
+        f"{where}:{node.lineno}": sentence
+        for where, node in nodes()
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in PROBLEMS and node.args
+        for sentence in (text for arg in node.args for text in texts(arg) if " " in text)
+        if {f"%({keyword.arg})s" for keyword in node.keywords if keyword.arg not in options}
+        != set(PLACE.findall(sentence))
     }
     assert wrong == {}
 

@@ -10,10 +10,10 @@ from starlette.responses import RedirectResponse, Response
 from kesin.foundation.permissions import SCOPE_PURPOSES, SCOPES
 from kesin.foundation.problems import Forbidden, Invalid, NotFound, Problem
 from kesin.web.auth import guarded_router
+from kesin.web.bodies import first_value
 from kesin.web.dashboard.admin.users import require_confirmation
 from kesin.web.dashboard.frame.page import Context, PageContext
 from kesin.web.dashboard.frame.routes import FormFields
-from kesin.web.forms import first_value
 
 router = guarded_router(include_in_schema=False)
 PATH: Final = "/dashboard/admin/keys"

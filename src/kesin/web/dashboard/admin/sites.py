@@ -10,9 +10,9 @@ from starlette.responses import RedirectResponse, Response
 from kesin.engine.access.sites import CHANNELS, site_uuid
 from kesin.foundation.problems import Forbidden, NotFound, Problem
 from kesin.web.auth import guarded_router
+from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.page import Context, PageContext
 from kesin.web.dashboard.frame.routes import FormFields
-from kesin.web.forms import first_value
 
 router = guarded_router(include_in_schema=False)
 PATH: Final = "/dashboard/admin/sites"

@@ -12,9 +12,9 @@ from kesin.foundation.permissions import ROLES
 from kesin.foundation.problems import Forbidden, Invalid, Problem, RequestConflict
 from kesin.store.directory import User
 from kesin.web.auth import guarded_router
+from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.page import Context, PageContext
 from kesin.web.dashboard.frame.routes import FormFields
-from kesin.web.forms import first_value
 
 router = guarded_router(include_in_schema=False)
 PATH: Final = "/dashboard/admin/people"

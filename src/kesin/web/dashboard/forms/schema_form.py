@@ -359,11 +359,8 @@ def _column_headings(schema: Schema, rows: tuple[FormNode, ...], language: str) 
 
 
 def _heading(key: str, schema: Schema, language: str) -> str:
-    title, unit = (
-        localized_text(schema, "title", language) or _title_from_key(key),
-        schema.get("unit"),
-    )
-    return f"{title} ({unit})" if unit else title
+    title = localized_text(schema, "title", language) or _title_from_key(key)
+    return f"{title} ({schema['unit']})" if schema.get("unit") else title
 
 
 def _get_item(container: Any, step: str) -> Any:

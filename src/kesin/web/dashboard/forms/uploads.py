@@ -14,10 +14,8 @@ from typing import Annotated, Final
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, TooLarge
-from kesin.web.bodies import takes_large_bodies
-from kesin.web.forms import first_values, read_form
+from kesin.web.bodies import first_values, read_form, takes_large_bodies
 
 MAX_WIDE_BYTES: Final = 1_048_576
 MAX_WIDE_FIELDS: Final = 12_000
@@ -68,7 +66,7 @@ def _parse_multipart(body: bytes, content_type: str) -> Upload:
     delimiter = b"\r\n--" + boundary.encode()
     parts = (b"\r\n" + body).split(delimiter)
     if len(parts) > MAX_PARTS:
-        raise TooLarge(Message("a form with a file holds at most %(most)s fields", most=MAX_PARTS))
+        raise TooLarge("a form with a file holds at most %(most)s fields", most=MAX_PARTS)
     if len(parts) < 2 or not parts[-1].startswith(b"--"):  # noqa: PLR2004  # the preamble and the end
         raise Invalid(_CUT_SHORT, code="cut_short")
     fields: dict[str, str] = {}

@@ -9,13 +9,12 @@ from fastapi import Depends, Query, Request
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, NotFound
 from kesin.web.auth import check_origin, guarded_router, is_secure
+from kesin.web.bodies import first_values, read_form
 from kesin.web.dashboard.frame.i18n import LANGUAGES
 from kesin.web.dashboard.frame.navigation import below, navigation
 from kesin.web.dashboard.frame.page import LANGUAGE_COOKIE, THEME_COOKIE, THEMES, Context
-from kesin.web.forms import first_values, read_form
 
 router = guarded_router(include_in_schema=False)
 fallback_router = guarded_router(include_in_schema=False)  # included last: matches any path
@@ -38,9 +37,7 @@ async def set_preferences(request: Request) -> Response:
         if value is None:
             continue
         if value not in allowed:
-            raise Invalid(
-                Message("%(field)s is one of %(known)s", field=name, known=", ".join(allowed))
-            )
+            raise Invalid("%(field)s is one of %(known)s", field=name, known=", ".join(allowed))
         response.set_cookie(
             cookie, value, max_age=YEAR_S, path="/", samesite="lax", secure=is_secure(request)
         )

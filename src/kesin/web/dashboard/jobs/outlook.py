@@ -68,14 +68,10 @@ def outlook(
 
 def _later(moving: Sequence[Upcoming]) -> tuple[Upcoming, ...]:
     """What follows after the first, each result once."""
-    first = moving[0]
-    seen = {(first.kind, first.to)}
-    later = []
-    for upcoming in moving[1:]:
-        if (upcoming.kind, upcoming.to) not in seen:
-            seen.add((upcoming.kind, upcoming.to))
-            later.append(upcoming)
-    return tuple(later)
+    results: dict[tuple[str, str], Upcoming] = {}
+    for upcoming in moving:
+        results.setdefault((upcoming.kind, upcoming.to), upcoming)
+    return tuple(results.values())[1:]
 
 
 def _is_far(upcoming: Upcoming, now: int) -> bool:

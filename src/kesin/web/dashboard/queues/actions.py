@@ -11,10 +11,10 @@ from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.bulk import BulkResult
 from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid
 from kesin.lifecycle.vocabulary import STAY
 from kesin.store.records import Filter, Outcome
+from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.page import PageContext
 from kesin.web.dashboard.queues.filters import (
     Fields,
@@ -24,7 +24,6 @@ from kesin.web.dashboard.queues.filters import (
     read_filter,
     resolve_search,
 )
-from kesin.web.forms import first_value
 
 MAX_FOREGROUND_JOBS: Final = 2_000  # moved while the user waits; more run in the background
 MAX_SELECTED: Final = 1_500  # ids in a form
@@ -180,10 +179,10 @@ def parse_action(ctx: PageContext, queue: Queue, fields: Fields) -> str:
     action = first_value(fields, "call")
     if action not in _moving_actions(ctx, queue):
         raise Invalid(
-            Message(
-                "%(call)s is no operator call of %(queue)s", call=repr(action), queue=queue.name
-            ),
+            "%(call)s is no operator call of %(queue)s",
             code="unknown_call",
+            call=repr(action),
+            queue=queue.name,
         )
     return action
 

@@ -16,7 +16,6 @@ from typing import Any, Final, Literal
 
 from kesin.foundation.ids import IdMaker
 from kesin.foundation.logs import Logger
-from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem, RequestConflict
 from kesin.foundation.text import canonical_json
@@ -116,9 +115,7 @@ class BulkRuns:
         with self._lock:
             if len(self._waiting) >= MAX_WAITING:
                 raise RequestConflict(
-                    Message(
-                        "%(n)s actions are waiting already: try again when one ended", n=MAX_WAITING
-                    )
+                    "%(n)s actions are waiting already: try again when one ended", n=MAX_WAITING
                 )
             self._save(actor, run)
             self._waiting.append(QueuedRun(run, actor, where, options, reason, terms))

@@ -18,8 +18,8 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.limits import MAX_CODE, MAX_PAGE, MAX_TENANT
 from kesin.store.records import Filter, Page, QueueStats
+from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.page import PageContext
-from kesin.web.forms import first_value
 
 PAGE: Final = 50
 MAX_SHOWN: Final = MAX_PAGE  # rows of a page; for more there is the export

@@ -15,26 +15,16 @@ from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_TENANT
 from kesin.store.records import QueueStats
 from kesin.web.auth import guarded_router
+from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.formatting import Formatter
 from kesin.web.dashboard.frame.page import Context, PageContext
 from kesin.web.dashboard.frame.routes import FormFields
 from kesin.web.dashboard.frame.unseen import mark_seen
-from kesin.web.dashboard.queues import actions
+from kesin.web.dashboard.queues import actions, filters
 from kesin.web.dashboard.queues.bulk import BulkRun, runs_of
 from kesin.web.dashboard.queues.charts import Charts, charts_of
 from kesin.web.dashboard.queues.csv_export import csv_lines
-from kesin.web.dashboard.queues.filters import (
-    AGES,
-    MAX_SHOWN,
-    PAGE,
-    PageFilter,
-    fields_of,
-    read_filter,
-    read_page,
-    resolve_search,
-)
 from kesin.web.dashboard.state_groups import failed_states, state_groups
-from kesin.web.forms import first_value
 
 router = guarded_router(include_in_schema=False)
 MAX_SITES: Final = 200  # in the filter's list
@@ -45,7 +35,7 @@ def show(ctx: Context, queue: str) -> HTMLResponse:
     """The whole page, or the part that refreshes."""
     opened = ctx.service.commands.queue(ctx.actor, queue)
     template = "part_queue.html" if ctx.in_part else "queue.html"
-    limit = min(max(_number(ctx, "rows"), PAGE), MAX_SHOWN)
+    limit = min(max(_number(ctx, "rows"), filters.PAGE), filters.MAX_SHOWN)
     values = _page_values(ctx, opened, limit)
     if not ctx.in_part and _shows_failures(opened, values["wanted"]):
         mark_seen(ctx, opened)  # a page that refreshes by itself has not been read
@@ -57,9 +47,9 @@ def more(ctx: Context, queue: str) -> HTMLResponse:
     """The rows that follow."""
     opened = ctx.service.commands.queue(ctx.actor, queue)
     page_filter, stats = _filter_and_stats(ctx, opened)
-    search = resolve_search(ctx, queue, page_filter, stats, stats.now)
+    search = filters.resolve_search(ctx, queue, page_filter, stats, stats.now)
     cursor = ctx.request.query_params.get("cursor", "")
-    page = read_page(ctx, queue, search, cursor=cursor if is_id(cursor) else None)
+    page = filters.read_page(ctx, queue, search, cursor=cursor if is_id(cursor) else None)
     shown = _number(ctx, "shown")
     values = _table(ctx, opened, page_filter, stats)
     values |= {"jobs": page.jobs, "cursor": page.cursor, "shown": shown + len(page.jobs)}
@@ -71,7 +61,7 @@ def export(ctx: Context, queue: str) -> StreamingResponse:
     """All matching jobs as CSV."""
     opened = ctx.service.commands.queue(ctx.actor, queue)
     page_filter, stats = _filter_and_stats(ctx, opened)
-    search = resolve_search(ctx, queue, page_filter, stats, stats.now)
+    search = filters.resolve_search(ctx, queue, page_filter, stats, stats.now)
     ctx.service.accounts.note(ctx.actor, "queue.export", queue=queue, site=page_filter.site or None)
     return StreamingResponse(
         csv_lines(ctx, queue, search),
@@ -201,8 +191,8 @@ def resume(ctx: Context, queue: str, sent: FormFields) -> Response:
 # Values of the templates
 
 
-def _filter_and_stats(ctx: PageContext, queue: Queue) -> tuple[PageFilter, QueueStats]:
-    page_filter = read_filter(fields_of(ctx), queue.lifecycle)
+def _filter_and_stats(ctx: PageContext, queue: Queue) -> tuple[filters.PageFilter, QueueStats]:
+    page_filter = filters.read_filter(filters.fields_of(ctx), queue.lifecycle)
     stats = ctx.service.commands.stats(ctx.actor, queue.name, site=page_filter.site or None)
     return page_filter, stats
 
@@ -210,8 +200,8 @@ def _filter_and_stats(ctx: PageContext, queue: Queue) -> tuple[PageFilter, Queue
 def _page_values(ctx: PageContext, queue: Queue, limit: int) -> dict[str, Any]:
     commands, actor = ctx.service.commands, ctx.actor
     page_filter, stats = _filter_and_stats(ctx, queue)
-    search = resolve_search(ctx, queue.name, page_filter, stats, stats.now)
-    page = read_page(ctx, queue.name, search, limit=limit)
+    search = filters.resolve_search(ctx, queue.name, page_filter, stats, stats.now)
+    page = filters.read_page(ctx, queue.name, search, limit=limit)
     charts = charts_of(ctx, queue, page_filter.site)
     all_stats = stats if not page_filter.site else commands.stats(actor, queue.name)
     return {
@@ -226,7 +216,7 @@ def _page_values(ctx: PageContext, queue: Queue, limit: int) -> dict[str, Any]:
         "codes": _codes(queue, charts, page_filter),
         "categories": list(Category.__members__),
         "sites": _sites(all_stats, page_filter),
-        "ages": AGES,
+        "ages": filters.AGES,
         "offers": actions.offered_actions(ctx, queue),
         "whole": commands.visible_sites(actor, queue.name) is None,
         "pauses": commands.pauses(actor, queue.name),
@@ -235,7 +225,7 @@ def _page_values(ctx: PageContext, queue: Queue, limit: int) -> dict[str, Any]:
 
 
 def _table(
-    ctx: PageContext, queue: Queue, page_filter: PageFilter, stats: QueueStats
+    ctx: PageContext, queue: Queue, page_filter: filters.PageFilter, stats: QueueStats
 ) -> dict[str, Any]:
     return {
         "queue": queue,
@@ -244,12 +234,12 @@ def _table(
         "family": state_groups(queue.lifecycle),
         "sited": queue.name not in ctx.service.commands.queues_without_sites,
         "operates": ctx.actor.has("operate"),
-        "most_shown": MAX_SHOWN,
-        "narrowest": PAGE,
+        "most_shown": filters.MAX_SHOWN,
+        "narrowest": filters.PAGE,
     }
 
 
-def _shows_failures(queue: Queue, page_filter: PageFilter) -> bool:
+def _shows_failures(queue: Queue, page_filter: filters.PageFilter) -> bool:
     """Whether the page shows the failed jobs of every site."""
     bad = failed_states(queue.lifecycle)
     return not page_filter.site and (
@@ -267,7 +257,7 @@ def _site_title(ctx: PageContext, queue: str, site: str) -> str:
 
 
 def _matching(
-    page_filter: PageFilter, stats: QueueStats, shown: int, *, more: bool
+    page_filter: filters.PageFilter, stats: QueueStats, shown: int, *, more: bool
 ) -> tuple[int, bool]:
     """How many match, and whether there are more; the counters tell without counting jobs."""
     if page_filter.counted:
@@ -277,7 +267,7 @@ def _matching(
     return shown, more
 
 
-def _codes(queue: Queue, charts: Charts, page_filter: PageFilter) -> list[str]:
+def _codes(queue: Queue, charts: Charts, page_filter: filters.PageFilter) -> list[str]:
     """Recent error codes first, then all that the lifecycle declares."""
     declared = sorted(code.name for code in queue.lifecycle.errors.codes)
     recent = [share.code for share in charts.codes]
@@ -285,7 +275,7 @@ def _codes(queue: Queue, charts: Charts, page_filter: PageFilter) -> list[str]:
     return list(dict.fromkeys([*recent, *declared, *chosen]))
 
 
-def _sites(stats: QueueStats, page_filter: PageFilter) -> list[str]:
+def _sites(stats: QueueStats, page_filter: filters.PageFilter) -> list[str]:
     listed = sorted(stats.tenants)[:MAX_SITES]
     return list(dict.fromkeys([*listed, *([page_filter.site] if page_filter.site else [])]))
 

@@ -26,6 +26,7 @@ from kesin.web.dependencies import (
     run_with_body,
 )
 from kesin.workloads.common.columns import column_names
+from kesin.workloads.oci import script
 from kesin.workloads.oci.api import schemas
 from kesin.workloads.oci.api.common import SiteId
 from kesin.workloads.oci.api.control_routes import add_control_routes
@@ -33,14 +34,6 @@ from kesin.workloads.oci.api.cron_routes import add_cron_routes
 from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS, EXPORTED_FIELDS
 from kesin.workloads.oci.conversions.ingest import IngestResult, ingest
 from kesin.workloads.oci.conversions.parsing import CONTENT_TYPES, MAX_ROWS, parse_body
-from kesin.workloads.oci.script import (
-    MAX_EXPORT_ROWS,
-    AckReport,
-    ack,
-    ack_failed,
-    export,
-    preview_export,
-)
 from kesin.workloads.oci.site import HEARTBEAT, is_paused, put_metadata, require_site
 
 SESSION_S: Final = 300
@@ -160,7 +153,7 @@ def _add_script_routes(
         actor: SignedInActor,
         site_id: SiteId = None,
         mark_as_exported: Annotated[bool, Query(alias="markAsExported")] = False,  # noqa: FBT002
-        limit: Annotated[int, Query(ge=1, le=MAX_EXPORT_ROWS)] = MAX_EXPORT_ROWS,
+        limit: Annotated[int, Query(ge=1, le=script.MAX_EXPORT_ROWS)] = script.MAX_EXPORT_ROWS,
     ) -> Response:
         """Claim rows for a script and hand over exactly those; or only show what would go.
 
@@ -169,13 +162,13 @@ def _add_script_routes(
         if mark_as_exported:
             site = require_site(context, actor, site_id, "oci:script", action="oci.export")
             _require_key(context, actor, site.id)
-            items = export(context, site, limit=limit, actor=actor.name)
+            items = script.export(context, site, limit=limit, actor=actor.name)
             if items:
                 _note_export(context, actor, site, "oci.export", len(items))
             headers = {PAUSED_HEADER: "true"} if not items and is_paused(context, site) else {}
             return uncached_response(items, headers)
         site = require_site(context, actor, site_id, "read", "oci:script", action="oci.preview")
-        preview = preview_export(context, site, limit=limit)
+        preview = script.preview_export(context, site, limit=limit)
         if not actor.has("reveal") and not actor.has("oci:script"):
             preview = preview.masked(context)
         elif preview.items:
@@ -193,13 +186,13 @@ def _add_script_routes(
     def post_ack(actor: SignedInActor, body: schemas.AckBody) -> schemas.Acked:
         """Google has these rows. Late and repeated reports are welcome."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack")
-        return _acked_body(ack(context, site, body.queue_ids, actor=actor.name))
+        return _acked_body(script.ack(context, site, body.queue_ids, actor=actor.name))
 
     @batch_router.post("/api/oci/ack-failed")
     def post_ack_failed(actor: SignedInActor, body: schemas.AckFailedBody) -> schemas.Acked:
         """These rows failed at the script: they rest in FAILED with the reason."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack_failed")
-        report = ack_failed(
+        report = script.ack_failed(
             context,
             site,
             body.queue_ids,
@@ -245,7 +238,7 @@ def _require_key(context: WorkloadContext, actor: Actor, site: str) -> None:
         raise Forbidden("only a key claims rows; without markAsExported you see what would go")
 
 
-def _acked_body(report: AckReport) -> schemas.Acked:
+def _acked_body(report: script.AckReport) -> schemas.Acked:
     refused = [schemas.RefusedRow(id=row_id, reason=reason) for row_id, reason in report.refused]
     return schemas.Acked(updated=report.updated, already=report.already, refused=refused)
 

@@ -25,6 +25,12 @@ class CamelCaseBody(CamelCaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class Ok(CamelCaseModel):
+    """Done."""
+
+    ok: bool = True
+
+
 class IngestRow(CamelCaseModel):
     """What became of one conversion."""
 
@@ -99,10 +105,9 @@ class RefusedRow(CamelCaseModel):
     reason: str
 
 
-class Acked(CamelCaseModel):
+class Acked(Ok):
     """What a report changed; the three add up to the rows it named."""
 
-    ok: bool = True
     updated: int
     already: int  # reported before
     refused: list[RefusedRow]
@@ -188,13 +193,12 @@ class PlannedRows(CamelCaseModel):
     rows: int
 
 
-class Acted(CamelCaseModel):
+class Acted(Ok):
     """What an action moved; by filter, it lists the first thousand refusals.
 
     ``affected``, ``already`` and ``refusedCount`` add up to ``asked``.
     """
 
-    ok: bool = True
     asked: int
     affected: int
     already: int
@@ -215,12 +219,6 @@ class HeartbeatBody(CamelCaseBody):
     failed: Annotated[int, Field(ge=0, le=10**9)] | None = None
 
 
-class Ok(CamelCaseModel):
-    """Done."""
-
-    ok: bool = True
-
-
 class VerifyBody(CamelCaseBody):
     """A script asks for a short-lived token."""
 
@@ -235,24 +233,21 @@ class Verified(BaseModel):
     site_id: str
 
 
-class Recovered(CamelCaseModel):
+class Recovered(Ok):
     """Rows whose claim had run out."""
 
-    ok: bool = True
     recovered: int
 
 
-class Capped(CamelCaseModel):
+class Capped(Ok):
     """Rows whose budget was spent."""
 
-    ok: bool = True
     affected: int
 
 
-class Processed(CamelCaseModel):
+class Processed(Ok):
     """What a turn of our worker did."""
 
-    ok: bool = True
     processed: int
     completed: int
     failed: int

@@ -16,7 +16,7 @@ import typer
 
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.problems import Invalid, Problem
-from kesin.foundation.terminal import error_console, format_counts, say, say_json, visible, warn
+from kesin.foundation.terminal import console, format_counts, say, say_json, visible, warn
 from kesin.store.directory import Site
 from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
 from kesin.workloads.common.columns import column_names
@@ -325,7 +325,7 @@ def _progress(source: RowSource) -> Iterator[Callable[[_FileSummary], None]]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    with Progress(*columns, console=error_console(), transient=True) as bar:
+    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task("reading", total=source.size)
         yield lambda summary: bar.update(
             task,

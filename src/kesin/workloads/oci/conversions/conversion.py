@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, Self
 
 from kesin.engine.access.masking import find_masked, mask_private
 from kesin.foundation.currencies import CURRENCIES
-from kesin.foundation.messages import Message
+from kesin.foundation.messages import Message, MessageError
 from kesin.foundation.text import storable
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 
@@ -60,14 +60,14 @@ _WITHOUT_CENTS: Final = frozenset(
 _WITH_MILLS: Final = frozenset(["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"])
 
 
-class Unsendable(ValueError):
+class Unsendable(MessageError):
     """A row that cannot be sent to Google: the field, and what is wrong with it."""
 
-    def __init__(self, code: str, field: str, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, code: str, field: str, message: str, /, **values: object) -> None:
+        super().__init__(message, **values)
         self.code = code
         self.field = field
-        self.message = message
+        self.message = str(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,9 +258,7 @@ def parse_value(raw: Any, currency: str) -> Decimal:
             code, field, "conversionValue must be a number that reads one way, 1500.75"
         ) from None
     if not value.is_finite() or not 0 <= value <= MAX_VALUE:
-        raise Unsendable(
-            code, field, Message("conversionValue must lie in 0…%(most)s", most=MAX_VALUE)
-        )
+        raise Unsendable(code, field, "conversionValue must lie in 0…%(most)s", most=MAX_VALUE)
     digits = 0 if currency in _WITHOUT_CENTS else 3 if currency in _WITH_MILLS else 2
     return value.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
 
@@ -338,7 +336,8 @@ def _parse_external_id(value: Any) -> str:
         raise Unsendable(
             "INVALID_EXTERNAL_ID",
             "externalId",
-            Message("externalId must be one line of 1…%(most)s characters", most=MAX_EXTERNAL_ID),
+            "externalId must be one line of 1…%(most)s characters",
+            most=MAX_EXTERNAL_ID,
         )
     return text
 
@@ -350,9 +349,7 @@ def _parse_revision(value: Any) -> int:
         value = int(digits) if len(digits) < 4 else 0  # noqa: PLR2004
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_REVISION:
         raise Unsendable(
-            "INVALID_REVISION",
-            "revision",
-            Message("revision must lie in 1…%(most)s", most=MAX_REVISION),
+            "INVALID_REVISION", "revision", "revision must lie in 1…%(most)s", most=MAX_REVISION
         )
     return value
 
@@ -365,10 +362,8 @@ def _parse_click(value: Any, kind: ClickKind) -> str:
         raise Unsendable(
             "INVALID_CLICK_ID_FORMAT",
             kind,
-            Message(
-                "%(field)s must be 6…512 letters, digits, '-' and '_', exactly as Google gave it",
-                field=kind,
-            ),
+            "%(field)s must be 6…512 letters, digits, '-' and '_', exactly as Google gave it",
+            field=kind,
         )
     return text
 
@@ -390,10 +385,8 @@ def _parse_name(given: Any, defaults: RowDefaults) -> str:
         raise Unsendable(
             "INVALID_CONVERSION_NAME",
             "conversionName",
-            Message(
-                "conversionName must be one line of 1…%(most)s characters, as in Google Ads",
-                most=MAX_NAME,
-            ),
+            "conversionName must be one line of 1…%(most)s characters, as in Google Ads",
+            most=MAX_NAME,
         )
     if text != (defaults.only_name or text):
         message = Message(

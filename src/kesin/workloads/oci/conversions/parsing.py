@@ -15,7 +15,6 @@ from itertools import chain, islice
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Final, Literal, NamedTuple
 
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, Problem, TooLarge
 from kesin.foundation.text import storable
 from kesin.workloads.common.columns import UNKNOWN_COLUMNS, is_ignored, unknown_columns
@@ -112,9 +111,10 @@ def _unwrap(document: Any) -> tuple[str | None, list[Any]]:
     if fields:
         name = storable(min(fields))[:MAX_SHOWN_NAME]
         raise Problem(
-            Message("%(field)s is unknown: send siteId and conversions", field=repr(name)),
+            "%(field)s is unknown: send siteId and conversions",
             code="unknown_field",
             details={"field": name},
+            field=repr(name),
         )
     return site, rows
 
@@ -170,7 +170,7 @@ def csv_rows(lines: Iterable[str], ignored: frozenset[str] = frozenset()) -> Ite
     except csv.Error as problem:
         line = skipped + rows.line_num
         raise Problem(
-            Message("line %(n)s is no CSV: %(problem)s", n=line, problem=problem), code="not_csv"
+            "line %(n)s is no CSV: %(problem)s", code="not_csv", n=line, problem=problem
         ) from None
 
 
@@ -189,8 +189,7 @@ def _check_header(header: list[str | None], columns: list[str], ignored: frozens
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:
         raise Problem(
-            Message("the column %(column)s is there twice", column=min(repeated)),
-            code="column_twice",
+            "the column %(column)s is there twice", code="column_twice", column=min(repeated)
         )
     unknown = [
         column.strip()
@@ -219,7 +218,7 @@ _OWN_COLUMNS: Final = frozenset(map(_normalise_header, EXPORTED_FIELDS))
 def _take_bounded(rows: Iterator[ParsedRow]) -> list[ParsedRow]:
     taken = list(islice(rows, MAX_ROWS + 1))
     if len(taken) > MAX_ROWS:
-        raise TooLarge(Message("at most %(most)s conversions a call: split them", most=MAX_ROWS))
+        raise TooLarge("at most %(most)s conversions a call: split them", most=MAX_ROWS)
     return taken
 
 
@@ -267,11 +266,9 @@ class RowSource:
                 yield RowBatch(site, batch)
         except UnicodeDecodeError:
             raise Problem(
-                Message(
-                    "%(file)s is no UTF-8: save it as UTF-8 (in Excel: CSV UTF-8) and try again",
-                    file=self.name,
-                ),
+                "%(file)s is no UTF-8: save it as UTF-8 (in Excel: CSV UTF-8) and try again",
                 code="not_utf8",
+                file=self.name,
             ) from None
 
     def _parse(self, ignored: frozenset[str]) -> tuple[str | None, Iterator[ParsedRow]]:

@@ -10,7 +10,6 @@ from starlette.responses import RedirectResponse, Response
 
 from kesin.engine.access.sites import CHANNELS, site_uuid
 from kesin.engine.workload import WorkloadContext
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, Problem
 from kesin.store.directory import Site
 from kesin.web.auth import guarded_router
@@ -118,9 +117,7 @@ def _read_whole_number(fields: dict[str, str], name: str) -> int | None:
     if not text:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > 6:  # noqa: PLR2004
-        raise Invalid(
-            Message("%(field)s must be a whole number", field=name), details={"field": name}
-        )
+        raise Invalid("%(field)s must be a whole number", details={"field": name}, field=name)
     return int(text)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Response
 
 from kesin.web.dependencies import MediaType, RawBody, SignedInActor
+from kesin.workloads.optiplan import artifacts
 from kesin.workloads.optiplan.api.common import (
     PRIVATE_HEADERS,
     OrderRoute,
@@ -14,14 +15,6 @@ from kesin.workloads.optiplan.api.common import (
     parse_json,
 )
 from kesin.workloads.optiplan.api.schemas import RULES_BODY, PathsTold, RulesChanged, RulesTold
-from kesin.workloads.optiplan.artifacts import (
-    build_zip,
-    check_board_count,
-    draw_plans,
-    read_import_files,
-    read_plans,
-    read_xml_files,
-)
 from kesin.workloads.optiplan.optimizer.output.pdf import print_plans
 from kesin.workloads.optiplan.optimizer.output.texts import Language
 from kesin.workloads.optiplan.rule_changes import change_rules
@@ -58,10 +51,10 @@ def files_router(service: OrderService) -> APIRouter:
     def job_xml(actor: SignedInActor, job_id: str) -> Response:
         """The solution as it goes to the saw; an archive when the order has several."""
         job = service.readable_job(actor, job_id)
-        files = read_xml_files(service.workshop.paths(), job, service.progress(job))
+        files = artifacts.read_xml_files(service.workshop.paths(), job, service.progress(job))
         if len(files) == 1:
             return _file_response(files[0].data, files[0].name, XML)
-        return _file_response(build_zip(files), f"{job.id}-xml.zip", ZIP)
+        return _file_response(artifacts.build_zip(files), f"{job.id}-xml.zip", ZIP)
 
     @router.get(
         "/import-files",
@@ -71,8 +64,8 @@ def files_router(service: OrderService) -> APIRouter:
     def job_import_files(actor: SignedInActor, job_id: str) -> Response:
         """What was written for the optimiser: an XLSX for each type, colour and thickness."""
         job = service.readable_job(actor, job_id)
-        files = read_import_files(service.workshop.paths(), job, service.progress(job))
-        return _file_response(build_zip(files), f"{job.id}-import.zip", ZIP)
+        files = artifacts.read_import_files(service.workshop.paths(), job, service.progress(job))
+        return _file_response(artifacts.build_zip(files), f"{job.id}-import.zip", ZIP)
 
     @router.get("/plan.svg", response_class=Response, responses=_file_responses("The drawing", SVG))
     def job_plan_svg(
@@ -83,9 +76,11 @@ def files_router(service: OrderService) -> APIRouter:
     ) -> Response:
         """The cutting plan, every board or one of them."""
         job = service.readable_job(actor, job_id)
-        plans = read_plans(service.workshop.paths(), job, service.progress(job))
+        plans = artifacts.read_plans(service.workshop.paths(), job, service.progress(job))
         return Response(
-            draw_plans(plans, board, language), headers=dict(PRIVATE_HEADERS), media_type=SVG
+            artifacts.draw_plans(plans, board, language),
+            headers=dict(PRIVATE_HEADERS),
+            media_type=SVG,
         )
 
     @router.get(
@@ -96,8 +91,8 @@ def files_router(service: OrderService) -> APIRouter:
     def job_plan_pdf(actor: SignedInActor, job_id: str, language: InLanguage = "en") -> Response:
         """The cutting plan to print: a summary, the boards, and the cut list."""
         job = service.readable_job(actor, job_id)
-        plans = read_plans(service.workshop.paths(), job, service.progress(job))
-        check_board_count(plans)
+        plans = artifacts.read_plans(service.workshop.paths(), job, service.progress(job))
+        artifacts.check_board_count(plans)
         return _file_response(
             print_plans(plans, language), f"{job.id}-plan.pdf", PDF, disposition="inline"
         )

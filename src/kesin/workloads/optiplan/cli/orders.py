@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,18 +11,18 @@ from typing import Annotated, Any, Final
 import typer
 
 from kesin.foundation.problems import Invalid
-from kesin.foundation.terminal import print_table, say, say_json, warn
+from kesin.foundation.terminal import print_table, say, say_json, visible, warn
 from kesin.workloads.common.cli import JsonOption, local_operator
 from kesin.workloads.optiplan.cli.context import LanguageOption, open_order_service, open_workshop
-from kesin.workloads.optiplan.cli.order_file import read_file, read_order
+from kesin.workloads.optiplan.intake import payload_from_file
 from kesin.workloads.optiplan.optimizer.input import PlanDefaults, read_batch
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Unplannable
 from kesin.workloads.optiplan.optimizer.optimise import optimise
 from kesin.workloads.optiplan.optimizer.output.files import write_plans
 from kesin.workloads.optiplan.optimizer.output.statistics import compute_statistics
 from kesin.workloads.optiplan.optimizer.output.texts import Language
-from kesin.workloads.optiplan.orders.order_list import ListDefaults
-from kesin.workloads.optiplan.orders.payload import OptiMode
+from kesin.workloads.optiplan.orders.order_list import BadOrderList, ListDefaults
+from kesin.workloads.optiplan.orders.payload import OptiMode, Payload, read_payload
 from kesin.workloads.optiplan.orders.spreadsheet import UnreadableSpreadsheet, read_sheets
 from kesin.workloads.optiplan.pipeline.transform import transform_order
 from kesin.workloads.optiplan.pipeline.workbook import plain_letters, write_batches
@@ -29,7 +30,64 @@ from kesin.workloads.optiplan.pipeline.xlsx_template import SHEET, read_template
 from kesin.workloads.optiplan.workshop.config import Workshop
 from kesin.workloads.optiplan.workshop.rules import Rules, rules_json
 
+MAX_FILE_BYTES: Final = 10_000_000
 NO_PHONE: Final = ""  # the phone of an order that is only planned
+
+
+def read_order(
+    file: Path,
+    *,
+    order_id: str | None,
+    phone: str | None,
+    rules: Rules,
+    defaults: ListDefaults | None = None,
+) -> Payload:
+    """Read an order. A JSON file may omit its id, and ``phone`` overrides the phone in it.
+
+    Raises Invalid; for an order list, with every invalid row.
+    """
+    data = read_file(file)
+    if file.suffix.lower() == ".json":
+        return _read_json_order(file, data, order_id, phone)
+    if phone is None:
+        raise Invalid("say whose order it is with --phone")
+    try:
+        return payload_from_file(
+            file.name,
+            data,
+            order_id=order_id or file.stem,
+            customer_phone=phone,
+            rules=rules,
+            defaults=defaults,
+        )
+    except BadOrderList as problem:
+        lines = [f"  {visible(str(row_problem))}" for row_problem in problem.problems]
+        raise Invalid("\n".join([f"{file}: nothing was made", *lines])) from None
+
+
+def read_file(file: Path) -> bytes:
+    """Read a file that the user names; raises Invalid."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MAX_FILE_BYTES + 1)
+    except OSError as problem:
+        raise Invalid(f"{file} cannot be read: {problem.strerror}") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise Invalid(f"{file} has more than {MAX_FILE_BYTES} bytes")
+    return data
+
+
+def _read_json_order(file: Path, data: bytes, order_id: str | None, phone: str | None) -> Payload:
+    try:
+        body: Any = json.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as problem:
+        raise Invalid(f"{file} is no JSON: {problem}") from None
+    if not isinstance(body, dict):
+        raise Invalid(f"{file} must hold an object: an order")
+    body = {"order_id": order_id or file.stem, **body}
+    if order_id is not None and body["order_id"] != order_id:
+        raise Invalid(f"{file} is the order {body['order_id']!r}, and --order-id says {order_id!r}")
+    return read_payload({**body, "customer_phone": phone} if phone else body)
 
 
 def plan_files(

@@ -11,19 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from kesin.workloads.optiplan.optimizer.model import (
-    TURNABLE_GRAINS,
-    Cut,
-    CuttingPlan,
-    Demand,
-    Layout,
-    Placement,
-    Rect,
-    mm_text,
-)
+from kesin.workloads.optiplan.optimizer import model
 
 
-def find_faults(plan: CuttingPlan) -> list[str]:
+def find_faults(plan: model.CuttingPlan) -> list[str]:
     """Return what is wrong with a plan, a sentence each; empty if the plan is valid."""
     messages = list(_check_quantities(plan))
     for number, layout in enumerate(plan.layouts, start=1):
@@ -42,7 +33,7 @@ def find_faults(plan: CuttingPlan) -> list[str]:
     return messages
 
 
-def _check_quantities(plan: CuttingPlan) -> Iterator[str]:
+def _check_quantities(plan: model.CuttingPlan) -> Iterator[str]:
     planned: Counter[int] = Counter()
     for layout in plan.layouts:
         for placement in layout.placements:
@@ -56,14 +47,14 @@ def _check_quantities(plan: CuttingPlan) -> Iterator[str]:
             yield f"quantity: part number {number} was never ordered"
 
 
-def _check_piece(demand: Demand, placement: Placement) -> Iterator[str]:
+def _check_piece(demand: model.Demand, placement: model.Placement) -> Iterator[str]:
     part = demand.parts[placement.part]
     rect, board = placement.rect, demand.board
-    if placement.turned and part.grain not in TURNABLE_GRAINS:
+    if placement.turned and part.grain not in model.TURNABLE_GRAINS:
         yield f"grain: part {part.name!r} has grain {part.grain} and is turned"
     expected = (part.width, part.length) if placement.turned else (part.length, part.width)
     if (rect.length, rect.width) != expected:
-        expected_text = f"{mm_text(expected[0])} × {mm_text(expected[1])}"
+        expected_text = f"{model.mm_text(expected[0])} × {model.mm_text(expected[1])}"
         yield f"size: part {part.name!r} is {_size(rect)}, not {expected_text}"
     if (
         rect.x < board.trims.left
@@ -74,7 +65,7 @@ def _check_piece(demand: Demand, placement: Placement) -> Iterator[str]:
         yield f"trim: part {part.name!r} at {_position(rect)} reaches into the trim"
 
 
-def _check_spacing(demand: Demand, placements: list[Placement]) -> Iterator[str]:
+def _check_spacing(demand: model.Demand, placements: list[model.Placement]) -> Iterator[str]:
     """Yield pairs of pieces that overlap, or leave less than the kerf between them."""
     rects = sorted((placement.rect, demand.parts[placement.part].name) for placement in placements)
     for index, (rect, name) in enumerate(rects):
@@ -91,15 +82,15 @@ def _check_spacing(demand: Demand, placements: list[Placement]) -> Iterator[str]
                 )
             elif gap < demand.kerf:
                 yield (
-                    f"kerf: {mm_text(gap)} mm between {name!r} at {_position(rect)} and"
+                    f"kerf: {model.mm_text(gap)} mm between {name!r} at {_position(rect)} and"
                     f" {other_name!r} at {_position(other)}"
                 )
 
 
-def _check_cuts(demand: Demand, layout: Layout) -> Iterator[str]:
+def _check_cuts(demand: model.Demand, layout: model.Layout) -> Iterator[str]:
     """Simulate the cuts and compare the resulting panels with the pieces and offcuts listed."""
     trims, board = demand.board.trims, demand.board
-    usable = Rect(
+    usable = model.Rect(
         trims.left,
         trims.bottom,
         board.length - trims.left - trims.right,
@@ -113,7 +104,7 @@ def _check_cuts(demand: Demand, layout: Layout) -> Iterator[str]:
             return
         pieces = _split_panel(cut, demand.kerf)
         if pieces is None:
-            yield f"guillotine: cut {order} at {mm_text(cut.at)} misses its panel"
+            yield f"guillotine: cut {order} at {model.mm_text(cut.at)} misses its panel"
             return
         panels[cut.panel] -= 1
         panels.update(pieces)
@@ -126,34 +117,34 @@ def _check_cuts(demand: Demand, layout: Layout) -> Iterator[str]:
     yield from _check_stages(layout)
 
 
-def _check_stages(layout: Layout) -> Iterator[str]:
+def _check_stages(layout: model.Layout) -> Iterator[str]:
     """Check the stages: they count changes of direction, so they start at 1 without gaps."""
     stages = [cut.stage for cut in layout.cuts]
     if stages and (min(stages) != 1 or sorted(set(stages)) != list(range(1, max(stages) + 1))):
         yield f"guillotine: the stages told are {sorted(set(stages))}"
 
 
-def _split_panel(cut: Cut, kerf: int) -> list[Rect] | None:
+def _split_panel(cut: model.Cut, kerf: int) -> list[model.Rect] | None:
     """Return the pieces a cut makes; only the first if the blade reaches over the panel's edge."""
     panel = cut.panel
     if cut.runs == "rip":
         first_size, second_size = cut.at - panel.y, panel.y + panel.width - cut.at - kerf
-        first = Rect(panel.x, panel.y, panel.length, first_size)
-        second = Rect(panel.x, cut.at + kerf, panel.length, second_size)
+        first = model.Rect(panel.x, panel.y, panel.length, first_size)
+        second = model.Rect(panel.x, cut.at + kerf, panel.length, second_size)
         inside = panel.y < cut.at < panel.y + panel.width
     else:
         first_size, second_size = cut.at - panel.x, panel.x + panel.length - cut.at - kerf
-        first = Rect(panel.x, panel.y, first_size, panel.width)
-        second = Rect(cut.at + kerf, panel.y, second_size, panel.width)
+        first = model.Rect(panel.x, panel.y, first_size, panel.width)
+        second = model.Rect(cut.at + kerf, panel.y, second_size, panel.width)
         inside = panel.x < cut.at < panel.x + panel.length
     if not inside:
         return None
     return [first, second] if second_size > 0 else [first]
 
 
-def _size(rect: Rect) -> str:
-    return f"{mm_text(rect.length)} × {mm_text(rect.width)}"
+def _size(rect: model.Rect) -> str:
+    return f"{model.mm_text(rect.length)} × {model.mm_text(rect.width)}"
 
 
-def _position(rect: Rect) -> str:
-    return f"({mm_text(rect.x)}, {mm_text(rect.y)})"
+def _position(rect: model.Rect) -> str:
+    return f"({model.mm_text(rect.x)}, {model.mm_text(rect.y)})"

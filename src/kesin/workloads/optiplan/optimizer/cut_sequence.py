@@ -8,65 +8,49 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from kesin.workloads.optiplan.optimizer.model import (
-    Cut,
-    CutDirection,
-    Demand,
-    Hundredths,
-    Layout,
-    Placement,
-    Rect,
-)
+from kesin.workloads.optiplan.optimizer import model
 from kesin.workloads.optiplan.optimizer.problem import Drop, Fillings
 
 
 def build_layouts(
-    demand: Demand, members: Sequence[Sequence[int]], fillings: Fillings
-) -> tuple[Layout, ...]:
+    demand: model.Demand, members: Sequence[Sequence[int]], fillings: Fillings
+) -> tuple[model.Layout, ...]:
     """Build the boards with their cuts; equal boards are one layout.
 
     ``members`` lists the parts of each kind, as ``build_task`` returns them.
     """
     stock = [Counter(parts) for parts in members]
     board_counts = Counter(tuple(sorted(filling)) for filling in fillings)
-    layout_counts: Counter[Layout] = Counter()
+    layout_counts: Counter[model.Layout] = Counter()
     for filling, boards in board_counts.items():
         cuts, pieces, offcuts = _saw_board(demand, filling)
         remaining = boards
         while remaining:
             times, parts = _assign_parts(stock, pieces, remaining)
             placements = tuple(
-                Placement(part, rect, drop.turned)
+                model.Placement(part, rect, drop.turned)
                 for part, (drop, rect) in zip(parts, pieces, strict=True)
             )
-            layout = Layout(1, tuple(sorted(placements, key=_placement_key)), offcuts, cuts)
+            ordered = sorted(placements, key=lambda piece: (piece.rect.y, piece.rect.x))
+            layout = model.Layout(1, tuple(ordered), offcuts, cuts)
             layout_counts[layout] += times
             remaining -= times
-    ordered = sorted(
-        layout_counts,
-        key=lambda item: (-_used_area(item), item.placements[0].part, _layout_key(item)),
-    )
     return tuple(
-        Layout(layout_counts[item], item.placements, item.offcuts, item.cuts) for item in ordered
+        replace(layout, times=layout_counts[layout])
+        for layout in sorted(layout_counts, key=_layout_order)
     )
 
 
-def _placement_key(placement: Placement) -> tuple[Hundredths, Hundredths]:
-    return placement.rect.y, placement.rect.x
-
-
-def _layout_key(layout: Layout) -> list[tuple[Rect, int]]:
-    return [(placement.rect, placement.part) for placement in layout.placements]
-
-
-def _used_area(layout: Layout) -> int:
-    return sum(placement.rect.area for placement in layout.placements)
+def _layout_order(layout: model.Layout) -> tuple[int, int, list[tuple[model.Rect, int]]]:
+    """The sort key of a layout: the fullest board first."""
+    pieces = [(placement.rect, placement.part) for placement in layout.placements]
+    return -sum(rect.area for rect, _ in pieces), pieces[0][1], pieces
 
 
 def _assign_parts(
-    stock: list[Counter[int]], pieces: Sequence[tuple[Drop, Rect]], max_boards: int
+    stock: list[Counter[int]], pieces: Sequence[tuple[Drop, model.Rect]], max_boards: int
 ) -> tuple[int, list[int]]:
     """Assign a part to each piece, for as many equal boards as possible, and reduce the stock."""
     for times in range(max_boards, 0, -1):
@@ -92,16 +76,16 @@ def _assign_parts(
 class _SawState:
     """The state of sawing one board; sizes include the kerf."""
 
-    demand: Demand
+    demand: model.Demand
     drops: dict[tuple[int, int, int, int], Drop]
-    cuts: list[Cut] = field(default_factory=list)
-    pieces: list[tuple[Drop, Rect]] = field(default_factory=list)
-    offcuts: list[Rect] = field(default_factory=list)
+    cuts: list[model.Cut] = field(default_factory=list)
+    pieces: list[tuple[Drop, model.Rect]] = field(default_factory=list)
+    offcuts: list[model.Rect] = field(default_factory=list)
 
-    def to_rect(self, x: int, y: int, length: int, width: int) -> Rect:
+    def to_rect(self, x: int, y: int, length: int, width: int) -> model.Rect:
         """Return the rectangle on the board, without the kerf."""
         usable, kerf = self.demand.board.usable, self.demand.kerf
-        return Rect(usable.x + x, usable.y + y, length - kerf, width - kerf)
+        return model.Rect(usable.x + x, usable.y + y, length - kerf, width - kerf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +97,7 @@ class _Panel:
     length: int
     width: int
     stage: int
-    runs: CutDirection | None
+    runs: model.CutDirection | None
     drop: Drop | None = None
 
     @property
@@ -122,8 +106,8 @@ class _Panel:
 
 
 def _saw_board(
-    demand: Demand, filling: Sequence[Drop]
-) -> tuple[tuple[Cut, ...], tuple[tuple[Drop, Rect], ...], tuple[Rect, ...]]:
+    demand: model.Demand, filling: Sequence[Drop]
+) -> tuple[tuple[model.Cut, ...], tuple[tuple[Drop, model.Rect], ...], tuple[model.Rect, ...]]:
     usable, kerf = demand.board.usable, demand.kerf
     drops = {drop[:4]: drop for drop in filling}
     state = _SawState(demand, drops)
@@ -149,7 +133,7 @@ def _next_stage(state: _SawState, panel: _Panel) -> int:
         return panel.stage
     rips = _rips(state, drop) != (panel.drop is not None)
     whole, size = (panel.width, drop.across) if rips else (panel.length, drop.along)
-    runs: CutDirection = "rip" if rips else "cross"
+    runs: model.CutDirection = "rip" if rips else "cross"
     return panel.stage + (size != whole and panel.runs not in {None, runs})
 
 
@@ -164,14 +148,14 @@ def _cut_panel(state: _SawState, panel: _Panel) -> list[_Panel]:
     frees_piece = panel.drop is not None
     rips = _rips(state, drop) != frees_piece
     size, whole = (drop.across, panel.width) if rips else (drop.along, panel.length)
-    runs: CutDirection = "rip" if rips else "cross"
+    runs: model.CutDirection = "rip" if rips else "cross"
     if size == whole:  # nothing to cut off
         stage, direction = panel.stage, panel.runs
     else:
         stage, direction = _next_stage(state, panel), runs
         rect = state.to_rect(*panel.key)
         start = rect.y if rips else rect.x
-        state.cuts.append(Cut(rect, runs, start + size - state.demand.kerf, stage))
+        state.cuts.append(model.Cut(rect, runs, start + size - state.demand.kerf, stage))
     if rips:
         first = _Panel(panel.x, panel.y, panel.length, size, stage, direction, drop)
         remainder = _Panel(panel.x, panel.y + size, panel.length, whole - size, stage, direction)

@@ -7,8 +7,7 @@ along x. A part's length runs along x too, unless the part is turned.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Final, Literal
 
@@ -235,7 +234,7 @@ def check_demand(demand: Demand) -> None:
     usable = demand.board.usable
     if min(demand.board.length, demand.board.width) <= 0 or demand.kerf < 0:
         raise Unplannable(f"{demand.name}: board sizes must be positive, the kerf not negative")
-    if min(usable.length, usable.width) <= 0 or min(_sides(demand.board.trims)) < 0:
+    if min(usable.length, usable.width) <= 0 or min(astuple(demand.board.trims)) < 0:
         raise Unplannable(f"{demand.name}: the trims leave nothing of the board")
     if not demand.parts:
         raise Unplannable(f"{demand.name}: there are no parts to cut")
@@ -263,10 +262,6 @@ def _check_part(demand: Demand, part: CutPart, usable: Rect) -> None:
             f" {mm_text(demand.board.length)} × {mm_text(demand.board.width)} mm inside the"
             f" trims{fixed}"
         )
-
-
-def _sides(trims: Trims) -> Sequence[Hundredths]:
-    return (trims.left, trims.right, trims.bottom, trims.top)
 
 
 def orientations(part: CutPart, room: Rect) -> tuple[bool, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from kesin.foundation.messages import Message
+from kesin.foundation.messages import MessageError
 from kesin.workloads.optiplan.orders.numbers import (
     between,
     format_number,
@@ -60,14 +60,12 @@ def read_number(cell: Any) -> Decimal:
         return _raise_no_number(cell)
     whole, decimals = match[1], match[2] or ""
     if len(decimals) == _THOUSANDS:
-        raise ValueError(
-            Message(
-                "%(given)s may be %(whole)s%(decimals)s or %(whole)s.%(decimals)s:"
-                " write it with no more than two decimals",
-                given=format_value(cell),
-                whole=whole,
-                decimals=decimals,
-            )
+        raise MessageError(
+            "%(given)s may be %(whole)s%(decimals)s or %(whole)s.%(decimals)s:"
+            " write it with no more than two decimals",
+            given=format_value(cell),
+            whole=whole,
+            decimals=decimals,
         )
     return parse_number(Decimal(f"{whole}.{decimals}") if decimals else Decimal(whole))
 
@@ -89,7 +87,7 @@ def read_grain(cell: Any, default: int) -> int:
         return default
     match = _GRAIN.fullmatch(text)
     if match is None:
-        raise ValueError(Message("must be 0, 1, 2 or 3, got %(given)s", given=format_value(text)))
+        raise MessageError("must be 0, 1, 2 or 3, got %(given)s", given=format_value(text))
     return int(match[1])
 
 
@@ -105,12 +103,10 @@ def read_edge(cell: Any, tick: str, bands: Iterable[str]) -> str | None:
         return None
     if text != "1" and looks_numeric(text):
         names = ", ".join(names_by_key.values())
-        raise ValueError(
-            Message(
-                "%(given)s is no tick and no band: write x, or one of %(known)s",
-                given=format_value(read_text(cell)),
-                known=names,
-            )
+        raise MessageError(
+            "%(given)s is no tick and no band: write x, or one of %(known)s",
+            given=format_value(read_text(cell)),
+            known=names,
         )
     return tick
 
@@ -118,9 +114,7 @@ def read_edge(cell: Any, tick: str, bands: Iterable[str]) -> str | None:
 def _raise_no_number(cell: Any) -> Decimal:
     if is_blank(cell):
         raise ValueError("is empty, a number is needed")
-    raise ValueError(
-        Message("must be a number, got %(given)s", given=format_value(read_text(cell)))
-    )
+    raise MessageError("must be a number, got %(given)s", given=format_value(read_text(cell)))
 
 
 MAX_HEADING_ROWS: Final = 10

@@ -15,7 +15,7 @@ from typing import Any, Final
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import core_schema
 
-from kesin.foundation.messages import Message
+from kesin.foundation.messages import MessageError
 
 _MAX_SHOWN: Final = 40
 _HUNDREDTH: Final = Decimal("0.01")
@@ -24,16 +24,14 @@ _HUNDREDTH: Final = Decimal("0.01")
 def parse_number(value: Any) -> Decimal:
     """Convert a number to an exact Decimal; raises ValueError for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        raise ValueError(Message("must be a number, got %(given)s", given=format_value(value)))  # noqa: TRY004 - pydantic's way
+        raise MessageError("must be a number, got %(given)s", given=format_value(value))
     try:
         # Through a float, so that the number stored as JSON reads back unchanged.
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise ValueError(
-            Message("must be a finite number, got %(given)s", given=format_value(value))
-        )
+        raise MessageError("must be a finite number, got %(given)s", given=format_value(value))
     return _normalise(Decimal(repr(number)))
 
 
@@ -44,13 +42,11 @@ def between(low: str, high: str) -> Callable[[Any], Decimal]:
     def check(value: Any) -> Decimal:
         number = parse_number(value)
         if not least <= number <= most:
-            raise ValueError(
-                Message(
-                    "must lie in %(low)s…%(high)s, got %(given)s",
-                    low=low,
-                    high=high,
-                    given=format_value(value),
-                )
+            raise MessageError(
+                "must lie in %(low)s…%(high)s, got %(given)s",
+                low=low,
+                high=high,
+                given=format_value(value),
             )
         return number
 
@@ -64,9 +60,7 @@ def whole_between(low: str, high: str) -> Callable[[Any], int]:
     def check_whole(value: Any) -> int:
         number = check(value)
         if number != number.to_integral_value():
-            raise ValueError(
-                Message("must be a whole number, got %(given)s", given=format_value(value))
-            )
+            raise MessageError("must be a whole number, got %(given)s", given=format_value(value))
         return int(number)
 
     return check_whole

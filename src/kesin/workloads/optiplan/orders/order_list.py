@@ -17,20 +17,7 @@ from typing import Any, Final, TypeVar
 from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.orders.list_cells import (
-    ListHeading,
-    PlateMm,
-    is_blank,
-    looks_numeric,
-    material_label,
-    read_edge,
-    read_grain,
-    read_heading,
-    read_quantity,
-    read_size_mm,
-    read_text,
-    row_thicknesses_mm,
-)
+from kesin.workloads.optiplan.orders import list_cells
 from kesin.workloads.optiplan.orders.numbers import format_number, json_number
 from kesin.workloads.optiplan.orders.payload import (
     MAX_TEXT,
@@ -76,7 +63,7 @@ class ListDefaults:
     material_code: str | None = None  # otherwise thickness and plate, "18MM 210*280"
     color: str | None = None
     thickness_mm: Decimal | None = None
-    plate_mm: PlateMm | None = None  # width, height
+    plate_mm: list_cells.PlateMm | None = None  # width, height
     part_type: PartType = "GOVDE"  # unless column A says ARKALIK
     band: str = "1mm"  # the meaning of a tick
     bands: tuple[str, ...] = ("040", "1mm", "2mm")  # names that an edge may state
@@ -126,7 +113,7 @@ def read_order_file(
     """
     defaults = defaults or ListDefaults()
     sheet, start = _find_list(data)
-    reader = _ListReader(read_heading(sheet.rows[:start]), defaults)
+    reader = _ListReader(list_cells.read_heading(sheet.rows[:start]), defaults)
     reader.problems += _near_parts(sheet.rows[:start])
     reader.read(sheet.rows[start:], start + 1)
     if reader.problems:
@@ -149,7 +136,7 @@ def read_order_file(
 class _ListReader:
     """Collects the parts of a list with their row numbers, and the problems of the other rows."""
 
-    heading: ListHeading
+    heading: list_cells.ListHeading
     defaults: ListDefaults
     parts: list[dict[str, Any]] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
@@ -160,12 +147,12 @@ class _ListReader:
         filled = [
             (number, [*cells, *[""] * len(COLUMNS)][: len(COLUMNS)])
             for number, cells in enumerate(rows, first)
-            if not all(map(is_blank, cells[: len(COLUMNS)]))
+            if not all(map(list_cells.is_blank, cells[: len(COLUMNS)]))
         ]
         color = self.heading.color or self.defaults.color
         if color is None:
             self._add_file_problem("no colour is given: write RENK: and its name above the parts")
-        thicknesses = row_thicknesses_mm([cells for _, cells in filled])
+        thicknesses = list_cells.row_thicknesses_mm([cells for _, cells in filled])
         usual = self._usual_thickness(thicknesses)
         if usual is None and None in thicknesses:
             self._add_file_problem(self._missing_thickness_message())
@@ -181,7 +168,7 @@ class _ListReader:
                 self.problems.append(RowProblem(number, "A", message))
             self._read_part(number, cells, own or usual, color)
 
-    def plate_mm(self) -> PlateMm | None:
+    def plate_mm(self) -> list_cells.PlateMm | None:
         return self.heading.plate_mm or self.defaults.plate_mm
 
     def plate_size(self) -> dict[str, Any] | None:
@@ -207,11 +194,11 @@ class _ListReader:
         self, number: int, cells: Sequence[Any], thickness_mm: Decimal | None, color: str | None
     ) -> None:
         before = len(self.problems)
-        length_mm = self._read_cell(number, "B", read_size_mm, cells)
-        width_mm = self._read_cell(number, "C", read_size_mm, cells)
-        quantity = self._read_cell(number, "D", read_quantity, cells)
+        length_mm = self._read_cell(number, "B", list_cells.read_size_mm, cells)
+        width_mm = self._read_cell(number, "C", list_cells.read_size_mm, cells)
+        quantity = self._read_cell(number, "D", list_cells.read_quantity, cells)
         grain = self._read_cell(
-            number, "E", lambda cell: read_grain(cell, self.defaults.grain), cells
+            number, "E", lambda cell: list_cells.read_grain(cell, self.defaults.grain), cells
         )
         up, lo, sx, dx = (
             self._read_cell(number, column, self._read_edge, cells) for column in "FGHI"
@@ -224,7 +211,7 @@ class _ListReader:
                 "id": f"r{number}",
                 "part_type": self._part_type(cells[0]),
                 "material_code": self.defaults.material_code
-                or material_label(thickness_mm, self.plate_mm()),
+                or list_cells.material_label(thickness_mm, self.plate_mm()),
                 "length_cm": length_mm and length_mm / 10,
                 "width_cm": width_mm and width_mm / 10,
                 "quantity": quantity,
@@ -235,8 +222,8 @@ class _ListReader:
                 "edge_lo": lo,
                 "edge_sx": sx,
                 "edge_dx": dx,
-                "delik_kodu": read_text(cells[9]) or None,
-                "desc1": " ".join(filter(None, map(read_text, cells[10:12]))) or None,
+                "delik_kodu": list_cells.read_text(cells[9]) or None,
+                "desc1": " ".join(filter(None, map(list_cells.read_text, cells[10:12]))) or None,
             }
         )
 
@@ -250,10 +237,12 @@ class _ListReader:
             return None
 
     def _read_edge(self, cell: Any) -> str | None:
-        return read_edge(cell, self.defaults.band, self.defaults.bands)
+        return list_cells.read_edge(cell, self.defaults.band, self.defaults.bands)
 
     def _part_type(self, cell: Any) -> PartType:
-        return "ARKALIK" if _BACK_PANEL.search(read_text(cell)) else self.defaults.part_type
+        return (
+            "ARKALIK" if _BACK_PANEL.search(list_cells.read_text(cell)) else self.defaults.part_type
+        )
 
     def _add_file_problem(self, message: str) -> None:
         self.problems.append(RowProblem(0, "", message))
@@ -285,7 +274,7 @@ def _first_part_row(rows: Sequence[Sequence[Any]]) -> int | None:
 
 def _missing_sizes(cells: Sequence[Any]) -> int:
     """Count how many of length, width and quantity are not numbers."""
-    return 3 - sum(map(looks_numeric, cells[_SIZES]))
+    return 3 - sum(map(list_cells.looks_numeric, cells[_SIZES]))
 
 
 def _near_parts(above: Sequence[Sequence[Any]]) -> Iterator[RowProblem]:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from kesin.foundation.messages import Message, join_messages
+from kesin.foundation.messages import Message, MessageError, join_messages
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.model import Job
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
@@ -53,11 +53,8 @@ def check_one_line(text: str) -> str:
     """Validate that the text has no control characters and no line breaks."""
     match = UNPRINTABLE.search(text)
     if match:
-        raise ValueError(
-            Message(
-                "must be one line of text, without the character %(sign)s",
-                sign=ascii(match.group()),
-            )
+        raise MessageError(
+            "must be one line of text, without the character %(sign)s", sign=ascii(match.group())
         )
     return text
 

@@ -14,7 +14,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
-from kesin.foundation.messages import Message
+from kesin.foundation.messages import MessageError
 
 _MAX_PARTS: Final = 300
 _LETTERS: Final = 26
@@ -34,7 +34,7 @@ _REQUIRED_PARTS: Final = frozenset({"[Content_Types].xml", "xl/workbook.xml"})
 _FOREIGN_PARTS: Final = frozenset({"content.xml", "mimetype", "xl/workbook.bin"})
 
 
-class UnsafeXlsx(ValueError):
+class UnsafeXlsx(MessageError):
     """A file that is not a workbook, or is not safe to open."""
 
 
@@ -69,24 +69,22 @@ def check_xlsx(data: bytes, bounds: XlsxBounds) -> None:
 def _parts(data: bytes, bounds: XlsxBounds) -> dict[str, bytes]:
     if len(data) > bounds.max_bytes:
         raise UnsafeXlsx(
-            Message(
-                "the file has %(n)s bytes, at most %(most)s are taken",
-                n=len(data),
-                most=bounds.max_bytes,
-            )
+            "the file has %(n)s bytes, at most %(most)s are taken",
+            n=len(data),
+            most=bounds.max_bytes,
         )
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return _checked_parts(archive, bounds)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as problem:
-        raise UnsafeXlsx(Message("the file is no XLSX: %(problem)s", problem=problem)) from None
+        raise UnsafeXlsx("the file is no XLSX: %(problem)s", problem=problem) from None
     except (RuntimeError, NotImplementedError):  # a password, or an unusual compression
         raise UnsafeXlsx("the file is locked, or packed in an unusual way") from None
     except UnsafeXlsx:
         raise
     except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file
         raise UnsafeXlsx(
-            Message("the file is no XLSX: %(problem)s", problem=type(problem).__name__)
+            "the file is no XLSX: %(problem)s", problem=type(problem).__name__
         ) from None
 
 
@@ -100,11 +98,9 @@ def _checked_parts(archive: zipfile.ZipFile, bounds: XlsxBounds) -> dict[str, by
     unpacked = sum(part.file_size for part in parts)
     if unpacked > bounds.max_unpacked_bytes:
         raise UnsafeXlsx(
-            Message(
-                "the file unpacks to %(n)s bytes, at most %(most)s are taken",
-                n=unpacked,
-                most=bounds.max_unpacked_bytes,
-            )
+            "the file unpacks to %(n)s bytes, at most %(most)s are taken",
+            n=unpacked,
+            most=bounds.max_unpacked_bytes,
         )
     xml_parts = [part for part in parts if part.filename.endswith((".xml", ".rels"))]
     texts = {part.filename: archive.read(part) for part in xml_parts}
@@ -152,22 +148,18 @@ def _check_references(text: bytes, bounds: XlsxBounds, max_cells: int) -> None:
         row, column = int(reference[2]), _column(reference[1].upper())
         if row > bounds.max_rows or column > bounds.max_columns:
             raise UnsafeXlsx(
-                Message(
-                    "a sheet reaches to %(cell)s, at most %(rows)s rows and %(columns)s columns"
-                    " are taken: delete what lies beyond",
-                    cell=reference[0].decode(),
-                    rows=bounds.max_rows,
-                    columns=bounds.max_columns,
-                )
+                "a sheet reaches to %(cell)s, at most %(rows)s rows and %(columns)s columns"
+                " are taken: delete what lies beyond",
+                cell=reference[0].decode(),
+                rows=bounds.max_rows,
+                columns=bounds.max_columns,
             )
 
 
 def _too_many_cells(bounds: XlsxBounds) -> UnsafeXlsx:
     return UnsafeXlsx(
-        Message(
-            "the sheets reach over more than %(most)s cells: delete what is not needed",
-            most=bounds.max_cells,
-        )
+        "the sheets reach over more than %(most)s cells: delete what is not needed",
+        most=bounds.max_cells,
     )
 
 
@@ -184,11 +176,9 @@ def _check_counts(text: bytes, bounds: XlsxBounds, max_cells: int) -> int:
             rows, cells = rows + 1, 0
         if rows > bounds.max_rows or cells > bounds.max_columns:
             raise UnsafeXlsx(
-                Message(
-                    "a sheet has more than %(rows)s rows or %(columns)s columns",
-                    rows=bounds.max_rows,
-                    columns=bounds.max_columns,
-                )
+                "a sheet has more than %(rows)s rows or %(columns)s columns",
+                rows=bounds.max_rows,
+                columns=bounds.max_columns,
             )
     return total
 

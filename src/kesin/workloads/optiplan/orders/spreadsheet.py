@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kesin.foundation.messages import Message
+from kesin.foundation.messages import MessageError
 from kesin.workloads.optiplan.orders.safe_xlsx import UnsafeXlsx, XlsxBounds, repack_xlsx
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _TYPE: Final = re.compile(rb"\st\s*=\s*[\"'](\w+)")
 _CELL_REFERENCE: Final = re.compile(rb"\sr\s*=\s*[\"']([A-L][0-9]+)")
 
 
-class UnreadableSpreadsheet(ValueError):
+class UnreadableSpreadsheet(MessageError):
     """A file that cannot be read as a spreadsheet."""
 
 
@@ -76,7 +76,7 @@ def _xlsx_sheets(data: bytes) -> list[Worksheet]:
         raise UnreadableSpreadsheet(str(problem)) from None
     except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file
         raise UnreadableSpreadsheet(
-            Message("the XLSX cannot be read: %(problem)s", problem=type(problem).__name__)
+            "the XLSX cannot be read: %(problem)s", problem=type(problem).__name__
         ) from None
     if not sheets:
         raise UnreadableSpreadsheet("the XLSX has no sheet to be seen")
@@ -91,10 +91,8 @@ def _read_worksheets(workbook: CalamineWorkbook, names: Sequence[str]) -> list[W
         cells += sheet.total_height * sheet.total_width
         if cells > MAX_CELLS:
             raise UnreadableSpreadsheet(
-                Message(
-                    "the sheets reach over more than %(most)s cells: delete what is not needed",
-                    most=MAX_CELLS,
-                )
+                "the sheets reach over more than %(most)s cells: delete what is not needed",
+                most=MAX_CELLS,
             )
         sheets.append(Worksheet(name, sheet.to_python(skip_empty_area=False)))
     return sheets
@@ -109,29 +107,23 @@ def _check_values(data: bytes) -> None:
             reference, kind = _CELL_REFERENCE.search(attributes), _TYPE.search(attributes)
             if reference and kind and kind[1] == b"e":
                 raise UnreadableSpreadsheet(
-                    Message(
-                        "the cell %(cell)s holds an error: mend it, save again",
-                        cell=reference[1].decode(),
-                    )
+                    "the cell %(cell)s holds an error: mend it, save again",
+                    cell=reference[1].decode(),
                 )
             if reference and empty_formula and not (kind and kind[1] == b"str"):
                 raise UnreadableSpreadsheet(
-                    Message(
-                        "the formula in %(cell)s was never calculated:"
-                        " open the file in a spreadsheet program and save it again",
-                        cell=reference[1].decode(),
-                    )
+                    "the formula in %(cell)s was never calculated:"
+                    " open the file in a spreadsheet program and save it again",
+                    cell=reference[1].decode(),
                 )
 
 
 def _csv_rows(data: bytes) -> list[list[str]]:
     if len(data) > BOUNDS.max_bytes:
         raise UnreadableSpreadsheet(
-            Message(
-                "the file has %(n)s bytes, at most %(most)s are taken",
-                n=len(data),
-                most=BOUNDS.max_bytes,
-            )
+            "the file has %(n)s bytes, at most %(most)s are taken",
+            n=len(data),
+            most=BOUNDS.max_bytes,
         )
     if b"\x00" in data:
         raise UnreadableSpreadsheet("the file is neither XLSX nor CSV in UTF-8 or Windows-1254")
@@ -143,13 +135,11 @@ def _csv_rows(data: bytes) -> list[list[str]]:
         lines = len(rows) + sum(1 for _ in reader)  # counted without storing them
     except csv.Error as problem:
         raise UnreadableSpreadsheet(
-            Message("the CSV cannot be read: %(problem)s", problem=problem)
+            "the CSV cannot be read: %(problem)s", problem=problem
         ) from None
     if lines > BOUNDS.max_rows:
         raise UnreadableSpreadsheet(
-            Message(
-                "the CSV has %(n)s lines, at most %(most)s are taken", n=lines, most=BOUNDS.max_rows
-            )
+            "the CSV has %(n)s lines, at most %(most)s are taken", n=lines, most=BOUNDS.max_rows
         )
     return rows
 

@@ -175,8 +175,11 @@ def form_schema(say: Say) -> dict[str, Any]:
 def list_changes(say: Say, before: Rules, after: Rules) -> list[RuleChange]:
     """Every rule that differs, in the order of the form."""
     old, new = _flatten(before), _flatten(after)
+    ranks = {name: rank for rank, name in enumerate(LABELS)}
     changes = []
-    for path in sorted(old.keys() | new.keys(), key=lambda path: (_rank(path[0]), path[1])):
+    for path in sorted(
+        old.keys() | new.keys(), key=lambda path: (ranks.get(path[0], len(LABELS)), path[1])
+    ):
         if old.get(path) != new.get(path):
             label, unit = LABELS.get(path[0], (path[0], ""))
             title = say(label) % {"key": path[1]} if path[1] else say(label)
@@ -184,10 +187,6 @@ def list_changes(say: Say, before: Rules, after: Rules) -> list[RuleChange]:
                 RuleChange(title, old.get(path), new.get(path), say(unit) if unit else "")
             )
     return changes
-
-
-def _rank(path: str) -> int:
-    return list(LABELS).index(path) if path in LABELS else len(LABELS)
 
 
 def _flatten(rules: Rules) -> dict[tuple[str, str], str]:

@@ -90,12 +90,10 @@ def check_inbox_exists(machine_folder: Path) -> None:
     """Raise FolderUnavailable without an inbox: creating one would hide the missing share."""
     if not (machine_folder / INBOX).is_dir():
         raise FolderUnavailable(
-            Message(
-                "%(place)s cannot be used: there is no %(folder)s in it",
-                place=machine_folder,
-                folder=INBOX,
-            ),
+            "%(place)s cannot be used: there is no %(folder)s in it",
             details={"place": str(machine_folder), "reason": f"no {INBOX}"},
+            place=machine_folder,
+            folder=INBOX,
         )
 
 

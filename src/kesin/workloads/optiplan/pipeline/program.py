@@ -75,9 +75,8 @@ def parse_macro_command(text: str) -> list[str]:
     except ValueError as problem:
         raise OrderProblem(
             OptiCode.OPTI_RUNNER_FAILED,
-            Message(
-                "KESIN_OPTIPLAN_MACRO_COMMAND cannot be taken apart: %(problem)s", problem=problem
-            ),
+            "KESIN_OPTIPLAN_MACRO_COMMAND cannot be taken apart: %(problem)s",
+            problem=problem,
         ) from None
 
 
@@ -87,11 +86,9 @@ def _program_command(paths: Paths) -> list[str]:
     if not _is_file(paths.exe):
         raise OrderProblem(
             OptiCode.OPTI_MODE_A_RUNNER_MISSING,
-            Message(
-                "there is no program at %(file)s: correct optiplanningExePath in paths.json",
-                file=paths.exe,
-            ),
+            "there is no program at %(file)s: correct optiplanningExePath in paths.json",
             {"program": str(paths.exe)},
+            file=paths.exe,
         )
     return [str(paths.exe)]
 
@@ -102,18 +99,18 @@ def _macro_command(paths: Paths, command: Sequence[str]) -> list[str]:
         where = paths.exe or Message("OptiPlanning, which is not set up")
         raise OrderProblem(
             OptiCode.OPTI_MODE_B_MACRO_MISSING,
-            Message("%(file)s must lie beside %(where)s", file=MACRO, where=where),
+            "%(file)s must lie beside %(where)s",
             {"macro": str(macro) if macro else None},
+            file=MACRO,
+            where=where,
         )
     if not command:
         raise OrderProblem(
             OptiCode.OPTI_RUNNER_FAILED,
-            Message(
-                "mode B is given no command to open the macro with: configure one,"
-                " with %(macro)s where the path of the macro belongs",
-                macro=MACRO_PLACEHOLDER,
-            ),
+            "mode B is given no command to open the macro with: configure one,"
+            " with %(macro)s where the path of the macro belongs",
             {"macro": str(macro)},
+            macro=MACRO_PLACEHOLDER,
         )
     return [piece.replace(MACRO_PLACEHOLDER, str(macro)) for piece in command]
 

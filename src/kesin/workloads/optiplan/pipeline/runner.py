@@ -262,12 +262,10 @@ class Runner:
         missing = [stem for stem in ctx.progress.stems if stem not in xml.files]
         raise OrderProblem(
             OptiCode.OPTI_RUNNER_FAILED,
-            Message(
-                "the optimiser ended and left no XML in %(folder)s for: %(files)s",
-                folder=ctx.paths.export_folder,
-                files=", ".join(missing),
-            ),
+            "the optimiser ended and left no XML in %(folder)s for: %(files)s",
             {"missing": missing, "tail": getattr(ended, "tail", "")[-300:]},
+            folder=ctx.paths.export_folder,
+            files=", ".join(missing),
         )
 
     def _wait_for_program(self, ctx: _PassContext) -> HandlerResult | None:
@@ -377,10 +375,9 @@ class Runner:
                 withdraw(ctx.paths.machine_drop_folder, delivery, all_or_nothing=False)
                 raise OrderProblem(
                     OptiCode.OSI_ACK_FAILED,
-                    Message(
-                        "the machine put %(files)s into failed", files=", ".join(refused_names)
-                    ),
+                    "the machine put %(files)s into failed",
                     {"files": list(refused_names)},
+                    files=", ".join(refused_names),
                 )
             case _:
                 return Wait(pause_s(self._queue, ctx.job))

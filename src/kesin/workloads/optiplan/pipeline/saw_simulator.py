@@ -10,13 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kesin.workloads.optiplan.errors import OrderProblem
-from kesin.workloads.optiplan.pipeline.shared_folder import (
-    FolderEntry,
-    FolderUnavailable,
-    list_plain_files,
-    move_file,
-    translate_os_errors,
-)
+from kesin.workloads.optiplan.pipeline import shared_folder
 from kesin.workloads.optiplan.pipeline.solution import check_xml
 from kesin.workloads.optiplan.workshop.paths import FAILED, INBOX, PROCESSED
 
@@ -26,7 +20,7 @@ class SawSimulator:
 
     def __init__(self, machine_folder: Path) -> None:
         self._folder = machine_folder
-        self._broken: set[FolderEntry] = set()  # unreadable at the last pass
+        self._broken: set[shared_folder.FolderEntry] = set()  # unreadable at the last pass
         self._has_folders = False  # created once: missing later, they are an unavailable share
 
     def process_inbox(self) -> int:
@@ -35,11 +29,11 @@ class SawSimulator:
         An unreadable file may still be growing: it goes to ``failed`` once it is the same at two
         passes.
         """
-        with translate_os_errors(self._folder):
+        with shared_folder.translate_os_errors(self._folder):
             for name in () if self._has_folders else (INBOX, PROCESSED, FAILED):
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
             self._has_folders = True
-            entries = list_plain_files(self._folder / INBOX)
+            entries = shared_folder.list_plain_files(self._folder / INBOX)
         xmls = (entry for entry in entries if entry.name.lower().endswith(".xml"))
         waiting = [entry for entry in xmls if not entry.name.startswith(".")]
         broken = {entry for entry in waiting if not _is_readable(entry.path)}
@@ -58,7 +52,7 @@ class SawSimulator:
         every_s: float,
         *,
         on_moved: Callable[[int], object] = bool,
-        on_unavailable: Callable[[FolderUnavailable], object] = bool,
+        on_unavailable: Callable[[shared_folder.FolderUnavailable], object] = bool,
     ) -> None:
         """Process the inbox until ``stop`` is set; an unavailable share is reported once."""
         reported = ""
@@ -67,16 +61,16 @@ class SawSimulator:
                 if moved := self.process_inbox():
                     on_moved(moved)
                 reported = ""
-            except FolderUnavailable as problem:
+            except shared_folder.FolderUnavailable as problem:
                 if problem.message != reported:
                     on_unavailable(problem)
                 reported = problem.message
             stop.wait(every_s)
 
-    def _move(self, entry: FolderEntry, folder: str) -> int:
-        with translate_os_errors(self._folder):
+    def _move(self, entry: shared_folder.FolderEntry, folder: str) -> int:
+        with shared_folder.translate_os_errors(self._folder):
             try:
-                move_file(entry.path, self._folder / folder / entry.name)
+                shared_folder.move_file(entry.path, self._folder / folder / entry.name)
             except FileNotFoundError:
                 return 0  # withdrawn
         return 1

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from kesin.foundation.messages import Message
+from kesin.foundation.messages import Message, MessageError
 from kesin.foundation.problems import Unavailable
 from kesin.workloads.optiplan.workshop.json_file import sync_folder
 
@@ -31,7 +31,7 @@ class FolderUnavailable(Unavailable):
     """A folder or file cannot be used now; waiting may help."""
 
 
-class UnusableFile(ValueError):
+class UnusableFile(MessageError):
     """A file is too large or not a plain file."""
 
 
@@ -89,17 +89,13 @@ def read_plain_file(path: Path, max_bytes: int = MAX_XML_BYTES) -> bytes:
             raise UnusableFile("it is no plain file")
         if status.st_size > max_bytes:
             raise UnusableFile(
-                Message(
-                    "it has %(n)s bytes, at most %(most)s are taken",
-                    n=status.st_size,
-                    most=max_bytes,
-                )
+                "it has %(n)s bytes, at most %(most)s are taken", n=status.st_size, most=max_bytes
             )
         content = bytearray()
         while chunk := file.read(_CHUNK_BYTES):
             content += chunk
             if len(content) > max_bytes:
-                raise UnusableFile(Message("it has more than %(most)s bytes", most=max_bytes))
+                raise UnusableFile("it has more than %(most)s bytes", most=max_bytes)
         return bytes(content)
 
 

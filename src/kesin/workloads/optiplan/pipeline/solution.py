@@ -260,11 +260,9 @@ def _read_file(path: Path) -> bytes:
                 raise
             raise OrderProblem(
                 OptiCode.OPTI_RUNNER_FAILED,
-                Message(
-                    "%(file)s has gone from the folder it was found in: have it made again",
-                    file=path.name,
-                ),
+                "%(file)s has gone from the folder it was found in: have it made again",
                 {"file": path.name},
+                file=path.name,
             ) from None
 
 
@@ -330,7 +328,9 @@ def load_schema(xsd: Path) -> Any:
     except (OSError, UnusableFile, etree.LxmlError) as problem:
         raise OrderProblem(
             OptiCode.CONFIG_UNAVAILABLE,
-            Message("the XSD %(xsd)s cannot be used: %(problem)s", xsd=xsd, problem=problem),
+            "the XSD %(xsd)s cannot be used: %(problem)s",
+            xsd=xsd,
+            problem=problem,
         ) from None
 
 
@@ -363,11 +363,9 @@ def _raise_invalid(path: Path, reason: str, line: int | None) -> NoReturn:
     where = "" if line is None else Message(", near line %(n)s", n=line)
     raise OrderProblem(
         OptiCode.XML_INVALID,
-        Message(
-            "%(file)s cannot be given to the machine: %(problem)s%(line)s",
-            file=path.name,
-            problem=Message(reason),
-            line=where,
-        ),
+        "%(file)s cannot be given to the machine: %(problem)s%(line)s",
         {"file": path.name, "line": line, "reason": reason},
+        file=path.name,
+        problem=Message(reason),
+        line=where,
     ) from None

@@ -76,7 +76,9 @@ def transform_order(payload: Payload, rules: Rules) -> TransformedOrder:
     for index, part in enumerate(payload.parts):
         trims[part.thickness_mm] = trim_mm = _find_trim(part, index, rules)
         row = _build_row(part, index, rules, trim_mm)
-        resets += part.part_type == "ARKALIK" and _asks_for_bands(part)
+        resets += part.part_type == "ARKALIK" and any(
+            getattr(part, edge) not in {None, "", NO_BAND} for edge in EDGES
+        )
         sorted_rows.setdefault((part.part_type, part.color, part.thickness_mm), []).append(row)
     batches = tuple(
         ImportBatch(part_type, color, thickness_mm, trims[thickness_mm], tuple(rows))
@@ -87,7 +89,7 @@ def transform_order(payload: Payload, rules: Rules) -> TransformedOrder:
 
 def _find_trim(part: OrderPart, index: int, rules: Rules) -> Decimal:
     thickness, own = format_number(part.thickness_mm), json_number(part.thickness_mm)
-    if part.part_type == "ARKALIK" and not rules.allows_back_thickness(part.thickness_mm):
+    if part.part_type == "ARKALIK" and part.thickness_mm not in rules.backing_thicknesses:
         raise _part_problem(
             OptiCode.BACKING_THICKNESS_UNKNOWN,
             Message(

@@ -17,7 +17,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kesin.foundation.messages import Message
 from kesin.foundation.text import canonical_json
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.numbers import format_number, json_number
@@ -112,12 +111,10 @@ def write_batches(
         reason = problem.strerror or type(problem).__name__
         raise OrderProblem(
             OptiCode.EXPORT_DIR_UNWRITABLE,
-            Message(
-                "the folder %(folder)s cannot be written: %(problem)s",
-                folder=folder,
-                problem=reason,
-            ),
+            "the folder %(folder)s cannot be written: %(problem)s",
             {"folder": str(folder), "reason": reason},
+            folder=folder,
+            problem=reason,
         ) from problem
     return paths
 

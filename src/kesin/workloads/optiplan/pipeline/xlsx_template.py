@@ -93,10 +93,8 @@ def _first_row(data: bytes) -> list[object] | None:
 def _template_problem(path: Path, reason: str) -> OrderProblem:
     return OrderProblem(
         OptiCode.TEMPLATE_INVALID,
-        Message(
-            "the template %(file)s cannot be used: %(problem)s",
-            file=path.name,
-            problem=Message(reason),
-        ),
+        "the template %(file)s cannot be used: %(problem)s",
         {"template": str(path), "reason": reason},
+        file=path.name,
+        problem=Message(reason),
     )

@@ -15,13 +15,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, Field
 
 from kesin.workloads.optiplan.orders.payload import StrictModel, check_not_blank, check_one_line
-from kesin.workloads.optiplan.workshop.json_file import (
-    name_file_in_errors,
-    read_json_file,
-    translate_validation_errors,
-    write_atomically,
-    write_json_file,
-)
+from kesin.workloads.optiplan.workshop import json_file
 
 BUILT_IN: Final = "built-in"
 INBOX, PROCESSED, FAILED = "inbox", "processed", "failed"  # in the machine's folder
@@ -90,7 +84,7 @@ class Paths:
 
 def read_paths(body: Any, base: Path) -> Paths:
     """Validate paths; raises OrderProblem with every invalid key."""
-    with translate_validation_errors():
+    with json_file.translate_validation_errors():
         paths_file = _PathsFile.model_validate(body)
     fields = paths_file.model_dump()
     exe = fields.pop("exe")
@@ -113,9 +107,9 @@ def load_paths(file: Path, *, windows: bool = os.name == "nt") -> Paths:
     """
     is_first_start = not file.exists()
     if is_first_start:
-        write_json_file(file, _WINDOWS_DEFAULTS if windows else _DEFAULTS)
-    body = read_json_file(file)
-    with name_file_in_errors(file):
+        json_file.write_json_file(file, _WINDOWS_DEFAULTS if windows else _DEFAULTS)
+    body = json_file.read_json_file(file)
+    with json_file.name_file_in_errors(file):
         paths = read_paths(body, file.parent)
     if is_first_start and not paths.template.exists():
         write_shipped_template(paths.template)
@@ -125,7 +119,7 @@ def load_paths(file: Path, *, windows: bool = os.name == "nt") -> Paths:
 def write_shipped_template(path: Path) -> None:
     """Write the template that comes with Kesin to the path."""
     shipped = files("kesin.workloads.optiplan").joinpath("templates", "Excel_sablon.xlsx")
-    write_atomically(path, shipped.read_bytes())
+    json_file.write_atomically(path, shipped.read_bytes())
 
 
 def create_folders(paths: Paths, base: Path) -> list[Path]:

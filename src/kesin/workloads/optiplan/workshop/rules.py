@@ -13,14 +13,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from kesin.foundation.messages import Message
-from kesin.workloads.optiplan.orders.numbers import (
-    InBounds,
-    format_number,
-    format_value,
-    parse_number,
-    plain_json,
-)
+from kesin.foundation.messages import Message, MessageError
+from kesin.workloads.optiplan.orders import numbers
+from kesin.workloads.optiplan.orders.numbers import InBounds
 from kesin.workloads.optiplan.orders.payload import Name, OptiMode, PlateSize, StrictModel
 from kesin.workloads.optiplan.workshop.json_file import (
     name_file_in_errors,
@@ -44,22 +39,20 @@ def _thickness_keys(trims: Mapping[str, Decimal]) -> dict[str, Decimal]:
     by_thickness: dict[str, Decimal] = {}
     for text, trim in trims.items():
         try:
-            key = format_number(parse_number(Decimal(text)))
+            key = numbers.format_number(numbers.parse_number(Decimal(text)))
         except (InvalidOperation, ValueError):
-            raise ValueError(
-                Message("the thickness %(thickness)s is no number", thickness=format_value(text))
+            raise MessageError(
+                "the thickness %(thickness)s is no number", thickness=numbers.format_value(text)
             ) from None
         if key in by_thickness:
-            raise ValueError(Message("the thickness %(thickness)s is there twice", thickness=key))
+            raise MessageError("the thickness %(thickness)s is there twice", thickness=key)
         by_thickness[key] = trim
     return by_thickness
 
 
 def _check_no_band(bands: Mapping[str, Decimal | None]) -> Mapping[str, Decimal | None]:
     if bands.get(NO_BAND, 0) is not None:
-        raise ValueError(
-            Message("must map %(band)s, which means no band, to null", band=repr(NO_BAND))
-        )
+        raise MessageError("must map %(band)s, which means no band, to null", band=repr(NO_BAND))
     return bands
 
 
@@ -111,15 +104,11 @@ class Rules(StrictModel):
 
     def trim_mm(self, thickness_mm: Decimal) -> Decimal | None:
         """Return the trim of a plate's sides; None without a rule."""
-        return self.trim_by_thickness.get(format_number(thickness_mm))
+        return self.trim_by_thickness.get(numbers.format_number(thickness_mm))
 
     def grain(self, requested: int) -> int | None:
         """Return OptiPlanning's number for a grain; None without a rule."""
         return next((to for key, to in self.grain_mapping.items() if key == str(requested)), None)
-
-    def allows_back_thickness(self, thickness_mm: Decimal) -> bool:
-        """Whether back panels of this thickness exist."""
-        return thickness_mm in self.backing_thicknesses
 
 
 def rule_warnings(rules: Rules) -> list[str]:
@@ -136,14 +125,14 @@ def rule_warnings(rules: Rules) -> list[str]:
             Message(
                 "cm_to_mm_multiplier is %(n)s: a centimetre has 10 mm, so every part gets a wrong"
                 " size",
-                n=format_number(rules.cm_to_mm_multiplier),
+                n=numbers.format_number(rules.cm_to_mm_multiplier),
             )
         )
     warnings += [
         Message(
             "trimByThickness: boards of %(thickness)s mm lose %(trim)s mm at each side",
             thickness=thickness,
-            trim=format_number(trim),
+            trim=numbers.format_number(trim),
         )
         for thickness, trim in rules.trim_by_thickness.items()
         if trim > _USUAL_TRIM_MM
@@ -181,7 +170,7 @@ def read_rules(body: Any) -> Rules:
 
 def rules_json(rules: Rules) -> dict[str, Any]:
     """Return the rules with the keys of the file."""
-    body: dict[str, Any] = plain_json(rules.model_dump(by_alias=True))
+    body: dict[str, Any] = numbers.plain_json(rules.model_dump(by_alias=True))
     if rules.default_plate_size is None:
         del body["defaultPlateSize"]
     return body

@@ -28,6 +28,7 @@ from kesin.workloads.pdf.api.download import (
     STORAGE_DOWN,
     DownloadConditions,
     download_response,
+    download_responses,
     file_name,
 )
 from kesin.workloads.pdf.batches.store import BatchStatus, PdfBatch, PdfBatchStore, SubmittedBatch
@@ -49,8 +50,7 @@ MAX_PAGE_RESULTS: Final = 1_000
 RETRY_AFTER_S: Final = 5
 _MEDIA_TYPES: Final = {"zip": "application/zip", "merged": "application/pdf"}
 _SUFFIXES: Final = {"zip": ".zip", "merged": ".pdf"}
-_FILE: Final[dict[str, Any]] = {"schema": {"type": "string", "format": "binary"}}
-_FILES: Final[dict[str, Any]] = dict.fromkeys(_MEDIA_TYPES.values(), _FILE)
+_DOWNLOAD: Final = download_responses("file", _MEDIA_TYPES.values(), BatchBody)
 
 
 def _request_schema() -> dict[str, Any]:
@@ -72,14 +72,6 @@ _REQUEST_BODY: Final[dict[str, Any]] = {
 _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {"model": BatchResponse, "description": "The batch there is already"},
     202: {"model": BatchResponse, "description": "A new batch"},
-}
-_DOWNLOAD_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"content": _FILES, "description": "The file"},
-    202: {"model": BatchBody, "description": "Not yet; Retry-After says when"},
-    206: {"content": _FILES, "description": "The part that was asked for"},
-    304: {"description": "The one you have is it"},
-    410: {"description": "It is not there any more"},
-    416: {"description": "It has no such part"},
 }
 
 
@@ -148,7 +140,7 @@ def _add_command_routes(router: APIRouter, access: _BatchAccess) -> None:
         try:
             submitted = access.batches.submit(order, owner=actor.name, subscribe=subscribe)
         except StorageError:
-            raise _storage_unavailable() from None
+            raise Unavailable("the storage does not answer: try again", code=STORAGE_DOWN) from None
         return _accepted_response(submitted)
 
     @router.delete("/pdf/batches/{batch_id}", response_model=BatchBody)
@@ -204,6 +196,8 @@ def _add_read_routes(router: APIRouter, access: _BatchAccess) -> None:
         }
         return json_response(BatchWhole.model_validate(fields))
 
+    @router.head("/pdf/batches/{batch_id}/download", **_DOWNLOAD, name="look_at_pdf_batch")
+    @router.get("/pdf/batches/{batch_id}/download", **_DOWNLOAD, name="download_pdf_batch")
     def download_batch(request: Request, actor: SignedInActor, batch_id: str) -> Response:
         """The file, whole or in part; 202 while there is none yet."""
         require_access(access.context, actor, "download_batch", target=batch_id)
@@ -215,16 +209,6 @@ def _add_read_routes(router: APIRouter, access: _BatchAccess) -> None:
         if not conditions.only_head:
             note_download(access.context, actor, "download_batch", batch_id, response)
         return response
-
-    path = "/pdf/batches/{batch_id}/download"
-    name = "download_pdf_batch"
-    router.get(path, response_class=Response, responses=_DOWNLOAD_RESPONSES, name=name)(
-        download_batch
-    )
-    name = "look_at_pdf_batch"
-    router.head(path, response_class=Response, responses=_DOWNLOAD_RESPONSES, name=name)(
-        download_batch
-    )
 
 
 def _accepted_response(submitted: SubmittedBatch) -> Response:
@@ -304,7 +288,3 @@ def _as_job(batch: PdfBatch) -> PdfJob:
         metadata={"file_name": batch.file_name},
         result=batch.result,
     )
-
-
-def _storage_unavailable() -> Unavailable:
-    return Unavailable("the storage does not answer: try again", code=STORAGE_DOWN)

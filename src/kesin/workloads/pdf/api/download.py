@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
@@ -33,18 +33,27 @@ RETRY_AFTER_S: Final = 15
 _RANGE: Final = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.IGNORECASE)
 
 
-class FileGone(Problem):
+def download_responses(kind: str, media_types: Iterable[str], waiting: type) -> dict[str, Any]:
+    """Describe the responses of a download; ``waiting`` is the body while there is no file yet."""
+    file = {"schema": {"type": "string", "format": "binary"}}
+    content = dict.fromkeys(media_types, file)
+    responses = {
+        200: {"content": content, "description": f"The {kind}"},
+        202: {"model": waiting, "description": "Not yet; Retry-After says when"},
+        206: {"content": content, "description": "The part that was asked for"},
+        304: {"description": "The one you have is it"},
+        410: {"description": "It is not there any more"},
+        416: {"description": "It has no such part"},
+    }
+    return {"response_class": Response, "responses": responses}
+
+
+class FileGone(Problem, status=410, code="gone"):
     """The file existed and was deleted."""
 
-    status = 410
-    code = "gone"
 
-
-class RangeNotSatisfiable(Problem):
+class RangeNotSatisfiable(Problem, status=416, code="range_not_satisfiable"):
     """The requested range lies outside the PDF."""
-
-    status = 416
-    code = "range_not_satisfiable"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,11 @@ from kesin.workloads.pdf.api.common import (
     note_download,
     require_access,
 )
-from kesin.workloads.pdf.api.download import DownloadConditions, download_response
+from kesin.workloads.pdf.api.download import (
+    DownloadConditions,
+    download_response,
+    download_responses,
+)
 from kesin.workloads.pdf.api.long_poll import LongPoll
 from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJob, PdfJobStatus, PdfJobStore, Submitted
 from kesin.workloads.pdf.jobs.submit import cancel_job, submit_job
@@ -39,8 +43,8 @@ MAX_WAIT_S: Final = 60
 TIMEOUT_MARGIN_S: Final = 2.0  # between the end of a wait and the time-out of a request
 RETRY_AFTER_S: Final = 2
 
-_FILE: Final[dict[str, Any]] = {"schema": {"type": "string", "format": "binary"}}
-_PDF: Final[dict[str, Any]] = {"application/pdf": _FILE}
+_DOWNLOAD: Final = download_responses("PDF", ["application/pdf"], PdfJobStatusResponse)
+_PDF: Final[dict[str, Any]] = _DOWNLOAD["responses"][200]["content"]
 _HTML: Final[dict[str, Any]] = {"text/html": {"schema": {"type": "string"}}}
 _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
@@ -50,14 +54,6 @@ _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     },
     202: {"model": PdfJobResponse, "description": "A new job, or one that is not ready in time"},
     410: {"description": "It came to an end while it was waited for"},
-}
-_DOWNLOAD_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"content": _PDF, "description": "The PDF"},
-    202: {"model": PdfJobStatusResponse, "description": "Not yet; Retry-After says when"},
-    206: {"content": _PDF, "description": "The part that was asked for"},
-    304: {"description": "The one you have is it"},
-    410: {"description": "It is not there any more"},
-    416: {"description": "It has no such part"},
 }
 
 
@@ -151,6 +147,8 @@ def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         jobs = loader.services.jobs
         return json_response(status_body(jobs, find_owned_job(jobs, actor, job_id)))
 
+    @router.head("/jobs/{job_id}/download", **_DOWNLOAD, name="look_at_pdf")
+    @router.get("/jobs/{job_id}/download", **_DOWNLOAD)
     def download_pdf(request: Request, actor: SignedInActor, job_id: str) -> Response:
         """The PDF, whole or in part; 202 while there is none yet."""
         require_access(context, actor, "download", target=job_id)
@@ -164,14 +162,6 @@ def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         if not conditions.only_head:
             note_download(context, actor, "download", job_id, response)
         return response
-
-    path = "/jobs/{job_id}/download"
-    router.get(path, response_class=Response, responses=_DOWNLOAD_RESPONSES, name="download_pdf")(
-        download_pdf
-    )
-    router.head(path, response_class=Response, responses=_DOWNLOAD_RESPONSES, name="look_at_pdf")(
-        download_pdf
-    )
 
 
 def accepted_response(submitted: Submitted) -> Response:

@@ -11,7 +11,7 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pikepdf
 
@@ -59,22 +59,9 @@ class IncompleteRows(Exception):
         super().__init__(f"missing: {self.missing}, unreadable: {self.unreadable}")
 
 
-class Assembly(Protocol):
-    """An output file under construction."""
-
-    media_type: str
-    extension: str
-
-    def add(self, name: str, pdf: bytes) -> None:
-        """Add a PDF; raises OutputTooLarge, or UnreadablePdf and omits it."""
-        ...
-
-    def finish(self, notes: Mapping[str, bytes]) -> Path:
-        """Finish the file, with the notes if its format allows them; raises OutputTooLarge."""
-        ...
-
-
-def open_assembly(output: str, folder: Path, max_bytes: int = MAX_OUTPUT_BYTES) -> Assembly:
+def open_assembly(
+    output: str, folder: Path, max_bytes: int = MAX_OUTPUT_BYTES
+) -> ZipAssembly | MergedPdfAssembly:
     """Start a zip or a merged PDF in an empty folder."""
     kind = MergedPdfAssembly if output == "merged" else ZipAssembly
     return kind(folder, max_bytes)
@@ -133,7 +120,7 @@ class MergedPdfAssembly:
         self._groups: list[Path] = []
 
     def add(self, name: str, pdf: bytes) -> None:
-        """Append a PDF."""
+        """Append a PDF; raises OutputTooLarge, or UnreadablePdf and omits it."""
         path = self._folder / f"part-{len(self._titles)}.pdf"
         path.write_bytes(pdf)
         try:

@@ -15,7 +15,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -25,13 +25,7 @@ from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.records import Filter
 from kesin.workloads.pdf.advice import ADVICE
-from kesin.workloads.pdf.batches.feeder import (
-    CANCELLED,
-    BatchProgress,
-    Feeder,
-    failed_row,
-    row_state,
-)
+from kesin.workloads.pdf.batches import feeder
 from kesin.workloads.pdf.batches.lifecycle import CANCEL_ASKED
 from kesin.workloads.pdf.jobs.store import PdfJobStore, RenderRequest, parse_job
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore, read_verified
@@ -150,7 +144,7 @@ class PdfBatchStore:
         self.queue = queue
         self.jobs = jobs
         self.storage = artifacts.storage
-        self.feeder = Feeder(queue, jobs)
+        self.feeder = feeder.Feeder(queue, jobs)
 
     # Submitting
 
@@ -258,7 +252,7 @@ class PdfBatchStore:
             file_name=body.get("file_name"),
             webhook_url=body.get("webhook_url"),
             cancel_asked=bool(job.flags & self.queue.lifecycle.flag_bit(CANCEL_ASKED)),
-            error_code=CANCELLED if cancelled else job.error_code,
+            error_code=feeder.CANCELLED if cancelled else job.error_code,
             error_message="it was cancelled" if cancelled else _error_message(job),
             result=job.result or {},
         )
@@ -279,11 +273,11 @@ class PdfBatchStore:
         page = self.queue.jobs(where, limit=limit, cursor=cursor)
         return [self.parse_batch(job) for job in page.jobs], page.cursor
 
-    def progress(self, batch: PdfBatch) -> BatchProgress:
+    def progress(self, batch: PdfBatch) -> feeder.BatchProgress:
         """Return the progress of a batch."""
         if batch.is_over:
             result = batch.result
-            return BatchProgress(batch.rows, result.get("made", 0), result.get("failed", 0))
+            return feeder.BatchProgress(batch.rows, result.get("made", 0), result.get("failed", 0))
         return self.feeder.load_progress(batch.batch_id)
 
     def started_at(self, batch: PdfBatch) -> int | None:
@@ -314,12 +308,12 @@ class PdfBatchStore:
         results: list[dict[str, Any]] = []
         for row_job in row_jobs:
             job = jobs.get(row_job.job_id)
-            state = row_state(job)
+            state = feeder.row_state(job)
             row: dict[str, Any] = {"row": row_job.row + 1, "job_id": row_job.job_id or None}
             if state == "made" and job is not None:
                 row |= {"status": "succeeded", "pages": (parse_job(job).result or {}).get("pages")}
             elif state == "failed":
-                failed = failed_row(row_job, job)
+                failed = feeder.failed_row(row_job, job)
                 row |= {"status": "failed", "error_code": failed.error_code}
                 row |= {"error_message": failed.error_message}
             else:
@@ -352,7 +346,7 @@ class PdfBatchStore:
                 return True
         current = self.get(batch.batch_id)
         return current is not None and (
-            current.error_code == CANCELLED or (current.cancel_asked and not current.is_over)
+            current.error_code == feeder.CANCELLED or (current.cancel_asked and not current.is_over)
         )
 
     # Files
@@ -382,18 +376,8 @@ def _error_message(job: Job) -> str | None:
 
 def _order_key(order: BatchOrder, owner: str) -> str:
     """Return the deduplication key: a hash of the whole order and its owner."""
-    fields = {
-        "owner": owner,
-        "template": order.template,
-        "payload": order.payload,
-        "rows": order.rows,
-        "names": order.names,
-        "output": order.output,
-        "timeout": order.timeout,
-        "file_name": order.file_name,
-        "webhook_url": order.webhook_url,
-    }
-    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    fields_of_order = {field.name: getattr(order, field.name) for field in fields(order)}
+    text = json.dumps(fields_of_order | {"owner": owner}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 

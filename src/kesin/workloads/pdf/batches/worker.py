@@ -19,19 +19,7 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import Outcome
-from kesin.workloads.pdf.batches.feeder import (
-    ARTIFACT_GONE,
-    BAD_ROW,
-    JOBS_PER_QUERY,
-    UNREADABLE,
-    BatchClaimLost,
-    BatchProgress,
-    BatchRowResult,
-    RowJob,
-    failed_row,
-    row_state,
-    succeeded_row,
-)
+from kesin.workloads.pdf.batches import feeder
 from kesin.workloads.pdf.batches.output import (
     IncompleteRows,
     OutputTooLarge,
@@ -80,20 +68,20 @@ class _BatchRun:
     claim: Job
     batch: PdfBatch
     order: BatchOrder
-    row_jobs: dict[int, RowJob]  # of every row that was enqueued
+    row_jobs: dict[int, feeder.RowJob]  # of every row that was enqueued
     waiting: set[int]  # rows whose jobs have not ended
-    results: dict[int, BatchRowResult] = field(default_factory=dict)
+    results: dict[int, feeder.BatchRowResult] = field(default_factory=dict)
     lost: dict[int, bool] = field(default_factory=dict)  # row: whether only its file is missing
-    saved_progress: BatchProgress | None = None
+    saved_progress: feeder.BatchProgress | None = None
 
     @property
     def is_complete(self) -> bool:
         return len(self.results) == len(self.order.rows)
 
     @property
-    def progress(self) -> BatchProgress:
+    def progress(self) -> feeder.BatchProgress:
         succeeded = sum(result.artifact_key is not None for result in self.results.values())
-        return BatchProgress(len(self.row_jobs), succeeded, len(self.results) - succeeded)
+        return feeder.BatchProgress(len(self.row_jobs), succeeded, len(self.results) - succeeded)
 
     def mark_lost(self, row: int, *, missing: bool) -> None:
         """Schedule a row without a PDF to be enqueued again; it fails after MAX_ROW_RETRIES."""
@@ -101,7 +89,7 @@ class _BatchRun:
         if self.row_jobs[row].retries < MAX_ROW_RETRIES:
             self.lost[row] = missing
         else:
-            self.results[row] = failed_row(self.row_jobs[row], None, ARTIFACT_GONE)
+            self.results[row] = feeder.failed_row(self.row_jobs[row], None, feeder.ARTIFACT_GONE)
 
 
 class BatchWorker(Worker):
@@ -133,7 +121,7 @@ class BatchWorker(Worker):
                 return self._run_claimed(job, run)
             except BatchInterrupted as interruption:
                 return interruption.result
-            except BatchClaimLost:
+            except feeder.BatchClaimLost:
                 return _RELEASE  # rejected by the store and logged
             except StorageDown as problem:
                 return Failed("STORAGE_DOWN", str(problem))
@@ -179,7 +167,7 @@ class BatchWorker(Worker):
             raise BatchInterrupted(_RELEASE)
         current = self.queue.job(job.id)
         if current is None or current.claim_seq != job.claim_seq or current.state != "running":
-            raise BatchClaimLost(job.id)
+            raise feeder.BatchClaimLost(job.id)
         if self.batches.parse_batch(current).cancel_asked:
             raise BatchInterrupted(Act("stop"))
 
@@ -194,8 +182,8 @@ class BatchWorker(Worker):
         ended = [
             row for row in rows if states.get(batch_run.row_jobs[row].job_id) not in UNFINISHED
         ]
-        for at in range(0, len(ended), JOBS_PER_QUERY):
-            chunk = ended[at : at + JOBS_PER_QUERY]
+        for at in range(0, len(ended), feeder.JOBS_PER_QUERY):
+            chunk = ended[at : at + feeder.JOBS_PER_QUERY]
             jobs = queue.find(
                 [batch_run.row_jobs[row].job_id for row in chunk if batch_run.row_jobs[row].job_id]
             )
@@ -205,16 +193,18 @@ class BatchWorker(Worker):
 
     def _record_row(self, batch_run: _BatchRun, row: int, job: Job | None) -> None:
         row_job = batch_run.row_jobs[row]
-        state = row_state(job) if row_job.job_id else "failed"
+        state = feeder.row_state(job) if row_job.job_id else "failed"
         if state == "waiting":  # requeued between the two queries
             return
         batch_run.waiting.discard(row)
         if state == "made" and job is not None:
-            batch_run.results[row] = succeeded_row(row_job, parse_job(job))
+            batch_run.results[row] = feeder.succeeded_row(row_job, parse_job(job))
         elif state == "gone":
             batch_run.mark_lost(row, missing=False)
         else:
-            batch_run.results[row] = failed_row(row_job, job, None if row_job.job_id else BAD_ROW)
+            batch_run.results[row] = feeder.failed_row(
+                row_job, job, None if row_job.job_id else feeder.BAD_ROW
+            )
 
     def _requeue_lost_rows(self, batch_run: _BatchRun) -> int:
         """Enqueue lost rows again; returns their number."""
@@ -280,7 +270,9 @@ class BatchWorker(Worker):
             for row in incomplete.missing:
                 batch_run.mark_lost(row, missing=True)
             for row in incomplete.unreadable:
-                batch_run.results[row] = failed_row(batch_run.row_jobs[row], None, UNREADABLE)
+                batch_run.results[row] = feeder.failed_row(
+                    batch_run.row_jobs[row], None, feeder.UNREADABLE
+                )
             return None
         result |= store_results(*arguments)
         result["seconds"] = round(self.queue.clock.monotonic() - started, 6)

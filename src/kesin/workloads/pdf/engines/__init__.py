@@ -5,15 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kesin.foundation.logs import Logger
-from kesin.foundation.messages import Message
-from kesin.workloads.pdf.engines.availability import (
-    CHROMIUM,
-    ENGINES,
-    WEASYPRINT,
-    chromium_missing,
-    is_chromium_available,
-    is_weasyprint_available,
-)
+from kesin.workloads.pdf.engines import availability
 from kesin.workloads.pdf.engines.base import Engine
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
@@ -32,24 +24,24 @@ def pick_engine(name: str | None = None, settings: ChromiumSettings | None = Non
     from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 
     settings = settings or ChromiumSettings()
-    if name not in (None, *ENGINES):
+    if name not in (None, *availability.ENGINES):
         raise RenderFailed(
             PdfErrorCode.UNSUPPORTED_PLATFORM,
-            Message(
-                "there is no engine %(name)s, only %(known)s",
-                name=repr(name),
-                known=" and ".join(ENGINES),
-            ),
+            "there is no engine %(name)s, only %(known)s",
+            name=repr(name),
+            known=" and ".join(availability.ENGINES),
         )
-    if name != WEASYPRINT and is_chromium_available(settings.executable):
+    if name != availability.WEASYPRINT and availability.is_chromium_available(settings.executable):
         return ChromiumEngine(settings)
-    if name == CHROMIUM:
-        raise chromium_missing(settings.executable)
-    if not is_weasyprint_available():
+    if name == availability.CHROMIUM:
+        raise availability.chromium_missing(settings.executable)
+    if not availability.is_weasyprint_available():
         raise RenderFailed(
             PdfErrorCode.UNSUPPORTED_PLATFORM,
             "WeasyPrint is not installed here" if name else "neither Chromium nor WeasyPrint is",
         )
     if name is None:
-        _log.warning("pdf.no_chromium", engine=WEASYPRINT, configured=settings.executable)
+        _log.warning(
+            "pdf.no_chromium", engine=availability.WEASYPRINT, configured=settings.executable
+        )
     return WeasyPrintEngine()

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, Protocol
 
-from kesin.foundation.messages import Message
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
 Format = Literal["A3", "A4", "A5", "Letter", "Legal"]
@@ -144,8 +143,8 @@ def selected_pages(text: str, pages: int) -> list[int]:
 def _page_range_error(text: str, reason: str) -> RenderFailed:
     return RenderFailed(
         PdfErrorCode.TEMPLATE_ERROR,
-        Message(
-            "page_ranges %(given)s cannot be printed: %(problem)s", given=repr(text), problem=reason
-        ),
+        "page_ranges %(given)s cannot be printed: %(problem)s",
         details={"page_ranges": text},
+        given=repr(text),
+        problem=reason,
     )

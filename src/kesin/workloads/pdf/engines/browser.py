@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 from kesin.foundation.child_environment import child_environment
 from kesin.foundation.clock import Clock
 from kesin.foundation.logs import Logger
-from kesin.foundation.messages import Message
 from kesin.workloads.pdf.engines import browser_process, network_guard
 from kesin.workloads.pdf.engines.availability import chromium_missing, find_chromium
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
@@ -124,7 +123,8 @@ class WarmBrowser:
                 await self._close_browser()
                 raise RenderFailed(
                     PdfErrorCode.BROWSER_LAUNCH_FAILED,
-                    Message("the browser opens no page: %(problem)s", problem=first_line(problem)),
+                    "the browser opens no page: %(problem)s",
+                    problem=first_line(problem),
                 ) from problem
 
     async def discard_session(self) -> None:
@@ -276,12 +276,10 @@ class WarmBrowser:
             reason = _launch_failure(problem, sandboxed=sandboxed)
             raise RenderFailed(
                 PdfErrorCode.BROWSER_LAUNCH_FAILED,
-                Message(
-                    "%(program)s did not start: %(problem)s",
-                    program=Path(executable).name,
-                    problem=reason,
-                ),
+                "%(program)s did not start: %(problem)s",
                 details={"executable": str(executable), "sandbox": sandboxed},
+                program=Path(executable).name,
+                problem=reason,
             ) from problem
         self._renders = 0
         self._baseline_bytes = 0

@@ -195,11 +195,9 @@ class ChromiumEngine:
                 if attempt == _MAX_ATTEMPTS or remaining_s <= 0:
                     raise RenderFailed(
                         PdfErrorCode.NAVIGATION_TIMEOUT,
-                        Message(
-                            "%(problem)s before the document was printed",
-                            problem=Message(str(loss)),
-                        ),
+                        "%(problem)s before the document was printed",
                         details={"reason": "crashed"},
+                        problem=Message(str(loss)),
                     ) from None
         raise AssertionError("unreachable")  # pragma: no cover
 
@@ -231,8 +229,9 @@ class ChromiumEngine:
             self._abandon_browser()
             raise RenderFailed(
                 PdfErrorCode.NAVIGATION_TIMEOUT,
-                Message("the browser's driver gave no answer within %(n)s s", n=f"{limit_s:g}"),
+                "the browser's driver gave no answer within %(n)s s",
                 details={"reason": "stuck"},
+                n=f"{limit_s:g}",
             ) from stuck
 
     def _abandon_browser(self) -> None:
@@ -288,8 +287,7 @@ class ChromiumEngine:
             return timed_out
         if bad_paper:
             return RenderFailed(
-                PdfErrorCode.TEMPLATE_ERROR,
-                Message("it cannot be printed so: %(problem)s", problem=message),
+                PdfErrorCode.TEMPLATE_ERROR, "it cannot be printed so: %(problem)s", problem=message
             )
         return RenderFailed(
             PdfErrorCode.UNKNOWN, message, details={"step": timed_out.details["step"]}

@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 
 import pikepdf
 
-from kesin.foundation.messages import Message
 from kesin.workloads.pdf.engines.base import PRODUCER
 from kesin.workloads.pdf.engines.glyphs import find_missing_characters
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
@@ -58,7 +57,7 @@ def normalise_pdf(data: bytes, about: Mapping[str, str], html: str = "") -> Norm
             pdf.save(out, deterministic_id=True)
     except _DAMAGED as problem:
         raise RenderFailed(
-            PdfErrorCode.UNKNOWN, Message("no PDF came out: %(problem)s", problem=problem)
+            PdfErrorCode.UNKNOWN, "no PDF came out: %(problem)s", problem=problem
         ) from problem
     check_pages(pages)
     return NormalisedPdf(out.getvalue(), pages, missing)

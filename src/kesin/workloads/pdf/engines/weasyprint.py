@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from kesin.foundation.clock import Clock, SystemClock
-from kesin.foundation.messages import Message
+from kesin.workloads.pdf import limits
 from kesin.workloads.pdf.channel import Child, ChildChannel, raise_failure
 from kesin.workloads.pdf.engines.base import (
     Paper,
@@ -22,19 +22,11 @@ from kesin.workloads.pdf.engines.base import (
 )
 from kesin.workloads.pdf.engines.browser_process import cpu_seconds
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
-from kesin.workloads.pdf.limits import (
-    MAX_PDF_BYTES,
-    check_html,
-    check_pages,
-    check_pdf,
-    soft_timeout_s,
-    timeout_failure,
-)
 
 CHILD_MODULE: Final = "kesin.workloads.pdf.engines.weasyprint_child"
 START_S: Final = 20.0  # it imports a great many modules, perhaps from a slow disk
 
-_MAX_REPLY_BYTES: Final = MAX_PDF_BYTES + 64 * 1024 * 1024
+_MAX_REPLY_BYTES: Final = limits.MAX_PDF_BYTES + 64 * 1024 * 1024
 
 
 class WeasyPrintEngine:
@@ -65,7 +57,7 @@ class WeasyPrintEngine:
         try:
             with self._lock:
                 started_at = self._clock.monotonic()
-                check_html(html)
+                limits.check_html(html)
                 parse_page_ranges(paper.page_ranges)
                 head, pdf = self._request_render(html, paper, timeout_s)
         except RenderFailed:
@@ -74,8 +66,8 @@ class WeasyPrintEngine:
             raise RenderFailed(PdfErrorCode.UNKNOWN, str(problem)) from problem
         if "code" in head:
             raise_failure(head)
-        check_pdf(pdf)
-        check_pages(head["pages"])
+        limits.check_pdf(pdf)
+        limits.check_pages(head["pages"])
         seconds = self._clock.monotonic() - started_at
         missing = tuple(head["missing"])
         warnings = (*head["warnings"], *missing_glyph_warnings(missing))
@@ -90,7 +82,7 @@ class WeasyPrintEngine:
         self, html: str, paper: Paper, timeout_s: float
     ) -> tuple[dict[str, Any], bytes]:
         child = self._start_child()
-        limit_s = soft_timeout_s(timeout_s)
+        limit_s = limits.soft_timeout_s(timeout_s)
         deadline = self._clock.monotonic() + limit_s
         channel = self._channel(child)
         used_s = cpu_seconds([child.process.pid])
@@ -100,7 +92,7 @@ class WeasyPrintEngine:
         except TimeoutError:
             busy = (cpu_seconds([child.process.pid]) - used_s) / limit_s
             self._kill_child()
-            raise timeout_failure(timeout_s, busy=busy) from None
+            raise limits.timeout_failure(timeout_s, busy=busy) from None
         except (EOFError, OSError):
             self._kill_child()
             raise RenderFailed(
@@ -124,10 +116,8 @@ class WeasyPrintEngine:
             self._kill_child()
             raise RenderFailed(
                 PdfErrorCode.BROWSER_LAUNCH_FAILED,
-                Message(
-                    "WeasyPrint's process did not start: %(problem)s",
-                    problem=str(problem) or "it took too long",
-                ),
+                "WeasyPrint's process did not start: %(problem)s",
+                problem=str(problem) or "it took too long",
             ) from None
         if "code" in hello:
             self._kill_child()

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from kesin.engine.queue import Queue, apply_changes
 from kesin.foundation.logs import Logger
-from kesin.foundation.messages import Message, note_json
+from kesin.foundation.messages import note_json
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Move
@@ -61,7 +61,7 @@ def _check_json(value: Any, depth: int) -> None:
     """Reject what JSON would alter: keys that are not text, NaN and Infinity, too deep nesting."""
     if depth > MAX_DEPTH + _WRAPPER_DEPTH:
         raise RenderFailed(
-            PdfErrorCode.TEMPLATE_ERROR, Message("values nest deeper than %(n)s", n=MAX_DEPTH)
+            PdfErrorCode.TEMPLATE_ERROR, "values nest deeper than %(n)s", n=MAX_DEPTH
         )
     if isinstance(value, Mapping):
         for name, inner in value.items():
@@ -76,8 +76,7 @@ def _check_json(value: Any, depth: int) -> None:
             raise RenderFailed(PdfErrorCode.TEMPLATE_ERROR, "NaN and Infinity are no JSON")
     elif value is not None and not isinstance(value, str | int | bool):
         raise RenderFailed(
-            PdfErrorCode.TEMPLATE_ERROR,
-            Message("a %(kind)s is no JSON value", kind=type(value).__name__),
+            PdfErrorCode.TEMPLATE_ERROR, "a %(kind)s is no JSON value", kind=type(value).__name__
         )
 
 

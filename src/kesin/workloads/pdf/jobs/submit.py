@@ -31,14 +31,8 @@ from kesin.store.directory import MetadataEntry
 from kesin.store.errors import StoreUnreachable
 from kesin.store.metadata import metadata_for
 from kesin.store.records import QueueStats
+from kesin.workloads.pdf import errors
 from kesin.workloads.pdf.config import FailSafePolicy, PdfRenderConfig
-from kesin.workloads.pdf.errors import (
-    PICTURES_TOO_LARGE,
-    TEMPLATE_TOO_COSTLY,
-    TRANSIENT_ERRORS,
-    PdfErrorCode,
-    RenderFailed,
-)
 from kesin.workloads.pdf.jobs.dispatch import enqueue_pdf_job
 from kesin.workloads.pdf.jobs.heartbeat import check_worker_health
 from kesin.workloads.pdf.jobs.stats import WORKLOAD
@@ -135,7 +129,7 @@ def check_variables(library: TemplateLibrary, name: str, variables: Mapping[str,
     """Raise Invalid with the path of every variable that the template cannot use."""
     try:
         problems = library.find_problems(name, variables)
-    except RenderFailed as problem:
+    except errors.RenderFailed as problem:
         raise fill_problem(problem) from None
     if problems:
         raise _invalid_variables((wrong.path, wrong.message, wrong.rule) for wrong in problems)
@@ -150,17 +144,17 @@ def exact_json(value: Mapping[str, Any]) -> str:
 
 def template_error(message: str) -> Problem:
     """Build a Problem with the seed's code for template errors."""
-    return Problem(message, code=PdfErrorCode.TEMPLATE_ERROR.value)
+    return Problem(message, code=errors.PdfErrorCode.TEMPLATE_ERROR.value)
 
 
-def fill_problem(failure: RenderFailed) -> Problem:
+def fill_problem(failure: errors.RenderFailed) -> Problem:
     """Build the Problem of a document that is not made: 422 if it exceeds a limit, else 400.
 
     What another try may change is 503.
     """
-    if failure.code in {TEMPLATE_TOO_COSTLY, PICTURES_TOO_LARGE}:
+    if failure.code in {errors.TEMPLATE_TOO_COSTLY, errors.PICTURES_TOO_LARGE}:
         return Invalid(failure.message, code=failure.code)
-    if failure.code in TRANSIENT_ERRORS:
+    if failure.code in errors.TRANSIENT_ERRORS:
         return Unavailable(failure.message, code=failure.code)
     return template_error(failure.message)
 
@@ -171,10 +165,10 @@ def _invalid_variables(problems: Iterable[tuple[str, str, str]]) -> Invalid:
         for path, message, rule in problems
     ]
     return Invalid(
-        Message(
-            "%(field)s %(problem)s", field=fields[0]["field"], problem=Message(fields[0]["message"])
-        ),
+        "%(field)s %(problem)s",
         details={"fields": fields},
+        field=fields[0]["field"],
+        problem=Message(fields[0]["message"]),
     )
 
 
@@ -203,9 +197,10 @@ class Backpressure:
             active = False
         if active:
             raise TooManyRequests(
-                Message("%(n)s jobs are waiting: try again later", n=waiting),
+                "%(n)s jobs are waiting: try again later",
                 retry_after_s=BACKPRESSURE_RETRY_S,
                 code=BACKPRESSURE_ACTIVE,
+                n=waiting,
             )
 
 
@@ -269,7 +264,7 @@ def submit_job(
             return Submitted(existing, new=False)
         stats = queue.stats()
         alive = check_worker_health(queue.store, stats.now)
-    except RenderFailed as problem:
+    except errors.RenderFailed as problem:
         raise template_error(problem.message) from None
     except StoreUnreachable:
         return _fallback(services, request)
@@ -306,7 +301,7 @@ def _fallback(services: PdfServices, request: RenderRequest) -> Response:
     if request.fail_safe is FailSafePolicy.DEGRADE:
         try:
             html = services.library.render_html(request.template, request.payload["variables"])
-        except RenderFailed as problem:
+        except errors.RenderFailed as problem:
             raise fill_problem(problem) from None
     return handle_unavailable(request.fail_safe, html)
 
@@ -334,11 +329,9 @@ def cancel_job(
     current = jobs.get_job(job.job_id) or job
     if outcome.result != "moved" and not _was_cancelled(jobs, current):
         raise RequestConflict(
-            Message(
-                "only a waiting job is cancelled, and this one is %(state)s",
-                state=current.status.value,
-            ),
+            "only a waiting job is cancelled, and this one is %(state)s",
             details={"status": current.status.value},
+            state=current.status.value,
         )
     return current
 

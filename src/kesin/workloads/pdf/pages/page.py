@@ -1,4 +1,4 @@
-"""The page that makes a PDF: choose a template, fill in its form, preview, create, download."""
+"""The pages of a PDF: choose a template, fill in its form, preview, create, view, download."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
-from fastapi import FastAPI, Query, Response
+from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
-from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, NotFound
 from kesin.lifecycle.budget import SECOND_US
 from kesin.web.auth import guarded_router
@@ -26,18 +25,11 @@ from kesin.web.schemas import Cursor
 from kesin.web.service import Service
 from kesin.web.validation import validation_message
 from kesin.workloads.pdf.advice import ADVICE
-from kesin.workloads.pdf.api.common import find_owned_job, require_access
+from kesin.workloads.pdf.api.common import find_owned_job, note_download, require_access
+from kesin.workloads.pdf.api.download import DownloadConditions, download_response
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.jobs.store import PdfJob, Submitted
-from kesin.workloads.pdf.jobs.submit import (
-    broken_reason,
-    cancel_job,
-    document_response,
-    fill_problem,
-    render_unavailable,
-    require_template,
-    submit_job,
-)
+from kesin.workloads.pdf.jobs import submit
+from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, Submitted
 from kesin.workloads.pdf.schemas import PdfJobRequest
 from kesin.workloads.pdf.services import PdfServiceLoader, PdfServices
 
@@ -110,6 +102,10 @@ router = guarded_router(include_in_schema=False)
 
 PATH: Final = "/dashboard/pdf"
 JOBS: Final = 20
+# The browser's PDF viewer is a plug-in with inline styles; nothing else is allowed.
+VIEWER_CSP: Final = (
+    "default-src 'none'; object-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'self'"
+)
 
 Name = Annotated[str, Query(max_length=200)]
 
@@ -142,7 +138,7 @@ def pdf_page(  # noqa: PLR0917  # each one is a query parameter
     values["stale"] = workbench.loader.templates.problem
     values["broken"] = _broken_templates(workbench)
     if chosen:
-        selected = require_template(workbench.services, chosen)
+        selected = submit.require_template(workbench.services, chosen)
         value = dict(selected.sample) if start == "sample" else {}
         values |= {"chosen": selected, **_form(ctx, workbench, selected, value, as_json=False)}
         values |= _preview_token(ctx, workbench, selected, value)
@@ -160,7 +156,8 @@ def _broken_templates(workbench: PdfWorkbench) -> list[str]:
     """What is wrong with templates that users could otherwise choose."""
     services = workbench.services
     reasons = (
-        broken_reason(services.library, services.config, name) for name in services.library.broken
+        submit.broken_reason(services.library, services.config, name)
+        for name in services.library.broken
     )
     return [reason for reason in reasons if reason]
 
@@ -209,7 +206,7 @@ def _read_value(template: PdfTemplate, fields: dict[str, str]) -> Any:
 def change_pdf_form(ctx: Context, fields: WideForm) -> HTMLResponse:
     """The form with a row more or less, or as JSON and back; typed values are kept."""
     workbench = require_workbench(ctx, "preview")
-    template = require_template(workbench.services, fields.get("template", ""))
+    template = submit.require_template(workbench.services, fields.get("template", ""))
     value = _read_value(template, fields)
     form = SchemaForm(template.schema)
     do, _, pointer = fields.get("do", "").partition(":")
@@ -230,7 +227,7 @@ def change_pdf_form(ctx: Context, fields: WideForm) -> HTMLResponse:
 def preview_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
     """A preview of the document, or the problems of its values."""
     workbench = require_workbench(ctx, "preview")
-    template = require_template(workbench.services, fields.get("template", ""))
+    template = submit.require_template(workbench.services, fields.get("template", ""))
     try:
         value = _read_value(template, fields)
         problems = _problems(workbench, template, value)
@@ -250,18 +247,18 @@ def show_pdf_preview(ctx: Context, token: str) -> Response:
     workbench = require_workbench(ctx, "preview")
     preview = workbench.find_preview(ctx.actor.name, token)
     try:
-        return document_response(
+        return submit.document_response(
             workbench.services.library.render_html(preview.template, preview.variables), framed=True
         )
     except RenderFailed as problem:
-        raise fill_problem(problem) from None
+        raise submit.fill_problem(problem) from None
 
 
 @router.post(f"{PATH}/jobs", response_class=HTMLResponse)
 def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
     """Submit the PDF job; the response is the list with the job on top."""
     workbench = require_workbench(ctx, "create")
-    template = require_template(workbench.services, fields.get("template", ""))
+    template = submit.require_template(workbench.services, fields.get("template", ""))
     body: dict[str, Any] = {
         "template_name": template.name,
         "variables": _read_value(template, fields),
@@ -277,12 +274,14 @@ def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
         first = problem.errors(include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"])
         raise Invalid(
-            Message("%(field)s: %(problem)s", field=where, problem=validation_message(first))
+            "%(field)s: %(problem)s", field=where, problem=validation_message(first)
         ) from None
     most = ctx.service.settings.pdf_max_queued
-    submitted = submit_job(workbench.services, request, owner=ctx.actor.name, max_queued=most)
+    submitted = submit.submit_job(
+        workbench.services, request, owner=ctx.actor.name, max_queued=most
+    )
     if not isinstance(submitted, Submitted):
-        raise render_unavailable()
+        raise submit.render_unavailable()
     values = {**_job_list(ctx, workbench, everybody=False, cursor=None), "made": submitted}
     return ctx.page("pdf/part_jobs.html", **values)
 
@@ -293,7 +292,7 @@ def cancel_pdf(ctx: Context, job_id: str) -> HTMLResponse:
     workbench = require_workbench(ctx, "cancel")
     jobs = workbench.services.jobs
     context = ctx.workload("pdf")
-    cancel_job(context, jobs, ctx.actor, find_owned_job(jobs, ctx.actor, job_id), None)
+    submit.cancel_job(context, jobs, ctx.actor, find_owned_job(jobs, ctx.actor, job_id), None)
     return ctx.page("pdf/part_jobs.html", **_job_list(ctx, workbench, everybody=False, cursor=None))
 
 
@@ -324,3 +323,19 @@ def _advice(ctx: PageContext, job: PdfJob) -> str:
         return ""
     advice = ADVICE.find(job.internal_code or job.error_code.value, language=ctx.language)
     return f"{advice.means} {advice.act}"
+
+
+@router.get("/dashboard/jobs/{job_id}/paper")
+def show_pdf(ctx: Context, request: Request, job_id: str) -> Response:
+    """The PDF, for its owner and for admins; for others the job does not exist."""
+    require_access(ctx.workload("pdf"), ctx.actor, "download", target=job_id[:64])
+    services = workbench_of(request.app, ctx.service).services
+    job = find_owned_job(services.jobs, ctx.actor, job_id)
+    if job.status is not PdfJobStatus.SUCCEEDED:
+        raise NotFound("there is no PDF of this job")
+    response = download_response(services.artifacts, job, DownloadConditions.from_request(request))
+    note_download(ctx.workload("pdf"), ctx.actor, "download", job_id, response)
+    response.headers["content-disposition"] = "inline"
+    response.headers["x-frame-options"] = "SAMEORIGIN"
+    response.headers["content-security-policy"] = VIEWER_CSP
+    return response

@@ -1,14 +1,16 @@
-"""Opens the storage at an address."""
+"""Opens the storage at an address, and says what a backup includes of it."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from kesin.engine.transfer.backup import BackupFile
+from kesin.foundation.settings import Settings
 from kesin.workloads.pdf.storage.base import BadKey, StorageBackend, StorageMisconfigured, check_key
 from kesin.workloads.pdf.storage.local import LocalStorage
 
@@ -92,3 +94,21 @@ def _open_bucket(url: str, environ: Mapping[str, str]) -> StorageBackend:
 
 def _first_set(environ: Mapping[str, str], *names: str) -> str:
     return next((environ[name] for name in names if environ.get(name)), "")
+
+
+def artifacts_address(settings: Settings) -> str:
+    """Return the configured address of the storage, else a folder beside the database."""
+    return settings.pdf_artifacts or str(settings.data_dir / "artifacts")
+
+
+def backup_files(settings: Settings) -> Iterator[BackupFile | str]:
+    """Yield the folder of the PDFs; a note for what a backup cannot include."""
+    address = artifacts_address(settings)
+    if address.startswith("s3://"):
+        yield f"PDFs in {address}: let the bucket keep versions or a replica"
+    else:
+        yield BackupFile(
+            "artifacts", Path(unquote(urlsplit(address).path) if "://" in address else address)
+        )
+    if settings.pdf_templates is not None:
+        yield f"templates in {settings.pdf_templates}: keep them where your programs are kept"

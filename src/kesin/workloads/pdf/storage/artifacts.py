@@ -13,14 +13,7 @@ from typing import Final, NamedTuple
 from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.budget import SECOND_US
-from kesin.workloads.pdf.storage.base import (
-    BadKey,
-    KeyTaken,
-    NotStored,
-    StorageBackend,
-    StorageDown,
-    StoredObject,
-)
+from kesin.workloads.pdf.storage import base
 
 PDF_TYPE: Final = "application/pdf"
 ARTIFACT_FOLDER: Final = "pdfs"
@@ -52,7 +45,7 @@ class VerifiedFiles:
         self._lock = threading.Lock()
         self._files: OrderedDict[str, _VerifiedFile] = OrderedDict()  # by key
 
-    def contains(self, file: StoredObject, sha256: str) -> bool:
+    def contains(self, file: base.StoredObject, sha256: str) -> bool:
         """Whether this file was lately verified to have this hash."""
         now_us = self._now_us()
         with self._lock:
@@ -61,7 +54,7 @@ class VerifiedFiles:
             return False
         return 0 <= now_us - known.at_us < VERIFIED_TTL_S * SECOND_US
 
-    def add(self, file: StoredObject, sha256: str) -> None:
+    def add(self, file: base.StoredObject, sha256: str) -> None:
         """Remember a verified file, if a later change to it would show."""
         now_us = self._now_us()
         if not file.fingerprint or now_us - file.modified_us < MIN_VERIFIED_AGE_S * SECOND_US:
@@ -73,11 +66,11 @@ class VerifiedFiles:
                 self._files.popitem(last=False)
 
 
-class ArtifactDamaged(NotStored):
+class ArtifactDamaged(base.NotStored):
     """The file was damaged and has been deleted; a new request renders it again."""
 
 
-def verify_artifact(storage: StorageBackend, key: str, sha256: str) -> None:
+def verify_artifact(storage: base.StorageBackend, key: str, sha256: str) -> None:
     """Read the whole file and compare its hash; delete it if it is damaged.
 
     It is deleted because a new request then renders it again; otherwise every request would get
@@ -91,7 +84,7 @@ def verify_artifact(storage: StorageBackend, key: str, sha256: str) -> None:
     raise ArtifactDamaged(key)
 
 
-def read_verified(storage: StorageBackend, key: str, sha256: str | None) -> bytes:
+def read_verified(storage: base.StorageBackend, key: str, sha256: str | None) -> bytes:
     """Return all bytes, verified against their hash; raises as ``verify_artifact`` does."""
     data = storage.get_bytes(key)
     if sha256 and hashlib.sha256(data).hexdigest() != sha256:
@@ -100,7 +93,7 @@ def read_verified(storage: StorageBackend, key: str, sha256: str | None) -> byte
     return data
 
 
-def _digest(storage: StorageBackend, key: str) -> str:
+def _digest(storage: base.StorageBackend, key: str) -> str:
     size, offset, digest = storage.head(key).size, 0, hashlib.sha256()
     while offset < size and (
         chunk := storage.get_range(key, offset, min(offset + CHUNK_BYTES, size))
@@ -108,7 +101,7 @@ def _digest(storage: StorageBackend, key: str) -> str:
         digest.update(chunk)
         offset += len(chunk)
     if offset < size:
-        raise StorageDown(f"{key} was not read to its end: {offset} of {size} bytes")
+        raise base.StorageDown(f"{key} was not read to its end: {offset} of {size} bytes")
     return digest.hexdigest()
 
 
@@ -119,7 +112,7 @@ class PdfArtifactStore:
     a PDF never changes while it is read.
     """
 
-    def __init__(self, storage: StorageBackend, clock: Clock | None = None) -> None:
+    def __init__(self, storage: base.StorageBackend, clock: Clock | None = None) -> None:
         self.storage = storage
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
@@ -129,7 +122,7 @@ class PdfArtifactStore:
     def generate_key(self, job_id: str) -> str:
         """Return a new key; later keys of this store are greater, even if the clock jumps back."""
         if not _JOB_ID.fullmatch(job_id):
-            raise BadKey(
+            raise base.BadKey(
                 "a job id has 1…128 letters, digits, '_' and '-', and begins with a letter or a "
                 f"digit, got {job_id[:80]!r}"
             )
@@ -147,17 +140,17 @@ class PdfArtifactStore:
         for _ in range(_KEY_ATTEMPTS):
             try:
                 self.storage.put_bytes(key, pdf_bytes, PDF_TYPE)
-            except KeyTaken:
+            except base.KeyTaken:
                 key = self.generate_key(job_id)
             else:
                 return key
-        raise KeyTaken(key)
+        raise base.KeyTaken(key)
 
     def get_pdf(self, artifact_key: str) -> bytes:
         """Return the whole PDF; raises NotStored if it is gone, StorageDown if it may come back."""
         return self.storage.get_bytes(artifact_key)
 
-    def verify(self, file: StoredObject, sha256: str) -> None:
+    def verify(self, file: base.StoredObject, sha256: str) -> None:
         """Verify a file like ``verify_artifact``, but read it once for many partial downloads."""
         if not self._verified.contains(file, sha256):
             verify_artifact(self.storage, file.key, sha256)

@@ -112,10 +112,6 @@ class StorageBackend(Protocol):
         """Delete partial writes from before this time, left by dead writers; never an object."""
         ...
 
-    def presign(self, key: str, seconds: int, filename: str) -> str | None:
-        """Return a URL that serves this object without credentials, None if unsupported."""
-        ...
-
 
 def is_key(text: str) -> bool:
     """Whether this text is a valid key."""

@@ -128,17 +128,13 @@ class LocalStorage(StorageBackend):
                 for name in names:
                     path = Path(folder, name)
                     with suppress(*_ABSENT_ERRORS):
-                        if name.startswith(_PARTIAL_PREFIX) and _modified_us(path) < before_us:
+                        partial = name.startswith(_PARTIAL_PREFIX)
+                        if partial and path.stat().st_mtime_ns // 1_000 < before_us:
                             path.unlink()
                             removed += 1
                 if Path(folder) != self._base:
                     _remove_if_empty(Path(folder))
         return removed
-
-    def presign(self, key: str, seconds: int, filename: str) -> str | None:  # noqa: ARG002
-        """Return None: a folder serves no URLs."""
-        check_key(key)
-        return None
 
     def _path(self, key: str) -> Path:
         path = self._base / check_key(key)
@@ -239,10 +235,6 @@ def _remove_if_empty(folder: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def _modified_us(path: Path) -> int:
-    return path.stat().st_mtime_ns // 1_000
 
 
 def _raise_unless_absent(error: OSError) -> None:

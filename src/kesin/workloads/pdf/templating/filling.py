@@ -83,9 +83,8 @@ class FillHelper(ForkAware):
             except TimeoutError:
                 raise RenderFailed(
                     PdfErrorCode.NAVIGATION_TIMEOUT,
-                    Message(
-                        "the template was not filled in within %(n)s s", n=f"{limits.wall_s:g}"
-                    ),
+                    "the template was not filled in within %(n)s s",
+                    n=f"{limits.wall_s:g}",
                 ) from None
             except (EOFError, OSError):
                 raise too_costly(name, limits) from None

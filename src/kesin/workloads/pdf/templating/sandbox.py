@@ -175,9 +175,7 @@ def template_failure(
     at = f"{name}, line {line}" if line is not None else name
     details = {"template": name} | ({"line": line} if line is not None else {})
     return RenderFailed(
-        code,
-        Message("template %(where)s: %(problem)s", where=at, problem=Message(message)),
-        details=details,
+        code, "template %(where)s: %(problem)s", details=details, where=at, problem=Message(message)
     )
 
 

@@ -10,16 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from kesin.workloads.optiplan.optimizer.model import (
-    Band,
-    CutPart,
-    CuttingPlan,
-    Demand,
-    Layout,
-    Placement,
-    Rect,
-    mm_text,
-)
+from kesin.workloads.optiplan.optimizer import model
 from kesin.workloads.optiplan.optimizer.output.cut_list import (
     board_numbers,
     offcut_lines,
@@ -67,18 +58,18 @@ DISC_RADIUS: Final = 9.0
 class _BoardPage:
     """A page being drawn; it records where text is, so that nothing is drawn over it."""
 
-    plan: CuttingPlan
-    layout: Layout
+    plan: model.CuttingPlan
+    layout: model.Layout
     texts: dict[str, str]
     scale: float
     shapes: list[Shape] = field(default_factory=list)
     reserved: list[tuple[float, float, float, float]] = field(default_factory=list)
 
     @property
-    def demand(self) -> Demand:
+    def demand(self) -> model.Demand:
         return self.plan.demand
 
-    def box(self, rect: Rect) -> tuple[float, float, float, float]:
+    def box(self, rect: model.Rect) -> tuple[float, float, float, float]:
         """Return a rectangle of the board in page coordinates."""
         width = rect.width * self.scale
         floor = TOP + self.demand.board.width * self.scale
@@ -95,7 +86,7 @@ class _BoardPage:
         )
 
 
-def draw_layout(plan: CuttingPlan, number: int, language: Language = "en") -> list[Shape]:
+def draw_layout(plan: model.CuttingPlan, number: int, language: Language = "en") -> list[Shape]:
     """Return the shapes of one layout; ``number`` counts from 1."""
     board = plan.demand.board
     scale = min(MAX_LENGTH / board.length, MAX_HEIGHT / board.width)
@@ -127,12 +118,12 @@ def _draw_heading(page: _BoardPage, number: int) -> None:
         page.shapes.append(TextShape(x + 10, 62, text, 24, "#ffffff", bold=True))
     trims = demand.board.trims
     sides = {trims.left, trims.right, trims.bottom, trims.top}
-    trim = "/".join(mm_text(side) for side in sorted(sides))
+    trim = "/".join(model.mm_text(side) for side in sorted(sides))
     details = (
-        f"{mm_text(demand.board.length)} × {mm_text(demand.board.width)} mm",
+        f"{model.mm_text(demand.board.length)} × {model.mm_text(demand.board.width)} mm",
         demand.material,
         f"{texts['trim']} {trim}",
-        f"{texts['kerf']} {mm_text(demand.kerf)}",
+        f"{texts['kerf']} {model.mm_text(demand.kerf)}",
         demand.name,
     )
     text = " · ".join(detail for detail in details if detail)
@@ -143,7 +134,7 @@ def _draw_heading(page: _BoardPage, number: int) -> None:
 
 def _draw_board(page: _BoardPage) -> None:
     board = page.demand.board
-    whole = page.box(Rect(0, 0, board.length, board.width))
+    whole = page.box(model.Rect(0, 0, board.length, board.width))
     page.shapes += [
         BoxShape(*whole, TRIM_FILL, INK, 1.2),
         HatchShape(*whole, "#b9b3a6", 7.0, 0.6),
@@ -151,17 +142,17 @@ def _draw_board(page: _BoardPage) -> None:
     ]
 
 
-def _draw_offcut(page: _BoardPage, offcut: Rect) -> None:
+def _draw_offcut(page: _BoardPage, offcut: model.Rect) -> None:
     is_kept = page.demand.is_reusable(offcut)
     x, y, width, height = page.box(offcut)
     page.shapes.append(BoxShape(x, y, width, height, KEPT_FILL if is_kept else SCRAP_FILL))
     page.shapes.append(HatchShape(x, y, width, height, "#8fbf9c" if is_kept else "#c8c8c4"))
     if is_kept:
-        size = f"{mm_text(offcut.length)} × {mm_text(offcut.width)}"
+        size = f"{model.mm_text(offcut.length)} × {model.mm_text(offcut.width)}"
         _draw_label(page, (x, y, width, height), [size], "#1d5c33", plate=KEPT_FILL)
 
 
-def _draw_piece(page: _BoardPage, placement: Placement, bands: dict[str, int]) -> None:
+def _draw_piece(page: _BoardPage, placement: model.Placement, bands: dict[str, int]) -> None:
     part = page.demand.parts[placement.part]
     x, y, width, height = page.box(placement.rect)
     number = str(placement.part + 1)
@@ -169,7 +160,7 @@ def _draw_piece(page: _BoardPage, placement: Placement, bands: dict[str, int]) -
     for band, line in _banded_edges(part, placement, (x, y, width, height)):
         colour, dash = _band_style(bands[band.name])
         page.shapes.append(LineShape(*line, colour, 3.4, dash))
-    size = f"{mm_text(placement.rect.length)} × {mm_text(placement.rect.width)}"
+    size = f"{model.mm_text(placement.rect.length)} × {model.mm_text(placement.rect.width)}"
     short = shorten(part.name, 12, max(width, height) - 24, bold=True)
     candidates = (
         [f"{number} · {part.name}", size],
@@ -236,8 +227,8 @@ def _fitting_size(lines: list[str], width: float, height: float) -> float:
 
 
 def _banded_edges(
-    part: CutPart, placement: Placement, box: tuple[float, float, float, float]
-) -> Iterator[tuple[Band, tuple[float, float, float, float]]]:
+    part: model.CutPart, placement: model.Placement, box: tuple[float, float, float, float]
+) -> Iterator[tuple[model.Band, tuple[float, float, float, float]]]:
     """Yield the banded edges on the page; a turned part is turned to the left."""
     x, y, width, height = box
     inset = 2.6
@@ -270,7 +261,7 @@ def _draw_cut_numbers(page: _BoardPage) -> None:
     for order, cut in enumerate(page.layout.cuts, start=first):
         x, y, width, height = page.box(cut.panel)
         half = page.demand.kerf * page.scale / 2
-        spot = page.box(Rect(cut.at, cut.at, 0, 0))
+        spot = page.box(model.Rect(cut.at, cut.at, 0, 0))
         rips = cut.runs == "rip"
         line_x, line_y = spot[0] + half, spot[1] - half
         reach = width if rips else height
@@ -306,7 +297,7 @@ def _draw_cut_numbers(page: _BoardPage) -> None:
 def _draw_dimensions(page: _BoardPage) -> None:
     """Draw the dimensions of the board."""
     board = page.demand.board
-    x, y, width, height = page.box(Rect(0, 0, board.length, board.width))
+    x, y, width, height = page.box(model.Rect(0, 0, board.length, board.width))
     level, side = y + height + 32, x - 34
     page.shapes += [
         LineShape(x, level, x + width, level, QUIET, 0.8),
@@ -314,7 +305,7 @@ def _draw_dimensions(page: _BoardPage) -> None:
         *(LineShape(end, level - 4, end, level + 4, QUIET, 0.8) for end in (x, x + width)),
         *(LineShape(side - 4, end, side + 4, end, QUIET, 0.8) for end in (y, y + height)),
     ]
-    length_text, height_text = mm_text(board.length), mm_text(board.width)
+    length_text, height_text = model.mm_text(board.length), model.mm_text(board.width)
     page.shapes += [
         BoxShape(x + width / 2 - 26, level - 8, 52, 16, "#ffffff"),
         TextShape(x + width / 2, level + 4.5, length_text, 13, QUIET, "middle"),
@@ -323,7 +314,7 @@ def _draw_dimensions(page: _BoardPage) -> None:
     ]
 
 
-def _number_bands(demand: Demand) -> dict[str, int]:
+def _number_bands(demand: model.Demand) -> dict[str, int]:
     """Return the bands of the order by name, numbered for their colour."""
     names = {
         band.name
@@ -360,7 +351,7 @@ def _draw_lists(page: _BoardPage) -> None:
         (
             str(line.number),
             line.name,
-            f"{mm_text(line.length)} × {mm_text(line.width)}",
+            f"{model.mm_text(line.length)} × {model.mm_text(line.width)}",
             line.pieces,
         )
         for line in piece_lines(page.demand, page.layout)
@@ -393,7 +384,7 @@ def _draw_lists(page: _BoardPage) -> None:
         page.shapes.append(TextShape(LIST_X, y + 20, page.texts["no_offcuts"], 12, QUIET))
     for offcut in offcuts[:6]:
         y += 20
-        text = f"{mm_text(offcut.length)} × {mm_text(offcut.width)}"
+        text = f"{model.mm_text(offcut.length)} × {model.mm_text(offcut.width)}"
         page.shapes += [
             TextShape(LIST_END - 38, y, text, 12, "#1d5c33", "end"),
             TextShape(LIST_END, y, f"{offcut.pieces}×", 12, "#1d5c33", "end", bold=True),

@@ -10,13 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from kesin.workloads.optiplan.optimizer.model import (
-    CuttingPlan,
-    Demand,
-    Hundredths,
-    metres,
-    square_metres,
-)
+from kesin.workloads.optiplan.optimizer import model
 
 BOARD_S: Final = 40  # to load a board and unload its pieces
 CUT_S: Final = 7  # to position and clamp the panel
@@ -49,7 +43,7 @@ class PlanStatistics:
         return self.part_m2 / self.board_m2
 
 
-def compute_statistics(plan: CuttingPlan) -> PlanStatistics:
+def compute_statistics(plan: model.CuttingPlan) -> PlanStatistics:
     """Compute the statistics of a plan."""
     demand, board = plan.demand, plan.demand.board
     trim_length = sum(
@@ -68,7 +62,7 @@ def compute_statistics(plan: CuttingPlan) -> PlanStatistics:
         for layout in plan.layouts
         for cut in layout.cuts
     )
-    reusable: Counter[tuple[Hundredths, Hundredths]] = Counter()
+    reusable: Counter[tuple[model.Hundredths, model.Hundredths]] = Counter()
     for layout in plan.layouts:
         for offcut in layout.offcuts:
             if demand.is_reusable(offcut):
@@ -86,18 +80,18 @@ def compute_statistics(plan: CuttingPlan) -> PlanStatistics:
             layout.times * sum(cut.stage > FREE_STAGES for cut in layout.cuts)
             for layout in plan.layouts
         ),
-        cut_metres=metres(total_cut_length),
-        board_m2=square_metres(plan.boards * board.area),
-        part_m2=square_metres(sum(part.area * part.quantity for part in demand.parts)),
-        offcut_m2=square_metres(sum(a * b * times for (a, b), times in reusable.items())),
+        cut_metres=model.metres(total_cut_length),
+        board_m2=model.square_metres(plan.boards * board.area),
+        part_m2=model.square_metres(sum(part.area * part.quantity for part in demand.parts)),
+        offcut_m2=model.square_metres(sum(a * b * times for (a, b), times in reusable.items())),
         offcut_sizes=len({tuple(sorted(size)) for size in reusable}),
-        time_s=round(seconds + METRE_S * metres(total_cut_length)),
+        time_s=round(seconds + METRE_S * model.metres(total_cut_length)),
         cost=round(cost, 2),
         band_metres=tuple(sorted(bands.items())),
     )
 
 
-def band_metres(demand: Demand) -> dict[str, float]:
+def band_metres(demand: model.Demand) -> dict[str, float]:
     """Return the metres of each band, from the finished sizes of its parts."""
     lengths: Counter[str] = Counter()
     for part in demand.parts:
@@ -106,4 +100,4 @@ def band_metres(demand: Demand) -> dict[str, float]:
         for band, side in sides:
             if band is not None:
                 lengths[band.name] += side * part.quantity
-    return {name: metres(total) for name, total in lengths.items()}
+    return {name: model.metres(total) for name, total in lengths.items()}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib.util
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import mul
 from random import Random
 from typing import Any, Final
 
@@ -52,7 +53,7 @@ def generate_boards(
             break
         new_columns = []
         for counts, filling in _price_boards(task, values, budget, rng):
-            if _value(counts, values) > 1 + SLACK and counts not in fillings:
+            if sum(map(mul, counts, values)) > 1 + SLACK and counts not in fillings:
                 fillings[counts] = filling
                 new_columns.append(counts)
         if new_columns:
@@ -73,10 +74,6 @@ def generate_boards(
 
 def _filled_area(task: PackingTask, counts: Counts) -> int:
     return sum(count * task.area_of(kind) for kind, count in enumerate(counts))
-
-
-def _value(counts: Counts, values: Sequence[float]) -> float:
-    return sum(count * value for count, value in zip(counts, values, strict=True))
 
 
 def _price_boards(

@@ -10,14 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from kesin.workloads.optiplan.optimizer.problem import (
-    Budget,
-    Drop,
-    Fillings,
-    FreeRectangle,
-    Orientation,
-    PackingTask,
-)
+from kesin.workloads.optiplan.optimizer import problem
 
 FitRule = Literal["short", "long", "area"]  # the remainder that the best place minimises
 SplitRule = Literal[
@@ -41,16 +34,16 @@ MAX_RECTANGLES: Final = 400  # free rectangles that are considered; the newest a
 
 
 def fill_boards(
-    task: PackingTask,
+    task: problem.PackingTask,
     pieces: Sequence[int],
     fit_rule: FitRule,
     split_rule: SplitRule,
-    budget: Budget,
+    budget: problem.Budget,
     *,
     first_board: bool = False,
     max_boards: int | None = None,
     skip: bool = False,
-) -> Fillings | None:
+) -> problem.Fillings | None:
     """Place the pieces in their order; None if they need more boards than allowed.
 
     ``first_board`` fills a board before it considers the next; ``skip`` omits the pieces that do
@@ -60,8 +53,8 @@ def fill_boards(
         (min(orientation[:2]) for kind in set(pieces) for orientation in task.orientations[kind]),
         default=0,
     )
-    fillings: Fillings = []
-    rectangles: list[FreeRectangle] = []
+    fillings: problem.Fillings = []
+    rectangles: list[problem.FreeRectangle] = []
     looks = 0
     for kind in pieces:
         looks += len(rectangles) + PIECE_LOOKS
@@ -83,7 +76,9 @@ def fill_boards(
         index, along, across, turned = place
         board, x, y, length, width = rectangles.pop(index)
         rip_first = _rips_first(split_rule, length, width, length - along, width - across)
-        fillings[board].append(Drop(x, y, length, width, kind, along, across, turned, rip_first))
+        fillings[board].append(
+            problem.Drop(x, y, length, width, kind, along, across, turned, rip_first)
+        )
         above = (length if rip_first else along, width - across)
         beside = (length - along, across if rip_first else width)
         if above[0] >= smallest <= above[1]:
@@ -97,8 +92,8 @@ def fill_boards(
 
 
 def _find_best(
-    rectangles: Sequence[FreeRectangle],
-    orientations: Sequence[Orientation],
+    rectangles: Sequence[problem.FreeRectangle],
+    orientations: Sequence[problem.Orientation],
     fit_rule: FitRule,
     *,
     first_board: bool,

@@ -7,6 +7,7 @@ space: that becomes a saved board later, or one large offcut.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from random import Random
 from typing import Final
@@ -21,6 +22,8 @@ from kesin.workloads.optiplan.optimizer.strategies.free_rectangles import (
 REPACKED_BOARDS: Final = (2, 2, 2, 3, 3, 4)  # boards repacked at once
 MAX_STALLED: Final = 1_500  # attempts without improvement after which the search ends
 PERTURBATIONS: Final = (0.0, 0.15, 0.3, 0.6)
+# What the sides of a piece are ordered by: its area, its long side, its short side, their sum.
+MEASURES: Final[tuple[Callable[[tuple[int, int]], int], ...]] = (math.prod, max, min, sum)
 
 OnRepacked = Callable[[Fillings], None]
 
@@ -75,10 +78,10 @@ def _choose_boards(areas: list[int], rng: Random) -> list[int]:
 def _repack(task: PackingTask, old: Fillings, budget: Budget, rng: Random) -> Fillings | None:
     """Repack the pieces of some boards on no more boards than before; None if they do not fit."""
     perturbation = rng.choice(PERTURBATIONS)
-    measure = rng.choice((_by_area, _by_long_side, _by_short_side, _by_edge))
+    measure = rng.choice(MEASURES)
     pieces = [drop.kind for filling in old for drop in filling]
     rank = {
-        kind: measure(task, kind) * (1 + perturbation * (rng.random() - 0.5))
+        kind: measure(task.orientations[kind][0][:2]) * (1 + perturbation * (rng.random() - 0.5))
         for kind in sorted(set(pieces))
     }
     if rng.random() < 0.5:  # noqa: PLR2004 - equal pieces together, or each piece by itself
@@ -103,19 +106,3 @@ def _repack(task: PackingTask, old: Fillings, budget: Budget, rng: Random) -> Fi
 def _score(task: PackingTask, fillings: Fillings) -> float:
     """Return a score: higher for fewer boards, and for boards that are either full or empty."""
     return sum((fill_area(filling) / task.area) ** 2 for filling in fillings) - 10 * len(fillings)
-
-
-def _by_area(task: PackingTask, kind: int) -> float:
-    return task.area_of(kind)
-
-
-def _by_long_side(task: PackingTask, kind: int) -> float:
-    return max(task.orientations[kind][0][:2])
-
-
-def _by_short_side(task: PackingTask, kind: int) -> float:
-    return min(task.orientations[kind][0][:2])
-
-
-def _by_edge(task: PackingTask, kind: int) -> float:
-    return sum(task.orientations[kind][0][:2])
