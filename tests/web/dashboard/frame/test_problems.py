@@ -54,7 +54,7 @@ NO_PAGE = (
 # Single messages that no page can meet, each with why.
 UNMET = {
     "{} is not declared with retiring=True": "states are retired on the command line",
-    "the state {} of {} holds {} jobs: wait until they have left it, or move them, and retire it"
+    "the state {} of {} holds {}: wait until it is empty, or move them out, and retire it"
     " then": "likewise",
     "the result has %(n)s bytes; the limit is %(most)s: store the data elsewhere and return a"
     " reference": "results come from handlers",
