@@ -66,6 +66,10 @@ def test_secrets_in_a_traceback_are_masked_before_it_is_stored(queue: Queue):
         "{'api_key': 's3same', 'user': 'shop'}",
         "GET /orders?access_token=s3same&page=2",
         "SMTP_PASSWORD: s3same",
+        "password='a b, s3same) & more'",
+        '{"client_secret": "GOCSPX-a)b;s3same"}',
+        "Authorization: Basic s3same",
+        "redis://default:with/s3same@cache",
     ],
 )
 def test_passwords_and_tokens_of_an_exception_are_stored_nowhere(queue: Queue, text: str):
@@ -76,6 +80,15 @@ def test_passwords_and_tokens_of_an_exception_are_stored_nowhere(queue: Queue, t
     [job] = queue.jobs().jobs
     assert "LookupError" in recorded_traceback(note)
     assert "s3same" not in f"{note}{job}{queue.events(job.id)}"
+
+
+def test_a_sentence_about_a_token_stays_whole(queue: Queue):
+    def parse(_job: Job) -> None:
+        raise LookupError("invalid token: expected 5 parts")
+
+    note_of(queue, parse)
+    [job] = queue.jobs().jobs
+    assert job.error_message == "invalid token: expected 5 parts"
 
 
 def test_the_note_itself_does_not_show_it(queue: Queue):

@@ -165,6 +165,19 @@ def test_a_key_that_the_same_moves_would_let_go_is_refused_as_that(open_queue):
     assert reason == said
 
 
+@pytest.mark.parametrize(
+    ("name", "change"), [("requeue", {"retry": "count"}), ("release", {"attempt": "keep"})]
+)
+def test_a_move_keeps_its_effects(store, name, change):
+    task = task_lifecycle()
+    store.open("q", task)
+    before = store.rules("q")
+    changed = (replace(move, **change) if move.name == name else move for move in task.moves)
+    with pytest.raises(StoreError, match=f"the move {name} .* give the changed move a new name"):
+        store.open("q", replace(task, moves=tuple(changed)))
+    assert store.rules("q") == before
+
+
 def parking(*, flagged: bool) -> Lifecycle:
     """A job waits to be brought back by the clock; ``flagged``: only one parked with the flag."""
     task = task_lifecycle()

@@ -136,9 +136,11 @@ def test_what_lies_too_deep_to_be_read_is_masked_as_a_whole():
 )
 def test_a_click_id_of_another_job_is_masked_in_an_error_message(message: str, shown: str):
     job = EMPTY_JOB._replace(error_message=message, dedup_key="Sale-2026-11-15-0000042")
-    events = [EMPTY_EVENT._replace(error_message=message)]
+    note = json.dumps({"traceback": f"ValueError: {message}"})
+    events = [EMPTY_EVENT._replace(error_message=message, note=note)]
     masked, [event], _ = Masking().history(job, events)
     assert (masked.error_message, event.error_message) == (shown, shown)
+    assert json.loads(event.note or "")["traceback"] == f"ValueError: {shown}"
     assert masked.dedup_key == job.dedup_key
 
 
@@ -148,6 +150,7 @@ def test_a_click_id_of_another_job_is_masked_in_an_error_message(message: str, s
         "UNPARSEABLE_GCLID_IN_REQUEST_2026",
         "ConversionPrecedesClickException at line 200",
         "job 0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b was lost",
+        "no XML for 0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b_GOVDE_Beyaz_18mm",
         "order k0123456789abcdef0123456789abcdef01234567",
     ],
 )

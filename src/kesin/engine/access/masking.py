@@ -56,18 +56,24 @@ _IN_TEXT: Final = (
     re.compile(r"""(?i)\b(?:gclid|gbraid|wbraid)["']?\s*[=:]\s*["']?[\w.-]+"""),
 )
 # Secrets, which are stored nowhere, not even for those who may reveal what is personal.
+_VALUE: Final = r"""\s*(?:"[^"\n]*"?|'[^'\n]*'?|[^\s"',;)&]{4,})"""
 _SECRETS: Final = (
     re.compile(r"(?i)\bbearer\s+[\w.~+/=-]+"),
     re.compile(r"\bkesin_[a-z0-9]{8}_[\w-]+"),
-    re.compile(r"(?<=://)[^\s/@:]*:[^\s/@]+(?=@)"),  # user and password of an address
+    re.compile(r"(?<=://)[^\s/@:]{0,200}:[^\s@]{1,200}(?=@)"),  # user and password of an address
+    re.compile(r"(?i)\bauthorization\s*[=:]\s*\w+\s+\S+"),
     re.compile(
-        r"(?i)\b\w{0,40}(?:password|passwd|parola|secret|token|api_?key)\w{0,40}"
-        r"""["']?\s*[=:]\s*["']?[^\s"',;)&]{4,}"""
+        r"(?i)\b\w{0,40}(?:password|passwd|pwd|parola|api[_-]?key)\w{0,40}[\"']?\s*[=:]" + _VALUE
+    ),
+    # After a colon a plain word belongs to a sentence: "invalid token: expected a number".
+    re.compile(
+        r"(?i)\b\w{0,40}(?:secret|token)\w{0,40}[\"']?\s*"
+        r"(?:=|:(?!\s*(?-i:[a-z]+)(?![\w-])))" + _VALUE
     ),
 )
 # A click id, or a token as random: one long word of small and capital letters and digits.
 _CLICK_ID: Final = re.compile(
-    r"(?<![\w-])(?:(?=[\w-]*[a-z])(?=[\w-]*[A-Z])(?=[\w-]*\d)[\w-]{20,}"
+    r"(?<![\w-])(?![0-9a-f]{8}-[0-9a-f]{4}-)(?:(?=[\w-]*[a-z])(?=[\w-]*[A-Z])(?=[\w-]*\d)[\w-]{20,}"
     r"|(?:Cj[0-9A-Za-z]K|EAIaIQ)[\w-]{6,})"
 )
 MaskText = Callable[[str], str]
@@ -238,14 +244,17 @@ class Masking:
         def sentence(text: str | None) -> str | None:
             return None if text is None else mask_string(text)
 
+        def quoting(text: str) -> str:  # it may quote other jobs
+            return _CLICK_ID.sub(_mask_match, mask_string(text))
+
         def message(text: str | None) -> str | None:
-            return None if text is None else _CLICK_ID.sub(_mask_match, mask_string(text))
+            return None if text is None else quoting(text)
 
         masked_job = job._replace(
             payload_json=payload(job.payload_json) or "null",
             new_payload=payload(job.new_payload),
             result_json=document(job.result_json),
-            note=document(job.note),
+            note=document(job.note, quoting),
             error_message=message(job.error_message),
             dedup_key=sentence(job.dedup_key),
         )
@@ -254,7 +263,7 @@ class Masking:
                 payload=payload(event.payload),
                 old_payload=payload(event.old_payload),
                 result=document(event.result),
-                note=document(event.note),
+                note=document(event.note, quoting),
                 error_message=message(event.error_message),
             )
             for event in events

@@ -50,7 +50,7 @@ def lasting_failure(url: str, wait_s: float, *, source: str = "the address") -> 
 
 
 def is_final(why: str) -> bool:
-    """Whether a failure stays as it is, however long one waits."""
+    """Whether waiting does not help."""
     return why == INVALID_ADDRESS or any(text in why for text in _FINAL)
 
 

@@ -71,7 +71,7 @@ class SqlRules(SqlInserter):
         }
         if not stored:  # it says more than that moves differ
             self._require_upgrade(queue, lifecycle, versions)
-        for edge, effects in changed.items():
+        for edge, effects in moves.items():
             check_compatible(edge, effects, declared_before.get(edge))
         if stored:
             self._write_moves(queue, lifecycle, changed)
