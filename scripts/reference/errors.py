@@ -80,10 +80,11 @@ def _section(
     lines = [f"### {first}", ""]
     if others:
         lines += [f"{words['also']}: {', '.join(f'`{code}`' for code in others)}.", ""]
+    who = told.get("who", "nobody")
     points = {
         "means": text["means"],
         "kind": f"{'; '.join(kinds)}." if kinds else "",
-        "turn": f"{words['who'][told['who']]}." if "who" in told else "",
+        "turn": f"{words['who'][who]}." if who != "nobody" else "",
         "act": text["act"],
         "next": text.get("next", ""),
     }

@@ -11,8 +11,7 @@ from playwright.sync_api import Page, Route, expect
 from kesin.engine.queue import apply_changes
 from kesin.foundation.permissions import Actor
 from kesin.lifecycle.model import Change
-from kesin.web.dashboard.queues import actions, bulk
-from kesin.web.dashboard.queues import page as queue_page
+from kesin.web.dashboard.queues import actions, bulk, filters
 from kesin.web.dashboard.queues.bulk import BulkRuns
 from tests.browser.checking import PHONE, too_wide
 from tests.browser.served import PATIENCE_S
@@ -94,7 +93,7 @@ def test_a_search_narrows_as_it_is_typed_and_can_be_sent_to_a_colleague(signed_i
 def test_older_rows_are_added_below_and_stay_when_the_page_is_renewed(
     signed_in, world, monkeypatch
 ):
-    monkeypatch.setattr(queue_page, "PAGE", 3)
+    monkeypatch.setattr(filters, "PAGE", 3)
     failed(world, 5, "PAGED")
     page = signed_in("viewer")
     page.goto(f"{TASKS}?code=PAGED")
@@ -248,7 +247,7 @@ def test_an_error_is_shown_in_the_dialog_and_the_input_stays(signed_in, world, w
 def test_many_rows_move_in_the_background_and_the_page_shows_progress(
     signed_in, world, monkeypatch
 ):
-    monkeypatch.setattr(queue_page, "PAGE", 3)
+    monkeypatch.setattr(filters, "PAGE", 3)
     monkeypatch.setattr(actions, "MAX_FOREGROUND_JOBS", 3)
     monkeypatch.setattr(bulk, "MAX_PAGE", 2)
     looks, seen, still = itertools.count(1), threading.Event(), BulkRuns._still_permitted

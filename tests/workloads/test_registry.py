@@ -1,7 +1,10 @@
 """The registry: built-in workloads, plug-in packages, and packages that cannot be loaded."""
 
+import inspect
+import re
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -98,3 +101,12 @@ def test_the_courier_plugs_in_as_its_project_file_says(install, said):
     assert courier.routes is not None
     assert proof_of(courier.lifecycle())
     assert said == []
+
+
+@pytest.mark.parametrize("workload", ["oci", "optiplan", "pdf"])
+def test_what_is_imported_at_its_first_use_is_there(workload):
+    package = import_module(f"kesin.workloads.{workload}")
+    places = re.findall(r'_(?:later|attribute)\("([\w.]+):(\w+)"\)', inspect.getsource(package))
+    assert len(places) > 3
+    for module, name in places:
+        assert hasattr(import_module(f"{package.__name__}.{module}"), name), (module, name)

@@ -28,7 +28,7 @@ def check_parameters(request: Request) -> None:
     for name in request.query_params:
         if name not in known:
             message = Message(
-                "%(field)s is no parameter here: there are %(known)s",
+                "unknown query parameter %(field)s; known are: %(known)s",
                 field=repr(name[:64]),
                 known=", ".join(known) or "none",
             )

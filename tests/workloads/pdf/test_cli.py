@@ -214,6 +214,8 @@ def test_the_doctor_counts_workers_and_waiting_jobs(tmp_path: Path):
     assert list(_check_workers(settings)) == []
     store = open_store(settings.database)
     try:
+        assert list(_check_workers(settings)) == []
+        assert store.rules("pdf") == []  # a check declares nothing
         queue = Queue("pdf", pdf_lifecycle(), store)
         assert [check.ok for check in _check_workers(settings)] == [True]
         queue.enqueue({})

@@ -10,7 +10,6 @@ from kesin.cli.support.inspection import open_for_reading
 from kesin.cli.support.lifecycles import registered_lifecycles
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.vault import Vault
-from kesin.engine.queue import Queue
 from kesin.engine.transfer.copy_pauses import was_moved_elsewhere
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.check import DoctorCheck, Status
@@ -20,7 +19,6 @@ from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import BadSettings, Settings, mask_secrets
 from kesin.foundation.terminal import pluralize
 from kesin.lifecycle.budget import SECOND_US
-from kesin.lifecycle.codec import rules_fingerprint
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.errors import StoreError, StoreUnreachable
@@ -30,7 +28,7 @@ from kesin.store.rules import jobs_by_state, known_states
 from kesin.web.health import check_workload
 from kesin.workloads import workloads
 from kesin.workloads.common.cli import commands_over
-from kesin.workloads.common.stores import open_workload_redis
+from kesin.workloads.common.stores import open_as_stored, open_workload_redis
 
 UNSERVED_S: Final = 60
 
@@ -178,13 +176,11 @@ def check_workloads(settings: Settings, store: Store) -> Iterator[DoctorCheck]:
     if missing_libraries(LIBRARIES["web"]):
         return
     for name, workload in workloads().items():
-        lifecycle = workload.lifecycle()
         try:
-            versions = store.rules(name)
-            if not versions or versions[-1].fingerprint != rules_fingerprint(lifecycle):
-                continue  # no process of this version has opened the queue yet
-            queue = Queue(name, lifecycle, store)
+            queue = open_as_stored(store, name, workload.lifecycle())
         except StoreUnreachable:  # reported above
+            continue
+        if queue is None:
             continue
         commands = commands_over({name: queue}, [workload], Accounts(Directory(store)))
         check = check_workload(workload, WorkloadContext(settings, commands, queue))

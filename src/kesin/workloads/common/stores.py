@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from kesin.engine.queue import Queue
 from kesin.engine.workload import Workload
 from kesin.foundation.settings import Settings
+from kesin.lifecycle.codec import rules_fingerprint
+from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.open import open_configured_store, open_redis
 
@@ -34,3 +37,11 @@ def open_workload_redis(url: str, workloads: Iterable[Workload]) -> Store:
 def queues_with_tenant_keys(workloads: Iterable[Workload]) -> frozenset[str]:
     """The queues whose job keys are unique across tenants."""
     return frozenset(workload.name for workload in workloads if workload.keys_name_tenant)
+
+
+def open_as_stored(store: Store, name: str, lifecycle: Lifecycle) -> Queue | None:
+    """The queue, if its newest rules are these: for checks, which declare nothing."""
+    versions = store.rules(name)
+    if not versions or versions[-1].fingerprint != rules_fingerprint(lifecycle):
+        return None  # no process of this version has opened it yet
+    return Queue(name, lifecycle, store)

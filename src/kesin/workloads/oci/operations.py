@@ -36,7 +36,14 @@ from kesin.workloads.oci.conversions.conversion import (
 from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
 from kesin.workloads.oci.lifecycle import limits_of
 from kesin.workloads.oci.script import parse_category, reason_of, refusal_reason
-from kesin.workloads.oci.site import HEARTBEAT, UPLOADS, SiteSettings, is_paused, read_metadata
+from kesin.workloads.oci.site import (
+    HEARTBEAT,
+    UPLOADS,
+    SiteSettings,
+    is_paused,
+    only_name_of,
+    read_metadata,
+)
 
 STATES: Final = ("QUEUED", "RETRY", "PROCESSING", "COMPLETED", "FAILED")
 ACTIONS: Final = ("RETRY_SELECTED", "RESET_TO_QUEUED", "MARK_FAILED")
@@ -143,6 +150,8 @@ def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterabl
             problem=Message(stats.breaker.message),
         )
         yield "BREAKER_OPEN", message
+    if only_name_of(site) == "":
+        yield "MISSING_CONVERSION_NAME", "the site has no conversion name: every row is refused"
     waiting = stats.totals["QUEUED"] + stats.totals["RETRY"]
     if site.channel == "script" and waiting and _is_silent(context, site, stats, now):
         hours = _silent_hours(context, site)

@@ -46,7 +46,8 @@ OPTIPLAN: Final = Workload(
     demo=_later("demo:OptiplanDemo"),
     advice=ADVICE.describe,
     backup_files=_later("backup:backup_files"),
-    # A cancel withdraws files from the saw's inbox and a reissue creates a new revision.
-    restricted_actions=frozenset({"cancel", "request_cancel", "reissue"}),
+    # An approval without XML asks first, a cancel withdraws files from the saw's inbox, and a
+    # reissue creates a new revision.
+    restricted_actions=frozenset({"approve", "cancel", "request_cancel", "reissue"}),
     needs=LIBRARIES["optiplan"],
 )

@@ -320,9 +320,7 @@ class OrderService:
             ) from None
         with self.queue.store.transaction():
             new = self.customers.save(customer)
-            self.context.commands.accounts.note(
-                actor, "optiplan.customer", queue=QUEUE, target=mask_private(normalised)
-            )
+            self._note(actor, "customer", mask_private(normalised))
         return customer, new
 
     def remove_customer(self, actor: Actor, phone: str) -> Customer | None:
@@ -333,10 +331,7 @@ class OrderService:
         if customer is not None:
             with self.queue.store.transaction():
                 self.customers.delete(normalised)
-                target = mask_private(normalised)
-                self.context.commands.accounts.note(
-                    actor, "optiplan.customer_removed", queue=QUEUE, target=target
-                )
+                self._note(actor, "customer_removed", mask_private(normalised))
         return customer
 
     def customer_page(
@@ -353,7 +348,7 @@ class OrderService:
             if sees
             else cursor.isdecimal() and len(cursor) <= MAX_OFFSET
         ):
-            problem = "is none of this list: leave it out to start again"
+            problem = "is not a cursor of this list: leave it out to start again"
             raise validation_problem([FieldProblem(("cursor",), problem)])
         if sees:
             page, next_cursor = self.customers.page(limit=limit, cursor=cursor)

@@ -10,7 +10,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from kesin.engine.queue import Queue
 from kesin.foundation.check import DoctorCheck
 from kesin.foundation.problems import Problem
 from kesin.foundation.settings import Settings
@@ -18,7 +17,7 @@ from kesin.store.errors import StoreError
 from kesin.store.postgres.reachability import check_reachable
 from kesin.web.health import find_disk_problems
 from kesin.workloads import built_in
-from kesin.workloads.common.stores import open_workload_stores
+from kesin.workloads.common.stores import open_as_stored, open_workload_stores
 from kesin.workloads.pdf import PDF
 from kesin.workloads.pdf.engines.availability import find_chromium, is_chromium_available
 from kesin.workloads.pdf.engines.base import Engine, Paper
@@ -173,7 +172,9 @@ def _check_workers(settings: Settings) -> Iterator[DoctorCheck]:
     try:
         check_reachable(settings)
         with closing(open_workload_stores(settings, built_in())) as store:
-            queue = Queue(WORKLOAD, configured_lifecycle(), store)
+            queue = open_as_stored(store, WORKLOAD, configured_lifecycle())
+            if queue is None:
+                return
             stats, stuck = queue.stats(), find_stuck_workers(queue)
             alive, waiting = len(workers_alive(store, stats.now)), stats.states["queued"]
     except StoreError as problem:

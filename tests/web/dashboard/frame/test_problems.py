@@ -67,7 +67,7 @@ UNMET = {
     "this address has too many open connections": "refused before there is a request",
     "the request did not arrive within %(n)s s": "likewise",
     "only a key gets such a token": "a token is for programs",
-    "%(field)s is no parameter here: there are %(known)s": "pages take any parameter",
+    "unknown query parameter %(field)s; known are: %(known)s": "pages take any parameter",
     "the cron secret is not set or not this one": "cron is no page",
     "people and keys are kept in SQLite or PostgreSQL": "the service would not start",
     "queue {}: the move {} ({} → {}) is already declared with other effects;"
@@ -121,7 +121,7 @@ def raised() -> dict[str, str]:
 def _ids(where: str, node: ast.expr) -> Iterator[str]:
     if isinstance(node, ast.Call):
         arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
-        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        name = called(node)
         if name == "Message":
             yield from texts(node.args[0])
         elif name in RAISED:
@@ -151,11 +151,16 @@ def test_every_message_that_a_page_can_show_has_its_turkish():
     assert {text: where for text, where in raised().items() if text not in known} == {}
 
 
+def called(node: ast.Call) -> str:
+    """The name of what is called, with or without its module."""
+    return str(getattr(node.func, "id", getattr(node.func, "attr", "")))
+
+
 def test_every_message_is_given_the_values_it_has_places_for():
     wrong = {
         f"{where}:{node.lineno}": sentence
         for where, node in nodes()
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Message"
+        if isinstance(node, ast.Call) and called(node) == "Message"
         for sentence in texts(node.args[0])
         if {f"%({keyword.arg})s" for keyword in node.keywords} != set(PLACE.findall(sentence))
     }
@@ -167,7 +172,7 @@ def test_every_problem_is_given_the_values_its_message_has_places_for():
     wrong = {
         f"{where}:{node.lineno}": sentence
         for where, node in nodes()
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in PROBLEMS and node.args
+        if isinstance(node, ast.Call) and called(node) in PROBLEMS and node.args
         for sentence in (text for arg in node.args for text in texts(arg) if " " in text)
         if {f"%({keyword.arg})s" for keyword in node.keywords if keyword.arg not in options}
         != set(PLACE.findall(sentence))

@@ -142,6 +142,14 @@ def test_a_script_that_is_silent_while_rows_wait_is_a_warning(site: OwnSite, nei
     site.wait(2 * HOUR + 1)
     assert site.warnings() == ["SCRIPT_SILENT"]
     site.change(channel="api")  # our worker uploads; there is no script
+    assert "SCRIPT_SILENT" not in site.warnings()
+
+
+def test_a_site_that_must_refuse_every_row_says_so(site: OwnSite):
+    site.change(channel="api")
+    site.change_settings(conversion_name="")
+    assert site.warnings() == ["MISSING_CONVERSION_NAME"]
+    site.change_settings(conversion_name="Phone sale")
     assert site.warnings() == []
 
 

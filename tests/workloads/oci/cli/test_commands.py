@@ -142,7 +142,8 @@ def test_stats_show_every_site_with_its_warnings(database, oci, play, kesin):  #
     ]
     assert "closed" in west
     one = oci("stats", "west", "--json").json[0]
-    assert (one["site"], one["breaker"], one["warnings"]) == ("west", "closed", [])
+    assert (one["site"], one["breaker"]) == ("west", "closed")
+    assert [warning["code"] for warning in one["warnings"]] == ["MISSING_CONVERSION_NAME"]
 
 
 def test_settings_are_shown_changed_and_taken_back(database, oci):  # noqa: F811
@@ -200,6 +201,8 @@ def test_credentials_are_kept_tried_and_dropped(oci, kesin, tmp_path, monkeypatc
         stored = oci(*words, "--file", "c.json", "--json")
         assert stored.json == {"site": "north", "kept": True}
         assert oci(*words, text=document).out == "kept, for north\n"
+        assert "MISSING_CONVERSION_NAME" in oci("doctor", "north").out
+        oci("settings", "north", "--conversion-name", "Phone sale")
         good = oci("doctor", "north")
         assert good.code == 0, good.out
         assert "✗" not in good.out

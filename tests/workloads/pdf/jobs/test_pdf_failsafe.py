@@ -62,7 +62,7 @@ def test_a_stuck_worker_does_not_count_and_is_not_ready(own_front):
     stuck.beat()
     response = own_front.client.get("/health/ready")
     assert response.status_code == 503
-    assert "1 renderers are stuck" in response.json()["checks"]["pdf"]["detail"]
+    assert "1 renderer stuck" in response.json()["checks"]["pdf"]["detail"]
     assert own_front.post(own_front.owner()).status_code == 503
 
 
@@ -72,7 +72,7 @@ def test_a_worker_that_falls_silent_in_the_middle_of_a_job_is_not_ready(own_fron
     own_front.clock.advance(FRESH_S + 1)
     response = own_front.client.get("/health/ready")
     assert response.status_code == 503
-    assert "1 renderers are stuck" in response.json()["checks"]["pdf"]["detail"]
+    assert "1 renderer stuck" in response.json()["checks"]["pdf"]["detail"]
     own_front.beat()
     assert own_front.client.get("/health/ready").json()["checks"]["pdf"]["ok"]
 

@@ -2,8 +2,8 @@
 
 Sending the same rows twice changes nothing. When an external id arrives with other data, a row that
 waits for its first claim takes them, and one that FAILED because of its data is queued again. Any
-other row may be at Google already, or an operator took it back: it stays as it is, and the result
-names what differs.
+other row may be at Google already, or an operator marked it FAILED: it stays as it is, and the
+result names what differs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NOT_TAKEN: Final = (
     "the stored row differs in %(fields)s and stays: only a row that waits for its first claim, or "
     "FAILED because of its data, takes new values"
 )
-_TAKEN_BACK: Final = (
+_MARKED_FAILED: Final = (
     "the stored row differs in %(fields)s and stays: an operator marked it FAILED before its first "
     "claim; after RETRY_SELECTED it takes new values"
 )
@@ -194,8 +194,8 @@ def _correct(
         job = jobs.get(row.id or "")
         differs = changed_fields(stored[job.id], conversions[index]) if job else ()
         if job and differs:
-            was_taken_back = job.state == "FAILED" and _awaits_first_claim(job)
-            sentence = _TAKEN_BACK if was_taken_back else _NOT_TAKEN
+            was_marked = job.state == "FAILED" and _awaits_first_claim(job)
+            sentence = _MARKED_FAILED if was_marked else _NOT_TAKEN
             message = Message(sentence, fields=", ".join(differs))
             changed[index] = replace(row, message=message, differs=differs)
     return changed

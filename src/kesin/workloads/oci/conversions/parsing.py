@@ -32,7 +32,6 @@ _NDJSON_TYPES: Final = frozenset(
 _CSV_TYPES: Final = frozenset({"text/csv", "application/csv"})
 _JSON_TYPES: Final = frozenset({"application/json", "text/json", ""})
 CONTENT_TYPES: Final = ("application/json", "application/x-ndjson", "text/csv")
-_JSON_TYPE, _NDJSON_TYPE, _ = CONTENT_TYPES
 STDIN: Final = "-"
 _FORMAT_BY_SUFFIX: Final[dict[str, FileFormat]] = {
     ".csv": "csv",

@@ -215,7 +215,7 @@ class RulesTold(BaseModel):
     """The rules in force, spelled as in the file."""
 
     rules: dict[str, Any]
-    warnings: list[str] = Field(description="what is allowed in them but hardly meant")
+    warnings: list[str] = Field(description="values that are allowed, but probably a mistake")
 
 
 class RulesChanged(RulesTold):

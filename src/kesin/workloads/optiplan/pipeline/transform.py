@@ -76,9 +76,7 @@ def transform_order(payload: Payload, rules: Rules) -> TransformedOrder:
     for index, part in enumerate(payload.parts):
         trims[part.thickness_mm] = trim_mm = _find_trim(part, index, rules)
         row = _build_row(part, index, rules, trim_mm)
-        resets += part.part_type == "ARKALIK" and any(
-            getattr(part, edge) not in {None, "", NO_BAND} for edge in EDGES
-        )
+        resets += part.part_type == "ARKALIK" and _asks_for_bands(part)
         sorted_rows.setdefault((part.part_type, part.color, part.thickness_mm), []).append(row)
     batches = tuple(
         ImportBatch(part_type, color, thickness_mm, trims[thickness_mm], tuple(rows))

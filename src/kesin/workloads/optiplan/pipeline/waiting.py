@@ -12,6 +12,7 @@ from kesin.foundation.problems import Unavailable
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Directory, MetadataEntry
+from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.optiplan.errors import OptiCode
 from kesin.workloads.optiplan.lifecycle import BLOCKED_CODES
@@ -65,7 +66,7 @@ def blocked_orders(queue: Queue) -> list[Job]:
 
 def log_timeouts(queue: Queue) -> None:
     """Log that an order is blocked no more because its time was over; each order once."""
-    failed = queue.jobs(Filter(states=("FAILED",), codes=BLOCKED_CODES)).jobs
+    failed = queue.jobs(Filter(states=("FAILED",), codes=BLOCKED_CODES), limit=MAX_PAGE).jobs
     newest = max((job.moved_at for job in failed), default=0)
     directory, place = Directory(queue.store), (queue.name, "", "timeouts_logged")
     logged = directory.metadata_entry(*place)

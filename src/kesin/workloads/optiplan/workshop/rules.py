@@ -112,7 +112,7 @@ class Rules(StrictModel):
 
 
 def rule_warnings(rules: Rules) -> list[str]:
-    """Return what is allowed in the rules but hardly meant."""
+    """Return the values that are allowed, but probably a mistake."""
     warnings: list[str] = []
     if "kerf_mm" not in rules.model_fields_set:
         warnings.append(

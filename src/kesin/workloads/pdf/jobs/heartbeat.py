@@ -19,6 +19,7 @@ from kesin.lifecycle.budget import HOUR_S, SECOND_US
 from kesin.store.contract import Store
 from kesin.store.directory import Directory, MetadataEntry
 from kesin.store.errors import StoreError
+from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.store.sql.store import SqlStore
 from kesin.workloads.pdf.jobs.stats import WORKLOAD
@@ -262,7 +263,8 @@ def find_stuck_workers(queue: Queue) -> list[str]:
     stuck = [beat.worker for beat in recorded if beat.is_fresh and not beat.is_alive]
     silent = {beat.worker for beat in recorded if not beat.is_fresh and not _exited(beat.worker)}
     if silent and (any(beat.is_alive for beat in recorded) or not stats.states["queued"]):
-        silent &= {job.worker for job in queue.jobs(Filter(states=("running",))).jobs}
+        running = queue.jobs(Filter(states=("running",)), limit=MAX_PAGE).jobs
+        silent &= {job.worker for job in running}
     return sorted({*stuck, *silent})
 
 

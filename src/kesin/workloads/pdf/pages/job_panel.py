@@ -5,6 +5,7 @@ from __future__ import annotations
 from kesin.engine.access.commands import JobDetails
 from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
+from kesin.foundation.terminal import pluralize
 from kesin.web.dashboard.frame.page import Link, PageContext, Panel, WorkerHeartbeat
 from kesin.web.health import HealthCheck
 from kesin.workloads.pdf.jobs.heartbeat import find_stuck_workers, open_heartbeats
@@ -37,7 +38,8 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
 def check_health(context: WorkloadContext) -> HealthCheck:
     """Whether a renderer makes no progress. Anybody may read the detail: no names in it."""
     if stuck := len(find_stuck_workers(context.queue)):
-        detail = f"{stuck} renderers are stuck: restart them, `kesin pdf doctor` says which"
+        renderers = pluralize(stuck, "renderer")
+        detail = f"{renderers} stuck: restart them, `kesin pdf doctor` says which"
         return HealthCheck(ok=False, detail=detail)
     return HealthCheck(ok=True, detail="no renderer is stuck")
 
