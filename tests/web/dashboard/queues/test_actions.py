@@ -242,8 +242,10 @@ def test_many_rows_move_in_the_background(how, many):
     [run] = runs(tasks).of(AYSE, many.name)
     assert (run.state, run.moved) == ("done", 5)
     assert run.link == ([] if "state" in how else [ready])
-    text = words(tasks.client.get(f"{tasks.page}/runs", headers=tasks.cookie("ayse")))
-    assert text.startswith("Requeue: 5 moved")
+    panel = tasks.client.get(f"{tasks.page}/runs", headers=tasks.cookie("ayse"))
+    assert words(panel).startswith("Requeue: 5 moved")
+    assert "hx-get" not in panel.text  # it is polled no more, and a late answer still replaces it
+    assert 'hx-swap="morph:outerHTML" hx-target="this"' in panel.text
     assert tasks.task.stats().states["failed"] == 0
     moved = [
         line for line in tasks.audit() if (line.queue, line.action) == (many.name, "queue.requeue")
