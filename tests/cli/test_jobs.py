@@ -133,9 +133,10 @@ def test_flags_are_shown_by_name(kesin, fill):
 
 def test_a_restricted_action_is_refused(kesin, fill):
     job = fill("optiplan", 1)[0]
-    answer = kesin("jobs", "act", "optiplan", "cancel", job)
-    assert answer.code != 0
-    assert "use the door of the workload" in answer.err
+    for more in ((), ("--dry-run",)):
+        answer = kesin("jobs", "act", "optiplan", "cancel", job, *more)
+        assert answer.code != 0
+        assert "use the door of the workload" in answer.err
     assert kesin("jobs", "show", job, "--json").json["state"] == "NEW"
 
 

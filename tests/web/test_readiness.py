@@ -47,7 +47,11 @@ def make_service(tmp_path, clock) -> Iterator[Callable[..., Service]]:
         store = open_store(str(tmp_path / "here.db"), migrate=True)
         kept = [] if files is None else [BackupFile("files", files)]
         workload = Workload(
-            "task", task_lifecycle, worker=make_worker, backup_files=lambda _: [*kept, "a note"]
+            "task",
+            task_lifecycle,
+            worker=make_worker,
+            periodic=WorkloadContext.__repr__,  # anything: only that it is called matters
+            backup_files=lambda _: [*kept, "a note"],
         )
         service = Service(settings, store, {"task": workload}, clock=clock)
         services.append(service)
@@ -115,6 +119,7 @@ def test_a_worker_with_a_long_job_is_ready(service, clock):
 
 def test_a_sweeper_that_has_not_swept_for_long_is_not_ready(service, clock):
     wait_until(lambda: service.sweeper.last_success is not None)
+    assert "task" in service.sweeper.periodic
     service.sweeper.stop()
     clock.advance(SWEEPS_MISSED * service.settings.sweep_s + 1)
     wait_until(lambda: service.workers[0].last_success == clock.monotonic())

@@ -234,13 +234,14 @@ class Service:
         after_sweep, periodic = self.after_sweep, self.periodic
         for store in self._stores:
             queues = [queue for queue in self.queues.values() if queue.store is store]
-            sweeper = Sweeper(queues, every_s=self._every_s(), after_sweep=after_sweep)
+            sweeper = Sweeper(
+                queues, every_s=self._every_s(), after_sweep=after_sweep, periodic=periodic
+            )
             if store is main:
                 self.sweeper = sweeper
                 self.metrics.start_sweeping()
                 sweeper.on_swept = self.metrics.record_sweep
             else:
-                sweeper.periodic = periodic
                 sweeper.on_swept = self.metrics.record_moves
             self._sweepers.append(sweeper)
             self._run("kesin-sweeper", sweeper.run)

@@ -28,7 +28,7 @@ BATCH = 1_000
 def act(
     queue: arguments.QueueName,
     move: Annotated[
-        str, typer.Argument(metavar="MOVE", help="The operator's call, like requeue or approve.")
+        str, typer.Argument(metavar="MOVE", help="The operator's call, like requeue or cancel.")
     ],
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="The jobs.")] = None,
     *,
@@ -75,6 +75,8 @@ def act(
         opened = context.open_queue(queue, lifecycle)
         options = _check_action(opened.lifecycle, queue, move, option or [])
         where = filters.to_filter(context.store.definition(queue))
+        commands = commands_over({queue: opened}, workloads().values(), context.accounts)
+        commands.require_unrestricted(queue, move)
         if dry_run:
             _print_chances(opened, move, _states(opened, ids, where), as_json=as_json)
             return
@@ -83,7 +85,6 @@ def act(
             jobs = f"{pluralize(len(job_ids), 'job')} of {queue}"
             arguments.confirm(f"{move} {jobs}?", f"{move} of {jobs} needs a confirmation")
         moved, already, refused = 0, 0, Counter[str]()
-        commands = commands_over({queue: opened}, workloads().values(), context.accounts)
         for start in range(0, len(job_ids), BATCH):
             bulk = commands.act(
                 local_operator(),

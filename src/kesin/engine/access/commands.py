@@ -268,15 +268,8 @@ class Commands:
                 ),
                 code="needs_payload",
             )
-        if action in self.restricted_actions.get(name, _NONE) and not by_workload:
-            raise Invalid(
-                Message(
-                    "%(call)s is more than a move of %(queue)s: use the door of the workload",
-                    call=repr(action),
-                    queue=repr(name),
-                ),
-                code="needs_door",
-            )
+        if not by_workload:
+            self.require_unrestricted(name, action)
         sites = self._selected_sites(actor, name, site, f"queue.{action}")
         if site is not None and where is not None:
             where = replace(where, tenants=(site,))
@@ -314,6 +307,18 @@ class Commands:
             on_batch(bulk)
         return bulk
 
+    def require_unrestricted(self, name: str, action: str) -> None:
+        """Raise Invalid for an action that is reserved for the workload."""
+        if action in self.restricted_actions.get(name, _NONE):
+            raise Invalid(
+                Message(
+                    "%(call)s is more than a move of %(queue)s: use the door of the workload",
+                    call=repr(action),
+                    queue=repr(name),
+                ),
+                code="needs_door",
+            )
+
     def preview(
         self,
         actor: Actor,
@@ -334,6 +339,7 @@ class Commands:
                 Message("%(call)s is no operator call of %(queue)s", call=repr(action), queue=name),
                 code="unknown_call",
             )
+        self.require_unrestricted(name, action)
         matching = where or Filter()
         if site is not None:
             matching = replace(matching, tenants=(site,))

@@ -1,5 +1,6 @@
 """From a job to its PDF, and every way that can fail, with a fake engine."""
 
+import os
 import socket
 import subprocess
 import threading
@@ -368,6 +369,11 @@ def test_a_silent_worker_is_not_stuck_without_jobs_or_after_its_process_has_ende
         heart(press, worker).beat()
     press.clock.advance(FRESH_S + 1)
     assert find_stuck_workers(press.queue) == []
+    here = f"{socket.gethostname()}-{os.getpid()}-0123456789ab"  # a process that exists is frozen
+    heart(press, here).beat()
+    press.clock.advance(FRESH_S + 1)
+    assert find_stuck_workers(press.queue) == [here]
+    heart(press, here).stop()
     press.ask()
     assert press.queue.claim(name, limit=1)
     assert find_stuck_workers(press.queue) == []

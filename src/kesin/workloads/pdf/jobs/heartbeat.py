@@ -255,31 +255,34 @@ def workers_alive(store: Store, now: int | None = None) -> dict[str, Mapping[str
 def find_stuck_workers(queue: Queue) -> list[str]:
     """Return the workers that make no progress though jobs need them.
 
-    Such a worker says so itself, or it has fallen silent without signing off: while it holds a
-    running job, or while jobs wait and no other worker is alive.
+    Such a worker says so itself, or it has fallen silent without signing off: as a process of this
+    machine that still exists, while it holds a running job, or while jobs wait and no other worker
+    is alive.
     """
     stats = queue.stats()
     recorded = open_heartbeats(queue.store).read(stats.now)
     stuck = [beat.worker for beat in recorded if beat.is_fresh and not beat.is_alive]
-    silent = {beat.worker for beat in recorded if not beat.is_fresh and not _exited(beat.worker)}
+    exists = {beat.worker: _exists_here(beat.worker) for beat in recorded if not beat.is_fresh}
+    frozen = {worker for worker, here in exists.items() if here}
+    silent = {worker for worker, here in exists.items() if here is None}
     if silent and (any(beat.is_alive for beat in recorded) or not stats.states["queued"]):
         running = queue.jobs(Filter(states=("running",)), limit=MAX_PAGE).jobs
         silent &= {job.worker for job in running}
-    return sorted({*stuck, *silent})
+    return sorted({*stuck, *frozen, *silent})
 
 
-def _exited(worker: str) -> bool:
-    """Whether this is a process of this machine that exists no more: its jobs are recovered."""
+def _exists_here(worker: str) -> bool | None:
+    """Whether this process of this machine exists; if not, its jobs are recovered. Else None."""
     host, _, pid = worker.rpartition("-")[0].rpartition("-")
     if host != socket.gethostname() or not pid.isdigit():
-        return False
+        return None
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:
-        return True
+        return False
     except PermissionError:  # of another user
         pass
-    return False
+    return True
 
 
 def check_worker_health(store: Store, now: int | None = None) -> bool:
