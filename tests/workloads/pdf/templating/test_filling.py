@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from kesin.workloads.pdf.channel import ChildChannel
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.templating.fill_child import MAX_TASKS
-from kesin.workloads.pdf.templating.filling import MAX_IDLE, FillHelper, FillLimits, fill_helper
+from kesin.workloads.pdf.templating.filling import (
+    MAX_IDLE,
+    MAX_REPLY_BYTES,
+    FillHelper,
+    FillLimits,
+    fill_helper,
+)
 from kesin.workloads.pdf.templating.library import TemplateLibrary
 from kesin.workloads.pdf.templating.pictures import PictureLimits
 from tests.attacks.bombs import png
@@ -129,6 +137,14 @@ def test_a_child_that_was_stopped_or_died_is_replaced(helper, library):
     for child in children(helper):
         os.kill(child, signal.SIGKILL)
     assert b"<body>a" in fill(helper, library)
+
+
+def test_a_kept_child_that_dies_at_its_task_is_no_fault_of_the_template(helper, library):
+    ours, theirs = socket.socketpair()
+    with theirs:
+        theirs.shutdown(socket.SHUT_WR)  # it takes the task, and never replies
+        helper._idle.append(ChildChannel(ours, MAX_REPLY_BYTES))
+        assert b"<body>a" in fill(helper, library)
 
 
 def test_a_helper_that_was_killed_is_replaced(helper, library):

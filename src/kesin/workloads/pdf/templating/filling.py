@@ -38,6 +38,10 @@ class FillLimits:
     memory_bytes: int = 512 * 1024 * 1024
 
 
+class _ChildDied(Exception):
+    """The child ended before its reply."""
+
+
 def too_costly(name: str, limits: FillLimits) -> RenderFailed:
     """Build the error of a template that exceeded its limits."""
     message = Message(
@@ -72,12 +76,23 @@ class FillHelper(ForkAware):
         The code is TEMPLATE_TOO_COSTLY for a task that used up its limits. One that had to wait for
         a processor may be tried again.
         """
+        request = {"name": name, "limits": asdict(limits), **task}
+        kept = self._take_kept(library)
+        if kept is not None:
+            with contextlib.suppress(_ChildDied):  # perhaps before this task: a new one tells
+                return self._exchange(kept, request, body, limits)
+        try:
+            return self._exchange(self._start(library), request, body, limits)
+        except _ChildDied:
+            raise too_costly(name, limits) from None
+
+    def _exchange(
+        self, channel: ChildChannel, request: dict[str, Any], body: bytes, limits: FillLimits
+    ) -> bytes:
         with contextlib.ExitStack() as stack:
-            channel = self._connect(library)
             stack.callback(channel.close)
             deadline = self._clock.monotonic() + limits.wall_s
             try:
-                request = {"name": name, "limits": asdict(limits), **task}
                 channel.send(request, body, deadline)
                 head, reply = channel.receive(deadline)
             except TimeoutError:
@@ -87,7 +102,7 @@ class FillHelper(ForkAware):
                     n=f"{limits.wall_s:g}",
                 ) from None
             except (EOFError, OSError):
-                raise too_costly(name, limits) from None
+                raise _ChildDied from None
             if not head.pop("last", False):
                 stack.pop_all()
                 self._keep(channel)
@@ -103,16 +118,17 @@ class FillHelper(ForkAware):
         if child is not None:
             child.kill()
 
-    def _connect(self, library: int) -> ChildChannel:
-        """Return the connection to a child that has the file of the library.
-
-        A child that died is passed over, and a helper that was killed is replaced once.
-        """
+    def _take_kept(self, library: int) -> ChildChannel | None:
+        """Return the connection to an idle child that took the file of the library, if any."""
         while (channel := self._take_idle()) is not None:
             with contextlib.suppress(TimeoutError, EOFError, OSError):
                 channel.send_file(library, self._clock.monotonic() + START_S)
                 return channel
             channel.close()
+        return None
+
+    def _start(self, library: int) -> ChildChannel:
+        """Return the connection to a new child; a helper that was killed is replaced once."""
         for _ in range(2):
             ours, theirs = socket.socketpair()
             channel = ChildChannel(ours, MAX_REPLY_BYTES, clock=self._clock)
