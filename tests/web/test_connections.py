@@ -9,10 +9,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
 
+from kesin.foundation.settings import Settings
 from kesin.web import connections
 from kesin.web.server import Server, bind_sockets, build_server
 from tests.cli.programs import wait_until
@@ -201,6 +203,21 @@ def test_half_sent_requests_of_many_addresses_keep_nobody_out(start, monkeypatch
     running.wait_for_connections(9)
     assert [running.status() for _ in range(3)] == [200] * 3
     assert read_to_end(held[0]) == b""  # the one that waited longest went first
+
+
+def test_a_connection_that_is_given_up_makes_room_before_the_loop_reports_its_end(monkeypatch):
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 3)
+    state = connections.Connections(Settings())
+    old, older, new = (Mock(client=None) for _ in range(3))
+    for connection in (older, old):
+        state.connections.add(connection)
+        assert state.add(connection)
+        state.note(connection, has_request=False)
+    state.connections.add(new)
+    assert state.add(new)
+    assert state.connections == {old, new}
+    assert older.transport.abort.called
+    assert not old.transport.abort.called
 
 
 def test_a_request_under_way_is_not_given_up_for_new_connections(start, monkeypatch):

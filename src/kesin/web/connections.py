@@ -45,7 +45,10 @@ class Connections(ServerState):
     def add(self, connection: BoundedProtocol) -> bool:
         """Count a new connection; False if its address has too many."""
         if len(self.connections) >= MAX_CONNECTIONS and self._without_request:
-            next(iter(self._without_request)).transport.abort()
+            oldest = next(iter(self._without_request))
+            del self._without_request[oldest]
+            self.connections.discard(oldest)  # at once: some event loops report its end later
+            oldest.transport.abort()
         network = self._network(connection)
         if network is None:
             return True
