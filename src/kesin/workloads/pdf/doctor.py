@@ -43,10 +43,10 @@ def run_checks(settings: Settings, engine: str | None = None) -> Iterator[Doctor
     library: TemplateLibrary | None = None
     try:
         library = load_templates(settings)
-        yield DoctorCheck.result(
-            "templates", ok=bool(library.names), found=", ".join(library.names)
-        )
-        for broken in library.find_unusable().values():
+        unusable = library.find_unusable()
+        usable = [name for name in library.names if name not in unusable]
+        yield DoctorCheck.result("templates", ok=bool(usable), found=", ".join(usable) or "none")
+        for broken in unusable.values():
             yield DoctorCheck.result("broken template", ok=False, found=broken.message)
     except (RenderFailed, Problem) as problem:
         yield DoctorCheck.result("templates", ok=False, found=str(problem))

@@ -181,6 +181,7 @@ class TemplateLine(BaseModel):
     title: str
     description: str
     content_hash: str
+    problem: str | None = Field(description="why it cannot fill in its own sample")
 
 
 class TemplateBody(TemplateLine):

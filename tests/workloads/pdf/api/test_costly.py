@@ -33,7 +33,7 @@ def costly(
 ) -> Iterator[Front]:
     folder = tmp_path_factory.mktemp("costly")
     for name, body in BODIES.items():
-        write(folder, name, PAGE.format(body))
+        write(folder, name, PAGE.format(body), sample={"x": "abc"})
     library = TemplateLibrary.load([folder], limits=FillLimits(cpu_s=0.4))
     allowed = {"pdf_allowed_templates": ",".join(BODIES)}
     with (
@@ -78,7 +78,10 @@ def test_a_preview_of_a_template_that_loops_is_refused(costly):
 def test_a_broken_template_is_named_and_the_others_work(costly):
     me = costly.owner()
     listed = costly.client.get("/pdf/templates", headers=me).json()
-    assert [template["name"] for template in listed] == ["logos", "loop", "sound"]
+    problems = {template["name"]: template["problem"] for template in listed}
+    assert problems.keys() == {"logos", "loop", "sound"}
+    assert problems["sound"] is None
+    assert "template loop: it was stopped" in problems["loop"]
     for answer in (costly.post(me, request("bomb")), preview(costly, "bomb")):
         assert answer.status_code == 400
         assert "template bomb: it was stopped" in answer.text
@@ -118,6 +121,13 @@ def test_a_broken_template_is_named_on_the_page(costly):
     page = costly.client.get("/dashboard/pdf", headers=costly.cookie("ayse"))
     assert page.status_code == 200
     assert "template bomb: it was stopped" in page.text
+    assert 'hx-get="/dashboard/pdf?part=broken"' in page.text
+    part = costly.client.get("/dashboard/pdf?part=broken", headers=costly.cookie("ayse"))
+    with patch.object(TemplateLibrary, "render_html", side_effect=AssertionError("once is enough")):
+        again = costly.client.get("/dashboard/pdf?part=broken", headers=costly.cookie("ayse"))
+    assert again.text == part.text
+    assert all(f"template {name}: it was stopped" in part.text for name in ("bomb", "loop"))
+    assert "template sound" not in part.text
 
 
 def test_a_broken_template_is_named_by_the_commands(costly, monkeypatch, tmp_path):
@@ -126,7 +136,10 @@ def test_a_broken_template_is_named_by_the_commands(costly, monkeypatch, tmp_pat
     problems = {row["name"]: row.get("problem", "") for row in json.loads(listed.stdout)}
     assert all("it was stopped" in problems[name] for name in ("bomb", "loop"))
     checks = doctor.run_checks(load_settings(), "weasyprint")
-    assert next(checks).ok
+    usable = next(checks)
+    assert usable.ok
+    assert "sound" in usable.found
+    assert "loop" not in usable.found
     broken = next(checks)
     assert (broken.name, broken.ok) == ("broken template", False)
     assert "template bomb: it was stopped" in broken.found

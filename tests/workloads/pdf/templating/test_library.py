@@ -2,11 +2,12 @@
 
 import json
 import shutil
+from unittest.mock import patch
 
 import pytest
 
 from kesin.workloads.pdf.config import SHIPPED
-from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.limits import MAX_HTML_BYTES
 from kesin.workloads.pdf.security import LIBRARY_CSP
 from kesin.workloads.pdf.templating.library import TemplateLibrary
@@ -72,6 +73,15 @@ def write(folder, name, page, schema=OPEN, sample=None, **files):
     for file, data in files.items():
         (place / file.replace("__", ".")).write_text(data, "utf-8")
     return place
+
+
+def test_a_sample_that_the_machine_held_up_is_filled_in_again(tmp_path):
+    write(tmp_path, "mine", PAGE.format("hello"))
+    library = TemplateLibrary.load([tmp_path])
+    held_up = RenderFailed(PdfErrorCode.NAVIGATION_TIMEOUT, "busy")
+    with patch.object(TemplateLibrary, "render_html", side_effect=held_up):
+        assert library.find_unusable() == {"mine": held_up}
+    assert library.find_unusable() == {}
 
 
 class TestLoading:

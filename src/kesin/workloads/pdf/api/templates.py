@@ -73,10 +73,11 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
 
 
 def _template_line(services: PdfServices, name: str) -> TemplateLine:
-    template = services.library.get(name)
+    template, unusable = services.library.get(name), services.library.find_unusable()
     return TemplateLine(
         name=name,
         title=template.title,
         description=template.description,
         content_hash=template.content_hash,
+        problem=unusable[name].message if name in unusable else None,
     )

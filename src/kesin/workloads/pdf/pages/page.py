@@ -6,6 +6,7 @@ import json
 import secrets
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 from fastapi import FastAPI, Query, Request, Response
@@ -124,10 +125,13 @@ def pdf_page(  # noqa: PLR0917  # each one is a query parameter
     start: Literal["sample", "empty"] = "sample",
     everybody: Literal["", "1"] = "",
     cursor: Cursor = None,
-    part: Literal["", "jobs"] = "",
+    part: Literal["", "jobs", "broken"] = "",
 ) -> HTMLResponse:
-    """The page, or its list of jobs alone."""
+    """The page, or its list of jobs or of broken templates alone."""
     workbench = require_workbench(ctx, "list")
+    if part == "broken":  # after the page: one that loops takes seconds
+        unusable = workbench.services.library.find_unusable()
+        return ctx.page("pdf/part_broken.html", broken=_broken_templates(workbench, unusable))
     values = _job_list(ctx, workbench, everybody=bool(everybody), cursor=cursor)
     if part == "jobs":
         return ctx.page("pdf/part_jobs.html", **values)
@@ -136,7 +140,7 @@ def pdf_page(  # noqa: PLR0917  # each one is a query parameter
     templates = [workbench.services.library.get(name) for name in names]
     values |= {"templates": templates, "chosen": None, "worded": localized_text}
     values["stale"] = workbench.loader.templates.problem
-    values["broken"] = _broken_templates(workbench)
+    values["broken"] = _broken_templates(workbench, workbench.services.library.broken)
     if chosen:
         selected = submit.require_template(workbench.services, chosen)
         value = dict(selected.sample) if start == "sample" else {}
@@ -152,14 +156,10 @@ def _template_names(workbench: PdfWorkbench) -> list[str]:
     return [name for name in services.library.names if name in services.config.template_allowlist]
 
 
-def _broken_templates(workbench: PdfWorkbench) -> list[str]:
-    """What is wrong with templates that users could otherwise choose."""
-    services = workbench.services
-    reasons = (
-        submit.broken_reason(services.library, services.config, name)
-        for name in services.library.broken
-    )
-    return [reason for reason in reasons if reason]
+def _broken_templates(workbench: PdfWorkbench, problems: Mapping[str, RenderFailed]) -> list[str]:
+    """What is wrong with the templates that users may choose."""
+    allowed = workbench.services.config.template_allowlist
+    return [problem.message for name, problem in problems.items() if name in allowed]
 
 
 def _form(

@@ -14,6 +14,7 @@ import json
 import marshal
 import re
 import tempfile
+import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -76,6 +77,9 @@ class TemplateLibrary:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  # what children read
         weakref.finalize(self, self._file.close)
         self._parts: dict[str, tuple[int, int]] = {}  # of the file: offset and size
+        self._one_at_a_time = threading.Lock()
+        self._unchecked: set[str] = set()  # whose sample was not filled in yet
+        self._unfilled: dict[str, RenderFailed] = {}
 
     @classmethod
     def load(
@@ -105,6 +109,7 @@ class TemplateLibrary:
             with library._problems_kept(name):
                 library._add(name, place)
         library._compile()
+        library._unchecked = set(library._templates)
         return library
 
     @contextmanager
@@ -115,7 +120,7 @@ class TemplateLibrary:
         except OSError as problem:
             self.broken[name] = template_failure(name, f"it cannot be read: {problem.strerror}")
         except RenderFailed as problem:
-            if public_code(problem.code) is not PdfErrorCode.TEMPLATE_ERROR:
+            if not _is_own(problem):
                 raise
             self.broken[name] = problem
 
@@ -213,14 +218,26 @@ class TemplateLibrary:
         return self._run(name, task, json.dumps(variables, default=str).encode()).decode()
 
     def find_unusable(self) -> dict[str, RenderFailed]:
-        """Return the problems of those that are broken or cannot fill in their own sample."""
-        unusable = dict(self.broken)
-        for name, template in self._templates.items():
-            try:
-                self.render_html(name, template.sample)
-            except RenderFailed as problem:
-                unusable[name] = problem
-        return unusable
+        """Return the problems of those that are broken or cannot fill in their own sample.
+
+        Each is tried once; one that met a problem that is not its own, again at the next call.
+        """
+        with self._one_at_a_time:
+            for name in sorted(self._unchecked):
+                try:
+                    self.render_html(name, self._templates[name].sample)
+                    self._unfilled.pop(name, None)
+                except RenderFailed as problem:
+                    self._unfilled[name] = problem
+                    if not _is_own(problem):
+                        continue
+                self._unchecked.remove(name)
+            return self.broken | self._unfilled
+
+
+def _is_own(problem: RenderFailed) -> bool:
+    """Return whether the template is to blame, and not the machine."""
+    return public_code(problem.code) is PdfErrorCode.TEMPLATE_ERROR
 
 
 def _load_template(name: str, folder: Path, shared: Mapping[str, bytes]) -> PdfTemplate:
