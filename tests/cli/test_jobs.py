@@ -4,6 +4,7 @@ from contextlib import closing
 import pytest
 
 from kesin.engine.queue import Queue
+from kesin.foundation.clock import ManualClock
 from kesin.foundation.ids import first_id_at
 from kesin.foundation.settings import load_settings
 from kesin.store.open import open_store
@@ -131,12 +132,28 @@ def test_flags_are_shown_by_name(kesin, fill):
     assert "cancel_requested" in kesin("jobs", "show", job).out
 
 
+def test_looks_that_found_nothing_new_are_one_line_and_json_has_them_all(kesin, fill):
+    job = fill("optiplan", 1)[0]
+    with closing(open_store(load_settings().database, migrate=False)) as store:
+        now = store.job(job).created_at
+        queue = Queue("optiplan", optiplan_lifecycle(), store, clock=(clock := ManualClock(now)))
+        for steps in (["prepare", "import", "wait"], ["wait"], ["wait"]):
+            [claimed] = queue.claim("w")
+            for move in steps:
+                queue.move(claimed, move, run_in_s=1 if move == "wait" else None)
+            clock.advance(1)
+    text = kesin("jobs", "show", job).out
+    assert (text.count("wait"), text.count("× 3 since")) == (1, 1)
+    moves = [event["move"] for event in kesin("jobs", "show", job, "--json").json["events"]]
+    assert moves == ["enqueue", "claim", "prepare", "import", "wait", *("claim", "wait") * 2]
+
+
 def test_a_restricted_action_is_refused(kesin, fill):
     job = fill("optiplan", 1)[0]
     for more in ((), ("--dry-run",)):
         answer = kesin("jobs", "act", "optiplan", "cancel", job, *more)
         assert answer.code != 0
-        assert "use the door of the workload" in answer.err
+        assert "use the page, API or command of" in answer.err
     assert kesin("jobs", "show", job, "--json").json["state"] == "NEW"
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Final
 
 from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.access.commands import MAX_BULK_JOBS, JobDetails
+from kesin.engine.access.folding import FoldedEvent, fold_events
 from kesin.engine.bulk import BulkResult
 from kesin.engine.queue import Queue
 from kesin.foundation.clock import iso
 from kesin.foundation.messages import decode_note, recorded_traceback
 from kesin.foundation.text import decode_json, is_deeper_than
 from kesin.lifecycle.model import Job
-from kesin.store.records import Event, Note, Outcome, QueueStats
+from kesin.store.records import Note, Outcome, QueueStats
 from kesin.web import schemas
 
 MAX_JSON_DEPTH: Final = 100  # deeper values fail to be written as JSON
@@ -50,46 +50,6 @@ def job_body(job: Job) -> schemas.JobBody:
         lease_until=iso(job.lease_until),
         finished_at=iso(job.finished_at),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class FoldedEvent:
-    """An event of a history, or the last of so many wake-ups that found nothing new."""
-
-    event: Event
-    since: int  # of the first of them
-    count: int = 1
-
-
-def fold_events(events: Sequence[Event]) -> list[FoldedEvent]:
-    """Fold wake-ups, each a claim and a wait without a change; what is stored stays whole."""
-    folded: list[FoldedEvent] = []
-    at = 0
-    while at < len(events):
-        first, end = events[at : at + 2], at + 2
-        while _is_wake_up(first) and _same_moves(first, events[end : end + 2]):
-            end += 2
-        if end > at + 2:
-            folded.append(FoldedEvent(events[end - 1], events[at].at, (end - at) // 2))
-        else:
-            end = at + 1
-            folded.append(FoldedEvent(events[at], events[at].at))
-        at = end
-    return folded
-
-
-def _is_wake_up(events: Sequence[Event]) -> bool:
-    """Whether it is a claim and the wait that ends it, both without a change of state."""
-    claimed = len(events) == 2 and events[0].worker is not None and events[1].worker is None  # noqa: PLR2004
-    return claimed and all(event.from_state == event.to_state for event in events)
-
-
-def _same_moves(first: Sequence[Event], then: Sequence[Event]) -> bool:
-    def told(event: Event) -> tuple[object, ...]:
-        why = (event.error_code, event.error_message, event.attempt, event.retry_count, event.flags)
-        return (event.move, event.from_state, event.to_state, *why)
-
-    return list(map(told, first)) == list(map(told, then))
 
 
 def event_body(folded: FoldedEvent) -> schemas.EventBody:

@@ -19,6 +19,7 @@ from kesin.cli.support.records import (
     note_record,
     stamps,
 )
+from kesin.engine.access.folding import FoldedEvent, fold_events
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import decode_note, recorded_traceback
 from kesin.foundation.terminal import (
@@ -100,7 +101,10 @@ def show_job(
     job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
     as_json: arguments.AsJson = False,
 ) -> None:
-    """Show one job with its payload, history and notes."""
+    """Show one job with its payload, history and notes.
+
+    Looks that found nothing new are one line with their number; --json has every event.
+    """
     if not is_id(job_id):
         raise UsageError(f"{job_id!r} is no job id: take it whole from `kesin jobs list`")
     with open_context() as context:
@@ -158,7 +162,7 @@ def print_job(job: Job, names: Definition | None) -> None:
 
 
 def print_history(events: list[Event], names: Definition | None) -> None:
-    """Print the events of a job."""
+    """Print the events of a job; those that repeat one as one line."""
     say()
     print_table(
         ("seq", "at", "move", "from", "to", "by", "attempt", "what"),
@@ -171,17 +175,20 @@ def print_history(events: list[Event], names: Definition | None) -> None:
                 event.to_state or "(gone)",
                 event.actor,
                 event.attempt,
-                _what(event, names),
+                _what(folded, names),
             )
-            for event in events
+            for folded in fold_events(events)
+            for event in (folded.event,)
         ],
         title="history",
     )
 
 
-def _what(event: Event, names: Definition | None) -> str:
+def _what(folded: FoldedEvent, names: Definition | None) -> str:
+    event = folded.event
     error = ": ".join(filter(None, (event.error_code, event.error_message)))
     parts = (
+        f"× {folded.count} since {format_time(folded.since)}" if folded.count > 1 else "",
         error[:MESSAGE_WIDTH],
         f"due {format_time(event.run_at)}" if event.run_at and event.run_at > event.at else "",
         f"timer {format_time(event.timer_at)}" if event.timer_at else "",

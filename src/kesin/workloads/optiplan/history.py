@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kesin.engine.access.folding import FoldedEvent, fold_events
 from kesin.engine.queue import Queue
 from kesin.foundation.clock import iso
 from kesin.foundation.messages import decode_note
 from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.store.records import Event, Note
-from kesin.web.serialize import FoldedEvent, fold_events
 from kesin.workloads.optiplan.lifecycle import APPROVED
 
 _EVENT_TYPES: Final = {

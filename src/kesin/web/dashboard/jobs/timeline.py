@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kesin.engine.access.commands import JobDetails
+from kesin.engine.access.folding import FoldedEvent, fold_events
 from kesin.foundation.messages import decode_note, recorded_message, recorded_traceback
 from kesin.foundation.text import decode_json
 from kesin.lifecycle.declare import Lifecycle
@@ -15,7 +16,7 @@ from kesin.store.records import Event, Note
 from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import PageContext
 from kesin.web.dashboard.state_groups import StateGroup, state_group
-from kesin.web.serialize import FoldedEvent, fold_events, json_depth_limited
+from kesin.web.serialize import json_depth_limited
 
 MAX_LINES: Final = 200  # shown; the API has all of them
 
