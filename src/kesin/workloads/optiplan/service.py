@@ -41,6 +41,7 @@ from kesin.workloads.optiplan.pipeline.shared_folder import (
     list_plain_files,
 )
 from kesin.workloads.optiplan.pipeline.solution import has_all_xml
+from kesin.workloads.optiplan.pipeline.waiting import log_unblocked
 from kesin.workloads.optiplan.workshop.config import Workshop
 
 QUEUE: Final = "optiplan"
@@ -237,7 +238,9 @@ class OrderService:
                 machine_folder, self._progress_store, job_id
             ):
                 raise OrderProblem(OptiCode.JOB_NOT_CANCELLABLE, "the machine has taken it already")
-        if outcome.result != "moved":
+        if outcome.result == "moved":
+            log_unblocked(before)
+        else:
             outcome = self._act(actor, "request_cancel", job_id)
         if outcome.result != "moved" and outcome.reason != "flag_not_set":
             raise _too_late(outcome.state)

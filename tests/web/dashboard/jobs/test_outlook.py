@@ -12,6 +12,7 @@ from kesin.lifecycle.model import Change, Job
 from kesin.store.records import Pause
 from kesin.web.dashboard.jobs.outlook import Outlook, outlook
 from tests.web.conftest import World
+from tests.workloads.optiplan.orders_ready import held_order
 
 
 @pytest.fixture
@@ -22,11 +23,11 @@ def world(shared_world: World) -> Iterator[World]:
         shared_world.task.resume(tenant=one.tenant)
 
 
-def outlook_of(world: World, job_id: str, **how: object) -> Outlook:
+def outlook_of(world: World, job_id: str) -> Outlook:
     job = world.found(job_id)
     queue = world.service.queues[job.queue]
     pauses = queue.store.paused(queue.name)
-    return outlook(queue.lifecycle, job, queue.now(), pauses, acts=bool(how.get("acts")))
+    return outlook(queue.lifecycle, job, queue.now(), pauses)
 
 
 def claimed(world: World) -> Job:
@@ -35,7 +36,7 @@ def claimed(world: World) -> Job:
 
 
 def test_a_job_that_is_due_waits_for_a_worker(world):
-    expected = outlook_of(world, world.job(), acts=True).next
+    expected = outlook_of(world, world.job()).next
     assert (expected.kind, expected.to) == ("claim", "running")
     assert expected.at is not None
     assert expected.at <= world.task.now()
@@ -62,7 +63,7 @@ def test_the_last_attempt_ends_in_failure_when_its_worker_is_lost(world):
 
 
 def test_a_failed_job_waits_for_a_person_and_is_removed_if_nobody_comes(world):
-    expected = outlook_of(world, world.failed(), acts=True)
+    expected = outlook_of(world, world.failed())
     assert expected.next.kind == "person"
     [otherwise] = expected.otherwise
     assert otherwise.kind == "gone"
@@ -70,10 +71,14 @@ def test_a_failed_job_waits_for_a_person_and_is_removed_if_nobody_comes(world):
     assert otherwise.at > world.task.now() + DAY_S * SECOND_US
 
 
+def test_an_order_on_hold_waits_for_a_person_though_only_its_workload_lets_one_act(world):
+    assert outlook_of(world, held_order(world.service)).next.kind == "person"
+
+
 def test_a_job_that_is_done_is_kept_for_a_while(world):
     job = claimed(world)
     apply_changes(world.task, "complete", [Change(job.id, job.claim_seq)], actor="one")
-    expected = outlook_of(world, job.id, acts=False).next
+    expected = outlook_of(world, job.id).next
     assert expected.kind == "gone"
     assert expected.at is not None
 

@@ -61,6 +61,8 @@ def state(world: World, job_id: str) -> str:
 
 def test_a_held_order_stands_on_top_with_what_to_do(shop):
     job = held_order(shop.service)
+    story = shop.client.get(f"/dashboard/jobs/{job}", headers=shop.cookie("can")).text
+    assert f'href="/dashboard/optiplan#held-{job}"' in story
     page = get(shop).text
     assert page.index(f"held-{job}") < page.index(f"order-{job}")
     assert "E_CRM_NO_MATCH" in page

@@ -340,7 +340,7 @@ def test_an_order_without_its_xml_is_approved_only_if_confirmed(floor: Floor):
     assert floor.act(job_id, "approve", confirm=1).status_code == 422
     body = {"action": "approve", "ids": [job_id]}
     answer = floor.client.post("/api/queues/optiplan/actions", json=body, headers=floor.operator)
-    assert (answer.status_code, error_of(answer)["code"]) == (422, "needs_door")
+    assert (answer.status_code, error_of(answer)["code"]) == (422, "needs_workload")
     assert floor.state(job_id) == "HOLD"
     assert floor.act(job_id, "approve", confirm=True).status_code == 200
     assert floor.state(job_id) == "NEW"

@@ -254,7 +254,7 @@ def test_an_order_that_finds_the_slot_just_taken_waits(
     runner = Runner(bench.workshop, bench.queue, host="here")
     bench.clock.advance(1)
     held = {job.id: job for job in bench.queue.claim("both", limit=2)}
-    runs = {job.id: bench.new_worker().context.run_of(job) for job in held.values()}
+    runs = {job.id: bench.new_worker().run_of(job) for job in held.values()}
     runner(held[first.id], runs[first.id])
     result = runner(held[second.id], runs[second.id])
     assert (bench.reload(first).state, bench.reload(second).state) == (

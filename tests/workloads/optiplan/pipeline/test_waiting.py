@@ -113,8 +113,8 @@ def test_a_standing_problem_is_logged_once_and_when_it_ends(
     bench: Workbench, instant: InstantProgram, monkeypatch: pytest.MonkeyPatch
 ):
     said: list[str] = []
-    for level in ("warning", "info"):
-        monkeypatch.setattr(runner.log, level, lambda event, **_: said.append(event))
+    monkeypatch.setattr(runner.log, "warning", lambda event, **_: said.append(event))
+    monkeypatch.setattr(waiting.log, "info", lambda event, **_: said.append(event))
     job = blocked(bench)
     for _ in range(3):
         bench.poll()
@@ -124,6 +124,17 @@ def test_a_standing_problem_is_logged_once_and_when_it_ends(
     bench.poll()
     assert said == ["order_blocked", "order_unblocked"]
     assert bench.moves(job).count("block") == 4
+
+
+def test_an_operator_who_cancels_a_blocked_order_ends_its_problem_in_the_log(
+    bench: Workbench, instant: InstantProgram, monkeypatch: pytest.MonkeyPatch
+):
+    job = blocked(bench)
+    said: list[str] = []
+    monkeypatch.setattr(waiting.log, "info", lambda event, **_: said.append(event))
+    (bench.paths.machine_drop_folder / "gone").rename(bench.paths.inbox)
+    bench.orders.cancel(ME, job.id)
+    assert (bench.reload(job).state, said) == ("FAILED", ["order_unblocked"])
 
 
 def test_a_problem_that_a_timeout_ends_is_logged_once(

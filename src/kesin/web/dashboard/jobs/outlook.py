@@ -38,10 +38,8 @@ class Outlook:
     otherwise: tuple[Upcoming, ...] = ()
 
 
-def outlook(
-    lifecycle: Lifecycle, job: Job, now: int, pauses: Sequence[Pause] = (), *, acts: bool = False
-) -> Outlook:
-    """The outlook of a job. ``acts``: a person can act on it in its state."""
+def outlook(lifecycle: Lifecycle, job: Job, now: int, pauses: Sequence[Pause] = ()) -> Outlook:
+    """The outlook of a job."""
     scheduled = _scheduled_moves(lifecycle, job, now)
     if job.phase == OWNED:
         return Outlook(Upcoming("answer", job.lease_until), tuple(scheduled))
@@ -57,6 +55,7 @@ def outlook(
     moving = [step for step in upcoming if step.kind != "gone"]
     rest = tuple(step for step in upcoming if step.kind == "gone")
     state = lifecycle.state.get(job.state)
+    acts = any("operator" in move.by and job.state in move.sources for move in lifecycle.moves)
     if moving and not (state and state.resting and acts and _is_far(moving[0], now)):
         return Outlook(moving[0], (*_later(moving), *rest))
     if acts and not (state and (state.terminal or state.success)):

@@ -88,7 +88,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
     job, now, lifecycle = history.job, queue.now(), queue.lifecycle
     pauses = ctx.service.commands.pauses(ctx.actor, job.queue)
     actions = history.actions if ctx.actor.has("operate") else ()
-    future = outlook(lifecycle, job, now, pauses, acts=bool(history.actions))
+    future = outlook(lifecycle, job, now, pauses)
     due = future.next.kind == "claim" and (future.next.at or 0) <= now
     lines = timeline(ctx, history, lifecycle, now)
     state = lifecycle.state.get(job.state)

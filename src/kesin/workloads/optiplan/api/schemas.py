@@ -91,7 +91,9 @@ class OrderJob(BaseModel):
     """An order on its way."""
 
     id: str
-    order_id: str | None = Field(description="null for what came past the doors and is no order")
+    order_id: str | None = Field(
+        description="null for a job that was not made by the API and is no order"
+    )
     state: State
     error_code: str | None
     error_message: str | None

@@ -58,6 +58,7 @@ from kesin.workloads.optiplan.pipeline.transform import transform_order
 from kesin.workloads.optiplan.pipeline.waiting import (
     FIRST_POLL_S,
     WAITING_STATES,
+    log_unblocked,
     pause_s,
     unavailable_code,
 )
@@ -123,8 +124,7 @@ class Runner:
             return Act("release")
         except (Unavailable, OrderProblem) as problem:
             return self._handle_problem(ctx, problem)
-        if job.error_code and job.state in WAITING_STATES:
-            log.info("order_unblocked", job=job.id, code=job.error_code)
+        log_unblocked(job)
         return result
 
     def _handle_problem(

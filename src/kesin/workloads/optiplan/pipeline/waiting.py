@@ -64,6 +64,12 @@ def blocked_orders(queue: Queue) -> list[Job]:
     return queue.jobs(Filter(states=WAITING_STATES, codes=BLOCKED_CODES)).jobs
 
 
+def log_unblocked(before: Job) -> None:
+    """Log that an order is blocked no more, if it was before."""
+    if before.error_code and before.state in WAITING_STATES:
+        log.info("order_unblocked", job=before.id, code=before.error_code)
+
+
 def log_timeouts(queue: Queue) -> None:
     """Log that an order is blocked no more because its time was over; each order once."""
     failed = queue.jobs(Filter(states=("FAILED",), codes=BLOCKED_CODES), limit=MAX_PAGE).jobs
