@@ -1,6 +1,7 @@
 """The upload worker against a fake Google: the results of each row and of the site."""
 
 from dataclasses import asdict
+from unittest.mock import patch
 
 import pytest
 
@@ -291,7 +292,11 @@ def test_credentials_put_by_the_api_close_the_breaker_at_once(api: ApiSite, goog
     open_by_token_trouble(api, google)
     assert "BREAKER_OPEN" in api.warnings()
     body = {"siteId": api.id, "credentials": asdict(google.credentials())}
-    assert api.request("PUT", "credentials", api.oci.key("admin"), json=body).status_code == 200
+    store = api.context.queue.store
+    with patch.object(store, "add_note", wraps=store.add_note) as noted:
+        assert api.request("PUT", "credentials", api.oci.key("admin"), json=body).status_code == 200
+    assert noted.call_args.kwargs["kind"] == "breaker"
+    assert noted.call_args.kwargs["actor"].startswith("key:")
     assert api.warnings() == []
     assert api.turn() == {"COMPLETED": 1}
 

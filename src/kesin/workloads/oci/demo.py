@@ -248,7 +248,7 @@ class OciDemo(demo.DemoPart):
         results = sales.post(SALES, duplicates=DUPLICATES, without_click=WITHOUT_CLICK)
         say(
             f"  {SALES} phone sales: {results['queued']} queued, {results['duplicate']} were sent "
-            f"twice, {results['rejected']} more refused at the door, for want of a click"
+            f"twice, {results['rejected']} more refused, for want of a click"
         )
         quiet_sales.post(QUIET_SALES)
         context.background.every(pace.every_s, script.run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from kesin.workloads.oci import operations, script
 from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.google.channel import ConnectionTrouble
 from kesin.workloads.oci.google.circuit_breaker import record_upload
+from kesin.workloads.oci.pages import control as control_page
 from tests.web.conftest import MakeWorld, World
 from tests.workloads.optiplan.orders_ready import held_order
 
@@ -92,6 +94,15 @@ def test_the_navigation_leads_to_the_sites_that_it_does_not_list(control):
     listed = control.world.client.get("/dashboard/oci", headers=headers).text
     for site in ("north", "south", "other-00", "other-11"):
         assert f'<a href="/dashboard/site/{site}/oci-control">' in listed
+    found = control.world.client.get("/dashboard/oci?q=Other-1", headers=headers).text
+    links = re.findall(r'<td><a href="/dashboard/site/([\w-]+)/', found)
+    assert links == ["other-10", "other-11"]
+
+
+def test_a_long_list_of_sites_says_how_many_it_leaves_out(control, monkeypatch):
+    monkeypatch.setattr(control_page, "MAX_SITES", 1)
+    listed = control.world.client.get("/dashboard/oci", headers=control.world.cookie("ayse")).text
+    assert "1 more site is not shown: search for it." in listed
 
 
 def test_the_list_of_sites_has_only_ones_own_with_their_counts(control):

@@ -131,7 +131,7 @@ def open_credentials(context: WorkloadContext, site: Site) -> GoogleCredentials 
         return GoogleCredentials.from_text(context.vault.get(name))
     except (Problem, ValueError) as problem:
         log.warning("credentials_unreadable", site=site.id, why=type(problem).__name__)
-        message = "the credentials cannot be opened: look at KESIN_SECRET_KEYS, or put them anew"
+        message = "the credentials cannot be opened: look at KESIN_SECRET_KEYS, or enter them again"
         return ConnectionTrouble("AUTH", "CREDENTIALS_UNREADABLE", message)
 
 
@@ -141,7 +141,7 @@ def seal_credentials(
     """Seal the site's credentials; the breaker closes, as it opened with other ones."""
     credentials = GoogleCredentials.parse(document)
     context.vault.put(actor, vault_name(site.id), credentials.to_text())
-    close_breaker(context, site)
+    close_breaker(context, site, actor.name)
 
 
 def read_breaker(context: WorkloadContext, site: Site) -> Breaker:
@@ -160,15 +160,18 @@ def record_upload(
     )
 
 
-def close_breaker(context: WorkloadContext, site: Site) -> Breaker:
+def close_breaker(context: WorkloadContext, site: Site, actor: str = WORKER_ACTOR) -> Breaker:
     """Close the breaker: the credentials changed, or a check of them passed."""
     if read_breaker(context, site) == Breaker():
         return Breaker()
-    return _update_breaker(context, site, lambda _before, _now: Breaker())
+    return _update_breaker(context, site, lambda _before, _now: Breaker(), actor)
 
 
 def _update_breaker(
-    context: WorkloadContext, site: Site, step: Callable[[Breaker, int], Breaker]
+    context: WorkloadContext,
+    site: Site,
+    step: Callable[[Breaker, int], Breaker],
+    actor: str = WORKER_ACTOR,
 ) -> Breaker:
     directory, queue = context.commands.accounts.directory, context.queue
     now = queue.now()
@@ -181,7 +184,7 @@ def _update_breaker(
         if flipped:
             details = canonical_json({"open": bool(breaker.kind), "code": breaker.code})
             queue.store.add_note(
-                queue.name, kind="breaker", actor=WORKER_ACTOR, tenant=site.id, details=details
+                queue.name, kind="breaker", actor=actor, tenant=site.id, details=details
             )
     if flipped:
         log.warning("breaker_changed", site=site.id, open=bool(breaker.kind), code=breaker.code)

@@ -42,7 +42,7 @@ router = guarded_router(include_in_schema=False)
 
 PATH: Final = "/dashboard/site/{site_id}/oci-control"
 PAGE_ROWS: Final = 50
-MAX_SITES: Final = 200  # in the site switch
+MAX_SITES: Final = 200  # in a list, or the site switch
 MAX_LISTED_ROWS: Final = 25  # in a dialog
 CHANGED: Final = {"HX-Trigger": json.dumps({"oci-changed": "", "kesin:forget": ""})}
 
@@ -102,15 +102,19 @@ def frame(ctx: PageContext, context: WorkloadContext, site: Site) -> dict[str, A
 
 
 @router.get(SITES_PATH, response_class=HTMLResponse)
-def oci_sites(ctx: Context) -> HTMLResponse:
-    """All sites that the user may see, with the number of rows that wait and that failed."""
+def oci_sites(ctx: Context, q: Word = "") -> HTMLResponse:
+    """The sites that the user may see, with the number of rows that wait and that failed."""
     context = ctx.workload("oci")
     counts = context.commands.stats(ctx.actor, "oci").tenants
-    sites = [
+    wanted = q.strip().casefold()
+    found = [
         (site, control_path(site.id), counts.get(site.id, {}))
         for site in visible_sites(context, ctx.actor)
+        if wanted in site.name.casefold() or wanted in site.id
     ]
-    return ctx.page("oci/sites.html", sites=sites)
+    return ctx.page(
+        "oci/sites.html", sites=found[:MAX_SITES], more=len(found[MAX_SITES:]), wanted=q
+    )
 
 
 @router.get(PATH, response_class=HTMLResponse)
