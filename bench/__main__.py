@@ -20,18 +20,20 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from bench import dashboard, floors, growth, lanes, oci, optimizer, pdf, peers_run, redis
+from bench import dashboard, floors, growth, lanes, oci, optimizer, pdf, peers_run, pickup, redis
 from bench.report import Report
 from tests.servers import PostgresServer
 
 ROOT = Path(__file__).parent.parent
 ENQUEUE = "enqueue, 1 process"
+ROUNDS = 7
 Address = Callable[[str], str]  # the name of a database to be → where it is
 
 
 def main() -> int:
     """Measure, print, and optionally write the report."""
     asked = _arguments()
+    pickups, asked.rounds = asked.rounds or pickup.ROUNDS, asked.rounds or ROUNDS
     if asked.what in ("all", "engine"):
         _engine(asked)
     if asked.what in ("all", "oci"):
@@ -44,6 +46,8 @@ def main() -> int:
         optimizer.main(write=asked.write)
     if asked.what in ("all", "dashboard"):
         dashboard.main(write=asked.write)
+    if asked.what in ("all", "pickup"):
+        pickup.main(rounds=pickups, write=asked.write)
     return 0
 
 
@@ -127,11 +131,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "what",
         nargs="?",
-        choices=["all", "engine", "oci", "pdf", "redis", "optiplan", "dashboard"],
+        choices=["all", "engine", "oci", "pdf", "redis", "optiplan", "dashboard", "pickup"],
         default="all",
     )
     parser.add_argument("--jobs", type=int, default=40_000, help="jobs a drain (default 40 000)")
-    parser.add_argument("--rounds", type=int, default=7, help="rounds, the median counts")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        help=f"rounds (default: engine {ROUNDS}, the median counts; pickup {pickup.ROUNDS})",
+    )
     parser.add_argument("--stores", nargs="+", default=["sqlite", "postgres"])
     parser.add_argument("--no-peers", action="store_true", help="only Kesin's own figures")
     parser.add_argument("--no-growth", action="store_true", help="leave the growing tables out")

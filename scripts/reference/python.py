@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final, ForwardRef
 
 import kesin
+from kesin.testing import MemoryQueue
 
 from .text import anchor, page, plain
 
@@ -48,7 +49,7 @@ _GROUPS: Final = {
 _REST: Final = "Workloads, pages and settings"
 _OPENING: Final = """# Python
 
-Everything that `kesin` exports. Modules inside the package are private: import from `kesin` only.
+Everything that `kesin` and `kesin.testing` export. Other modules inside the package are private.
 [Stability](../stability.md) says what may change when.
 """
 _HIDDEN: Final = ("self", "cls", "beside")  # the last is an old name
@@ -69,6 +70,8 @@ def python_page() -> str:
         lines += [f"## {title}", "", links, ""]
         for name in names:
             lines += _entry(name, getattr(kesin, name))
+    lines += ["## kesin.testing", "", "For [the tests of your app](../testing.md).", ""]
+    lines += _entry("MemoryQueue", MemoryQueue)
     return page(lines)
 
 

@@ -106,7 +106,6 @@ def test_only_the_named_tenants_are_served(kesin, fill, own):
         ("work", "is no name of the form module:attribute"),
         ("os:sep", "os:sep is no function but a str"),
         ("os:getpid", "the handler 'getpid' takes no job: write `def handler(job)`"),
-        ("asyncio:sleep", "the handler 'sleep' is async, which a worker does not run"),
     ],
 )
 def test_an_unknown_handler_is_a_usage_error_and_creates_no_database(
@@ -117,6 +116,29 @@ def test_an_unknown_handler_is_a_usage_error_and_creates_no_database(
     assert sentence in answer.err
     assert answer.err.count("\n") == 1
     assert not (tmp_path / "data").exists()
+
+
+AWAITING = """
+import asyncio
+
+running = []
+
+async def work(job):
+    running.append(job.id)
+    while len(running) < 3:
+        await asyncio.sleep(0.001)
+"""
+
+
+def test_an_async_handler_gets_as_many_jobs_at_once_as_there_are_threads(kesin, fill, module):
+    own = module(AWAITING)
+    fill("task", 3)
+    words = ("worker", "task", "--handler", f"{own}:work", "--until-idle")
+    refused = kesin(*words, "--batch", "5")
+    assert refused.code == 2
+    assert "--batch is for plain handlers" in refused.err
+    assert kesin(*words, "--threads", "3").code == 0
+    assert kesin("stats", "task", "--json").json[0]["states"]["done"] == 3
 
 
 def test_a_handler_that_cannot_be_imported_is_an_error(kesin, module):

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import warnings
 from collections.abc import AsyncIterator, Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -39,10 +38,6 @@ def is_in(queue: Queue, state: str, jobs: int = 1) -> bool:
 @pytest.mark.parametrize(
     ("handler", "why"),
     [
-        (send, "is async, .* asyncio.run"),
-        (partial(send), "is async"),
-        (Sender(), "is async"),
-        (Sender().__call__, "is async"),
         (pages, "is an async generator"),
         (lines, "is a generator, .* replace `yield` by `return`"),
         ("work", "the handler 'work' is no function"),
@@ -66,7 +61,7 @@ def test_a_batch_handler_may_be_a_generator_but_not_async(queue: Queue):
 
     Worker(queue, batch_handler=one_by_one).drain()  # type: ignore[arg-type]
     assert is_in(queue, "done", 2)
-    with pytest.raises(ValueError, match="is async"):
+    with pytest.raises(ValueError, match=r"is async, .* asyncio.run"):
         Worker(queue, batch_handler=send)  # type: ignore[arg-type]
 
 

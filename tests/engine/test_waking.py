@@ -30,6 +30,7 @@ def test_a_job_without_a_notification_is_found_by_polling(clock: ManualClock, tm
     with closing(SqliteStore(path)) as here, closing(SqliteStore(path)) as there:
         ours = Queue("work", task_lifecycle(), here, clock=clock)
         theirs = Queue("work", task_lifecycle(), there, clock=clock)
+        here._listener = None
         waits = Spy(here, "wait")
         meeting = Meeting()
         worker = Worker(ours, meeting, poll_s=0.05)

@@ -1,7 +1,6 @@
 """A queue: a lifecycle over a store. Enqueue, claim, move, act.
 
-Every value that enters is validated here, once (``validation.py`` has the checks). The store relies
-on it.
+Every value that enters is validated here, once (by ``validation.py``): the store relies on it.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from kesin.engine.aio import AioQueue
 from kesin.engine.bulk import BulkResult
 from kesin.engine.proof_cache import proof_of
 from kesin.engine.turns import Turns
@@ -84,6 +84,7 @@ class Queue:
         self.store = store = store.store_for(name)
         self.clock = clock or SystemClock()
         self.max_payload_bytes = max_payload_bytes
+        self.aio = AioQueue(self)  # its calls for coroutines
         self._ids = IdMaker(self.clock, seed)
         self._turns = Turns(store, name, seed)
         store.open(name, lifecycle, virtual_time=self.clock.now() is not None)

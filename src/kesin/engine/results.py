@@ -28,7 +28,7 @@ MAX_TRACEBACK = 4_000  # characters that are stored with a failed job
 _LONG_PATH = re.compile(r'File "[^"]*?([^/"]+/[^/"]+)"')  # where it is installed tells nothing
 _NOT_RUN = {
     inspect.iscoroutinefunction: (
-        "is async, which a worker does not run: write `def` and call asyncio.run(…) in it"
+        "is async, and gets many jobs at once: write `def` and call asyncio.run(…) in it"
     ),
     inspect.isasyncgenfunction: (
         "is an async generator, which a worker does not run: write `def` and return the result"
@@ -146,7 +146,7 @@ def _traceback(problem: BaseException) -> str:
 def require_plain_function(handler: Callable[..., object], *, batch: bool = False) -> None:
     """Raise ValueError for a handler that cannot be called with a job, or does nothing then.
 
-    A generator is a list of results to a worker that passes batches.
+    Of batches, a generator is a list of results; of single jobs, an ``async def`` is awaited.
     """
     name = getattr(handler, "__name__", handler)
     if not callable(handler):
@@ -154,14 +154,25 @@ def require_plain_function(handler: Callable[..., object], *, batch: bool = Fals
     if not any(_takes(handler, count) for count in ((1,) if batch else (1, 2))):
         given = "jobs" if batch else "job"
         raise ValueError(f"the handler {name!r} takes no {given}: write `def handler({given})`")
-    function: Any = handler
-    while isinstance(function, partial):
-        function = function.func
-    if not inspect.isroutine(function):
-        function = type(function).__call__
+    function, fine = (
+        _function(handler),
+        (inspect.isgeneratorfunction if batch else inspect.iscoroutinefunction),
+    )
     for is_kind, why in _NOT_RUN.items():
-        if is_kind(function) and not (batch and is_kind is inspect.isgeneratorfunction):
+        if is_kind(function) and is_kind is not fine:
             raise ValueError(f"the handler {name!r} {why}")
+
+
+def is_async(handler: Callable[..., object] | None) -> bool:
+    """Whether a handler is an ``async def``."""
+    return handler is not None and inspect.iscoroutinefunction(_function(handler))
+
+
+def _function(handler: Any) -> Any:
+    """The function that a handler calls in the end: it may be a partial or an object."""
+    while isinstance(handler, partial):
+        handler = handler.func
+    return handler if inspect.isroutine(handler) else type(handler).__call__
 
 
 def _takes(function: Callable[..., object], arguments: int) -> bool:

@@ -27,8 +27,10 @@ from kesin.engine.results import (
     Done,
     Failed,
     HandlerResult,
+    RunContext,
     Wait,
     accepts_run,
+    is_async,
     require_plain_function,
     truncate,
     unusable_result,
@@ -42,8 +44,6 @@ from kesin.engine.worker_thread import (
     ClaimPlan,
     Handler,
     ResultHook,
-    WorkerContext,
-    WorkerState,
     WorkerThread,
 )
 from kesin.foundation.clock import LATEST_US, Duration, in_seconds
@@ -60,6 +60,8 @@ from kesin.store.limits import MAX_BATCH, MAX_CODE, MAX_MESSAGE
 log = Logger("kesin.worker")
 
 GRACE_S = 30.0
+CONCURRENCY = 100  # jobs that an async handler gets at once, by default
+CANCEL_S = 2.0  # a cancelled handler may clean up so long
 SWEEP_JITTER = 0.25  # pauses between sweeps are shorter by up to this part
 SWEEPER_STOP_S = 5.0
 _NO_OPTIONS: frozenset[str] = frozenset()
@@ -77,6 +79,7 @@ class Worker(ForkAware):
         plan: ClaimPlan | None = None,
         in_transaction: ResultHook | None = None,
         threads: int = 1,
+        concurrency: int | None = None,
         batch: int = MAX_CLAIM_BATCH,
         lease_seconds: Duration | None = None,
         tenants: Sequence[str] | None = None,
@@ -91,28 +94,34 @@ class Worker(ForkAware):
             warn_renamed("Worker(beside=…)", "Worker(in_transaction=…)")
             in_transaction = in_transaction or beside
         poll_s, grace_s = in_seconds(poll_s, "poll_s"), in_seconds(grace_s, "grace_s")
-        if (handler is None) == (batch_handler is None):
-            raise ValueError("give a handler or a batch_handler, and not both")
-        if plan is not None and batch_handler is None:
-            raise ValueError("a plan needs a batch_handler: it says how many jobs go together")
-        for function in (handler, batch_handler):
-            if function is not None:
-                require_plain_function(function, batch=function is batch_handler)
-        for option, value in (("threads", threads), ("batch", batch), ("poll_s", poll_s)):
-            if value <= 0:
+        _check_handlers(handler, batch_handler, plan)
+        options = {"threads": threads, "batch": batch, "poll_s": poll_s, "concurrency": concurrency}
+        for option, value in options.items():
+            if value is not None and value <= 0:
                 raise ValueError(f"{option} must be positive, got {value}")
+        self._awaits = is_async(handler)
+        if self._awaits and (threads, batch) != (1, MAX_CLAIM_BATCH):
+            raise ValueError("an async handler has neither threads nor batches: give concurrency")
+        if concurrency is not None and not self._awaits:
+            raise ValueError("concurrency is for an async handler: give threads")
         self.queue = queue
         self.batch_handler = batch_handler
         self.plan = plan
         self.in_transaction = in_transaction  # called in the transaction that writes results
         self.threads = threads
         self.batch = min(batch, MAX_CLAIM_BATCH) if handler else batch
+        if self._awaits:
+            self.batch = CONCURRENCY if concurrency is None else concurrency
         self.tenants = tenants
         self.channel = channel
         self.poll_s = poll_s
         self.sweep = sweep  # recover the jobs of workers that died, while this one runs
         self._sweeper: Sweeper | None = None
-        self._worker_state = WorkerState(handler, grace_s)
+        self._handler = handler
+        self.grace_s = grace_s  # how long a stop waits for running jobs
+        self.on_claim: Callable[[Sequence[Job]], None] | None = None  # for measuring
+        self.completed = 0  # how many results were written
+        self.last_success: float | None = None  # monotonic seconds of the last claim that worked
         self._own_name = name
         self.name = name or _unique_name()
         lease = queue.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
@@ -135,70 +144,24 @@ class Worker(ForkAware):
     @property
     def handler(self) -> Handler | None:
         """The function called with each job, unless there is a batch handler."""
-        return self._worker_state.handler
+        return self._handler
 
     @handler.setter
     def handler(self, handler: Handler) -> None:
         require_plain_function(handler)
-        self._worker_state.handler = handler
-
-    @property
-    def grace_s(self) -> float:
-        """How long a stop waits for running jobs."""
-        return self._worker_state.grace_s
-
-    @grace_s.setter
-    def grace_s(self, seconds: float) -> None:
-        self._worker_state.grace_s = seconds
-
-    @property
-    def on_claim(self) -> Callable[[Sequence[Job]], None] | None:
-        """A function called with the jobs of each claim, for measuring."""
-        return self._worker_state.on_claim
-
-    @on_claim.setter
-    def on_claim(self, hook: Callable[[Sequence[Job]], None] | None) -> None:
-        self._worker_state.on_claim = hook
-
-    @property
-    def completed(self) -> int:
-        """How many results were written."""
-        return self._worker_state.completed
-
-    @property
-    def last_success(self) -> float | None:
-        """Monotonic seconds of the last claim that worked."""
-        return self._worker_state.last_success
-
-    @last_success.setter
-    def last_success(self, at: float) -> None:
-        self._worker_state.last_success = at
+        if is_async(handler) != self._awaits:
+            raise ValueError("an async handler cannot take the place of a plain one, or reversed")
+        self._handler = handler
 
     @property
     def stopping(self) -> bool:
         """Whether the worker was asked to stop."""
         return self._stop.is_set()
 
-    @property
-    def context(self) -> WorkerContext:
-        """The parts of this worker that its threads use."""
-        return WorkerContext(
-            name=self.name,
-            queue=self.queue,
-            leases=self.leases,
-            state=self._worker_state,
-            takes_run=self.takes_run,
-            batch_handler=self.batch_handler,
-            plan=self.plan,
-            in_transaction=self.in_transaction,
-            batch=self.batch,
-            tenants=self.tenants,
-            poll_s=self.poll_s,
-            stop=self._stop,
-            grace_over=self.grace_over,
-            pause=self.pause,
-            release_claims=self.release_claims,
-            change_for=self.change_for,
+    def run_of(self, job: Job) -> RunContext:
+        """The second argument of a handler that takes two."""
+        return RunContext(
+            job, queue=self.queue, leases=self.leases, worker=self.name, stop=self._stop
         )
 
     def run(self) -> None:
@@ -234,7 +197,14 @@ class Worker(ForkAware):
 
     def thread_target(self, number: int) -> Callable[[], None]:  # noqa: ARG002  # for subclasses
         """The function that a thread runs until the worker stops."""
-        return WorkerThread(self.context).run
+        return self._new_thread().run
+
+    def _new_thread(self) -> WorkerThread:
+        if not self._awaits:
+            return WorkerThread(self)
+        from kesin.engine.async_thread import AsyncWorkerThread  # asyncio takes time to import
+
+        return AsyncWorkerThread(self)
 
     @property
     def alive(self) -> bool:
@@ -259,6 +229,9 @@ class Worker(ForkAware):
             while thread.is_alive() and self.queue.clock.monotonic() - since < self.grace_s:
                 thread.join(0.1)  # in short waits: a second signal ends the grace period
         self.grace_over.set()
+        if self._awaits:  # handlers are cancelled before their jobs are released
+            for thread in self._threads:
+                thread.join(CANCEL_S)
         unfinished = self.leases.held()
         if unfinished:
             log.warning("released_at_stop", queue=self.queue.name, jobs=len(unfinished))
@@ -277,11 +250,9 @@ class Worker(ForkAware):
         self.leases.start()
         try:
             if self.threads == 1:
-                return WorkerThread(self.context).drain()
+                return self._new_thread().drain()
             with ThreadPoolExecutor(self.threads, "kesin-worker") as pool:
-                return sum(
-                    pool.map(lambda _: WorkerThread(self.context).drain(), range(self.threads))
-                )
+                return sum(pool.map(lambda _: self._new_thread().drain(), range(self.threads)))
         finally:
             self.leases.stop()
 
@@ -289,7 +260,7 @@ class Worker(ForkAware):
         """Claim and handle one batch in this thread; return how many jobs reached each state."""
         self.leases.start()
         try:
-            thread = WorkerThread(self.context)
+            thread = self._new_thread()
             thread.run_once()
             return thread.state_counts
         finally:
@@ -300,7 +271,7 @@ class Worker(ForkAware):
 
         Returns how many jobs reached each state. Leases are renewed once ``leases`` are started.
         """
-        thread = WorkerThread(self.context)
+        thread = self._new_thread()
         thread.handle_ids(ids)
         return thread.state_counts
 
@@ -397,6 +368,18 @@ class Worker(ForkAware):
             return None if value is None else result_text(value, self.queue.max_payload_bytes)
         except BadInput as problem:
             raise BadResult(problem.args[0]) from None
+
+
+def _check_handlers(
+    handler: Handler | None, batch_handler: BatchHandler | None, plan: ClaimPlan | None
+) -> None:
+    if (handler is None) == (batch_handler is None):
+        raise ValueError("give a handler or a batch_handler, and not both")
+    if plan is not None and batch_handler is None:
+        raise ValueError("a plan needs a batch_handler: it says how many jobs go together")
+    for function in (handler, batch_handler):
+        if function is not None:
+            require_plain_function(function, batch=function is batch_handler)
 
 
 def _unique_name() -> str:

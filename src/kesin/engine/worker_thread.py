@@ -9,21 +9,17 @@ suspects are therefore claimed in groups, and only those whose group died as wel
 from __future__ import annotations
 
 import random
-import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from math import isqrt
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from kesin.engine.leases import Leases
-from kesin.engine.queue import Queue, apply_changes
+from kesin.engine.queue import apply_changes
 from kesin.engine.results import (
     BadResult,
     Failed,
     HandlerResult,
-    RunContext,
     exception_message,
     failure_of,
     is_handler_error,
@@ -35,6 +31,9 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import Outcome
+
+if TYPE_CHECKING:
+    from kesin.engine.worker import Worker
 
 log = Logger("kesin.worker")
 
@@ -55,61 +54,18 @@ class ClaimShare(NamedTuple):
     limit: int
 
 
-Handler = Callable[..., HandlerResult]  # (job) or (job, run)
+# Takes (job) or (job, run), and may be async.
+Handler = Callable[..., HandlerResult | Awaitable[HandlerResult]]
 BatchHandler = Callable[[Sequence[Job]], Sequence[HandlerResult]]
 ResultHook = Callable[[str, Sequence[Change], Sequence[Outcome]], None]
 # Called for every turn; each share is handled before the next is drawn.
 ClaimPlan = Callable[[], Iterable[ClaimShare]]
 
 
-@dataclass(slots=True)
-class WorkerState:
-    """The mutable state of a worker, shared by its threads."""
-
-    handler: Handler | None
-    grace_s: float
-    on_claim: Callable[[Sequence[Job]], None] | None = None  # for measuring
-    completed: int = 0
-    last_success: float | None = None  # monotonic seconds of the last claim that worked
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerContext:
-    """The parts of a worker that its threads use."""
-
-    name: str
-    queue: Queue
-    leases: Leases
-    state: WorkerState
-    takes_run: bool  # the handler takes a RunContext besides the job
-    batch_handler: BatchHandler | None
-    plan: ClaimPlan | None
-    in_transaction: ResultHook | None
-    batch: int
-    tenants: Sequence[str] | None
-    poll_s: float
-    stop: threading.Event  # set: claim no more jobs
-    grace_over: threading.Event  # set: new claims are released
-    pause: Callable[[float], None]
-    release_claims: Callable[[Sequence[Job]], set[str]]
-    change_for: Callable[[Job, HandlerResult], tuple[ActionKey, Change]]
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the worker was asked to stop."""
-        return self.stop.is_set()
-
-    def run_of(self, job: Job) -> RunContext:
-        """The second argument of a handler that takes two."""
-        return RunContext(
-            job, queue=self.queue, leases=self.leases, worker=self.name, stop=self.stop
-        )
-
-
 class WorkerThread:
     """The loop of one thread."""
 
-    def __init__(self, worker: WorkerContext) -> None:
+    def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.queue = worker.queue
         self.state_counts: Counter[str] = Counter()
@@ -119,23 +75,33 @@ class WorkerThread:
         self._suspects: list[list[str]] = []  # released groups, each to be claimed separately
         self._alone: set[str] = set()  # suspects that could not be released
         self._size = 1
+        self._pause_s = 0.0
         self._random = random.Random()
         self._monotonic = worker.queue.clock.monotonic
 
     def run(self) -> None:
-        worker, store, pause_s = self.worker, self.queue.store, 0.0
-        while not worker.stopping:
-            notified = store.notification_count(self.queue.name)
-            try:
-                handled = self.run_once()
-                pause_s = 0.0
-            except BaseException:  # the thread survives every error of the store
-                pause_s = min(max(pause_s * 2, 0.1), MAX_PAUSE_S)
-                log.exception("worker_thread_failed", queue=self.queue.name, again_in_s=pause_s)
-                worker.pause(pause_s * (0.5 + self._random.random()))
-                continue
-            if not handled and not worker.stopping:
-                store.wait(self.queue.name, notified, worker.poll_s * (0.5 + self._random.random()))
+        """Work until the worker is asked to stop."""
+        while not self.worker.stopping:
+            with self._survived():
+                notified = self.queue.store.notification_count(self.queue.name)
+                if not self.run_once() and not self.worker.stopping:
+                    self._wait(notified)
+
+    @contextmanager
+    def _survived(self) -> Iterator[None]:
+        """Log every error of the store, and pause after it; the pauses grow until one passes."""
+        try:
+            yield
+            self._pause_s = 0.0
+        except BaseException:
+            pause_s = self._pause_s = min(max(self._pause_s * 2, 0.1), MAX_PAUSE_S)
+            log.exception("worker_thread_failed", queue=self.queue.name, again_in_s=pause_s)
+            self.worker.pause(pause_s * (0.5 + self._random.random()))
+
+    def _wait(self, notified: int) -> None:
+        """Wait until a job may have become ready since that notification, or for the next poll."""
+        timeout_s = self.worker.poll_s * (0.5 + self._random.random())
+        self.queue.store.wait(self.queue.name, notified, timeout_s)
 
     def drain(self) -> int:
         """Handle batches until no job is due."""
@@ -165,7 +131,7 @@ class WorkerThread:
                 handled += self._run_batch(share)
                 if worker.stopping:
                     break
-        worker.state.last_success = self._monotonic()
+        worker.last_success = self._monotonic()
         return handled
 
     def handle_ids(self, ids: Sequence[str]) -> int:
@@ -185,24 +151,11 @@ class WorkerThread:
         worker = self.worker
         if worker.stopping:
             return 0
-        jobs = self.queue.claim(
-            worker.name,
-            limit=share.limit,
-            lease_seconds=worker.leases.lease_s,
-            tenants=share.tenants,
-            ids=ids,
-        )
-        worker.state.last_success = started = self._monotonic()
+        handled_jobs = jobs = self._claim(share, ids)
+        started = self._monotonic()
         if not jobs:
             self._size = self._size if suspects_only else 1
             return 0
-        worker.leases.take(jobs)
-        if worker.grace_over.is_set():
-            worker.release_claims(jobs)
-            return 0
-        if worker.state.on_claim:
-            worker.state.on_claim(jobs)
-        handled_jobs = jobs
         try:
             if worker.batch_handler:
                 self._handle_batch(jobs)
@@ -219,6 +172,25 @@ class WorkerThread:
         grow = elapsed_s < FULL_BATCH_S and len(jobs) >= self._size
         self._size = min(self._size * 2, MAX_CLAIM_BATCH) if grow else max(self._size // 2, 1)
         return handled
+
+    def _claim(self, share: ClaimShare, ids: Sequence[str] | None) -> list[Job]:
+        """Claim jobs and hold their leases; once the grace period is over, release them."""
+        worker = self.worker
+        jobs = self.queue.claim(
+            worker.name,
+            limit=share.limit,
+            lease_seconds=worker.leases.lease_s,
+            tenants=share.tenants,
+            ids=ids,
+        )
+        worker.last_success = self._monotonic()
+        worker.leases.take(jobs)
+        if jobs and worker.grace_over.is_set():
+            worker.release_claims(jobs)
+            return []
+        if jobs and worker.on_claim:
+            worker.on_claim(jobs)
+        return jobs
 
     def _release_suspects(self, jobs: list[Job]) -> list[Job]:
         """Release suspected poison jobs so that each is claimed alone; return the rest.
@@ -282,8 +254,7 @@ class WorkerThread:
 
     def _run_handler(self, job: Job) -> HandlerResult:
         worker = self.worker
-        handler = worker.state.handler
-        assert handler is not None  # noqa: S101  # the constructor ensures it
+        handler = cast("Callable[..., HandlerResult]", worker.handler)  # neither None nor async
         try:
             return handler(job, worker.run_of(job)) if worker.takes_run else handler(job)
         except Failed as failed:
@@ -337,7 +308,7 @@ class WorkerThread:
             if len(done) < len(outcomes):
                 self._log_refusals(action, outcomes)
             self.state_counts.update([outcome.state or "" for outcome in done])
-            self.worker.state.completed += len(done)
+            self.worker.completed += len(done)
         self.worker.leases.drop([job for job, _ in results])
 
     def _log_refusals(self, action: str, outcomes: list[Outcome]) -> None:
@@ -362,7 +333,7 @@ class WorkerThread:
                 return self._apply_once(action, changes, options)
             except StoreUnreachable as problem:
                 if worker.stopping:
-                    deadline = min(deadline, self._monotonic() + worker.state.grace_s)
+                    deadline = min(deadline, self._monotonic() + worker.grace_s)
                 if worker.grace_over.is_set() or self._monotonic() >= deadline:
                     raise
                 log.warning("result_not_written", queue=self.queue.name, why=str(problem))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Generator
 
 from kesin.foundation.forks import ForkAware
@@ -19,11 +19,12 @@ class Notifier(ForkAware):
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._counts: defaultdict[str, int] = defaultdict(int)
+        self._waiting: Counter[str] = Counter()
         self.watch_forks()
 
     def after_fork_in_child(self) -> None:
         """No thread waits in the child, and none would release the lock."""
-        self._changed = threading.Condition()
+        self._changed, self._waiting = threading.Condition(), Counter()
 
     def count(self, queue: str) -> int:
         """The queue's current counter."""
@@ -46,7 +47,16 @@ class Notifier(ForkAware):
     def wait(self, queue: str, since: int, timeout_s: float) -> None:
         """Return once the counter has left ``since``, or after the timeout."""
         with self._changed:
-            self._changed.wait_for(lambda: self._counts[queue] != since, timeout_s)
+            self._waiting[queue] += 1
+            try:
+                self._changed.wait_for(lambda: self._counts[queue] != since, timeout_s)
+            finally:
+                self._waiting[queue] -= 1
+
+    def waiting(self) -> list[str]:
+        """The queues for which a thread waits now."""
+        with self._changed:
+            return [queue for queue, threads in self._waiting.items() if threads]
 
 
 POLL_S = 1.0

@@ -65,8 +65,8 @@ def test_a_restricted_action_is_neither_offered_nor_accepted_from_others(command
     assert "cancel" not in commands.job(BOSS, job.id).actions
     with pytest.raises(Invalid) as refused:
         commands.act(BOSS, "task", "cancel", ids=[job.id])
-    assert refused.value.code == "needs_door"
-    with pytest.raises(Invalid, match="use the door of the workload"):
+    assert refused.value.code == "needs_workload"
+    with pytest.raises(Invalid, match="use the page, API or command of"):
         commands.preview(BOSS, "task", "cancel", ids=[job.id])
     assert queue.stats().states["ready"] == 3
     assert commands.act(BOSS, "task", "cancel", ids=[job.id], by_workload=True).moved == 1

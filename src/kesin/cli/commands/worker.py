@@ -16,6 +16,7 @@ from kesin.cli.support.lifecycles import load_handler
 from kesin.cli.support.signals import Stop, stop_on_signals
 from kesin.cli.support.supervisor import WorkerProcesses, worker_command
 from kesin.engine.queue import Queue
+from kesin.engine.results import is_async
 from kesin.engine.worker import Worker
 from kesin.foundation.extras import extra_providing, install_command
 from kesin.foundation.logs import Logger
@@ -109,9 +110,7 @@ def worker(
     function = None if handler is None else load_handler(handler, batch=batch_handler)
     if grace is None:
         grace = load_settings().grace_s
-    options: dict[str, Any] = {"tenants": tenant, "grace_s": grace}
-    options |= {} if batch is None else {"batch": batch}
-    options |= {} if threads is None else {"threads": threads}
+    options = {"tenants": tenant, "grace_s": grace, **_sizes(function, threads, batch)}
     with open_context(create=True, level="info", wait_s=OPEN_WAIT_S) as context:
         opened = [context.open_queue(name, lifecycle) for name in queues]
         if function is None:
@@ -148,6 +147,17 @@ def worker(
         code = supervised.run(stop)
     if code:
         raise typer.Exit(FAILED if code < 0 else code)
+
+
+def _sizes(
+    function: Callable[..., Any] | None, threads: int | None, batch: int | None
+) -> dict[str, Any]:
+    """How many jobs at a time, as far as it was said."""
+    awaited = is_async(function)
+    if awaited and batch is not None:
+        raise UsageError("--batch is for plain handlers: an async one gets --threads jobs at once")
+    sizes = {"concurrency" if awaited else "threads": threads, "batch": batch}
+    return {name: size for name, size in sizes.items() if size is not None}
 
 
 def _workload_worker(

@@ -264,7 +264,8 @@ class Commands:
         if action in actions and action not in queue.lifecycle.plain_actions_of("operator"):
             raise Invalid(
                 Message(
-                    "%(call)s brings new data: use the door of the workload", call=repr(action)
+                    "%(call)s brings new data: use the page, API or command of its workload",
+                    call=repr(action),
                 ),
                 code="needs_payload",
             )
@@ -312,11 +313,11 @@ class Commands:
         if action in self.restricted_actions.get(name, _NONE):
             raise Invalid(
                 Message(
-                    "%(call)s is more than a move of %(queue)s: use the door of the workload",
+                    "%(call)s is more than a move: use the page, API or command of %(queue)s",
                     call=repr(action),
                     queue=repr(name),
                 ),
-                code="needs_door",
+                code="needs_workload",
             )
 
     def preview(
@@ -359,7 +360,7 @@ class Commands:
         if any(set(needed) - set(new.stamps) for new in news):
             raise RequestConflict(
                 Message(
-                    "a job of %(queue)s is born with %(needed)s: use the door of its workload",
+                    "a job of %(queue)s needs %(needed)s: use the API or command of its workload",
                     queue=repr(name),
                     needed=", ".join(needed),
                 ),

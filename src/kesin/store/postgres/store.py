@@ -236,11 +236,6 @@ class PostgresStore(SqlStore):
     def _lock_jobs(self) -> None:
         self._rows(f"LOCK TABLE {self.dialect.table('job')} IN SHARE ROW EXCLUSIVE MODE", {})
 
-    def wait(self, queue: str, since: int, timeout_s: float) -> None:
-        if self._listener:
-            self._listener.start()
-        super().wait(queue, since, timeout_s)
-
     # Statements
 
     def _sql(self, name: str) -> str:

@@ -20,6 +20,7 @@ from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.errors import StoreError
 from kesin.store.limits import LAST_ID, MAX_BATCH, check_batch_size, option_params, prepare_changes
+from kesin.store.notify import QueueListener
 from kesin.store.records import Filter, Outcome, refusal
 from kesin.store.sql.input_rows import Statement
 from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS
@@ -37,6 +38,7 @@ class SqlStore(SqlRules):
     """The shared half of the SQLite and PostgreSQL stores."""
 
     schema: str
+    _listener: QueueListener | None = None
 
     # Implemented by the subclasses
 
@@ -69,6 +71,8 @@ class SqlStore(SqlRules):
         return self._notifier.count(queue)
 
     def wait(self, queue: str, since: int, timeout_s: float) -> None:
+        if self._listener:
+            self._listener.start()
         self._notifier.wait(queue, since, timeout_s)
 
     def wake(self, queue: str) -> None:

@@ -31,6 +31,7 @@ from kesin.store.sqlite.claims import due_jobs
 from kesin.store.sqlite.connection import SQLITE, check_version
 from kesin.store.sqlite.connections import SqliteConnections
 from kesin.store.sqlite.file import as_disk_error, disk_errors_translated
+from kesin.store.sqlite.listener import SqliteListener
 
 
 class SqliteStore(SqlStore):
@@ -47,6 +48,7 @@ class SqliteStore(SqlStore):
         self._depth = 0
         self._ownership = Ownership[sqlite3.Connection]()
         self._connections = SqliteConnections(self.path, busy_timeout_s=busy_timeout_s)
+        self._listener = None if self._in_memory else SqliteListener(self, self._notifier)
         with ExitStack() as opened:
             opened.callback(self._connections.close)
             self.migrate()
@@ -153,7 +155,13 @@ class SqliteStore(SqlStore):
         return {**params, "now": wall_clock_us()} if params.get("now", 0) is None else params
 
     def close(self) -> None:
+        if self._listener:
+            self._listener.stop()
         self._connections.close()
+
+    def data_version(self) -> int:
+        """A number that changes when another connection commits; each thread has its own."""
+        return int(self._read("PRAGMA data_version", {})[0][0])
 
     # Schema
 

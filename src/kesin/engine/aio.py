@@ -1,0 +1,43 @@
+"""A queue's calls for coroutines: each runs in a thread, so that the event loop goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from kesin.engine.queue import NewJob, Queue
+    from kesin.engine.validation import BadInput
+    from kesin.lifecycle.model import Job
+    from kesin.store.records import Outcome
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+async def _in_thread(call: Callable[_P, _T], *args: _P.args, **how: _P.kwargs) -> _T:
+    import asyncio  # it takes time, and who gets here has it
+
+    return await asyncio.to_thread(call, *args, **how)
+
+
+class AioQueue:
+    """``queue.aio``. Refused inside ``store.transaction()``: call the queue itself there."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    async def enqueue(self, payload: Any, **how: Any) -> Outcome:
+        """As ``queue.enqueue``."""
+        return await _in_thread(self._queue.enqueue, payload, **how)
+
+    async def enqueue_many(
+        self, news: Iterable[NewJob], *, actor: str = "producer"
+    ) -> list[Outcome | BadInput]:
+        """As ``queue.enqueue_many``."""
+        return await _in_thread(self._queue.enqueue_many, news, actor=actor)
+
+    async def job(self, job_id: str) -> Job | None:
+        """As ``queue.job``."""
+        return await _in_thread(self._queue.job, job_id)

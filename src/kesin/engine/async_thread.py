@@ -1,0 +1,121 @@
+"""The thread of an ``async def`` handler: many jobs at once on one event loop.
+
+Claims and results are statements that block, so they run in threads beside the loop. Leases are
+renewed in a thread of their own: a handler that blocks the loop delays the others and loses no job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kesin.engine.results import Failed, HandlerResult, failure_of
+from kesin.engine.worker_thread import ClaimShare, WorkerThread
+from kesin.lifecycle.model import Job
+
+if TYPE_CHECKING:
+    from kesin.engine.worker import Worker
+
+STOP_CHECK_S = 0.25  # while jobs run: how soon a stop, or the end of the grace period, is seen
+
+
+class AsyncWorkerThread(WorkerThread):
+    """The loop of one thread, for a handler that awaits."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__(worker)
+        self._results: list[tuple[Job, HandlerResult]] = []  # not yet written
+
+    def run(self) -> None:
+        while not self.worker.stopping:
+            with self._survived(), ThreadPoolExecutor(2, "kesin-async-store") as pool:
+                asyncio.run(self._serve(pool))
+
+    def run_once(self) -> int:
+        return self._run_batch(ClaimShare(self.worker.tenants, self.worker.batch))
+
+    def _handle_each(self, jobs: list[Job]) -> None:
+        async def handle_all() -> None:
+            await asyncio.gather(*map(self._handle, jobs))
+
+        with ThreadPoolExecutor(1) as pool:  # the caller's thread may have a loop of its own
+            pool.submit(asyncio.run, handle_all()).result()
+        results, self._results = self._results, []
+        self._write_results(results)
+
+    async def _serve(self, pool: ThreadPoolExecutor) -> None:
+        """Keep as many jobs running as there are places, until the worker stops."""
+        worker, beside = self.worker, partial(asyncio.get_running_loop().run_in_executor, pool)
+        claiming: asyncio.Future[list[Job]] | None = None
+        writing: asyncio.Future[None] | None = None
+        running: set[asyncio.Task[None]] = set()
+        alone: list[Job] = []  # suspects, each to be handled while nothing else runs
+        while not worker.grace_over.is_set():
+            if self._results and writing is None:
+                results, self._results = self._results, []
+                writing = beside(self._write, results)
+            places = worker.batch - len(running)
+            if alone or self._suspects:  # one that kills the worker takes no other job along
+                places = 0 if running or writing else 1
+            if alone and places:
+                running.add(asyncio.create_task(self._handle(alone.pop())))
+            if claiming is None and places > 0 and not alone and not worker.stopping:
+                claiming = beside(self._claim_or_wait, places)
+            pending = {one for one in (claiming, writing, *running) if one is not None}
+            if not pending:
+                return  # the worker stops, and every result is written
+            await asyncio.wait(pending, timeout=STOP_CHECK_S, return_when=asyncio.FIRST_COMPLETED)
+            running = {task for task in running if not task.done()}
+            writing = None if writing and writing.done() else writing
+            if claiming and claiming.done():
+                jobs, claiming = claiming.result(), None
+                alone = [job for job in jobs if job.id in self._alone]
+                new = [job for job in jobs if job.id not in self._alone]
+                running |= {asyncio.create_task(self._handle(job)) for job in new}
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+        await beside(self._write, self._results)
+
+    def _claim_or_wait(self, places: int) -> list[Job]:
+        """Claim jobs; if there are none, wait until there may be some."""
+        with self._survived():
+            notified = self.queue.store.notification_count(self.queue.name)
+            ids = self._suspects.pop(0) if self._suspects else None
+            share = ClaimShare(self.worker.tenants, places if ids is None else len(ids))
+            jobs = self._claim(share, ids)
+            if ids is None:
+                jobs = self._release_suspects(jobs)
+            if not self.worker.stopping:
+                if not jobs and not self._suspects:
+                    self._wait(notified)
+                return jobs
+            self.worker.release_claims(jobs)
+        return []
+
+    def _write(self, results: list[tuple[Job, HandlerResult]]) -> None:
+        try:
+            with self._survived():
+                self._write_results(results)
+        finally:  # what could not be written is recovered when its lease ends
+            self.worker.leases.drop([job for job, _ in results])
+
+    async def _handle(self, job: Job) -> None:
+        worker = self.worker
+        handler = worker.handler
+        assert handler is not None  # noqa: S101  # the constructor ensures it
+        result: HandlerResult
+        try:
+            awaited: Any = handler(job, worker.run_of(job)) if worker.takes_run else handler(job)
+            result = await awaited
+        except Failed as failed:
+            result = failed
+        except BaseException as problem:  # a handler may raise anything
+            if isinstance(problem, asyncio.CancelledError) and worker.grace_over.is_set():
+                raise  # the job is released
+            self._log_exception(problem, job=job.id)
+            result = failure_of(problem)
+        self._results.append((job, result))
