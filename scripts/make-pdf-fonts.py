@@ -61,7 +61,7 @@ def cut(source: Path, target: Path) -> str:
 
 
 def main() -> None:
-    """Make every face anew."""
+    """Make every face again."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--fonts", type=Path, default=Path("/usr/share/fonts/truetype/dejavu"))
     folder = arguments.parse_args().fonts

@@ -37,7 +37,7 @@ def first_page(pdf: bytes) -> Image.Image:
 
 
 def main() -> None:
-    """Make every picture anew."""
+    """Make every picture again."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--out", type=Path, default=PICTURES, help="where they go")
     out = arguments.parse_args().out

@@ -1,7 +1,7 @@
 """A site's sales of some weeks and two hours of a script that dies in every way it can.
 
-The rows live under a clock of their own, so hours pass in a second. The script speaks with the same
-doors as over HTTP, only without the wire.
+The rows live under a clock of their own, so hours pass in a second. The script calls the same
+functions as over HTTP, only without the wire.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ def take_all(browser: Browser, service: Service, address: str, token: str, out: 
 
 
 def main() -> None:
-    """Make every picture anew."""
+    """Make every picture again."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--out", type=Path, default=PICTURES, help="where they go")
     out = arguments.parse_args().out

@@ -37,7 +37,7 @@ PARTS = {
     "simulation": "the adversary, ten million steps; goes on where it was stopped",
     "model": "random histories on every store beside the model",
     "faults": "kills, servers that die, wires that are cut, full disks, clocks, poison",
-    "fuzzing": "every door as every role, every parser of foreign input",
+    "fuzzing": "every route as every role, every parser of foreign input",
     "attacks": "injections, hostile URLs, foreign pages, slow clients, bombs, scripts",
     "workloads": "the workloads' own tests, on both databases",
     "packaging": "the wheel in environments of its own, with each extra alone; every page",

@@ -37,11 +37,11 @@ _BY_HAND: Final = {(405, "method_not_allowed"), (500, "internal")}  # no kind ha
 
 def errors_page(language: Language) -> str:
     """The page in one language."""
-    told = tomllib.loads((_HOME / "errors.toml").read_text("utf-8"))
-    words = {"language": language, **told["words"][language]}
+    advice = tomllib.loads((_HOME / "errors.toml").read_text("utf-8"))
+    words = {"language": language, **advice["words"][language]}
     rules = {name: one.lifecycle().errors for name, one in workloads().items()}
     of_pdf = [rules[name] for name in ("pdf", "pdf_batches", "pdf_webhooks")]
-    task = told["task"]
+    task = advice["task"]
     lines = [
         f"# {words['title']}",
         "",
@@ -51,7 +51,7 @@ def errors_page(language: Language) -> str:
         *_trade(words, "oci", OCI.codes, OCI.describe, [rules["oci"]]),
         *_trade(words, "pdf", PDF.codes, PDF.describe, of_pdf),
         *_trade(words, "optiplan", OptiCode, OPTIPLAN.describe, [rules["optiplan"]]),
-        *_refusals(words, told["problem"]),
+        *_refusals(words, advice["problem"]),
     ]
     return page(lines, words["made"])
 
@@ -64,8 +64,8 @@ def _trade(
     shown = {code[:MAX_CODE] for code in codes}
     sections: dict[str, tuple[list[str], Mapping[str, Any], list[str]]] = {}
     for code in (*codes, *sorted(declared - shown)):
-        told, kinds = describe(code), _kinds(words, code, rules)
-        sections.setdefault(repr((told, kinds)), ([], told, kinds))[0].append(code)
+        advice, kinds = describe(code), _kinds(words, code, rules)
+        sections.setdefault(repr((advice, kinds)), ([], advice, kinds))[0].append(code)
     lines = [f"## {words['trades'][name]}", ""]
     for section in sections.values():
         lines += _section(words, *section)
@@ -73,18 +73,18 @@ def _trade(
 
 
 def _section(
-    words: Words, named: Sequence[str], told: Mapping[str, Any], kinds: Sequence[str]
+    words: Words, named: Sequence[str], advice: Mapping[str, Any], kinds: Sequence[str]
 ) -> list[str]:
     first, *others = named
-    text = told[words["language"]]
+    text = advice[words["language"]]
     lines = [f"### {first}", ""]
     if others:
         lines += [f"{words['also']}: {', '.join(f'`{code}`' for code in others)}.", ""]
-    who = told.get("who", "nobody")
+    who = advice.get("who", "none")
     points = {
         "means": text["means"],
         "kind": f"{'; '.join(kinds)}." if kinds else "",
-        "turn": f"{words['who'][who]}." if who != "nobody" else "",
+        "turn": f"{words['who'][who]}." if who != "none" else "",
         "act": text["act"],
         "next": text.get("next", ""),
     }
@@ -112,10 +112,10 @@ def _kinds(words: Words, code: str, rules: Sequence[Taxonomy]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _refusals(words: Words, told: Mapping[str, Any]) -> list[str]:
+def _refusals(words: Words, advice: Mapping[str, Any]) -> list[str]:
     rows = []
     for status, code in _statuses():
-        text = told[code][words["language"]]
+        text = advice[code][words["language"]]
         rows.append((str(status), f"`{code}`", text["means"], text["act"]))
     lines = [f"## {words['refusals']}", "", words["refused"], *table(words["columns"], rows)]
     if "exact" in words:

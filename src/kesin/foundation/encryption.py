@@ -138,7 +138,7 @@ class KeyRing:
         if key_id not in self._ciphers:
             raise SecretKeyMissing(
                 f"the secret {name!r} is sealed with the key {key_id!r}, which is not in {SETTING}:"
-                " add that key again, or put the secret anew",
+                " add that key again, or put the secret again",
                 details={"name": name, "key": key_id},
             )
         try:
@@ -198,7 +198,7 @@ def sealing_key_id(sealed: str) -> str | None:
 def _secret_altered(name: str) -> SecretAltered:
     return SecretAltered(
         f"the secret {name!r} does not open: it was changed in the database or belongs to another "
-        "name, or its key was replaced by another of the same name; put the secret anew",
+        "name, or its key was replaced by another of the same name; put the secret again",
         details={"name": name},
     )
 

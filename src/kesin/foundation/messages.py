@@ -67,7 +67,7 @@ class Message(str):
 
 
 class MessageError(ValueError):
-    """An error that is told to a person; ``values`` fill the places of its message."""
+    """An error whose message a person reads; ``values`` fill the places of its message."""
 
     def __init__(self, message: str, /, **values: object) -> None:
         super().__init__(Message(message, **values))

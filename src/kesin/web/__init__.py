@@ -1,1 +1,1 @@
-"""Doors over HTTP: the API, sign-in and what runs behind them in one process."""
+"""HTTP: the API, sign-in and what runs behind them in one process."""

@@ -57,7 +57,7 @@ async def identify(request: Request) -> None:
     if actor is None:
         service_of(request).limit(f"address:{network_of(address_of(request))}")
     request.state.actor = with_request_id(actor or NOBODY, request.state.request_id)
-    if actor is not None:  # others are told to sign in
+    if actor is not None:  # others are asked to sign in
         check_parameters(request)
 
 

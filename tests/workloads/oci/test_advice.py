@@ -17,7 +17,7 @@ from tests.workloads.oci.google.test_classify import ENUMS, values_of
 
 LONGEST = 240
 PARTS = ("means", "act", "next")
-PEOPLE = {"you", "producer", "google_admin", "nobody", "us"}
+PEOPLE = {"you", "producer", "google_admin", "none", "us"}
 OURS = [  # which are in no table
     *("MISSING_EXTERNAL_ID", "INVALID_EXTERNAL_ID", "MISSING_CLICK_ID"),
     *("INVALID_CLICK_ID_FORMAT", "MISSING_TIME", "INVALID_TIME_FORMAT", "TIME_IN_FUTURE"),
@@ -131,7 +131,7 @@ def test_what_follows_is_what_the_verdict_does():
         verdict = code.verdict.name if code.verdict else ""
         if verdict == "COMPLETE":
             assert "COMPLETED" in following, code.name
-            assert ADVICE.find(code.name).who == "nobody", code.name
+            assert ADVICE.find(code.name).who == "none", code.name
         elif verdict == "WAIT":
             assert "six hours" in following, code.name
         elif code.category in {Category.TRANSIENT, Category.RATE_LIMIT}:

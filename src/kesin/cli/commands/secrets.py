@@ -122,7 +122,7 @@ def _record(done: Rotation) -> dict[str, Any]:
 
 
 def _print_rotation(done: Rotation, key: str) -> None:
-    terminal.say(f"{done.resealed} sealed anew with {key}, {done.current} already under it")
+    terminal.say(f"{done.resealed} sealed again with {key}, {done.current} already under it")
     for secret in done.unopened:
         why = {
             "secret_key_missing": f"its key {secret.key!r} is not in KESIN_SECRET_KEYS",

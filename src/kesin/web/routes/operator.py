@@ -181,7 +181,7 @@ def list_jobs(  # noqa: PLR0917  # each is a query parameter
 def enqueue_jobs(
     request: Request, actor: SignedInActor, queue: QueueName, new: schemas.NewJobs
 ) -> Response:
-    """Enqueue by hand, for admins. Producers use the door of their workload."""
+    """Enqueue by hand, for admins. Producers use the API of their workload."""
     jobs = [
         NewJob(job.payload, job.key, job.site, schemas.micros(job.run_at), job.max_attempts)
         for job in new.jobs
@@ -238,7 +238,7 @@ def act(
 ) -> schemas.ActionResultBody:
     """An operator's move of chosen jobs or of all that match; with ``dry_run`` only counted.
 
-    By ids every outcome is told; by filter the first thousand, and the sums of all.
+    By ids every outcome is listed; by filter the first thousand, and the sums of all.
     """
     commands = _commands(request)
     where = body.filter.filter() if body.filter else None

@@ -60,7 +60,7 @@ async def live() -> Alive:
 async def ready(request: Request, response: Response) -> Ready:
     """The store answers, the workers and the sweeper are at it, the disk has room.
 
-    Redis is told of, and not waited for: only PDFs need it.
+    Redis is named, and not waited for: only PDFs need it.
     """
     # Not in the thread pool of the other routes, which may all wait for an unreachable store.
     checks = await asyncio.to_thread(service_of(request).checks)

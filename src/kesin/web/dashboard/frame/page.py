@@ -174,7 +174,7 @@ class PageContext:
     def page(self, template: str, *, status: int | None = None, **values: Any) -> HTMLResponse:
         """The template, filled in; every value is escaped. A ``problem`` sets the status.
 
-        What a form did is told by ``problem`` and what was ``given``, a ``secret``, or ``done``.
+        A form's outcome: ``problem`` with what was ``given``, a ``secret``, or ``done``.
         """
         no_outcome: dict[str, Any] = {"problem": None, "given": {}, "secret": None, "done": False}
         found = self.frame.environment(self.language).get_template(template)

@@ -201,12 +201,12 @@
         touch(false);
         within(AGAIN_MS);
         if (source?.readyState !== EventSource.CLOSED) return; // it tries again by itself
-        source = null; // refused: the page, asked anew, says why or leads to the sign-in
+        source = null; // refused: the page, loaded again, says why or leads to the sign-in
         within(LEAST_MS);
         setTimeout(() => { if (!source && !document.hidden) open(); }, AGAIN_MS);
       });
       source.addEventListener("stats", () => within(LEAST_MS)); // the first too: rows may have moved since the page was made
-      source.addEventListener("over", () => { // signed out elsewhere: the page, asked anew, leads to the sign-in
+      source.addEventListener("over", () => { // signed out elsewhere: the page, loaded again, leads to the sign-in
         source.close();
         source = null;
         renew();
