@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.browser.checking import WIDE, prepare
 from tests.browser.watching import LISTEN
 
-PATIENCE_MS = 30_000
+PATIENCE_MS = 120_000  # a busy machine may stand still for half a minute
 # A page renews itself after pauses of one to three seconds: here after a tenth of that.
 HURRY = """
 const later = setTimeout;

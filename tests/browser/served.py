@@ -11,7 +11,7 @@ import uvicorn
 
 from tests.web.conftest import World
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 class _Server(uvicorn.Server):
