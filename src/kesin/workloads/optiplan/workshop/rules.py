@@ -6,6 +6,7 @@ name: a rule that is silently ignored would be cut in wood.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -17,12 +18,7 @@ from kesin.foundation.messages import Message, MessageError
 from kesin.workloads.optiplan.orders import numbers
 from kesin.workloads.optiplan.orders.numbers import InBounds
 from kesin.workloads.optiplan.orders.payload import Name, OptiMode, PlateSize, StrictModel
-from kesin.workloads.optiplan.workshop.json_file import (
-    name_file_in_errors,
-    read_json_file,
-    translate_validation_errors,
-    write_json_file,
-)
+from kesin.workloads.optiplan.workshop import json_file
 
 NO_BAND: Final = "Bant Yok"
 MAX_RETRIES: Final = 20  # every retry enlarges the proof that each order ends
@@ -142,29 +138,12 @@ def rule_warnings(rules: Rules) -> list[str]:
 
 def default_rules() -> Rules:
     """Return the default rules. The mode is open: A with the built-in optimiser, else C."""
-    return Rules.model_validate(
-        {
-            "cm_to_mm_multiplier": 10,
-            "trimByThickness": {"18": 10, "3": 5, "4": 5, "5": 5, "8": 5},
-            "backingThicknesses": [3, 4, 5, 8],
-            "edgeMapping": {NO_BAND: None, "040": 0.4, "1mm": 1, "2mm": 2},
-            "grainMapping": {"0": 0, "1": 1, "2": 2, "3": 3},
-            "mergePolicy": {"defaultDisabled": True, "requiresOperatorApproval": True},
-            "defaultPlateSize": {"width_mm": 2100, "height_mm": 2800},
-            "retry_count_max": 3,
-            "retry_backoff_minutes": [1, 3, 9],
-            "optiModeDefault": None,
-            "timeouts": {"optiXmlMinutes": 20, "osiAckMinutes": 5},
-            "ackMode": "file_move",
-            "kerf_mm": 4,
-            "materials": [],
-        }
-    )
+    return read_rules(json.loads(json_file.read_shipped("rules.json")))
 
 
 def read_rules(body: Any) -> Rules:
     """Validate rules; raises OrderProblem with every invalid key."""
-    with translate_validation_errors():
+    with json_file.translate_validation_errors():
         return Rules.model_validate(body)
 
 
@@ -180,11 +159,11 @@ def load_rules(file: Path) -> Rules:
     """Load the rules in force. A missing file is created with the defaults."""
     if not file.exists():
         save_rules(file, default_rules())
-    body = read_json_file(file)
-    with name_file_in_errors(file):
+    body = json_file.read_json_file(file)
+    with json_file.name_file_in_errors(file):
         return read_rules(body)
 
 
 def save_rules(file: Path, rules: Rules) -> None:
     """Replace the file atomically."""
-    write_json_file(file, rules_json(rules))
+    json_file.write_json_file(file, rules_json(rules))
