@@ -352,7 +352,7 @@ class OrderService:
             else cursor.isdecimal() and len(cursor) <= MAX_OFFSET
         ):
             problem = "is not a cursor of this list: leave it out to start again"
-            raise validation_problem([FieldProblem(("cursor",), problem)])
+            raise FieldProblem(("cursor",), problem).as_problem()
         if sees:
             page, next_cursor = self.customers.page(limit=limit, cursor=cursor)
             self._note_customers(actor, len(page))
@@ -411,7 +411,7 @@ def _require_phone(phone: str, missing: str = "give a phone number: ?phone=") ->
 def _masked_value(field: str) -> OrderProblem:
     """The refusal of a value that was masked when it was read."""
     message = "is masked: send the value itself, or leave it out"
-    return validation_problem([FieldProblem((field,), message)])
+    return FieldProblem((field,), message).as_problem()
 
 
 def _job_not_found() -> OrderProblem:
