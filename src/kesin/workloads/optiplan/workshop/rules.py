@@ -111,29 +111,19 @@ def rule_warnings(rules: Rules) -> list[str]:
     """Return the values that are allowed, but probably a mistake."""
     warnings: list[str] = []
     if "kerf_mm" not in rules.model_fields_set:
-        warnings.append(
-            Message(
-                "kerf_mm is missing: the saw blade is taken for %(kerf)s mm", kerf=rules.kerf_mm
-            )
-        )
+        what = "kerf_mm is missing: the saw blade is taken for %(kerf)s mm"
+        warnings.append(Message(what, kerf=rules.kerf_mm))
     if rules.cm_to_mm_multiplier != _MM_IN_CM:
-        warnings.append(
-            Message(
-                "cm_to_mm_multiplier is %(n)s: a centimetre has 10 mm, so every part gets a wrong"
-                " size",
-                n=numbers.format_number(rules.cm_to_mm_multiplier),
-            )
+        what = (
+            "cm_to_mm_multiplier is %(n)s: a centimetre has 10 mm, so every part gets a wrong size"
         )
-    warnings += [
-        Message(
-            "trimByThickness: boards of %(thickness)s mm lose %(trim)s mm at each side",
-            thickness=thickness,
-            trim=numbers.format_number(trim),
-        )
+        warnings.append(Message(what, n=numbers.format_number(rules.cm_to_mm_multiplier)))
+    what = "trimByThickness: boards of %(thickness)s mm lose %(trim)s mm at each side"
+    return warnings + [
+        Message(what, thickness=thickness, trim=numbers.format_number(trim))
         for thickness, trim in rules.trim_by_thickness.items()
         if trim > _USUAL_TRIM_MM
     ]
-    return warnings
 
 
 def default_rules() -> Rules:
