@@ -12,13 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kesin.workloads.optiplan.optimizer.model import (
-    CutPart,
-    CuttingPlan,
-    Demand,
-    mm_text,
-    size_text,
-)
+from kesin.workloads.optiplan.optimizer.model import CutPart, CuttingPlan, mm_text, size_text
 from kesin.workloads.optiplan.optimizer.output import shapes
 from kesin.workloads.optiplan.optimizer.output.board import FAINT, INK, QUIET, draw_layout
 from kesin.workloads.optiplan.optimizer.output.cut_list import board_numbers, saw_steps
@@ -121,7 +115,7 @@ class _PageFlow:
 
 def _summary_pages(plan: CuttingPlan, language: Language) -> list[list[shapes.Shape]]:
     texts, statistics = TEXTS[language], compute_statistics(plan)
-    pages = _PageFlow(texts["plan"], _subtitle(plan.demand))
+    pages = _PageFlow(texts["plan"], _subtitle(plan))
     pages.ensure_room()
     _add_figures(pages, plan, statistics, texts)
     columns: list[Column] = [
@@ -196,7 +190,7 @@ def _add_totals(
 
 def _cut_pages(plan: CuttingPlan, language: Language) -> list[list[shapes.Shape]]:
     texts = TEXTS[language]
-    pages = _PageFlow(texts["cut_list"], _subtitle(plan.demand), COLUMNS)
+    pages = _PageFlow(texts["cut_list"], _subtitle(plan), COLUMNS)
     columns: list[Column] = [
         ("№", 26, "end"),
         (texts["runs"], 38, "start"),
@@ -222,8 +216,8 @@ def _cut_pages(plan: CuttingPlan, language: Language) -> list[list[shapes.Shape]
     return pages.pages
 
 
-def _subtitle(demand: Demand) -> str:
-    return " · ".join(text for text in (demand.name, demand.material) if text)
+def _subtitle(plan: CuttingPlan) -> str:
+    return " · ".join(filter(None, (plan.demand.name, plan.demand.material)))
 
 
 def _draw_shape(pdf: FPDF, shape: shapes.Shape) -> None:
