@@ -76,7 +76,9 @@ def _check_spacing(demand: model.Demand, placements: list[model.Placement]) -> I
 
 def _check_cuts(demand: model.Demand, layout: model.Layout) -> Iterator[str]:
     """Simulate the cuts and compare the resulting panels with the pieces and offcuts listed."""
-    panels = Counter([demand.board.usable])
+    board, trims = demand.board, demand.board.trims  # not `usable`: the strategies start from it
+    length, width = board.length - trims.left - trims.right, board.width - trims.bottom - trims.top
+    panels = Counter([model.Rect(trims.left, trims.bottom, length, width)])
     for order, cut in enumerate(layout.cuts, start=1):
         if not panels[cut.panel]:
             where = _position(cut.panel)
