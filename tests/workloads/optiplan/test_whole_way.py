@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kesin.workloads.optiplan.artifacts import read_plans
+from kesin.workloads.optiplan.artifacts import JobArtifacts
 from kesin.workloads.optiplan.optimizer.checker import find_faults
 from kesin.workloads.optiplan.orders.payload import CuttingOrder
 from tests.workloads.optiplan.order_bodies import back, part
@@ -25,7 +25,7 @@ def test_an_order_of_a_new_customer_is_held_approved_optimised_and_cut(bench: Wo
     done = bench.until(job, "DONE")
     bench.assert_delivered_once(job)
 
-    plans = read_plans(bench.paths, done, bench.progress(job))
+    plans = JobArtifacts(bench.paths, done, bench.progress(job)).read_plans()
     assert [find_faults(plan) for plan in plans] == [[], []]
     order_id = CuttingOrder.from_job(done).payload.order_id
     assert [plan.demand.name for plan in plans] == [

@@ -6,112 +6,92 @@ followed, and every read is bounded.
 
 from __future__ import annotations
 
-import io
 import re
-import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from kesin.foundation.messages import Message
 from kesin.foundation.problems import TooLarge
 from kesin.lifecycle.model import Job
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.optimizer import model
 from kesin.workloads.optiplan.optimizer.checker import find_faults
 from kesin.workloads.optiplan.optimizer.input import read_batch
-from kesin.workloads.optiplan.optimizer.model import (
-    Cut,
-    CutDirection,
-    CuttingPlan,
-    Layout,
-    Placement,
-    Rect,
-    Unplannable,
-    hundredths,
-)
+from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Layout, Rect, Unplannable
 from kesin.workloads.optiplan.optimizer.output.svg import draw_board_svg, draw_svg
 from kesin.workloads.optiplan.optimizer.output.texts import Language
 from kesin.workloads.optiplan.optimizer.output.xml import GENERATOR
 from kesin.workloads.optiplan.optimizer.problem import build_task
 from kesin.workloads.optiplan.orders.payload import CuttingOrder
+from kesin.workloads.optiplan.pipeline import shared_folder
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress
-from kesin.workloads.optiplan.pipeline.shared_folder import (
-    UnusableFile,
-    read_plain_file,
-    translate_os_errors,
-)
 from kesin.workloads.optiplan.pipeline.solution import HARDENED_PARSER
 from kesin.workloads.optiplan.workshop.paths import Paths
 
 MAX_DOWNLOAD_BYTES: Final = 100_000_000  # of one download
-_ZIP_DATE: Final = (1980, 1, 1, 0, 0, 0)  # fixed, so that the same files give the same bytes
 
 
 @dataclass(frozen=True, slots=True)
-class JobFile:
-    """A file's name and content."""
+class JobArtifacts:
+    """The files of a job, by name; reading them raises OrderProblem or FolderUnavailable."""
 
-    name: str
-    data: bytes
+    paths: Paths
+    job: Job
+    progress: OrderProgress
 
+    def read_xml_files(self) -> dict[str, bytes]:
+        """Read the job's solutions."""
+        return self._read_files(self.paths.export_folder, self.progress.xml, "XML")
 
-def read_xml_files(paths: Paths, job: Job, progress: OrderProgress) -> list[JobFile]:
-    """Read a job's solutions; raises OrderProblem (404) or FolderUnavailable."""
-    if not progress.xml:
-        raise _no_files(job, "XML")
-    return _read_files(paths.export_folder, progress.xml)
+    def read_import_files(self) -> dict[str, bytes]:
+        """Read the job's import files."""
+        return self._read_files(self.paths.import_folder, self.progress.files, "import file")
 
+    def read_plans(self) -> list[CuttingPlan]:
+        """Read the job's plans, one per material."""
+        plans: list[CuttingPlan] = []
+        for file, data in self.read_xml_files().items():
+            root = _parse_xml(file, data)
+            stem = root.get("batch", "")
+            if root.get("generator") != GENERATOR or stem not in self.progress.stems:
+                message = "%(file)s was made by another program: only that one draws it"
+                raise _not_found(Message(message, file=file), file=file)
+            name = _plan_name(CuttingOrder.from_job(self.job), stem.removeprefix(f"{self.job.id}_"))
+            plans += [
+                replace(plan, demand=replace(plan.demand, name=name))
+                for plan in _parse_plans(self.paths.import_folder / f"{stem}.xlsx", root)
+            ]
+        return plans
 
-def read_import_files(paths: Paths, job: Job, progress: OrderProgress) -> list[JobFile]:
-    """Read a job's import files; raises OrderProblem (404) or FolderUnavailable."""
-    if not progress.files:
-        raise _no_files(job, "import file")
-    return _read_files(paths.import_folder, progress.files)
-
-
-def build_zip(files: Iterable[JobFile]) -> bytes:
-    """Pack the files into a ZIP archive."""
-    output = io.BytesIO()
-    with zipfile.ZipFile(output, "w") as archive:
-        for file in files:
-            entry = zipfile.ZipInfo(file.name, _ZIP_DATE)
-            archive.writestr(entry, file.data, zipfile.ZIP_DEFLATED)
-    return output.getvalue()
-
-
-def _read_files(folder: Path, names: Sequence[str]) -> list[JobFile]:
-    files: list[JobFile] = []
-    size = 0
-    for name in names:
-        files.append(JobFile(name, _read_file(folder, name)))
-        size += len(files[-1].data)
-        if size > MAX_DOWNLOAD_BYTES:
-            raise TooLarge(
-                "the files have more than %(most)s bytes: fetch them where they are",
-                most=MAX_DOWNLOAD_BYTES,
-            )
-    return files
+    def _read_files(self, folder: Path, names: Sequence[str], kind: str) -> dict[str, bytes]:
+        state = self.job.state
+        if not names:
+            why = Message("the job is %(state)s: it has no %(what)s", state=state, what=kind)
+            raise _not_found(why, state=state)
+        files: dict[str, bytes] = {}
+        for name in names:
+            files[name] = _read_file(folder, name)
+            if sum(map(len, files.values())) > MAX_DOWNLOAD_BYTES:
+                message = "the files have more than %(most)s bytes: fetch them where they are"
+                raise TooLarge(message, most=MAX_DOWNLOAD_BYTES)
+        return files
 
 
 def _read_file(folder: Path, name: str) -> bytes:
     path = folder / Path(name).name
-    with translate_os_errors(path):
+    with shared_folder.translate_os_errors(path):
         try:
-            return read_plain_file(path)
+            return shared_folder.read_plain_file(path)
         except FileNotFoundError:
             if not folder.is_dir():
                 raise
             message = Message("%(file)s is not there any more", file=path.name)
-        except UnusableFile as problem:
+        except shared_folder.UnusableFile as problem:
             why = Message(str(problem))
             message = Message("%(field)s: %(problem)s", field=path.name, problem=why)
     raise _not_found(message, file=path.name)
-
-
-def _no_files(job: Job, kind: str) -> OrderProblem:
-    message = Message("the job is %(state)s: it has no %(what)s", state=job.state, what=kind)
-    return _not_found(message, state=job.state)
 
 
 def _not_found(message: str, **details: Any) -> OrderProblem:
@@ -120,25 +100,6 @@ def _not_found(message: str, **details: Any) -> OrderProblem:
 
 MAX_DRAWN_BOARDS: Final = 500  # drawn at once
 _SIZE_MM: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,2})?")
-
-
-def read_plans(paths: Paths, job: Job, progress: OrderProgress) -> list[CuttingPlan]:
-    """Read a job's plans, one per material; raises OrderProblem or FolderUnavailable."""
-    plans: list[CuttingPlan] = []
-    for file in read_xml_files(paths, job, progress):
-        root = _parse_xml(file.name, file.data)
-        stem = root.get("batch", "")
-        if root.get("generator") != GENERATOR or stem not in progress.stems:
-            message = Message(
-                "%(file)s was made by another program: only that one draws it", file=file.name
-            )
-            raise _not_found(message, file=file.name)
-        name = _plan_name(CuttingOrder.from_job(job), stem.removeprefix(f"{job.id}_"))
-        plans += [
-            replace(plan, demand=replace(plan.demand, name=name))
-            for plan in _parse_plans(paths.import_folder / f"{stem}.xlsx", root)
-        ]
-    return plans
 
 
 def _plan_name(order: CuttingOrder, batch: str) -> str:
@@ -164,11 +125,8 @@ def check_board_count(plans: Sequence[CuttingPlan]) -> None:
     """Raise OrderProblem if there are more boards than a screen or a printer can show."""
     boards = sum(len(plan.layouts) for plan in plans)
     if boards > MAX_DRAWN_BOARDS:
-        message = Message(
-            "%(n)s different boards are too many for one drawing: ask for each with ?board=",
-            n=boards,
-        )
-        raise _not_found(message, boards=boards)
+        message = "%(n)s different boards are too many for one drawing: ask for each with ?board="
+        raise _not_found(Message(message, n=boards), boards=boards)
 
 
 def _parse_xml(name: str, data: bytes) -> Any:
@@ -177,12 +135,15 @@ def _parse_xml(name: str, data: bytes) -> Any:
     try:
         return etree.fromstring(data, etree.XMLParser(**HARDENED_PARSER))
     except etree.LxmlError:
-        raise OrderProblem(
-            OptiCode.XML_INVALID, Message("%(file)s cannot be read", file=name), {"file": name}
-        ) from None
+        raise _invalid_xml("%(file)s cannot be read", name) from None
+
+
+def _invalid_xml(message: str, file: str) -> OrderProblem:
+    return OrderProblem(OptiCode.XML_INVALID, Message(message, file=file), {"file": file})
 
 
 def _parse_plans(batch: Path, root: Any) -> list[CuttingPlan]:
+    plans: list[CuttingPlan] = []
     try:
         demands = read_batch(batch)
         best = root.find("Solution[@best='1']")
@@ -190,48 +151,36 @@ def _parse_plans(batch: Path, root: Any) -> list[CuttingPlan]:
         for element in () if best is None else best.findall("Layout"):
             layouts[element.get("material", "")].append(_parse_layout(element))
         algo = "" if best is None else best.get("algo", "")
-        plans = [
-            CuttingPlan(
-                demand, algo, tuple(layouts[demand.material]), build_task(demand)[0].least_boards()
-            )
-            for demand in demands
-        ]
+        for demand in demands:
+            least = build_task(demand)[0].least_boards()
+            plans.append(CuttingPlan(demand, algo, tuple(layouts[demand.material]), least))
     except Unplannable as problem:  # the import file is missing or not a workbook
         raise _not_found(str(problem), file=batch.name) from None
     except (KeyError, ValueError, ArithmeticError):
         plans = []
     if not plans or any(find_faults(plan) for plan in plans):
-        raise OrderProblem(
-            OptiCode.XML_INVALID,
-            Message(
-                "the XML and %(file)s do not belong together: one of them was changed",
-                file=batch.name,
-            ),
-            {"file": batch.name},
-        )
+        message = "the XML and %(file)s do not belong together: one of them was changed"
+        raise _invalid_xml(message, batch.name)
     return plans
 
 
 def _parse_layout(element: Any) -> Layout:
     return Layout(
         times=int(element.attrib["times"]),
-        placements=tuple(
-            Placement(
-                int(child.attrib["number"]) - 1, _parse_rect(child), child.attrib["turned"] == "1"
-            )
-            for child in element.findall("Piece")
-        ),
-        offcuts=tuple(_parse_rect(child) for child in element.findall("Drop")),
-        cuts=tuple(
-            Cut(
-                _parse_rect(child),
-                cast("CutDirection", child.attrib["runs"]),
-                _parse_mm(child.attrib["at"]),
-                int(child.attrib["stage"]),
-            )
-            for child in element.findall("Cut")
-        ),
+        placements=tuple(map(_parse_placement, element.findall("Piece"))),
+        offcuts=tuple(map(_parse_rect, element.findall("Drop"))),
+        cuts=tuple(map(_parse_cut, element.findall("Cut"))),
     )
+
+
+def _parse_placement(element: Any) -> model.Placement:
+    number, turned = int(element.attrib["number"]), element.attrib["turned"] == "1"
+    return model.Placement(number - 1, _parse_rect(element), turned)
+
+
+def _parse_cut(element: Any) -> model.Cut:
+    runs, at, stage = (element.attrib[name] for name in ("runs", "at", "stage"))
+    return model.Cut(_parse_rect(element), runs, _parse_mm(at), int(stage))
 
 
 def _parse_rect(element: Any) -> Rect:
@@ -242,4 +191,4 @@ def _parse_mm(text: str) -> int:
     """Parse a size as we write it; accepting ``1e999999`` would take forever to convert."""
     if not _SIZE_MM.fullmatch(text):
         raise ValueError("no size in millimetres")
-    return hundredths(text)
+    return model.hundredths(text)

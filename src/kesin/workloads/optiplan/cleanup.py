@@ -20,13 +20,9 @@ from kesin.store.directory import Directory
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.optiplan.errors import OptiCode
+from kesin.workloads.optiplan.pipeline import shared_folder
 from kesin.workloads.optiplan.pipeline.delivery_attempts import OPEN, withdraw_job_files
 from kesin.workloads.optiplan.pipeline.progress import ProgressStore
-from kesin.workloads.optiplan.pipeline.shared_folder import (
-    FolderEntry,
-    list_plain_files,
-    translate_os_errors,
-)
 from kesin.workloads.optiplan.service import QUEUE
 from kesin.workloads.optiplan.workshop.config import Workshop
 from kesin.workloads.optiplan.workshop.paths import Paths
@@ -61,13 +57,12 @@ def withdraw_cancelled_orders(queue: Queue, progress_store: ProgressStore, paths
     where = Filter(states=("FAILED",), codes=(OptiCode.CANCELLED,))
     withdrawn_orders = 0
     for job in queue.jobs(where, limit=MAX_PAGE).jobs:  # earlier runs saw the older ones
-        is_open = any(
-            delivery["state"] == OPEN for delivery in progress_store.read(job.id).deliveries
-        )
-        if is_open and withdraw_job_files(
-            paths.machine_drop_folder, progress_store, job.id, all_or_nothing=False
-        ):
-            withdrawn_orders += 1
+        attempts = progress_store.read(job.id).deliveries
+        if any(attempt["state"] == OPEN for attempt in attempts):
+            machine = paths.machine_drop_folder
+            withdrawn_orders += withdraw_job_files(
+                machine, progress_store, job.id, all_or_nothing=False
+            )
     return withdrawn_orders
 
 
@@ -80,7 +75,7 @@ def delete_old_files(queue: Queue, paths: Paths, run_folder: Path) -> int:
         for job in queue.find(ids).values():
             if job.state == "DONE" and (job.finished_at or job.moved_at) < before:
                 old_jobs.add(job.id)
-    return _delete(file for job_id, file in job_files if job_id in old_jobs)
+    return _delete(job_files, old_jobs)
 
 
 def delete_orphans(
@@ -97,33 +92,30 @@ def delete_orphans(
         deleted_jobs.update(job_id for job_id in ids if job_id not in existing)
     if not deleted_jobs:
         return 0
-    deleted = _delete(
-        file for job_id, file in _job_files(paths, run_folder) if job_id in deleted_jobs
-    )
+    deleted = _delete(_job_files(paths, run_folder), deleted_jobs)
     return deleted + sum(progress_store.delete(job_id) for job_id in sorted(deleted_jobs))
 
 
-def _job_files(paths: Paths, run_folder: Path) -> Iterator[tuple[str, FolderEntry]]:
+def _job_files(paths: Paths, run_folder: Path) -> Iterator[tuple[str, shared_folder.FolderEntry]]:
     """Yield every file whose name holds exactly one job id, with that id."""
     set_aside = (paths.export_folder / name for name in _SET_ASIDE_FOLDERS)
     for folder in (paths.import_folder, paths.export_folder, *set_aside, run_folder):
         if not folder.is_dir():
             continue
-        with translate_os_errors(folder):
-            entries = list_plain_files(folder)
+        with shared_folder.translate_os_errors(folder):
+            entries = shared_folder.list_plain_files(folder)
         for entry in entries:
-            ids = entry.job_ids
-            if len(ids) == 1:
+            if len(ids := entry.job_ids) == 1:
                 yield ids.pop(), entry
 
 
-def _delete(files: Iterable[FolderEntry]) -> int:
-    deleted = 0
-    for file in list(files):
-        with translate_os_errors(file.path):
-            file.path.unlink(missing_ok=True)
-            deleted += 1
-    return deleted
+def _delete(job_files: Iterable[tuple[str, shared_folder.FolderEntry]], jobs: set[str]) -> int:
+    """Delete the files of these jobs; returns how many."""
+    paths = [file.path for job_id, file in job_files if job_id in jobs]
+    for path in paths:
+        with shared_folder.translate_os_errors(path):
+            path.unlink(missing_ok=True)
+    return len(paths)
 
 
 def _pages(ids: Sequence[str]) -> Iterator[Sequence[str]]:

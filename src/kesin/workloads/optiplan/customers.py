@@ -38,9 +38,8 @@ class Customers:
         """Save a customer; returns False if the phone was known and only its name is replaced."""
         is_known = self.find(customer.phone) is not None
         value = canonical_json({"name": customer.name})
-        self._directory.put_metadata(
-            MetadataEntry(WORKLOAD, SITE, customer.phone, value, self._now())
-        )
+        entry = MetadataEntry(WORKLOAD, SITE, customer.phone, value, self._now())
+        self._directory.put_metadata(entry)
         return not is_known
 
     def delete(self, phone: str) -> bool:
@@ -49,15 +48,11 @@ class Customers:
 
     def all(self) -> list[Customer]:
         """Return all customers, ordered by phone."""
-        return [
-            _read_customer(entry) for entry in self._directory.metadata_entries(WORKLOAD, site=SITE)
-        ]
+        return list(map(_read_customer, self._directory.metadata_entries(WORKLOAD, site=SITE)))
 
     def page(self, *, limit: int, cursor: str | None = None) -> tuple[list[Customer], str | None]:
         """Return the customers after the cursor's phone, and the next cursor; None at the end."""
-        following = [
-            customer for customer in self.all() if cursor is None or customer.phone > cursor
-        ]
+        following = [each for each in self.all() if cursor is None or each.phone > cursor]
         following.sort(key=lambda customer: customer.phone)
         return following[:limit], following[limit - 1].phone if len(following) > limit else None
 

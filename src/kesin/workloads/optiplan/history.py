@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from kesin.engine.access.folding import FoldedEvent, fold_events
@@ -13,6 +12,7 @@ from kesin.foundation.clock import iso
 from kesin.foundation.messages import decode_note
 from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.store.records import Event, Note
+from kesin.workloads.optiplan.api.schemas import OrderEventBody
 from kesin.workloads.optiplan.lifecycle import APPROVED
 
 _EVENT_TYPES: Final = {
@@ -34,22 +34,10 @@ _NOTE_MESSAGES: Final = {
 _WAKE_UPS: Final = frozenset({"claim", "wait"})  # the engine's history has them
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEvent:
-    """One line of the history, newest last."""
-
-    id: int
-    job_id: str
-    event_type: str
-    message: str
-    details_json: str | None
-    created_at: str
-
-
 def audit_events(
     queue: Queue, job_id: str, events: Sequence[Event], notes: Sequence[Note]
-) -> list[AuditEvent]:
-    """Return these events and notes of a job as its history, without its wake-ups.
+) -> list[OrderEventBody]:
+    """Return these events and notes of a job as its history, oldest first, without its wake-ups.
 
     Wake-ups that find it blocked as before are one line, with their count.
     """
@@ -71,13 +59,13 @@ def audit_events(
             lines.append((note.at, event_type, message, _decode_object(note.details)))
     lines.sort(key=lambda line: line[0])
     return [
-        AuditEvent(
-            number,
-            job_id,
-            kind,
-            message,
-            json.dumps(details, ensure_ascii=False) if details else None,
-            iso(at) or "",
+        OrderEventBody.model_construct(
+            id=number,
+            job_id=job_id,
+            event_type=kind,
+            message=message,
+            details_json=json.dumps(details, ensure_ascii=False) if details else None,
+            created_at=iso(at) or "",
         )
         for number, (at, kind, message, details) in enumerate(lines, 1)
     ]

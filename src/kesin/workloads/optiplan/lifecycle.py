@@ -58,14 +58,7 @@ START_BY_HAND = Fixed(
 )
 CANCELLED = Fixed("E_CANCELLED", Category.PERMANENT, "cancelled by an operator")
 APPROVED, REISSUED, CANCEL_REQUESTED = "manual_trigger_approved", "reissued", "cancel_requested"
-STATES_BEFORE_DELIVERY = (
-    "NEW",
-    "PREPARED",
-    "OPTI_IMPORTED",
-    "OPTI_RUNNING",
-    "OPTI_DONE",
-    "XML_READY",
-)
+BEFORE_DELIVERY = ("NEW", "PREPARED", "OPTI_IMPORTED", "OPTI_RUNNING", "OPTI_DONE", "XML_READY")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,15 +148,8 @@ def _claim_moves() -> tuple[Move, ...]:
 
 def _forward_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
     def step(name: str, source: str, to: str, timer: After | None = None) -> Move:
-        return Move(
-            name,
-            (source,),
-            to,
-            by=("worker",),
-            when=(holds_claim,),
-            error="clear",
-            timer=timer or "clear",
-        )
+        worker = Move(name, (source,), to, by=("worker",), when=(holds_claim,), error="clear")
+        return replace(worker, timer=timer or "clear")
 
     return (
         step("prepare", "NEW", "PREPARED"),
@@ -197,7 +183,7 @@ def _hold_and_fail_moves() -> tuple[Move, ...]:
             when=(holds_claim, flag_not_set(APPROVED)),
             error=START_BY_HAND,
         ),
-        moves.fail(STATES_BEFORE_DELIVERY, "FAILED", timer="clear"),
+        moves.fail(BEFORE_DELIVERY, "FAILED", timer="clear"),
         moves.release(("NEW", "PREPARED"), "NEW"),
         moves.release(
             ("OPTI_IMPORTED", "OPTI_RUNNING", "OPTI_DONE", "XML_READY", "DELIVERED"),
@@ -279,15 +265,11 @@ def _operator_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
             run_at=Backoff(limits.retry_backoff_s, counts="retries"),
         ),
         moves.cancel(
-            (*STATES_BEFORE_DELIVERY, "HOLD"),
-            "FAILED",
-            by=("operator",),
-            error=CANCELLED,
-            timer="clear",
+            (*BEFORE_DELIVERY, "HOLD"), "FAILED", by=("operator",), error=CANCELLED, timer="clear"
         ),
         Move(
             "request_cancel",
-            STATES_BEFORE_DELIVERY,
+            BEFORE_DELIVERY,
             STAY,
             by=("operator",),
             when=(flag_not_set(CANCEL_REQUESTED),),

@@ -9,7 +9,7 @@ from typing import Any, Final
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import RequestConflict
 from kesin.foundation.text import canonical_json
-from kesin.workloads.optiplan.orders.payload import FieldProblem, validation_problem
+from kesin.workloads.optiplan.orders.payload import FieldProblem
 from kesin.workloads.optiplan.service import QUEUE, OrderService
 from kesin.workloads.optiplan.workshop.rules import Rules, read_rules, rules_json, save_rules
 
@@ -52,7 +52,7 @@ def read_new_rules(body: Any) -> Rules:
     """
     rules = read_rules(body)
     if "kerf_mm" not in rules.model_fields_set:
-        raise validation_problem([FieldProblem(("kerf_mm",), "is missing")])
+        raise FieldProblem(("kerf_mm",), "is missing").as_problem()
     return rules
 
 

@@ -32,14 +32,11 @@ from kesin.workloads.optiplan.orders.payload import (
     validation_problem,
 )
 from kesin.workloads.optiplan.orders.phones import normalise_phone
+from kesin.workloads.optiplan.pipeline import shared_folder
 from kesin.workloads.optiplan.pipeline.delivery_attempts import withdraw_job_files
 from kesin.workloads.optiplan.pipeline.prechecks import find_unmakeable
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
-from kesin.workloads.optiplan.pipeline.shared_folder import (
-    FolderEntry,
-    FolderUnavailable,
-    list_plain_files,
-)
+from kesin.workloads.optiplan.pipeline.shared_folder import FolderEntry, FolderUnavailable
 from kesin.workloads.optiplan.pipeline.solution import has_all_xml
 from kesin.workloads.optiplan.pipeline.waiting import log_unblocked
 from kesin.workloads.optiplan.workshop.config import Workshop
@@ -176,10 +173,8 @@ class OrderService:
             )
         outcome = self._act(actor, "approve", job_id)
         if outcome.result != "moved":
-            raise OrderProblem(
-                OptiCode.JOB_NOT_IN_HOLD,
-                Message("the job is %(state)s: only a held one is approved", state=outcome.state),
-            )
+            why = "the job is %(state)s: only a held one is approved"
+            raise OrderProblem(OptiCode.JOB_NOT_IN_HOLD, why, state=outcome.state)
         return self._get_job(job_id)
 
     def is_ready_to_approve(
@@ -195,7 +190,7 @@ class OrderService:
             return False
         try:
             folder = self.workshop.paths().export_folder
-            entries = list_files() if list_files else list_plain_files(folder)
+            entries = list_files() if list_files else shared_folder.list_plain_files(folder)
             return has_all_xml(entries, job.id, stems, self.workshop.settings.optiplan_xsd)
         except (OrderProblem, FolderUnavailable, OSError):  # an unavailable share fails no list
             return False
@@ -258,10 +253,8 @@ class OrderService:
                 already_reissued = outcome.reason == "flag_not_set"
                 if outcome.result != "moved" and not already_reissued:
                     raise _not_reissuable(outcome.state)
-                machine_folder = self.workshop.paths().machine_drop_folder
-                withdraw_job_files(
-                    machine_folder, self._progress_store, job_id, all_or_nothing=False
-                )
+                machine, store = self.workshop.paths().machine_drop_folder, self._progress_store
+                withdraw_job_files(machine, store, job_id, all_or_nothing=False)
                 enqueued = self._enqueue(actor, replace(order, revision=order.revision + 1))
                 if already_reissued and not enqueued.new:
                     raise OrderProblem(OptiCode.REISSUED, "a new revision has taken over already")
@@ -312,15 +305,13 @@ class OrderService:
         if field := find_masked({"name": name, "phone": phone}):
             raise _masked_value(field)
         if not 1 <= len(name) <= MAX_NAME:
-            raise OrderProblem(
-                OptiCode.VALIDATION, Message("a name has 1…%(most)s characters", most=MAX_NAME)
-            )
+            why = "a name has 1…%(most)s characters"
+            raise OrderProblem(OptiCode.VALIDATION, why, most=MAX_NAME)
         try:
             customer = Customer(check_one_line(name), normalised)
         except ValueError as problem:
-            raise OrderProblem(
-                OptiCode.VALIDATION, Message("the name %(problem)s", problem=Message(str(problem)))
-            ) from None
+            why, what = "the name %(problem)s", Message(str(problem))
+            raise OrderProblem(OptiCode.VALIDATION, why, problem=what) from None
         with self.queue.store.transaction():
             new = self.customers.save(customer)
             self._note(actor, "customer", mask_private(normalised))
@@ -352,7 +343,7 @@ class OrderService:
             else cursor.isdecimal() and len(cursor) <= MAX_OFFSET
         ):
             problem = "is not a cursor of this list: leave it out to start again"
-            raise validation_problem([FieldProblem(("cursor",), problem)])
+            raise FieldProblem(("cursor",), problem).as_problem()
         if sees:
             page, next_cursor = self.customers.page(limit=limit, cursor=cursor)
             self._note_customers(actor, len(page))
@@ -411,7 +402,7 @@ def _require_phone(phone: str, missing: str = "give a phone number: ?phone=") ->
 def _masked_value(field: str) -> OrderProblem:
     """The refusal of a value that was masked when it was read."""
     message = "is masked: send the value itself, or leave it out"
-    return validation_problem([FieldProblem((field,), message)])
+    return FieldProblem((field,), message).as_problem()
 
 
 def _job_not_found() -> OrderProblem:

@@ -10,13 +10,13 @@ import pytest
 from kesin.workloads.optiplan.optimizer.model import Band, Board, Demand, hundredths
 from kesin.workloads.optiplan.optimizer.optimise import optimise
 from kesin.workloads.optiplan.optimizer.output.board import draw_layout
-from kesin.workloads.optiplan.optimizer.output.cut_list import build_cut_list
+from kesin.workloads.optiplan.optimizer.output.cut_list import saw_steps
 from kesin.workloads.optiplan.optimizer.output.pdf import print_plans
 from kesin.workloads.optiplan.optimizer.output.shapes import (
-    DiscShape,
-    HatchShape,
-    LineShape,
-    TextShape,
+    Disc,
+    Hatch,
+    Line,
+    Text,
     shorten,
     text_length,
 )
@@ -119,17 +119,15 @@ def test_every_piece_has_its_number_in_the_drawing():
 def test_bands_offcuts_and_cut_numbers_are_drawn():
     shapes = draw_layout(PLAN, 1)
     layout = PLAN.layouts[0]
-    thick = [
-        shape for shape in shapes if isinstance(shape, LineShape) and shape.stroke_width == 3.4
-    ]
+    thick = [shape for shape in shapes if isinstance(shape, Line) and shape.stroke_width == 3.4]
     banded = sum(
         sum(band is not None for band in (part.up, part.lo, part.sx, part.dx))
         for part in (PLAN.demand.parts[placement.part] for placement in layout.placements)
     )
     assert len(thick) == banded + 2  # and the legend
     assert len({(line.stroke, line.dash) for line in thick}) == 2
-    assert sum(isinstance(shape, HatchShape) for shape in shapes) == len(layout.offcuts) + 1
-    assert any(isinstance(shape, DiscShape) for shape in shapes)
+    assert sum(isinstance(shape, Hatch) for shape in shapes) == len(layout.offcuts) + 1
+    assert any(isinstance(shape, Disc) for shape in shapes)
 
 
 def test_a_turned_part_takes_its_bands_along():
@@ -141,7 +139,7 @@ def test_a_turned_part_takes_its_bands_along():
     line = next(
         shape
         for shape in draw_layout(plan, 1)
-        if isinstance(shape, LineShape) and shape.stroke_width == 3.4
+        if isinstance(shape, Line) and shape.stroke_width == 3.4
     )
     assert line.x1 == line.x2  # it runs upwards
     assert line.x1 < 100  # on the left
@@ -152,7 +150,7 @@ def test_no_label_lies_over_another(plan):
     for number in range(1, len(plan.layouts) + 1):
         boxes = []
         for shape in draw_layout(plan, number):
-            if isinstance(shape, TextShape) and shape.anchor == "middle" and 118 < shape.y < 750:
+            if isinstance(shape, Text) and shape.anchor == "middle" and 118 < shape.y < 750:
                 length = text_length(shape.text, shape.size, bold=shape.bold)
                 wide, high = (shape.size, length) if shape.turned else (length, shape.size)
                 middle = shape.y if shape.turned else shape.y - shape.size * 0.36
@@ -199,12 +197,12 @@ def test_the_same_plan_gives_the_same_bytes():
 
 
 def test_the_cut_list_starts_with_the_trims_and_frees_every_piece():
-    for board, layout in zip(build_cut_list(LARGE).boards, LARGE.layouts, strict=True):
-        assert [step.stage for step in board.steps[:4]] == [0, 0, 0, 0]
-        assert [step.order for step in board.steps] == list(range(1, len(layout.cuts) + 5))
-        freed = sorted(number for step in board.steps for number in step.frees)
+    for layout in LARGE.layouts:
+        steps = saw_steps(LARGE.demand, layout)
+        assert [step.stage for step in steps[:4]] == [0, 0, 0, 0]
+        assert [step.order for step in steps] == list(range(1, len(layout.cuts) + 5))
+        freed = sorted(number for step in steps for number in step.frees)
         assert freed == sorted(placement.part + 1 for placement in layout.placements)
-        assert sum(line.pieces for line in board.pieces) == len(layout.placements)
 
 
 def test_band_metres_are_those_of_the_finished_parts():

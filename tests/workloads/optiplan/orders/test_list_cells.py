@@ -74,17 +74,17 @@ def test_sizes_and_quantities_have_bounds(read: Callable[[Any], Any], cell: Any,
 
 @pytest.mark.parametrize(
     ("cell", "grain"),
-    [("", 3), (None, 3), (0, 0), (2.0, 2), ("1", 1), ("3-Material", 3), ("1-Boyuna", 1),
+    [("", 0), (None, 0), (0, 0), (2.0, 2), ("1", 1), ("3-Material", 3), ("1-Boyuna", 1),
      ("2 - Enine", 2), ("0-Material", 0)],
 )  # fmt: skip
 def test_grain_is_a_number_or_begins_with_one(cell: Any, grain: int):
-    assert read_grain(cell, 3) == grain
+    assert read_grain(cell) == grain
 
 
 @pytest.mark.parametrize("cell", [4, -1, 1.5, "boyuna", "12", "1x"])
 def test_an_unknown_grain_is_refused(cell: Any):
     with pytest.raises(ValueError, match="0, 1, 2 or 3"):
-        read_grain(cell, 0)
+        read_grain(cell)
 
 
 @pytest.mark.parametrize(

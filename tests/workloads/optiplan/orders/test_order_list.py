@@ -105,16 +105,13 @@ def test_what_a_list_leaves_unsaid_comes_from_the_defaults():
         part_type="ARKALIK",
         material_code="M1",
         band="2mm",
-        grain=3,
         opti_mode="C",
-        plate_mm=(Decimal(1830), Decimal(3660)),
     )
     (part,) = order.parts
     assert (part.color, part.thickness_mm, part.part_type) == ("Beyaz", 8, "ARKALIK")
-    assert (part.material_code, part.edge_up, part.grain) == ("M1", "2mm", 3)
+    assert (part.material_code, part.edge_up, part.grain) == ("M1", "2mm", 0)
     assert order.opti_mode == "C"
-    assert order.plate_size
-    assert order.plate_size.height_mm == 3660
+    assert order.plate_size is None
 
 
 def test_every_row_that_is_wrong_is_reported_with_its_column():

@@ -303,7 +303,7 @@ def test_a_program_that_will_not_die_is_reported_and_kept_on_record(
 ):
     slot.mkdir()
     (slot / RECORD).write_text(json.dumps({"job_id": JOB, "run": 1, "pid": 1, "mark": "m"}))
-    monkeypatch.setattr(module, "kill_process", lambda *_: False)
+    monkeypatch.setattr(program_child, "kill_process", lambda *_: False)
     with pytest.raises(StillRunning, match="job-1"):
         end_current(slot)
     with pytest.raises(StillRunning):
@@ -330,7 +330,7 @@ def test_a_program_that_ends_between_two_questions_is_not_lost(
         (slot / "job-1.1.json").write_text('{"exit": 0, "timed_out": false, "log_tail": ""}')
         return False
 
-    monkeypatch.setattr(module, "is_alive", ends_now)
+    monkeypatch.setattr(program_child, "is_alive", ends_now)
     assert read_state(slot, JOB, 1) == ProgramEnded(0, timed_out=False, tail="")
 
 

@@ -104,7 +104,7 @@ def test_a_saw_that_is_faster_than_the_cancel_has_the_order(
         bench.orders.cancel(ME, job.id)
         bench.saw.process_inbox()
 
-    monkeypatch.setattr(runner_module, "put_in_inbox", taken_meanwhile)
+    monkeypatch.setattr(delivery, "put_in_inbox", taken_meanwhile)
     job = bench.order()
     bench.until(job, "DONE")
     bench.assert_delivered_once(job)
@@ -140,7 +140,7 @@ def test_a_runner_that_slept_puts_nothing_back_that_a_cancel_took(
         bench.orders.cancel(ME, job.id)
 
     job = sent(bench, bench.order())
-    monkeypatch.setattr(runner_module, "check_inbox_exists", slept)
+    monkeypatch.setattr(delivery_attempts, "check_inbox_exists", slept)
     bench.poll()
     assert bench.reload(job).error_code == "E_CANCELLED"
     assert bench.files("inbox", job) == []
@@ -155,7 +155,7 @@ def test_a_cancel_withdraws_the_rest_of_a_refused_attempt_that_could_not_be_with
     job = sent(bench, bench.two_batches())
     put(bench, bench.files("inbox", job)[0], "failed")
     with monkeypatch.context() as patched:
-        patched.setattr(runner_module, "withdraw", away)
+        patched.setattr(delivery, "withdraw", away)
         bench.poll()
     retry(bench, timed_out(bench, job, "E_DROP_DIR_UNWRITABLE"))
     assert bench.files("inbox", job)

@@ -12,7 +12,7 @@ from kesin.engine.queue import Queue
 from kesin.engine.results import Act
 from kesin.lifecycle.model import Job
 from kesin.store.errors import StoreUnreachable
-from kesin.workloads.optiplan.pipeline import program
+from kesin.workloads.optiplan.pipeline import delivery, delivery_attempts, program, solution
 from kesin.workloads.optiplan.pipeline import runner as runner_module
 from kesin.workloads.optiplan.pipeline.program import ProgramEnded, ProgramRunning
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress
@@ -52,11 +52,11 @@ def once(
 STEPS = [
     (runner_module, "write_batches"),
     (program, "start"),
-    (runner_module, "find_xml"),
-    (runner_module, "check_xml"),
-    (runner_module, "add_attempt"),
-    (runner_module, "put_in_inbox"),
-    (runner_module, "read_ack"),
+    (solution, "find_xml"),
+    (solution, "check_xml"),
+    (delivery_attempts, "add_attempt"),
+    (delivery, "put_in_inbox"),
+    (delivery, "read_ack"),
 ]
 
 
@@ -103,7 +103,7 @@ def test_a_runner_that_slept_does_not_write_over_what_the_next_one_noted(
         for _ in range(2):
             bench.poll(bench.new_worker())
 
-    once(monkeypatch, runner_module, "find_xml", overtaken)
+    once(monkeypatch, solution, "find_xml", overtaken)
     bench.poll()
     assert bench.reload(job).state == "XML_READY"
     assert len(bench.progress(job).deliveries) == 1

@@ -8,7 +8,6 @@ import pytest
 
 from kesin.foundation.problems import Unavailable
 from kesin.workloads.optiplan.errors import OrderProblem
-from kesin.workloads.optiplan.pipeline import runner as runner_module
 from kesin.workloads.optiplan.pipeline import solution
 from tests.workloads.optiplan.at_the_saw import put, retry, sent, take, timed_out
 from tests.workloads.optiplan.workbench import GOOD, ME, InstantProgram, Workbench, open_bench
@@ -54,7 +53,7 @@ def test_a_solution_changed_after_it_was_checked_is_not_sent(
         return checked
 
     check = solution.check_xml
-    monkeypatch.setattr(runner_module, "check_xml", checked_then_changed)
+    monkeypatch.setattr(solution, "check_xml", checked_then_changed)
     job = bench.until(bench.order(), "FAILED")
     assert job.error_code == "E_OPTI_RUNNER_FAILED"
     assert bench.files("inbox") == []

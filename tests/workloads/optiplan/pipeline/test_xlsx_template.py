@@ -15,7 +15,7 @@ from openpyxl.worksheet.worksheet import Worksheet
 
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline.xlsx_template import SHEET, TAGS, read_template
-from kesin.workloads.optiplan.workshop.paths import write_shipped_template
+from kesin.workloads.optiplan.workshop.paths import load_paths
 from tests.workloads.optiplan.workbooks import (
     HEADINGS,
     SHIPPED,
@@ -43,8 +43,7 @@ def reason_of(tmp_path: Path, data: bytes) -> str:
 
 
 def test_the_shipped_template_is_good(tmp_path: Path):
-    write_shipped_template(tmp_path / "new" / "Excel_sablon.xlsx")
-    assert read_template(tmp_path / "new" / "Excel_sablon.xlsx") == SHIPPED
+    assert read_template(load_paths(tmp_path / "new" / "paths.json").template) == SHIPPED
 
 
 def test_the_shipped_template_has_tags_and_headings_and_nothing_else():

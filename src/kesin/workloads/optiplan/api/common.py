@@ -17,7 +17,6 @@ from pydantic import BaseModel
 
 from kesin.web import dependencies
 from kesin.web.dependencies import JSON, UNCACHED
-from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.orders.payload import FieldProblem, validation_problem
 
 PRIVATE_HEADERS: Final = {"cache-control": UNCACHED}  # orders hold names and phones
@@ -34,30 +33,23 @@ class OrderRoute(APIRoute):
             try:
                 return await handler(request)
             except RequestValidationError as problem:
-                raise _from_fastapi_error(problem) from None
+                errors = [(error["loc"][1:], error["msg"]) for error in problem.errors()]
+                raise validation_problem(
+                    [FieldProblem(tuple(loc), f"{msg[:1].lower()}{msg[1:]}") for loc, msg in errors]
+                ) from None
 
         return handle
-
-
-def _from_fastapi_error(problem: RequestValidationError) -> OrderProblem:
-    return validation_problem(
-        [
-            FieldProblem(tuple(error["loc"][1:]), f"{error['msg'][:1].lower()}{error['msg'][1:]}")
-            for error in problem.errors()
-        ]
-    )
 
 
 def parse_json(body: bytes, kind: str) -> Any:
     """Parse a JSON body; raises OrderProblem."""
     if kind != JSON:
-        raise validation_problem(
-            [FieldProblem((), f"must be sent as {JSON}, not as {kind or 'nothing'}")]
-        )
+        sent = f"not as {kind or 'nothing'}"
+        raise FieldProblem((), f"must be sent as {JSON}, {sent}").as_problem()
     try:
         return json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError) as problem:
-        raise validation_problem([FieldProblem((), f"is no JSON: {problem}")]) from None
+        raise FieldProblem((), f"is no JSON: {problem}").as_problem() from None
 
 
 def json_response(body: BaseModel, status: int = 200) -> Response:

@@ -6,17 +6,14 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Response
 
+from kesin.foundation.permissions import Actor
 from kesin.web.dependencies import MediaType, RawBody, SignedInActor
 from kesin.workloads.optiplan import artifacts
-from kesin.workloads.optiplan.api.common import (
-    PRIVATE_HEADERS,
-    OrderRoute,
-    json_response,
-    parse_json,
-)
+from kesin.workloads.optiplan.api import common
 from kesin.workloads.optiplan.api.schemas import RULES_BODY, PathsTold, RulesChanged, RulesTold
 from kesin.workloads.optiplan.optimizer.output.pdf import print_plans
 from kesin.workloads.optiplan.optimizer.output.texts import Language
+from kesin.workloads.optiplan.orders.safe_xlsx import pack_zip
 from kesin.workloads.optiplan.rule_changes import change_rules
 from kesin.workloads.optiplan.service import QUEUE, OrderService
 from kesin.workloads.optiplan.workshop.paths import paths_json
@@ -31,43 +28,40 @@ MAX_BOARD_NUMBER: Final = 100_000
 InLanguage = Annotated[Language, Query(alias="lang")]
 
 
-def _file_responses(description: str, *media_types: str) -> dict[int | str, dict[str, Any]]:
+def _sends(description: str, *media_types: str) -> dict[str, Any]:
+    """The options of a route that sends a file."""
     content = {
         name: {"schema": {"type": "string"} | ({"format": "binary"} if name in {ZIP, PDF} else {})}
         for name in media_types
     }
-    return {200: {"description": description, "content": content}}
+    responses = {200: {"description": description, "content": content}}
+    return {"response_class": Response, "responses": responses}
 
 
 def files_router(service: OrderService) -> APIRouter:
     """Build the routes for a job's files."""
-    router = APIRouter(prefix="/jobs/{job_id}", tags=["optiplan"], route_class=OrderRoute)
+    router = APIRouter(prefix="/jobs/{job_id}", tags=["optiplan"], route_class=common.OrderRoute)
 
-    @router.get(
-        "/xml",
-        response_class=Response,
-        responses=_file_responses("The XML, or an archive of several", XML, ZIP),
-    )
+    def artifacts_of(actor: Actor, job_id: str) -> artifacts.JobArtifacts:
+        job = service.readable_job(actor, job_id)
+        return artifacts.JobArtifacts(service.workshop.paths(), job, service.progress(job))
+
+    @router.get("/xml", **_sends("The XML, or an archive of several", XML, ZIP))
     def job_xml(actor: SignedInActor, job_id: str) -> Response:
         """The solution as it goes to the saw; an archive when the order has several."""
-        job = service.readable_job(actor, job_id)
-        files = artifacts.read_xml_files(service.workshop.paths(), job, service.progress(job))
-        if len(files) == 1:
-            return _file_response(files[0].data, files[0].name, XML)
-        return _file_response(artifacts.build_zip(files), f"{job.id}-xml.zip", ZIP)
+        files = artifacts_of(actor, job_id).read_xml_files()
+        if len(files) > 1:
+            return _file_response(pack_zip(files), f"{job_id}-xml.zip", ZIP)
+        [(name, data)] = files.items()
+        return _file_response(data, name, XML)
 
-    @router.get(
-        "/import-files",
-        response_class=Response,
-        responses=_file_responses("An archive with an XLSX a batch", ZIP),
-    )
+    @router.get("/import-files", **_sends("An archive with an XLSX a batch", ZIP))
     def job_import_files(actor: SignedInActor, job_id: str) -> Response:
         """What was written for the optimiser: an XLSX for each type, colour and thickness."""
-        job = service.readable_job(actor, job_id)
-        files = artifacts.read_import_files(service.workshop.paths(), job, service.progress(job))
-        return _file_response(artifacts.build_zip(files), f"{job.id}-import.zip", ZIP)
+        files = artifacts_of(actor, job_id).read_import_files()
+        return _file_response(pack_zip(files), f"{job_id}-import.zip", ZIP)
 
-    @router.get("/plan.svg", response_class=Response, responses=_file_responses("The drawing", SVG))
+    @router.get("/plan.svg", **_sends("The drawing", SVG))
     def job_plan_svg(
         actor: SignedInActor,
         job_id: str,
@@ -75,27 +69,17 @@ def files_router(service: OrderService) -> APIRouter:
         language: InLanguage = "en",
     ) -> Response:
         """The cutting plan, every board or one of them."""
-        job = service.readable_job(actor, job_id)
-        plans = artifacts.read_plans(service.workshop.paths(), job, service.progress(job))
-        return Response(
-            artifacts.draw_plans(plans, board, language),
-            headers=dict(PRIVATE_HEADERS),
-            media_type=SVG,
-        )
+        plans = artifacts_of(actor, job_id).read_plans()
+        drawing = artifacts.draw_plans(plans, board, language)
+        return Response(drawing, headers=dict(common.PRIVATE_HEADERS), media_type=SVG)
 
-    @router.get(
-        "/plan.pdf",
-        response_class=Response,
-        responses=_file_responses("The plan on paper", PDF),
-    )
+    @router.get("/plan.pdf", **_sends("The plan on paper", PDF))
     def job_plan_pdf(actor: SignedInActor, job_id: str, language: InLanguage = "en") -> Response:
         """The cutting plan to print: a summary, the boards, and the cut list."""
-        job = service.readable_job(actor, job_id)
-        plans = artifacts.read_plans(service.workshop.paths(), job, service.progress(job))
+        plans = artifacts_of(actor, job_id).read_plans()
         artifacts.check_board_count(plans)
-        return _file_response(
-            print_plans(plans, language), f"{job.id}-plan.pdf", PDF, disposition="inline"
-        )
+        data = print_plans(plans, language)
+        return _file_response(data, f"{job_id}-plan.pdf", PDF, disposition="inline")
 
     return router
 
@@ -103,29 +87,24 @@ def files_router(service: OrderService) -> APIRouter:
 def _file_response(
     data: bytes, name: str, media_type: str, *, disposition: str = "attachment"
 ) -> Response:
-    """Send a file under a plain name."""
-    headers = {
-        **PRIVATE_HEADERS,
-        "content-disposition": f'{disposition}; filename="{_plain_name(name)}"',
-    }
-    return Response(data, headers=headers, media_type=media_type)
-
-
-def _plain_name(name: str) -> str:
-    """Replace unusual characters: the program that wrote an XML chose its name."""
-    return "".join(c if c.isascii() and (c.isalnum() or c in "._- ") else "_" for c in name)
+    """Send a file under a plain name: the program that wrote an XML chose its name."""
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in "._- ") else "_" for c in name)
+    shown = {"content-disposition": f'{disposition}; filename="{plain}"'}
+    return Response(data, headers=common.PRIVATE_HEADERS | shown, media_type=media_type)
 
 
 def config_router(service: OrderService) -> APIRouter:
     """Build the routes for the workshop's rules and paths."""
-    router = APIRouter(prefix="/config", tags=["optiplan"], route_class=OrderRoute)
+    router = APIRouter(prefix="/config", tags=["optiplan"], route_class=common.OrderRoute)
 
     @router.get("/rules", response_model=RulesTold)
     def get_rules(actor: SignedInActor) -> Response:
         """Trims, backs, bands, grain, deadlines, retries."""
         service.context.commands.queue(actor, QUEUE)
         rules = service.workshop.rules()
-        return json_response(RulesTold(rules=rules_json(rules), warnings=rule_warnings(rules)))
+        return common.json_response(
+            RulesTold(rules=rules_json(rules), warnings=rule_warnings(rules))
+        )
 
     @router.put("/rules", response_model=RulesChanged, openapi_extra=RULES_BODY)
     def put_rules(actor: SignedInActor, body: RawBody, kind: MediaType) -> Response:
@@ -134,8 +113,8 @@ def config_router(service: OrderService) -> APIRouter:
         The next pass of an order follows them; deadlines and retries count from the next start.
         """
         service.context.commands.queue(actor, QUEUE, "operate", "rules")
-        change = change_rules(service, actor, parse_json(body, kind))
-        return json_response(
+        change = change_rules(service, actor, common.parse_json(body, kind))
+        return common.json_response(
             RulesChanged(
                 rules=rules_json(change.rules),
                 warnings=rule_warnings(change.rules),
@@ -148,6 +127,6 @@ def config_router(service: OrderService) -> APIRouter:
     def get_paths(actor: SignedInActor) -> Response:
         """Where OptiPlanning, its folders and the machine are; changed in paths.json alone."""
         service.context.commands.queue(actor, QUEUE)
-        return json_response(PathsTold(paths=paths_json(service.workshop.paths())))
+        return common.json_response(PathsTold(paths=paths_json(service.workshop.paths())))
 
     return router

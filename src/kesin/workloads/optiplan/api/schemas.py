@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from kesin.foundation.clock import iso
 from kesin.lifecycle.model import Job
 from kesin.workloads.optiplan.advice import ADVICE
+from kesin.workloads.optiplan.customers import Customer
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.lifecycle import APPROVED
 from kesin.workloads.optiplan.orders.payload import CuttingOrder, OptiMode, Payload, payload_json
@@ -184,18 +185,11 @@ class CustomerGiven(BaseModel):
     phone: str
 
 
-class CustomerBody(BaseModel):
-    """Somebody the workshop knows."""
-
-    name: str
-    phone: str
-
-
 class OneCustomer(BaseModel):
     """A customer that is kept."""
 
     success: bool = True
-    customer: CustomerBody
+    customer: Customer
 
 
 class CustomerFound(BaseModel):
@@ -203,13 +197,13 @@ class CustomerFound(BaseModel):
 
     success: bool = True
     phone_normalized: str
-    customer: CustomerBody | None
+    customer: Customer | None
 
 
 class CustomerList(BaseModel):
     """Some customers, by phone."""
 
-    customers: list[CustomerBody]
+    customers: list[Customer]
     next_cursor: str | None
 
 

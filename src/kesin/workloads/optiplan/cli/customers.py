@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -22,15 +23,12 @@ Phone = Annotated[
 def list_customers(*, as_json: JsonOption = False) -> None:
     """List the customers."""
     with open_order_service() as service:
-        customer_list = service.customers.all()
+        customers = service.customers.all()
     if as_json:
-        say_json([{"name": customer.name, "phone": customer.phone} for customer in customer_list])
+        say_json([asdict(customer) for customer in customers])
         return
-    print_table(
-        ("phone", "name"),
-        [(customer.phone, customer.name) for customer in customer_list],
-        empty="there is no customer yet",
-    )
+    rows = [(customer.phone, customer.name) for customer in customers]
+    print_table(("phone", "name"), rows, empty="there is no customer yet")
 
 
 @app.command("add", epilog=format_examples("kesin optiplan customers add 'Ayşe Usta' 05321234567"))
@@ -44,7 +42,7 @@ def add_customer(
     with open_order_service() as service:
         customer, new = service.add_customer(local_operator(), name, phone)
     if as_json:
-        say_json({"name": customer.name, "phone": customer.phone, "new": new})
+        say_json({**asdict(customer), "new": new})
         return
     say(f"{customer.phone} {visible(customer.name)} {'added' if new else 'renamed'}")
 
@@ -57,6 +55,6 @@ def remove_customer(phone: Phone, *, as_json: JsonOption = False) -> None:
     if customer is None:
         raise NotFound(f"nobody has the phone {phone}")
     if as_json:
-        say_json({"name": customer.name, "phone": customer.phone})
+        say_json(asdict(customer))
         return
     say(f"{customer.phone} {visible(customer.name)} removed")

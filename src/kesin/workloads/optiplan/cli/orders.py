@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -113,9 +114,7 @@ def plan_files(
                 batches: dict[str, list[CuttingPlan]] = {}
                 for batch in _import_files(file, Path(folder), workshop, rules, color):
                     _add_stem(stems, batch.stem, file)
-                    batches[batch.stem] = [
-                        optimise(demand) for demand in read_batch(batch, plan_defaults)
-                    ]
+                    batches[batch.stem] = list(map(optimise, read_batch(batch, plan_defaults)))
                 for stem, plans in batches.items():
                     write_plans(out, stem, plans, language)
                     records += [_plan_record(stem, plan) for plan in plans]
@@ -130,8 +129,8 @@ def _plan_record(batch: str, plan: CuttingPlan) -> dict[str, Any]:
         "batch": batch,
         "material": plan.demand.material,
         "pieces": plan.demand.pieces,
-        "boards": sums.boards,
-        "least_boards": sums.least_boards,
+        "boards": plan.boards,
+        "least_boards": plan.least_boards,
         "yield_percent": round(100 * sums.yield_share, 1),
         "offcut_m2": round(sums.offcut_m2, 2),
         "cut_metres": round(sums.cut_metres, 1),
@@ -248,19 +247,9 @@ def optimize(
     if as_json:
         say_json(records)
         return
-    print_table(
-        ("batch", "material", "pieces", "boards", "at least", "yield %", "band m"),
-        [
-            (
-                record["batch"],
-                record["material"],
-                record["pieces"],
-                record["boards"],
-                record["least_boards"],
-                record["yield_percent"],
-                round(sum(record["band_metres"].values()), 1),
-            )
-            for record in records
-        ],
-    )
+    heads = ("batch", "material", "pieces", "boards", "at least", "yield %", "band m")
+    figures = ("batch", "material", "pieces", "boards", "least_boards", "yield_percent")
+    bands = [round(sum(record["band_metres"].values()), 1) for record in records]
+    rows = zip(map(itemgetter(*figures), records), bands, strict=True)
+    print_table(heads, [(*row, metres) for row, metres in rows])
     say(f"XML, SVG and PDF are in {out}")

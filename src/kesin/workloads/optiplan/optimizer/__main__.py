@@ -37,10 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _build_parser().parse_args(arguments)
     try:
         _check_names(options.files)
-        defaults = (
-            PlanDefaults.from_rules(read_json(options.rules)) if options.rules else PlanDefaults()
-        )
-        effort = Effort(seconds=options.time_limit)
+        rules = read_json(options.rules) if options.rules else {}
+        defaults, effort = PlanDefaults.from_rules(rules), Effort(seconds=options.time_limit)
         batches: dict[str, list[CuttingPlan]] = {}
         for file in options.files:
             batches[file.stem] = [optimise(demand, effort) for demand in read_batch(file, defaults)]
@@ -57,9 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _check_names(files: Sequence[Path]) -> None:
     """Raise Unplannable if two files have the same name: they would write the same XML."""
-    duplicates = [stem for stem, count in Counter(file.stem for file in files).items() if count > 1]
-    if duplicates:
-        raise Unplannable(f"{duplicates[0]}: two files of this name were given")
+    for stem, count in Counter(file.stem for file in files).items():
+        if count > 1:
+            raise Unplannable(f"{stem}: two files of this name were given")
 
 
 def _report(problem: Exception, code: int) -> int:

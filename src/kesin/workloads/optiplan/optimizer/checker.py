@@ -16,20 +16,18 @@ from kesin.workloads.optiplan.optimizer import model
 
 def find_faults(plan: model.CuttingPlan) -> list[str]:
     """Return what is wrong with a plan, a sentence each; empty if the plan is valid."""
-    messages = list(_check_quantities(plan))
+    demand, messages = plan.demand, list(_check_quantities(plan))
     for number, layout in enumerate(plan.layouts, start=1):
         where = f"layout {number}"
         if layout.times < 1:
             messages.append(f"{where}: sawn {layout.times} times")
-        placements = [
-            placement
-            for placement in layout.placements
-            if 0 <= placement.part < len(plan.demand.parts)
-        ]
-        for placement in placements:
-            messages += [f"{where}: {fault}" for fault in _check_piece(plan.demand, placement)]
-        messages += [f"{where}: {fault}" for fault in _check_spacing(plan.demand, placements)]
-        messages += [f"{where}: {fault}" for fault in _check_cuts(plan.demand, layout)]
+        placements = [each for each in layout.placements if 0 <= each.part < len(demand.parts)]
+        faults = (
+            *(fault for placement in placements for fault in _check_piece(demand, placement)),
+            *_check_spacing(demand, placements),
+            *_check_cuts(demand, layout),
+        )
+        messages += [f"{where}: {fault}" for fault in faults]
     return messages
 
 
@@ -49,19 +47,14 @@ def _check_quantities(plan: model.CuttingPlan) -> Iterator[str]:
 
 def _check_piece(demand: model.Demand, placement: model.Placement) -> Iterator[str]:
     part = demand.parts[placement.part]
-    rect, board = placement.rect, demand.board
+    rect, board, trims = placement.rect, demand.board, demand.board.trims
     if placement.turned and part.grain not in model.TURNABLE_GRAINS:
         yield f"grain: part {part.name!r} has grain {part.grain} and is turned"
     expected = (part.width, part.length) if placement.turned else (part.length, part.width)
     if (rect.length, rect.width) != expected:
-        expected_text = f"{model.mm_text(expected[0])} × {model.mm_text(expected[1])}"
-        yield f"size: part {part.name!r} is {_size(rect)}, not {expected_text}"
-    if (
-        rect.x < board.trims.left
-        or rect.y < board.trims.bottom
-        or rect.x + rect.length > board.length - board.trims.right
-        or rect.y + rect.width > board.width - board.trims.top
-    ):
+        yield f"size: part {part.name!r} is {_size(rect)}, not {model.size_text(*expected)}"
+    too_low = rect.x < trims.left or rect.y < trims.bottom
+    if too_low or rect.right > board.length - trims.right or rect.top > board.width - trims.top:
         yield f"trim: part {part.name!r} at {_position(rect)} reaches into the trim"
 
 
@@ -75,35 +68,24 @@ def _check_spacing(demand: model.Demand, placements: list[model.Placement]) -> I
             gap_x = max(other.x - rect.x - rect.length, rect.x - other.x - other.length)
             gap_y = max(other.y - rect.y - rect.width, rect.y - other.y - other.width)
             gap = max(gap_x, gap_y)
-            if gap < 0:
-                yield (
-                    f"overlap: {name!r} at {_position(rect)} and"
-                    f" {other_name!r} at {_position(other)}"
-                )
-            elif gap < demand.kerf:
-                yield (
-                    f"kerf: {model.mm_text(gap)} mm between {name!r} at {_position(rect)} and"
-                    f" {other_name!r} at {_position(other)}"
-                )
+            if gap < demand.kerf:
+                pair = f"{name!r} at {_position(rect)} and {other_name!r} at {_position(other)}"
+                fault = "overlap:" if gap < 0 else f"kerf: {model.mm_text(gap)} mm between"
+                yield f"{fault} {pair}"
 
 
 def _check_cuts(demand: model.Demand, layout: model.Layout) -> Iterator[str]:
     """Simulate the cuts and compare the resulting panels with the pieces and offcuts listed."""
-    trims, board = demand.board.trims, demand.board
-    usable = model.Rect(
-        trims.left,
-        trims.bottom,
-        board.length - trims.left - trims.right,
-        board.width - trims.bottom - trims.top,
-    )
-    panels = Counter([usable])
+    board, trims = demand.board, demand.board.trims  # not `usable`: the strategies start from it
+    length, width = board.length - trims.left - trims.right, board.width - trims.bottom - trims.top
+    panels = Counter([model.Rect(trims.left, trims.bottom, length, width)])
     for order, cut in enumerate(layout.cuts, start=1):
         if not panels[cut.panel]:
             where = _position(cut.panel)
             yield f"guillotine: cut {order} is through a panel that is not there ({where})"
             return
-        pieces = _split_panel(cut, demand.kerf)
-        if pieces is None:
+        pieces = cut.split(demand.kerf)
+        if not pieces:
             yield f"guillotine: cut {order} at {model.mm_text(cut.at)} misses its panel"
             return
         panels[cut.panel] -= 1
@@ -124,26 +106,8 @@ def _check_stages(layout: model.Layout) -> Iterator[str]:
         yield f"guillotine: the stages told are {sorted(set(stages))}"
 
 
-def _split_panel(cut: model.Cut, kerf: int) -> list[model.Rect] | None:
-    """Return the pieces a cut makes; only the first if the blade reaches over the panel's edge."""
-    panel = cut.panel
-    if cut.runs == "rip":
-        first_size, second_size = cut.at - panel.y, panel.y + panel.width - cut.at - kerf
-        first = model.Rect(panel.x, panel.y, panel.length, first_size)
-        second = model.Rect(panel.x, cut.at + kerf, panel.length, second_size)
-        inside = panel.y < cut.at < panel.y + panel.width
-    else:
-        first_size, second_size = cut.at - panel.x, panel.x + panel.length - cut.at - kerf
-        first = model.Rect(panel.x, panel.y, first_size, panel.width)
-        second = model.Rect(cut.at + kerf, panel.y, second_size, panel.width)
-        inside = panel.x < cut.at < panel.x + panel.length
-    if not inside:
-        return None
-    return [first, second] if second_size > 0 else [first]
-
-
 def _size(rect: model.Rect) -> str:
-    return f"{model.mm_text(rect.length)} × {model.mm_text(rect.width)}"
+    return model.size_text(rect.length, rect.width)
 
 
 def _position(rect: model.Rect) -> str:

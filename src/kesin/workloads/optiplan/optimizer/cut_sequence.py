@@ -29,13 +29,12 @@ def build_layouts(
         remaining = boards
         while remaining:
             times, parts = _assign_parts(stock, pieces, remaining)
-            placements = tuple(
+            placements = [
                 model.Placement(part, rect, drop.turned)
                 for part, (drop, rect) in zip(parts, pieces, strict=True)
-            )
-            ordered = sorted(placements, key=lambda piece: (piece.rect.y, piece.rect.x))
-            layout = model.Layout(1, tuple(ordered), offcuts, cuts)
-            layout_counts[layout] += times
+            ]
+            placements.sort(key=lambda piece: (piece.rect.y, piece.rect.x))
+            layout_counts[model.Layout(1, tuple(placements), offcuts, cuts)] += times
             remaining -= times
     return tuple(
         replace(layout, times=layout_counts[layout])
@@ -58,10 +57,8 @@ def _assign_parts(
         parts: list[int] = []
         for drop, _ in pieces:
             remaining = trial[drop.kind]
-            part = next(
-                (number for number in sorted(remaining) if remaining[number] >= times), None
-            )
-            if part is None:
+            part = next((number for number in sorted(remaining) if remaining[number] >= times), -1)
+            if part < 0:
                 break
             remaining[part] -= times
             parts.append(part)
@@ -109,65 +106,53 @@ def _saw_board(
     demand: model.Demand, filling: Sequence[Drop]
 ) -> tuple[tuple[model.Cut, ...], tuple[tuple[Drop, model.Rect], ...], tuple[model.Rect, ...]]:
     usable, kerf = demand.board.usable, demand.kerf
-    drops = {drop[:4]: drop for drop in filling}
-    state = _SawState(demand, drops)
-    board_panel = _Panel(0, 0, usable.length + kerf, usable.width + kerf, 1, None)
+    state = _SawState(demand, {drop[:4]: drop for drop in filling})
     stage = 1
-    current: deque[_Panel] = deque([board_panel])
+    current = deque([_Panel(0, 0, usable.length + kerf, usable.width + kerf, 1, None)])
     later: deque[_Panel] = deque()
     while current or later:
         if not current:
             current, later, stage = later, current, stage + 1
         panel = current.popleft()
-        if _next_stage(state, panel) > stage:
+        drop = panel.drop or state.drops.get(panel.key)
+        if drop is None:
+            offcut = state.to_rect(*panel.key)
+            if offcut.length > 0 < offcut.width:
+                state.offcuts.append(offcut)
+            continue
+        rips = _rips(state, drop) != (panel.drop is not None)
+        size, whole = (drop.across, panel.width) if rips else (drop.along, panel.length)
+        turns = size != whole and panel.runs not in {None, "rip" if rips else "cross"}
+        next_stage = panel.stage + turns
+        if next_stage > stage:
             later.append(panel)
         else:
-            current.extendleft(reversed(_cut_panel(state, panel)))
+            current.extendleft(reversed(_cut_panel(state, panel, drop, next_stage, rips=rips)))
     return tuple(state.cuts), tuple(state.pieces), tuple(sorted(state.offcuts))
 
 
-def _next_stage(state: _SawState, panel: _Panel) -> int:
-    """Return the stage of a panel's next cut."""
-    drop = panel.drop or state.drops.get(panel.key)
-    if drop is None:
-        return panel.stage
-    rips = _rips(state, drop) != (panel.drop is not None)
-    whole, size = (panel.width, drop.across) if rips else (panel.length, drop.along)
-    runs: model.CutDirection = "rip" if rips else "cross"
-    return panel.stage + (size != whole and panel.runs not in {None, runs})
-
-
-def _cut_panel(state: _SawState, panel: _Panel) -> list[_Panel]:
-    """Cut a panel once, or record it as an offcut; return the panels left to cut, in order."""
-    drop = panel.drop or state.drops.get(panel.key)
-    if drop is None:
-        offcut = state.to_rect(*panel.key)
-        if offcut.length > 0 < offcut.width:
-            state.offcuts.append(offcut)
-        return []
-    frees_piece = panel.drop is not None
-    rips = _rips(state, drop) != frees_piece
+def _cut_panel(
+    state: _SawState, panel: _Panel, drop: Drop, stage: int, *, rips: bool
+) -> list[_Panel]:
+    """Cut a panel once and return the panels left to cut, in order."""
     size, whole = (drop.across, panel.width) if rips else (drop.along, panel.length)
-    runs: model.CutDirection = "rip" if rips else "cross"
-    if size == whole:  # nothing to cut off
-        stage, direction = panel.stage, panel.runs
-    else:
-        stage, direction = _next_stage(state, panel), runs
+    first, rest = replace(panel, drop=drop), []
+    if size != whole:  # else there is nothing to cut off
+        runs: model.CutDirection = "rip" if rips else "cross"
         rect = state.to_rect(*panel.key)
         start = rect.y if rips else rect.x
         state.cuts.append(model.Cut(rect, runs, start + size - state.demand.kerf, stage))
-    if rips:
-        first = _Panel(panel.x, panel.y, panel.length, size, stage, direction, drop)
-        remainder = _Panel(panel.x, panel.y + size, panel.length, whole - size, stage, direction)
-    else:
-        first = _Panel(panel.x, panel.y, size, panel.width, stage, direction, drop)
-        remainder = _Panel(panel.x + size, panel.y, whole - size, panel.width, stage, direction)
-    remainders = [] if size == whole else [remainder]
-    if not frees_piece:
-        return [first, *remainders]
-    piece_rect = state.to_rect(*first.key)
-    state.pieces.append((drop, piece_rect))
-    return remainders
+        panel_cut = replace(panel, stage=stage, runs=runs, drop=None)
+        if rips:
+            first = replace(panel_cut, width=size, drop=drop)
+            rest = [replace(panel_cut, y=panel.y + size, width=whole - size)]
+        else:
+            first = replace(panel_cut, length=size, drop=drop)
+            rest = [replace(panel_cut, x=panel.x + size, length=whole - size)]
+    if panel.drop is None:
+        return [first, *rest]
+    state.pieces.append((drop, state.to_rect(*first.key)))
+    return rest
 
 
 def _rips(state: _SawState, drop: Drop) -> bool:

@@ -16,17 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from kesin.workloads.optiplan.optimizer.model import (
-    MM,
-    Band,
-    Board,
-    CutPart,
-    Demand,
-    Hundredths,
-    Trims,
-    Unplannable,
-    hundredths,
-)
+from kesin.workloads.optiplan.optimizer import model
+from kesin.workloads.optiplan.optimizer.model import Band, Hundredths, Unplannable, hundredths
 from kesin.workloads.optiplan.orders.safe_xlsx import UnsafeXlsx, XlsxBounds, repack_xlsx
 from kesin.workloads.optiplan.pipeline.xlsx_template import FIRST_DATA_ROW, SHEET, TAGS
 
@@ -82,10 +73,10 @@ KEYS: Final = PlanDefaults.__dataclass_fields__.keys() - {"trim_by_thickness"}  
 class _BatchRow:
     material: str
     trim: Hundredths | None
-    part: CutPart
+    part: model.CutPart
 
 
-def read_batch(path: Path, defaults: PlanDefaults | None = None) -> tuple[Demand, ...]:
+def read_batch(path: Path, defaults: PlanDefaults | None = None) -> tuple[model.Demand, ...]:
     """Read the demands of one file, by material in the order of their first rows."""
     rows = _read_cells(path)
     overrides = _read_overrides(path)
@@ -146,13 +137,11 @@ def _read_overrides(path: Path) -> dict[str, Any]:
     if ("plate_w_mm" in values) != ("plate_h_mm" in values):
         raise Unplannable(f"{file.name}: plate_w_mm and plate_h_mm belong together")
     for key, value in values.items():
-        if key == "bands_deducted":
-            if not isinstance(value, bool):
-                raise Unplannable(f"{file.name}: bands_deducted must be true or false")
-        else:
-            values[key] = _parse_number(f"{file.name}: {key}", value)
-    if "grain" in values:
-        values["grain"] = int(values["grain"])
+        if key != "bands_deducted":
+            number = _parse_number(f"{file.name}: {key}", value)
+            values[key] = int(number) if key == "grain" else number
+        elif not isinstance(value, bool):
+            raise Unplannable(f"{file.name}: bands_deducted must be true or false")
     return values
 
 
@@ -174,7 +163,7 @@ def _build_demand(
     defaults: PlanDefaults,
     *,
     has_plate_override: bool,
-) -> Demand:
+) -> model.Demand:
     if not has_plate_override and (match := PLATE.search(material)):
         sides = [float(side.replace(",", ".")) for side in match.groups()]
         sides = [10 * side if side < 1_000 else side for side in sides]  # noqa: PLR2004
@@ -185,10 +174,10 @@ def _build_demand(
             f"{path.name}: the board's size is nowhere told; put plate_w_mm and plate_h_mm into"
             f" {path.stem}.json or defaultPlateSize into the rules"
         )
-    board = Board.of(*sides)
-    return Demand(
+    board = model.Board.of(*sides)
+    return model.Demand(
         name=path.stem,
-        board=replace(board, trims=Trims.of(_find_trim(path, material, rows, defaults))),
+        board=replace(board, trims=model.Trims.of(_find_trim(path, material, rows, defaults))),
         parts=tuple(row.part for row in rows),
         kerf=hundredths(defaults.kerf_mm),
         material=material,
@@ -202,7 +191,7 @@ def _build_demand(
 def _find_trim(
     path: Path, material: str, rows: list[_BatchRow], defaults: PlanDefaults
 ) -> Hundredths:
-    """Return the trim of a batch; the largest if its rows differ."""
+    """Return the trim of a batch: the largest if its rows differ."""
     if defaults.trim_mm is not None:
         return hundredths(defaults.trim_mm)
     if trims := [row.trim for row in rows if row.trim is not None]:
@@ -212,7 +201,7 @@ def _find_trim(
         value = (defaults.trim_by_thickness or {}).get(text.removesuffix(".0"))
         if value is not None:
             return hundredths(_parse_number("rules: trimByThickness", value))
-    return 10 * MM
+    return 10 * model.MM
 
 
 def _parse_row(where: str, number: int, cells: list[Any], defaults: PlanDefaults) -> _BatchRow:
@@ -223,13 +212,12 @@ def _parse_row(where: str, number: int, cells: list[Any], defaults: PlanDefaults
         raise Unplannable(f"{where}: {TAGS[3]} must be a whole number, got {cells[3]!r}")
     description = _cell_text(cells[5])
     match = DESCRIPTION.fullmatch(description)
-    up, lo, sx, dx = (_parse_band(cell) for cell in cells[6:10])
-    width_deduction = _band_thickness(up) + _band_thickness(lo) if defaults.bands_deducted else 0
-    length_deduction = _band_thickness(sx) + _band_thickness(dx) if defaults.bands_deducted else 0
-    part = CutPart(
+    up, lo, sx, dx = bands = [_parse_band(cell) for cell in cells[6:10]]
+    deducted = [band.thickness if band and defaults.bands_deducted else 0 for band in bands]
+    part = model.CutPart(
         name=(match["id"] if match else description) or f"row {number}",
-        length=length - length_deduction,
-        width=width - width_deduction,
+        length=length - sum(deducted[2:]),
+        width=width - sum(deducted[:2]),
         quantity=int(quantity),
         grain=_parse_grain(where, cells[4], defaults.grain),
         finished_length=length,
@@ -238,7 +226,7 @@ def _parse_row(where: str, number: int, cells: list[Any], defaults: PlanDefaults
         lo=lo,
         sx=sx,
         dx=dx,
-        notes=tuple(text for text in (_cell_text(cells[10]), _cell_text(cells[11])) if text),
+        notes=tuple(filter(None, map(_cell_text, cells[10:]))),
     )
     return _BatchRow(_cell_text(cells[0]), hundredths(match["trim"]) if match else None, part)
 
@@ -260,11 +248,7 @@ def _parse_band(cell: Any) -> Band | None:
     if match is None:
         return Band(text)
     thickness = hundredths(match[1].replace(",", "."))
-    return Band(f"{thickness / MM:g} mm", thickness)
-
-
-def _band_thickness(band: Band | None) -> Hundredths:
-    return band.thickness if band else 0
+    return Band(f"{thickness / model.MM:g} mm", thickness)
 
 
 def _cell_text(cell: Any) -> str:

@@ -7,7 +7,10 @@ along x. A part's length runs along x too, unless the part is turned.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Final, Literal
 
@@ -35,6 +38,11 @@ def hundredths(mm: float | str | Decimal) -> Hundredths:
 def mm_text(value: Hundredths) -> str:
     """Format hundredths as millimetres: 600, 598.4, 12.25."""
     return f"{Decimal(value) / MM:.2f}".rstrip("0").rstrip(".") if value % MM else str(value // MM)
+
+
+def size_text(length: Hundredths, width: Hundredths) -> str:
+    """Format a size in millimetres: 600 × 598.4."""
+    return f"{mm_text(length)} × {mm_text(width)}"
 
 
 def metres(value: Hundredths) -> float:
@@ -144,6 +152,10 @@ class CutPart:
     notes: tuple[str, ...] = ()
 
     @property
+    def bands(self) -> tuple[Band | None, Band | None, Band | None, Band | None]:
+        return self.up, self.lo, self.sx, self.dx
+
+    @property
     def may_turn(self) -> bool:
         return self.grain in TURNABLE_GRAINS
 
@@ -180,6 +192,12 @@ class Demand:
         short, long = sorted((rect.length, rect.width))
         return long >= self.offcut_length and short >= self.offcut_width
 
+    def kept_offcuts(self, boards: Iterable[Layout]) -> dict[tuple[Hundredths, Hundredths], int]:
+        """Count the offcuts of these boards that are kept, by length and width, largest first."""
+        offcuts = (rect for layout in boards for rect in layout.offcuts if self.is_reusable(rect))
+        counts = Counter((rect.length, rect.width) for rect in offcuts)
+        return dict(sorted(counts.items(), key=lambda item: (-math.prod(item[0]), item)))
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -202,6 +220,18 @@ class Cut:
     runs: CutDirection
     at: Hundredths
     stage: int
+
+    def split(self, kerf: Hundredths) -> list[Rect]:
+        """Return the pieces: none if the cut misses its panel, one if the blade takes the rest."""
+        panel, rips = self.panel, self.runs == "rip"
+        start, end = (panel.y, panel.top) if rips else (panel.x, panel.right)
+        if not start < self.at < end:
+            return []
+        return [
+            replace(panel, y=at, width=size) if rips else replace(panel, x=at, length=size)
+            for at, size in ((start, self.at - start), (self.at + kerf, end - self.at - kerf))
+            if size > 0
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +258,12 @@ class CuttingPlan:
     def boards(self) -> int:
         return sum(layout.times for layout in self.layouts)
 
+    @property
+    def kept_offcuts(self) -> dict[tuple[Hundredths, Hundredths], int]:
+        """Count the offcuts of all boards that are kept, by length and width, largest first."""
+        boards = (layout for layout in self.layouts for _ in range(layout.times))
+        return self.demand.kept_offcuts(boards)
+
 
 def check_demand(demand: Demand) -> None:
     """Raise Unplannable, naming the part or value, if a demand cannot be planned."""
@@ -250,17 +286,16 @@ def _check_part(demand: Demand, part: CutPart, usable: Rect) -> None:
     if part.quantity <= 0 or part.length <= 0 or part.width <= 0:
         raise Unplannable(
             f"part {part.name!r}: sizes and quantity must be positive,"
-            f" got {mm_text(part.length)} × {mm_text(part.width)} mm, {part.quantity} pieces"
+            f" got {size_text(part.length, part.width)} mm, {part.quantity} pieces"
         )
     if part.grain not in range(4):
         raise Unplannable(f"part {part.name!r}: the grain must be 0, 1, 2 or 3, got {part.grain}")
     if not orientations(part, usable):
         fixed = "" if part.may_turn else f" and grain {part.grain} forbids turning it"
         raise PartTooLarge(
-            f"part {part.name!r} ({mm_text(part.length)} × {mm_text(part.width)} mm) is larger than"
-            f" the board: {mm_text(usable.length)} × {mm_text(usable.width)} mm are left of"
-            f" {mm_text(demand.board.length)} × {mm_text(demand.board.width)} mm inside the"
-            f" trims{fixed}"
+            f"part {part.name!r} ({size_text(part.length, part.width)} mm) is larger than the"
+            f" board: {size_text(usable.length, usable.width)} mm are left of"
+            f" {size_text(demand.board.length, demand.board.width)} mm inside the trims{fixed}"
         )
 
 

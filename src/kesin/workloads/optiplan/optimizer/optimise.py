@@ -7,33 +7,18 @@ fewer different boards, fewer turns of panels, and fewer cuts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Final
 
+from kesin.workloads.optiplan.optimizer import problem
 from kesin.workloads.optiplan.optimizer.checker import find_faults
 from kesin.workloads.optiplan.optimizer.cut_sequence import build_layouts
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Demand, Layout, check_demand
-from kesin.workloads.optiplan.optimizer.problem import (
-    Budget,
-    Effort,
-    Fillings,
-    PackingTask,
-    build_task,
-    fill_area,
-)
-from kesin.workloads.optiplan.optimizer.strategies.column_generation import (
-    Pool,
-    generate_boards,
-    is_worthwhile,
-)
-from kesin.workloads.optiplan.optimizer.strategies.free_rectangles import (
-    FIT_RULES,
-    SPLIT_RULES,
-    fill_boards,
-)
-from kesin.workloads.optiplan.optimizer.strategies.local_search import gather_space, improve
+from kesin.workloads.optiplan.optimizer.problem import Budget, Effort, Fillings, PackingTask
+from kesin.workloads.optiplan.optimizer.strategies import column_generation, free_rectangles
+from kesin.workloads.optiplan.optimizer.strategies.local_search import improve
 from kesin.workloads.optiplan.optimizer.strategies.strips import PREFERENCES, fill_strips
 
 __all__ = ["Effort", "optimise"]
@@ -41,12 +26,8 @@ __all__ = ["Effort", "optimise"]
 COMPARED: Final = 4  # plans of a strategy whose cuts are worked out, to compare their offcuts
 OFFCUT_STEPS: Final = 20  # offcuts are compared in steps of a twentieth of a board
 POOL: Final = 6_000  # boards kept as columns
-STRIP_SHARE, SPLIT_SHARE, COLUMN_SHARE, REPACK_SHARE = (
-    0.2,
-    0.35,
-    0.55,
-    0.9,
-)  # of the budget: where each strategy ends
+# Of the budget: where each strategy ends.
+STRIP_SHARE, SPLIT_SHARE, COLUMN_SHARE, REPACK_SHARE = 0.2, 0.35, 0.55, 0.9
 
 Rank = Callable[[int], tuple[int, ...]]
 
@@ -61,19 +42,17 @@ class _Search:
 
     task: PackingTask
     plans: list[tuple[int, float, str, Fillings]] = field(default_factory=list)
-    pool: Pool = field(default_factory=dict)
-    boards_by_strategy: dict[str, int] = field(default_factory=dict)
+    pool: column_generation.Pool = field(default_factory=dict)
+    results: dict[str, int] = field(default_factory=dict)  # the fewest boards by strategy
 
     def keep(self, strategy: str, fillings: Fillings) -> None:
         """Record a plan if it needs no more boards than the best."""
         self.remember(fillings)
         boards = len(fillings)
-        self.boards_by_strategy[strategy] = min(
-            boards, self.boards_by_strategy.get(strategy, boards)
-        )
+        self.results[strategy] = min(boards, self.results.get(strategy, boards))
         if self.plans and boards > self.fewest:
             return
-        emptiest = min(fill_area(filling) for filling in fillings) / self.task.area
+        emptiest = min(problem.fill_area(filling) for filling in fillings) / self.task.area
         self.plans.append((boards, emptiest, strategy, fillings))
         self.plans.sort(key=lambda plan: plan[:2])
         same_strategy = [plan for plan in self.plans if plan[2] == strategy]
@@ -100,23 +79,20 @@ def optimise(demand: Demand, effort: Effort | None = None) -> CuttingPlan:
     """Return the best plan found; raises Unplannable, naming what cannot be cut."""
     check_demand(demand)
     budget = Budget((effort or Effort()).scaled_to(demand.pieces))
-    task, members = build_task(demand)
+    task, members = problem.build_task(demand)
     least = task.least_boards()
     search = _Search(task)
     _try_strips(search, budget)
-    _try_splits(search, budget)
-    if search.fewest > least and budget.effort.solver and is_worthwhile(task):
+    _try_splits(search, budget, SPLIT_SHARE)
+    can_solve = budget.effort.solver and column_generation.is_worthwhile(task)
+    if search.fewest > least and can_solve:
         _try_columns(search, budget)
     if search.fewest > least:
         _repack(search, budget, least)
     _gather_space(search, budget)
-    strategy, layouts = min(
-        _cut_plans(demand, members, search.plans),
-        key=lambda candidate: (_preference(demand, candidate[1]), candidate[0]),
-    )
-    plan = CuttingPlan(
-        demand, strategy, layouts, least, tuple(sorted(search.boards_by_strategy.items()))
-    )
+    candidates = [(plan[2], build_layouts(demand, members, plan[3])) for plan in search.plans]
+    strategy, layouts = min(candidates, key=lambda each: (_preference(demand, each[1]), each[0]))
+    plan = CuttingPlan(demand, strategy, layouts, least, tuple(sorted(search.results.items())))
     if faults := find_faults(plan):
         raise WrongPlan(f"{demand.name}: {strategy}: {faults[0]}")
     return plan
@@ -128,53 +104,43 @@ def _try_strips(search: _Search, budget: Budget) -> None:
         for cross_first in (False, True):
             if search.plans and not budget.has_left(STRIP_SHARE):
                 return
-            search.keep(
-                "STRIPS",
-                fill_strips(search.task, pieces, preference, budget, cross_first=cross_first),
-            )
+            fillings = fill_strips(search.task, pieces, preference, budget, cross_first=cross_first)
+            search.keep("STRIPS", fillings)
 
 
-def _try_splits(search: _Search, budget: Budget) -> None:
-    for fillings in _split_plans(search.task, budget, SPLIT_SHARE, lambda: search.fewest):
-        search.keep("SPLIT", fillings)
-
-
-def _split_plans(
-    task: PackingTask, budget: Budget, share: float, max_boards: Callable[[], int]
-) -> Iterator[Fillings]:
-    """Yield a plan for every split rule and every order of pieces, as far as the budget lasts."""
-    for rank, split_rule, fit_rule, first_board in product(
-        _sort_keys(task), SPLIT_RULES, FIT_RULES, (False, True)
-    ):
+def _try_splits(search: _Search, budget: Budget, share: float) -> None:
+    """Try every split rule and every order of pieces, as far as this share of the budget lasts."""
+    task = search.task
+    rules = (free_rectangles.SPLIT_RULES, free_rectangles.FIT_RULES, (False, True))
+    for rank, split_rule, fit_rule, first_board in product(_sort_keys(task), *rules):
         if not budget.has_left(share):
             return
-        fillings = fill_boards(
+        fillings = free_rectangles.fill_boards(
             task,
             sorted(task.pieces(), key=rank),
             fit_rule,
             split_rule,
             budget,
             first_board=first_board,
-            max_boards=max_boards(),
+            max_boards=search.fewest,
         )
         if fillings is not None:
-            yield fillings
+            search.keep("SPLIT", fillings)
 
 
 def _try_columns(search: _Search, budget: Budget) -> None:
     """Take whole boards from the linear programme, and plan the rest as a small order."""
-    boards, rest = generate_boards(search.task, search.pool, budget, COLUMN_SHARE - 0.05)
-    if not boards:
-        return
-    if not any(rest.counts):
+    boards, rest = column_generation.generate_boards(
+        search.task, search.pool, budget, COLUMN_SHARE - 0.05
+    )
+    if boards and any(rest.counts):
+        rest_search = _Search(rest)
+        strips = fill_strips(rest, rest.pieces(), "flat", budget, cross_first=False)
+        rest_search.keep("STRIPS", strips)
+        _try_splits(rest_search, budget, COLUMN_SHARE)
+        boards = [*boards, *rest_search.plans[0][3]]
+    if boards:
         search.keep("COLUMNS", boards)
-        return
-    rest_search = _Search(rest)
-    pieces = rest.pieces()
-    rest_search.keep("STRIPS", fill_strips(rest, pieces, "flat", budget, cross_first=False))
-    for fillings in _split_plans(rest, budget, COLUMN_SHARE, lambda: rest_search.fewest):
-        rest_search.keep("SPLIT", fillings)
-    search.keep("COLUMNS", [*boards, *rest_search.plans[0][3]])
 
 
 def _sort_keys(task: PackingTask) -> Iterator[Rank]:
@@ -195,13 +161,7 @@ def _repack(search: _Search, budget: Budget, least: int) -> None:
     for number, start in enumerate(starts):
         share = COLUMN_SHARE + (REPACK_SHARE - COLUMN_SHARE) * (number + 1) / len(starts)
         better = improve(
-            search.task,
-            start,
-            budget,
-            share=share,
-            least=least,
-            on_repacked=search.remember,
-            seed=number,
+            search.task, start, budget, share, least, seed=number, on_repacked=search.remember
         )
         search.keep("REPACK", better)
         if search.fewest <= least:
@@ -209,27 +169,15 @@ def _repack(search: _Search, budget: Budget, least: int) -> None:
 
 
 def _gather_space(search: _Search, budget: Budget) -> None:
-    _, _, strategy, best = search.plans[0]
-    gathered = gather_space(search.task, best, budget, seed=7)
-    if gathered is not best:
-        search.keep(strategy, gathered)
-
-
-def _cut_plans(
-    demand: Demand,
-    members: Sequence[Sequence[int]],
-    plans: Sequence[tuple[int, float, str, Fillings]],
-) -> Iterator[tuple[str, tuple[Layout, ...]]]:
-    for boards, _, strategy, fillings in plans:
-        if boards == plans[0][0]:
-            yield strategy, build_layouts(demand, members, fillings)
+    """Concentrate the empty space of the best plan on as few boards as possible."""
+    boards, _, strategy, best = search.plans[0]
+    if boards > 1:
+        search.keep(strategy, improve(search.task, best, budget, 1.0, 1, seed=7))
 
 
 def _preference(demand: Demand, layouts: tuple[Layout, ...]) -> tuple[int, ...]:
     """Return the sort key of a plan; the smallest is preferred."""
     offcut = max((rest.area for layout in layouts for rest in layout.offcuts), default=0)
-    turns = sum(
-        layout.times * max((cut.stage for cut in layout.cuts), default=0) for layout in layouts
-    )
+    turns = sum(each.times * max((cut.stage for cut in each.cuts), default=0) for each in layouts)
     cuts = sum(layout.times * len(layout.cuts) for layout in layouts)
     return -(offcut * OFFCUT_STEPS // demand.board.area), len(layouts), turns, cuts, -offcut

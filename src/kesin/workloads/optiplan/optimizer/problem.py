@@ -93,34 +93,18 @@ def build_task(demand: Demand) -> tuple[PackingTask, tuple[tuple[int, ...], ...]
             for turned in orientations(part, usable)
         )
         members.setdefault(kind, []).extend([number] * part.quantity)
-    kind_keys = sorted(members, key=lambda kind: (-kind[0][0] * kind[0][1], kind))
-    return (
-        PackingTask(
-            usable.length + demand.kerf,
-            usable.width + demand.kerf,
-            tuple(kind_keys),
-            tuple(len(members[kind_key]) for kind_key in kind_keys),
-        ),
-        tuple(tuple(members[kind_key]) for kind_key in kind_keys),
-    )
+    kinds = tuple(sorted(members, key=lambda kind: (-kind[0][0] * kind[0][1], kind)))
+    parts = tuple(tuple(members[kind]) for kind in kinds)
+    length, width = usable.length + demand.kerf, usable.width + demand.kerf
+    return PackingTask(length, width, kinds, tuple(map(len, parts))), parts
 
 
 def transpose_back(fillings: Fillings) -> Fillings:
     """Swap x and y back in the result for a transposed task."""
     return [
         [
-            Drop(
-                drop.y,
-                drop.x,
-                drop.width,
-                drop.length,
-                drop.kind,
-                drop.across,
-                drop.along,
-                drop.turned,
-                not drop.rip_first,
-            )
-            for drop in filling
+            Drop(y, x, width, length, kind, across, along, turned, not rip_first)
+            for x, y, length, width, kind, along, across, turned, rip_first in filling
         ]
         for filling in fillings
     ]
@@ -159,9 +143,6 @@ class Budget:
 
     def __post_init__(self) -> None:
         self.ends = self.effort.now() + self.effort.seconds
-
-    def spend(self, looks: int) -> None:
-        self.spent += looks
 
     def has_left(self, share: float = 1.0) -> bool:
         """Whether less than this share of the looks is spent, and the time limit is not reached."""

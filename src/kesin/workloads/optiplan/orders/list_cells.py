@@ -80,11 +80,9 @@ def read_quantity(cell: Any) -> int:
     return _QUANTITY(read_number(cell))
 
 
-def read_grain(cell: Any, default: int) -> int:
-    """Parse a grain, ``2`` or ``2-Enine``; a blank cell means the default. Raises ValueError."""
-    text = read_text(cell)
-    if not text:
-        return default
+def read_grain(cell: Any) -> int:
+    """Parse a grain, ``2`` or ``2-Enine``; a blank cell means 0. Raises ValueError."""
+    text = read_text(cell) or "0"
     match = _GRAIN.fullmatch(text)
     if match is None:
         raise MessageError("must be 0, 1, 2 or 3, got %(given)s", given=format_value(text))

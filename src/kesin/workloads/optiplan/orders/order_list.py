@@ -11,14 +11,15 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
+from functools import partial
 from pathlib import PureWindowsPath
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.orders import list_cells
-from kesin.workloads.optiplan.orders.numbers import format_number, json_number
+from kesin.workloads.optiplan.orders import list_cells, spreadsheet
+from kesin.workloads.optiplan.orders.numbers import format_number
 from kesin.workloads.optiplan.orders.payload import (
     MAX_TEXT,
     UNPRINTABLE,
@@ -28,32 +29,22 @@ from kesin.workloads.optiplan.orders.payload import (
     Payload,
     validate_payload,
 )
-from kesin.workloads.optiplan.orders.spreadsheet import (
-    UnreadableSpreadsheet,
-    Worksheet,
-    read_sheets,
-)
 
 COLUMNS: Final = "ABCDEFGHIJKL"
 _MAX_PROBLEMS: Final = 200
 _MAX_IN_MESSAGE: Final = 5
 _BACK_PANEL: Final = re.compile(r"\barkal[ıi]k\b", re.IGNORECASE)
 _SIZES: Final = slice(1, 4)  # length, width, quantity
+_READ_FIELDS: Final = (  # of the columns B…I
+    *("length_cm", "width_cm", "quantity", "grain"),
+    *("edge_up", "edge_lo", "edge_sx", "edge_dx"),
+)
 _COLUMN_OF: Final = {
     "thickness_mm": "A",
-    "length_cm": "B",
-    "width_cm": "C",
-    "quantity": "D",
-    "grain": "E",
-    "edge_up": "F",
-    "edge_lo": "G",
-    "edge_sx": "H",
-    "edge_dx": "I",
+    **dict(zip(_READ_FIELDS, "BCDEFGHI", strict=True)),
     "delik_kodu": "J",
     "desc1": "K, L",
 }
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +54,10 @@ class ListDefaults:
     material_code: str | None = None  # otherwise thickness and plate, "18MM 210*280"
     color: str | None = None
     thickness_mm: Decimal | None = None
-    plate_mm: list_cells.PlateMm | None = None  # width, height
+
     part_type: PartType = "GOVDE"  # unless column A says ARKALIK
     band: str = "1mm"  # the meaning of a tick
     bands: tuple[str, ...] = ("040", "1mm", "2mm")  # names that an edge may state
-    grain: int = 0
     opti_mode: OptiMode | None = None
     backs_mm: tuple[Decimal, ...] = ()  # the thicknesses of backs; empty: any
 
@@ -118,12 +108,13 @@ def read_order_file(
     reader.read(sheet.rows[start:], start + 1)
     if reader.problems:
         raise BadOrderList(reader.problems)
+    plate = reader.heading.plate_mm
     body: dict[str, Any] = {
         "order_id": order_id,
         "customer_phone": customer_phone,
         "customer_snapshot_name": _customer_name(name),
         "opti_mode": defaults.opti_mode,
-        "plate_size": reader.plate_size(),
+        "plate_size": plate and dict(zip(("width_mm", "height_mm"), plate, strict=True)),
         "parts": reader.parts,
     }
     payload = validate_payload(body)
@@ -168,13 +159,6 @@ class _ListReader:
                 self.problems.append(RowProblem(number, "A", message))
             self._read_part(number, cells, own or usual, color)
 
-    def plate_mm(self) -> list_cells.PlateMm | None:
-        return self.heading.plate_mm or self.defaults.plate_mm
-
-    def plate_size(self) -> dict[str, Any] | None:
-        plate = self.plate_mm()
-        return plate and {"width_mm": json_number(plate[0]), "height_mm": json_number(plate[1])}
-
     def _usual_thickness(self, thicknesses: Sequence[Decimal | None]) -> Decimal | None:
         """The thickness of a row without one: heading, default, or the rows' only thickness."""
         distinct = {thickness for thickness in thicknesses if thickness is not None}
@@ -194,77 +178,58 @@ class _ListReader:
         self, number: int, cells: Sequence[Any], thickness_mm: Decimal | None, color: str | None
     ) -> None:
         before = len(self.problems)
-        length_mm = self._read_cell(number, "B", list_cells.read_size_mm, cells)
-        width_mm = self._read_cell(number, "C", list_cells.read_size_mm, cells)
-        quantity = self._read_cell(number, "D", list_cells.read_quantity, cells)
-        grain = self._read_cell(
-            number, "E", lambda cell: list_cells.read_grain(cell, self.defaults.grain), cells
-        )
-        up, lo, sx, dx = (
-            self._read_cell(number, column, self._read_edge, cells) for column in "FGHI"
-        )
+        size = list_cells.read_size_mm
+        edge = partial(list_cells.read_edge, tick=self.defaults.band, bands=self.defaults.bands)
+        readers: tuple[Callable[[Any], Any], ...]
+        readers = (size, size, list_cells.read_quantity, list_cells.read_grain, *[edge] * 4)
+        values: dict[str, Any] = {}
+        for name, read, cell in zip(_READ_FIELDS, readers, cells[1:9], strict=True):
+            try:
+                values[name] = read(cell)
+            except ValueError as problem:
+                self.problems.append(RowProblem(number, _COLUMN_OF[name], str(problem)))
         if len(self.problems) > before or thickness_mm is None or color is None:
             return
+        label = list_cells.material_label(thickness_mm, self.heading.plate_mm)
         self.numbers.append(number)
         self.parts.append(
             {
+                **values,
                 "id": f"r{number}",
                 "part_type": self._part_type(cells[0]),
-                "material_code": self.defaults.material_code
-                or list_cells.material_label(thickness_mm, self.plate_mm()),
-                "length_cm": length_mm and length_mm / 10,
-                "width_cm": width_mm and width_mm / 10,
-                "quantity": quantity,
-                "grain": grain,
+                "material_code": self.defaults.material_code or label,
+                "length_cm": values["length_cm"] / 10,
+                "width_cm": values["width_cm"] / 10,
                 "color": color,
                 "thickness_mm": thickness_mm,
-                "edge_up": up,
-                "edge_lo": lo,
-                "edge_sx": sx,
-                "edge_dx": dx,
                 "delik_kodu": list_cells.read_text(cells[9]) or None,
                 "desc1": " ".join(filter(None, map(list_cells.read_text, cells[10:12]))) or None,
             }
         )
 
-    def _read_cell(
-        self, number: int, column: str, read: Callable[[Any], _T], cells: Sequence[Any]
-    ) -> _T | None:
-        try:
-            return read(cells[COLUMNS.index(column)])
-        except ValueError as problem:
-            self.problems.append(RowProblem(number, column, str(problem)))
-            return None
-
-    def _read_edge(self, cell: Any) -> str | None:
-        return list_cells.read_edge(cell, self.defaults.band, self.defaults.bands)
-
     def _part_type(self, cell: Any) -> PartType:
-        return (
-            "ARKALIK" if _BACK_PANEL.search(list_cells.read_text(cell)) else self.defaults.part_type
-        )
+        is_back = _BACK_PANEL.search(list_cells.read_text(cell))
+        return "ARKALIK" if is_back else self.defaults.part_type
 
     def _add_file_problem(self, message: str) -> None:
         self.problems.append(RowProblem(0, "", message))
 
 
-def _find_list(data: bytes) -> tuple[Worksheet, int]:
+def _find_list(data: bytes) -> tuple[spreadsheet.Worksheet, int]:
     """Find the sheet with the parts, and the number of rows above the first part."""
     try:
-        sheets = read_sheets(data)
-    except UnreadableSpreadsheet as problem:
+        sheets = spreadsheet.read_sheets(data)
+    except spreadsheet.UnreadableSpreadsheet as problem:
         raise BadOrderList([RowProblem(0, "", str(problem))]) from None
-    matches = [
-        (sheet, start) for sheet in sheets if (start := _first_part_row(sheet.rows)) is not None
-    ]
+    starts = [(sheet, _first_part_row(sheet.rows)) for sheet in sheets]
+    matches = [(sheet, start) for sheet, start in starts if start is not None]
     if len(matches) == 1:
         return matches[0]
     message = "no row has numbers in the columns B, C and D (length, width, quantity)"
     if matches:
-        names = " and ".join(sheet.name for sheet, _ in matches[:2])
-        message = Message(
-            "the sheets %(sheets)s both hold parts: one list a file is taken", sheets=names
-        )
+        both = " and ".join(sheet.name for sheet, _ in matches[:2])
+        why = "the sheets %(sheets)s both hold parts: one list a file is taken"
+        message = Message(why, sheets=both)
     raise BadOrderList([RowProblem(0, "", message)])
 
 
@@ -281,9 +246,8 @@ def _near_parts(above: Sequence[Sequence[Any]]) -> Iterator[RowProblem]:
     """Report heading rows that look like misspelled parts; they must not pass for a heading."""
     for number, cells in enumerate(above, 1):
         if _missing_sizes(cells) == 1:
-            yield RowProblem(
-                number, "", "this looks like a part, but not all of B, C, D are numbers"
-            )
+            message = "this looks like a part, but not all of B, C, D are numbers"
+            yield RowProblem(number, "", message)
 
 
 def _row_problem(problem: FieldProblem, numbers: Sequence[int]) -> RowProblem:

@@ -148,6 +148,10 @@ class FieldProblem:
         """The message with the field before it."""
         return Message("%(field)s: %(problem)s", field=self.field, problem=Message(self.message))
 
+    def as_problem(self) -> OrderProblem:
+        """The refusal of an order for this field alone."""
+        return validation_problem([self])
+
 
 def read_payload(body: Any) -> Payload:
     """Validate an order; raises OrderProblem with every invalid field."""
@@ -160,20 +164,11 @@ def read_payload(body: Any) -> Payload:
 def validate_payload(body: Any) -> Payload | list[FieldProblem]:
     """Validate an order; returns it or every invalid field."""
     if not isinstance(body, dict):
-        return [
-            FieldProblem(
-                (),
-                Message("must be an object with fields, got %(given)s", given=format_value(body)),
-            )
-        ]
+        return [FieldProblem((), Message(_MESSAGES["model_type"], given=format_value(body)))]
     count = len(body["parts"]) if isinstance(body.get("parts"), list) else 1
     if not 1 <= count <= MAX_PARTS:  # before each part is validated
-        return [
-            FieldProblem(
-                ("parts",),
-                Message("must hold 1…%(most)s parts, got %(n)s", most=MAX_PARTS, n=count),
-            )
-        ]
+        message = Message("must hold 1…%(most)s parts, got %(n)s", most=MAX_PARTS, n=count)
+        return [FieldProblem(("parts",), message)]
     try:
         return Payload.model_validate(body)
     except ValidationError as problem:
@@ -199,19 +194,11 @@ def field_problems(problem: ValidationError) -> Iterator[FieldProblem]:
 def validation_problem(problems: Sequence[FieldProblem]) -> OrderProblem:
     """Build one OrderProblem: the message names the first fields, the details list them."""
     message = join_messages(problem.full_message for problem in problems[:_MAX_IN_MESSAGE])
-    omitted = len(problems) - _MAX_IN_MESSAGE
-    return OrderProblem(
-        OptiCode.VALIDATION,
-        Message("%(problem)s; and %(n)s more", problem=message, n=omitted)
-        if omitted > 0
-        else message,
-        {
-            "fields": [
-                {"field": problem.field, "message": problem.message}
-                for problem in problems[:MAX_REPORTED_PROBLEMS]
-            ]
-        },
-    )
+    if (omitted := len(problems) - _MAX_IN_MESSAGE) > 0:
+        message = Message("%(problem)s; and %(n)s more", problem=message, n=omitted)
+    reported = problems[:MAX_REPORTED_PROBLEMS]
+    fields = [{"field": problem.field, "message": problem.message} for problem in reported]
+    return OrderProblem(OptiCode.VALIDATION, message, {"fields": fields})
 
 
 def payload_json(payload: Payload) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import io
 import re
 import zipfile
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,24 +55,24 @@ def repack_xlsx(data: bytes, bounds: XlsxBounds) -> bytes:
 
     Pictures and the like are left out: reading cells does not need them.
     """
+    return pack_zip(check_xlsx(data, bounds), zipfile.ZIP_STORED)
+
+
+def pack_zip(files: Mapping[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
+    """Pack files into an archive without dates: the same files give the same bytes."""
     output = io.BytesIO()
     with zipfile.ZipFile(output, "w") as archive:
-        for name, text in _parts(data, bounds).items():
-            archive.writestr(zipfile.ZipInfo(name), text)
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name), data, compression)
     return output.getvalue()
 
 
-def check_xlsx(data: bytes, bounds: XlsxBounds) -> None:
-    """Raise UnsafeXlsx unless this is an XLSX within the bounds, without tricks."""
-    _parts(data, bounds)
-
-
-def _parts(data: bytes, bounds: XlsxBounds) -> dict[str, bytes]:
-    if len(data) > bounds.max_bytes:
+def check_xlsx(data: bytes, bounds: XlsxBounds) -> dict[str, bytes]:
+    """Return the XML parts of an XLSX within the bounds, without tricks; raises UnsafeXlsx."""
+    most = bounds.max_bytes
+    if len(data) > most:
         raise UnsafeXlsx(
-            "the file has %(n)s bytes, at most %(most)s are taken",
-            n=len(data),
-            most=bounds.max_bytes,
+            "the file has %(n)s bytes, at most %(most)s are taken", n=len(data), most=most
         )
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -83,9 +84,8 @@ def _parts(data: bytes, bounds: XlsxBounds) -> dict[str, bytes]:
     except UnsafeXlsx:
         raise
     except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file
-        raise UnsafeXlsx(
-            "the file is no XLSX: %(problem)s", problem=type(problem).__name__
-        ) from None
+        why = type(problem).__name__
+        raise UnsafeXlsx("the file is no XLSX: %(problem)s", problem=why) from None
 
 
 def _checked_parts(archive: zipfile.ZipFile, bounds: XlsxBounds) -> dict[str, bytes]:
@@ -95,12 +95,10 @@ def _checked_parts(archive: zipfile.ZipFile, bounds: XlsxBounds) -> dict[str, by
         raise UnsafeXlsx("the file has too many parts, or one part twice")
     if not names >= _REQUIRED_PARTS or names & _FOREIGN_PARTS:
         raise UnsafeXlsx("the file is no XLSX: it is packed, but holds no workbook")
-    unpacked = sum(part.file_size for part in parts)
-    if unpacked > bounds.max_unpacked_bytes:
+    unpacked, most = sum(part.file_size for part in parts), bounds.max_unpacked_bytes
+    if unpacked > most:
         raise UnsafeXlsx(
-            "the file unpacks to %(n)s bytes, at most %(most)s are taken",
-            n=unpacked,
-            most=bounds.max_unpacked_bytes,
+            "the file unpacks to %(n)s bytes, at most %(most)s are taken", n=unpacked, most=most
         )
     xml_parts = [part for part in parts if part.filename.endswith((".xml", ".rels"))]
     texts = {part.filename: archive.read(part) for part in xml_parts}
@@ -175,11 +173,8 @@ def _check_counts(text: bytes, bounds: XlsxBounds, max_cells: int) -> int:
         else:
             rows, cells = rows + 1, 0
         if rows > bounds.max_rows or cells > bounds.max_columns:
-            raise UnsafeXlsx(
-                "a sheet has more than %(rows)s rows or %(columns)s columns",
-                rows=bounds.max_rows,
-                columns=bounds.max_columns,
-            )
+            why = "a sheet has more than %(rows)s rows or %(columns)s columns"
+            raise UnsafeXlsx(why, rows=bounds.max_rows, columns=bounds.max_columns)
     return total
 
 

@@ -12,6 +12,7 @@ import itertools
 import re
 import zipfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -66,18 +67,14 @@ def _xlsx_sheets(data: bytes) -> list[Worksheet]:
         data = repack_xlsx(data, BOUNDS)
         _check_values(data)
         workbook = CalamineWorkbook.from_filelike(io.BytesIO(data))
-        visible = [
-            metadata.name
-            for metadata in workbook.sheets_metadata
-            if metadata.visible == SheetVisibleEnum.Visible
-        ]
-        sheets = _read_worksheets(workbook, visible)
+        shown, states = SheetVisibleEnum.Visible, workbook.sheets_metadata
+        names = [state.name for state in states if state.visible == shown]
+        sheets = _read_worksheets(workbook, names)
     except (UnsafeXlsx, UnreadableSpreadsheet) as problem:
         raise UnreadableSpreadsheet(str(problem)) from None
     except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file
-        raise UnreadableSpreadsheet(
-            "the XLSX cannot be read: %(problem)s", problem=type(problem).__name__
-        ) from None
+        why = "the XLSX cannot be read: %(problem)s"
+        raise UnreadableSpreadsheet(why, problem=type(problem).__name__) from None
     if not sheets:
         raise UnreadableSpreadsheet("the XLSX has no sheet to be seen")
     return sheets
@@ -106,54 +103,42 @@ def _check_values(data: bytes) -> None:
         for attributes, empty_formula in _CELL.findall(part) if b"sheetData" in part else ():
             reference, kind = _CELL_REFERENCE.search(attributes), _TYPE.search(attributes)
             if reference and kind and kind[1] == b"e":
-                raise UnreadableSpreadsheet(
-                    "the cell %(cell)s holds an error: mend it, save again",
-                    cell=reference[1].decode(),
-                )
+                why = "the cell %(cell)s holds an error: mend it, save again"
+                raise UnreadableSpreadsheet(why, cell=reference[1].decode())
             if reference and empty_formula and not (kind and kind[1] == b"str"):
-                raise UnreadableSpreadsheet(
+                why = (
                     "the formula in %(cell)s was never calculated:"
-                    " open the file in a spreadsheet program and save it again",
-                    cell=reference[1].decode(),
+                    " open the file in a spreadsheet program and save it again"
                 )
+                raise UnreadableSpreadsheet(why, cell=reference[1].decode())
 
 
 def _csv_rows(data: bytes) -> list[list[str]]:
     if len(data) > BOUNDS.max_bytes:
-        raise UnreadableSpreadsheet(
-            "the file has %(n)s bytes, at most %(most)s are taken",
-            n=len(data),
-            most=BOUNDS.max_bytes,
-        )
+        why = "the file has %(n)s bytes, at most %(most)s are taken"
+        raise UnreadableSpreadsheet(why, n=len(data), most=BOUNDS.max_bytes)
     if b"\x00" in data:
         raise UnreadableSpreadsheet("the file is neither XLSX nor CSV in UTF-8 or Windows-1254")
-    text = _decode(data)
-    separator = _separator(text)
+    text = io.StringIO(_decode(data), newline="")
     try:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+        reader = csv.reader(text, delimiter=_separator(text.getvalue()), strict=True)
         rows = list(itertools.islice(reader, BOUNDS.max_rows))
         lines = len(rows) + sum(1 for _ in reader)  # counted without storing them
     except csv.Error as problem:
-        raise UnreadableSpreadsheet(
-            "the CSV cannot be read: %(problem)s", problem=problem
-        ) from None
+        why = "the CSV cannot be read: %(problem)s"
+        raise UnreadableSpreadsheet(why, problem=problem) from None
     if lines > BOUNDS.max_rows:
-        raise UnreadableSpreadsheet(
-            "the CSV has %(n)s lines, at most %(most)s are taken", n=lines, most=BOUNDS.max_rows
-        )
+        why = "the CSV has %(n)s lines, at most %(most)s are taken"
+        raise UnreadableSpreadsheet(why, n=lines, most=BOUNDS.max_rows)
     return rows
 
 
 def _decode(data: bytes) -> str:
     """Decode UTF-8, or Windows-1254 as Turkish Excel writes it."""
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        pass
-    try:
-        return data.decode("cp1254")
-    except UnicodeDecodeError:
-        raise UnreadableSpreadsheet("the CSV is neither UTF-8 nor Windows-1254") from None
+    for encoding in ("utf-8-sig", "cp1254"):
+        with suppress(UnicodeDecodeError):
+            return data.decode(encoding)
+    raise UnreadableSpreadsheet("the CSV is neither UTF-8 nor Windows-1254")
 
 
 def _separator(text: str) -> str:

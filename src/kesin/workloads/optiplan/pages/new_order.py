@@ -18,7 +18,7 @@ from kesin.web.dashboard.frame.page import Context, PageContext
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.intake import payload_from_file
 from kesin.workloads.optiplan.orders.order_list import ListDefaults
-from kesin.workloads.optiplan.orders.payload import FieldProblem, read_payload, validation_problem
+from kesin.workloads.optiplan.orders.payload import FieldProblem, read_payload
 from kesin.workloads.optiplan.pages.orders import PATH, frame, order_service
 from kesin.workloads.optiplan.service import EnqueuedOrder, OrderService
 from kesin.workloads.optiplan.workshop.rules import NO_BAND
@@ -58,20 +58,17 @@ class OrderForm:
                 number = parse_row_number(steps[1])
                 if number is not None:
                     rows_by_number.setdefault(number, {})[steps[2]] = text
-        rows = tuple(_complete_row(rows_by_number[number]) for number in sorted(rows_by_number))[
-            :MAX_ROWS
-        ]
+        rows = [_complete_row(row) for _, row in sorted(rows_by_number.items())]
         heads = {name: fields.get(name, "") for name in (*HEADS, *PLATE)}
-        return cls(heads, rows)
+        return cls(heads, tuple(rows[:MAX_ROWS]))
 
     def with_row(self) -> OrderForm:
         """The form with another row, of the same board as the last."""
         if len(self.rows) >= MAX_ROWS:
             return self
         last = self.rows[-1] if self.rows else _complete_row(_FIRST_ROW)
-        new = _complete_row(
-            {name: last[name] for name in COPIED_COLUMNS} | {"id": f"P{len(self.rows) + 1}"}
-        )
+        copied = {name: last[name] for name in COPIED_COLUMNS}
+        new = _complete_row({**copied, "id": f"P{len(self.rows) + 1}"})
         return OrderForm(self.heads, (*self.rows, new))
 
     def without_row(self, number: int) -> OrderForm:
@@ -84,17 +81,14 @@ class OrderForm:
 
         Empty fields are left out; what is no number stays as typed, for the validation to name.
         """
-        order: dict[str, Any] = {
-            "order_id": self.heads.get("order_id", "").strip(),
-            "customer_phone": self.heads.get("customer_phone", "").strip(),
-            "parts": [_part(row) for row in self.rows],
+        heads = {name: self.heads.get(name, "").strip() for name in (*HEADS, *PLATE)}
+        order: dict[str, Any] = {name: heads[name] for name in ("order_id", "customer_phone")}
+        order["parts"] = [_part(row) for row in self.rows]
+        order |= {
+            name: heads[name] for name in ("customer_snapshot_name", "opti_mode") if heads[name]
         }
-        for name in ("customer_snapshot_name", "opti_mode"):
-            if self.heads.get(name, "").strip():
-                order[name] = self.heads[name].strip()
-        plate = {name: parse_number(self.heads.get(name, "").strip()) for name in PLATE}
-        if any(value != "" for value in plate.values()):
-            order["plate_size"] = plate
+        if any(heads[name] for name in PLATE):
+            order["plate_size"] = {name: parse_number(heads[name]) for name in PLATE}
         return order
 
 
@@ -203,15 +197,11 @@ def _import_order_list(ctx: PageContext, sent: Upload) -> Response:
     try:
         thickness = parse_number(fields.get("thickness_mm", ""))
         if isinstance(thickness, str) and thickness:
-            raise validation_problem(
-                [FieldProblem(("thickness_mm",), "must be a number of millimetres")]
-            )
-        defaults: dict[str, Any] = {
-            "opti_mode": fields.get("opti_mode") or None,
-            "color": fields.get("color") or None,
-            "material_code": fields.get("material_code") or None,
-            "thickness_mm": Decimal(str(thickness)) if thickness != "" else None,
-        }
+            raise FieldProblem(("thickness_mm",), "must be a number of millimetres").as_problem()
+        names = ("opti_mode", "color", "material_code")
+        defaults: dict[str, Any] = {name: fields.get(name) or None for name in names}
+        if thickness != "":
+            defaults["thickness_mm"] = Decimal(str(thickness))
         payload = payload_from_file(
             sent.file_name,
             sent.data,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import Depends, FastAPI, Query
+from fastapi import Depends, Query
 from fastapi.responses import HTMLResponse
 
 from kesin.engine.access.masking import MASK
@@ -23,7 +23,7 @@ from kesin.web.dashboard.state_groups import state_groups
 from kesin.web.schemas import Cursor
 from kesin.workloads.optiplan.advice import ADVICE
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.lifecycle import NEVER_RETRIED, STATES_BEFORE_DELIVERY
+from kesin.workloads.optiplan.lifecycle import BEFORE_DELIVERY, NEVER_RETRIED
 from kesin.workloads.optiplan.orders.phones import normalise_phone
 from kesin.workloads.optiplan.pages.job_panel import may_see_orders
 from kesin.workloads.optiplan.pipeline.shared_folder import FolderEntry, list_plain_files
@@ -58,18 +58,13 @@ class ReadyOrders:
             return self._entries
 
 
-def ready_orders(app: FastAPI) -> ReadyOrders:
-    """The cache of this app."""
-    return app_state(app, "ready_orders", ReadyOrders)
-
-
 router = guarded_router(include_in_schema=False)
 
 PATH: Final = "/dashboard/optiplan"
 MAX_ROWS: Final = 25
 MAX_HELD: Final = 20
 CHANGED: Final = {"HX-Trigger": json.dumps({"orders-changed": ""})}
-ON_THE_WAY: Final = frozenset({*STATES_BEFORE_DELIVERY, "HOLD"})
+ON_THE_WAY: Final = frozenset({*BEFORE_DELIVERY, "HOLD"})
 
 OrderAction = Literal["approve", "retry", "reissue", "cancel"]
 
@@ -113,22 +108,20 @@ def readable_order_service(ctx: PageContext) -> OrderService:
     """The order service, for users who may see orders; others are refused with an audit line."""
     orders = order_service(ctx)
     if not may_see_orders(ctx):
+        commands = orders.context.commands
         if ctx.actor.has("read"):
-            orders.context.commands.queue(ctx.actor, "optiplan", "read", "read")
-        orders.context.commands.accounts.require(
-            ctx.actor, "optiplan", "optiplan.read", queue="optiplan"
-        )
+            commands.queue(ctx.actor, "optiplan", "read", "read")
+        commands.accounts.require(ctx.actor, "optiplan", "optiplan.read", queue="optiplan")
     return orders
 
 
 def frame(ctx: PageContext, here: str) -> dict[str, Any]:
     """Values that every page of the workshop shows."""
-    operates = ctx.actor.has("operate") and may_see_orders(ctx)
     return {
         "path": PATH,
         "here": here,
         "may_create": ctx.actor.has("optiplan"),
-        "may_operate": operates,
+        "may_operate": ctx.actor.has("operate") and may_see_orders(ctx),
         "may_read_rules": ctx.actor.has("read"),
     }
 
@@ -194,7 +187,7 @@ def _order_row(ctx: PageContext, orders: OrderService, job: Job) -> OrderRow:
         len(parts) if isinstance(parts, list) else 0,
         bool(orders.progress(job).xml),
         _order_actions(job),
-        ready_orders(ctx.request.app).is_ready(orders, job),
+        app_state(ctx.request.app, "ready_orders", ReadyOrders).is_ready(orders, job),
         customer == "unknown",
         means,
         act,
@@ -236,13 +229,7 @@ def order_dialog(ctx: Context, job_id: str, action: OrderAction) -> HTMLResponse
     if not frame(ctx, "")["may_operate"]:
         raise Forbidden("this needs the right 'operate'", details={"needs": "operate"})
     job = orders.job(ctx.actor, job_id)
-    return ctx.page(
-        "optiplan/part_order_dialog.html",
-        line=_order_row(ctx, orders, job),
-        action=action,
-        family=state_groups(orders.queue.lifecycle),
-        **frame(ctx, "orders"),
-    )
+    return _render_action(ctx, orders, "optiplan/part_order_dialog.html", job, action)
 
 
 @router.post(f"{PATH}/orders/{{job_id}}/{{action}}", response_class=HTMLResponse)
@@ -269,13 +256,20 @@ def move_order(
     else:
         act = orders.retry if action == "retry" else orders.cancel
         job = orders.shown(ctx.actor, act(ctx.actor, job_id))
-    response = ctx.page(
-        "optiplan/part_order_moved.html",
-        line=_order_row(ctx, orders, job),
-        action=action,
-        new=new,
-        family=state_groups(orders.queue.lifecycle),
-        **frame(ctx, "orders"),
-    )
+    moved = "optiplan/part_order_moved.html"
+    response = _render_action(ctx, orders, moved, job, action, new=new)
     response.headers.update(CHANGED)
     return response
+
+
+def _render_action(
+    ctx: PageContext, orders: OrderService, template: str, job: Job, action: str, **more: Any
+) -> HTMLResponse:
+    return ctx.page(
+        template,
+        line=_order_row(ctx, orders, job),
+        action=action,
+        family=state_groups(orders.queue.lifecycle),
+        **more,
+        **frame(ctx, "orders"),
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from kesin.workloads.optiplan.api.schemas import RULES
+from kesin.workloads.optiplan.api.schemas import RULES, Schema
 from kesin.workloads.optiplan.workshop.rules import NO_BAND
 
 Say = Callable[[str], str]
@@ -45,35 +45,33 @@ class RuleChange(NamedTuple):
     unit: str
 
 
-def form_schema(say: Say) -> dict[str, Any]:
+def form_schema(say: Say) -> Schema:
     """The schema of the form, with titles in the user's language."""
     bounds = RULES["properties"]
     minutes = bounds["retry_backoff_minutes"]["items"]
     thickness = bounds["backingThicknesses"]["items"]
     plate = bounds["defaultPlateSize"]["properties"]
 
-    def rule(name: str, schema: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    def rule(name: str, schema: Schema, **more: Any) -> Schema:
         title, unit = LABELS[name]
         return {**number(say(title), schema, unit), "source": name, **more}
 
-    def number(title: str, schema: Mapping[str, Any], unit: str) -> dict[str, Any]:
+    def number(title: str, schema: Schema, unit: str) -> Schema:
         return {**schema, "title": title, "unit": say(unit) if unit else ""}
 
-    def group(
-        title: str, properties: dict[str, Any], hint: str = "", **more: Any
-    ) -> dict[str, Any]:
+    def group(title: str, properties: Schema, hint: str = "", **more: Any) -> Schema:
         required = [name for name, schema in properties.items() if "default" not in schema]
         shown = {"type": "object", "title": title, "description": hint, "required": required}
         return {**shown, "properties": properties, **more}
 
-    def table(
-        source: str, title: str, columns: dict[str, Any], hint: str = "", **more: Any
-    ) -> dict[str, Any]:
+    def table(source: str, title: str, columns: Schema, hint: str = "", **more: Any) -> Schema:
         items = group("", columns)
         kept = {"source": source, "rows": "values" if len(columns) == 1 else "mapping"}
         shown = {"type": "array", "title": title, "description": hint, "items": items}
         return {**shown, **kept, **more}
 
+    named = {"name": {"type": "string", "title": say("Name"), "maxLength": 100}}
+    band = number(say("Thickness of the band"), thickness, "mm")
     form = group(
         "",
         {
@@ -108,20 +106,14 @@ def form_schema(say: Say) -> dict[str, Any]:
             "bands": table(
                 "edgeMapping",
                 say("Bands"),
-                {
-                    "name": {"type": "string", "title": say("Name"), "maxLength": 100},
-                    "thickness": {
-                        **number(say("Thickness of the band"), thickness, "mm"),
-                        "default": None,
-                    },
-                },
+                {**named, "thickness": {**band, "default": None}},
                 say("Without a thickness, the name means that there is no band."),
                 fixed={NO_BAND: None},
             ),
             "materials": table(
                 "materials",
                 say("Materials"),
-                {"name": {"type": "string", "title": say("Name"), "maxLength": 100}},
+                named,
                 say("If there are any, an order of another material is refused."),
                 maxItems=bounds["materials"]["maxItems"],
             ),
@@ -176,16 +168,14 @@ def list_changes(say: Say, before: Rules, after: Rules) -> list[RuleChange]:
     """Every rule that differs, in the order of the form."""
     old, new = _flatten(before), _flatten(after)
     ranks = {name: rank for rank, name in enumerate(LABELS)}
+    paths = old.keys() | new.keys()
     changes = []
-    for path in sorted(
-        old.keys() | new.keys(), key=lambda path: (ranks.get(path[0], len(LABELS)), path[1])
-    ):
-        if old.get(path) != new.get(path):
+    for path in sorted(paths, key=lambda path: (ranks.get(path[0], len(LABELS)), path[1])):
+        before_text, after_text = old.get(path), new.get(path)
+        if before_text != after_text:
             label, unit = LABELS.get(path[0], (path[0], ""))
             title = say(label) % {"key": path[1]} if path[1] else say(label)
-            changes.append(
-                RuleChange(title, old.get(path), new.get(path), say(unit) if unit else "")
-            )
+            changes.append(RuleChange(title, before_text, after_text, say(unit) if unit else ""))
     return changes
 
 

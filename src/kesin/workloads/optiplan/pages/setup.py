@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Query
@@ -13,27 +13,18 @@ from starlette.responses import RedirectResponse, Response
 from kesin.foundation.ids import ID_PATTERN, is_id
 from kesin.foundation.problems import Invalid, Problem, RequestConflict
 from kesin.web.auth import guarded_router
-from kesin.web.dashboard.forms.document import (
-    TypedDocument,
-    form_value,
-    parse_typed_json,
-    read_document,
-)
+from kesin.web.dashboard.forms import document
+from kesin.web.dashboard.forms.document import TypedDocument
 from kesin.web.dashboard.forms.schema_form import SchemaForm
 from kesin.web.dashboard.forms.uploads import WideForm
 from kesin.web.dashboard.frame.page import Context, PageContext
 from kesin.web.dashboard.frame.routes import read_fields
+from kesin.workloads.optiplan import rule_changes
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.orders.payload import FieldProblem, validation_problem
 from kesin.workloads.optiplan.pages.orders import PATH, frame, order_service, readable_order_service
 from kesin.workloads.optiplan.pages.rules_form import form_schema, list_changes
-from kesin.workloads.optiplan.rule_changes import (
-    FROM_NEXT_START,
-    change_rules,
-    check_unchanged,
-    read_new_rules,
-    rules_digest,
-)
+from kesin.workloads.optiplan.rule_changes import FROM_NEXT_START, rules_digest
 from kesin.workloads.optiplan.service import OrderService
 from kesin.workloads.optiplan.workshop.paths import paths_json
 from kesin.workloads.optiplan.workshop.rules import Rules, rule_warnings, rules_json
@@ -58,10 +49,8 @@ def customers_page(
     order: Annotated[str | None, Query(pattern=ID_PATTERN)] = None,
 ) -> HTMLResponse:
     """All customers, or the customer with a phone; with an order, its customer to be saved."""
-    orders = readable_order_service(ctx)
-    return _render_customers(
-        ctx, orders, phone=phone.strip(), cursor=cursor, done=done, order=order
-    )
+    orders, phone = readable_order_service(ctx), phone.strip()
+    return _render_customers(ctx, orders, phone=phone, cursor=cursor, done=done, order=order)
 
 
 def _render_customers(
@@ -75,14 +64,12 @@ def _render_customers(
     typed: dict[str, str] | None = None,
     order: str | None = None,
 ) -> HTMLResponse:
-    following = None
+    limit, following = PAGE_CUSTOMERS, None
     if phone:
         customer = orders.look_up_customer(ctx.actor, phone)[1]
         customers = [customer] if customer else []
     else:
-        customers, following = orders.customer_page(
-            ctx.actor, limit=PAGE_CUSTOMERS, cursor=cursor or None
-        )
+        customers, following = orders.customer_page(ctx.actor, limit=limit, cursor=cursor or None)
     shared = frame(ctx, "customers")
     may_keep = shared["may_create"] or shared["may_operate"]
     order_customer = _order_customer(ctx, orders, order) if order and may_keep else {}
@@ -165,7 +152,7 @@ def _render_rules(
     rules = rules_json(in_force)
     errors, wrong = _sort_problems(problem, typed or TypedDocument()) if problem else ({}, [])
     names = [name for name in changed.split(",") if name in rules]
-    shown = form_value(form_schema(ctx.say), rules) if value is None else value
+    shown = document.form_value(form_schema(ctx.say), rules) if value is None else value
     form_values = _form_values(ctx, orders, shown, errors)
     return ctx.page(
         "optiplan/rules.html",
@@ -226,33 +213,30 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
     try:
         if source is None:
             value = SchemaForm(schema).read(fields)
-            typed = read_document(schema, value, rules_json(before))
+            typed = document.read_document(schema, value, rules_json(before))
             body: Any = typed.values
         else:
-            body = parse_typed_json(source)
+            body = document.parse_typed_json(source)
         if fields.get("do") == "edit" and isinstance(body, dict):
-            return _render_rules(ctx, orders, value=form_value(schema, body), seen=seen)
+            return _render_rules(ctx, orders, value=document.form_value(schema, body), seen=seen)
         after = _validate(body, typed)
         if "sure" in fields:
-            change = change_rules(orders, ctx.actor, body, expected_digest=seen)
+            change = rule_changes.change_rules(orders, ctx.actor, body, expected_digest=seen)
             return _redirect("rules", ",".join(change.changed) or "none")
         if seen:
-            check_unchanged(before, seen)
+            rule_changes.check_unchanged(before, seen)
     except (OrderProblem, Invalid, RequestConflict) as problem:
         return _render_rules(ctx, orders, problem=problem, value=value, source=source, typed=typed)
     changed = list_changes(ctx.say, rules_json(before), rules_json(after))
     if not changed:
         return _redirect("rules", "none")
+    at_start = sorted(FROM_NEXT_START)
     return ctx.page(
         "optiplan/rules_review.html",
         changed=changed,
         source=json.dumps(rules_json(after), ensure_ascii=False),
         seen=rules_digest(before),
-        later=[
-            name
-            for name in sorted(FROM_NEXT_START)
-            if getattr(before, name) != getattr(after, name)
-        ],
+        later=[name for name in at_start if getattr(before, name) != getattr(after, name)],
         **frame(ctx, "rules"),
     )
 
@@ -260,25 +244,19 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
 def _validate(body: Any, typed: TypedDocument) -> Rules:
     """The rules, if the form's tables are valid too; else raises all problems at once."""
     if not typed.errors:
-        return read_new_rules(body)
+        return rule_changes.read_new_rules(body)
     problems = [
         FieldProblem((pointer,), message)
         for pointer, messages in typed.errors.items()
         for message in messages
     ]
     try:
-        read_new_rules(body)
+        rule_changes.read_new_rules(body)
     except OrderProblem as problem:
-        in_rules = [
-            FieldProblem((row["field"],), row["message"]) for row in _field_problems(problem)
-        ]
+        rows = problem.details.get("fields", ())
+        in_rules = [FieldProblem((row["field"],), row["message"]) for row in rows]
         problems += [rule for rule in in_rules if typed.pointer_of(rule.field) not in typed.errors]
     raise validation_problem(problems)
-
-
-def _field_problems(problem: Problem) -> Sequence[Mapping[str, str]]:
-    problems: Sequence[Mapping[str, str]] = problem.details.get("fields", ())
-    return problems
 
 
 def _sort_problems(
@@ -287,16 +265,12 @@ def _sort_problems(
     """The problems by the pointer of their form field, and the problems without a field."""
     errors: dict[str, list[str]] = {}
     unplaced = []
-    for field_problem in _field_problems(problem):
-        pointer = (
-            field_problem["field"]
-            if field_problem["field"] in typed.errors
-            else typed.pointer_of(field_problem["field"])
-        )
-        if pointer:
-            errors.setdefault(pointer, []).append(field_problem["message"])
+    for row in problem.details.get("fields", ()):
+        field = row["field"]
+        if pointer := field if field in typed.errors else typed.pointer_of(field):
+            errors.setdefault(pointer, []).append(row["message"])
         else:
-            unplaced.append(field_problem)
+            unplaced.append(row)
     return errors, unplaced
 
 

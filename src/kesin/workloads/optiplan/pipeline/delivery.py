@@ -14,7 +14,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -58,19 +58,14 @@ class Delivery:
     files: tuple[DeliveryFile, ...]
 
     def as_json(self) -> dict[str, Any]:
-        files = [
-            {"source": str(file.source), "name": file.name, "sha256": file.sha256}
-            for file in self.files
-        ]
+        files = [{**asdict(file), "source": str(file.source)} for file in self.files]
         return {"try": self.attempt, "files": files}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Delivery:
         """Read a recorded delivery; raises KeyError, TypeError or ValueError."""
-        files = (
-            DeliveryFile(Path(file["source"]), file["name"], file["sha256"])
-            for file in record["files"]
-        )
+        rows = record["files"]
+        files = (DeliveryFile(Path(row["source"]), row["name"], row["sha256"]) for row in rows)
         return cls(int(record["try"]), tuple(files))
 
 
@@ -133,18 +128,12 @@ def read_ack(
         statuses = {
             file.name: _DeliveryPaths(machine_folder, file).read_status() for file in delivery.files
         }
-    refused_names = tuple(name for name, status in statuses.items() if status.failed)
-    if refused_names:
-        return MachineRefused(refused_names)
-    undecided = {
-        name: status for name, status in statuses.items() if status.inbox or not status.processed
-    }
-    if not undecided:
-        return MachineAcknowledged()
-    return MachineWaiting(
-        inbox=tuple(name for name, status in undecided.items() if status.inbox),
-        missing=tuple(name for name, status in undecided.items() if not status.inbox),
-    )
+    if refused := tuple(name for name, status in statuses.items() if status.failed):
+        return MachineRefused(refused)
+    inbox = tuple(name for name, status in statuses.items() if status.inbox)
+    unseen = (name for name, status in statuses.items() if not status.processed)
+    missing = tuple(name for name in unseen if name not in inbox)
+    return MachineWaiting(inbox, missing) if inbox or missing else MachineAcknowledged()
 
 
 def withdraw(
@@ -284,9 +273,8 @@ def _read_source(source: Path) -> bytes:
         try:
             return read_plain_file(source)
         except UnusableFile as problem:
-            _raise_source_problem(
-                source, Message("cannot be sent: %(problem)s", problem=Message(str(problem)))
-            )
+            why = Message("cannot be sent: %(problem)s", problem=Message(str(problem)))
+            _raise_source_problem(source, why)
         except FileNotFoundError:
             if not source.parent.is_dir():
                 raise

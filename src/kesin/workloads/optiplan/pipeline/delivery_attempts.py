@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline.delivery import (
     Delivery,
@@ -34,7 +33,7 @@ def add_attempt(
 
     The caller saves the progress before sending any file. May be called again if it was not saved.
     """
-    taken = _withdraw_last_attempt(machine_folder, progress)
+    taken = _withdraw_last(machine_folder, progress)
     files = {}
     if _ALL_BATCHES not in taken:
         files = {_batch_stem(progress, name): export_folder / name for name in progress.xml}
@@ -63,11 +62,8 @@ def withdraw_attempts(
     """
     withdrawn_all = True
     for attempt in progress.deliveries:
-        taken = withdraw(
-            machine_folder,
-            _read_delivery(attempt),
-            all_or_nothing=all_or_nothing and attempt["state"] != REFUSED,
-        )
+        all_stay = all_or_nothing and attempt["state"] != REFUSED
+        taken = withdraw(machine_folder, _read_delivery(attempt), all_or_nothing=all_stay)
         if taken and attempt["state"] != REFUSED:
             withdrawn_all = False
         elif attempt["state"] == OPEN:
@@ -97,21 +93,17 @@ def check_inbox_exists(machine_folder: Path) -> None:
         )
 
 
-def _withdraw_last_attempt(
-    machine_folder: Path, progress: OrderProgress
-) -> dict[str, DeliveryFile]:
+def _withdraw_last(machine_folder: Path, progress: OrderProgress) -> dict[str, DeliveryFile]:
     """Withdraw the last attempt; returns the files that the machine has taken, by batch."""
     if not progress.deliveries:
         return {}
     last = progress.deliveries[-1]
-    names = withdraw(machine_folder, _read_delivery(last), all_or_nothing=False)
+    delivery = _read_delivery(last)
+    names = withdraw(machine_folder, delivery, all_or_nothing=False)
     if last["state"] == OPEN:
         last["state"] = WITHDRAWN
-    return {
-        _batch_stem(progress, file.source.name): file
-        for file in _read_delivery(last).files
-        if file.name in names
-    }
+    taken = [file for file in delivery.files if file.name in names]
+    return {_batch_stem(progress, file.source.name): file for file in taken}
 
 
 def _read_delivery(attempt: Mapping[str, Any]) -> Delivery:
@@ -130,8 +122,5 @@ def _check_unchanged(files: tuple[DeliveryFile, ...], progress: OrderProgress) -
     checked = dict(zip(progress.xml, hashes, strict=True))
     changed = [file.source.name for file in files if file.sha256 != checked[file.source.name]]
     if changed:
-        raise OrderProblem(
-            OptiCode.OPTI_RUNNER_FAILED,
-            Message("%(files)s was changed after it was checked: retry", files=", ".join(changed)),
-            {"files": changed},
-        )
+        why, names = "%(files)s was changed after it was checked: retry", ", ".join(changed)
+        raise OrderProblem(OptiCode.OPTI_RUNNER_FAILED, why, {"files": changed}, files=names)

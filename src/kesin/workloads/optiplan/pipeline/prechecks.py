@@ -61,10 +61,8 @@ def find_unmakeable(payload: Payload, rules: Rules, *, own_boards: bool) -> list
             if getattr(part, edge) not in {None, *known}
         }
         if rules.materials and part.material_code not in rules.materials:
-            known_materials = ", ".join(rules.materials)
-            found["material_code"] = Message(
-                "is not a material of the rules: %(known)s", known=known_materials
-            )
+            why, materials = "is not a material of the rules: %(known)s", ", ".join(rules.materials)
+            found["material_code"] = Message(why, known=materials)
         if boards and not found:
             found = _too_large(part, boards, rules)
         problems += [FieldProblem(("parts", index, name), why) for name, why in found.items()]
@@ -107,11 +105,8 @@ def _require_customer(payload: Payload, find: Callable[[str], Customer | None]) 
     phone = normalise_phone(payload.customer_phone)
     if phone and find(phone) is not None:
         return
-    message = (
-        Message("no customer has the phone %(phone)s", phone=phone)
-        if phone
-        else "the order has no phone number"
-    )
-    raise OrderProblem(
-        OptiCode.CRM_NO_MATCH, message, {"phone_normalized": phone, "order_id": payload.order_id}
-    )
+    details = {"phone_normalized": phone, "order_id": payload.order_id}
+    if not phone:
+        raise OrderProblem(OptiCode.CRM_NO_MATCH, "the order has no phone number", details)
+    why = "no customer has the phone %(phone)s"
+    raise OrderProblem(OptiCode.CRM_NO_MATCH, why, details, phone=phone)

@@ -25,19 +25,7 @@ from kesin.foundation.problems import Unavailable
 from kesin.foundation.text import storable
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline import program_child
-from kesin.workloads.optiplan.pipeline.program_child import (
-    MARK,
-    OVERTAKEN,
-    RECORD,
-    STARTED,
-    TAIL_BYTES,
-    is_alive,
-    kill_marked,
-    kill_process,
-    lock_record,
-    read_json,
-    write_json,
-)
+from kesin.workloads.optiplan.pipeline.program_child import RECORD, lock_record, read_json
 from kesin.workloads.optiplan.pipeline.shared_folder import translate_os_errors
 from kesin.workloads.optiplan.workshop.paths import Paths
 
@@ -178,11 +166,9 @@ def start(run_folder: Path, job_id: str, run: int, launch: ProgramLaunch, timeou
         code = _launch(status_file, mark, launch, timeout_s)
         unclaimed = read_json(run_folder / RECORD) == _ticket(job_id, run, mark)
         # If overtaken, another caller's program has the slot: that is no failure.
-        if code not in (STARTED, OVERTAKEN) or unclaimed:
-            raise _runner_failed(
-                Message("the program's minder ended with %(problem)s", problem=code),
-                _log_tail(status_file),
-            )
+        if code not in (program_child.STARTED, program_child.OVERTAKEN) or unclaimed:
+            why = Message("the program's minder ended with %(problem)s", problem=code)
+            raise _runner_failed(why, _log_tail(status_file))
 
 
 def read_state(
@@ -194,7 +180,8 @@ def read_state(
         if ended := _read_end(status_file):
             return ended
         record = read_json(run_folder / RECORD) or {}
-        if (record.get("job_id"), record.get("run")) == (job_id, run) and is_alive(record):
+        is_ours = (record.get("job_id"), record.get("run")) == (job_id, run)
+        if is_ours and program_child.is_alive(record):
             return ProgramRunning(record["pid"])
         # The program may have ended between the two reads.
         return _read_end(status_file) or ProgramNotFound()
@@ -215,9 +202,10 @@ def end_current(run_folder: Path) -> None:
                 (run_folder / RECORD).unlink(missing_ok=True)
                 return
         mark = str(record.get("mark", ""))
-        if not kill_process(record, _KILL_TIMEOUT_S) or (
-            mark and not kill_marked(mark, within_s=_KILL_TIMEOUT_S)
-        ):
+        has_ended = program_child.kill_process(record, _KILL_TIMEOUT_S)
+        if has_ended and mark:
+            has_ended = program_child.kill_marked(mark, within_s=_KILL_TIMEOUT_S)
+        if not has_ended:
             raise StillRunning(
                 f"the program of job {record.get('job_id')} was killed and does not end",
                 details={"pid": record["pid"]},
@@ -233,7 +221,7 @@ def _write_ticket(run_folder: Path, job_id: str, run: int) -> str:
         end_current(run_folder)
         with lock_record(run_folder):
             if "pid" not in (read_json(run_folder / RECORD) or {}):
-                write_json(run_folder / RECORD, _ticket(job_id, run, mark))
+                program_child.write_json(run_folder / RECORD, _ticket(job_id, run, mark))
                 return mark
     raise StillRunning("others start programs as often as this one ends them")
 
@@ -248,7 +236,7 @@ def _launch(status_file: Path, mark: str, launch: ProgramLaunch, timeout_s: floa
         try:
             return subprocess.run(  # noqa: S603 - no shell, and the command is configured
                 [*supervisor, str(timeout_s), "--", *launch.command],
-                env={**child_environment(*_DESKTOP_VARIABLES), MARK: mark},
+                env={**child_environment(*_DESKTOP_VARIABLES), program_child.MARK: mark},
                 cwd=launch.working_folder or status_file.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -258,13 +246,11 @@ def _launch(status_file: Path, mark: str, launch: ProgramLaunch, timeout_s: floa
             ).returncode
         except subprocess.TimeoutExpired:
             end_current(status_file.parent)
-            raise _runner_failed(
-                Message("the program did not start within %(n)s s", n=f"{_START_TIMEOUT_S:g}")
-            ) from None
+            why = Message("the program did not start within %(n)s s", n=f"{_START_TIMEOUT_S:g}")
+            raise _runner_failed(why) from None
         except (OSError, ValueError) as problem:
-            raise _runner_failed(
-                Message("the program cannot be started: %(problem)s", problem=problem)
-            ) from None
+            why = Message("the program cannot be started: %(problem)s", problem=problem)
+            raise _runner_failed(why) from None
 
 
 def _check_startable(launch: ProgramLaunch) -> None:
@@ -308,7 +294,7 @@ def _status_file(run_folder: Path, job_id: str, run: int) -> Path:
 
 def _log_tail(status_file: Path) -> str:
     with status_file.with_suffix(".log").open("rb") as log:
-        log.seek(max(0, os.fstat(log.fileno()).st_size - TAIL_BYTES))
+        log.seek(max(0, os.fstat(log.fileno()).st_size - program_child.TAIL_BYTES))
         return storable(log.read().decode("utf-8", errors="replace"))
 
 

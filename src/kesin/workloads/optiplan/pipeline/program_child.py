@@ -95,7 +95,7 @@ def run(command: list[str], status_file: Path, timeout_s: float) -> None:
         watch.terminate(min(GRACE_S, timeout_s))
     watch.drain()
     _write_end(status_file, log, program.wait(), timed_out=timed_out)
-    if not timed_out and not watch.wait_for_last_writer(deadline_s):
+    if not timed_out and not watch.wait_for_exit(deadline_s, of_last_writer=True):
         kill_marked(os.environ[MARK], spare=os.getpid())
     watch.close()
 
@@ -117,19 +117,13 @@ class _ProgramWatch:
         self._log = log
         os.set_blocking(self._output, False)
 
-    def wait_for_exit(self, deadline_s: float) -> bool:
-        """Log the output until the program exits; returns whether it did in time."""
-        return self._wait_for(self._exit_fd, deadline_s)
-
-    def wait_for_last_writer(self, deadline_s: float) -> bool:
-        """Log the output until its last writer has exited; returns whether it did in time."""
-        return self._wait_for(self._output, deadline_s)
-
     def close(self) -> None:
         self._pipe.close()
         os.close(self._exit_fd)
 
-    def _wait_for(self, awaited: int, deadline_s: float) -> bool:
+    def wait_for_exit(self, deadline_s: float, *, of_last_writer: bool = False) -> bool:
+        """Log the output until the program exits, or its last writer; returns if it did in time."""
+        awaited = self._output if of_last_writer else self._exit_fd
         poll = select.poll()
         poll.register(awaited, select.POLLIN)
         poll.register(self._output, select.POLLIN)

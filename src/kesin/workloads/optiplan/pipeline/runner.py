@@ -28,40 +28,16 @@ from kesin.workloads.optiplan.customers import Customers
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.lifecycle import APPROVED, CANCEL_REQUESTED, TRIGGER_REQUIRED
 from kesin.workloads.optiplan.orders.payload import CuttingOrder
-from kesin.workloads.optiplan.pipeline import program
-from kesin.workloads.optiplan.pipeline.delivery import (
-    Delivery,
-    MachineAcknowledged,
-    MachineRefused,
-    put_in_inbox,
-    read_ack,
-    remove_markers,
-    withdraw,
-)
-from kesin.workloads.optiplan.pipeline.delivery_attempts import (
-    OPEN,
-    REFUSED,
-    add_attempt,
-    check_inbox_exists,
-    withdraw_attempts,
+from kesin.workloads.optiplan.pipeline import (
+    delivery,
+    delivery_attempts,
+    program,
+    solution,
+    waiting,
 )
 from kesin.workloads.optiplan.pipeline.prechecks import run_prechecks
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
-from kesin.workloads.optiplan.pipeline.solution import (
-    CheckedXml,
-    FoundXml,
-    check_xml,
-    find_xml,
-    set_aside,
-)
 from kesin.workloads.optiplan.pipeline.transform import transform_order
-from kesin.workloads.optiplan.pipeline.waiting import (
-    FIRST_POLL_S,
-    WAITING_STATES,
-    log_unblocked,
-    pause_s,
-    unavailable_code,
-)
 from kesin.workloads.optiplan.pipeline.workbook import write_batches
 from kesin.workloads.optiplan.workshop.config import Workshop
 from kesin.workloads.optiplan.workshop.paths import Paths
@@ -118,13 +94,13 @@ class Runner:
             result = self._run_steps(ctx)
         except StaleClaim:
             log.warning("claim_lost", job=job.id)
-            return Wait(FIRST_POLL_S)  # rejected, like everything of a lost claim
+            return Wait(waiting.FIRST_POLL_S)  # rejected, like everything of a lost claim
         except StoreUnreachable as problem:  # not the order's fault: the next runner continues
             log.warning("store_unreachable", job=job.id, why=str(problem))
             return Act("release")
         except (Unavailable, OrderProblem) as problem:
             return self._handle_problem(ctx, problem)
-        log_unblocked(job)
+        waiting.log_unblocked(job)
         return result
 
     def _handle_problem(
@@ -134,8 +110,8 @@ class Runner:
         if isinstance(problem, OrderProblem):
             code, blocked = problem.code, problem.code == OptiCode.CONFIG_UNAVAILABLE
         else:
-            code, blocked = unavailable_code(problem, ctx.paths.machine_drop_folder), True
-        if ctx.state not in WAITING_STATES or not blocked:
+            code, blocked = waiting.unavailable_code(problem, ctx.paths.machine_drop_folder), True
+        if ctx.state not in waiting.WAITING_STATES or not blocked:
             return self._hold_or_fail(code, problem.message, problem.details)
         if ctx.job.error_code != code:  # a standing problem is logged once
             log.warning("order_blocked", job=ctx.job.id, code=code, why=problem.message)
@@ -145,7 +121,7 @@ class Runner:
             message=problem.message,
             category=Category.TRANSIENT,
             note=problem.details,
-            run_in_s=pause_s(self._queue, ctx.job),
+            run_in_s=waiting.pause_s(self._queue, ctx.job),
         )
 
     def _run_steps(self, ctx: _PassContext) -> HandlerResult:
@@ -167,26 +143,24 @@ class Runner:
         payload = ctx.order.payload
         plate, template = run_prechecks(payload, ctx.rules, ctx.paths, self._customers.find)
         transformed = transform_order(payload, ctx.rules)
-        details = {
-            "batch_count": len(transformed.batches),
-            "backing_edge_reset_count": transformed.backing_edge_reset_count,
-        }
+        batches, resets = transformed.batches, transformed.backing_edge_reset_count
+        details = {"batch_count": len(batches), "backing_edge_reset_count": resets}
         ctx.run.move("prepare", note=details)
-        if transformed.backing_edge_reset_count:
+        if resets:
             self._queue.store.add_note(
                 self._queue.name,
                 kind="BACKING_EDGE_RESET",
                 actor=ctx.job.worker or "runner",
                 job_id=ctx.job.id,
                 tenant=ctx.job.tenant,
-                details=canonical_json({"count": transformed.backing_edge_reset_count}),
+                details=canonical_json({"count": resets}),
                 now=self._queue.clock.now(),
             )
         imported_by_hand = ctx.order.mode == "C" and self._has_flag(ctx.job, APPROVED)
         files = write_batches(
             ctx.paths.import_folder,
             ctx.job.id,
-            transformed.batches,
+            batches,
             template,
             plate=plate,
             kerf_mm=ctx.rules.kerf_mm,
@@ -213,16 +187,16 @@ class Runner:
         self._save_progress(ctx)
         outcome = ctx.run.move("run", note={"mode": ctx.order.mode})
         if outcome.result == "busy":
-            return Wait(pause_s(self._queue, ctx.job))
+            return Wait(waiting.pause_s(self._queue, ctx.job))
         return "OPTI_RUNNING"
 
     # OPTI_RUNNING → OPTI_DONE
 
     def _collect(self, ctx: _PassContext) -> StepResult:
         if ctx.order.mode != "C":
-            waiting = self._wait_for_program(ctx)
-            if waiting is not None:
-                return waiting
+            result = self._wait_for_program(ctx)
+            if result is not None:
+                return result
         else:
             self._renew_claim(ctx)
             program.end_current(self._workshop.run_folder)
@@ -237,22 +211,23 @@ class Runner:
         ctx.run.move("collect", note={"xml_file": ", ".join(ctx.progress.xml)})
         return "OPTI_DONE"
 
-    def _find_xml(self, ctx: _PassContext) -> tuple[FoundXml, bool]:
+    def _find_xml(self, ctx: _PassContext) -> tuple[solution.FoundXml, bool]:
         """Look for the XMLs; also returns whether the files have changed since the last look."""
-        xml = find_xml(ctx.paths.export_folder, ctx.job.id, ctx.progress.stems, ctx.progress.seen)
-        changed = xml.file_states != ctx.progress.seen
+        folder, progress = ctx.paths.export_folder, ctx.progress
+        xml = solution.find_xml(folder, ctx.job.id, progress.stems, progress.seen)
+        changed = xml.file_states != progress.seen
         if changed:
-            ctx.progress.seen = xml.file_states
+            progress.seen = xml.file_states
             self._save_progress(ctx)
         return xml, changed
 
-    def _wait_for_xml(self, ctx: _PassContext, xml: FoundXml, *, changed: bool) -> Wait:
+    def _wait_for_xml(self, ctx: _PassContext, xml: solution.FoundXml, *, changed: bool) -> Wait:
         """Wait for the XMLs; raises OrderProblem once the program has ended and left too few.
 
         The order would only keep the slot from the others.
         """
         if ctx.order.mode == "C":
-            return Wait(pause_s(self._queue, ctx.job))
+            return Wait(waiting.pause_s(self._queue, ctx.job))
         started = ctx.progress.program or {}
         if (changed or not started.get("ended")) and not ctx.paths.built_in_optimiser:
             ctx.progress.program = {**started, "ended": True}
@@ -277,10 +252,10 @@ class Runner:
         if started is None:
             return self._start_program(ctx)
         if started["host"] != self._host:
-            return Wait(pause_s(self._queue, ctx.job))
+            return Wait(waiting.pause_s(self._queue, ctx.job))
         match program.read_state(self._workshop.run_folder, ctx.job.id, started["run"]):
             case program.ProgramRunning():
-                return Wait(pause_s(self._queue, ctx.job))
+                return Wait(waiting.pause_s(self._queue, ctx.job))
             case program.ProgramEnded(exit=0, timed_out=False):
                 return None
             case program.ProgramEnded() as ended:
@@ -307,7 +282,7 @@ class Runner:
         ctx.progress.seen = {}
         self._save_progress(ctx)
         program.end_current(self._workshop.run_folder)
-        set_aside(ctx.paths.export_folder, ctx.job.id, ctx.progress.stems, "old")
+        solution.set_aside(ctx.paths.export_folder, ctx.job.id, ctx.progress.stems, "old")
         program.start(
             self._workshop.run_folder,
             ctx.job.id,
@@ -315,7 +290,7 @@ class Runner:
             trigger,
             settings.optiplan_program_timeout_s,
         )
-        return Wait(pause_s(self._queue, ctx.job))
+        return Wait(waiting.pause_s(self._queue, ctx.job))
 
     # OPTI_DONE → XML_READY
 
@@ -327,13 +302,13 @@ class Runner:
         ctx.run.move("validate", note={"xml_file": ", ".join(ctx.progress.xml)})
         return "XML_READY"
 
-    def _check_xml(self, ctx: _PassContext) -> list[CheckedXml]:
+    def _check_xml(self, ctx: _PassContext) -> list[solution.CheckedXml]:
         """Check the XMLs. The problem of an invalid one is recorded, so it survives a crash."""
-        xsd = self._workshop.settings.optiplan_xsd
+        xsd, folder = self._workshop.settings.optiplan_xsd, ctx.paths.export_folder
         invalid = ctx.progress.invalid
         if invalid is None:
             try:
-                return [check_xml(ctx.paths.export_folder / name, xsd) for name in ctx.progress.xml]
+                return [solution.check_xml(folder / name, xsd) for name in ctx.progress.xml]
             except OrderProblem as problem:
                 if problem.code != OptiCode.XML_INVALID:
                     raise
@@ -342,37 +317,34 @@ class Runner:
             ctx.progress.invalid = invalid
             self._save_progress(ctx)
         with suppress(Unavailable):
-            set_aside(ctx.paths.export_folder, ctx.job.id, ctx.progress.stems, "failed")
+            solution.set_aside(folder, ctx.job.id, ctx.progress.stems, "failed")
         message = restore(invalid["message"], invalid)
         raise OrderProblem(OptiCode.XML_INVALID, message, invalid["details"])
 
     # XML_READY → DELIVERED → DONE
 
     def _deliver(self, ctx: _PassContext) -> StepResult:
-        check_inbox_exists(ctx.paths.machine_drop_folder)
+        machine, exported = ctx.paths.machine_drop_folder, ctx.paths.export_folder
+        delivery_attempts.check_inbox_exists(machine)
         if ctx.progress.current is None:
-            add_attempt(
-                ctx.paths.machine_drop_folder, ctx.paths.export_folder, ctx.job.id, ctx.progress
-            )
+            delivery_attempts.add_attempt(machine, exported, ctx.job.id, ctx.progress)
             self._save_progress(ctx)
         attempt = ctx.progress.deliveries[ctx.progress.current or 0]
-        delivery = Delivery.from_json(attempt["delivery"])
-        if attempt["state"] == OPEN:
+        planned = delivery.Delivery.from_json(attempt["delivery"])
+        if attempt["state"] == delivery_attempts.OPEN:
             self._renew_claim(ctx)
-            put_in_inbox(ctx.paths.machine_drop_folder, delivery)
-        match read_ack(ctx.paths.machine_drop_folder, delivery):
-            case MachineAcknowledged():
-                ctx.run.move(
-                    "deliver",
-                    note={"try": delivery.attempt, "files": [file.name for file in delivery.files]},
-                )
+            delivery.put_in_inbox(machine, planned)
+        match delivery.read_ack(machine, planned):
+            case delivery.MachineAcknowledged():
+                names = [file.name for file in planned.files]
+                ctx.run.move("deliver", note={"try": planned.attempt, "files": names})
                 with suppress(Unavailable):  # only leaves a few hidden files
-                    remove_markers(ctx.paths.machine_drop_folder, delivery)
+                    delivery.remove_markers(machine, planned)
                 return "DELIVERED"
-            case MachineRefused(refused_names):
-                attempt["state"] = REFUSED
+            case delivery.MachineRefused(refused_names):
+                attempt["state"] = delivery_attempts.REFUSED
                 self._save_progress(ctx)
-                withdraw(ctx.paths.machine_drop_folder, delivery, all_or_nothing=False)
+                delivery.withdraw(machine, planned, all_or_nothing=False)
                 raise OrderProblem(
                     OptiCode.OSI_ACK_FAILED,
                     "the machine put %(files)s into failed",
@@ -380,13 +352,11 @@ class Runner:
                     files=", ".join(refused_names),
                 )
             case _:
-                return Wait(pause_s(self._queue, ctx.job))
+                return Wait(waiting.pause_s(self._queue, ctx.job))
 
     def _finish(self, ctx: _PassContext) -> StepResult:
-        delivery = ctx.progress.deliveries[ctx.progress.current or 0]["delivery"]
-        return Done(
-            {"delivered": delivery["files"], "try": delivery["try"], **ctx.progress.summary}
-        )
+        made = ctx.progress.deliveries[ctx.progress.current or 0]["delivery"]
+        return Done({"delivered": made["files"], "try": made["try"], **ctx.progress.summary})
 
     # Holding, failing and cancelling
 
@@ -399,7 +369,8 @@ class Runner:
         if job is None or not self._has_flag(job, CANCEL_REQUESTED) or ctx.state == "DELIVERED":
             return False
         self._renew_claim(ctx)
-        withdrawn_all = withdraw_attempts(ctx.paths.machine_drop_folder, ctx.progress)
+        machine = ctx.paths.machine_drop_folder
+        withdrawn_all = delivery_attempts.withdraw_attempts(machine, ctx.progress)
         if ctx.progress.deliveries:
             self._save_progress(ctx)
         return withdrawn_all
@@ -440,5 +411,5 @@ def build_worker(workshop: Workshop, queue: Queue, *, host: str | None = None) -
         threads=WORKER_THREADS,
         batch=1,
         channel="runner",
-        poll_s=FIRST_POLL_S,
+        poll_s=waiting.FIRST_POLL_S,
     )

@@ -13,8 +13,9 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal, NamedTuple, NoReturn
 
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message
@@ -56,16 +57,14 @@ def find_xml(
     Every batch has an XML whose name begins with its stem, or one XML is for all of them. A batch
     is incomplete as long as its newest candidate still changes.
     """
-    return _match_batches(*_list_candidates(export_folder, job_id, stems), stems, last_states)
+    return _match_batches(_list_candidates(export_folder, job_id, stems), last_states)
 
 
 def has_all_xml(
     entries: Sequence[FolderEntry], job_id: str, stems: Sequence[str], xsd: Path | None = None
 ) -> bool:
     """Whether there is a valid XML for every batch. Raises OrderProblem or FolderUnavailable."""
-    by_stem, for_all = _group_by_batch(entries, job_id, stems)
-    states = {entry.name: [entry.size_bytes, entry.modified_ns] for entry in entries}
-    xml = _match_batches(by_stem, for_all, stems, states)
+    xml = _match_batches(_group_by_batch(entries, job_id, stems), _states(entries))
     return xml.complete and all(
         _is_valid(path, tuple(xml.file_states[path.name]), xsd) for path in xml.paths
     )
@@ -83,26 +82,33 @@ def _is_valid(path: Path, _state: tuple[int, ...], xsd: Path | None) -> bool:
     return True
 
 
-def _match_batches(
-    by_stem: Mapping[str, Sequence[FolderEntry]],
-    for_all: Sequence[FolderEntry],
-    stems: Sequence[str],
-    last_states: Mapping[str, Sequence[int]],
-) -> FoundXml:
-    candidates = [entry for entries in (*by_stem.values(), for_all) for entry in entries]
-    states = {entry.name: [entry.size_bytes, entry.modified_ns] for entry in candidates}
-    if any(by_stem.values()):
-        newest = {stem: _newest(entries) for stem, entries in by_stem.items()}
-    else:
-        newest = dict.fromkeys(stems, _newest(for_all))
+def _states(entries: Iterable[FolderEntry]) -> FileStates:
+    return {entry.name: [entry.size_bytes, entry.modified_ns] for entry in entries}
+
+
+class _Candidates(NamedTuple):
+    """The XMLs of a job, newest first: those of each batch, and those of no batch."""
+
+    by_stem: Mapping[str, Sequence[FolderEntry]]
+    for_all: Sequence[FolderEntry]
+
+    @property
+    def entries(self) -> list[FolderEntry]:
+        return [*chain(*self.by_stem.values()), *self.for_all]
+
+
+def _match_batches(candidates: _Candidates, last_states: Mapping[str, Sequence[int]]) -> FoundXml:
+    states = _states(candidates.entries)
+    by_stem = candidates.by_stem
+    if not any(by_stem.values()):
+        by_stem = dict.fromkeys(by_stem, candidates.for_all)
+    newest = {stem: entries[0] for stem, entries in by_stem.items() if entries}
     files = {
         stem: entry.path
         for stem, entry in newest.items()
-        if entry is not None
-        and entry.size_bytes
-        and list(last_states.get(entry.name, ())) == states[entry.name]
+        if entry.size_bytes and list(last_states.get(entry.name, ())) == states[entry.name]
     }
-    return FoundXml(files, complete=len(files) == len(stems), file_states=states)
+    return FoundXml(files, complete=len(files) == len(by_stem), file_states=states)
 
 
 def set_aside(
@@ -114,14 +120,11 @@ def set_aside(
     E_XML_INVALID, so that an operator can inspect them. Nothing is overwritten. Raises
     FolderUnavailable.
     """
-    by_stem, for_all = _list_candidates(export_folder, job_id, stems, limit=None)
+    candidates = _list_candidates(export_folder, job_id, stems, limit=None)
     folder = export_folder / reason
     moved = []
     with translate_os_errors(folder):
-        for entry in (
-            *(entry for batch_entries in by_stem.values() for entry in batch_entries),
-            *for_all,
-        ):
+        for entry in candidates.entries:
             folder.mkdir(exist_ok=True)
             target = folder / f"{entry.path.stem}.{secrets.token_hex(4)}{entry.path.suffix}"
             try:
@@ -134,8 +137,7 @@ def set_aside(
 
 def _list_candidates(
     folder: Path, job_id: str, stems: Sequence[str], limit: int | None = _MAX_CANDIDATES
-) -> tuple[dict[str, list[FolderEntry]], list[FolderEntry]]:
-    """List the XMLs of this job: those of each batch, and those of no batch."""
+) -> _Candidates:
     with translate_os_errors(folder):
         entries = list_plain_files(folder)
     return _group_by_batch(entries, job_id, stems, limit)
@@ -146,22 +148,21 @@ def _group_by_batch(
     job_id: str,
     stems: Sequence[str],
     limit: int | None = _MAX_CANDIDATES,
-) -> tuple[dict[str, list[FolderEntry]], list[FolderEntry]]:
+) -> _Candidates:
     _check_arguments(job_id, stems)
-    xml_entries = (entry for entry in entries if entry.name.lower().endswith(_XML_SUFFIX))
     by_stem: dict[str, list[FolderEntry]] = {stem: [] for stem in stems}
     for_all = []
-    for entry in xml_entries:
+    newest_first = sorted(entries, key=lambda entry: (entry.modified_ns, entry.name), reverse=True)
+    for entry in newest_first:
         name = entry.name.lower()
+        if not name.endswith(_XML_SUFFIX):
+            continue
         matches = [stem for stem in stems if name.startswith(stem.lower())]
         if matches:
             by_stem[max(matches, key=len)].append(entry)
         elif not name.startswith(".") and entry.job_ids == {job_id}:
             for_all.append(entry)
-    by_stem = {
-        stem: _newest_first(batch_entries)[:limit] for stem, batch_entries in by_stem.items()
-    }
-    return by_stem, _newest_first(for_all)[:limit]
+    return _Candidates({stem: found[:limit] for stem, found in by_stem.items()}, for_all[:limit])
 
 
 def _check_arguments(job_id: str, stems: Sequence[str]) -> None:
@@ -174,28 +175,13 @@ def _check_arguments(job_id: str, stems: Sequence[str]) -> None:
         raise ValueError(f"every stem begins with the job's id and _, got {list(stems)}")
 
 
-def _newest_first(entries: Iterable[FolderEntry]) -> list[FolderEntry]:
-    return sorted(entries, key=lambda entry: (entry.modified_ns, entry.name), reverse=True)
-
-
-def _newest(entries: Sequence[FolderEntry]) -> FolderEntry | None:
-    return entries[0] if entries else None
-
-
 MAX_DEPTH: Final = 100
 _CHUNK_BYTES: Final = 4096
 _MAX_FIGURE_LENGTH: Final = 64
 _FIGURES: Final[Mapping[str, Callable[[str], Any]]] = {
-    "name": str,
-    "algo": str,
-    "mqBoards": float,
-    "patterns": int,
-    "cycles": int,
-    "zcuts": int,
-    "jobTime": int,
-    "jobCost": float,
-    "mqDrops": float,
-    "diffDrops": int,
+    **dict.fromkeys(("name", "algo"), str),
+    **dict.fromkeys(("mqBoards", "jobCost", "mqDrops"), float),
+    **dict.fromkeys(("patterns", "cycles", "zcuts", "jobTime", "diffDrops"), int),
 }
 HARDENED_PARSER: Final[Mapping[str, bool]] = {
     "resolve_entities": False,
@@ -236,11 +222,8 @@ def check_xml(path: Path, xsd: Path | None = None) -> CheckedXml:
     except _ForbiddenXml as forbidden:
         _raise_invalid(path, str(forbidden), 1 + data.count(b"\n", 0, fed))
     except etree.XMLSyntaxError as problem:
-        _raise_invalid(
-            path,
-            Message("it is not well-formed: %(problem)s", problem=_error_name(problem.code)),
-            problem.lineno or 1,
-        )
+        why = Message("it is not well-formed: %(problem)s", problem=_error_name(problem.code))
+        _raise_invalid(path, why, problem.lineno or 1)
     if reader.children == 0:
         _raise_invalid(path, "its root has no elements in it", 1)
     if xsd is not None:
@@ -326,12 +309,8 @@ def load_schema(xsd: Path) -> Any:
         parser = etree.XMLParser(no_network=True)
         return etree.XMLSchema(etree.fromstring(read_plain_file(file), parser, base_url=str(file)))
     except (OSError, UnusableFile, etree.LxmlError) as problem:
-        raise OrderProblem(
-            OptiCode.CONFIG_UNAVAILABLE,
-            "the XSD %(xsd)s cannot be used: %(problem)s",
-            xsd=xsd,
-            problem=problem,
-        ) from None
+        why = "the XSD %(xsd)s cannot be used: %(problem)s"
+        raise OrderProblem(OptiCode.CONFIG_UNAVAILABLE, why, xsd=xsd, problem=problem) from None
 
 
 def _check_schema(path: Path, data: bytes, xsd: Path) -> None:
@@ -340,15 +319,9 @@ def _check_schema(path: Path, data: bytes, xsd: Path) -> None:
     schema = load_schema(xsd)
     if not schema.validate(etree.fromstring(data, etree.XMLParser(**HARDENED_PARSER))):
         first = schema.error_log[0]
-        _raise_invalid(
-            path,
-            Message(
-                "it is not as %(xsd)s wants it: %(problem)s",
-                xsd=xsd.name,
-                problem=_error_name(first.type),
-            ),
-            first.line,
-        )
+        name = _error_name(first.type)
+        why = Message("it is not as %(xsd)s wants it: %(problem)s", xsd=xsd.name, problem=name)
+        _raise_invalid(path, why, first.line)
 
 
 def _error_name(code: int) -> str:

@@ -88,25 +88,15 @@ def transform_order(payload: Payload, rules: Rules) -> TransformedOrder:
 def _find_trim(part: OrderPart, index: int, rules: Rules) -> Decimal:
     thickness, own = format_number(part.thickness_mm), json_number(part.thickness_mm)
     if part.part_type == "ARKALIK" and part.thickness_mm not in rules.backing_thicknesses:
-        raise _part_problem(
-            OptiCode.BACKING_THICKNESS_UNKNOWN,
-            Message(
-                "part %(part)s is a back of %(thickness)s mm, backs may be: %(known)s",
-                part=part.id,
-                thickness=thickness,
-                known=", ".join(map(format_number, rules.backing_thicknesses)) or "none",
-            ),
-            part,
-            index,
-            thickness_mm=own,
-        )
+        why = "part %(part)s is a back of %(thickness)s mm, backs may be: %(known)s"
+        known = ", ".join(map(format_number, rules.backing_thicknesses)) or "none"
+        message = Message(why, part=part.id, thickness=thickness, known=known)
+        code = OptiCode.BACKING_THICKNESS_UNKNOWN
+        raise _part_problem(code, message, part, index, thickness_mm=own)
     trim_mm = rules.trim_mm(part.thickness_mm)
     if trim_mm is None:
-        message = Message(
-            "part %(part)s is %(thickness)s mm thick, and no trim is set for that",
-            part=part.id,
-            thickness=thickness,
-        )
+        why = "part %(part)s is %(thickness)s mm thick, and no trim is set for that"
+        message = Message(why, part=part.id, thickness=thickness)
         raise _part_problem(OptiCode.TRIM_RULE_MISSING, message, part, index, thickness_mm=own)
     return trim_mm
 
@@ -114,11 +104,8 @@ def _find_trim(part: OrderPart, index: int, rules: Rules) -> Decimal:
 def _build_row(part: OrderPart, index: int, rules: Rules, trim_mm: Decimal) -> ImportRow:
     grain = rules.grain(part.grain)
     if grain is None:
-        message = Message(
-            "part %(part)s has the grain %(grain)s, which the rules do not map",
-            part=part.id,
-            grain=part.grain,
-        )
+        why = "part %(part)s has the grain %(grain)s, which the rules do not map"
+        message = Message(why, part=part.id, grain=part.grain)
         raise _part_problem(OptiCode.INVALID_GRAIN, message, part, index, grain=part.grain)
     up, lo, sx, dx = _find_bands(part, index, rules.edge_mapping)
     return ImportRow(
@@ -146,12 +133,8 @@ def _find_bands(part: OrderPart, index: int, band_sizes: Mapping[str, Decimal | 
         name = getattr(part, field)
         name = NO_BAND if name is None else name  # an empty text is not the same
         if name not in band_sizes:
-            message = Message(
-                "part %(part)s, %(edge)s: the band %(band)s is not in the rules",
-                part=part.id,
-                edge=field,
-                band=format_value(name),
-            )
+            why = "part %(part)s, %(edge)s: the band %(band)s is not in the rules"
+            message = Message(why, part=part.id, edge=field, band=format_value(name))
             code = OptiCode.EDGE_MAPPING_UNKNOWN
             raise _part_problem(code, message, part, index, edge=field, band=name)
         return band_sizes[name]

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Final
 
 from kesin.foundation.text import canonical_json
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.orders.numbers import format_number, json_number
+from kesin.workloads.optiplan.orders.numbers import format_number, json_number, plain_json
 from kesin.workloads.optiplan.orders.payload import PlateSize
+from kesin.workloads.optiplan.orders.safe_xlsx import pack_zip
 from kesin.workloads.optiplan.pipeline.transform import ImportBatch
 from kesin.workloads.optiplan.pipeline.xlsx_template import FIRST_DATA_ROW, SHEET
 from kesin.workloads.optiplan.workshop.json_file import remove_unfinished, write_atomically
@@ -32,20 +33,8 @@ _MAX_COLOR_LENGTH: Final = 40
 _JOB_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9]+")
 _LETTERS: Final = str.maketrans(
-    {
-        "ı": "i",
-        "ø": "o",
-        "Ø": "O",
-        "ł": "l",
-        "Ł": "L",
-        "đ": "d",
-        "Đ": "D",
-        "ß": "ss",
-        "æ": "ae",
-        "Æ": "AE",
-        "œ": "oe",
-        "Œ": "OE",
-    }
+    dict(zip("ıøØłŁđĐ", "ioOlLdD", strict=True))
+    | {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE"}
 )
 
 
@@ -79,7 +68,7 @@ def plain_letters(text: str) -> str:
 
 
 _FIXED_DATE: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - the format knows no zones
-_ZIP_DATE: Final = (1980, 1, 1, 0, 0, 0)
+
 _ESCAPE: Final = re.compile(r"_(?=x[0-9A-Fa-f]{4}_)")  # Excel reads _x0041_ as A
 
 
@@ -138,7 +127,8 @@ def build_batch_xlsx(batch: ImportBatch, template: bytes) -> bytes:
     output = io.BytesIO()
     with zipfile.ZipFile(output, "w") as archive:
         ExcelWriter(workbook, archive).save()  # Workbook.save would write today's date
-    return _without_dates(output)
+    with zipfile.ZipFile(output) as archive:
+        return pack_zip({name: archive.read(name) for name in archive.namelist()})
 
 
 def _delete_sample_rows(sheet: Worksheet) -> None:
@@ -150,22 +140,7 @@ def _delete_sample_rows(sheet: Worksheet) -> None:
         sheet.delete_rows(FIRST_DATA_ROW, sheet.max_row - FIRST_DATA_ROW + 1)
 
 
-def _without_dates(packed: io.BytesIO) -> bytes:
-    """Repack the archive with a fixed date."""
-    output = io.BytesIO()
-    with zipfile.ZipFile(packed) as archive, zipfile.ZipFile(output, "w") as undated:
-        for part in archive.infolist():
-            name = zipfile.ZipInfo(part.filename, _ZIP_DATE)
-            undated.writestr(name, archive.read(part), zipfile.ZIP_DEFLATED)
-    return output.getvalue()
-
-
 def _board_json(batch: ImportBatch, plate: PlateSize, kerf_mm: Decimal) -> bytes:
-    return canonical_json(
-        {
-            "plate_w_mm": json_number(plate.width_mm),
-            "plate_h_mm": json_number(plate.height_mm),
-            "trim_mm": json_number(batch.trim_mm),
-            "kerf_mm": json_number(kerf_mm),
-        }
-    ).encode()
+    sizes = {"plate_w_mm": plate.width_mm, "plate_h_mm": plate.height_mm}
+    sizes |= {"trim_mm": batch.trim_mm, "kerf_mm": kerf_mm}
+    return canonical_json(plain_json(sizes)).encode()

@@ -45,34 +45,20 @@ def read_template(path: Path) -> bytes:
         raise _template_problem(path, str(problem)) from None
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
-        raise _template_problem(
-            path, Message("the file cannot be read: %(problem)s", problem=reason)
-        ) from None
+        why = "the file cannot be read: %(problem)s"
+        raise _template_problem(path, Message(why, problem=reason)) from None
     except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file
-        raise _template_problem(
-            path,
-            Message(
-                "the file is no workbook that can be read: %(problem)s",
-                problem=type(problem).__name__,
-            ),
-        ) from None
+        why = "the file is no workbook that can be read: %(problem)s"
+        raise _template_problem(path, Message(why, problem=type(problem).__name__)) from None
     if row is None:
         raise _template_problem(path, Message("there is no sheet named %(sheet)s", sheet=SHEET))
     if len(row) != len(TAGS):
-        raise _template_problem(
-            path, Message("row 1 must hold %(n)s tags, it holds %(m)s", n=len(TAGS), m=len(row))
-        )
+        why = "row 1 must hold %(n)s tags, it holds %(m)s"
+        raise _template_problem(path, Message(why, n=len(TAGS), m=len(row)))
     for number, (cell, tag) in enumerate(zip(row, TAGS, strict=True), 1):
         if cell != tag:
-            raise _template_problem(
-                path,
-                Message(
-                    "row 1, cell %(n)s must be %(tag)s, it is %(found)s",
-                    n=number,
-                    tag=tag,
-                    found=format_value(cell),
-                ),
-            )
+            why, found = "row 1, cell %(n)s must be %(tag)s, it is %(found)s", format_value(cell)
+            raise _template_problem(path, Message(why, n=number, tag=tag, found=found))
     return data
 
 

@@ -74,19 +74,16 @@ def configured_lifecycle() -> Lifecycle:
 
     Unreadable settings or rules give the defaults: other commands report them.
     """
-    try:
+    rules = None
+    with suppress(BadSettings, OrderProblem):
         file = load_settings().data_dir / RULES_FILE
-        if not file.exists():
-            return optiplan_lifecycle()
-        rules = load_rules(file)
-    except (BadSettings, OrderProblem):
+        rules = load_rules(file) if file.exists() else None
+    if rules is None:
         return optiplan_lifecycle()
     return optiplan_lifecycle(
         OptiplanLimits(
             retry_count_max=rules.retry_count_max,
-            retry_backoff_s=tuple(
-                round(minutes * MINUTE_S) for minutes in rules.retry_backoff_minutes
-            ),
+            retry_backoff_s=tuple(round(pause * MINUTE_S) for pause in rules.retry_backoff_minutes),
             xml_timeout_s=round(rules.timeouts.opti_xml_minutes * MINUTE_S),
             ack_timeout_s=round(rules.timeouts.osi_ack_minutes * MINUTE_S),
         )

@@ -8,6 +8,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,6 +62,11 @@ def sync_folder(folder: Path) -> None:
 
 
 _MAX_BYTES: Final = 1_000_000
+
+
+def read_shipped(name: str) -> bytes:
+    """Read a file that comes with Kesin, with which a workshop starts."""
+    return files("kesin.workloads.optiplan").joinpath("templates", name).read_bytes()
 
 
 def read_json_file(file: Path) -> Any:

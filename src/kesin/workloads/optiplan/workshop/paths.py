@@ -6,9 +6,9 @@ OptiPlanning. Relative paths start at that folder too, so the whole data directo
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -19,24 +19,6 @@ from kesin.workloads.optiplan.workshop import json_file
 
 BUILT_IN: Final = "built-in"
 INBOX, PROCESSED, FAILED = "inbox", "processed", "failed"  # in the machine's folder
-_DEFAULTS: Final = {
-    "optiplanningExePath": BUILT_IN,
-    "optiplanningImportFolder": "optiplan/import",
-    "optiplanningExportFolder": "optiplan/export",
-    "optiplanningRulesFolder": "optiplan/rules",
-    "machineDropFolder": "optiplan/machine",
-    "tempFolder": "optiplan/temp",
-    "xlsxTemplatePath": "optiplan/templates/Excel_sablon.xlsx",
-}
-_WINDOWS_DEFAULTS: Final = {
-    "optiplanningExePath": "C:/Biesse/OptiPlanning/System/OptiPlanning.exe",
-    "optiplanningImportFolder": "C:/Biesse/OptiPlanning/ImpFile",
-    "optiplanningExportFolder": "C:/Biesse/OptiPlanning/Tmp/Sol",
-    "optiplanningRulesFolder": "C:/Biesse/OptiPlanning/Opf",
-    "machineDropFolder": "C:/Biesse/OptiPlanning/Tx",
-    "tempFolder": "C:/Biesse/OptiPlanning/Tmp",
-    "xlsxTemplatePath": "optiplan/templates/Excel_sablon.xlsx",
-}
 
 _PathText = Annotated[
     str, Field(max_length=1_000), AfterValidator(check_one_line), AfterValidator(check_not_blank)
@@ -107,19 +89,14 @@ def load_paths(file: Path, *, windows: bool = os.name == "nt") -> Paths:
     """
     is_first_start = not file.exists()
     if is_first_start:
-        json_file.write_json_file(file, _WINDOWS_DEFAULTS if windows else _DEFAULTS)
+        shipped = json_file.read_shipped("paths-windows.json" if windows else "paths.json")
+        json_file.write_json_file(file, json.loads(shipped))
     body = json_file.read_json_file(file)
     with json_file.name_file_in_errors(file):
         paths = read_paths(body, file.parent)
     if is_first_start and not paths.template.exists():
-        write_shipped_template(paths.template)
+        json_file.write_atomically(paths.template, json_file.read_shipped("Excel_sablon.xlsx"))
     return paths
-
-
-def write_shipped_template(path: Path) -> None:
-    """Write the template that comes with Kesin to the path."""
-    shipped = files("kesin.workloads.optiplan").joinpath("templates", "Excel_sablon.xlsx")
-    json_file.write_atomically(path, shipped.read_bytes())
 
 
 def create_folders(paths: Paths, base: Path) -> list[Path]:

@@ -6,6 +6,7 @@ name: a rule that is silently ignored would be cut in wood.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -17,12 +18,7 @@ from kesin.foundation.messages import Message, MessageError
 from kesin.workloads.optiplan.orders import numbers
 from kesin.workloads.optiplan.orders.numbers import InBounds
 from kesin.workloads.optiplan.orders.payload import Name, OptiMode, PlateSize, StrictModel
-from kesin.workloads.optiplan.workshop.json_file import (
-    name_file_in_errors,
-    read_json_file,
-    translate_validation_errors,
-    write_json_file,
-)
+from kesin.workloads.optiplan.workshop import json_file
 
 NO_BAND: Final = "Bant Yok"
 MAX_RETRIES: Final = 20  # every retry enlarges the proof that each order ends
@@ -115,56 +111,29 @@ def rule_warnings(rules: Rules) -> list[str]:
     """Return the values that are allowed, but probably a mistake."""
     warnings: list[str] = []
     if "kerf_mm" not in rules.model_fields_set:
-        warnings.append(
-            Message(
-                "kerf_mm is missing: the saw blade is taken for %(kerf)s mm", kerf=rules.kerf_mm
-            )
-        )
+        what = "kerf_mm is missing: the saw blade is taken for %(kerf)s mm"
+        warnings.append(Message(what, kerf=rules.kerf_mm))
     if rules.cm_to_mm_multiplier != _MM_IN_CM:
-        warnings.append(
-            Message(
-                "cm_to_mm_multiplier is %(n)s: a centimetre has 10 mm, so every part gets a wrong"
-                " size",
-                n=numbers.format_number(rules.cm_to_mm_multiplier),
-            )
+        what = (
+            "cm_to_mm_multiplier is %(n)s: a centimetre has 10 mm, so every part gets a wrong size"
         )
-    warnings += [
-        Message(
-            "trimByThickness: boards of %(thickness)s mm lose %(trim)s mm at each side",
-            thickness=thickness,
-            trim=numbers.format_number(trim),
-        )
+        warnings.append(Message(what, n=numbers.format_number(rules.cm_to_mm_multiplier)))
+    what = "trimByThickness: boards of %(thickness)s mm lose %(trim)s mm at each side"
+    return warnings + [
+        Message(what, thickness=thickness, trim=numbers.format_number(trim))
         for thickness, trim in rules.trim_by_thickness.items()
         if trim > _USUAL_TRIM_MM
     ]
-    return warnings
 
 
 def default_rules() -> Rules:
     """Return the default rules. The mode is open: A with the built-in optimiser, else C."""
-    return Rules.model_validate(
-        {
-            "cm_to_mm_multiplier": 10,
-            "trimByThickness": {"18": 10, "3": 5, "4": 5, "5": 5, "8": 5},
-            "backingThicknesses": [3, 4, 5, 8],
-            "edgeMapping": {NO_BAND: None, "040": 0.4, "1mm": 1, "2mm": 2},
-            "grainMapping": {"0": 0, "1": 1, "2": 2, "3": 3},
-            "mergePolicy": {"defaultDisabled": True, "requiresOperatorApproval": True},
-            "defaultPlateSize": {"width_mm": 2100, "height_mm": 2800},
-            "retry_count_max": 3,
-            "retry_backoff_minutes": [1, 3, 9],
-            "optiModeDefault": None,
-            "timeouts": {"optiXmlMinutes": 20, "osiAckMinutes": 5},
-            "ackMode": "file_move",
-            "kerf_mm": 4,
-            "materials": [],
-        }
-    )
+    return read_rules(json.loads(json_file.read_shipped("rules.json")))
 
 
 def read_rules(body: Any) -> Rules:
     """Validate rules; raises OrderProblem with every invalid key."""
-    with translate_validation_errors():
+    with json_file.translate_validation_errors():
         return Rules.model_validate(body)
 
 
@@ -180,11 +149,11 @@ def load_rules(file: Path) -> Rules:
     """Load the rules in force. A missing file is created with the defaults."""
     if not file.exists():
         save_rules(file, default_rules())
-    body = read_json_file(file)
-    with name_file_in_errors(file):
+    body = json_file.read_json_file(file)
+    with json_file.name_file_in_errors(file):
         return read_rules(body)
 
 
 def save_rules(file: Path, rules: Rules) -> None:
     """Replace the file atomically."""
-    write_json_file(file, rules_json(rules))
+    json_file.write_json_file(file, rules_json(rules))

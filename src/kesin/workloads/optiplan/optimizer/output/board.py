@@ -6,52 +6,30 @@ refers to the list beside the board. The dark lines between the pieces are as wi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Final
 
 from kesin.workloads.optiplan.optimizer import model
-from kesin.workloads.optiplan.optimizer.output.cut_list import (
-    board_numbers,
-    offcut_lines,
-    piece_lines,
-    trim_count,
-)
-from kesin.workloads.optiplan.optimizer.output.shapes import (
-    BoxShape,
-    DiscShape,
-    HatchShape,
-    LineShape,
-    Shape,
-    TextShape,
-    shorten,
-    text_length,
-)
+from kesin.workloads.optiplan.optimizer.output import shapes
+from kesin.workloads.optiplan.optimizer.output.cut_list import board_numbers, trim_steps
 from kesin.workloads.optiplan.optimizer.output.texts import TEXTS, Language
 
 LEFT, TOP, MAX_LENGTH, MAX_HEIGHT = 74.0, 118.0, 822.0, 640.0
 LIST_X, LIST_END = 926.0, 1148.0
 INK, QUIET, FAINT = "#16191d", "#5b636d", "#c9ced6"
 BLADE_FILL, TRIM_FILL, SCRAP_FILL, KEPT_FILL = "#3a3f46", "#dcd8cf", "#f3f3f1", "#e9f5ec"
-TINTS: Final = (
-    "#fff4dc",
-    "#e4eefb",
-    "#fbe6e2",
-    "#e9e4f7",
-    "#dff3f1",
-    "#f6f0d2",
-    "#f7e3ef",
-    "#e6efd9",
-    "#ffe8d6",
-    "#dbe7f0",
-    "#f1e6d8",
-    "#e8e8ee",
-    "#d9f0e3",
+TINTS: Final = (  # of the parts, in turn
+    *("#fff4dc", "#e4eefb", "#fbe6e2", "#e9e4f7", "#dff3f1", "#f6f0d2", "#f7e3ef"),
+    *("#e6efd9", "#ffe8d6", "#dbe7f0", "#f1e6d8", "#e8e8ee", "#d9f0e3"),
 )
 BAND_COLOURS: Final = ("#d1495b", "#1b6ca8", "#2e8b57", "#8e44ad", "#c77700", "#007c89")
 BAND_DASHES: Final = (None, (9.0, 4.0), (3.0, 3.0))  # bands differ by more than colour
 MIN_TYPE, MAX_TYPE = 9.5, 24.0  # type
 DISC_RADIUS: Final = 9.0
+
+Area = tuple[float, float, float, float]  # x, y, width, height on the page
 
 
 @dataclass(slots=True)
@@ -62,31 +40,33 @@ class _BoardPage:
     layout: model.Layout
     texts: dict[str, str]
     scale: float
-    shapes: list[Shape] = field(default_factory=list)
-    reserved: list[tuple[float, float, float, float]] = field(default_factory=list)
+    drawn: list[shapes.Shape] = field(default_factory=list)
+    reserved: list[Area] = field(default_factory=list)
 
     @property
     def demand(self) -> model.Demand:
         return self.plan.demand
 
-    def box(self, rect: model.Rect) -> tuple[float, float, float, float]:
+    def box(self, rect: model.Rect) -> Area:
         """Return a rectangle of the board in page coordinates."""
         width = rect.width * self.scale
         floor = TOP + self.demand.board.width * self.scale
         x, y = LEFT + rect.x * self.scale, floor - rect.y * self.scale - width
         return x, y, rect.length * self.scale, width
 
-    def reserve(self, x: float, y: float, width: float, height: float) -> None:
-        self.reserved.append((x, y, x + width, y + height))
+    def add(self, *drawn: shapes.Shape) -> None:
+        self.drawn += drawn
 
     def is_free(self, x: float, y: float, width: float, height: float) -> bool:
         return all(
-            x + width <= left or right <= x or y + height <= top or bottom <= y
-            for left, top, right, bottom in self.reserved
+            x + width <= left or left + wide <= x or y + height <= top or top + high <= y
+            for left, top, wide, high in self.reserved
         )
 
 
-def draw_layout(plan: model.CuttingPlan, number: int, language: Language = "en") -> list[Shape]:
+def draw_layout(
+    plan: model.CuttingPlan, number: int, language: Language = "en"
+) -> list[shapes.Shape]:
     """Return the shapes of one layout; ``number`` counts from 1."""
     board = plan.demand.board
     scale = min(MAX_LENGTH / board.length, MAX_HEIGHT / board.width)
@@ -102,7 +82,7 @@ def draw_layout(plan: model.CuttingPlan, number: int, language: Language = "en")
     _draw_dimensions(page)
     _draw_legend(page, bands)
     _draw_lists(page)
-    return page.shapes
+    return page.drawn
 
 
 def _draw_heading(page: _BoardPage, number: int) -> None:
@@ -110,76 +90,75 @@ def _draw_heading(page: _BoardPage, number: int) -> None:
     share = sum(placement.rect.area for placement in layout.placements) / demand.board.area
     numbers = board_numbers(page.plan, number)
     title = f"{texts['board']} {numbers} {texts['of']} {page.plan.boards}"
-    page.shapes.append(TextShape(40, 62, title, 28, INK, bold=True))
+    page.add(shapes.Text(40, 62, title, 28, INK, bold=True))
     if layout.times > 1:
-        x = 40 + text_length(title, 28, bold=True) + 14
+        x = 40 + shapes.text_length(title, 28, bold=True) + 14
         text = f"× {layout.times}"
-        page.shapes.append(BoxShape(x, 38, text_length(text, 24, bold=True) + 20, 32, INK))
-        page.shapes.append(TextShape(x + 10, 62, text, 24, "#ffffff", bold=True))
-    trims = demand.board.trims
-    sides = {trims.left, trims.right, trims.bottom, trims.top}
-    trim = "/".join(model.mm_text(side) for side in sorted(sides))
+        page.add(
+            shapes.Box(x, 38, shapes.text_length(text, 24, bold=True) + 20, 32, INK),
+            shapes.Text(x + 10, 62, text, 24, "#ffffff", bold=True),
+        )
+    trim = "/".join(map(model.mm_text, sorted(set(astuple(demand.board.trims)))))
     details = (
-        f"{model.mm_text(demand.board.length)} × {model.mm_text(demand.board.width)} mm",
+        f"{model.size_text(demand.board.length, demand.board.width)} mm",
         demand.material,
         f"{texts['trim']} {trim}",
         f"{texts['kerf']} {model.mm_text(demand.kerf)}",
         demand.name,
     )
-    text = " · ".join(detail for detail in details if detail)
-    page.shapes.append(TextShape(40, 90, shorten(text, 13, LIST_X - 60), 13, QUIET))
-    page.shapes.append(TextShape(LIST_END, 62, f"{100 * share:.1f} %", 28, INK, "end", bold=True))
-    page.shapes.append(TextShape(LIST_END, 90, texts["yield"], 13, QUIET, "end"))
+    page.add(
+        shapes.Text(
+            40, 90, shapes.shorten(" · ".join(filter(None, details)), 13, LIST_X - 60), 13, QUIET
+        ),
+        shapes.Text(LIST_END, 62, f"{100 * share:.1f} %", 28, INK, "end", bold=True),
+        shapes.Text(LIST_END, 90, texts["yield"], 13, QUIET, "end"),
+    )
 
 
 def _draw_board(page: _BoardPage) -> None:
     board = page.demand.board
     whole = page.box(model.Rect(0, 0, board.length, board.width))
-    page.shapes += [
-        BoxShape(*whole, TRIM_FILL, INK, 1.2),
-        HatchShape(*whole, "#b9b3a6", 7.0, 0.6),
-        BoxShape(*page.box(board.usable), BLADE_FILL),
-    ]
+    page.add(
+        shapes.Box(*whole, TRIM_FILL, INK, 1.2),
+        shapes.Hatch(*whole, "#b9b3a6", 7.0, 0.6),
+        shapes.Box(*page.box(board.usable), BLADE_FILL),
+    )
 
 
 def _draw_offcut(page: _BoardPage, offcut: model.Rect) -> None:
     is_kept = page.demand.is_reusable(offcut)
-    x, y, width, height = page.box(offcut)
-    page.shapes.append(BoxShape(x, y, width, height, KEPT_FILL if is_kept else SCRAP_FILL))
-    page.shapes.append(HatchShape(x, y, width, height, "#8fbf9c" if is_kept else "#c8c8c4"))
+    box = page.box(offcut)
+    page.add(shapes.Box(*box, KEPT_FILL if is_kept else SCRAP_FILL))
+    page.add(shapes.Hatch(*box, "#8fbf9c" if is_kept else "#c8c8c4"))
     if is_kept:
-        size = f"{model.mm_text(offcut.length)} × {model.mm_text(offcut.width)}"
-        _draw_label(page, (x, y, width, height), [size], "#1d5c33", plate=KEPT_FILL)
+        size = model.size_text(offcut.length, offcut.width)
+        _draw_label(page, box, [size], "#1d5c33", plate=KEPT_FILL)
 
 
 def _draw_piece(page: _BoardPage, placement: model.Placement, bands: dict[str, int]) -> None:
     part = page.demand.parts[placement.part]
-    x, y, width, height = page.box(placement.rect)
-    number = str(placement.part + 1)
-    page.shapes.append(BoxShape(x, y, width, height, TINTS[placement.part % len(TINTS)]))
-    for band, line in _banded_edges(part, placement, (x, y, width, height)):
+    box, number = page.box(placement.rect), str(placement.part + 1)
+    page.add(shapes.Box(*box, TINTS[placement.part % len(TINTS)]))
+    for band, line in _banded_edges(part, placement, box):
         colour, dash = _band_style(bands[band.name])
-        page.shapes.append(LineShape(*line, colour, 3.4, dash))
-    size = f"{model.mm_text(placement.rect.length)} × {model.mm_text(placement.rect.width)}"
-    short = shorten(part.name, 12, max(width, height) - 24, bold=True)
+        page.add(shapes.Line(*line, colour, 3.4, dash))
+    size = model.size_text(placement.rect.length, placement.rect.width)
+    short = shapes.shorten(part.name, 12, max(box[2:]) - 24, bold=True)
     candidates = (
         [f"{number} · {part.name}", size],
         [f"{number} · {short}", size],
         [number, size],
         [f"{number} · {size}"],
     )
-    for lines in candidates:
-        if _draw_label(page, (x, y, width, height), lines, INK):
-            break
-    else:
-        _draw_label(page, (x, y, width, height), [number], INK, smallest=6.0)
+    if not any(_draw_label(page, box, lines, INK) for lines in candidates):
+        _draw_label(page, box, [number], INK, smallest=6.0)
     if not part.may_turn:
-        _draw_grain(page, (x, y, width, height))
+        _draw_grain(page, box)
 
 
 def _draw_label(
     page: _BoardPage,
-    box: tuple[float, float, float, float],
+    box: Area,
     lines: list[str],
     colour: str,
     *,
@@ -196,40 +175,31 @@ def _draw_label(
     size = min(standing if turned else lying, MAX_TYPE)
     if size < smallest:
         return False
-    longest = max(text_length(line, size, bold=not n) for n, line in enumerate(lines))
+    longest = max(shapes.text_length(line, size, bold=not n) for n, line in enumerate(lines))
     text_height = size * (1.25 * len(lines) - 0.25)
     middle_x, middle_y = x + width / 2, y + height / 2
-    box_width, box_height = (text_height, longest) if turned else (longest, text_height)
+    wide, high = (text_height, longest) if turned else (longest, text_height)
+    left, top = middle_x - wide / 2, middle_y - high / 2
     if plate:
-        page.shapes.append(
-            BoxShape(
-                middle_x - box_width / 2 - 4,
-                middle_y - box_height / 2 - 4,
-                box_width + 8,
-                box_height + 8,
-                plate,
-            )
-        )
-    page.reserve(middle_x - box_width / 2, middle_y - box_height / 2, box_width, box_height)
+        page.add(shapes.Box(left - 4, top - 4, wide + 8, high + 8, plate))
+    page.reserved.append((left, top, wide, high))
     for row, line in enumerate(lines):
         base = size * 0.82 - text_height / 2 + row * size * 1.25
-        place = (middle_x + base, middle_y) if turned else (middle_x, middle_y + base)
-        page.shapes.append(
-            TextShape(*place, line, size, colour, "middle", bold=row == 0, turned=turned)
-        )
+        at = (middle_x + base, middle_y) if turned else (middle_x, middle_y + base)
+        page.add(shapes.Text(*at, line, size, colour, "middle", bold=row == 0, turned=turned))
     return True
 
 
 def _fitting_size(lines: list[str], width: float, height: float) -> float:
     """Return the largest type size in which the lines fit, with a margin for the bands."""
-    widest = max(text_length(line, 1.0, bold=not n) for n, line in enumerate(lines))
+    widest = max(shapes.text_length(line, 1.0, bold=not n) for n, line in enumerate(lines))
     return min((width - 9) / widest, (height - 9) / (1.25 * len(lines) - 0.25))
 
 
 def _banded_edges(
-    part: model.CutPart, placement: model.Placement, box: tuple[float, float, float, float]
+    part: model.CutPart, placement: model.Placement, box: Area
 ) -> Iterator[tuple[model.Band, tuple[float, float, float, float]]]:
-    """Yield the banded edges on the page; a turned part is turned to the left."""
+    """Yield the banded edges as lines on the page; a turned part is turned to the left."""
     x, y, width, height = box
     inset = 2.6
     top = (x + 2, y + inset, x + width - 2, y + inset)
@@ -237,60 +207,48 @@ def _banded_edges(
     left = (x + inset, y + 2, x + inset, y + height - 2)
     right = (x + width - inset, y + 2, x + width - inset, y + height - 2)
     sides = (left, right, bottom, top) if placement.turned else (top, bottom, left, right)
-    for band, side in zip((part.up, part.lo, part.sx, part.dx), sides, strict=True):
+    for band, side in zip(part.bands, sides, strict=True):
         if band is not None:
             yield band, side
 
 
-def _draw_grain(page: _BoardPage, box: tuple[float, float, float, float]) -> None:
+def _draw_grain(page: _BoardPage, box: Area) -> None:
     """Draw an arrow along the grain if there is space."""
     x, y, width, height = box
     start, end, level = x + width - 42, x + width - 12, y + height - 13
     if width < 70 or height < 34 or not page.is_free(start, level - 5, 30, 10):  # noqa: PLR2004
         return
-    page.reserve(start, level - 5, 30, 10)
-    page.shapes.append(LineShape(start, level, end, level, QUIET, 1.2))
+    page.reserved.append((start, level - 5, 30, 10))
+    page.add(shapes.Line(start, level, end, level, QUIET, 1.2))
     for tip, back in ((start, 5), (end, -5)):
         for side in (-3.5, 3.5):
-            page.shapes.append(LineShape(tip, level, tip + back, level + side, QUIET, 1.2))
+            page.add(shapes.Line(tip, level, tip + back, level + side, QUIET, 1.2))
 
 
 def _draw_cut_numbers(page: _BoardPage) -> None:
     """Number every cut that has space for it; first-stage numbers are outside the board."""
-    first = trim_count(page.demand) + 1
-    for order, cut in enumerate(page.layout.cuts, start=first):
+    radius, half = DISC_RADIUS, page.demand.kerf * page.scale / 2
+    floor = TOP + page.demand.board.width * page.scale
+    for order, cut in enumerate(page.layout.cuts, len(trim_steps(page.demand)) + 1):
         x, y, width, height = page.box(cut.panel)
-        half = page.demand.kerf * page.scale / 2
         spot = page.box(model.Rect(cut.at, cut.at, 0, 0))
-        rips = cut.runs == "rip"
         line_x, line_y = spot[0] + half, spot[1] - half
+        rips, is_first = cut.runs == "rip", cut.stage == 1
         reach = width if rips else height
         for share in (0.0, 1.0, 0.25, 0.75, 0.5):
-            along = DISC_RADIUS + 2 + share * (reach - 2 * DISC_RADIUS - 4)
-            middle = (x + along, line_y) if rips else (line_x, y + height - along)
-            if cut.stage == 1 and share == 0.0:
-                floor = TOP + page.demand.board.width * page.scale
-                middle = (
-                    (LEFT - DISC_RADIUS - 4, line_y) if rips else (line_x, floor + DISC_RADIUS + 4)
-                )
-            around = (
-                middle[0] - DISC_RADIUS,
-                middle[1] - DISC_RADIUS,
-                2 * DISC_RADIUS,
-                2 * DISC_RADIUS,
-            )
-            if page.is_free(*around) and (reach >= 2 * DISC_RADIUS or share == 0.0):
-                page.reserve(*around)
-                solid = cut.stage == 1
-                page.shapes.append(
-                    DiscShape(*middle, DISC_RADIUS, INK if solid else "#ffffff", INK)
-                )
+            along = radius + 2 + share * (reach - 2 * radius - 4)
+            at_x, at_y = (x + along, line_y) if rips else (line_x, y + height - along)
+            if is_first and share == 0.0:
+                at_x, at_y = (LEFT - radius - 4, line_y) if rips else (line_x, floor + radius + 4)
+            around = (at_x - radius, at_y - radius, 2 * radius, 2 * radius)
+            if page.is_free(*around) and (reach >= 2 * radius or share == 0.0):
+                page.reserved.append(around)
                 size = 10.0 if order < 100 else 8.0  # noqa: PLR2004
-                ink = "#ffffff" if solid else INK
-                label = TextShape(
-                    middle[0], middle[1] + size * 0.36, str(order), size, ink, "middle"
+                ink, fill = ("#ffffff", INK) if is_first else (INK, "#ffffff")
+                page.add(
+                    shapes.Disc(at_x, at_y, radius, fill, INK),
+                    shapes.Text(at_x, at_y + size * 0.36, str(order), size, ink, "middle"),
                 )
-                page.shapes.append(label)
                 break
 
 
@@ -299,29 +257,22 @@ def _draw_dimensions(page: _BoardPage) -> None:
     board = page.demand.board
     x, y, width, height = page.box(model.Rect(0, 0, board.length, board.width))
     level, side = y + height + 32, x - 34
-    page.shapes += [
-        LineShape(x, level, x + width, level, QUIET, 0.8),
-        LineShape(side, y, side, y + height, QUIET, 0.8),
-        *(LineShape(end, level - 4, end, level + 4, QUIET, 0.8) for end in (x, x + width)),
-        *(LineShape(side - 4, end, side + 4, end, QUIET, 0.8) for end in (y, y + height)),
-    ]
     length_text, height_text = model.mm_text(board.length), model.mm_text(board.width)
-    page.shapes += [
-        BoxShape(x + width / 2 - 26, level - 8, 52, 16, "#ffffff"),
-        TextShape(x + width / 2, level + 4.5, length_text, 13, QUIET, "middle"),
-        BoxShape(side - 8, y + height / 2 - 26, 16, 52, "#ffffff"),
-        TextShape(side + 4.5, y + height / 2, height_text, 13, QUIET, "middle", turned=True),
-    ]
+    page.add(
+        shapes.Line(x, level, x + width, level, QUIET, 0.8),
+        shapes.Line(side, y, side, y + height, QUIET, 0.8),
+        *(shapes.Line(end, level - 4, end, level + 4, QUIET, 0.8) for end in (x, x + width)),
+        *(shapes.Line(side - 4, end, side + 4, end, QUIET, 0.8) for end in (y, y + height)),
+        shapes.Box(x + width / 2 - 26, level - 8, 52, 16, "#ffffff"),
+        shapes.Text(x + width / 2, level + 4.5, length_text, 13, QUIET, "middle"),
+        shapes.Box(side - 8, y + height / 2 - 26, 16, 52, "#ffffff"),
+        shapes.Text(side + 4.5, y + height / 2, height_text, 13, QUIET, "middle", turned=True),
+    )
 
 
 def _number_bands(demand: model.Demand) -> dict[str, int]:
     """Return the bands of the order by name, numbered for their colour."""
-    names = {
-        band.name
-        for part in demand.parts
-        for band in (part.up, part.lo, part.sx, part.dx)
-        if band is not None
-    }
+    names = {band.name for part in demand.parts for band in part.bands if band is not None}
     return {name: number for number, name in enumerate(sorted(names))}
 
 
@@ -333,59 +284,52 @@ def _draw_legend(page: _BoardPage, bands: dict[str, int]) -> None:
     if not bands:
         return
     x, y = LEFT, 822.0
-    page.shapes.append(TextShape(x, y, page.texts["band"], 12, QUIET))
-    x += text_length(page.texts["band"], 12) + 16
+    page.add(shapes.Text(x, y, page.texts["band"], 12, QUIET))
+    x += shapes.text_length(page.texts["band"], 12) + 16
     for name, number in bands.items():
         colour, dash = _band_style(number)
-        text = shorten(name, 12, 160)
-        page.shapes.append(LineShape(x, y - 4, x + 34, y - 4, colour, 3.4, dash))
-        page.shapes.append(TextShape(x + 42, y, text, 12, INK))
-        x += 42 + text_length(text, 12) + 24
+        text = shapes.shorten(name, 12, 160)
+        page.add(shapes.Line(x, y - 4, x + 34, y - 4, colour, 3.4, dash))
+        page.add(shapes.Text(x + 42, y, text, 12, INK))
+        x += 42 + shapes.text_length(text, 12) + 24
         if x > LIST_X - 120:
             break
 
 
 def _draw_lists(page: _BoardPage) -> None:
     """List beside the board its parts by number, and the offcuts to keep."""
-    rows = [
-        (
-            str(line.number),
-            line.name,
-            f"{model.mm_text(line.length)} × {model.mm_text(line.width)}",
-            line.pieces,
-        )
-        for line in piece_lines(page.demand, page.layout)
-    ]
-    offcuts = offcut_lines(page.demand, page.layout)
+    rows = sorted(Counter(placement.part for placement in page.layout.placements).items())
+    offcuts = page.demand.kept_offcuts([page.layout])
     space = 600.0 - 20 * min(len(offcuts), 6)
     two_lines = len(rows) * 40 <= space  # names get a line of their own
     step = 40.0 if two_lines else min(24.0, max(15.0, space / len(rows)))
     size = min(13.0, step * 0.72)
-    page.shapes.append(TextShape(LIST_X, TOP + 10, page.texts["parts"], 13, INK, bold=True))
+    page.add(shapes.Text(LIST_X, TOP + 10, page.texts["parts"], 13, INK, bold=True))
     y = TOP + 32
-    for index, (number, name, measures, pieces) in enumerate(rows):
+    for index, (number, pieces) in enumerate(rows):
         if y + step > TOP + 32 + space and index < len(rows) - 1:
             text = f"… {len(rows) - index} {page.texts['more']}"
-            page.shapes.append(TextShape(LIST_X, y, text, size, QUIET))
+            page.add(shapes.Text(LIST_X, y, text, size, QUIET))
             break
         second = y + 17 if two_lines else y
-        name_room = LIST_END - LIST_X - 26 if two_lines else 76
-        page.shapes += [
-            LineShape(LIST_X, y - size - 3, LIST_END, y - size - 3, FAINT, 0.6),
-            TextShape(LIST_X + 18, y, number, size, INK, "end", bold=True),
-            TextShape(LIST_X + 26, y, shorten(name, size, name_room), size, INK),
-            TextShape(LIST_END - 38, second, measures, size, INK, "end"),
-            TextShape(LIST_END, second, f"{pieces}×", size, INK, "end", bold=True),
-        ]
+        part = page.demand.parts[number]
+        name = shapes.shorten(part.name, size, LIST_END - LIST_X - 26 if two_lines else 76)
+        measures = model.size_text(part.length, part.width)
+        page.add(
+            shapes.Line(LIST_X, y - size - 3, LIST_END, y - size - 3, FAINT, 0.6),
+            shapes.Text(LIST_X + 18, y, str(number + 1), size, INK, "end", bold=True),
+            shapes.Text(LIST_X + 26, y, name, size, INK),
+            shapes.Text(LIST_END - 38, second, measures, size, INK, "end"),
+            shapes.Text(LIST_END, second, f"{pieces}×", size, INK, "end", bold=True),
+        )
         y += step
     y += 14
-    page.shapes.append(TextShape(LIST_X, y, page.texts["offcuts"], 13, INK, bold=True))
+    page.add(shapes.Text(LIST_X, y, page.texts["offcuts"], 13, INK, bold=True))
     if not offcuts:
-        page.shapes.append(TextShape(LIST_X, y + 20, page.texts["no_offcuts"], 12, QUIET))
-    for offcut in offcuts[:6]:
+        page.add(shapes.Text(LIST_X, y + 20, page.texts["no_offcuts"], 12, QUIET))
+    for offcut, pieces in list(offcuts.items())[:6]:
         y += 20
-        text = f"{model.mm_text(offcut.length)} × {model.mm_text(offcut.width)}"
-        page.shapes += [
-            TextShape(LIST_END - 38, y, text, 12, "#1d5c33", "end"),
-            TextShape(LIST_END, y, f"{offcut.pieces}×", 12, "#1d5c33", "end", bold=True),
-        ]
+        page.add(
+            shapes.Text(LIST_END - 38, y, model.size_text(*offcut), 12, "#1d5c33", "end"),
+            shapes.Text(LIST_END, y, f"{pieces}×", 12, "#1d5c33", "end", bold=True),
+        )

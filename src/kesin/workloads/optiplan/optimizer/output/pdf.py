@@ -12,22 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kesin.workloads.optiplan.optimizer.model import CutPart, CuttingPlan, Demand, mm_text
+from kesin.workloads.optiplan.optimizer.model import CutPart, CuttingPlan, mm_text, size_text
+from kesin.workloads.optiplan.optimizer.output import shapes
 from kesin.workloads.optiplan.optimizer.output.board import FAINT, INK, QUIET, draw_layout
-from kesin.workloads.optiplan.optimizer.output.cut_list import BoardLine, CutList, build_cut_list
-from kesin.workloads.optiplan.optimizer.output.shapes import (
-    PAGE_HEIGHT,
-    PAGE_LENGTH,
-    UNITS_PER_MM,
-    Anchor,
-    BoxShape,
-    DiscShape,
-    HatchShape,
-    LineShape,
-    Shape,
-    TextShape,
-    shorten,
-)
+from kesin.workloads.optiplan.optimizer.output.cut_list import board_numbers, saw_steps
+from kesin.workloads.optiplan.optimizer.output.shapes import PAGE_HEIGHT, PAGE_LENGTH
 from kesin.workloads.optiplan.optimizer.output.statistics import PlanStatistics, compute_statistics
 from kesin.workloads.optiplan.optimizer.output.texts import TEXTS, Language
 
@@ -42,7 +31,7 @@ FONTS: Final = Path(__file__).parent / "fonts"
 FAMILY: Final = "sans"
 POINT_MM: Final = 25.4 / 72
 CREATED_AT: Final = datetime(2000, 1, 1, tzinfo=UTC)  # fixed: the same plan gives the same bytes
-Column = tuple[str, float, Anchor]  # title, position, anchor
+Column = tuple[str, float, shapes.Anchor]  # title, position, anchor
 
 
 def print_plans(plans: Sequence[CuttingPlan], language: Language = "en") -> bytes:
@@ -59,19 +48,16 @@ def print_plans(plans: Sequence[CuttingPlan], language: Language = "en") -> byte
     pdf.set_lang(language)
     pdf.add_font(FAMILY, "", FONTS / "sans-regular.ttf")
     pdf.add_font(FAMILY, "B", FONTS / "sans-bold.ttf")
-    pages: list[list[Shape]] = []
+    pages: list[list[shapes.Shape]] = []
     for plan in plans:
-        cut_list = build_cut_list(plan)
-        pages += _summary_pages(plan, cut_list, language)
+        pages += _summary_pages(plan, language)
         pages += [draw_layout(plan, number + 1, language) for number in range(len(plan.layouts))]
-        pages += _cut_pages(plan, cut_list, language)
+        pages += _cut_pages(plan, language)
     for number, page in enumerate(pages, start=1):
         pdf.add_page()
-        page_label = f"{number} / {len(pages)}"
-        for shape in (
-            *page,
-            TextShape(PAGE_LENGTH - 40, PAGE_HEIGHT - 18, page_label, 11, QUIET, "end"),
-        ):
+        label = f"{number} / {len(pages)}"
+        footer = shapes.Text(PAGE_LENGTH - 40, PAGE_HEIGHT - 18, label, 11, QUIET, "end")
+        for shape in (*page, footer):
             _draw_shape(pdf, shape)
     return bytes(pdf.output())
 
@@ -83,7 +69,7 @@ class _PageFlow:
     title: str
     subtitle: str
     columns: int = 1
-    pages: list[list[Shape]] = field(default_factory=list)
+    pages: list[list[shapes.Shape]] = field(default_factory=list)
     column: int = 0
     y: float = LAST_Y + 1
 
@@ -102,39 +88,36 @@ class _PageFlow:
         self.column += 1
         if not self.pages or self.column >= self.columns:
             self.column = 0
-            self.pages.append(
-                [
-                    TextShape(LEFT, 62, self.title, 28, INK, bold=True),
-                    TextShape(LEFT, 90, shorten(self.subtitle, 13, RIGHT - LEFT), 13, QUIET),
-                ]
-            )
+            heading = shapes.Text(LEFT, 62, self.title, 28, INK, bold=True)
+            subtitle = shapes.shorten(self.subtitle, 13, RIGHT - LEFT)
+            self.pages.append([heading, shapes.Text(LEFT, 90, subtitle, 13, QUIET)])
         self.y = FIRST_Y
         return True
 
+    def head(self, columns: Sequence[Column]) -> None:
+        """Add the row with the titles of the columns."""
+        self.row([title for title, _, _ in columns], columns, head=True)
+
     def row(self, cells: Sequence[str], columns: Sequence[Column], *, head: bool = False) -> None:
         """Add a table row; a cell is shortened where the next column begins."""
-        page = self.pages[-1]
+        page, ink = self.pages[-1], QUIET if head else INK
         for number, (cell, (_, at, anchor)) in enumerate(zip(cells, columns, strict=True)):
             if anchor == "start":
                 next_starts = [x for _, x, other in columns[number + 1 :] if other == "start"]
                 end = next_starts[0] if next_starts else self.width
                 next_ends = [x - 60 for _, x, other in columns[number + 1 :] if other == "end"]
-                cell = shorten(cell, SIZE, min([end, *next_ends]) - at - 8)  # noqa: PLW2901
-            page.append(
-                TextShape(
-                    self.x + at, self.y, cell, SIZE, QUIET if head else INK, anchor, bold=head
-                )
-            )
+                cell = shapes.shorten(cell, SIZE, min([end, *next_ends]) - at - 8)  # noqa: PLW2901
+            page.append(shapes.Text(self.x + at, self.y, cell, SIZE, ink, anchor, bold=head))
         level = self.y + 6
-        page.append(LineShape(self.x, level, self.x + self.width, level, FAINT, 0.6))
+        page.append(shapes.Line(self.x, level, self.x + self.width, level, FAINT, 0.6))
         self.y += STEP
 
 
-def _summary_pages(plan: CuttingPlan, cut_list: CutList, language: Language) -> list[list[Shape]]:
-    texts, statistics, demand = TEXTS[language], compute_statistics(plan), plan.demand
-    pages = _PageFlow(texts["plan"], _subtitle(demand))
+def _summary_pages(plan: CuttingPlan, language: Language) -> list[list[shapes.Shape]]:
+    texts, statistics = TEXTS[language], compute_statistics(plan)
+    pages = _PageFlow(texts["plan"], _subtitle(plan))
     pages.ensure_room()
-    _add_figures(pages, statistics, texts)
+    _add_figures(pages, plan, statistics, texts)
     columns: list[Column] = [
         ("№", 24, "end"),
         (texts["name"], 40, "start"),
@@ -144,33 +127,34 @@ def _summary_pages(plan: CuttingPlan, cut_list: CutList, language: Language) -> 
         ("↔", 776, "middle"),
         (texts["band"], 810, "start"),
     ]
-    pages.row([title for title, _, _ in columns], columns, head=True)
-    for number, part in enumerate(demand.parts, start=1):
+    pages.head(columns)
+    for number, part in enumerate(plan.demand.parts, start=1):
         if pages.ensure_room():
-            pages.row([title for title, _, _ in columns], columns, head=True)
+            pages.head(columns)
         pages.row(_part_cells(number, part), columns)
-    _add_totals(pages, statistics, cut_list, texts)
+    _add_totals(pages, plan, statistics, texts)
     return pages.pages
 
 
 def _part_cells(number: int, part: CutPart) -> list[str]:
-    sides = (("↑", part.up), ("↓", part.lo), ("←", part.sx), ("→", part.dx))
-    length, width = part.finished
+    sides = zip("↑↓←→", part.bands, strict=True)
     return [
         str(number),
         " · ".join((part.name, *part.notes)),
         str(part.quantity),
-        f"{mm_text(part.length)} × {mm_text(part.width)}",
-        f"{mm_text(length)} × {mm_text(width)}",
+        size_text(part.length, part.width),
+        size_text(*part.finished),
         str(part.grain),
         "  ".join(f"{arrow} {band.name}" for arrow, band in sides if band is not None),
     ]
 
 
-def _add_figures(pages: _PageFlow, statistics: PlanStatistics, texts: dict[str, str]) -> None:
+def _add_figures(
+    pages: _PageFlow, plan: CuttingPlan, statistics: PlanStatistics, texts: dict[str, str]
+) -> None:
     """Add the key figures at the top."""
     figures = [
-        (texts["boards"], str(statistics.boards)),
+        (texts["boards"], str(plan.boards)),
         (texts["yield"], f"{100 * statistics.yield_share:.1f} %"),
         (texts["cuts"], str(statistics.cuts)),
         (texts["sawn"], f"{statistics.cut_metres:.1f}"),
@@ -180,22 +164,17 @@ def _add_figures(pages: _PageFlow, statistics: PlanStatistics, texts: dict[str, 
         figures.append((texts["cost"], f"{statistics.cost:,.2f}"))
     for number, (name, value) in enumerate(figures):
         x = LEFT + number * 180
-        pages.pages[-1] += [
-            TextShape(x, 150, value, 26, INK, bold=True),
-            TextShape(x, 172, name, 13, QUIET),
-        ]
+        figure = shapes.Text(x, 150, value, 26, INK, bold=True)
+        pages.pages[-1] += [figure, shapes.Text(x, 172, name, 13, QUIET)]
     pages.y = 214.0
 
 
 def _add_totals(
-    pages: _PageFlow, statistics: PlanStatistics, cut_list: CutList, texts: dict[str, str]
+    pages: _PageFlow, plan: CuttingPlan, statistics: PlanStatistics, texts: dict[str, str]
 ) -> None:
     """Add the totals of bands and of offcuts to keep."""
     bands = [f"{name}: {length:.1f} m" for name, length in statistics.band_metres]
-    offcuts = [
-        f"{mm_text(offcut.length)} × {mm_text(offcut.width)} ({offcut.pieces}×)"
-        for offcut in cut_list.offcuts
-    ]
+    offcuts = [f"{size_text(*size)} ({count}×)" for size, count in plan.kept_offcuts.items()]
     for title, lines in (
         (texts["bands"], bands or [texts["no_bands"]]),
         (texts["offcuts"], offcuts or [texts["no_offcuts"]]),
@@ -209,9 +188,9 @@ def _add_totals(
             pages.row(cells, [("", 270.0 * number, "start") for number in range(4)])
 
 
-def _cut_pages(plan: CuttingPlan, cut_list: CutList, language: Language) -> list[list[Shape]]:
+def _cut_pages(plan: CuttingPlan, language: Language) -> list[list[shapes.Shape]]:
     texts = TEXTS[language]
-    pages = _PageFlow(texts["cut_list"], _subtitle(plan.demand), COLUMNS)
+    pages = _PageFlow(texts["cut_list"], _subtitle(plan), COLUMNS)
     columns: list[Column] = [
         ("№", 26, "end"),
         (texts["runs"], 38, "start"),
@@ -219,63 +198,56 @@ def _cut_pages(plan: CuttingPlan, cut_list: CutList, language: Language) -> list
         (texts["fence"], 292, "end"),
         ("→", 340, "end"),
     ]
-    for board in cut_list.boards:
-        _add_board_cuts(pages, board, columns, texts)
+    for number, layout in enumerate(plan.layouts, start=1):
+        times = f" × {layout.times}" if layout.times > 1 else ""
+        title = f"{texts['board']} {board_numbers(plan, number)}{times}"
+        pages.y += STEP * 0.8
+        pages.ensure_room(rows=4)
+        pages.pages[-1].append(shapes.Text(pages.x, pages.y, title, 16, INK, bold=True))
+        pages.y += STEP * 1.1
+        pages.head(columns)
+        for step in saw_steps(plan.demand, layout):
+            if pages.ensure_room():
+                pages.head(columns)
+            runs = texts["trim"] if step.stage == 0 else f"{texts[step.runs]} {step.stage}"
+            panel = size_text(step.panel_length, step.panel_width)
+            frees = ", ".join(map(str, step.frees))
+            pages.row([str(step.order), runs, panel, mm_text(step.fence), frees], columns)
     return pages.pages
 
 
-def _subtitle(demand: Demand) -> str:
-    return " · ".join(text for text in (demand.name, demand.material) if text)
+def _subtitle(plan: CuttingPlan) -> str:
+    return " · ".join(filter(None, (plan.demand.name, plan.demand.material)))
 
 
-def _add_board_cuts(
-    pages: _PageFlow, board: BoardLine, columns: list[Column], texts: dict[str, str]
-) -> None:
-    title = f"{texts['board']} {board.number}"
-    if board.times > 1:
-        title += f" × {board.times}"
-    pages.y += STEP * 0.8
-    pages.ensure_room(rows=4)
-    pages.pages[-1].append(TextShape(pages.x, pages.y, title, 16, INK, bold=True))
-    pages.y += STEP * 1.1
-    pages.row([name for name, _, _ in columns], columns, head=True)
-    for step in board.steps:
-        if pages.ensure_room():
-            pages.row([name for name, _, _ in columns], columns, head=True)
-        runs = texts["trim"] if step.stage == 0 else f"{texts[step.runs]} {step.stage}"
-        panel = f"{mm_text(step.panel_length)} × {mm_text(step.panel_width)}"
-        frees = ", ".join(map(str, step.frees))
-        pages.row([str(step.order), runs, panel, mm_text(step.fence), frees], columns)
-
-
-def _draw_shape(pdf: FPDF, shape: Shape) -> None:
+def _draw_shape(pdf: FPDF, shape: shapes.Shape) -> None:
     match shape:
-        case BoxShape():
+        case shapes.Box():
             pdf.set_fill_color(shape.fill)
             style = "DF" if shape.stroke else "F"
             _set_pen(pdf, shape.stroke or shape.fill, shape.stroke_width)
             size = (max(_mm(shape.width), 0.01), max(_mm(shape.height), 0.01))
             pdf.rect(_mm(shape.x), _mm(shape.y), *size, style=style)
-        case HatchShape():
+        case shapes.Hatch():
             _set_pen(pdf, shape.stroke, shape.stroke_width)
             for ends in shape.lines():
                 pdf.line(*(_mm(end) for end in ends))
-        case LineShape():
+        case shapes.Line():
             _set_pen(pdf, shape.stroke, shape.stroke_width)
             if shape.dash:
                 pdf.set_dash_pattern(dash=_mm(shape.dash[0]), gap=_mm(shape.dash[1]))
             pdf.line(_mm(shape.x1), _mm(shape.y1), _mm(shape.x2), _mm(shape.y2))
             if shape.dash:
                 pdf.set_dash_pattern()
-        case DiscShape():
+        case shapes.Disc():
             pdf.set_fill_color(shape.fill)
             _set_pen(pdf, shape.stroke or shape.fill, 1.0)
             pdf.circle(_mm(shape.x), _mm(shape.y), _mm(shape.radius), style="DF")
-        case TextShape():
+        case shapes.Text():
             _draw_text(pdf, shape)
 
 
-def _draw_text(pdf: FPDF, shape: TextShape) -> None:
+def _draw_text(pdf: FPDF, shape: shapes.Text) -> None:
     pdf.set_font(FAMILY, "B" if shape.bold else "", _mm(shape.size) / POINT_MM)
     pdf.set_text_color(shape.fill)
     text = "".join(c if c.isprintable() else " " for c in shape.text)
@@ -295,4 +267,4 @@ def _set_pen(pdf: FPDF, stroke: str, width: float) -> None:
 
 
 def _mm(units: float) -> float:
-    return units / UNITS_PER_MM
+    return units / shapes.UNITS_PER_MM

@@ -18,7 +18,7 @@ NARROW, WIDE = frozenset("iıjlİI.,:;'|!()[]/ft· "), frozenset("mwMWQGO×%@—
 
 
 @dataclass(frozen=True, slots=True)
-class BoxShape:
+class Box:
     """A filled rectangle with an optional outline."""
 
     x: float
@@ -31,7 +31,7 @@ class BoxShape:
 
 
 @dataclass(frozen=True, slots=True)
-class HatchShape:
+class Hatch:
     """Slanting lines inside a rectangle."""
 
     x: float
@@ -52,7 +52,7 @@ class HatchShape:
 
 
 @dataclass(frozen=True, slots=True)
-class LineShape:
+class Line:
     """A straight line; ``dash`` gives the lengths of stroke and gap."""
 
     x1: float
@@ -65,7 +65,7 @@ class LineShape:
 
 
 @dataclass(frozen=True, slots=True)
-class DiscShape:
+class Disc:
     """A circle; ``x`` and ``y`` are its centre."""
 
     x: float
@@ -76,7 +76,7 @@ class DiscShape:
 
 
 @dataclass(frozen=True, slots=True)
-class TextShape:
+class Text:
     """A line of text on its baseline; turned, it runs upwards."""
 
     x: float
@@ -89,7 +89,7 @@ class TextShape:
     turned: bool = False
 
 
-Shape = BoxShape | HatchShape | LineShape | DiscShape | TextShape
+Shape = Box | Hatch | Line | Disc | Text
 
 
 def text_length(text: str, size: float, *, bold: bool = False) -> float:

@@ -1,4 +1,4 @@
-"""Statistics of a plan: boards, yield, offcuts, bands, time and cost.
+"""Statistics of a plan: yield, offcuts, bands, time and cost.
 
 They are computed from the layouts alone, so they hold for any plan the checker accepts. The time is
 an estimate for a beam saw, computed from the cuts: the same plan always has the same time.
@@ -7,7 +7,7 @@ an estimate for a beam saw, computed from the cuts: the same plan always has the
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Final
 
 from kesin.workloads.optiplan.optimizer import model
@@ -23,10 +23,6 @@ FREE_STAGES: Final = 2  # rips and cross cuts; a cut of a later stage is a z cut
 class PlanStatistics:
     """The statistics of one plan; areas in square metres."""
 
-    boards: int
-    least_boards: int
-    patterns: int
-    cycles: int  # boards loaded onto the saw, one at a time
     cuts: int  # without the trims
     z_cuts: int
     cut_metres: float  # with the trims
@@ -45,48 +41,35 @@ class PlanStatistics:
 
 def compute_statistics(plan: model.CuttingPlan) -> PlanStatistics:
     """Compute the statistics of a plan."""
-    demand, board = plan.demand, plan.demand.board
+    demand, board, boards = plan.demand, plan.demand.board, plan.boards
+    trimmed_sides = (board.width, board.width, board.length, board.length)
     trim_length = sum(
-        side
-        for side, trim in (
-            (board.width, board.trims.left),
-            (board.width, board.trims.right),
-            (board.length, board.trims.bottom),
-            (board.length, board.trims.top),
+        side for side, trim in zip(trimmed_sides, astuple(board.trims), strict=True) if trim
+    )
+    cuts = [(layout.times, cut) for layout in plan.layouts for cut in layout.cuts]
+    cut_count = sum(times for times, _ in cuts)
+    cut_metres = model.metres(
+        boards * trim_length
+        + sum(
+            times * (cut.panel.length if cut.runs == "rip" else cut.panel.width)
+            for times, cut in cuts
         )
-        if trim
     )
-    cuts = sum(layout.times * len(layout.cuts) for layout in plan.layouts)
-    total_cut_length = plan.boards * trim_length + sum(
-        layout.times * (cut.panel.length if cut.runs == "rip" else cut.panel.width)
-        for layout in plan.layouts
-        for cut in layout.cuts
-    )
-    reusable: Counter[tuple[model.Hundredths, model.Hundredths]] = Counter()
-    for layout in plan.layouts:
-        for offcut in layout.offcuts:
-            if demand.is_reusable(offcut):
-                reusable[offcut.length, offcut.width] += layout.times
     bands = band_metres(demand)
-    seconds = BOARD_S * plan.boards + CUT_S * (cuts + TRIM_CUTS * plan.boards)
-    cost = plan.boards * demand.board_price + demand.band_price_per_metre * sum(bands.values())
+    seconds = BOARD_S * boards + CUT_S * (cut_count + TRIM_CUTS * boards) + METRE_S * cut_metres
+    offcuts = plan.kept_offcuts
     return PlanStatistics(
-        boards=plan.boards,
-        least_boards=plan.least_boards,
-        patterns=len(plan.layouts),
-        cycles=plan.boards,
-        cuts=cuts,
-        z_cuts=sum(
-            layout.times * sum(cut.stage > FREE_STAGES for cut in layout.cuts)
-            for layout in plan.layouts
-        ),
-        cut_metres=model.metres(total_cut_length),
-        board_m2=model.square_metres(plan.boards * board.area),
+        cuts=cut_count,
+        z_cuts=sum(times for times, cut in cuts if cut.stage > FREE_STAGES),
+        cut_metres=cut_metres,
+        board_m2=model.square_metres(boards * board.area),
         part_m2=model.square_metres(sum(part.area * part.quantity for part in demand.parts)),
-        offcut_m2=model.square_metres(sum(a * b * times for (a, b), times in reusable.items())),
-        offcut_sizes=len({tuple(sorted(size)) for size in reusable}),
-        time_s=round(seconds + METRE_S * model.metres(total_cut_length)),
-        cost=round(cost, 2),
+        offcut_m2=model.square_metres(sum(a * b * count for (a, b), count in offcuts.items())),
+        offcut_sizes=len({tuple(sorted(size)) for size in offcuts}),
+        time_s=round(seconds),
+        cost=round(
+            boards * demand.board_price + demand.band_price_per_metre * sum(bands.values()), 2
+        ),
         band_metres=tuple(sorted(bands.items())),
     )
 
@@ -96,8 +79,7 @@ def band_metres(demand: model.Demand) -> dict[str, float]:
     lengths: Counter[str] = Counter()
     for part in demand.parts:
         length, width = part.finished
-        sides = ((part.up, length), (part.lo, length), (part.sx, width), (part.dx, width))
-        for band, side in sides:
+        for band, side in zip(part.bands, (length, length, width, width), strict=True):
             if band is not None:
                 lengths[band.name] += side * part.quantity
     return {name: model.metres(total) for name, total in lengths.items()}

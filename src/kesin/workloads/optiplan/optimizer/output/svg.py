@@ -10,17 +10,9 @@ from html import escape
 from typing import Final
 
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan
+from kesin.workloads.optiplan.optimizer.output import shapes
 from kesin.workloads.optiplan.optimizer.output.board import draw_layout
-from kesin.workloads.optiplan.optimizer.output.shapes import (
-    PAGE_HEIGHT,
-    PAGE_LENGTH,
-    BoxShape,
-    DiscShape,
-    HatchShape,
-    LineShape,
-    Shape,
-    TextShape,
-)
+from kesin.workloads.optiplan.optimizer.output.shapes import PAGE_HEIGHT, PAGE_LENGTH
 from kesin.workloads.optiplan.optimizer.output.texts import TEXTS, Language
 from kesin.workloads.optiplan.optimizer.output.xml import replace_unwritable
 
@@ -43,7 +35,7 @@ def draw_board_svg(plan: CuttingPlan, number: int, language: Language = "en") ->
     return _build_svg([draw_layout(plan, number, language)], title, language)
 
 
-def _build_svg(pages: Sequence[Iterable[Shape]], title: str, language: Language) -> str:
+def _build_svg(pages: Sequence[Iterable[shapes.Shape]], title: str, language: Language) -> str:
     height = PAGE_HEIGHT * len(pages)
     lines = [
         (
@@ -54,43 +46,41 @@ def _build_svg(pages: Sequence[Iterable[Shape]], title: str, language: Language)
         f"<title>{_escape_text(title)}</title>",
         f'<rect width="{PAGE_LENGTH:g}" height="{height:g}" fill="#ffffff"/>',
     ]
-    for number, shapes in enumerate(pages):
-        lines.append(f'<g transform="translate(0 {PAGE_HEIGHT * number:g})">')
-        lines += [_shape_element(shape) for shape in shapes]
-        lines.append("</g>")
+    for number, page in enumerate(pages):
+        group = f'<g transform="translate(0 {PAGE_HEIGHT * number:g})">'
+        lines += [group, *map(_shape_element, page), "</g>"]
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _shape_element(shape: Shape) -> str:
+def _shape_element(shape: shapes.Shape) -> str:
     match shape:
-        case BoxShape():
+        case shapes.Box():
             outline = _stroke(shape.stroke, shape.stroke_width)
             return (
                 f'<rect x="{shape.x:.1f}" y="{shape.y:.1f}" width="{max(shape.width, 0):.1f}"'
                 f' height="{max(shape.height, 0):.1f}" fill="{shape.fill}"{outline}/>'
             )
-        case HatchShape():
+        case shapes.Hatch():
             path = "".join(f"M{a:.1f} {b:.1f}L{c:.1f} {d:.1f}" for a, b, c, d in shape.lines())
             return f'<path d="{path}"{_stroke(shape.stroke, shape.stroke_width)}/>'
-        case LineShape():
+        case shapes.Line():
             dash = f' stroke-dasharray="{shape.dash[0]:g} {shape.dash[1]:g}"' if shape.dash else ""
             return (
                 f'<line x1="{shape.x1:.1f}" y1="{shape.y1:.1f}" x2="{shape.x2:.1f}"'
                 f' y2="{shape.y2:.1f}"{_stroke(shape.stroke, shape.stroke_width)}{dash}/>'
             )
-        case DiscShape():
+        case shapes.Disc():
             return (
                 f'<circle cx="{shape.x:.1f}" cy="{shape.y:.1f}" r="{shape.radius:.1f}"'
                 f' fill="{shape.fill}"{_stroke(shape.stroke, 1.0)}/>'
             )
-        case TextShape():
+        case shapes.Text():
             return _text_element(shape)
 
 
-def _text_element(shape: TextShape) -> str:
-    attributes = (
-        f' x="{shape.x:.1f}" y="{shape.y:.1f}" font-size="{shape.size:.1f}" fill="{shape.fill}"'
-    )
+def _text_element(shape: shapes.Text) -> str:
+    place = f'x="{shape.x:.1f}" y="{shape.y:.1f}"'
+    attributes = f' {place} font-size="{shape.size:.1f}" fill="{shape.fill}"'
     if shape.anchor != "start":
         attributes += f' text-anchor="{shape.anchor}"'
     if shape.bold:

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from kesin.workloads.optiplan.optimizer.model import (
-    CuttingPlan,
-    Demand,
-    Layout,
-    Rect,
-    mm_text,
-    square_metres,
-)
-from kesin.workloads.optiplan.optimizer.output.cut_list import trim_count
-from kesin.workloads.optiplan.optimizer.output.statistics import PlanStatistics, compute_statistics
+from kesin.workloads.optiplan.optimizer import model
+from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Demand, Layout, mm_text
+from kesin.workloads.optiplan.optimizer.output.cut_list import trim_steps
+from kesin.workloads.optiplan.optimizer.output.statistics import compute_statistics
 
 GENERATOR: Final = "Kesin"  # identifies a plan of this optimiser
 _UNWRITABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -31,26 +26,15 @@ def solution_xml(plans: Sequence[CuttingPlan]) -> bytes:
     root = ET.Element(
         "Solutions", {"generator": GENERATOR, "batch": replace_unwritable(plans[0].demand.name)}
     )
-    statistics = [compute_statistics(plan) for plan in plans]
-    best = ET.SubElement(root, "Solution", _summary_attributes(plans, statistics))
-    number = 0
-    for plan in plans:
-        for layout in plan.layouts:
-            number += 1
-            _add_layout(best, number, plan.demand, layout)
+    best = ET.SubElement(root, "Solution", _summary_attributes(plans))
+    layouts = [(plan.demand, layout) for plan in plans for layout in plan.layouts]
+    for number, (demand, layout) in enumerate(layouts, start=1):
+        _add_layout(best, number, demand, layout)
     for index, (algo, boards) in enumerate(_other_results(plans), start=2):
-        area = square_metres(plans[0].demand.board.area) * boards
-        ET.SubElement(
-            root,
-            "Solution",
-            {
-                "name": f"p{index:03d}",
-                "algo": algo,
-                "best": "0",
-                "mqBoards": f"{area:.4f}",
-                "boards": str(boards),
-            },
-        )
+        area = model.square_metres(plans[0].demand.board.area) * boards
+        attributes = {"name": f"p{index:03d}", "algo": algo, "best": "0"}
+        attributes |= {"mqBoards": f"{area:.4f}", "boards": str(boards)}
+        ET.SubElement(root, "Solution", attributes)
     ET.indent(root)
     content: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return content + b"\n"
@@ -63,49 +47,44 @@ def _other_results(plans: Sequence[CuttingPlan]) -> list[tuple[str, int]]:
     return [other for other in plans[0].strategy_boards if other[0] != plans[0].strategy]
 
 
-def _summary_attributes(
-    plans: Sequence[CuttingPlan], statistics: Sequence[PlanStatistics]
-) -> dict[str, str]:
-    board_m2, part_m2 = (
-        sum(item.board_m2 for item in statistics),
-        sum(item.part_m2 for item in statistics),
-    )
+def _summary_attributes(plans: Sequence[CuttingPlan]) -> dict[str, str]:
+    statistics = [compute_statistics(plan) for plan in plans]
+    board_m2 = sum(item.board_m2 for item in statistics)
+    part_m2 = sum(item.part_m2 for item in statistics)
+    boards = str(sum(plan.boards for plan in plans))
     return {
         "name": "p001",
         "algo": "+".join(sorted({plan.strategy for plan in plans})),
         "best": "1",
         "mqBoards": f"{board_m2:.4f}",
-        "patterns": str(sum(item.patterns for item in statistics)),
-        "cycles": str(sum(item.cycles for item in statistics)),
+        "patterns": str(sum(len(plan.layouts) for plan in plans)),
+        "cycles": boards,  # loaded onto the saw, one at a time
         "zcuts": str(sum(item.z_cuts for item in statistics)),
         "jobTime": str(sum(item.time_s for item in statistics)),
         "jobCost": f"{sum(item.cost for item in statistics):.2f}",
         "mqDrops": f"{sum(item.offcut_m2 for item in statistics):.4f}",
         "diffDrops": str(sum(item.offcut_sizes for item in statistics)),
-        "boards": str(sum(item.boards for item in statistics)),
+        "boards": boards,
         "yield": f"{100 * part_m2 / board_m2:.2f}",
     }
 
 
 def _add_layout(parent: ET.Element, number: int, demand: Demand, layout: Layout) -> None:
     board, trims = demand.board, demand.board.trims
-    element = ET.SubElement(
-        parent,
-        "Layout",
-        {
-            "number": str(number),
-            "times": str(layout.times),
-            "material": replace_unwritable(demand.material),
-            "length": mm_text(board.length),
-            "width": mm_text(board.width),
-            "trimLeft": mm_text(trims.left),
-            "trimRight": mm_text(trims.right),
-            "trimBottom": mm_text(trims.bottom),
-            "trimTop": mm_text(trims.top),
-            "kerf": mm_text(demand.kerf),
-            "yield": f"{100 * sum(item.rect.area for item in layout.placements) / board.area:.2f}",
-        },
-    )
+    attributes = {
+        "number": str(number),
+        "times": str(layout.times),
+        "material": replace_unwritable(demand.material),
+        "length": mm_text(board.length),
+        "width": mm_text(board.width),
+        "trimLeft": mm_text(trims.left),
+        "trimRight": mm_text(trims.right),
+        "trimBottom": mm_text(trims.bottom),
+        "trimTop": mm_text(trims.top),
+        "kerf": mm_text(demand.kerf),
+        "yield": f"{100 * sum(item.rect.area for item in layout.placements) / board.area:.2f}",
+    }
+    element = ET.SubElement(parent, "Layout", attributes)
     for placement in layout.placements:
         part = demand.parts[placement.part]
         attributes = {
@@ -115,35 +94,21 @@ def _add_layout(parent: ET.Element, number: int, demand: Demand, layout: Layout)
             "turned": str(int(placement.turned)),
             "grain": str(part.grain),
         }
-        for side in ("up", "lo", "sx", "dx"):
-            if (band := getattr(part, side)) is not None:
+        for side, band in zip(("up", "lo", "sx", "dx"), part.bands, strict=True):
+            if band is not None:
                 attributes[side] = replace_unwritable(band.name)
         ET.SubElement(element, "Piece", attributes)
-    first = trim_count(demand) + 1
-    for order, cut in enumerate(layout.cuts, start=first):
-        ET.SubElement(
-            element,
-            "Cut",
-            {
-                "order": str(order),
-                "stage": str(cut.stage),
-                "runs": cut.runs,
-                "at": mm_text(cut.at),
-                **_rect_attributes(cut.panel),
-            },
-        )
+    for order, cut in enumerate(layout.cuts, len(trim_steps(demand)) + 1):
+        attributes = {"order": str(order), "stage": str(cut.stage), "runs": cut.runs}
+        attributes |= {"at": mm_text(cut.at), **_rect_attributes(cut.panel)}
+        ET.SubElement(element, "Cut", attributes)
     for offcut in layout.offcuts:
         reusable = str(int(demand.is_reusable(offcut)))
         ET.SubElement(element, "Drop", {**_rect_attributes(offcut), "reusable": reusable})
 
 
-def _rect_attributes(rect: Rect) -> dict[str, str]:
-    return {
-        "x": mm_text(rect.x),
-        "y": mm_text(rect.y),
-        "length": mm_text(rect.length),
-        "width": mm_text(rect.width),
-    }
+def _rect_attributes(rect: model.Rect) -> dict[str, str]:
+    return {name: mm_text(size) for name, size in asdict(rect).items()}
 
 
 def replace_unwritable(text: str) -> str:

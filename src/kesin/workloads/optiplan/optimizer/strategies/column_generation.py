@@ -17,11 +17,7 @@ from random import Random
 from typing import Any, Final
 
 from kesin.workloads.optiplan.optimizer.problem import Budget, Filling, Fillings, PackingTask
-from kesin.workloads.optiplan.optimizer.strategies.free_rectangles import (
-    FIT_RULES,
-    SPLIT_RULES,
-    fill_boards,
-)
+from kesin.workloads.optiplan.optimizer.strategies import free_rectangles
 
 ROUNDS: Final = 60  # of pricing
 NEW_BOARDS: Final = 12  # filled in each round
@@ -80,9 +76,10 @@ def _price_boards(
     task: PackingTask, values: Sequence[float], budget: Budget, rng: Random
 ) -> Iterator[tuple[Counts, Filling]]:
     """Yield boards filled with the pieces of the highest value per area."""
+    fit_rules = free_rectangles.FIT_RULES
     kinds = [kind for kind in range(len(task.counts)) if values[kind] > SLACK]
     for number in range(NEW_BOARDS):
-        shake = 0.0 if number < len(FIT_RULES) else 0.1 * number
+        shake = 0.0 if number < len(fit_rules) else 0.1 * number
         power = rng.choice(POWERS)
         rank = {
             kind: values[kind] / task.area_of(kind) ** power * (1 + shake * (rng.random() - 0.5))
@@ -93,8 +90,8 @@ def _price_boards(
             for kind in sorted(rank, key=lambda kind: (-rank[kind], kind))
             for _ in range(task.counts[kind])
         ]
-        fit_rule, split_rule = FIT_RULES[number % len(FIT_RULES)], rng.choice(SPLIT_RULES)
-        filled = fill_boards(task, pieces, fit_rule, split_rule, budget, max_boards=1, skip=True)
+        rules = fit_rules[number % len(fit_rules)], rng.choice(free_rectangles.SPLIT_RULES)
+        filled = free_rectangles.fill_boards(task, pieces, *rules, budget, max_boards=1, skip=True)
         if filled:
             counts = Counter(drop.kind for drop in filled[0])
             yield tuple(counts[kind] for kind in range(len(task.counts))), filled[0]

@@ -8,25 +8,16 @@ and none is best for every order, so all are tried.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from kesin.workloads.optiplan.optimizer import problem
 
 FitRule = Literal["short", "long", "area"]  # the remainder that the best place minimises
 SplitRule = Literal[
-    "short_rest", "long_rest", "short_side", "long_side", "large_rest", "even_rests", "rip", "cross"
+    "short_rest", "large_rest", "rip", "cross", "even_rests", "long_rest", "short_side", "long_side"
 ]
-FIT_RULES: Final[tuple[FitRule, ...]] = ("short", "long", "area")
-SPLIT_RULES: Final[tuple[SplitRule, ...]] = (
-    "short_rest",
-    "large_rest",
-    "rip",
-    "cross",
-    "even_rests",
-    "long_rest",
-    "short_side",
-    "long_side",
-)
+FIT_RULES: Final[tuple[FitRule, ...]] = get_args(FitRule)
+SPLIT_RULES: Final[tuple[SplitRule, ...]] = get_args(SplitRule)
 PIECE_LOOKS: Final = 8  # the fixed cost of a piece, in looks
 BOARD_PENALTY: Final = 10**15  # larger than any rest
 INFINITE: Final = 10**30
@@ -58,27 +49,25 @@ def fill_boards(
     looks = 0
     for kind in pieces:
         looks += len(rectangles) + PIECE_LOOKS
-        place = _find_best(rectangles, task.orientations[kind], fit_rule, first_board=first_board)
+        ways = task.orientations[kind]
+        place = _find_best(rectangles, ways, fit_rule, first_board=first_board)
         if place is None:
             if max_boards is not None and len(fillings) >= max_boards:
                 if skip:
                     continue
-                budget.spend(looks)
+                budget.spent += looks
                 return None
             rectangles.append((len(fillings), 0, 0, task.length, task.width))
             fillings.append([])
-            place = _find_best(
-                rectangles[-1:], task.orientations[kind], fit_rule, first_board=False
-            )
+            place = _find_best(rectangles[-1:], ways, fit_rule, first_board=False)
             if place is None:
                 raise ValueError("a piece larger than the board")
             place = (len(rectangles) - 1, *place[1:])
         index, along, across, turned = place
         board, x, y, length, width = rectangles.pop(index)
         rip_first = _rips_first(split_rule, length, width, length - along, width - across)
-        fillings[board].append(
-            problem.Drop(x, y, length, width, kind, along, across, turned, rip_first)
-        )
+        drop = problem.Drop(x, y, length, width, kind, along, across, turned, rip_first)
+        fillings[board].append(drop)
         above = (length if rip_first else along, width - across)
         beside = (length - along, across if rip_first else width)
         if above[0] >= smallest <= above[1]:
@@ -87,7 +76,7 @@ def fill_boards(
             rectangles.append((board, x + along, y, *beside))
         if len(rectangles) > MAX_RECTANGLES:
             del rectangles[0]
-    budget.spend(looks)
+    budget.spent += looks
     return fillings
 
 

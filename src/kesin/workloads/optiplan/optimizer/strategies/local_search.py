@@ -13,11 +13,7 @@ from random import Random
 from typing import Final
 
 from kesin.workloads.optiplan.optimizer.problem import Budget, Fillings, PackingTask, fill_area
-from kesin.workloads.optiplan.optimizer.strategies.free_rectangles import (
-    FIT_RULES,
-    SPLIT_RULES,
-    fill_boards,
-)
+from kesin.workloads.optiplan.optimizer.strategies import free_rectangles
 
 REPACKED_BOARDS: Final = (2, 2, 2, 3, 3, 4)  # boards repacked at once
 MAX_STALLED: Final = 1_500  # attempts without improvement after which the search ends
@@ -25,18 +21,16 @@ PERTURBATIONS: Final = (0.0, 0.15, 0.3, 0.6)
 # What the sides of a piece are ordered by: its area, its long side, its short side, their sum.
 MEASURES: Final[tuple[Callable[[tuple[int, int]], int], ...]] = (math.prod, max, min, sum)
 
-OnRepacked = Callable[[Fillings], None]
-
 
 def improve(
     task: PackingTask,
     start: Fillings,
     budget: Budget,
-    *,
     share: float,
     least: int,
-    on_repacked: OnRepacked,
+    *,
     seed: int,
+    on_repacked: Callable[[Fillings], None] = lambda _: None,
 ) -> Fillings:
     """Return better fillings, or the same; every repacked result is passed to ``on_repacked``."""
     rng = Random(seed)
@@ -58,13 +52,6 @@ def improve(
             boards += new_fillings
             areas += [fill_area(filling) for filling in new_fillings]
     return boards
-
-
-def gather_space(task: PackingTask, start: Fillings, budget: Budget, seed: int) -> Fillings:
-    """Concentrate the empty space on as few boards as possible."""
-    if len(start) == 1:
-        return start
-    return improve(task, start, budget, share=1.0, least=1, on_repacked=lambda _: None, seed=seed)
 
 
 def _choose_boards(areas: list[int], rng: Random) -> list[int]:
@@ -92,11 +79,11 @@ def _repack(task: PackingTask, old: Fillings, budget: Budget, rng: Random) -> Fi
             for kind in sorted(pieces)
         ]
         pieces = [kind for _, kind in sorted(ranked, reverse=True)]
-    return fill_boards(
+    return free_rectangles.fill_boards(
         task,
         pieces,
-        rng.choice(FIT_RULES),
-        rng.choice(SPLIT_RULES),
+        rng.choice(free_rectangles.FIT_RULES),
+        rng.choice(free_rectangles.SPLIT_RULES),
         budget,
         first_board=rng.random() < 0.5,  # noqa: PLR2004
         max_boards=len(old),

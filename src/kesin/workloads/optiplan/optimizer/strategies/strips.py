@@ -10,15 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from kesin.workloads.optiplan.optimizer.problem import (
-    Budget,
-    Drop,
-    Fillings,
-    FreeRectangle,
-    Orientation,
-    PackingTask,
-    transpose_back,
-)
+from kesin.workloads.optiplan.optimizer import problem
+from kesin.workloads.optiplan.optimizer.problem import Fillings, FreeRectangle, Orientation
 
 OrientationPreference = Literal["flat", "tall", "as_given"]
 PREFERENCES: Final[tuple[OrientationPreference, ...]] = ("flat", "tall", "as_given")
@@ -40,35 +33,32 @@ class _FreeRectangles:
 
 
 def fill_strips(
-    task: PackingTask,
+    task: problem.PackingTask,
     pieces: Sequence[int],
     preference: OrientationPreference,
-    budget: Budget,
+    budget: problem.Budget,
     *,
     cross_first: bool,
 ) -> Fillings:
     """Fill strips along x, or along y if ``cross_first``; the tallest pieces open the strips."""
     if cross_first:
-        return transpose_back(
-            fill_strips(task.transpose(), pieces, preference, budget, cross_first=False)
+        turned = task.transpose()
+        return problem.transpose_back(
+            fill_strips(turned, pieces, preference, budget, cross_first=False)
         )
-    kind_orientations = {
-        kind: _sort_orientations(task.orientations[kind], preference) for kind in set(pieces)
-    }
+    ways_of = {kind: _sort_ways(task.orientations[kind], preference) for kind in set(pieces)}
     tallest_first = sorted(
-        pieces,
-        key=lambda kind: (-kind_orientations[kind][0][1], -kind_orientations[kind][0][0], kind),
+        pieces, key=lambda kind: (-ways_of[kind][0][1], -ways_of[kind][0][0], kind)
     )
-    all_orientations = [way for ways in kind_orientations.values() for way in ways]
-    shortest = min(way[0] for way in all_orientations)
-    lowest = min(way[1] for way in all_orientations)
+    shortest = min(way[0] for ways in ways_of.values() for way in ways)
+    lowest = min(way[1] for ways in ways_of.values() for way in ways)
     boards = _FreeRectangles(shortest, lowest)  # what is left above the strips
     rows = _FreeRectangles(shortest, lowest)  # what is left beside the pieces of a strip
     stacks = _FreeRectangles(shortest, lowest)  # what is left above a piece of a strip
     fillings: Fillings = []
     for kind in tallest_first:
-        budget.spend(len(stacks.rectangles) + len(rows.rectangles) + len(boards.rectangles))
-        ways = kind_orientations[kind]
+        budget.spent += len(stacks.rectangles) + len(rows.rectangles) + len(boards.rectangles)
+        ways = ways_of[kind]
         if (place := _find_least_loss(stacks.rectangles, ways, _strip_loss)) is not None:
             (board, x, y, length, width), way = stacks.rectangles.pop(place[0]), place[1]
             rip_first = True
@@ -91,18 +81,16 @@ def fill_strips(
             rip_first = True
             boards.add((board, x, y + way[1], length, width - way[1]))
             rows.add((board, x + way[0], y, length - way[0], way[1]))
-        fillings[board].append(Drop(x, y, length, width, kind, way[0], way[1], way[2], rip_first))
+        fillings[board].append(problem.Drop(x, y, length, width, kind, *way, rip_first))
     return fillings
 
 
-def _sort_orientations(
-    orientations: tuple[Orientation, ...], preference: OrientationPreference
-) -> tuple[Orientation, ...]:
+def _sort_ways(ways: Sequence[Orientation], preference: OrientationPreference) -> list[Orientation]:
     """Return the orientations of a kind, the preferred one first."""
     if preference == "as_given":
-        return orientations
+        return list(ways)
     sign = 1 if preference == "flat" else -1
-    return tuple(sorted(orientations, key=lambda orientation: (sign * orientation[1], orientation)))
+    return sorted(ways, key=lambda way: (sign * way[1], way))
 
 
 def _strip_loss(rectangle: FreeRectangle, orientation: Orientation) -> tuple[int, int]:
