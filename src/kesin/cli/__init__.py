@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, Final
@@ -94,12 +94,15 @@ def _command(name: str) -> Any:
     module, _, attribute = command.place.partition(":")
     loaded = getattr(import_module(f"kesin.cli.{module}"), attribute)
     parent = _new_app()
-    if isinstance(loaded, typer.Typer):
-        parent.add_typer(loaded, name=name)
-    else:
+    if not isinstance(command.examples, Mapping):
         examples = format_examples(*command.examples)
         parent.command(name, short_help=command.summary, epilog=examples)(loaded)
-    return typer.main.get_group(parent).commands[name]
+        return typer.main.get_group(parent).commands[name]
+    parent.add_typer(loaded, name=name, help=command.summary)
+    group: Any = typer.main.get_group(parent).commands[name]
+    for subcommand, examples_of_one in command.examples.items():
+        group.commands[subcommand].epilog = format_examples(*examples_of_one)
+    return group
 
 
 def _groups() -> dict[str, typer.Typer]:

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from kesin.cli.support import arguments
+from kesin.cli.support.arguments import argument, flag, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, UsageError, check_choice, did_you_mean
 from kesin.engine.queue import Queue
@@ -27,13 +28,11 @@ BATCH = 1_000
 
 def act(
     queue: arguments.QueueName,
-    move: Annotated[
-        str, typer.Argument(metavar="MOVE", help="The operator's call, like requeue or cancel.")
-    ],
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="The jobs.")] = None,
+    move: Annotated[str, argument("MOVE", "The operator's call, like requeue or cancel.")],
+    ids: Annotated[list[str] | None, argument("ID", "The jobs.")] = None,
     *,
     all_matching: Annotated[
-        bool, typer.Option("--all-matching", help="Instead of ids: every job the filters leave.")
+        bool, flag("--all-matching", "Instead of ids: every job the filters leave.")
     ] = False,
     state: arguments.States = None,
     tenant: arguments.Tenants = None,
@@ -42,23 +41,16 @@ def act(
     text: arguments.TextPart = None,
     key: arguments.Key = None,
     option: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="NAME", help="Set this option of the call; repeatable."),
+        list[str] | None, option("NAME", "Set this option of the call; repeatable.", "--option")
     ] = None,
-    reason: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Why; kept in the history.")
-    ] = None,
-    error_code: Annotated[
-        str | None, typer.Option(metavar="CODE", help="The code a failing move records.")
-    ] = None,
+    reason: Annotated[str | None, option("TEXT", "Why; kept in the history.")] = None,
+    error_code: Annotated[str | None, option("CODE", "The code a failing move records.")] = None,
     error_category: Annotated[
-        str | None, typer.Option(metavar="CATEGORY", help="The category a failing move records.")
+        str | None, option("CATEGORY", "The category a failing move records.")
     ] = None,
     lifecycle: arguments.LifecycleName = None,
     yes: arguments.Yes = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only count, and say what could move.")
-    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Only count, and say what could move.")] = False,
     as_json: arguments.AsJson = False,
 ) -> None:
     """Make an operator's move of jobs.

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from kesin.cli.support.arguments import AsJson, QueueNames
+from kesin.cli.support.arguments import AsJson, QueueNames, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
 from kesin.cli.support.progress import counting
@@ -26,15 +26,7 @@ from kesin.engine.transfer.restore import check_signature, read_backup
 from kesin.foundation.clock import iso, wall_clock_us
 from kesin.foundation.encryption import key_ring
 from kesin.foundation.settings import Settings
-from kesin.foundation.terminal import (
-    format_examples,
-    format_time,
-    pluralize,
-    print_table,
-    say,
-    say_json,
-    warn,
-)
+from kesin.foundation.terminal import format_time, pluralize, print_table, say, say_json, warn
 from kesin.foundation.text import decode_json
 from kesin.store.audit_chain import AuditHead, AuditLine
 from kesin.store.audit_log import kept_since
@@ -43,27 +35,15 @@ from kesin.store.contract import Store
 MAX_DIFFERENCES = 100  # differences that are reported
 MAX_LINES = 1_000
 
-app = typer.Typer(
-    help="Check and export the append-only history, and see who did what.", no_args_is_help=True
-)
+app = typer.Typer(no_args_is_help=True)
 
 
-@app.command(
-    "verify",
-    epilog=format_examples(
-        "kesin audit verify",
-        "kesin audit verify emails --json",
-        "kesin audit verify --backup /backups/2026-03-02",
-    ),
-)
+@app.command("verify")
 def verify_audit(
     queues: QueueNames = None,
     *,
     backup: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="The audit log must go on from where it was in this backup."
-        ),
+        Path | None, option("FOLDER", "The audit log must go on from where it was in this backup.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -164,12 +144,11 @@ def print_reports(reports: list[dict[str, Any]]) -> None:
             warn(f"{report['queue']}: and {report['different'] - len(report['differences'])} more")
 
 
-@app.command("export", epilog=format_examples("kesin audit export emails --out events.ndjson"))
+@app.command("export")
 def export_audit(
     queues: QueueNames = None,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", dir_okay=False, help="Into this file, not to the screen."),
+        Path | None, option("FILE", "Into this file, not to the screen.", dir_okay=False)
     ] = None,
 ) -> None:
     """Write every event as a line of JSON.
@@ -212,29 +191,17 @@ def _export(store: Store, queue: str, file: TextIO) -> int:
     return written
 
 
-@app.command(
-    "log",
-    epilog=format_examples(
-        "kesin audit log --actor user:ayse --limit 10", "kesin audit log --action user.add --json"
-    ),
-)
+@app.command("log")
 def show_log(
     *,
     actor: Annotated[
-        str | None,
-        typer.Option(metavar="ACTOR", help="Of this actor, like user:ayse, key:ID or cli:root."),
+        str | None, option("ACTOR", "Of this actor, like user:ayse, key:ID or cli:root.")
     ] = None,
-    action: Annotated[
-        str | None, typer.Option(metavar="ACTION", help="Of this action, like user.add.")
-    ] = None,
-    queue: Annotated[str | None, typer.Option(metavar="QUEUE", help="In this queue.")] = None,
-    site: Annotated[str | None, typer.Option(metavar="SITE", help="Of this site.")] = None,
-    target: Annotated[
-        str | None, typer.Option(metavar="TARGET", help="Done to this job, user or key.")
-    ] = None,
-    limit: Annotated[
-        int, typer.Option(min=1, max=MAX_LINES, metavar="N", help="Lines at most.")
-    ] = 50,
+    action: Annotated[str | None, option("ACTION", "Of this action, like user.add.")] = None,
+    queue: Annotated[str | None, option("QUEUE", "In this queue.")] = None,
+    site: Annotated[str | None, option("SITE", "Of this site.")] = None,
+    target: Annotated[str | None, option("TARGET", "Done to this job, user or key.")] = None,
+    limit: Annotated[int, option("N", "Lines at most.", min=1, max=MAX_LINES)] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Show who asked for what, newest first.

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from kesin.cli.commands.audit import print_audit_log, print_reports, replay_queues
-from kesin.cli.support.arguments import AsJson
+from kesin.cli.support.arguments import AsJson, argument, flag
 from kesin.cli.support.context import CommandContext, local_operator
 from kesin.cli.support.errors import FAILED
 from kesin.cli.support.progress import bars
@@ -39,9 +39,7 @@ DATA: Final = "data"  # in a backup, what lies below the data folder
 
 
 def backup(
-    target: Annotated[
-        Path, typer.Argument(metavar="TARGET", help="A folder that is not there yet.")
-    ],
+    target: Annotated[Path, argument("TARGET", "A folder that is not there yet.")],
     as_json: AsJson = False,
 ) -> None:
     """Write a backup into a new folder.
@@ -106,23 +104,21 @@ def _print_jobs(manifest: Manifest) -> None:
 
 
 def restore(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="The folder of a backup.")],
+    source: Annotated[Path, argument("SOURCE", "The folder of a backup.")],
     *,
     check: Annotated[
-        bool, typer.Option("--check", help="Only read the backup, and say whether it is whole.")
+        bool, flag("--check", "Only read the backup, and say whether it is whole.")
     ] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Lose what the database holds now.")
-    ] = False,
+    replace: Annotated[bool, flag("--replace", "Lose what the database holds now.")] = False,
     allow_unsigned: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--allow-unsigned",
-            help="Trust a backup without a signature, or with one of a key that is not here.",
+            "Trust a backup without a signature, or with one of a key that is not here.",
         ),
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Let the queues work at once, and not rest paused.")
+        bool, flag("--resume", "Let the queues work at once, and not rest paused.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from kesin.cli.commands.act import act
 from kesin.cli.support import arguments
+from kesin.cli.support.arguments import argument, option
 from kesin.cli.support.context import open_context
 from kesin.cli.support.errors import CommandError, UsageError
 from kesin.cli.support.records import (
@@ -22,14 +23,7 @@ from kesin.cli.support.records import (
 from kesin.engine.access.folding import FoldedEvent, fold_events
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import decode_note, recorded_traceback
-from kesin.foundation.terminal import (
-    format_examples,
-    format_time,
-    print_table,
-    say,
-    say_json,
-    visible_lines,
-)
+from kesin.foundation.terminal import format_time, print_table, say, say_json, visible_lines
 from kesin.foundation.text import canonical_json, decode_json
 from kesin.lifecycle.model import Job
 from kesin.store.records import Definition, Event, Note
@@ -37,16 +31,10 @@ from kesin.store.records import Definition, Event, Note
 MAX_JOBS = 1_000
 MESSAGE_WIDTH = 80
 
-app = typer.Typer(help="Look at jobs and move them.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 
-@app.command(
-    "list",
-    epilog=format_examples(
-        "kesin jobs list emails --state failed",
-        "kesin jobs list emails --tenant ankara --limit 1000 --json",
-    ),
-)
+@app.command("list")
 def list_jobs(
     queue: arguments.QueueName,
     *,
@@ -56,11 +44,9 @@ def list_jobs(
     category: arguments.Categories = None,
     text: arguments.TextPart = None,
     key: arguments.Key = None,
-    limit: Annotated[
-        int, typer.Option(min=1, max=MAX_JOBS, metavar="N", help="Jobs on the page.")
-    ] = 50,
+    limit: Annotated[int, option("N", "Jobs on the page.", min=1, max=MAX_JOBS)] = 50,
     cursor: Annotated[
-        str | None, typer.Option(metavar="ID", help="Go on after the page that ended with this.")
+        str | None, option("ID", "Go on after the page that ended with this.")
     ] = None,
     as_json: arguments.AsJson = False,
 ) -> None:
@@ -96,10 +82,9 @@ def list_jobs(
         say(f"more: --cursor {page.cursor}")
 
 
-@app.command("show", epilog=format_examples("kesin jobs show 01890a5d-ac96-774b-bcce-b302099a8057"))
+@app.command("show")
 def show_job(
-    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
-    as_json: arguments.AsJson = False,
+    job_id: Annotated[str, argument("ID", "The job's id.")], as_json: arguments.AsJson = False
 ) -> None:
     """Show one job with its payload, history and notes.
 
@@ -221,10 +206,4 @@ def print_notes(notes: list[Note]) -> None:
     )
 
 
-app.command(
-    "act",
-    epilog=format_examples(
-        "kesin jobs act emails requeue 01890a5d-ac96-774b-bcce-b302099a8057",
-        "kesin jobs act emails requeue --all-matching --code TIMEOUT --dry-run",
-    ),
-)(act)
+app.command("act")(act)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import AsJson, LifecycleName, QueueName
+from kesin.cli.support.arguments import AsJson, LifecycleName, QueueName, argument, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, UsageError
 from kesin.engine.queue import NewJob, Queue
@@ -21,17 +21,13 @@ from kesin.store.records import Outcome
 BATCH = 1_000
 MAX_REPORTED_LINES = 20  # refused lines that are reported singly
 
-OneTenant = Annotated[
-    str | None, typer.Option("--tenant", metavar="TENANT", help="Only of this tenant.")
-]
+OneTenant = Annotated[str | None, option("TENANT", "Only of this tenant.", "--tenant")]
 
 
 def pause(
     queue: QueueName,
     tenant: OneTenant = None,
-    reason: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Why; shown by `kesin stats`.")
-    ] = None,
+    reason: Annotated[str | None, option("TEXT", "Why; shown by `kesin stats`.")] = None,
 ) -> None:
     """Hand out no more jobs of a queue.
 
@@ -76,17 +72,11 @@ def _scope(queue: str, tenant: str | None) -> str:
 
 def enqueue(
     queue: QueueName,
-    payload: Annotated[
-        str, typer.Argument(metavar="JSON", help="The payload; - reads one from each input line.")
-    ],
+    payload: Annotated[str, argument("JSON", "The payload; - reads one from each input line.")],
     *,
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Only one job at a time holds this key.")
-    ] = None,
-    tenant: Annotated[str, typer.Option(metavar="TENANT", help="Whose job it is.")] = "default",
-    delay: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Not before this much later.")
-    ] = 0,
+    key: Annotated[str | None, option("KEY", "Only one job at a time holds this key.")] = None,
+    tenant: Annotated[str, option("TENANT", "Whose job it is.")] = "default",
+    delay: Annotated[float, option("SECONDS", "Not before this much later.", min=0)] = 0,
     lifecycle: LifecycleName = None,
     as_json: AsJson = False,
 ) -> None:

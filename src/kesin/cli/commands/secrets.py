@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import AsJson
+from kesin.cli.support.arguments import AsJson, argument, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
 from kesin.cli.support.records import record_of
@@ -18,16 +18,14 @@ from kesin.foundation import encryption, terminal
 from kesin.foundation.encryption import MAX_SECRET_BYTES, key_ring
 from kesin.foundation.permissions import Actor
 
-app = typer.Typer(help="Keep credentials sealed, and rotate the keys.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
-SecretName = Annotated[str, typer.Argument(metavar="NAME", help="The secret's name.")]
+SecretName = Annotated[str, argument("NAME", "The secret's name.")]
 
 
-@app.command("new-key", epilog=terminal.format_examples("kesin secrets new-key --name k2027"))
+@app.command("new-key")
 def new_key(
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The key's name; made up if not given.")
-    ] = None,
+    name: Annotated[str | None, option("NAME", "The key's name; made up if not given.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a key and print it, once.
@@ -42,7 +40,7 @@ def new_key(
         terminal.say(entry)
 
 
-@app.command("list", epilog=terminal.format_examples("kesin secrets list"))
+@app.command("list")
 def list_secrets(as_json: AsJson = False) -> None:
     """Show the names of all secrets, never the values."""
     with _open_vault() as (vault, actor):
@@ -67,12 +65,7 @@ def list_secrets(as_json: AsJson = False) -> None:
     )
 
 
-@app.command(
-    "put",
-    epilog=terminal.format_examples("kesin secrets put smtp-password < password.txt"),
-    # Any other word on the line may be the value: it must not get into an error message of Typer.
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)
+@app.command("put", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def put_secret(context: typer.Context, name: SecretName) -> None:
     """Keep a value under a name.
 
@@ -90,7 +83,7 @@ def put_secret(context: typer.Context, name: SecretName) -> None:
     terminal.say(f"kept {name}")
 
 
-@app.command("drop", epilog=terminal.format_examples("kesin secrets drop smtp-password"))
+@app.command("drop")
 def drop_secret(name: SecretName) -> None:
     """Forget a secret."""
     with _open_vault() as (vault, actor):
@@ -98,7 +91,7 @@ def drop_secret(name: SecretName) -> None:
     terminal.say(f"dropped {name}")
 
 
-@app.command("rotate", epilog=terminal.format_examples("kesin secrets rotate"))
+@app.command("rotate")
 def rotate_secrets(as_json: AsJson = False) -> None:
     """Seal all secrets with the first key.
 

@@ -9,9 +9,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from kesin.cli.commands.doctor_service import stranded_jobs
+from kesin.cli.support.arguments import flag, option
 from kesin.cli.support.context import open_context
 from kesin.cli.support.errors import CommandError
 from kesin.cli.support.supervisor import WorkerSupervisor
@@ -32,23 +31,17 @@ ADMIN = "admin"
 
 def serve(
     host: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Listen on this address; else KESIN_HOST.")
+        str | None, option("ADDRESS", "Listen on this address; else KESIN_HOST.")
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            max=65_535,
-            metavar="PORT",
-            help="On this port, 0 for a free one; else KESIN_PORT.",
-        ),
+        option("PORT", "On this port, 0 for a free one; else KESIN_PORT.", min=0, max=65_535),
     ] = None,
     workers: Annotated[
-        bool,
-        typer.Option("--workers/--no-workers", help="Run workers and sweeper here, or elsewhere."),
+        bool, flag("--workers/--no-workers", "Run workers and sweeper here, or elsewhere.")
     ] = True,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen to others although nobody can sign in yet.")
+        bool, flag("--insecure", "Listen to others although nobody can sign in yet.")
     ] = False,
 ) -> None:
     """Serve the API, work and sweep, until SIGTERM or Ctrl-C.

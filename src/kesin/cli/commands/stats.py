@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from typing import Annotated, Any
 
-import typer
-
-from kesin.cli.support.arguments import AsJson, QueueNames
+from kesin.cli.support.arguments import AsJson, QueueNames, flag, option
 from kesin.cli.support.context import CommandContext, open_context
 from kesin.foundation import terminal
 from kesin.foundation.clock import iso
@@ -22,13 +20,9 @@ COLUMNS = ("queue", "jobs", "states", "oldest due", "lease over", "paused")
 def stats(
     queues: QueueNames = None,
     *,
-    watch: Annotated[bool, typer.Option("--watch", help="Redraw until Ctrl-C.")] = False,
-    interval: Annotated[
-        float, typer.Option(min=0.01, metavar="SECONDS", help="The pause between two looks.")
-    ] = 2.0,
-    count: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="With --watch: stop after N looks.")
-    ] = None,
+    watch: Annotated[bool, flag("--watch", "Redraw until Ctrl-C.")] = False,
+    interval: Annotated[float, option("SECONDS", "The pause between two looks.", min=0.01)] = 2.0,
+    count: Annotated[int | None, option("N", "With --watch: stop after N looks.", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Count jobs by queue and state.
