@@ -89,7 +89,6 @@ class CommandGroup(TyperGroup):
 
 @cache
 def _command(name: str) -> Any:
-    """Load a command or group of ours."""
     command = COMMANDS[name]
     module, _, attribute = command.place.partition(":")
     loaded = getattr(import_module(f"kesin.cli.{module}"), attribute)
@@ -187,7 +186,6 @@ def _start_quickly() -> None:
 
 
 def main() -> None:
-    """The `kesin` command."""
     _start_quickly()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

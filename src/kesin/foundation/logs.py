@@ -47,7 +47,6 @@ class Logger:
         self._name = name
 
     def info(self, event: str, **details: object) -> None:
-        """Log an event for information."""
         self._log("info", event, details)
 
     def warning(self, event: str, *, exc_info: bool = False, **details: object) -> None:

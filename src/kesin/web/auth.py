@@ -35,7 +35,6 @@ PUBLIC_ROUTE: Final[dict[str, Any]] = {"security": []}  # marks a public route i
 
 
 def service_of(request: Request) -> Service:
-    """The service behind this app."""
     service: Service = request.app.state.service
     return service
 
@@ -139,7 +138,6 @@ def _actor_by_cookie(
 
 
 def session_token(request: Request) -> str | None:
-    """The session cookie's value."""
     return request.cookies.get(SECURE_COOKIE if is_secure(request) else COOKIE)
 
 
@@ -171,7 +169,6 @@ def _is_same_origin(request: Request, origin: str) -> bool:
 
 
 def set_session_cookie(request: Request, response: Response, token: str, max_age_s: int) -> None:
-    """Set the session cookie."""
     secure = is_secure(request)
     response.set_cookie(
         SECURE_COOKIE if secure else COOKIE,
@@ -197,7 +194,6 @@ async def change_own_password(
 
 
 def delete_session_cookie(request: Request, response: Response) -> None:
-    """Delete the session cookie."""
     secure = is_secure(request)
     name = SECURE_COOKIE if secure else COOKIE
     response.delete_cookie(name, path="/", secure=secure, httponly=True, samesite="lax")

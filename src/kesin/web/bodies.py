@@ -171,5 +171,4 @@ def first_value(fields: Mapping[str, Sequence[str]], name: str) -> str:
 
 
 def first_values(fields: dict[str, list[str]]) -> dict[str, str]:
-    """The first value of each field."""
     return {name: values[0] for name, values in fields.items()}

@@ -83,13 +83,11 @@ class Live:
         return watch
 
     def leave(self, watch: Watch) -> None:
-        """End a watch."""
         with self._lock:
             self._watches.discard(watch)
 
     @property
     def watchers(self) -> int:
-        """The number of watchers."""
         return len(self._watches)
 
     def run(self, store: Store | None = None) -> None:

@@ -195,7 +195,6 @@ class Service:
 
     @property
     def stopping(self) -> bool:
-        """Whether it was asked to stop."""
         return self._stopping.is_set()
 
     @property

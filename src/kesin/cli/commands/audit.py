@@ -242,5 +242,4 @@ def show_log(
 
 
 def audit_record(line: AuditLine) -> dict[str, Any]:
-    """A line of the audit log."""
     return {**line._asdict(), "at": iso(line.at), "details": decode_json(line.details)}

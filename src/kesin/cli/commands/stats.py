@@ -40,7 +40,6 @@ def stats(
 
 
 def queue_record(store: Store, name: str) -> dict[str, Any]:
-    """A queue's numbers."""
     try:
         stats, pauses = store.stats(name), store.paused(name)
     except StoreUnreachable:
@@ -98,7 +97,6 @@ def _print_tables(snapshots: Iterator[list[dict[str, Any]]], *, live: bool) -> N
 
 
 def rows(snapshot: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """The lines of the table."""
     return [
         (
             record["queue"],

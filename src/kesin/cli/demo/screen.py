@@ -37,7 +37,6 @@ ON_THE_WAY: Final[tuple[StateGroup, ...]] = ("waiting", "working", "retrying")
 
 
 def print_title(text: str) -> None:
-    """Print a heading."""
     if terminal.on_terminal():
         terminal.console().print(f"\n[bold]{text}[/bold]")
     else:

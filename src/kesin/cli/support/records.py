@@ -41,14 +41,12 @@ def stamps(row: Job | Event, names: Definition | None) -> dict[str, int]:
 
 
 def error_record(row: Job | Event) -> dict[str, str | None] | None:
-    """The error of a row, or None."""
     if row.error_code is None and row.error_category is None and row.error_message is None:
         return None
     return {"code": row.error_code, "category": row.error_category, "message": row.error_message}
 
 
 def job_record(job: Job, names: Definition | None = None) -> dict[str, Any]:
-    """A job."""
     return {
         "id": job.id,
         "queue": job.queue,
@@ -101,7 +99,6 @@ def event_record(event: Event, names: Definition | None = None) -> dict[str, Any
 
 
 def note_record(note: Note) -> dict[str, Any]:
-    """A remark."""
     return {
         "at": iso(note.at),
         "kind": note.kind,

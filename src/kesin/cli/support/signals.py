@@ -29,7 +29,6 @@ class Stop:
 
     @property
     def requested(self) -> bool:
-        """Whether a stop was requested."""
         return self.times > 0
 
     @property
@@ -77,7 +76,6 @@ class Stop:
         return True
 
     def close(self) -> None:
-        """Close the pipe."""
         self._reading.close()
         self._writing.close()
 

@@ -84,7 +84,6 @@ class WorkerProcesses:
 
     @property
     def pids(self) -> list[int]:
-        """The ids of the running processes."""
         return [process.pid for process in self._running]
 
     @property
@@ -237,7 +236,6 @@ class WorkerSupervisor:
 
     @property
     def pids(self) -> list[int]:
-        """The ids of the running processes."""
         return self._processes.pids
 
     def _run(self) -> None:

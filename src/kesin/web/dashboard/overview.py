@@ -107,7 +107,6 @@ class _CardBuilder:
         self.pauses = self.commands.pauses(ctx.actor, queue.name)
 
     def card(self) -> Card:
-        """The finished card."""
         card, stats, service = self._card, self.stats, self.ctx.service
         groups = state_groups(self.queue.lifecycle)
         counts: Counter[StateGroup] = Counter()

@@ -22,7 +22,6 @@ Fields = Annotated[dict[str, str], Depends(read_fields)]
 
 @router.get(PATH, response_class=HTMLResponse)
 def password_page(ctx: Context, done: str = "") -> HTMLResponse:
-    """The form."""
     return _page(ctx, done=bool(done))
 
 

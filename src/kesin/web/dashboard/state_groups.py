@@ -50,7 +50,6 @@ def _by_properties(state: State) -> StateGroup:
 
 
 def state_groups(lifecycle: Lifecycle) -> dict[str, StateGroup]:
-    """The group of every state."""
     return {state.name: state_group(lifecycle, state.name) for state in lifecycle.states}
 
 
@@ -65,7 +64,6 @@ def hold_states(lifecycle: Lifecycle) -> tuple[str, ...]:
 
 
 def failed_states(lifecycle: Lifecycle) -> tuple[str, ...]:
-    """States of failed jobs."""
     return _states_in(lifecycle, "failed")
 
 

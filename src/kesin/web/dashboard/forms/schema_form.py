@@ -312,7 +312,6 @@ def parse_number(text: str) -> Any:
 
 
 def _field_kind(schema: Schema) -> Kind:
-    """The kind of field that a schema needs."""
     types = _types(schema)
     max_length = schema.get("maxLength")
     kind: Kind = "json"

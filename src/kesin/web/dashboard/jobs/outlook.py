@@ -39,7 +39,6 @@ class Outlook:
 
 
 def outlook(lifecycle: Lifecycle, job: Job, now: int, pauses: Sequence[Pause] = ()) -> Outlook:
-    """The outlook of a job."""
     scheduled = _scheduled_moves(lifecycle, job, now)
     if job.phase == OWNED:
         return Outlook(Upcoming("answer", job.lease_until), tuple(scheduled))

@@ -255,7 +255,6 @@ def act(
 
 
 def reason_of(fields: Fields) -> str | None:
-    """The user's reason for the action."""
     return first_value(fields, "reason")[:MAX_REASON_CHARS] or None
 
 
@@ -277,7 +276,6 @@ class BulkActionResult:
 
 
 def action_result(ctx: PageContext, bulk: BulkResult) -> BulkActionResult:
-    """The result of an action, for its page."""
     not_moved = not_moved_outcomes(bulk)
     reasons = Counter(reason_key(outcome) for outcome in not_moved)
     return BulkActionResult(bulk.moved, describe_refusals(ctx, reasons), linkable_ids(not_moved))

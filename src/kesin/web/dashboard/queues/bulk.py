@@ -62,7 +62,6 @@ class BulkRun:
 
     @property
     def active(self) -> bool:
-        """Whether it waits or runs."""
         return self.state in {"waiting", "running"}
 
     def lost(self, now: int) -> bool:
@@ -226,7 +225,6 @@ class BulkRuns:
         )
 
     def _save(self, actor: Actor, run: BulkRun) -> None:
-        """Save the progress of a run."""
         directory = self._service.accounts.directory
         now = self._service.queues[run.queue].now()
         run.at = now
@@ -244,7 +242,6 @@ class BulkRuns:
 
 
 def runs_of(ctx: PageContext) -> BulkRuns:
-    """The runs of this service."""
     return app_state(ctx.request.app, "bulk_runs", lambda: BulkRuns(ctx.service))
 
 
