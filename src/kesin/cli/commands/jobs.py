@@ -1,35 +1,47 @@
-"""`kesin jobs list` and `kesin jobs show`: pages of jobs, and a job with its whole history."""
+"""`kesin jobs`: pages of jobs, a job with its whole history, and operators' actions on jobs."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Annotated
 
 import typer
 
-from kesin.cli.commands.act import act
-from kesin.cli.support import arguments
-from kesin.cli.support.arguments import argument, option
-from kesin.cli.support.context import open_context
-from kesin.cli.support.errors import CommandError, UsageError
-from kesin.cli.support.records import (
-    PHASES,
-    event_record,
-    flag_names,
-    job_record,
-    note_record,
-    stamps,
-)
+from kesin.cli.support import arguments, records
+from kesin.cli.support.arguments import argument, flag, option
+from kesin.cli.support.context import local_operator, open_context
+from kesin.cli.support.errors import FAILED, CommandError, UsageError, check_choice, did_you_mean
 from kesin.engine.access.folding import FoldedEvent, fold_events
+from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import decode_note, recorded_traceback
-from kesin.foundation.terminal import format_time, print_table, say, say_json, visible_lines
+from kesin.foundation.terminal import (
+    format_time,
+    pluralize,
+    print_table,
+    say,
+    say_json,
+    visible_lines,
+)
 from kesin.foundation.text import canonical_json, decode_json
+from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.records import Definition, Event, Note
+from kesin.store.records import Definition, Event, Filter, Note
+from kesin.workloads import workloads
+from kesin.workloads.common.cli import commands_over
 
 MAX_JOBS = 1_000
+BATCH = 1_000
 MESSAGE_WIDTH = 80
+REFUSALS = {
+    "unknown": "unknown: no such job in this queue",
+    "state": "state: no move of this name leaves the job's state",
+    "duplicate": "duplicate: another job holds the key",
+    "busy": "busy: the target state takes one job at a time",
+    "stale": "stale: the claim was lost",
+}
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -59,8 +71,8 @@ def list_jobs(
         names = context.store.definition(name)
         page = context.store.jobs(name, filters.to_filter(names), limit=limit, cursor=cursor)
     if as_json:
-        records = [job_record(job, names) for job in page.jobs]
-        say_json({"jobs": records, "cursor": page.cursor})
+        jobs = [records.job_record(job, names) for job in page.jobs]
+        say_json({"jobs": jobs, "cursor": page.cursor})
         return
     print_table(
         ("id", "state", "tenant", "attempts", "moved", "error", "message"),
@@ -99,13 +111,11 @@ def show_job(
         names = context.store.definition(job.queue)
         events, notes = context.store.events(job_id), context.store.notes(job_id)
     if as_json:
-        say_json(
-            {
-                **job_record(job, names),
-                "events": [event_record(event, names) for event in events],
-                "notes": [note_record(note) for note in notes],
-            }
-        )
+        history = {
+            "events": [records.event_record(event, names) for event in events],
+            "notes": [records.note_record(note) for note in notes],
+        }
+        say_json(records.job_record(job, names) | history)
         return
     print_job(job, names)
     print_history(events, names)
@@ -122,7 +132,7 @@ def print_job(job: Job, names: Definition | None) -> None:
         "claimed": job.claimed_at,
         "lease until": job.lease_until,
         "finished": job.finished_at,
-        **stamps(job, names),
+        **records.stamps(job, names),
     }
     error = ": ".join(filter(None, (job.error_code, job.error_message)))
     fields = {
@@ -130,10 +140,10 @@ def print_job(job: Job, names: Definition | None) -> None:
         "queue": job.queue,
         "tenant": job.tenant,
         "key": job.dedup_key,
-        "state": f"{job.state} ({PHASES[job.phase]})",
+        "state": f"{job.state} ({records.PHASES[job.phase]})",
         "attempts": f"{job.attempt_count}, {job.attempts_left} left",
         "retries": job.retry_count or None,
-        "flags": ", ".join(flag_names(job.flags, names)),
+        "flags": ", ".join(records.flag_names(job.flags, names)),
         "worker": job.worker,
         "error": f"{error} ({job.error_category})" if error else None,
         **{name: format_time(at) for name, at in times.items() if at is not None},
@@ -177,7 +187,7 @@ def _what(folded: FoldedEvent, names: Definition | None) -> str:
         error[:MESSAGE_WIDTH],
         f"due {format_time(event.run_at)}" if event.run_at and event.run_at > event.at else "",
         f"timer {format_time(event.timer_at)}" if event.timer_at else "",
-        f"flags {', '.join(flag_names(event.flags, names))}" if event.flags else "",
+        f"flags {', '.join(records.flag_names(event.flags, names))}" if event.flags else "",
         f"note {canonical_json(note)}" if (note := decode_note(event.note)) else "",
         "new payload" if event.payload else "",
     )
@@ -206,4 +216,135 @@ def print_notes(notes: list[Note]) -> None:
     )
 
 
-app.command("act")(act)
+@app.command("act")
+def act(
+    queue: arguments.QueueName,
+    move: Annotated[str, argument("MOVE", "The operator's call, like requeue or cancel.")],
+    ids: Annotated[list[str] | None, argument("ID", "The jobs.")] = None,
+    *,
+    all_matching: Annotated[
+        bool, flag("--all-matching", "Instead of ids: every job the filters leave.")
+    ] = False,
+    state: arguments.States = None,
+    tenant: arguments.Tenants = None,
+    code: arguments.Codes = None,
+    category: arguments.Categories = None,
+    text: arguments.TextPart = None,
+    key: arguments.Key = None,
+    option: Annotated[
+        list[str] | None, option("NAME", "Set this option of the call; repeatable.", "--option")
+    ] = None,
+    reason: Annotated[str | None, option("TEXT", "Why; kept in the history.")] = None,
+    error_code: Annotated[str | None, option("CODE", "The code a failing move records.")] = None,
+    error_category: Annotated[
+        str | None, option("CATEGORY", "The category a failing move records.")
+    ] = None,
+    lifecycle: arguments.LifecycleName = None,
+    yes: arguments.Yes = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Only count, and say what could move.")] = False,
+    as_json: arguments.AsJson = False,
+) -> None:
+    """Make an operator's move of jobs.
+
+    Name the jobs by their ids, or with --all-matching and filters: then they are counted first
+    and you are asked. Exits with 1 when nothing moved and something was refused.
+    """
+    # Exactly what was counted and confirmed is moved: the ids are read first, and a job that
+    # matches only later is left alone.
+    filters = arguments.FilterOptions(state, tenant, code, category, text, key)
+    _check_selection(ids, filters, all_matching=all_matching)
+    recorded_category = (
+        None if error_category is None else Category(arguments.check_category(error_category))
+    )
+    with open_context() as context:
+        opened = context.open_queue(queue, lifecycle)
+        options = _check_action(opened.lifecycle, queue, move, option or [])
+        where = filters.to_filter(context.store.definition(queue))
+        commands = commands_over({queue: opened}, workloads().values(), context.accounts)
+        commands.require_unrestricted(queue, move)
+        if dry_run:
+            _print_chances(opened, move, _states(opened, ids, where), as_json=as_json)
+            return
+        job_ids = list(dict.fromkeys(ids or _matching(opened, where)))
+        if all_matching and job_ids and not yes:
+            jobs = f"{pluralize(len(job_ids), 'job')} of {queue}"
+            arguments.confirm(f"{move} {jobs}?", f"{move} of {jobs} needs a confirmation")
+        moved, already, refused = 0, 0, Counter[str]()
+        for start in range(0, len(job_ids), BATCH):
+            bulk = commands.act(
+                local_operator(),
+                queue,
+                move,
+                ids=job_ids[start : start + BATCH],
+                options=options,
+                reason=reason,
+                code=error_code,
+                category=recorded_category,
+            )
+            moved, already = moved + bulk.moved, already + bulk.already
+            refused.update(bulk.refused)
+    if as_json:
+        say_json({"moved": moved, "already": already, "refused": dict(refused)})
+    else:
+        say(f"moved {moved}, already there {already}, refused {refused.total()}")
+        for why, count in sorted(refused.items()):
+            say(f"  {count} × {REFUSALS.get(why, why)}")
+    if refused and not moved:
+        raise typer.Exit(FAILED)
+
+
+def _check_selection(
+    ids: list[str] | None, filters: arguments.FilterOptions, *, all_matching: bool
+) -> None:
+    if ids and (all_matching or filters.any_given):
+        raise UsageError("name jobs by their ids or by filters, not by both")
+    if not ids and not all_matching:
+        filtered, free = "filters need --all-matching", "name jobs, or use --all-matching"
+        raise UsageError(f"nothing was chosen: {filtered if filters.any_given else free}")
+
+
+def _check_action(
+    lifecycle: Lifecycle, queue: str, action: str, options: list[str]
+) -> frozenset[str]:
+    actions = lifecycle.actions_of("operator")
+    if action not in actions:
+        near = did_you_mean(action, actions) or ":"
+        raise UsageError(
+            f"{action!r} is no move an operator can make on {queue}{near} "
+            f"there are {', '.join(actions) or 'none'}"
+        )
+    known = sorted(lifecycle.options_of(action))
+    return frozenset(check_choice(f"option of {action}", option, known) for option in options)
+
+
+def _matching(queue: Queue, where: Filter) -> dict[str, str]:
+    """The jobs a filter leaves: id → state."""
+    states: dict[str, str] = {}
+    cursor: str | None = None
+    while True:
+        page = queue.jobs(where, limit=BATCH, cursor=cursor)
+        states |= {job.id: job.state for job in page.jobs}
+        if page.cursor is None:
+            return states
+        cursor = page.cursor
+
+
+def _states(queue: Queue, ids: list[str] | None, where: Filter) -> Counter[str]:
+    if not ids:
+        return Counter(_matching(queue, where).values())
+    jobs = (queue.job(job_id) for job_id in dict.fromkeys(ids))
+    return Counter(job.state if job else "(unknown)" for job in jobs)
+
+
+def _print_chances(queue: Queue, action: str, states: Counter[str], *, as_json: bool) -> None:
+    """Print which jobs could move, judged by state alone; guards are checked at the move."""
+    sources = {source for move in queue.lifecycle.actions[action] for source in move.sources}
+    if as_json:
+        chances = {state: {"jobs": n, "fits": state in sources} for state, n in states.items()}
+        say_json({"chosen": states.total(), "states": chances})
+        return
+    print_table(
+        ("state", "jobs", action),
+        [(s, n, "may move" if s in sources else "refused") for s, n in sorted(states.items())],
+        empty="no job matches",
+    )

@@ -48,16 +48,13 @@ def error_record(row: Job | Event) -> dict[str, str | None] | None:
 
 def job_record(job: Job, names: Definition | None = None) -> dict[str, Any]:
     return {
-        "id": job.id,
-        "queue": job.queue,
-        "tenant": job.tenant,
+        **record_of(job, "id", "queue", "tenant"),
         "key": job.dedup_key,
         "state": job.state,
         "phase": PHASES[job.phase],
         "seq": job.seq,
         "attempts": job.attempt_count,
-        "attempts_left": job.attempts_left,
-        "max_attempts": job.max_attempts,
+        **record_of(job, "attempts_left", "max_attempts"),
         "returns": job.return_count,
         "retries": job.retry_count,
         "flags": flag_names(job.flags, names),
@@ -67,11 +64,9 @@ def job_record(job: Job, names: Definition | None = None) -> dict[str, Any]:
         "lease_until": iso(job.lease_until),
         "finished_at": iso(job.finished_at),
         "stamps": {name: iso(at) for name, at in stamps(job, names).items()},
-        "move": job.move,
-        "actor": job.actor,
+        **record_of(job, "move", "actor"),
         "note": decode_note(job.note),
-        "result": job.result,
-        "payload": job.payload,
+        **record_of(job, "result", "payload"),
     }
 
 
@@ -83,9 +78,7 @@ def event_record(event: Event, names: Definition | None = None) -> dict[str, Any
         "move": event.move,
         "from": event.from_state or None,
         "to": event.to_state or None,
-        "actor": event.actor,
-        "worker": event.worker,
-        "attempt": event.attempt,
+        **record_of(event, "actor", "worker", "attempt"),
         "flags": flag_names(event.flags, names),
         "error": error_record(event),
         "note": decode_note(event.note),
@@ -99,9 +92,5 @@ def event_record(event: Event, names: Definition | None = None) -> dict[str, Any
 
 
 def note_record(note: Note) -> dict[str, Any]:
-    return {
-        "at": iso(note.at),
-        "kind": note.kind,
-        "actor": note.actor,
-        "details": decode_json(note.details),
-    }
+    decoded = {"at": iso(note.at), "details": decode_json(note.details)}
+    return record_of(note, "at", "kind", "actor", "details") | decoded
