@@ -58,17 +58,16 @@ def workers(ctx: Context) -> HTMLResponse:
     ]
     waiting = [_waiting(ctx, queue) for queue in queues]
     reachable = [queue for queue, waits in zip(queues, waiting, strict=True) if not waits["away"]]
-    values: dict[str, Any] = {
-        "hands": _worker_rows(ctx, reachable),
-        "here": len(ctx.service.workers),
-        "waiting": waiting,
-        "checks": ctx.service.checks(),
-        "stretches": _sweep_stages(ctx),
-        "swept_us": _swept_us(ctx),
-        "now": ctx.service.accounts.now(),
-    }
-    template = "part_workers.html" if ctx.in_part else "workers.html"
-    return ctx.page(template, **values)
+    return ctx.page(
+        "part_workers.html" if ctx.in_part else "workers.html",
+        hands=_worker_rows(ctx, reachable),
+        here=len(ctx.service.workers),
+        waiting=waiting,
+        checks=ctx.service.checks(),
+        stretches=_sweep_stages(ctx),
+        swept_us=_swept_us(ctx),
+        now=ctx.service.accounts.now(),
+    )
 
 
 def _worker_rows(ctx: PageContext, queues: list[Queue]) -> list[WorkerRow]:
@@ -116,22 +115,14 @@ def _add_supervised(
     ctx: PageContext, queues: list[Queue], rows: dict[tuple[str, str], WorkerRow]
 ) -> None:
     """The processes that this one supervises: not all of them report by themselves."""
-    service, name = ctx.service, ctx.say("beside this process")
-    if service.supervised_alive is None:
+    alive, name = ctx.service.supervised_alive, ctx.say("beside this process")
+    if alive is None:
         return
     known_queues = {row.queue for row in rows.values() if row.well}
-    for queue in queues:
-        workload = service.workloads.get(queue.name)
-        if (
-            workload is not None
-            and workload.needs_own_process
-            and workload.worker
-            and queue.name not in known_queues
-        ):
-            title = ctx.title_of(queue.name)
-            rows[queue.name, name] = WorkerRow(
-                name, queue.name, title, well=service.supervised_alive
-            )
+    for queue in [queue.name for queue in queues if queue.name not in known_queues]:
+        workload = ctx.service.workloads.get(queue)
+        if workload is not None and workload.needs_own_process and workload.worker:
+            rows[queue, name] = WorkerRow(name, queue, ctx.title_of(queue), well=alive)
 
 
 def _waiting(ctx: PageContext, queue: Queue) -> dict[str, Any]:

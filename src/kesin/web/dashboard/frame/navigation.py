@@ -51,23 +51,15 @@ def _queue_entries(ctx: PageContext, path: str) -> list[NavEntry]:
     for queue in commands.readable_queues(actor):
         badge, unreachable = 0, False
         try:
-            badge = needing_attention(
-                ctx, queue, commands.visible_stats(actor, queue.stats()), marks
-            )
+            stats = commands.visible_stats(actor, queue.stats())
+            badge = needing_attention(ctx, queue, stats, marks)
         except StoreUnreachable:  # the other queues may live elsewhere
             unreachable = True
-        href = f"{_QUEUES}{queue.name}"
+        title, href = ctx.title_of(queue.name), f"{_QUEUES}{queue.name}"
+        here = f"{path}/".startswith(f"{href}/")
         workload = ctx.service.workloads.get(queue.name)
-        entries.append(
-            NavEntry(
-                ctx.title_of(queue.name),
-                href,
-                badge,
-                here=path == href or path.startswith(f"{href}/"),
-                unreachable=unreachable,
-                group=workload.group if workload else queue.name,
-            )
-        )
+        group = workload.group if workload else queue.name
+        entries.append(NavEntry(title, href, badge, here, unreachable, group))
     return entries
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.bulk import BulkResult
@@ -16,14 +16,8 @@ from kesin.lifecycle.vocabulary import STAY
 from kesin.store.records import Filter, Outcome
 from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.page import PageContext
-from kesin.web.dashboard.queues.filters import (
-    Fields,
-    JobSearch,
-    PageFilter,
-    jobs_by_id,
-    read_filter,
-    resolve_search,
-)
+from kesin.web.dashboard.queues import filters
+from kesin.web.dashboard.queues.filters import Fields, JobSearch, PageFilter
 
 MAX_FOREGROUND_JOBS: Final = 2_000  # moved while the user waits; more run in the background
 MAX_SELECTED: Final = 1_500  # ids in a form
@@ -151,14 +145,12 @@ def read_selection(ctx: PageContext, queue: Queue, fields: Fields) -> Selection:
     """Read a selection from a form: selected ids, or all that match the filter."""
     until = read_until(queue, first_value(fields, "until"))
     if first_value(fields, "all") == "1":
-        filters = read_filter(fields, queue.lifecycle)
-        stats = ctx.service.commands.stats(ctx.actor, queue.name, site=filters.site or None)
-        search = resolve_search(ctx, queue.name, filters, stats, until - 1)
-        before = search.where.created_before
-        where = replace(
-            search.where, created_before=until if before is None else min(before, until)
-        )
-        return Selection(replace(search, where=where), filters, every=True, until=until)
+        wanted = filters.read_filter(fields, queue.lifecycle)
+        stats = ctx.service.commands.stats(ctx.actor, queue.name, site=wanted.site or None)
+        search = filters.resolve_search(ctx, queue.name, wanted, stats, until - 1)
+        before = min(search.where.created_before or until, until)
+        search = replace(search, where=replace(search.where, created_before=before))
+        return Selection(search, wanted, every=True, until=until)
     texts = ",".join(fields.get("ids", ())).split(",")
     ids = tuple(job_id for job_id in dict.fromkeys(texts) if is_id(job_id))
     if not ids:
@@ -198,16 +190,9 @@ def preview(
     options: frozenset[str] = frozenset(),
 ) -> Preview:
     """What the action would do with each job, decided by the store as it will be for real."""
-    ids = _ids(ctx, queue, chosen)
-    foreseen = ctx.service.commands.preview(
-        ctx.actor,
-        queue.name,
-        action,
-        ids=ids,
-        where=chosen.sought.where if ids is None else None,
-        options=options,
-    )
-    missing = 0 if ids is None or chosen.every else len(ids) - foreseen.matched
+    jobs, commands = jobs_of(ctx, queue, chosen), ctx.service.commands
+    foreseen = commands.preview(ctx.actor, queue.name, action, **jobs, options=options)
+    missing = len(jobs["ids"]) - foreseen.matched if "ids" in jobs and not chosen.every else 0
     return Preview(foreseen.matched + missing, foreseen.moving, refusals(ctx, foreseen, missing))
 
 
@@ -221,37 +206,14 @@ def refusals(
     return describe_refusals(ctx, reasons)
 
 
-def _ids(ctx: PageContext, queue: Queue, chosen: Selection) -> tuple[str, ...] | None:
-    """The selected jobs that are in one of the filter's states."""
-    ids, states = chosen.sought.ids, chosen.sought.where.states
-    if ids is None or not states:
-        return ids
-    return tuple(job.id for job in jobs_by_id(ctx, queue.name, ids, states))
-
-
-# Doing
-
-
-def act(
-    ctx: PageContext,
-    queue: Queue,
-    action: str,
-    chosen: Selection,
-    *,
-    reason: str | None,
-    options: frozenset[str],
-) -> BulkResult:
-    """Take the action while the user waits."""
-    ids = _ids(ctx, queue, chosen)
-    return ctx.service.commands.act(
-        ctx.actor,
-        queue.name,
-        action,
-        ids=ids,
-        where=chosen.sought.where if ids is None else None,
-        options=options,
-        reason=reason,
-    )
+def jobs_of(ctx: PageContext, queue: Queue, chosen: Selection) -> dict[str, Any]:
+    """The argument for commands: the filter, or the selected jobs in one of its states."""
+    ids, where = chosen.sought.ids, chosen.sought.where
+    if ids is None:
+        return {"where": where}
+    if where.states:
+        ids = tuple(job.id for job in filters.jobs_by_id(ctx, queue.name, ids, where.states))
+    return {"ids": ids}
 
 
 def reason_of(fields: Fields) -> str | None:

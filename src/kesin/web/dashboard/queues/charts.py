@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -12,11 +12,12 @@ from typing import Final
 from kesin.engine.queue import Queue
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
+from kesin.lifecycle.model import Job
 from kesin.store.directory import Directory, MetadataEntry
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import Filter
 from kesin.web.dashboard.frame.page import PageContext
-from kesin.web.dashboard.state_groups import attention_states, state_groups
+from kesin.web.dashboard.state_groups import attention_states, state_groups, states_in
 
 WORKLOAD: Final = "dashboard"
 EVERY_S: Final = 60
@@ -129,21 +130,16 @@ class Charts:
 def charts_of(ctx: PageContext, queue: Queue, site: str) -> Charts:
     """Read the newest jobs; the cost does not grow with their number."""
     commands, actor = ctx.service.commands, ctx.actor
-    tenants = (site,) if site else None
-    failed_filter = Filter(states=attention_states(queue.lifecycle), tenants=tenants)
-    failed = (
-        commands.jobs(actor, queue.name, failed_filter, limit=MAX_JOBS_READ).jobs
-        if failed_filter.states
-        else []
-    )
+
+    def newest(states: tuple[str, ...]) -> Sequence[Job]:
+        where = Filter(states=states, tenants=(site,) if site else None)
+        return commands.jobs(actor, queue.name, where, limit=MAX_JOBS_READ).jobs if states else ()
+
+    failed = newest(attention_states(queue.lifecycle))
     counted = Counter(job.error_code for job in failed if job.error_code)
     most = max(counted.values(), default=1)
-    groups = state_groups(queue.lifecycle)
-    done = tuple(state for state, group in groups.items() if group == "done")
-    succeeded = commands.jobs(
-        actor, queue.name, Filter(states=done, tenants=tenants), limit=MAX_JOBS_READ
-    )
-    ended = [job for job in succeeded.jobs if job.finished_at is not None]
+    succeeded = newest(states_in(queue.lifecycle, "done"))
+    ended = [job for job in succeeded if job.finished_at is not None]
     spans = [max((job.finished_at or 0) - job.created_at, 0) for job in ended]
     ordered = sorted(spans)
     whole = not site and commands.visible_sites(actor, queue.name) is None

@@ -89,13 +89,12 @@ def sheet(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
     opened = ctx.service.commands.queue(ctx.actor, queue, "operate", "preview")
     action = actions.parse_action(ctx, opened, sent)
     selection = actions.read_selection(ctx, opened, sent)
-    preview = actions.preview(
-        ctx, opened, action, selection, actions.options_of(opened, action, sent)
-    )
+    options = actions.options_of(opened, action, sent)
+    preview = actions.preview(ctx, opened, action, selection, options)
     number = Formatter(ctx.language).number(preview.moved)
-    hidden = selection.wanted.pairs() if selection.every else []
-    if not selection.every:
-        hidden = [("ids", ",".join(selection.sought.ids or ()))]
+    kept = [("ids", ",".join(selection.sought.ids or ()))]
+    if selection.every:
+        kept = [*selection.wanted.pairs(), ("all", "1")]
     return ctx.page(
         "sheet_action.html",
         queue=opened,
@@ -109,11 +108,7 @@ def sheet(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
             option: ctx.say(actions.OPTIONS.get(option, option))
             for option in sorted(opened.lifecycle.options_of(action))
         },
-        kept=[
-            *hidden,
-            ("until", str(selection.until)),
-            *([("all", "1")] if selection.every else []),
-        ],
+        kept=[*kept, ("until", str(selection.until))],
         most_reason=actions.MAX_REASON_CHARS,
     )
 
@@ -124,23 +119,17 @@ def act(ctx: Context, queue: str, sent: FormFields) -> Response:
     opened = ctx.service.commands.queue(ctx.actor, queue, "operate", "act")
     action = actions.parse_action(ctx, opened, sent)
     selection = actions.read_selection(ctx, opened, sent)
-    reason, options = actions.reason_of(sent), actions.options_of(opened, action, sent)
+    options = actions.options_of(opened, action, sent)
+    terms: dict[str, Any] = {"options": options, "reason": actions.reason_of(sent)}
     if selection.every and selection.sought.ids is None:
         preview = actions.preview(ctx, opened, action, selection, options)
         if preview.in_background:
-            runs_of(ctx).start(
-                ctx.actor,
-                queue,
-                action,
-                selection.sought.where,
-                preview.matched,
-                options=options,
-                reason=reason,
-            )
-            return _result(ctx, opened, action=action, result=None, message="")
-    bulk = actions.act(ctx, opened, action, selection, reason=reason, options=options)
-    result = actions.action_result(ctx, bulk)
-    return _result(ctx, opened, action=action, result=result, message="")
+            where = selection.sought.where
+            runs_of(ctx).start(ctx.actor, queue, action, where, preview.matched, **terms)
+            return _result(ctx, opened, action)
+    jobs = actions.jobs_of(ctx, opened, selection)
+    bulk = ctx.service.commands.act(ctx.actor, queue, action, **jobs, **terms)
+    return _result(ctx, opened, action, actions.action_result(ctx, bulk))
 
 
 # Pauses
@@ -171,7 +160,7 @@ def pause(ctx: Context, queue: str, sent: FormFields) -> Response:
     commands = ctx.service.commands
     commands.pause(ctx.actor, queue, site=site, reason=actions.reason_of(sent))
     message = ctx.say("%(what)s is paused.", what=site or ctx.title_of(queue))
-    return _result(ctx, commands.queue(ctx.actor, queue), action="", result=None, message=message)
+    return _result(ctx, commands.queue(ctx.actor, queue), message=message)
 
 
 @router.post("/dashboard/queues/{queue}/resume", response_class=HTMLResponse)
@@ -185,7 +174,7 @@ def resume(ctx: Context, queue: str, sent: FormFields) -> Response:
         message = ctx.say("%(what)s runs again.", what=what)
     else:
         message = ctx.say("%(what)s was not paused.", what=what)
-    return _result(ctx, commands.queue(ctx.actor, queue), action="", result=None, message=message)
+    return _result(ctx, commands.queue(ctx.actor, queue), message=message)
 
 
 # Values of the templates
@@ -260,11 +249,8 @@ def _matching(
     page_filter: filters.PageFilter, stats: QueueStats, shown: int, *, more: bool
 ) -> tuple[int, bool]:
     """How many match, and whether there are more; the counters tell without counting jobs."""
-    if page_filter.counted:
-        return sum(
-            stats.states.get(state, 0) for state in page_filter.states or stats.states
-        ), False
-    return shown, more
+    counts = (stats.states.get(state, 0) for state in page_filter.states or stats.states)
+    return (sum(counts), False) if page_filter.counted else (shown, more)
 
 
 def _codes(queue: Queue, charts: Charts, page_filter: filters.PageFilter) -> list[str]:
@@ -307,10 +293,9 @@ def _site_of(sent: dict[str, list[str]]) -> str | None:
 def _result(
     ctx: PageContext,
     queue: Queue,
-    *,
-    action: str,
-    result: actions.BulkActionResult | None,
-    message: str,
+    action: str = "",
+    result: actions.BulkActionResult | None = None,
+    message: str = "",
 ) -> Response:
     """The result on top of the page, which refreshes itself below it."""
     if not ctx.in_part:
