@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -15,7 +16,7 @@ from kesin.cli.support.arguments import AsJson, QueueNames, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
 from kesin.cli.support.progress import counting
-from kesin.cli.support.records import record_of
+from kesin.cli.support.records import cells, record_of
 from kesin.engine.access.audit_verification import (
     AuditVerification,
     lines_missing,
@@ -26,7 +27,7 @@ from kesin.engine.transfer.restore import check_signature, read_backup
 from kesin.foundation.clock import iso, wall_clock_us
 from kesin.foundation.encryption import key_ring
 from kesin.foundation.settings import Settings
-from kesin.foundation.terminal import format_time, pluralize, print_table, say, say_json, warn
+from kesin.foundation.terminal import pluralize, print_table, say, say_json, warn
 from kesin.foundation.text import decode_json
 from kesin.store.audit_chain import AuditHead, AuditLine
 from kesin.store.audit_log import kept_since
@@ -131,10 +132,7 @@ def print_reports(reports: list[dict[str, Any]]) -> None:
     """Print the reports as a table, and every difference."""
     print_table(
         ("queue", "jobs", "events", "differences", "counters"),
-        [
-            [report[name] for name in ("queue", "jobs", "events", "different", "counters")]
-            for report in reports
-        ],
+        map(itemgetter("queue", "jobs", "events", "different", "counters"), reports),
         empty="no queue has been opened yet",
     )
     for report in reports:
@@ -158,9 +156,8 @@ def export_audit(
     out.
     """
     with open_context() as context, _target(out) as file:
-        written = sum(
-            _export(context.store, name, file) for name in context.readable_queues(queues)
-        )
+        names = context.readable_queues(queues)
+        written = sum(_export(context.store, name, file) for name in names)
     if out is not None:
         warn(f"wrote {written} events to {out}")
 
@@ -210,31 +207,19 @@ def show_log(
     were let and those that were refused.
     """
     with open_context() as context:
-        lines = context.accounts.audit(
-            local_operator(),
-            actor=actor,
-            action=action,
-            queue=queue,
-            site=site,
-            target=target,
-            limit=limit,
-        )
+        filters = {"actor": actor, "action": action, "queue": queue, "site": site, "target": target}
+        lines = context.accounts.audit(local_operator(), **filters, limit=limit)
     if as_json:
         say_json([audit_record(line) for line in lines])
         return
     print_table(
         ("at", "by", "action", "answer", "queue", "site", "target", "details"),
         [
-            (
-                format_time(line.at),
-                line.actor,
-                line.action,
+            [
+                *cells(line, "at", "actor", "action"),
                 "allowed" if line.allowed else "refused",
-                line.queue,
-                line.site,
-                line.target,
-                line.details,
-            )
+                *cells(line, "queue", "site", "target", "details"),
+            ]
             for line in lines
         ],
         empty="nothing was asked for that matches",

@@ -15,15 +15,8 @@ from kesin.cli.support.context import CommandContext, local_operator
 from kesin.cli.support.errors import FAILED
 from kesin.cli.support.progress import bars
 from kesin.engine.access.audit_verification import AuditVerification, verify_audit_log
+from kesin.engine.transfer import restore as restoring
 from kesin.engine.transfer.backup import BackupFile, Manifest, back_up
-from kesin.engine.transfer.restore import (
-    Backup,
-    check_signature,
-    read_backup,
-    secure_restored,
-    unopened_secrets,
-)
-from kesin.engine.transfer.restore import restore as put_back
 from kesin.foundation.encryption import SETTING, key_ring, signing_key_id
 from kesin.foundation.settings import Settings, mask_secrets
 from kesin.foundation.terminal import format_counts, print_table, say, say_json, visible, warn
@@ -130,11 +123,9 @@ def restore(
     audit log, and exits with 1 if anything differs.
     """
     settings = read_settings()
-    backup = read_backup(source)
-    manifest = backup.manifest
-    signed_with = check_signature(
-        backup, key_ring(settings), allow_unsigned=allow_unsigned or check
-    )
+    backup = restoring.read_backup(source)
+    manifest, ring = backup.manifest, key_ring(settings)
+    signed_with = restoring.check_signature(backup, ring, allow_unsigned=allow_unsigned or check)
     if check and as_json:
         record = {**manifest.as_record(), "outstanding": list(backup.pending)}
         say_json({**record, "signed_with": signed_with})
@@ -147,10 +138,12 @@ def restore(
         return
     check_reachable(settings)
     reason = f"restored from {source.name}, a backup of {manifest.made_at}"
-    secure = partial(secure_restored, actor=local_operator(), reason=reason, paused=not resume)
+    actor, paused = local_operator(), not resume
+    secure = partial(restoring.secure_restored, actor=actor, reason=reason, paused=paused)
     with bars(shown=not as_json, of_bytes=True) as bar:
         dump, watch = dump_for(settings.database), partial(bar, "restoring")
-        put_back(backup, dump, _restore_paths(settings), secure, watch, replace=replace)
+        places = _restore_paths(settings)
+        restoring.restore(backup, dump, places, secure, watch, replace=replace)
     reports, log, closed = _verify(settings, backup.audit_head, shown=not as_json)
     if as_json:
         outcome = {"applied": list(backup.pending), "closed_secrets": closed}
@@ -164,7 +157,7 @@ def restore(
         raise typer.Exit(FAILED)
 
 
-def _describe_signature(backup: Backup, signed_with: str | None) -> str:
+def _describe_signature(backup: restoring.Backup, signed_with: str | None) -> str:
     if signed_with is not None:
         return f"it is signed with the key {signed_with}, and unchanged"
     if backup.signature is None:
@@ -184,14 +177,13 @@ def _verify(
     settings: Settings, audit_head: AuditHead | None, *, shown: bool
 ) -> tuple[list[dict[str, Any]], AuditVerification, list[str]]:
     with closing(open_store(settings.database, migrate=False)) as store:
-        reports = replay_queues(
-            store, CommandContext(settings, store).readable_queues(None), shown=shown
-        )
+        queues = CommandContext(settings, store).readable_queues(None)
+        reports = replay_queues(store, queues, shown=shown)
         log = verify_audit_log(Directory(store), audit_head)
-        return reports, log, unopened_secrets(store, key_ring(settings))
+        return reports, log, restoring.unopened_secrets(store, key_ring(settings))
 
 
-def _print_restored(backup: Backup, closed: list[str], *, resume: bool) -> None:
+def _print_restored(backup: restoring.Backup, closed: list[str], *, resume: bool) -> None:
     for name in backup.pending:
         say(f"applied {name}")
     for sentence in backup.manifest.left_out:

@@ -10,7 +10,7 @@ from kesin.cli.support.inspection import open_for_reading
 from kesin.cli.support.lifecycles import registered_lifecycles
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.vault import Vault
-from kesin.engine.transfer.copy_pauses import was_moved_elsewhere
+from kesin.engine.transfer.queue_copy import was_moved_elsewhere
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.check import DoctorCheck, Status
 from kesin.foundation.encryption import key_ring

@@ -77,15 +77,12 @@ def list_jobs(
     print_table(
         ("id", "state", "tenant", "attempts", "moved", "error", "message"),
         [
-            (
-                job.id,
-                job.state,
-                job.tenant,
+            [
+                *records.cells(job, "id", "state", "tenant"),
                 f"{job.attempt_count} of {job.attempt_base + job.max_attempts}",
-                format_time(job.moved_at),
-                job.error_code,
+                *records.cells(job, "moved_at", "error_code"),
                 (job.error_message or "")[:MESSAGE_WIDTH],
-            )
+            ]
             for job in page.jobs
         ],
         empty="no job matches",
@@ -162,18 +159,14 @@ def print_history(events: list[Event], names: Definition | None) -> None:
     print_table(
         ("seq", "at", "move", "from", "to", "by", "attempt", "what"),
         [
-            (
-                event.seq,
-                format_time(event.at),
-                event.move,
-                event.from_state or "(new)",
-                event.to_state or "(gone)",
-                event.actor,
-                event.attempt,
+            [
+                *records.cells(folded.event, "seq", "at", "move"),
+                folded.event.from_state or "(new)",
+                folded.event.to_state or "(gone)",
+                *records.cells(folded.event, "actor", "attempt"),
                 _what(folded, names),
-            )
+            ]
             for folded in fold_events(events)
-            for event in (folded.event,)
         ],
         title="history",
     )
@@ -211,7 +204,7 @@ def print_notes(notes: list[Note]) -> None:
     say()
     print_table(
         ("at", "kind", "by", "details"),
-        [(format_time(note.at), note.kind, note.actor, note.details) for note in notes],
+        [records.cells(note, "at", "kind", "actor", "details") for note in notes],
         title="notes",
     )
 

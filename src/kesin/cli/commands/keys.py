@@ -9,10 +9,10 @@ import typer
 from kesin.cli.support.arguments import AsJson, argument, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import check_choice
-from kesin.cli.support.records import record_of
+from kesin.cli.support.records import cells, record_of
 from kesin.foundation.passwords import key_id_of
 from kesin.foundation.permissions import SCOPES
-from kesin.foundation.terminal import format_time, print_table, say, say_json, warn
+from kesin.foundation.terminal import print_table, say, say_json, warn
 from kesin.store.directory import ApiKey
 
 app = typer.Typer(no_args_is_help=True)
@@ -73,16 +73,11 @@ def list_keys(as_json: AsJson = False) -> None:
     print_table(
         ("id", "name", "scopes", "site", "state", "made by", "last used", "expires"),
         [
-            (
-                key.id,
-                key.name,
-                ", ".join(key.scopes),
-                key.site,
+            [
+                *cells(key, "id", "name", "scopes", "site"),
                 key_state(key, now),
-                key.created_by,
-                format_time(key.used_at),
-                format_time(key.expires_at),
-            )
+                *cells(key, "created_by", "used_at", "expires_at"),
+            ]
             for key in keys
         ],
         empty="there is no key yet: `kesin key create` makes one",

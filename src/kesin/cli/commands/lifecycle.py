@@ -53,14 +53,8 @@ def list_lifecycles(as_json: AsJson = False) -> None:
     print_table(
         ("name", "states", "moves", "attempts", "what it is for"),
         [
-            (
-                lifecycle.name,
-                len(lifecycle.states),
-                len(lifecycle.moves),
-                lifecycle.max_attempts,
-                lifecycle.doc,
-            )
-            for lifecycle in lifecycles
+            (rules.name, len(rules.states), len(rules.moves), rules.max_attempts, rules.doc)
+            for rules in lifecycles
         ],
     )
 
@@ -86,9 +80,8 @@ def show_lifecycle(
     if sum((svg, mermaid, write is not None, as_json)) > 1:
         raise UsageError("choose one of --svg, --mermaid, --write and --json")
     if file is not None and not (svg or mermaid):
-        raise UsageError(
-            f"{str(file)!r} is one argument too many: a file goes with --svg or --mermaid"
-        )
+        taken = "a file goes with --svg or --mermaid"
+        raise UsageError(f"{str(file)!r} is one argument too many: {taken}")
     lifecycle = find_lifecycle(name)
     if write is not None:
         write.mkdir(parents=True, exist_ok=True)
@@ -262,9 +255,8 @@ def _upgrade_from_store(lifecycle: Lifecycle, queue: str) -> Proof | None:
         versions = store.rules(queue)
         if not versions:
             return None
-        return upgrade_proof(
-            lifecycle, versions[-1], store.retired_states(queue), store.move_counts(queue)
-        )
+        retired, counts = store.retired_states(queue), store.move_counts(queue)
+        return upgrade_proof(lifecycle, versions[-1], retired, counts)
 
 
 @app.command("retire")
@@ -282,8 +274,7 @@ def retire_state(
     with open_context() as context:
         opened = context.open_queue(queue, lifecycle)
         if not yes:
-            confirm(
-                f"Retire {state} of {queue} for good?", f"retiring {state} of {queue} is for good"
-            )
+            what = f"{state} of {queue}"
+            confirm(f"Retire {what} for good?", f"retiring {what} is for good")
         opened.retire(state)
     say(f"retired {state} of {queue}: the next version of its rules may leave it out")

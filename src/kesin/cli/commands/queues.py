@@ -55,11 +55,8 @@ def resume(queue: QueueName, tenant: OneTenant = None) -> None:
             was_paused = context.store.resume(name, tenant=tenant or "")
             context.accounts.note(local_operator(), "queue.resume", queue=name, site=tenant)
         left = [pause_row.tenant for pause_row in context.store.paused(name)]
-    say(
-        f"resumed {_scope(name, tenant)}"
-        if was_paused
-        else f"{_scope(name, tenant)} was not paused"
-    )
+    what = _scope(name, tenant)
+    say(f"resumed {what}" if was_paused else f"{what} was not paused")
     if "" in left:
         say(f"still paused: all of {name}")
     elif left:

@@ -12,7 +12,7 @@ import typer
 from kesin.cli.support.arguments import AsJson, argument, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
-from kesin.cli.support.records import record_of
+from kesin.cli.support.records import cells, record_of
 from kesin.engine.access.vault import Rotation, Vault
 from kesin.foundation import encryption, terminal
 from kesin.foundation.encryption import MAX_SECRET_BYTES, key_ring
@@ -52,13 +52,10 @@ def list_secrets(as_json: AsJson = False) -> None:
     terminal.print_table(
         ("name", "key", "opens", "changed", "by"),
         [
-            (
-                secret.name,
-                secret.key,
-                "yes" if secret.opens else "no",
-                terminal.format_time(secret.changed_at),
-                secret.changed_by,
-            )
+            [
+                *(secret.name, secret.key, "yes" if secret.opens else "no"),
+                *cells(secret, "changed_at", "changed_by"),
+            ]
             for secret in secrets
         ],
         empty="there are no secrets",

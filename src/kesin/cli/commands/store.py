@@ -15,8 +15,7 @@ from kesin.cli.support.context import CommandContext
 from kesin.cli.support.errors import CommandError, UsageError, check_choice
 from kesin.cli.support.progress import bars
 from kesin.engine.transfer.copy import copy_queues
-from kesin.engine.transfer.copy_pauses import was_moved_elsewhere
-from kesin.engine.transfer.queue_copy import CopyResult, CopyStage, NamedStore
+from kesin.engine.transfer.queue_copy import CopyResult, CopyStage, NamedStore, was_moved_elsewhere
 from kesin.foundation.settings import Settings, load_settings, mask_secrets
 from kesin.foundation.terminal import print_table, say, say_json
 from kesin.lifecycle.declare import Lifecycle

@@ -92,14 +92,13 @@ def list_users(as_json: AsJson = False) -> None:
     print_table(
         ("name", "role", "sites", "queues", "sign-in", "changed"),
         [
-            (
-                person.name,
-                person.role,
+            [
+                *(person.name, person.role),
                 "all" if person.all_sites or person.role == "admin" else ", ".join(person.sites),
                 ", ".join(person.queues),
                 "allowed" if person.disabled_at is None else "disabled",
                 format_time(person.changed_at),
-            )
+            ]
             for person in people
         ],
         empty="there is no user yet: `kesin user add` makes one",

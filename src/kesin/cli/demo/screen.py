@@ -25,15 +25,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
-SHOWN: Final[tuple[StateGroup, ...]] = (
-    "waiting",
-    "working",
-    "retrying",
-    "person",
-    "done",
-    "failed",
-)
 ON_THE_WAY: Final[tuple[StateGroup, ...]] = ("waiting", "working", "retrying")
+SHOWN: Final[tuple[StateGroup, ...]] = (*ON_THE_WAY, "person", "done", "failed")
 
 
 def print_title(text: str) -> None:
@@ -213,13 +206,12 @@ class LiveTable:
 
 
 def _format(queue: QueueCounts) -> str:
-    return (
-        terminal.format_counts({WORDS[family]: n for family, n in queue.counts.items()}) or "none"
-    )
+    counts = {WORDS[family]: n for family, n in queue.counts.items()}
+    return terminal.format_counts(counts) or "none"
 
 
 @contextmanager
-def screen() -> Iterator[Show]:
+def open_screen() -> Iterator[Show]:
     """What shows counts and news where standard output goes."""
     if not terminal.on_terminal():
         yield Lines().show

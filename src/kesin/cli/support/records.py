@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from kesin.foundation.clock import iso
 from kesin.foundation.messages import decode_note, recorded_traceback
+from kesin.foundation.terminal import Cell, format_time
 from kesin.foundation.text import decode_json
 from kesin.lifecycle.model import Job
 from kesin.store.records import Definition, Event, Note
@@ -17,6 +18,17 @@ def record_of(row: object, *names: str) -> dict[str, Any]:
     """These attributes of a row, with the times, whose names end with ``_at``, as text."""
     values = {name: getattr(row, name) for name in names}
     return {name: iso(value) if name.endswith("_at") else value for name, value in values.items()}
+
+
+def cells(row: object, *names: str) -> list[Cell]:
+    """These attributes of a row for a table, with times (``at``, ``…_at``) and lists as text."""
+    return [_cell(name, getattr(row, name)) for name in names]
+
+
+def _cell(name: str, value: Any) -> Cell:
+    if name.endswith("at"):
+        return format_time(value)
+    return ", ".join(value) if isinstance(value, list | tuple) else value
 
 
 def flag_names(flags: int, names: Definition | None) -> list[str]:
