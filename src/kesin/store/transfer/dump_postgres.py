@@ -19,15 +19,7 @@ from psycopg.abc import Buffer
 from kesin.store.contract import Store
 from kesin.store.postgres.connection import APPLICATION, CONNECTION, TimedConnection
 from kesin.store.postgres.store import PostgresStore
-from kesin.store.transfer.dump import (
-    Dump,
-    DumpManifest,
-    ReportProgress,
-    RestoreRefused,
-    describe_database,
-    query_runner,
-    refuse_overwrite,
-)
+from kesin.store.transfer.dump import Dump, DumpManifest, ReportProgress, RestoreRefused
 
 CHUNK_BYTES: Final = 1 << 20  # bytes sent at a time
 LOCK_TIMEOUT_S: Final = 30  # to wait for locks of other transactions
@@ -59,7 +51,7 @@ class PostgresDump(Dump):
     kind = "postgres"
 
     def __init__(self, url: str, *, schema: str = "kesin") -> None:
-        self._url, self._schema = url, schema
+        self._url, self._schema, self.schema_prefix = url, schema, f"{schema}."
 
     def size(self) -> int:
         with self._snapshot() as connection:
@@ -72,9 +64,7 @@ class PostgresDump(Dump):
 
     def write(self, folder: Path, advance: ReportProgress) -> DumpManifest:
         with self._snapshot() as connection:
-            tables = self._tables(connection)
-            read = query_runner(connection, f"{self._schema}.")
-            dumped = describe_database("postgres", read, tables)
+            tables, dumped = self._tables(connection), self._describe(connection)
             for table in sorted(tables.keys() - _EXCLUDED_TABLES):
                 file = folder / f"{table}.copy.gz"
                 file.touch(mode=0o600)
@@ -135,15 +125,13 @@ class PostgresDump(Dump):
         """Load a table with the guard disabled; the replay afterwards checks the histories."""
         qualified_table = f"{self._schema}.{table}"
         connection.execute(f"ALTER TABLE {qualified_table} DISABLE TRIGGER USER")
-        with file.open("rb") as raw, gzip.GzipFile(fileobj=raw) as rows:
-            reported = 0
-            with connection.cursor().copy(
-                f"COPY {qualified_table} ({', '.join(columns)}) FROM STDIN"
-            ) as to:
-                while chunk := rows.read(CHUNK_BYTES):
-                    to.write(chunk)
-                    advance(raw.tell() - reported)
-                    reported = raw.tell()
+        sql, reported = f"COPY {qualified_table} ({', '.join(columns)}) FROM STDIN", 0
+        copying = connection.cursor().copy(sql)
+        with file.open("rb") as raw, gzip.GzipFile(fileobj=raw) as rows, copying as to:
+            while chunk := rows.read(CHUNK_BYTES):
+                to.write(chunk)
+                advance(raw.tell() - reported)
+                reported = raw.tell()
         connection.execute(f"ALTER TABLE {qualified_table} ENABLE TRIGGER USER")
         if "id" in columns:
             sql = "SELECT pg_get_serial_sequence(%s, 'id')"
@@ -155,20 +143,18 @@ class PostgresDump(Dump):
 
     def _check_target(self, connection: psycopg.Connection[Any], *, replace: bool) -> None:
         connection_count = self._other_connections(connection)
+        pause = "SELECT pg_sleep(%s), pg_stat_clear_snapshot()"
         for _ in range(round(DISCONNECT_WAIT_S / DISCONNECT_POLL_S)):
             if not connection_count:
                 break
-            connection.execute(
-                "SELECT pg_sleep(%s), pg_stat_clear_snapshot()", (DISCONNECT_POLL_S,)
-            )
+            connection.execute(pause, (DISCONNECT_POLL_S,))
             connection_count = self._other_connections(connection)
         if connection_count:
             raise RestoreRefused(
                 f"the database is in use (connections of kesin: {connection_count}): stop the"
                 " service, the workers and the sweeper on every machine, and run this again"
             )
-        where, read = f"the schema {self._schema}", query_runner(connection, f"{self._schema}.")
-        refuse_overwrite(where, read, self._tables(connection), replace=replace)
+        self._refuse_overwrite(f"the schema {self._schema}", connection, replace=replace)
 
     @staticmethod
     def _other_connections(connection: psycopg.Connection[Any]) -> int:

@@ -22,9 +22,6 @@ from kesin.store.transfer.dump import (
     DumpManifest,
     ReportProgress,
     RestoreRefused,
-    describe_database,
-    query_runner,
-    refuse_overwrite,
 )
 
 DATABASE_FILE: Final = "kesin.db"
@@ -56,7 +53,7 @@ class SqliteDump(Dump):
             source.execute("SELECT count(*) FROM sqlite_master").fetchall()
             _copy(source, target, advance)
             target.execute("PRAGMA journal_mode = DELETE")  # a single, complete file
-            return describe_database("sqlite", query_runner(target), _tables(target))
+            return self._describe(target)
 
     def check_target(self, *, replace: bool) -> None:
         if self.path.exists():
@@ -110,8 +107,8 @@ class SqliteDump(Dump):
                 connection.execute("PRAGMA journal_mode = DELETE")
                 connection.execute("BEGIN EXCLUSIVE")
                 connection.execute("COMMIT")
-                where, read = f"the database {self.path}", query_runner(connection)
-                refuse_overwrite(where, read, _tables(connection), replace=replace)
+                where = f"the database {self.path}"
+                self._refuse_overwrite(where, connection, replace=replace)
             except sqlite3.OperationalError as problem:
                 raise RestoreRefused(
                     f"{self.path} is in use ({problem}): stop the service, the workers, the sweeper"
@@ -123,6 +120,10 @@ class SqliteDump(Dump):
                     " with what lies beside it"
                 ) from None
             yield connection
+
+    def _tables(self, connection: sqlite3.Connection) -> dict[str, list[str]]:
+        rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return {name: [] for (name,) in rows}
 
 
 def _connect(path: Path, timeout_s: float = 10.0) -> sqlite3.Connection:
@@ -150,8 +151,3 @@ def _check(connection: sqlite3.Connection) -> None:
 def _size_bytes(connection: sqlite3.Connection) -> int:
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     return int(pages * connection.execute("PRAGMA page_size").fetchone()[0])
-
-
-def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:
-    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    return {name: [] for (name,) in rows}
