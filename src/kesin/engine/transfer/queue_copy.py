@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from kesin.engine.replay import counter_differences, differences
 from kesin.engine.transfer.copy_lock import CopyLock, LockTakenOver, TargetChanged
@@ -48,8 +48,7 @@ class CopyResult:
     digest: str = ""  # over every row, event and note: the same in both stores
 
 
-@dataclass(frozen=True, slots=True)
-class NamedStore:
+class NamedStore(NamedTuple):
     """A store and its name in messages."""
 
     store: Store
@@ -213,10 +212,7 @@ class QueueCopy:
 
     def has_source_moved(self) -> bool:
         """Whether a job moved on the source since its counters were read."""
-        return (
-            self._counters is None
-            or _sorted_counters(self.source.store, self.queue) != self._counters
-        )
+        return _sorted_counters(self.source.store, self.queue) != self._counters
 
     def _run_pass(self) -> int:
         """Compare all jobs once and copy those that differ; return how many differed."""

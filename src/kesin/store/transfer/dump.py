@@ -18,7 +18,8 @@ from kesin.store.errors import StoreError
 
 DatabaseKind = Literal["sqlite", "postgres"]
 RunQuery = Callable[[str], list[tuple[Any, ...]]]  # see ``Dump._reader``
-ReportProgress = Callable[[int], None]  # takes the number of bytes done since the last call
+Advance = Callable[[int], None]  # takes the number of bytes done since the last call
+Finish = Callable[[Store], None]  # completes a restored store
 
 _ACCOUNTS: Final = {"person": "people", "site": "sites", "api_key": "keys", "secret": "secrets"}
 
@@ -54,7 +55,7 @@ class Dump(ABC):
         """The approximate size of the dump in bytes."""
 
     @abstractmethod
-    def write(self, folder: Path, advance: ReportProgress) -> DumpManifest:
+    def write(self, folder: Path, advance: Advance) -> DumpManifest:
         """Write one snapshot into an empty folder; others may change the database meanwhile."""
 
     @abstractmethod
@@ -67,13 +68,7 @@ class Dump(ABC):
 
     @abstractmethod
     def restore(
-        self,
-        folder: Path,
-        dumped: DumpManifest,
-        finish: Callable[[Store], None],
-        advance: ReportProgress,
-        *,
-        replace: bool,
+        self, folder: Path, dumped: DumpManifest, finish: Finish, advance: Advance, *, replace: bool
     ) -> None:
         """Replace the database by the dump, atomically.
 

@@ -8,7 +8,7 @@ either the old contents or the complete backup.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -16,10 +16,11 @@ from typing import Any, BinaryIO, Final
 import psycopg
 from psycopg.abc import Buffer
 
-from kesin.store.contract import Store
 from kesin.store.postgres.connection import APPLICATION, CONNECTION, TimedConnection
 from kesin.store.postgres.store import PostgresStore
-from kesin.store.transfer.dump import Dump, DumpManifest, ReportProgress, RestoreRefused
+from kesin.store.transfer.dump import Advance, Dump, DumpManifest, Finish, RestoreRefused
+
+Connection = psycopg.Connection[Any]
 
 CHUNK_BYTES: Final = 1 << 20  # bytes sent at a time
 LOCK_TIMEOUT_S: Final = 30  # to wait for locks of other transactions
@@ -30,7 +31,7 @@ _GZIP_LEVEL: Final = 1  # the fastest: even so, the disk is the bottleneck
 _EXCLUDED_TABLES: Final = {"schema_migration"}  # written by the migrations
 
 
-def _write_compressed(rows: Iterable[Buffer], raw: BinaryIO, advance: ReportProgress) -> None:
+def _write_compressed(rows: Iterable[Buffer], raw: BinaryIO, advance: Advance) -> None:
     """Compress rows into the file in large chunks; they arrive one by one."""
     buffer, reported = bytearray(), 0
     with gzip.GzipFile("", "wb", _GZIP_LEVEL, raw, 0) as out:
@@ -62,7 +63,7 @@ class PostgresDump(Dump):
             )
             return int(rows.fetchall()[0][0]) // _COMPRESSION_RATIO
 
-    def write(self, folder: Path, advance: ReportProgress) -> DumpManifest:
+    def write(self, folder: Path, advance: Advance) -> DumpManifest:
         with self._snapshot() as connection:
             tables, dumped = self._tables(connection), self._describe(connection)
             for table in sorted(tables.keys() - _EXCLUDED_TABLES):
@@ -84,13 +85,7 @@ class PostgresDump(Dump):
         return folder, 0
 
     def restore(
-        self,
-        folder: Path,
-        dumped: DumpManifest,
-        finish: Callable[[Store], None],
-        advance: ReportProgress,
-        *,
-        replace: bool,
+        self, folder: Path, dumped: DumpManifest, finish: Finish, advance: Advance, *, replace: bool
     ) -> None:
         store = PostgresStore(self._url, schema=self._schema, pool_size=1, listen=False)
         with closing(store), store.transaction() as connection, connection.without_timeout():
@@ -105,7 +100,7 @@ class PostgresDump(Dump):
             store.migrate()
             finish(store)
 
-    def _require_known(self, connection: psycopg.Connection[Any], dumped: DumpManifest) -> None:
+    def _require_known(self, connection: Connection, dumped: DumpManifest) -> None:
         """Refuse unknown tables and columns: names of a manifest become part of statements."""
         known_tables = self._tables(connection)
         for table, columns in dumped.tables.items():
@@ -115,12 +110,7 @@ class PostgresDump(Dump):
                 )
 
     def _load_table(
-        self,
-        connection: psycopg.Connection[Any],
-        file: Path,
-        table: str,
-        columns: list[str],
-        advance: ReportProgress,
+        self, connection: Connection, file: Path, table: str, columns: list[str], advance: Advance
     ) -> None:
         """Load a table with the guard disabled; the replay afterwards checks the histories."""
         qualified_table = f"{self._schema}.{table}"
@@ -141,7 +131,7 @@ class PostgresDump(Dump):
                 connection.execute(sql, (sequence,))
         connection.execute(f"ANALYZE {qualified_table}")
 
-    def _check_target(self, connection: psycopg.Connection[Any], *, replace: bool) -> None:
+    def _check_target(self, connection: Connection, *, replace: bool) -> None:
         connection_count = self._other_connections(connection)
         pause = "SELECT pg_sleep(%s), pg_stat_clear_snapshot()"
         for _ in range(round(DISCONNECT_WAIT_S / DISCONNECT_POLL_S)):
@@ -157,7 +147,7 @@ class PostgresDump(Dump):
         self._refuse_overwrite(f"the schema {self._schema}", connection, replace=replace)
 
     @staticmethod
-    def _other_connections(connection: psycopg.Connection[Any]) -> int:
+    def _other_connections(connection: Connection) -> int:
         """The number of other connections of Kesin."""
         count: int = connection.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
@@ -167,7 +157,7 @@ class PostgresDump(Dump):
         return count
 
     @contextmanager
-    def _snapshot(self) -> Iterator[psycopg.Connection[Any]]:
+    def _snapshot(self) -> Iterator[Connection]:
         with (
             closing(TimedConnection.connect(self._url, **CONNECTION)) as connection,
             connection.transaction(),
@@ -175,7 +165,7 @@ class PostgresDump(Dump):
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             yield connection
 
-    def _tables(self, connection: psycopg.Connection[Any]) -> dict[str, list[str]]:
+    def _tables(self, connection: Connection) -> dict[str, list[str]]:
         rows = connection.execute(
             "SELECT c.relname, array_agg(quote_ident(a.attname) ORDER BY a.attnum)"
             " FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid"

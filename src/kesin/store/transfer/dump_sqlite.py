@@ -9,18 +9,18 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from kesin.store.contract import Store
 from kesin.store.sqlite.store import SqliteStore
 from kesin.store.transfer.dump import (
+    Advance,
     BackupRefused,
     Dump,
     DumpManifest,
-    ReportProgress,
+    Finish,
     RestoreRefused,
 )
 
@@ -44,7 +44,7 @@ class SqliteDump(Dump):
         with closing(_connect(self.path)) as source:
             return _size_bytes(source)
 
-    def write(self, folder: Path, advance: ReportProgress) -> DumpManifest:
+    def write(self, folder: Path, advance: Advance) -> DumpManifest:
         copy = folder / DATABASE_FILE
         copy.touch(mode=0o600)
         with closing(_connect(self.path)) as source, closing(_connect(copy)) as target:
@@ -66,14 +66,9 @@ class SqliteDump(Dump):
         return self.path.parent, 2 * (folder / DATABASE_FILE).stat().st_size + current_size
 
     def restore(
-        self,
-        folder: Path,
-        dumped: DumpManifest,  # noqa: ARG002 - the file holds its schema itself
-        finish: Callable[[Store], None],
-        advance: ReportProgress,
-        *,
-        replace: bool,
+        self, folder: Path, _dump: DumpManifest, finish: Finish, advance: Advance, *, replace: bool
     ) -> None:
+        """Restore it; the file holds its schema itself."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         working_copy = self.path.with_name(f".{self.path.name}.restoring")
         try:
@@ -130,7 +125,7 @@ def _connect(path: Path, timeout_s: float = 10.0) -> sqlite3.Connection:
     return sqlite3.connect(path, isolation_level=None, timeout=timeout_s)
 
 
-def _copy(source: sqlite3.Connection, target: sqlite3.Connection, advance: ReportProgress) -> None:
+def _copy(source: sqlite3.Connection, target: sqlite3.Connection, advance: Advance) -> None:
     page = source.execute("PRAGMA page_size").fetchone()[0]
     remaining_pages = _size_bytes(source) // page
 
