@@ -128,11 +128,8 @@ def _print_error(sentence: str, code: int) -> int:
 
 
 def _new_app(**options: Any) -> typer.Typer:
-    return typer.Typer(
-        pretty_exceptions_enable=False,
-        rich_markup_mode="rich" if sys.stdout.isatty() else None,
-        **options,
-    )
+    markup: Any = "rich" if sys.stdout.isatty() else None
+    return typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=markup, **options)
 
 
 BELOW = """\b

@@ -76,24 +76,17 @@ def files_to_back_up(settings: Settings) -> tuple[list[BackupFile], list[str]]:
                 files.append(item)
     if settings.redis_url:
         address = mask_secrets(settings.redis_url)
-        left_out.append(
-            f"PDF jobs in {address}: Redis' own files are their backup, or "
-            "`kesin store copy --keep-source-running`"
-        )
+        instead = "Redis' own files are their backup, or `kesin store copy --keep-source-running`"
+        left_out.append(f"PDF jobs in {address}: {instead}")
     if settings.secret_keys:
         left_out.append("KESIN_SECRET_KEYS: keep a copy elsewhere, without it no secret opens")
     return files, left_out
 
 
 def _print_jobs(manifest: Manifest) -> None:
-    print_table(
-        ("queue", "jobs", "states"),
-        [
-            (queue, sum(states.values()), format_counts(states))
-            for queue, states in manifest.queues.items()
-        ],
-        empty="no queue has been opened yet",
-    )
+    counts = manifest.queues.items()
+    rows = [(queue, sum(states.values()), format_counts(states)) for queue, states in counts]
+    print_table(("queue", "jobs", "states"), rows, empty="no queue has been opened yet")
 
 
 def restore(
@@ -190,10 +183,8 @@ def _print_restored(backup: restoring.Backup, closed: list[str], *, resume: bool
         say(f"was not in it: {visible(sentence)}")
     if closed:
         keys = ", ".join(backup.manifest.secret_keys)
-        warn(
-            f"{len(closed)} secrets do not open, like {visible(closed[0])}: KESIN_SECRET_KEYS needs"
-            f" the keys {keys}"
-        )
+        remedy = f"KESIN_SECRET_KEYS needs the keys {keys}"
+        warn(f"{len(closed)} secrets do not open, like {visible(closed[0])}: {remedy}")
     say(f"restored what was there at {backup.manifest.made_at}; everybody signs in again")
     if not resume:
         say("the queues are paused: `kesin resume QUEUE` when what was done since may be repeated")

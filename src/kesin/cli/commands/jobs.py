@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -202,11 +202,8 @@ def print_notes(notes: list[Note]) -> None:
     if not notes:
         return
     say()
-    print_table(
-        ("at", "kind", "by", "details"),
-        [records.cells(note, "at", "kind", "actor", "details") for note in notes],
-        title="notes",
-    )
+    rows = [records.cells(note, "at", "kind", "actor", "details") for note in notes]
+    print_table(("at", "kind", "by", "details"), rows, title="notes")
 
 
 @app.command("act")
@@ -246,12 +243,12 @@ def act(
     # matches only later is left alone.
     filters = arguments.FilterOptions(state, tenant, code, category, text, key)
     _check_selection(ids, filters, all_matching=all_matching)
-    recorded_category = (
-        None if error_category is None else Category(arguments.check_category(error_category))
-    )
+    terms: dict[str, Any] = {"reason": reason, "code": error_code}
+    if error_category is not None:
+        terms["category"] = Category(arguments.check_category(error_category))
     with open_context() as context:
         opened = context.open_queue(queue, lifecycle)
-        options = _check_action(opened.lifecycle, queue, move, option or [])
+        terms["options"] = _check_action(opened.lifecycle, queue, move, option or [])
         where = filters.to_filter(context.store.definition(queue))
         commands = commands_over({queue: opened}, workloads().values(), context.accounts)
         commands.require_unrestricted(queue, move)
@@ -264,16 +261,8 @@ def act(
             arguments.confirm(f"{move} {jobs}?", f"{move} of {jobs} needs a confirmation")
         moved, already, refused = 0, 0, Counter[str]()
         for start in range(0, len(job_ids), BATCH):
-            bulk = commands.act(
-                local_operator(),
-                queue,
-                move,
-                ids=job_ids[start : start + BATCH],
-                options=options,
-                reason=reason,
-                code=error_code,
-                category=recorded_category,
-            )
+            batch = job_ids[start : start + BATCH]
+            bulk = commands.act(local_operator(), queue, move, ids=batch, **terms)
             moved, already = moved + bulk.moved, already + bulk.already
             refused.update(bulk.refused)
     if as_json:
@@ -336,8 +325,5 @@ def _print_chances(queue: Queue, action: str, states: Counter[str], *, as_json: 
         chances = {state: {"jobs": n, "fits": state in sources} for state, n in states.items()}
         say_json({"chosen": states.total(), "states": chances})
         return
-    print_table(
-        ("state", "jobs", action),
-        [(s, n, "may move" if s in sources else "refused") for s, n in sorted(states.items())],
-        empty="no job matches",
-    )
+    rows = [(s, n, "may move" if s in sources else "refused") for s, n in sorted(states.items())]
+    print_table(("state", "jobs", action), rows, empty="no job matches")

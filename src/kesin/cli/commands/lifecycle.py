@@ -50,13 +50,11 @@ def list_lifecycles(as_json: AsJson = False) -> None:
     if as_json:
         say_json([_limits(lifecycle) for lifecycle in lifecycles])
         return
-    print_table(
-        ("name", "states", "moves", "attempts", "what it is for"),
-        [
-            (rules.name, len(rules.states), len(rules.moves), rules.max_attempts, rules.doc)
-            for rules in lifecycles
-        ],
-    )
+    rows = [
+        (rules.name, len(rules.states), len(rules.moves), rules.max_attempts, rules.doc)
+        for rules in lifecycles
+    ]
+    print_table(("name", "states", "moves", "attempts", "what it is for"), rows)
 
 
 @app.command("show")

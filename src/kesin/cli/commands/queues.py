@@ -18,6 +18,7 @@ from kesin.engine.validation import BadInput
 from kesin.foundation.terminal import cli_actor, say, say_json, warn
 from kesin.store.records import Outcome
 
+NumberedLine = tuple[int, str]
 BATCH = 1_000
 MAX_REPORTED_LINES = 20  # refused lines that are reported singly
 
@@ -108,12 +109,7 @@ def _enqueue_one(
 
 
 def _enqueue_lines(
-    queue: Queue,
-    lines: Iterator[tuple[int, str]],
-    tenant: str,
-    run_at: int | None,
-    *,
-    as_json: bool,
+    queue: Queue, lines: Iterator[NumberedLine], tenant: str, run_at: int | None, *, as_json: bool
 ) -> None:
     inserted, refused = 0, list[tuple[int, str]]()
     while batch := list(islice(lines, BATCH)):
@@ -136,7 +132,7 @@ def _enqueue_lines(
 
 
 def _enqueue_batch(
-    queue: Queue, batch: Iterable[tuple[int, str]], tenant: str, run_at: int | None
+    queue: Queue, batch: Iterable[NumberedLine], tenant: str, run_at: int | None
 ) -> Iterator[tuple[int, Outcome | str]]:
     """Enqueue a batch of lines: line number and outcome, or why it was refused."""
     good: list[tuple[int, NewJob]] = []

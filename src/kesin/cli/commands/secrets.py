@@ -114,10 +114,9 @@ def _record(done: Rotation) -> dict[str, Any]:
 def _print_rotation(done: Rotation, key: str) -> None:
     terminal.say(f"{done.resealed} sealed again with {key}, {done.current} already under it")
     for secret in done.unopened:
-        why = {
-            "secret_key_missing": f"its key {secret.key!r} is not in KESIN_SECRET_KEYS",
-            "secret_altered": "it is not what was sealed",
-        }.get(secret.code, secret.code)
+        missing = f"its key {secret.key!r} is not in KESIN_SECRET_KEYS"
+        whys = {"secret_key_missing": missing, "secret_altered": "it is not what was sealed"}
+        why = whys.get(secret.code, secret.code)
         terminal.warn(f"{terminal.visible(secret.name)} was left as it is: {why}")
     if done.busy:
         terminal.warn(f"{done.busy} changed meanwhile: run it again")

@@ -21,7 +21,6 @@ from kesin.foundation.passwords import one_time_password
 from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.foundation.terminal import say
-from kesin.store.contract import Store
 from kesin.store.open import OPEN_WAIT_S
 from kesin.workloads import workloads
 
@@ -63,29 +62,21 @@ def serve(
         address = host or settings.host
         known = workloads()
         supervisor = supervisor_for(settings, known) if workers else None
-        _warn_of_stranded(context.store)
+        for queue, jobs in stranded_jobs(context.store).items():  # an operator must move them
+            log, remedy = Logger("kesin.cli"), "kesin store copy"
+            log.warning("jobs_left_in_database", queue=queue, jobs=jobs, remedy=remedy)
         service = Service(settings, context.store, known, work=workers, supervisor=supervisor)
         with bind_sockets(address, settings.port if port is None else port) as sockets:
             _ensure_admin(service.accounts, settings, address, insecure=insecure)
             run(create_app(service), service, sockets)
 
 
-def _warn_of_stranded(store: Store) -> None:
-    """Warn of jobs in the database whose queue lives in Redis now: an operator must move them."""
-    log, remedy = Logger("kesin.cli"), "kesin store copy"
-    for queue, jobs in stranded_jobs(store).items():
-        log.warning("jobs_left_in_database", queue=queue, jobs=jobs, remedy=remedy)
-
-
 def supervisor_for(
     settings: Settings, known: Mapping[str, Workload], stderr: int | None = None
 ) -> WorkerSupervisor | None:
     """The supervisor of the workloads that need processes of their own; None if there are none."""
-    queues = [
-        workload.name
-        for workload in known.values()
-        if workload.needs_own_process and workload.worker and not workload.missing_libraries
-    ]
+    apart = [workload for workload in known.values() if workload.needs_own_process]
+    queues = [each.name for each in apart if each.worker and not each.missing_libraries]
     if not queues or not settings.pdf_processes:
         return None
     return WorkerSupervisor(

@@ -99,13 +99,9 @@ def _record(run: SimulationResult) -> dict[str, Any]:
 
 def _print(runs: Sequence[SimulationResult]) -> None:
     """Print a line per lifecycle; the invented ones share a line."""
-    rows: list[tuple[str, list[SimulationResult]]] = []
-    made_up: list[SimulationResult] = []
-    for run in runs:
-        if run.lifecycle.startswith(f"{INVENTED}_"):
-            made_up.append(run)
-        else:
-            rows.append((run.lifecycle, [run]))
+    made_up = [run for run in runs if run.lifecycle.startswith(f"{INVENTED}_")]
+    named = [run for run in runs if not run.lifecycle.startswith(f"{INVENTED}_")]
+    rows = [(run.lifecycle, [run]) for run in named]
     if made_up:
         rows.append((f"{len(made_up)} invented", made_up))
     print_table(

@@ -97,19 +97,15 @@ def _print_tables(snapshots: Iterator[list[dict[str, Any]]], *, live: bool) -> N
 
 
 def rows(snapshot: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    return [
-        (
-            record["queue"],
-            record["jobs"],
-            terminal.format_counts(record["states"]) if record["reachable"] else "not reachable",
-            None
-            if record["oldest_due_s"] is None
-            else terminal.format_duration(record["oldest_due_s"]),
-            record["lease_over"],
-            ", ".join(_paused(pause) for pause in record["paused"]),
-        )
-        for record in snapshot
-    ]
+    return [_row(record) for record in snapshot]
+
+
+def _row(record: dict[str, Any]) -> tuple[Any, ...]:
+    waited = record["oldest_due_s"]
+    oldest = None if waited is None else terminal.format_duration(waited)
+    states = terminal.format_counts(record["states"]) if record["reachable"] else "not reachable"
+    paused = ", ".join(map(_paused, record["paused"]))
+    return record["queue"], record["jobs"], states, oldest, record["lease_over"], paused
 
 
 def _paused(pause: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from kesin.cli.support.arguments import AsJson, LifecycleName, argument, confirm
 from kesin.cli.support.context import CommandContext
 from kesin.cli.support.errors import CommandError, UsageError, check_choice
 from kesin.cli.support.progress import bars
+from kesin.cli.support.records import cells
 from kesin.engine.transfer.copy import copy_queues
 from kesin.engine.transfer.queue_copy import CopyResult, CopyStage, NamedStore, was_moved_elsewhere
 from kesin.foundation.settings import Settings, load_settings, mask_secrets
@@ -163,14 +164,10 @@ def _confirm(
 def _print_copied(
     source: NamedStore, target: NamedStore, copied: list[CopyResult], *, keep: bool
 ) -> None:
-    print_table(
-        ("queue", "jobs", "events", "remarks", "passes", "digest of both sides"),
-        [
-            (copy.queue, copy.jobs, copy.events, copy.notes, copy.passes, copy.digest[:16])
-            for copy in copied
-        ],
-        empty="nothing was copied",
-    )
+    columns = ("queue", "jobs", "events", "remarks", "passes", "digest of both sides")
+    names = ("queue", "jobs", "events", "notes", "passes")
+    rows = [[*cells(copy, *names), copy.digest[:16]] for copy in copied]
+    print_table(columns, rows, empty="nothing was copied")
     moved = (
         f"{target.name} works from now on; {source.name} is paused: `kesin resume` there undoes it"
     )

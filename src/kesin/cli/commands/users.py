@@ -52,15 +52,9 @@ def add_user(
     _check_admin(role, site, queue)
     with open_context(create=True) as context:
         queues = [context.readable_queue(queue_name) for queue_name in queue or ()]
-        person = context.accounts.add_user(
-            local_operator(),
-            name,
-            read_password(from_stdin=password_stdin),
-            role=role,
-            all_sites=all_sites,
-            sites=site or (),
-            queues=queues,
-        )
+        access: dict[str, Any] = {"all_sites": all_sites, "sites": site or (), "queues": queues}
+        password = read_password(from_stdin=password_stdin)
+        person = context.accounts.add_user(local_operator(), name, password, role=role, **access)
     _print_user(person, "added", as_json=as_json)
 
 
@@ -140,15 +134,10 @@ def set_user(
         )
     with open_context(create=True) as context:
         queues = [context.readable_queue(queue_name) for queue_name in queue or ()]
-        person = context.accounts.set_user(
-            local_operator(),
-            name,
-            role=role,
-            all_sites=all_sites if sited else None,
-            sites=(site or ()) if sited else None,
-            queues=queues if queue or no_queues else None,
-            disabled=disabled,
-        )
+        changes: dict[str, Any] = {"role": role, "disabled": disabled}
+        changes |= {"all_sites": all_sites, "sites": site or ()} if sited else {}
+        changes |= {"queues": queues} if queue or no_queues else {}
+        person = context.accounts.set_user(local_operator(), name, **changes)
     _print_user(person, "changed", as_json=as_json)
 
 

@@ -6,8 +6,7 @@ import random
 import time
 from collections.abc import Mapping
 from contextlib import redirect_stderr
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kesin.cli.demo import screen, service
 from kesin.cli.demo.service import RunningService
@@ -25,8 +24,7 @@ PATIENCE_S: Final = 180.0  # for all of it to come to rest
 SEED: Final = 7
 
 
-@dataclass(frozen=True, slots=True)
-class DemoOutcome:
+class DemoOutcome(NamedTuple):
     """How the demonstration ended."""
 
     good: bool

@@ -60,16 +60,10 @@ def _stops(context: DemoContext, parts: Iterable[DemoPart], pids: list[int]) -> 
     for part in parts:
         yield from part.tour(pages)
     if pids:
-        yield TourStop(
-            "A worker that is killed",
-            f"{pages}/workers",
-            f"In another terminal: kill -9 {pids[0]}   Another process takes its place.",
-        )
-    yield TourStop(
-        "Who did what",
-        f"{pages}/audit",
-        "As admin: every sign-in and every press of yours is there.",
-    )
+        text = f"In another terminal: kill -9 {pids[0]}   Another process takes its place."
+        yield TourStop("A worker that is killed", f"{pages}/workers", text)
+    text = "As admin: every sign-in and every press of yours is there."
+    yield TourStop("Who did what", f"{pages}/audit", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +223,8 @@ def print_summary(database: Path, context: DemoContext, parts: Mapping[str, Demo
         for name in names:
             open_for_reading(store, name)
         print_title("What was done")
-        terminal.print_table(
-            ("queue", "jobs"),
-            [(name, terminal.format_counts(store.stats(name).states)) for name in names],
-        )
+        counts = [(name, terminal.format_counts(store.stats(name).states)) for name in names]
+        terminal.print_table(("queue", "jobs"), counts)
         complete = [part.summarize(context, store) for part in parts.values()]
         print_title("Every job made again from its events (kesin audit verify)")
         reports = replay_queues(store, names, shown=False)

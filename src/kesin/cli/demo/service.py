@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -32,6 +33,8 @@ from kesin.web.server import Server, bind_sockets, build_server
 from kesin.web.service import Service
 from kesin.workloads.common.demo import DEMO_ACTOR, DemoPart, Pace
 from kesin.workloads.common.stores import open_workload_stores
+
+Parts = Mapping[str, DemoPart]  # by the name of their queue
 
 ADMIN: Final = "admin"
 OPERATOR: Final = "ayse"
@@ -80,12 +83,8 @@ def demo_folder(machine_settings: Iterable[str], *, keep: bool) -> Iterator[Path
         if name not in machine_settings:
             del os.environ[name]
     tmp = _tmp_folder(folder)
-    os.environ |= {
-        "KESIN_DATA_DIR": str(folder),
-        "KESIN_GRACE_S": str(GRACE_S),
-        "KESIN_SWEEP_S": "1",
-        "TMPDIR": str(tmp),
-    }
+    os.environ |= {"KESIN_DATA_DIR": str(folder), "TMPDIR": str(tmp)}
+    os.environ |= {"KESIN_GRACE_S": str(GRACE_S), "KESIN_SWEEP_S": "1"}
     try:
         yield folder
     finally:
@@ -147,10 +146,7 @@ def _sockets(settings: Settings, port: int | None) -> Iterator[list[socket.socke
 
 
 def demo_workloads(
-    known: Mapping[str, Workload],
-    parts: Mapping[str, DemoPart],
-    ready: Mapping[str, DemoPart],
-    pace: Pace,
+    known: Mapping[str, Workload], parts: Parts, ready: Parts, pace: Pace
 ) -> dict[str, Workload]:
     """The workloads to serve, as their parts want them; without those that cannot run here."""
     left_out = parts.keys() - ready.keys()
@@ -170,7 +166,7 @@ def _wait_for_start(running: RunningService) -> None:
 
 
 def create_access(
-    accounts: Accounts, known: Mapping[str, Workload], parts: Mapping[str, DemoPart]
+    accounts: Accounts, known: Mapping[str, Workload], parts: Parts
 ) -> tuple[dict[str, str], str]:
     """Create an admin, an operator of the parts' queues, and the API key of the shop's program.
 
@@ -179,11 +175,9 @@ def create_access(
     passwords = {ADMIN: one_time_password(), OPERATOR: one_time_password()}
     queues = tuple(name for name, workload in known.items() if workload.group in parts)
     scopes = tuple(scope for part in parts.values() for scope in part.scopes)
-    admin, operator = passwords[ADMIN], passwords[OPERATOR]
-    accounts.add_user(DEMO_ACTOR, ADMIN, admin, role="admin", all_sites=True)
-    accounts.add_user(
-        DEMO_ACTOR, OPERATOR, operator, role="operator", all_sites=True, queues=queues
-    )
+    add = partial(accounts.add_user, DEMO_ACTOR, all_sites=True)
+    add(ADMIN, passwords[ADMIN], role="admin")
+    add(OPERATOR, passwords[OPERATOR], role="operator", queues=queues)
     if not scopes:
         return passwords, ""
     key, _ = accounts.create_key(DEMO_ACTOR, "the shop's desk", scopes, days=1)

@@ -34,22 +34,17 @@ def _cell(name: str, value: Any) -> Cell:
 def flag_names(flags: int, names: Definition | None) -> list[str]:
     """The names of the flags that are set; a flag without a name is called by its number."""
     known = names.flags if names else ()
-    return [
-        known[bit] if bit < len(known) else f"flag_{bit + 1}"
-        for bit in range(flags.bit_length())
-        if flags >> bit & 1
-    ]
+    bits = [bit for bit in range(flags.bit_length()) if flags >> bit & 1]
+    return [known[bit] if bit < len(known) else f"flag_{bit + 1}" for bit in bits]
 
 
 def stamps(row: Job | Event, names: Definition | None) -> dict[str, int]:
     """The named stamps that are set."""
     columns = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
     known = names.stamps if names else ()
-    return {
-        known[at] if at < len(known) else column: value
-        for at, column in enumerate(columns)
-        if (value := getattr(row, column)) is not None
-    }
+    called = [*known, *columns[len(known) :]]
+    stamped = {name: getattr(row, column) for name, column in zip(called, columns, strict=True)}
+    return {name: value for name, value in stamped.items() if value is not None}
 
 
 def error_record(row: Job | Event) -> dict[str, str | None] | None:
