@@ -9,16 +9,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+Source = Literal["environment", "default"]
 
 PREFIX: Final = "KESIN_"
 DATABASE_FILE: Final = "kesin.db"
@@ -196,13 +197,12 @@ class Settings(BaseSettings):
         return Path(self.database.removeprefix(SQLITE_SCHEME))
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One setting for display; secrets are masked."""
 
     name: str
     value: str
-    source: Literal["environment", "default"]
+    source: Source
 
 
 def load_settings() -> Settings:
@@ -243,9 +243,7 @@ def describe_settings(settings: Settings) -> list[Setting]:
     described_settings = []
     for field in Settings.model_fields:
         value = settings.database if field == "database_url" else getattr(settings, field)
-        source: Literal["environment", "default"] = (
-            "environment" if variable(field) in set_variables else "default"
-        )
+        source: Source = "environment" if variable(field) in set_variables else "default"
         text = "" if value is None else mask_secrets(str(value))
         described_settings.append(Setting(variable(field), text, source))
     return described_settings
