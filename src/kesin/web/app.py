@@ -100,13 +100,11 @@ def create_app(service: Service) -> FastAPI:
         *(pages.polling_elements for pages in frame.pages.values())
     )
     app.router.routes.extend(dashboard_routes(frame))
-    workload_routers = [
-        workload.routes(service.workload_context(workload.name))
-        for workload in service.workloads.values()
-        if workload.routes is not None
-    ]
-    for router in workload_routers:
-        app.include_router(router)
+    workload_routers = []
+    for name, workload in service.workloads.items():
+        if workload.routes is not None:
+            workload_routers.append(workload.routes(service.workload_context(name)))
+            app.include_router(workload_routers[-1])
     _forbid_slash_redirects(app.routes)
 
     @app.get("/docs", include_in_schema=False)

@@ -105,12 +105,11 @@ class BoundedProtocol(H11Protocol):
         super().connection_made(transport)
         if self._limits.add(self):
             self._follow()
-        else:
-            self._answer(
-                TooManyRequests(
-                    "this address has too many open connections", retry_after_s=RETRY_AFTER_S
-                )
-            )
+            return
+        problem = TooManyRequests(
+            "this address has too many open connections", retry_after_s=RETRY_AFTER_S
+        )
+        self._answer(problem)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_deadline()

@@ -83,13 +83,11 @@ class Service:
         self.clock = clock or SystemClock()
         self.accounts = Accounts(Directory(store), self.clock)
         self.queues = self._open_queues()
-        self.commands = Commands(
-            self.queues,
-            self.accounts,
-            frozenset(workload.name for workload in workloads.values() if not workload.has_sites),
-            {workload.name: workload.restricted_actions for workload in workloads.values()},
-            {workload.name: workload.personal_fields for workload in workloads.values()},
-        )
+        known = self.workloads.values()
+        siteless = frozenset(workload.name for workload in known if not workload.has_sites)
+        restricted = {workload.name: workload.restricted_actions for workload in known}
+        personal = {workload.name: workload.personal_fields for workload in known}
+        self.commands = Commands(self.queues, self.accounts, siteless, restricted, personal)
         self.metrics = Metrics(self.commands, self.clock)
         for workload in self.workloads.values():
             if workload.metrics is not None:
@@ -327,11 +325,9 @@ class Service:
 
     def _workload_checks(self) -> dict[str, HealthCheck]:
         """The health of the workloads that report it, by their names."""
-        served = (workload for name, workload in self.workloads.items() if name in self.queues)
-        checks = {
-            workload.name: check_workload(workload, self.workload_context(workload.name))
-            for workload in served
-        }
+        served = {name: self.workloads[name] for name in self.workloads if name in self.queues}
+        context = self.workload_context
+        checks = {name: check_workload(each, context(name)) for name, each in served.items()}
         return {name: check for name, check in checks.items() if check is not None}
 
     def _workers_check(self) -> HealthCheck:

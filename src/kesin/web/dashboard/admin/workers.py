@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fastapi.responses import HTMLResponse
 
@@ -37,8 +37,7 @@ class WorkerRow:
     well: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class SweepStage:
+class SweepStage(NamedTuple):
     """A stage of the sweep: its interval, and the time until it runs again, in microseconds."""
 
     stage: str
@@ -50,12 +49,9 @@ class SweepStage:
 def workers(ctx: Context) -> HTMLResponse:
     """For operators: the workers of the queues whose jobs they may all see."""
     ctx.service.accounts.require(ctx.actor, "operate", "workers.read")
-    commands = ctx.service.commands
-    queues = [
-        queue
-        for queue in commands.readable_queues(ctx.actor)
-        if commands.visible_sites(ctx.actor, queue.name) is None
-    ]
+    commands, actor = ctx.service.commands, ctx.actor
+    readable = commands.readable_queues(actor)
+    queues = [queue for queue in readable if commands.visible_sites(actor, queue.name) is None]
     waiting = [_waiting(ctx, queue) for queue in queues]
     reachable = [queue for queue, waits in zip(queues, waiting, strict=True) if not waits["away"]]
     return ctx.page(
@@ -132,11 +128,8 @@ def _waiting(ctx: PageContext, queue: Queue) -> dict[str, Any]:
         paused = bool(ctx.service.commands.pauses(ctx.actor, queue.name))
     except StoreUnreachable:  # other queues may live elsewhere
         return values | {"away": True, "oldest_us": None, "lease_over": 0, "paused": False}
-    return values | {
-        "oldest_us": stats.now - stats.oldest_due_at if stats.oldest_due_at else None,
-        "lease_over": stats.lease_over,
-        "paused": paused,
-    }
+    oldest_us = stats.now - stats.oldest_due_at if stats.oldest_due_at else None
+    return values | {"oldest_us": oldest_us, "lease_over": stats.lease_over, "paused": paused}
 
 
 def _sweep_stages(ctx: PageContext) -> list[SweepStage]:

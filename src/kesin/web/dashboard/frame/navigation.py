@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 from kesin.store.directory import Site
@@ -92,14 +92,11 @@ def below(ctx: PageContext, at: str = "") -> list[NavEntry]:
         entries.append(NavEntry(ctx.say("Workers"), "/dashboard/workers"))
     if actor.is_admin:
         entries.append(NavEntry(ctx.say("Admin"), "/dashboard/admin/people"))
-    return [
-        replace(entry, here=path.startswith(entry.path.removesuffix("/people")))
-        for entry in entries
-    ]
+    here = [path.startswith(entry.path.removesuffix("/people")) for entry in entries]
+    return [replace(entry, here=at) for entry, at in zip(entries, here, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class SiteOption:
+class SiteOption(NamedTuple):
     """A site, or all of them, and the page that it opens."""
 
     title: str
@@ -107,8 +104,7 @@ class SiteOption:
     here: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SiteSwitch:
+class SiteSwitch(NamedTuple):
     """The site switch of the header."""
 
     title: str

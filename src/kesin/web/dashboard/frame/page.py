@@ -219,13 +219,10 @@ def any_context(request: Request) -> PageContext:
     language = choose_language(
         request.cookies.get(LANGUAGE_COOKIE), request.headers.get("accept-language", "")
     )
+    catalogue = frame_of(request.app).catalogue(language)
     theme = request.cookies.get(THEME_COOKIE, "auto")
-    return PageContext(
-        request,
-        getattr(request.state, "actor", NOBODY),
-        frame_of(request.app).catalogue(language),
-        theme if theme in THEMES else "auto",
-    )
+    actor = getattr(request.state, "actor", NOBODY)
+    return PageContext(request, actor, catalogue, theme if theme in THEMES else "auto")
 
 
 Context = Annotated[PageContext, Depends(page_context)]

@@ -146,24 +146,17 @@ def _job_panel(ctx: PageContext, history: JobDetails) -> Panel | None:
 
 
 def _payload_values(ctx: PageContext, history: JobDetails, *, bare: bool) -> dict[str, Any]:
-    job = history.job
+    job, reveals = history.job, ctx.actor.has("reveal")
+    payload = pretty(json_depth_limited(job.payload))
     result = None if job.result_json is None else pretty(json_depth_limited(job.result))
-    return {
-        "payload": pretty(json_depth_limited(job.payload)),
-        "result": result,
-        "bare": bare,
-        "may_unmask": ctx.actor.has("reveal"),
-    }
+    return {"payload": payload, "result": result, "bare": bare, "may_unmask": reveals}
 
 
 @lru_cache(maxsize=256)
 def _lifecycle_svg(
-    say: Callable[[str], str],
-    lifecycle: Lifecycle,
-    travelled: frozenset[tuple[str, str]],
-    here: str,
+    say: Callable[[str], str], lifecycle: Lifecycle, edges: frozenset[tuple[str, str]], here: str
 ) -> Markup:
-    picture = svg(lifecycle, travelled, here, styled=False, translate=say)
+    picture = svg(lifecycle, edges, here, styled=False, translate=say)
     return Markup(picture)  # noqa: S704  # everything in it was escaped there
 
 

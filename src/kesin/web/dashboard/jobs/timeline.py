@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kesin.engine.access.commands import JobDetails
 from kesin.engine.access.folding import FoldedEvent, fold_events
@@ -21,8 +21,7 @@ from kesin.web.serialize import json_depth_limited
 MAX_LINES: Final = 200  # shown; the API has all of them
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedError:
+class RecordedError(NamedTuple):
     """An error that a move recorded."""
 
     code: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.bulk import BulkResult
@@ -53,8 +53,7 @@ REASONS: Final[dict[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedAction:
+class OfferedAction(NamedTuple):
     """An action in the bar of a queue's page."""
 
     action: str
@@ -63,8 +62,7 @@ class OfferedAction:
     ends: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RefusalCount:
+class RefusalCount(NamedTuple):
     """How many jobs do not move for one reason."""
 
     why: str
@@ -90,8 +88,7 @@ class Preview:
         return self.matched > MAX_FOREGROUND_JOBS
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """The jobs of an action. ``until`` leaves out jobs created after the preview."""
 
     sought: JobSearch
@@ -118,12 +115,8 @@ def offered_actions(ctx: PageContext, queue: Queue) -> list[OfferedAction]:
 
 def _moving_actions(ctx: PageContext, queue: Queue) -> tuple[str, ...]:
     """Actions that change the state; those that only set a flag are on the workload's own page."""
-    actions = queue.lifecycle.actions
-    return tuple(
-        action
-        for action in ctx.service.commands.offered_actions(queue)
-        if any(move.to != STAY for move in actions[action])
-    )
+    actions, offered = queue.lifecycle.actions, ctx.service.commands.offered_actions(queue)
+    return tuple(name for name in offered if any(move.to != STAY for move in actions[name]))
 
 
 def label_of(ctx: PageContext, action: str) -> str:
@@ -183,11 +176,7 @@ def parse_action(ctx: PageContext, queue: Queue, fields: Fields) -> str:
 
 
 def preview(
-    ctx: PageContext,
-    queue: Queue,
-    action: str,
-    chosen: Selection,
-    options: frozenset[str] = frozenset(),
+    ctx: PageContext, queue: Queue, action: str, chosen: Selection, options: frozenset[str]
 ) -> Preview:
     """What the action would do with each job, decided by the store as it will be for real."""
     jobs, commands = jobs_of(ctx, queue, chosen), ctx.service.commands
@@ -228,8 +217,7 @@ def options_of(queue: Queue, action: str, fields: Fields) -> frozenset[str]:
 # Afterwards
 
 
-@dataclass(frozen=True, slots=True)
-class BulkActionResult:
+class BulkActionResult(NamedTuple):
     """What an action did."""
 
     moved: int

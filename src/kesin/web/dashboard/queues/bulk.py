@@ -12,7 +12,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from kesin.foundation.ids import IdMaker
 from kesin.foundation.logs import Logger
@@ -69,8 +69,7 @@ class BulkRun:
         return min(100, 100 * self.done // max(self.total, 1))
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedRun:
+class QueuedRun(NamedTuple):
     """A run with what it does and for whom."""
 
     run: BulkRun
@@ -120,11 +119,8 @@ class BulkRuns:
         for run in runs:
             if run.lost(now):
                 run.state = "stopped"
-        return [
-            run
-            for run in reversed(runs)
-            if run.queue == queue and (run.active or now - run.at < SHOWN_S * SECOND_US)
-        ]
+        shown = [run for run in runs if run.active or now - run.at < SHOWN_S * SECOND_US]
+        return [run for run in reversed(shown) if run.queue == queue]
 
     def _work(self) -> None:
         while True:
@@ -188,14 +184,10 @@ class BulkRuns:
         if kind != "user":
             return True
         user = self._service.accounts.directory.user(name)
-        return (
-            user is not None
-            and user.disabled_at is None
-            and user.role in actor.grants
-            and user.all_sites == actor.all_sites
-            and frozenset(user.sites) == actor.sites
-            and frozenset(user.queues) == actor.queues
-        )
+        if user is None or user.disabled_at is not None or user.role not in actor.grants:
+            return False
+        seen = (user.all_sites, frozenset(user.sites), frozenset(user.queues))
+        return seen == (actor.all_sites, actor.sites, actor.queues)
 
     def _save(self, actor: Actor, run: BulkRun) -> None:
         directory = self._service.accounts.directory

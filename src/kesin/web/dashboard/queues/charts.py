@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from kesin.engine.queue import Queue
 from kesin.foundation.text import canonical_json
@@ -106,8 +106,7 @@ MAX_JOBS_READ: Final = 100  # the newest ones
 MAX_CODES: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class CodeShare:
+class CodeShare(NamedTuple):
     """How often a code occurs among the newest failures."""
 
     code: str
@@ -115,8 +114,7 @@ class CodeShare:
     percent: int
 
 
-@dataclass(frozen=True, slots=True)
-class Charts:
+class Charts(NamedTuple):
     """The data of the charts."""
 
     trend: Trend | None  # only for users who may see all jobs

@@ -25,6 +25,7 @@ from kesin.web.dashboard.queues.bulk import BulkRun, runs_of
 from kesin.web.dashboard.queues.charts import Charts, charts_of
 from kesin.web.dashboard.queues.csv_export import csv_lines
 from kesin.web.dashboard.state_groups import failed_states, state_groups
+from kesin.web.dependencies import UNCACHED
 
 router = guarded_router(include_in_schema=False)
 MAX_SITES: Final = 200  # in the filter's list
@@ -46,8 +47,7 @@ def show(ctx: Context, queue: str) -> HTMLResponse:
 def more(ctx: Context, queue: str) -> HTMLResponse:
     """The rows that follow."""
     opened = ctx.service.commands.queue(ctx.actor, queue)
-    page_filter, stats = _filter_and_stats(ctx, opened)
-    search = filters.resolve_search(ctx, queue, page_filter, stats, stats.now)
+    page_filter, stats, search = _search(ctx, opened)
     cursor = ctx.request.query_params.get("cursor", "")
     page = filters.read_page(ctx, queue, search, cursor=cursor if is_id(cursor) else None)
     shown = _number(ctx, "shown")
@@ -60,17 +60,11 @@ def more(ctx: Context, queue: str) -> HTMLResponse:
 def export(ctx: Context, queue: str) -> StreamingResponse:
     """All matching jobs as CSV."""
     opened = ctx.service.commands.queue(ctx.actor, queue)
-    page_filter, stats = _filter_and_stats(ctx, opened)
-    search = filters.resolve_search(ctx, queue, page_filter, stats, stats.now)
+    page_filter, _, search = _search(ctx, opened)
     ctx.service.accounts.note(ctx.actor, "queue.export", queue=queue, site=page_filter.site or None)
-    return StreamingResponse(
-        csv_lines(ctx, queue, search),
-        media_type="text/csv; charset=utf-8",
-        headers={
-            "content-disposition": f'attachment; filename="{queue}.csv"',
-            "cache-control": "private, no-store",
-        },
-    )
+    named = {"content-disposition": f'attachment; filename="{queue}.csv"'}
+    headers, media_type = {**named, "cache-control": UNCACHED}, "text/csv; charset=utf-8"
+    return StreamingResponse(csv_lines(ctx, queue, search), 200, headers, media_type)
 
 
 @router.get("/dashboard/queues/{queue}/runs", response_class=HTMLResponse)
@@ -180,16 +174,19 @@ def resume(ctx: Context, queue: str, sent: FormFields) -> Response:
 # Values of the templates
 
 
-def _filter_and_stats(ctx: PageContext, queue: Queue) -> tuple[filters.PageFilter, QueueStats]:
+def _search(
+    ctx: PageContext, queue: Queue
+) -> tuple[filters.PageFilter, QueueStats, filters.JobSearch]:
+    """The filter of the URL, the counters of its site, and what it searches for."""
     page_filter = filters.read_filter(filters.fields_of(ctx), queue.lifecycle)
     stats = ctx.service.commands.stats(ctx.actor, queue.name, site=page_filter.site or None)
-    return page_filter, stats
+    search = filters.resolve_search(ctx, queue.name, page_filter, stats, stats.now)
+    return page_filter, stats, search
 
 
 def _page_values(ctx: PageContext, queue: Queue, limit: int) -> dict[str, Any]:
     commands, actor = ctx.service.commands, ctx.actor
-    page_filter, stats = _filter_and_stats(ctx, queue)
-    search = filters.resolve_search(ctx, queue.name, page_filter, stats, stats.now)
+    page_filter, stats, search = _search(ctx, queue)
     page = filters.read_page(ctx, queue.name, search, limit=limit)
     charts = charts_of(ctx, queue, page_filter.site)
     all_stats = stats if not page_filter.site else commands.stats(actor, queue.name)
@@ -300,14 +297,9 @@ def _result(
     """The result on top of the page, which refreshes itself below it."""
     if not ctx.in_part:
         return RedirectResponse(f"/dashboard/queues/{queue.name}", status_code=303)
-    response = ctx.page(
-        "part_result.html",
-        queue=queue,
-        told=result,
-        said=message,
-        label=actions.label_of(ctx, action) if action else "",
-        runs=runs_shown(ctx, queue),
-    )
+    runs, label = runs_shown(ctx, queue), actions.label_of(ctx, action) if action else ""
+    values: dict[str, Any] = {"queue": queue, "told": result, "said": message, "label": label}
+    response = ctx.page("part_result.html", runs=runs, **values)
     response.headers["HX-Trigger"] = "kesin:forget"
     response.headers["HX-Trigger-After-Swap"] = json.dumps({"renew": {"target": "#view"}})
     return response
