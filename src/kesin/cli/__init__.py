@@ -18,7 +18,6 @@ from kesin.foundation.terminal import format_examples, say, visible_lines, warn
 
 __all__ = ["app", "main"]
 
-
 QUICK_OPTIONS: Final = {"--help", "-h", "--version"}  # nothing is done, and nothing logged
 
 

@@ -147,10 +147,8 @@ def print_job(job: Job, names: Definition | None) -> None:
         "result": job.result_json,
     }
     print_table(("job", ""), [(name, text) for name, text in fields.items() if text])
-    say()
-    say("payload")
     pretty = json.dumps(decode_json(job.payload_json), indent=2, ensure_ascii=False)
-    say(visible_lines(pretty))
+    say(f"\npayload\n{visible_lines(pretty)}")
 
 
 def print_history(events: list[Event], names: Definition | None) -> None:
@@ -192,9 +190,7 @@ def print_traceback(events: list[Event]) -> None:
     recorded = [(event.seq, text) for event in events if (text := recorded_traceback(event.note))]
     if recorded:
         seq, text = recorded[-1]
-        say()
-        say(f"traceback of {seq}")
-        say(visible_lines(text))
+        say(f"\ntraceback of {seq}\n{visible_lines(text)}")
 
 
 def print_notes(notes: list[Note]) -> None:

@@ -177,9 +177,7 @@ def prove_lifecycles(
         say(f"Between tenants: {turns_bound()}.")
         for proof in proofs:
             if not proof:
-                say()
-                say(f"{proof.lifecycle} is not proved to end:")
-                say(str(proof))
+                say(f"\n{proof.lifecycle} is not proved to end:\n{proof}")
     if not all(proofs):
         raise typer.Exit(FAILED)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -99,16 +99,13 @@ def rotate_secrets(as_json: AsJson = False) -> None:
         done = vault.rotate(actor)
         key = vault.keys().first
     if as_json:
-        terminal.say_json({"key": key, **_record(done)})
+        unopened = [record_of(secret, "name", "key", "code") for secret in done.unopened]
+        record = record_of(done, "resealed", "current", "busy")
+        terminal.say_json({"key": key, **record, "unopened": unopened})
     else:
         _print_rotation(done, key)
     if not done.complete:
         raise typer.Exit(FAILED)
-
-
-def _record(done: Rotation) -> dict[str, Any]:
-    unopened = [record_of(secret, "name", "key", "code") for secret in done.unopened]
-    return {**record_of(done, "resealed", "current", "busy"), "unopened": unopened}
 
 
 def _print_rotation(done: Rotation, key: str) -> None:

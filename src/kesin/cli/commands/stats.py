@@ -42,10 +42,12 @@ def stats(
 def queue_record(store: Store, name: str) -> dict[str, Any]:
     try:
         stats, pauses = store.stats(name), store.paused(name)
-    except StoreUnreachable:
+    except StoreUnreachable:  # other queues may live elsewhere
         if store.store_for(name) is store.store_for(""):
             raise
-        return _unreachable_record(name)
+        nothing = dict.fromkeys(("jobs", "oldest_due_at", "oldest_due_s", "lease_over"))
+        empty: dict[str, Any] = {"states": {}, "tenants": {}, "paused": []}
+        return {"queue": name, **nothing, **empty, "reachable": False}
     waited_us = None if stats.oldest_due_at is None else max(stats.now - stats.oldest_due_at, 0)
     return {
         "queue": name,
@@ -61,13 +63,6 @@ def queue_record(store: Store, name: str) -> dict[str, Any]:
         ],
         "reachable": True,
     }
-
-
-def _unreachable_record(name: str) -> dict[str, Any]:
-    """The record of a queue whose store does not answer; other queues may live elsewhere."""
-    nothing = dict.fromkeys(("jobs", "oldest_due_at", "oldest_due_s", "lease_over"))
-    empty: dict[str, Any] = {"states": {}, "tenants": {}, "paused": []}
-    return {"queue": name, **nothing, **empty, "reachable": False}
 
 
 def _snapshots(

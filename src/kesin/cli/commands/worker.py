@@ -152,19 +152,15 @@ def _workload_worker(
             f"no workload does the work of {queue.name!r}: say with --handler what does"
         )
     if lacking := workload.missing_libraries:
-        raise CommandError(_not_installed(queue.name, lacking[0]))
+        extra = extra_providing(lacking[0])
+        how = f"`{install_command(extra)}`" if extra else "pip"
+        raise CommandError(f"the work of {queue.name} needs {lacking[0]}: install it with {how}")
     make = (push and workload.push_worker) or workload.worker
     worker = make(context.workload_context(workload))
     for name, value in options.items():
         if value is not None:
             setattr(worker, name, value)
     return worker
-
-
-def _not_installed(queue: str, library: str) -> str:
-    extra = extra_providing(library)
-    how = f"`{install_command(extra)}`" if extra else "pip"
-    return f"the work of {queue} needs {library}: install it with {how}"
 
 
 def run_workers(

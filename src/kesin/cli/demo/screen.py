@@ -6,9 +6,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kesin.cli.commands.audit import print_reports, replay_queues
 from kesin.cli.demo.service import ADMIN, OPERATOR, RunningService
@@ -48,9 +47,7 @@ def print_tour(context: DemoContext, parts: Iterable[DemoPart], pids: list[int])
     """Print numbered steps, each with its page."""
     print_title("A tour: open these pages, in this order or any")
     for number, stop in enumerate(_stops(context, parts, pids), 1):
-        terminal.say(f"  {number}. {stop.title}")
-        terminal.say(f"     {stop.page}")
-        terminal.say(f"     {stop.text}")
+        terminal.say(f"  {number}. {stop.title}\n     {stop.page}\n     {stop.text}")
 
 
 def _stops(context: DemoContext, parts: Iterable[DemoPart], pids: list[int]) -> Iterator[TourStop]:
@@ -66,8 +63,7 @@ def _stops(context: DemoContext, parts: Iterable[DemoPart], pids: list[int]) -> 
     yield TourStop("Who did what", f"{pages}/audit", text)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueCounts:
+class QueueCounts(NamedTuple):
     """How many jobs of a queue are in which group of states."""
 
     title: str

@@ -14,10 +14,9 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final, NamedTuple, TextIO
 
 from kesin.cli.commands.serve import supervisor_for
 from kesin.cli.support.errors import CommandError
@@ -44,8 +43,7 @@ START_S: Final = 30.0
 MAX_TMP_PATH: Final = 60  # of the 107 bytes of a socket's path, Chromium takes up to 46
 
 
-@dataclass(frozen=True, slots=True)
-class RunningService:
+class RunningService(NamedTuple):
     """A service that answers requests."""
 
     service: Service
@@ -116,9 +114,8 @@ def run_service(
             supervisor = supervisor_for(settings, known, stderr=log.fileno())
             service = Service(settings, store, known, supervisor=supervisor)
             server = build_server(create_app(service), service, leave=lambda: None)
-            thread = threading.Thread(
-                target=server.run, args=(sockets,), name="kesin-server", daemon=True
-            )
+            run = partial(server.run, sockets)
+            thread = threading.Thread(target=run, name="kesin-server", daemon=True)
             address = f"http://{HOST}:{sockets[0].getsockname()[1]}"
             running = RunningService(service, address, supervisor, server, thread)
             thread.start()

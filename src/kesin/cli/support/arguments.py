@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -42,16 +41,13 @@ def complete_lifecycles(incomplete: str) -> list[str]:
 
 
 AsJson = Annotated[bool, flag("--json", "Print JSON, for scripts.")]
-
 QueueName = Annotated[str, argument("QUEUE", "The queue's name.", autocompletion=complete_queues)]
-
 QueueNames = Annotated[
     list[str] | None,
     argument(
         "QUEUE", "The queues; all of the store if none is named.", autocompletion=complete_queues
     ),
 ]
-
 LifecycleName = Annotated[
     str | None,
     option(
@@ -61,27 +57,19 @@ LifecycleName = Annotated[
         autocompletion=complete_lifecycles,
     ),
 ]
-
 States = Annotated[list[str] | None, option("STATE", "In this state; repeatable.", "--state")]
-
 Tenants = Annotated[list[str] | None, option("TENANT", "Of this tenant; repeatable.", "--tenant")]
-
 Codes = Annotated[
     list[str] | None, option("CODE", "With this last error code; repeatable.", "--code")
 ]
-
 Categories = Annotated[
     list[str] | None,
     option("CATEGORY", "With a last error of this category; repeatable.", "--category"),
 ]
-
 TextPart = Annotated[
     str | None, option("TEXT", "With this in the error message, in any case.", "--text")
 ]
-
 Key = Annotated[str | None, option("KEY", "With exactly this dedup key.", "--key")]
-
-
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -92,8 +80,7 @@ def confirm(question: str, why: str) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
-@dataclass(frozen=True, slots=True)
-class FilterOptions:
+class FilterOptions(NamedTuple):
     """The filter options as they were typed."""
 
     states: Sequence[str] | None = None

@@ -89,7 +89,6 @@ def stop_on_signals(*, children: bool = False) -> Iterator[Stop]:
     stop = Stop()
     before: dict[signal.Signals, Any] = {}
     pipe_before: int | None = None
-
     try:
         if threading.current_thread() is threading.main_thread():
             pipe_before = signal.set_wakeup_fd(stop.pipe, warn_on_full_buffer=False)
