@@ -286,7 +286,8 @@ class QueueCopy:
                     raise CopyRefused(f"the copy of the job {job.id} differs from it")
                 for difference in differences(copy.job, copy.events):
                     raise self._damaged(str(difference))
-                total = (total + _comparable_digest(content)) % _MODULUS
+                digest = hashlib.sha256(json.dumps(content).encode()).digest()
+                total = (total + int.from_bytes(digest, "big")) % _MODULUS
                 counts[job.tenant, job.state] += 1
                 result.jobs += 1
                 result.events += len(original.events)
@@ -409,7 +410,3 @@ def _comparable(history: JobHistory) -> tuple[object, ...]:
     """A job with events and notes, without its lease, which is no part of its history."""
     notes = [note[1:] for note in history.notes]
     return history.job._replace(lease_until=None), history.events, notes
-
-
-def _comparable_digest(content: tuple[object, ...]) -> int:
-    return int.from_bytes(hashlib.sha256(json.dumps(content).encode()).digest(), "big")

@@ -11,9 +11,9 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.transfer import backup as backups
@@ -31,8 +31,7 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 _UNESCAPED: Final = {"n": "\n", "r": "\r"}
 
 
-@dataclass(frozen=True, slots=True)
-class Backup:
+class Backup(NamedTuple):
     """A backup whose checksums were verified."""
 
     folder: Path
@@ -73,7 +72,9 @@ def read_backup(folder: Path) -> Backup:
     manifest = _read_manifest(folder)
     pending = pending_migrations(migrations(manifest.database), manifest.schema)
     names = tuple(f"{migration.version:04d}_{migration.name}" for migration in pending)
-    return Backup(folder, manifest, names, _read_signature(folder))
+    file = folder / backups.SIGNATURE
+    signature = file.read_text("ascii", errors="replace").strip() if file.exists() else None
+    return Backup(folder, manifest, names, signature)
 
 
 def check_signature(backup: Backup, ring: KeyRing | None, *, allow_unsigned: bool) -> str | None:
@@ -97,13 +98,6 @@ def check_signature(backup: Backup, ring: KeyRing | None, *, allow_unsigned: boo
     raise RestoreRefused(
         f"the backup {problem}, so others may have changed it: add --allow-unsigned to trust it"
     )
-
-
-def _read_signature(folder: Path) -> str | None:
-    try:
-        return (folder / backups.SIGNATURE).read_text("ascii", errors="replace").strip()
-    except FileNotFoundError:
-        return None
 
 
 def restore(

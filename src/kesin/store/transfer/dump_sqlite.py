@@ -83,7 +83,9 @@ class SqliteDump(Dump):
             with closing(SqliteStore(working_copy)) as store:
                 finish(store)
             with closing(_connect(working_copy)) as source:
-                _check(source)
+                result = source.execute("PRAGMA integrity_check(1)").fetchone()[0]
+                if result != "ok":
+                    raise RestoreRefused(f"the database in the backup is damaged: {result}")
                 with self._exclusive(replace=replace) as target:
                     _copy(source, target, advance)
         finally:
@@ -135,12 +137,6 @@ def _copy(source: sqlite3.Connection, target: sqlite3.Connection, advance: Advan
         remaining_pages = remaining
 
     source.backup(target, pages=PAGES_PER_STEP, progress=report)
-
-
-def _check(connection: sqlite3.Connection) -> None:
-    result = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-    if result != "ok":
-        raise RestoreRefused(f"the database in the backup is damaged: {result}")
 
 
 def _size_bytes(connection: sqlite3.Connection) -> int:
