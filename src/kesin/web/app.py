@@ -86,13 +86,8 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     service.every_minute.append(Trends(service.accounts.directory, service.queues).note)
     static = Path(str(files("kesin.web") / "static"))
-    own_routers = (
-        operator.router,
-        operator.batch_router,
-        session.router,
-        operator.site_router,
-        probes.router,
-    )
+    own_routers = [operator.router, operator.batch_router, session.router]
+    own_routers += [operator.site_router, probes.router]
     for router in own_routers:
         app.router.routes.extend(router.routes)
     app.state.frame = frame = build_frame(service.workloads.values())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
@@ -85,11 +86,9 @@ async def events(
 
 async def _wait_for_change(watch: Watch, within_s: float) -> bool:
     """Wait for a change; False on timeout."""
-    try:
-        await asyncio.wait_for(watch.changed.wait(), max(within_s, 0.01))
-    except TimeoutError:
-        return False
-    return True
+    with suppress(TimeoutError):
+        return await asyncio.wait_for(watch.changed.wait(), max(within_s, 0.01))
+    return False
 
 
 router = guarded_router(prefix="/api", tags=["operator"])

@@ -21,6 +21,7 @@ MAX_DEPTH: Final = 8
 MAX_ROWS: Final = 60  # of a list; a longer list is edited as JSON
 MAX_SINGLE_LINE_CHARS: Final = 200  # longer text gets a multi-line field
 MAX_TABLE_COLUMNS: Final = 8  # a list with more columns is not drawn as a table
+_ABSENT: Final = object()
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,14})")
 _ROW_NUMBER: Final = re.compile(r"[0-9]{1,4}")
 _DECIMAL: Final = re.compile(r"-?(0|[1-9][0-9]{0,11})[.,][0-9]{1,6}")
@@ -190,7 +191,8 @@ class SchemaForm:
             if not isinstance(node, list | dict):
                 return changed
             if depth == len(steps) - 1 and isinstance(node, list) and len(node) < MAX_ROWS:
-                node.append(self._empty_row(schema.get("items", {})))
+                row = _types(self._resolve(schema.get("items", {})))
+                node.append({} if "object" in row else [] if "array" in row else "")
         return changed
 
     def with_removed(self, value: Any, pointer: str) -> Any:
@@ -205,10 +207,6 @@ class SchemaForm:
         elif isinstance(node, list) and _get_item(node, steps[-1]) is not None:
             del node[int(steps[-1])]
         return changed
-
-    def _empty_row(self, unresolved: Schema) -> Any:
-        types = _types(self._resolve(unresolved))
-        return {} if "object" in types else [] if "array" in types else ""
 
     def _child_schema(self, schema: Schema, step: str) -> Schema | None:
         if "array" in _types(schema):
@@ -237,9 +235,6 @@ class _FieldTree:
 
     text: str | None = None
     children: dict[str, _FieldTree] = field(default_factory=dict)
-
-
-_ABSENT: Final = object()
 
 
 def _build_field_tree(fields: Mapping[str, str]) -> _FieldTree:

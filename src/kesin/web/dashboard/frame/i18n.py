@@ -23,7 +23,6 @@ Language = Literal["en", "tr"]
 LANGUAGES: Final[tuple[Language, ...]] = get_args(Language)
 DEFAULT: Final[Language] = "en"
 DASHBOARD: Final = "kesin.web.dashboard"
-
 PROBLEMS: Final = "problems.po"
 
 

@@ -92,6 +92,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
     due = future.next.kind == "claim" and (future.next.at or 0) <= now
     lines = timeline(ctx, history, lifecycle, now)
     state = lifecycle.state.get(job.state)
+    own_stamps = [stamp for stamp in lifecycle.stamps if stamp not in BUILT_IN_STAMPS]
     return {
         "job": job,
         "title": ctx.title_of(job.queue),
@@ -108,7 +109,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
         "most_ahead": MAX_AHEAD,
         "sited": queue.name not in ctx.service.commands.queues_without_sites,
         "due_at": job.run_at if job.phase == READY else None,
-        "stamps": _stamps(job, lifecycle),
+        "stamps": {stamp: getattr(job, lifecycle.stamp_column(stamp)) for stamp in own_stamps},
         "flags": [flag for flag in lifecycle.flags if job.flags & lifecycle.flag_bit(flag)],
         "actions": [(action, label_of(ctx, action)) for action in actions],
         "goes_on": state is not None and not state.terminal,
@@ -166,9 +167,3 @@ def _ahead(ctx: PageContext, queue: Queue, job: Job) -> int | None:
     if job.phase != READY or not whole:
         return None
     return queue.store.count_ahead(job.queue, job.id, limit=MAX_AHEAD)
-
-
-def _stamps(job: Job, lifecycle: Lifecycle) -> dict[str, int | None]:
-    """The stamps that the lifecycle declares itself."""
-    own = [stamp for stamp in lifecycle.stamps if stamp not in BUILT_IN_STAMPS]
-    return {stamp: getattr(job, lifecycle.stamp_column(stamp)) for stamp in own}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from kesin.engine.access.action_preview import ActionPreview
@@ -69,8 +69,7 @@ class RefusalCount(NamedTuple):
     n: int
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(NamedTuple):
     """What an action would do now; nothing was changed."""
 
     matched: int
@@ -142,7 +141,7 @@ def read_selection(ctx: PageContext, queue: Queue, fields: Fields) -> Selection:
         stats = ctx.service.commands.stats(ctx.actor, queue.name, site=wanted.site or None)
         search = filters.resolve_search(ctx, queue.name, wanted, stats, until - 1)
         before = min(search.where.created_before or until, until)
-        search = replace(search, where=replace(search.where, created_before=before))
+        search = search._replace(where=replace(search.where, created_before=before))
         return Selection(search, wanted, every=True, until=until)
     texts = ",".join(fields.get("ids", ())).split(",")
     ids = tuple(job_id for job_id in dict.fromkeys(texts) if is_id(job_id))
@@ -252,11 +251,9 @@ def describe_refusals(ctx: PageContext, reasons: Counter[str]) -> tuple[RefusalC
     counts: Counter[str] = Counter()
     for key, n in reasons.items():
         reason, _, state = key.partition(" ")
-        counts[_describe_reason(ctx, reason, state)] += n
+        if reason == "state" and state:
+            why = ctx.say("already %(state)s", state=state)
+        else:
+            why = ctx.say(REASONS[reason]) if reason in REASONS else reason.replace("_", " ")
+        counts[why] += n
     return tuple(RefusalCount(why, n) for why, n in counts.most_common())
-
-
-def _describe_reason(ctx: PageContext, reason: str, state: str = "") -> str:
-    if reason == "state" and state:
-        return ctx.say("already %(state)s", state=state)
-    return ctx.say(REASONS[reason]) if reason in REASONS else reason.replace("_", " ")

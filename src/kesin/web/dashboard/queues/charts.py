@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -23,11 +22,12 @@ WORKLOAD: Final = "dashboard"
 EVERY_S: Final = 60
 MAX_NOTES: Final = 24 * 60  # one a minute for a day
 BUCKETS: Final = 48
+MAX_JOBS_READ: Final = 100  # the newest ones
+MAX_CODES: Final = 5
 SLACK_S: Final = 600  # a period that lacks no more than this at its start is complete
 
 
-@dataclass(frozen=True, slots=True)
-class Trend:
+class Trend(NamedTuple):
     """How many jobs succeeded and failed in each period, oldest first."""
 
     done: tuple[int, ...] = ()
@@ -100,10 +100,6 @@ def _sums(queue: Queue) -> tuple[int, int]:
         done += count.n if group == "done" else 0
         failed += count.n if group == "failed" else 0
     return done, failed
-
-
-MAX_JOBS_READ: Final = 100  # the newest ones
-MAX_CODES: Final = 5
 
 
 class CodeShare(NamedTuple):
