@@ -50,8 +50,8 @@ async def identify(request: Request) -> None:
     """
     if hasattr(request.state, "actor"):
         return
-    is_known = request.url.path not in PROBES and not CREDENTIALS.isdisjoint(request.headers)
-    actor = await run_in_threadpool(_identify_in_thread, request) if is_known else None
+    has_credentials = request.url.path not in PROBES and not CREDENTIALS.isdisjoint(request.headers)
+    actor = await run_in_threadpool(_identify_in_thread, request) if has_credentials else None
     if actor is None:
         service_of(request).limit(f"address:{network_of(address_of(request))}")
     request.state.actor = with_request_id(actor or NOBODY, request.state.request_id)

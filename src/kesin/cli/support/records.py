@@ -26,7 +26,7 @@ def cells(row: object, *names: str) -> list[Cell]:
 
 
 def _cell(name: str, value: Any) -> Cell:
-    if name.endswith("at"):
+    if name == "at" or name.endswith("_at"):
         return format_time(value)
     return ", ".join(value) if isinstance(value, list | tuple) else value
 

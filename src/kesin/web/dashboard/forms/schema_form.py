@@ -191,8 +191,8 @@ class SchemaForm:
             if not isinstance(node, list | dict):
                 return changed
             if depth == len(steps) - 1 and isinstance(node, list) and len(node) < MAX_ROWS:
-                row = _types(self._resolve(schema.get("items", {})))
-                node.append({} if "object" in row else [] if "array" in row else "")
+                types = _types(self._resolve(schema.get("items", {})))
+                node.append({} if "object" in types else [] if "array" in types else "")
         return changed
 
     def with_removed(self, value: Any, pointer: str) -> Any:
