@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, Final
@@ -17,7 +17,6 @@ from kesin.cli.support.errors import FAILED, explain
 from kesin.foundation.terminal import format_examples, say, visible_lines, warn
 
 __all__ = ["app", "main"]
-
 
 QUICK_OPTIONS: Final = {"--help", "-h", "--version"}  # nothing is done, and nothing logged
 
@@ -89,17 +88,19 @@ class CommandGroup(TyperGroup):
 
 @cache
 def _command(name: str) -> Any:
-    """Load a command or group of ours."""
     command = COMMANDS[name]
     module, _, attribute = command.place.partition(":")
     loaded = getattr(import_module(f"kesin.cli.{module}"), attribute)
     parent = _new_app()
-    if isinstance(loaded, typer.Typer):
-        parent.add_typer(loaded, name=name)
-    else:
+    if not isinstance(command.examples, Mapping):
         examples = format_examples(*command.examples)
         parent.command(name, short_help=command.summary, epilog=examples)(loaded)
-    return typer.main.get_group(parent).commands[name]
+        return typer.main.get_group(parent).commands[name]
+    parent.add_typer(loaded, name=name, help=command.summary)
+    group: Any = typer.main.get_group(parent).commands[name]
+    for subcommand, examples_of_one in command.examples.items():
+        group.commands[subcommand].epilog = format_examples(*examples_of_one)
+    return group
 
 
 def _groups() -> dict[str, typer.Typer]:
@@ -126,11 +127,8 @@ def _print_error(sentence: str, code: int) -> int:
 
 
 def _new_app(**options: Any) -> typer.Typer:
-    return typer.Typer(
-        pretty_exceptions_enable=False,
-        rich_markup_mode="rich" if sys.stdout.isatty() else None,
-        **options,
-    )
+    markup: Any = "rich" if sys.stdout.isatty() else None
+    return typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=markup, **options)
 
 
 BELOW = """\b
@@ -184,7 +182,6 @@ def _start_quickly() -> None:
 
 
 def main() -> None:
-    """The `kesin` command."""
     _start_quickly()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

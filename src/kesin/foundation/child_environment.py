@@ -39,12 +39,9 @@ def child_environment(*names: str, environment: Mapping[str, str] | None = None)
     They come from ``environment``, or else from the environment of this process.
     """
     environment = os.environ if environment is None else environment
-    passed = _NAMES.union(names)
-    return {
-        name: value
-        for name, value in environment.items()
-        if name in passed or name.startswith(_LOCALE_PREFIX)
-    }
+    locale = [name for name in environment if name.startswith(_LOCALE_PREFIX)]
+    passed = _NAMES.union(names, locale)
+    return {name: value for name, value in environment.items() if name in passed}
 
 
 def worker_environment(*, opens_secrets: bool) -> dict[str, str]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
 EARLIEST_US: Final = 100_000_000_000_000  # March 1973: less is a number of seconds, misread
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST_US: Final = 253_402_300_800_000_000  # the year 10 000
 
 Time = int | datetime  # microseconds since 1970, or a datetime with a zone
@@ -82,9 +83,6 @@ def in_seconds(value: object, name: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise ValueError(f"{name} must be a timedelta or a number of seconds, got {value!r}")  # noqa: TRY004
     return value
-
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def iso(time_us: int | None) -> str | None:

@@ -67,10 +67,8 @@ class KeyRing:
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         aes = _aes()
         self._ciphers = {key_id: aes(key) for key_id, key in keys.items()}
-        self._signers = {
-            key_id: hmac.new(hmac.digest(key, _SIGNING, _HASH), digestmod=_HASH)
-            for key_id, key in keys.items()
-        }
+        derived = {key_id: hmac.digest(key, _SIGNING, _HASH) for key_id, key in keys.items()}
+        self._signers = {key_id: hmac.new(key, digestmod=_HASH) for key_id, key in derived.items()}
         self.ids = tuple(keys)
 
     @classmethod
@@ -99,10 +97,8 @@ class KeyRing:
             else:
                 keys[name] = raw
         if problems:
-            raise BadSettings(
-                f"{SETTING}: {'; '.join(problems)}; "
-                "`kesin secrets new-key` prints an entry that fits"
-            )
+            problems.append("`kesin secrets new-key` prints an entry that fits")
+            raise BadSettings(f"{SETTING}: {'; '.join(problems)}")
         return cls(keys)
 
     @property
@@ -120,9 +116,8 @@ class KeyRing:
                 n=len(plain),
             )
         nonce = secrets.token_bytes(NONCE_BYTES)
-        ciphertext = self._ciphers[self.first].encrypt(
-            nonce, plain, _associated_data(self.first, name)
-        )
+        bound_to = _associated_data(self.first, name)
+        ciphertext = self._ciphers[self.first].encrypt(nonce, plain, bound_to)
         return f"{VERSION}.{self.first}.{_encode(nonce)}.{_encode(ciphertext)}"
 
     def open(self, name: str, sealed: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from functools import partial
 from weakref import WeakSet
 
 
@@ -41,20 +42,14 @@ def keep_for_ever(thing: object) -> None:
 _watching: WeakSet[ForkAware] = WeakSet()
 
 
-def _before() -> None:
+def _call_all(callback: str) -> None:
     for watching in list(_watching):
-        watching.before_fork()
-
-
-def _in_parent() -> None:
-    for watching in list(_watching):
-        watching.after_fork_in_parent()
-
-
-def _in_child() -> None:
-    for watching in list(_watching):
-        watching.after_fork_in_child()
+        getattr(watching, callback)()
 
 
 if hasattr(os, "register_at_fork"):  # where there is no fork, there is nothing to do
-    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+    os.register_at_fork(
+        before=partial(_call_all, "before_fork"),
+        after_in_parent=partial(_call_all, "after_fork_in_parent"),
+        after_in_child=partial(_call_all, "after_fork_in_child"),
+    )

@@ -47,7 +47,6 @@ class Logger:
         self._name = name
 
     def info(self, event: str, **details: object) -> None:
-        """Log an event for information."""
         self._log("info", event, details)
 
     def warning(self, event: str, *, exc_info: bool = False, **details: object) -> None:
@@ -107,21 +106,16 @@ def set_up_logs(style: Style = "console", level: Level = "warning") -> None:
         drop_payloads,
     ]
     renderers = _renderers(style, colors=sys.stderr.isatty())
+    least = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*shared, *renderers],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.getLevelNamesMapping()[level.upper()]
-        ),
+        wrapper_class=structlog.make_filtering_bound_logger(least),
         logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
-    handler = _LibraryHandler()
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
-        )
-    )
+    handler, formatter = _LibraryHandler(), structlog.stdlib.ProcessorFormatter
+    processors = [formatter.remove_processors_meta, *renderers]
+    handler.setFormatter(formatter(foreign_pre_chain=shared, processors=processors))
     root = logging.getLogger()
     for existing in root.handlers[:]:
         if isinstance(existing, _LibraryHandler):

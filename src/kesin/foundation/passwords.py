@@ -90,7 +90,6 @@ def one_time_password() -> str:
 
 
 def new_token() -> str:
-    """A new session token."""
     return secrets.token_urlsafe(32)
 
 

@@ -17,6 +17,7 @@ class Problem(Exception):  # an expected result, so the name does not end in Err
 
     status = 400
     code = "bad_request"
+    headers: Mapping[str, str] = {}  # of the response
 
     def __init_subclass__(cls, *, status: int | None = None, code: str | None = None) -> None:
         """Set the status and the code of a kind of problem; else they are those of its base."""
@@ -54,6 +55,8 @@ class NotFound(Problem, status=404, code="not_found"):
 class NotSignedIn(Problem, status=401, code="not_signed_in"):
     """The caller is not authenticated."""
 
+    headers: Mapping[str, str] = {"www-authenticate": "Bearer"}
+
 
 class Forbidden(Problem, status=403, code="forbidden"):
     """The caller does not have the permission."""
@@ -79,6 +82,7 @@ class TooManyRequests(Problem, status=429, code="too_many_requests"):
     ) -> None:
         super().__init__(message, code=code, details={"retry_after_s": retry_after_s}, **values)
         self.retry_after_s = retry_after_s
+        self.headers = {"retry-after": str(retry_after_s)}
 
 
 class Unavailable(Problem, status=503, code="unavailable"):

@@ -9,16 +9,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+Source = Literal["environment", "default"]
 
 PREFIX: Final = "KESIN_"
 DATABASE_FILE: Final = "kesin.db"
@@ -33,6 +34,11 @@ class BadSettings(ValueError):
     """An environment variable has an invalid value; the message names it and what it accepts."""
 
 
+def _env(default: Any, takes: str, **limits: Any) -> Any:
+    """A setting with its default; the message about an invalid value says what it ``takes``."""
+    return Field(default, description=takes, **limits)
+
+
 class Settings(BaseSettings):
     """The configuration of a process. Empty variables count as unset."""
 
@@ -40,117 +46,97 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True
     )
 
-    data_dir: Path = Field(Path("kesin-data"), description="a folder for everything kept on disk")
-    database_url: str | None = Field(
-        None, description="a file, sqlite:///file or postgresql://…; a file in the folder if unset"
+    data_dir: Path = _env(Path("kesin-data"), "a folder for everything kept on disk")
+    database_url: str | None = _env(
+        None, "a file, sqlite:///file or postgresql://…; a file in the folder if unset"
     )
-    redis_url: str | None = Field(None, description="redis://…, for the PDF workload")
-    host: str = Field("127.0.0.1", description="the address the server listens on")
-    port: int = Field(8000, ge=1, le=65535, description="a whole number in 1…65535")
-    log: Literal["console", "json"] = Field("console", description="console or json")
-    cron_secret: SecretStr | None = Field(
-        None, min_length=16, description="16 or more characters, for the cron endpoints"
+    redis_url: str | None = _env(None, "redis://…, for the PDF workload")
+    host: str = _env("127.0.0.1", "the address the server listens on")
+    port: int = _env(8000, "a whole number in 1…65535", ge=1, le=65535)
+    log: Literal["console", "json"] = _env("console", "console or json")
+    cron_secret: SecretStr | None = _env(
+        None, "16 or more characters, for the cron endpoints", min_length=16
     )
-    secret_keys: SecretStr | None = Field(
-        None, description="name:key,… from `kesin secrets new-key`; the first one seals"
+    secret_keys: SecretStr | None = _env(
+        None, "name:key,… from `kesin secrets new-key`; the first one seals"
     )
-    trusted_proxies: str = Field(
-        "", description="addresses or networks, with commas, whose X-Forwarded- headers count"
+    trusted_proxies: str = _env(
+        "", "addresses or networks, with commas, whose X-Forwarded- headers count"
     )
-    allowed_hosts: str = Field(
-        "", description="names of this service, with commas and without ports; any if unset"
+    allowed_hosts: str = _env(
+        "", "names of this service, with commas and without ports; any if unset"
     )
-    grace_s: float = Field(30, gt=0, le=600, description="seconds in 0…600 a stop may take")
-    body_limit: int = Field(
-        10_000_000, ge=1_000, le=1_000_000_000, description="bytes in 1000…1000000000"
+    grace_s: float = _env(30, "seconds in 0…600 a stop may take", gt=0, le=600)
+    body_limit: int = _env(10_000_000, "bytes in 1000…1000000000", ge=1_000, le=1_000_000_000)
+    body_timeout_s: float = _env(25, "seconds in 0…600", gt=0, le=600)
+    header_timeout_s: float = _env(10, "seconds in 0…600", gt=0, le=600)
+    connections_per_address: int = _env(
+        200, "connections in 1…100000 that an address may have open", ge=1, le=100_000
     )
-    body_timeout_s: float = Field(25, gt=0, le=600, description="seconds in 0…600")
-    header_timeout_s: float = Field(10, gt=0, le=600, description="seconds in 0…600")
-    connections_per_address: int = Field(
-        200, ge=1, le=100_000, description="connections in 1…100000 that an address may have open"
+    request_timeout_s: float = _env(30, "seconds in 0…600", gt=0, le=600)
+    rate_per_s: float = _env(100, "requests a second, for each key", gt=0, le=1e6)
+    sign_in_per_min: int = _env(10, "tries a minute in 1…10000", ge=1, le=10_000)
+    sweep_s: float = _env(60, "seconds in 1…3600 between sweeps (cap, recover, …)", ge=1, le=3_600)
+    tidy_s: float = _env(3_600, "seconds in 1…86400 between expiry and pruning", ge=1, le=86_400)
+    audit_days: int = _env(400, "days in 1…36500", ge=1, le=36_500)
+    min_free_mb: int = _env(100, "megabytes the disk must have free", ge=0, le=10**7)
+    oci_max_attempts_script: int = _env(5, "claims by a script in 1…20", ge=1, le=20)
+    oci_max_attempts_api: int = _env(8, "uploads by our worker in 1…20", ge=1, le=20)
+    oci_revive: bool = _env(default=True, takes="true or false: passing failures are tried again")
+    oci_google_url: str = _env("https://googleads.googleapis.com", "where the Google Ads API is")
+    oci_google_version: str = _env("v26", "a version of that API, v26", pattern=r"^v[1-9][0-9]?$")
+    oci_data_manager_url: str = _env(
+        "https://datamanager.googleapis.com", "where the Data Manager API is"
     )
-    request_timeout_s: float = Field(30, gt=0, le=600, description="seconds in 0…600")
-    rate_per_s: float = Field(100, gt=0, le=1e6, description="requests a second, for each key")
-    sign_in_per_min: int = Field(10, ge=1, le=10_000, description="tries a minute in 1…10000")
-    sweep_s: float = Field(
-        60, ge=1, le=3_600, description="seconds in 1…3600 between sweeps (cap, recover, …)"
+    oci_token_url: str = _env(
+        "https://oauth2.googleapis.com/token", "where access tokens come from"
     )
-    tidy_s: float = Field(
-        3_600, ge=1, le=86_400, description="seconds in 1…86400 between expiry and pruning"
+    oci_timeout_s: float = _env(30, "seconds in 0…600 Google may take", gt=0, le=600)
+    oci_upload_every_s: float = _env(
+        60, "seconds in 0…86400 between uploads of a site", ge=0, le=86_400
     )
-    audit_days: int = Field(400, ge=1, le=36_500, description="days in 1…36500")
-    min_free_mb: int = Field(100, ge=0, le=10**7, description="megabytes the disk must have free")
-    oci_max_attempts_script: int = Field(5, ge=1, le=20, description="claims by a script in 1…20")
-    oci_max_attempts_api: int = Field(8, ge=1, le=20, description="uploads by our worker in 1…20")
-    oci_revive: bool = Field(
-        default=True, description="true or false: passing failures are tried again"
-    )
-    oci_google_url: str = Field(
-        "https://googleads.googleapis.com", description="where the Google Ads API is"
-    )
-    oci_google_version: str = Field(
-        "v26", pattern=r"^v[1-9][0-9]?$", description="a version of that API, v26"
-    )
-    oci_data_manager_url: str = Field(
-        "https://datamanager.googleapis.com", description="where the Data Manager API is"
-    )
-    oci_token_url: str = Field(
-        "https://oauth2.googleapis.com/token", description="where access tokens come from"
-    )
-    oci_timeout_s: float = Field(30, gt=0, le=600, description="seconds in 0…600 Google may take")
-    oci_upload_every_s: float = Field(
-        60, ge=0, le=86_400, description="seconds in 0…86400 between uploads of a site"
-    )
-    oci_silent_hours: int = Field(
-        24, ge=1, le=720, description="hours in 1…720 a script may be silent before a warning"
+    oci_silent_hours: int = _env(
+        24, "hours in 1…720 a script may be silent before a warning", ge=1, le=720
     )
 
-    pdf_chromium: str = Field("", description="the browser's program; the first on PATH if unset")
-    pdf_isolation: Literal["page", "context"] = Field("page", description="page or context")
-    pdf_sandbox: Literal["auto", "on", "off"] = Field("auto", description="auto, on or off")
-    pdf_templates: Path | None = Field(None, description="a folder with templates of your own")
-    pdf_hard_timeout_s: int = Field(
-        60, ge=1, le=600, description="seconds in 1…600 a document may take"
+    pdf_chromium: str = _env("", "the browser's program; the first on PATH if unset")
+    pdf_isolation: Literal["page", "context"] = _env("page", "page or context")
+    pdf_sandbox: Literal["auto", "on", "off"] = _env("auto", "auto, on or off")
+    pdf_templates: Path | None = _env(None, "a folder with templates of your own")
+    pdf_hard_timeout_s: int = _env(60, "seconds in 1…600 a document may take", ge=1, le=600)
+    pdf_picture_megapixels: int = _env(
+        25, "millions of pixels in 1…1000 a picture may have", ge=1, le=1_000
     )
-    pdf_picture_megapixels: int = Field(
-        25, ge=1, le=1_000, description="millions of pixels in 1…1000 a picture may have"
+    pdf_document_megapixels: int = _env(
+        60, "millions of pixels in 1…1000 of all its pictures", ge=1, le=1_000
     )
-    pdf_document_megapixels: int = Field(
-        60, ge=1, le=1_000, description="millions of pixels in 1…1000 of all its pictures"
+    pdf_processes: int = _env(
+        1, "processes in 0…32 that `kesin serve` keeps for rendering", ge=0, le=32
     )
-    pdf_processes: int = Field(
-        1, ge=0, le=32, description="processes in 0…32 that `kesin serve` keeps for rendering"
+    pdf_allowed_templates: str = _env("", "names with commas; those that come with Kesin if unset")
+    pdf_allowed_urls: str = _env(
+        "", "patterns, with spaces between, of URLs that a document may load"
     )
-    pdf_allowed_templates: str = Field(
-        "", description="names with commas; those that come with Kesin if unset"
+    pdf_artifacts: str = _env(
+        "", "a folder or s3://bucket/prefix; artifacts in the data folder if unset"
     )
-    pdf_allowed_urls: str = Field(
-        "", description="patterns, with spaces between, of URLs that a document may load"
+    pdf_fail_safe: Literal["strict", "degrade"] = _env(
+        "strict", "strict or degrade: while nothing renders, 503 or the HTML"
     )
-    pdf_artifacts: str = Field(
-        "", description="a folder or s3://bucket/prefix; artifacts in the data folder if unset"
-    )
-    pdf_fail_safe: Literal["strict", "degrade"] = Field(
-        "strict", description="strict or degrade: while nothing renders, 503 or the HTML"
-    )
-    pdf_ttl_hours: int = Field(24, ge=1, le=720, description="hours in 1…720 a PDF is kept")
-    pdf_max_queued: int = Field(
-        1_000, ge=1, le=1_000_000, description="waiting jobs in 1…1000000 before 429"
-    )
-    pdf_webhooks: str = Field(
-        "", description="patterns, with spaces between, of URLs that may be told"
-    )
-    pdf_webhook_secret: SecretStr | None = Field(
-        None, min_length=16, description="16 or more characters, from which owners get theirs"
+    pdf_ttl_hours: int = _env(24, "hours in 1…720 a PDF is kept", ge=1, le=720)
+    pdf_max_queued: int = _env(1_000, "waiting jobs in 1…1000000 before 429", ge=1, le=1_000_000)
+    pdf_webhooks: str = _env("", "patterns, with spaces between, of URLs that may be told")
+    pdf_webhook_secret: SecretStr | None = _env(
+        None, "16 or more characters, from which owners get theirs", min_length=16
     )
 
-    optiplan_program_timeout_s: float = Field(
-        600, gt=0, le=86_400, description="seconds in 0…86400 the optimiser may take"
+    optiplan_program_timeout_s: float = _env(
+        600, "seconds in 0…86400 the optimiser may take", gt=0, le=86_400
     )
-    optiplan_macro_command: str = Field(
-        "", description="a command for mode B, with {macro} where the macro's path belongs"
+    optiplan_macro_command: str = _env(
+        "", "a command for mode B, with {macro} where the macro's path belongs"
     )
-    optiplan_xsd: Path | None = Field(None, description="a schema that solutions must meet")
+    optiplan_xsd: Path | None = _env(None, "a schema that solutions must meet")
 
     @field_validator("oci_google_url", "oci_data_manager_url", "oci_token_url")
     @classmethod
@@ -211,13 +197,12 @@ class Settings(BaseSettings):
         return Path(self.database.removeprefix(SQLITE_SCHEME))
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One setting for display; secrets are masked."""
 
     name: str
     value: str
-    source: Literal["environment", "default"]
+    source: Source
 
 
 def load_settings() -> Settings:
@@ -258,9 +243,7 @@ def describe_settings(settings: Settings) -> list[Setting]:
     described_settings = []
     for field in Settings.model_fields:
         value = settings.database if field == "database_url" else getattr(settings, field)
-        source: Literal["environment", "default"] = (
-            "environment" if variable(field) in set_variables else "default"
-        )
+        source: Source = "environment" if variable(field) in set_variables else "default"
         text = "" if value is None else mask_secrets(str(value))
         described_settings.append(Setting(variable(field), text, source))
     return described_settings

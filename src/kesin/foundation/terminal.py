@@ -27,7 +27,6 @@ Cell = str | int | float | None
 
 
 def on_terminal() -> bool:
-    """Whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 

@@ -22,7 +22,7 @@ from starlette.staticfiles import StaticFiles
 from kesin.engine.validation import BadInput
 from kesin.foundation.extras import missing_extra
 from kesin.foundation.logs import Logger
-from kesin.foundation.problems import Invalid, NotSignedIn, Problem, TooManyRequests, Unavailable
+from kesin.foundation.problems import Invalid, NotSignedIn, Problem, Unavailable
 from kesin.foundation.version import __version__
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.web.auth import POLLING_ELEMENTS, identify
@@ -86,13 +86,8 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     service.every_minute.append(Trends(service.accounts.directory, service.queues).note)
     static = Path(str(files("kesin.web") / "static"))
-    own_routers = (
-        operator.router,
-        operator.batch_router,
-        session.router,
-        operator.site_router,
-        probes.router,
-    )
+    own_routers = [operator.router, operator.batch_router, session.router]
+    own_routers += [operator.site_router, probes.router]
     for router in own_routers:
         app.router.routes.extend(router.routes)
     app.state.frame = frame = build_frame(service.workloads.values())
@@ -100,13 +95,11 @@ def create_app(service: Service) -> FastAPI:
         *(pages.polling_elements for pages in frame.pages.values())
     )
     app.router.routes.extend(dashboard_routes(frame))
-    workload_routers = [
-        workload.routes(service.workload_context(workload.name))
-        for workload in service.workloads.values()
-        if workload.routes is not None
-    ]
-    for router in workload_routers:
-        app.include_router(router)
+    workload_routers = []
+    for name, workload in service.workloads.items():
+        if workload.routes is not None:
+            workload_routers.append(workload.routes(service.workload_context(name)))
+            app.include_router(workload_routers[-1])
     _forbid_slash_redirects(app.routes)
 
     @app.get("/docs", include_in_schema=False)
@@ -157,8 +150,11 @@ def _handle_problems(app: FastAPI) -> None:
     @app.exception_handler(BadInput)
     @app.exception_handler(StoreError)
     @app.exception_handler(ModuleNotFoundError)
-    async def refused(request: Request, problem: Exception) -> Response:
-        return await _problem_response(request, _as_problem(problem))
+    async def refused(request: Request, error: Exception) -> Response:
+        problem = _as_problem(error)
+        if request.url.path.startswith("/dashboard"):  # a page; JSON is for programs
+            return await run_in_threadpool(problem_page, request, problem)
+        return _json_response(problem)
 
 
 def _as_problem(error: Exception) -> Problem:
@@ -183,15 +179,14 @@ def _as_problem(error: Exception) -> Problem:
 
 def _not_installed(problem: ModuleNotFoundError) -> Unavailable:
     """What to install, if an extra brings the library; else the failed import is our bug."""
-    needed_library = missing_extra(problem)
-    if needed_library is None:
+    needed = missing_extra(problem)
+    if needed is None:
         raise problem
-    library, extra = needed_library
     return Unavailable(
         "this needs %(what)s: install it with `pip install 'kesin[%(extra)s]'`",
         code="not_installed",
-        what=library,
-        extra=extra,
+        what=needed[0],
+        extra=needed[1],
     )
 
 
@@ -201,18 +196,7 @@ def _render_refusal(request: Request, problem: Problem, status: int) -> Response
         return _json_response(problem, status)
     if problem.code == NotSignedIn.code:
         return redirect_to_sign_in(request)
-    page = problem_page(request, problem, status=status, bare=True)
-    page.headers.update(_problem_headers(problem))
-    return page
-
-
-async def _problem_response(request: Request, problem: Problem) -> Response:
-    """A page for the dashboard, JSON for programs."""
-    if request.url.path.startswith("/dashboard"):
-        page = await run_in_threadpool(problem_page, request, problem)
-        page.headers.update(_problem_headers(problem))
-        return page
-    return _json_response(problem)
+    return problem_page(request, problem, status=status, bare=True)
 
 
 def _methods_at(app: FastAPI, path: str) -> list[str]:
@@ -226,16 +210,7 @@ def _methods_at(app: FastAPI, path: str) -> list[str]:
 
 
 def _json_response(problem: Problem, status: int | None = None) -> JSONResponse:
-    return JSONResponse(problem.body(), status or problem.status, _problem_headers(problem))
-
-
-def _problem_headers(problem: Problem) -> dict[str, str]:
-    headers = {}
-    if isinstance(problem, TooManyRequests):
-        headers["retry-after"] = str(problem.retry_after_s)
-    if problem.status == NotSignedIn.status:
-        headers["www-authenticate"] = "Bearer"
-    return headers
+    return JSONResponse(problem.body(), status or problem.status, problem.headers)
 
 
 def _set_openapi(app: FastAPI, routers: Sequence[APIRouter]) -> None:
@@ -247,14 +222,8 @@ def _set_openapi(app: FastAPI, routers: Sequence[APIRouter]) -> None:
             described = APIRouter(responses=_ERROR_RESPONSES)
             for router in routers:
                 described.include_router(router)
-            schema.update(
-                get_openapi(
-                    title=app.title,
-                    version=app.version,
-                    summary=app.summary,
-                    routes=described.routes,
-                )
-            )
+            about: dict[str, Any] = {"version": app.version, "summary": app.summary}
+            schema.update(get_openapi(title=app.title, routes=described.routes, **about))
             schema.setdefault("components", {})["securitySchemes"] = {
                 "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
                 "bearer": {"type": "http", "scheme": "bearer"},

@@ -16,6 +16,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from kesin.engine.access.accounts import cron_actor, with_request_id
+from kesin.engine.access.sessions import SESSION_S
 from kesin.foundation.passwords import KEY_SESSION_PREFIX, equal_secrets, key_id_of
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Forbidden, NotSignedIn, Problem
@@ -27,6 +28,7 @@ from kesin.web.validation import check_parameters
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 COOKIE: Final = "kesin_session"
 SECURE_COOKIE: Final = "__Host-kesin_session"  # browsers accept it over TLS only
+CREDENTIALS: Final = frozenset({"x-api-key", "authorization", "cookie"})
 NOBODY: Final = Actor("nobody", frozenset())
 PROBES: Final = frozenset({"/health/live", "/health/ready"})  # answered without the store
 # Elements of the dashboard that refresh by themselves, by the id that htmx sends.
@@ -35,7 +37,6 @@ PUBLIC_ROUTE: Final[dict[str, Any]] = {"security": []}  # marks a public route i
 
 
 def service_of(request: Request) -> Service:
-    """The service behind this app."""
     service: Service = request.app.state.service
     return service
 
@@ -49,10 +50,7 @@ async def identify(request: Request) -> None:
     """
     if hasattr(request.state, "actor"):
         return
-    has_credentials = any(
-        name in request.headers for name in ("x-api-key", "authorization", "cookie")
-    )
-    has_credentials &= request.url.path not in PROBES
+    has_credentials = request.url.path not in PROBES and not CREDENTIALS.isdisjoint(request.headers)
     actor = await run_in_threadpool(_identify_in_thread, request) if has_credentials else None
     if actor is None:
         service_of(request).limit(f"address:{network_of(address_of(request))}")
@@ -104,17 +102,15 @@ def _actor_by_header(request: Request, service: Service, address: str) -> Actor 
     credential = request.headers.get("x-api-key") or _bearer(request)
     if not credential:
         return None
-    secret = service.settings.cron_secret
+    actor, secret = None, service.settings.cron_secret
     if key_id_of(credential) is not None:
         actor = service.accounts.key_actor(credential, address)
-        if actor is not None:
-            return actor
     elif credential.startswith(KEY_SESSION_PREFIX):
         actor = service.accounts.key_session_actor(credential, address)
-        if actor is not None:
-            return actor
     elif secret is not None and equal_secrets(credential, secret.get_secret_value()):
-        return cron_actor(address)
+        actor = cron_actor(address)
+    if actor is not None:
+        return actor
     service.limit(f"address:{network_of(address)}")
     if request.url.path.startswith("/api/cron"):
         raise Forbidden("the cron secret is not set or not this one")
@@ -139,8 +135,21 @@ def _actor_by_cookie(
 
 
 def session_token(request: Request) -> str | None:
-    """The session cookie's value."""
-    return request.cookies.get(SECURE_COOKIE if is_secure(request) else COOKIE)
+    return request.cookies.get(_cookie(request)["key"])
+
+
+def set_session_cookie(request: Request, response: Response, token: str) -> None:
+    response.set_cookie(value=token, max_age=SESSION_S, **_cookie(request))
+
+
+def delete_session_cookie(request: Request, response: Response) -> None:
+    response.delete_cookie(**_cookie(request))
+
+
+def _cookie(request: Request) -> dict[str, Any]:
+    secure = is_secure(request)
+    name = SECURE_COOKIE if secure else COOKIE
+    return {"key": name, "path": "/", "secure": secure, "httponly": True, "samesite": "lax"}
 
 
 def check_origin(request: Request, *, required: bool) -> None:
@@ -170,20 +179,6 @@ def _is_same_origin(request: Request, origin: str) -> bool:
     return bool(host) and parts.netloc == host and not downgraded
 
 
-def set_session_cookie(request: Request, response: Response, token: str, max_age_s: int) -> None:
-    """Set the session cookie."""
-    secure = is_secure(request)
-    response.set_cookie(
-        SECURE_COOKIE if secure else COOKIE,
-        token,
-        max_age=max_age_s,
-        path="/",
-        secure=secure,
-        httponly=True,
-        samesite="lax",
-    )
-
-
 async def change_own_password(
     request: Request, actor: Actor, current: str, new: str
 ) -> tuple[str, int]:
@@ -194,13 +189,6 @@ async def change_own_password(
     service.limit_sign_in(actor.name, address_of(request))
     change = service.accounts.change_own_password
     return await service.sign_ins.run(change, actor, token, current, new)
-
-
-def delete_session_cookie(request: Request, response: Response) -> None:
-    """Delete the session cookie."""
-    secure = is_secure(request)
-    name = SECURE_COOKIE if secure else COOKIE
-    response.delete_cookie(name, path="/", secure=secure, httponly=True, samesite="lax")
 
 
 def is_secure(request: Request) -> bool:

@@ -7,6 +7,7 @@ A route takes small bodies. One that takes files or batches says so: by its clas
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeVar
@@ -26,6 +27,7 @@ ANY_SIZE: Final = sys.maxsize  # KESIN_BODY_LIMIT alone is the limit
 # Parsing holds the interpreter lock, and its time grows with the values more than with the bytes.
 MAX_VALUES: Final = 1_000_000
 MAX_CONTAINERS: Final = 200_000
+_JSON_TYPE: Final = re.compile(r"application/(.*\+)?json")
 
 Dependency = TypeVar("Dependency", bound=Callable[..., Any])
 
@@ -93,8 +95,7 @@ class LargeBodyRoute(APIRoute):
             body = b"" if self.body_field is None else await request.body()
             if not is_large(body) or not _is_json(request):
                 return await handler(request)
-            imports = service_of(request).imports
-            value = await imports.run(self._parse, body)
+            value = await service_of(request).imports.run(self._parse, body)
             return await handler(_ParsedRequest(request, value))
 
         return handle
@@ -129,21 +130,15 @@ class _ParsedRequest(Request):
 
 def _is_json(request: Request) -> bool:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return kind == "application/json" or (
-        kind.startswith("application/") and kind.endswith("+json")
-    )
+    return _JSON_TYPE.fullmatch(kind) is not None
 
 
 def _no_json(problem: Exception) -> dict[str, Any]:
-    position = problem.pos if isinstance(problem, json.JSONDecodeError) else 0
-    reason = problem.msg if isinstance(problem, json.JSONDecodeError) else "Too deep, or no UTF-8"
-    return {
-        "type": "json_invalid",
-        "loc": ("body", position),
-        "msg": "JSON decode error",
-        "input": {},
-        "ctx": {"error": reason},
-    }
+    position, reason = 0, "Too deep, or no UTF-8"
+    if isinstance(problem, json.JSONDecodeError):
+        position, reason = problem.pos, problem.msg
+    found = {"loc": ("body", position), "input": {}, "ctx": {"error": reason}}
+    return {"type": "json_invalid", "msg": "JSON decode error", **found}
 
 
 async def read_form(request: Request, *, max_bytes: int, max_fields: int) -> dict[str, list[str]]:
@@ -157,10 +152,9 @@ async def read_form(request: Request, *, max_bytes: int, max_fields: int) -> dic
 
 
 def _parse_fields(body: bytes, max_fields: int) -> dict[str, list[str]]:
+    text = body.decode("utf-8", "replace")
     try:
-        return parse_qs(
-            body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=max_fields
-        )
+        return parse_qs(text, keep_blank_values=True, max_num_fields=max_fields)
     except ValueError:
         raise TooLarge("a form holds at most %(most)s fields", most=max_fields) from None
 
@@ -171,5 +165,4 @@ def first_value(fields: Mapping[str, Sequence[str]], name: str) -> str:
 
 
 def first_values(fields: dict[str, list[str]]) -> dict[str, str]:
-    """The first value of each field."""
     return {name: values[0] for name, values in fields.items()}

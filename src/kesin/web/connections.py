@@ -105,11 +105,11 @@ class BoundedProtocol(H11Protocol):
         super().connection_made(transport)
         if self._limits.add(self):
             self._follow()
-        else:
-            problem = TooManyRequests(
-                "this address has too many open connections", retry_after_s=RETRY_AFTER_S
-            )
-            self._answer(problem, (b"retry-after", str(RETRY_AFTER_S).encode()))
+            return
+        problem = TooManyRequests(
+            "this address has too many open connections", retry_after_s=RETRY_AFTER_S
+        )
+        self._answer(problem)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_deadline()
@@ -169,19 +169,12 @@ class BoundedProtocol(H11Protocol):
         within = f"{self._limits.header_s:g}"
         self._answer(RequestTimeout("the request did not arrive within %(n)s s", n=within))
 
-    def _answer(self, problem: Problem, *headers: tuple[bytes, bytes]) -> None:
+    def _answer(self, problem: Problem) -> None:
         """Answer without a request, and close."""
         body = json.dumps(problem.body()).encode()
-        fields = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-            *headers,
-        ]
-        for event in (
-            h11.Response(status_code=problem.status, headers=fields, reason=b""),
-            h11.Data(data=body),
-            h11.EndOfMessage(),
-        ):
+        fields = {"content-type": "application/json", "content-length": str(len(body))}
+        headers = list({**fields, "connection": "close", **problem.headers}.items())
+        start = h11.Response(status_code=problem.status, headers=headers, reason=b"")
+        for event in (start, h11.Data(data=body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()

@@ -38,13 +38,8 @@ def find_disk_problems(
 ) -> Iterator[tuple[Path, str]]:
     """Yield each of these places that has a problem, with the problem."""
     file = settings.database_file
-    files = (
-        entry.path
-        for workload in workloads
-        if workload.backup_files is not None
-        for entry in workload.backup_files(settings)
-        if not isinstance(entry, str)
-    )
+    lists = (each.backup_files(settings) for each in workloads if each.backup_files is not None)
+    files = (entry.path for entries in lists for entry in entries if not isinstance(entry, str))
     for location in (settings.data_dir, *([] if file is None else [file.parent]), *files):
         folder = next(
             parent for parent in (location, *location.absolute().parents) if parent.is_dir()

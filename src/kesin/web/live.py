@@ -72,10 +72,8 @@ class Live:
                 raise Unavailable("the service is stopping")
             if len(self._watches) >= MAX_WATCHERS:
                 raise Unavailable("%(n)s are watching already: try again later", n=MAX_WATCHERS)
-            if (
-                who
-                and sum(watch.actor_name == who for watch in self._watches) >= MAX_WATCHES_PER_ACTOR
-            ):
+            own = sum(watch.actor_name == who for watch in self._watches)
+            if who and own >= MAX_WATCHES_PER_ACTOR:
                 raise Unavailable(
                     "you have %(n)s watches already: end one first", n=MAX_WATCHES_PER_ACTOR
                 )
@@ -83,13 +81,11 @@ class Live:
         return watch
 
     def leave(self, watch: Watch) -> None:
-        """End a watch."""
         with self._lock:
             self._watches.discard(watch)
 
     @property
     def watchers(self) -> int:
-        """The number of watchers."""
         return len(self._watches)
 
     def run(self, store: Store | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counted
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
@@ -34,34 +35,20 @@ class Metrics:
         self.registry.register(_Collected(self._sweep_metrics))
         self._monotonic = clock.monotonic
         self._swept_at: float | None = None
-        self._requests = Counter(
-            "kesin_http_requests_total",
-            "Requests answered.",
-            ["method", "route", "status"],
-            registry=self.registry,
-        )
-        self._seconds = Histogram(
-            "kesin_http_request_seconds",
-            "How long requests took.",
-            ["method", "route"],
-            registry=self.registry,
-        )
+        counter = partial(Counter, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        route = ["method", "route"]
+        answered = [*route, "status"]
+        self._requests = counter("kesin_http_requests_total", "Requests answered.", answered)
+        self._seconds = histogram("kesin_http_request_seconds", "How long requests took.", route)
         self.open_requests = Gauge(
             "kesin_http_open_requests", "Requests being answered.", registry=self.registry
         )
-        self._waits = Histogram(
-            "kesin_claim_latency_seconds",
-            "From due to claimed.",
-            ["queue"],
-            buckets=WAITS_S,
-            registry=self.registry,
+        self._waits = histogram(
+            "kesin_claim_latency_seconds", "From due to claimed.", ["queue"], buckets=WAITS_S
         )
-        self._swept = Counter(
-            "kesin_swept_jobs_total",
-            "Jobs the sweeper of this process moved.",
-            ["queue", "move"],
-            registry=self.registry,
-        )
+        swept = "Jobs the sweeper of this process moved."
+        self._swept = counter("kesin_swept_jobs_total", swept, ["queue", "move"])
 
     def add(self, collect: Callable[[], Iterable[Metric]]) -> None:
         """Collect a workload's own metrics as well, at every scrape."""
@@ -149,17 +136,14 @@ def _queue_metrics(commands: Commands) -> Iterator[Metric]:
         oldest.add_metric([name], max(waiting, 0) / SECOND_US)
         over.add_metric([name], stats.lease_over)
         # Every move from the start: a first one must be seen to rise from zero.
-        counts = {
-            (move.name, source, to): 0 for move, source, to in declared_edges(queue.lifecycle)
-        }
+        edges = declared_edges(queue.lifecycle)
+        counts = Counted({(move.name, source, to): 0 for move, source, to in edges})
         success_states = {state.name for state in queue.lifecycle.states if state.success}
         last_success = 0
         for flow in flows:
-            edge = (flow.move, flow.from_state, flow.to_state)
-            counts[edge] = counts.get(edge, 0) + flow.n
-            last_success = (
-                max(last_success, flow.at) if flow.to_state in success_states else last_success
-            )
+            counts[flow.move, flow.from_state, flow.to_state] += flow.n
+            if flow.to_state in success_states:
+                last_success = max(last_success, flow.at)
         for edge, n in counts.items():
             moves.add_metric([name, *edge], n)
         if last_success:

@@ -109,16 +109,10 @@ class _Exchange:
         finally:
             service.metrics.open_requests.dec()
             ended = service.clock.monotonic() if self._refused_at is None else self._refused_at
-            lasted_s = ended - began
-            route = self._route()
-            service.metrics.record_request(self._scope["method"], route, self._status, lasted_s)
-            log.info(
-                "request",
-                method=self._scope["method"],
-                route=route,
-                status=self._status,
-                ms=round(lasted_s * 1_000, 1),
-            )
+            lasted_s, ms = ended - began, round((ended - began) * 1_000, 1)
+            method, route = self._scope["method"], self._route()
+            service.metrics.record_request(method, route, self._status, lasted_s)
+            log.info("request", method=method, route=route, status=self._status, ms=ms)
             structlog.contextvars.unbind_contextvars("request_id")
 
     async def _within_limits(self) -> None:
@@ -218,10 +212,8 @@ class _Exchange:
                 message = await self._receive()
         except TimeoutError:
             self._more_body = False  # the rest is not waited for
-            raise RequestTimeout(
-                "the body did not arrive within %(n)s s",
-                n=f"{self._service.settings.body_timeout_s:g}",
-            ) from None
+            within = f"{self._service.settings.body_timeout_s:g}"
+            raise RequestTimeout("the body did not arrive within %(n)s s", n=within) from None
         self._received_bytes += len(message.get("body", b""))
         self._more_body = message.get("more_body", False)
         if self._received_bytes > self._limit:

@@ -15,7 +15,7 @@ from kesin.foundation.clock import iso
 from kesin.foundation.messages import decode_note, recorded_traceback
 from kesin.foundation.text import decode_json, is_deeper_than
 from kesin.lifecycle.model import Job
-from kesin.store.records import Note, Outcome, QueueStats
+from kesin.store.records import Note, QueueStats
 from kesin.web import schemas
 
 MAX_JSON_DEPTH: Final = 100  # deeper values fail to be written as JSON
@@ -97,18 +97,15 @@ def stats_body(stats: QueueStats) -> schemas.Stats:
     )
 
 
-def outcome_body(outcome: Outcome) -> schemas.OutcomeBody:
-    return schemas.OutcomeBody(**outcome._asdict() | {"reason": outcome.reason or None})
-
-
 def action_body(bulk: BulkResult, *, most: int | None) -> schemas.ActionResultBody:
+    outcomes = [row._asdict() | {"reason": row.reason or None} for row in bulk.outcomes[:most]]
     return schemas.ActionResultBody(
         dry_run=False,
         matched=len(bulk.outcomes),
         moved=bulk.moved,
         already=bulk.already,
         refused=bulk.refused,
-        outcomes=[outcome_body(outcome) for outcome in bulk.outcomes[:most]],
+        outcomes=[schemas.OutcomeBody(**outcome) for outcome in outcomes],
     )
 
 

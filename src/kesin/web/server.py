@@ -83,9 +83,8 @@ def bind_sockets(host: str, port: int) -> Iterator[list[socket.socket]]:
         listeners: list[socket.socket] = []
         why = "it is the address of no machine"
         try:
-            addresses = socket.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
+            stream, passive = socket.SOCK_STREAM, socket.AI_PASSIVE
+            addresses = socket.getaddrinfo(host, port, type=stream, flags=passive)
             for family, kind, number, _, address in dict.fromkeys(addresses):
                 listener = stack.enter_context(socket.socket(family, kind, number))
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -7,10 +7,10 @@ it last succeeded.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands
@@ -25,7 +25,7 @@ from kesin.foundation.settings import Settings
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
-from kesin.lifecycle.vocabulary import STAGES, Stage
+from kesin.lifecycle.vocabulary import STAGES
 from kesin.store.audit_chain import AuditChainBroken
 from kesin.store.audit_log import PRUNE_BATCH, kept_since
 from kesin.store.contract import Store
@@ -83,13 +83,11 @@ class Service:
         self.clock = clock or SystemClock()
         self.accounts = Accounts(Directory(store), self.clock)
         self.queues = self._open_queues()
-        self.commands = Commands(
-            self.queues,
-            self.accounts,
-            frozenset(workload.name for workload in workloads.values() if not workload.has_sites),
-            {workload.name: workload.restricted_actions for workload in workloads.values()},
-            {workload.name: workload.personal_fields for workload in workloads.values()},
-        )
+        known = self.workloads.values()
+        siteless = frozenset(workload.name for workload in known if not workload.has_sites)
+        restricted = {workload.name: workload.restricted_actions for workload in known}
+        personal = {workload.name: workload.personal_fields for workload in known}
+        self.commands = Commands(self.queues, self.accounts, siteless, restricted, personal)
         self.metrics = Metrics(self.commands, self.clock)
         for workload in self.workloads.values():
             if workload.metrics is not None:
@@ -106,9 +104,7 @@ class Service:
         self._supervisor = supervisor
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
-        self._ping: Future[None] = Future()
-        self._ping.set_result(None)
-        self._redis_ping = self._ping
+        self._store_ping, self._redis_ping = _Ping("store"), _Ping("redis")
         self._started = self._stop_began = self.clock.monotonic()
         self._requests = RateLimiter(
             settings.rate_per_s, settings.rate_per_s, self.clock.monotonic, "requests"
@@ -126,17 +122,12 @@ class Service:
         rules |= {workload.name: workload.lifecycle for workload in self.workloads.values()}
         for name in set(self.store.queues()) - queues.keys():
             definition = self.store.definition(name)
-            lifecycle = (
-                rules[definition.lifecycle]()
-                if definition and definition.lifecycle in rules
-                else None
-            )
+            named = definition.lifecycle if definition else None
+            lifecycle = rules[named]() if named in rules else None
             if definition and lifecycle and tuple(lifecycle.state) == definition.states:
                 queues[name] = Queue(name, lifecycle, self.store, clock=self.clock)
             else:  # no workload brings its lifecycle
-                log.info(
-                    "queue_left_out", queue=name, lifecycle=definition and definition.lifecycle
-                )
+                log.info("queue_left_out", queue=name, lifecycle=named)
         return queues
 
     @property
@@ -154,23 +145,16 @@ class Service:
         """Workloads whose libraries are installed; the jobs of the others wait."""
         return [workload for workload in self.workloads.values() if not workload.missing_libraries]
 
-    @property
-    def after_sweep(self) -> dict[str, Callable[[], object]]:
-        """What the workloads do after their jobs have expired."""
-        return {
-            workload.name: partial(workload.after_sweep, self.workload_context(workload.name))
-            for workload in self._installed
-            if workload.after_sweep is not None
-        }
-
-    @property
-    def periodic(self) -> dict[str, Callable[[], object]]:
-        """What the workloads do every few seconds."""
-        return {
-            workload.name: partial(workload.periodic, self.workload_context(workload.name))
-            for workload in self._installed
-            if workload.periodic is not None
-        }
+    def sweeper_of(self, queues: Sequence[Queue], **options: Any) -> Sweeper:
+        """A sweeper of these queues, which also calls their workloads."""
+        sweeper = Sweeper(queues, **options)
+        for workload in self._installed:
+            context = self.workload_context(workload.name)
+            if workload.after_sweep is not None:
+                sweeper.after_sweep[workload.name] = partial(workload.after_sweep, context)
+            if workload.periodic is not None:
+                sweeper.periodic[workload.name] = partial(workload.periodic, context)
+        return sweeper
 
     # Limits
 
@@ -195,7 +179,6 @@ class Service:
 
     @property
     def stopping(self) -> bool:
-        """Whether it was asked to stop."""
         return self._stopping.is_set()
 
     @property
@@ -230,13 +213,12 @@ class Service:
 
     def _start_sweepers(self) -> None:
         """One sweeper a store: while a store is unreachable, the others are swept."""
-        main = self.store.store_for("")
-        after_sweep, periodic = self.after_sweep, self.periodic
+        main, slow = self.store.store_for(""), ("expire", "prune")
+        tidy_s, often_s = self.settings.tidy_s, self.settings.sweep_s
+        every_s = {stage: tidy_s if stage in slow else often_s for stage in STAGES}
         for store in self._stores:
             queues = [queue for queue in self.queues.values() if queue.store is store]
-            sweeper = Sweeper(
-                queues, every_s=self._every_s(), after_sweep=after_sweep, periodic=periodic
-            )
+            sweeper = self.sweeper_of(queues, every_s=every_s)
             if store is main:
                 self.sweeper = sweeper
                 self.metrics.start_sweeping()
@@ -245,11 +227,6 @@ class Service:
                 sweeper.on_swept = self.metrics.record_moves
             self._sweepers.append(sweeper)
             self._run("kesin-sweeper", sweeper.run)
-
-    def _every_s(self) -> dict[Stage, float]:
-        slow: tuple[Stage, ...] = ("expire", "prune")
-        often = self.settings.sweep_s
-        return {stage: self.settings.tidy_s if stage in slow else often for stage in STAGES}
 
     def _run(self, name: str, loop: Callable[[], None]) -> None:
         thread = threading.Thread(target=loop, name=name, daemon=True)
@@ -331,12 +308,12 @@ class Service:
 
     def checks(self) -> dict[str, HealthCheck]:
         """The health of each part."""
-        checks = {
-            "store": self._store_check(),
-            "disk": check_disks(self.settings, self._installed),
-        }
-        if isinstance(self.store, RoutedStore):
-            checks["redis"] = self._redis_check(self.store)
+        disk = check_disks(self.settings, self._installed)
+        answers = self._store_ping.check(self.store.ping, "the store does not answer")
+        checks = {"store": answers, "disk": disk}
+        if isinstance(self.store, RoutedStore):  # only the queues that live in Redis need it
+            away, ping = "does not answer: PDFs wait for it", self.store.ping_secondary_stores
+            checks["redis"] = self._redis_ping.check(ping, away, needed=False)
         if all(check.ok for name, check in checks.items() if name != "disk"):
             checks |= self._workload_checks()  # they read the stores
         if self._work:
@@ -348,27 +325,10 @@ class Service:
 
     def _workload_checks(self) -> dict[str, HealthCheck]:
         """The health of the workloads that report it, by their names."""
-        served = (workload for name, workload in self.workloads.items() if name in self.queues)
-        checks = {
-            workload.name: check_workload(workload, self.workload_context(workload.name))
-            for workload in served
-        }
+        served = {name: self.workloads[name] for name in self.workloads if name in self.queues}
+        context = self.workload_context
+        checks = {name: check_workload(each, context(name)) for name, each in served.items()}
         return {name: check for name, check in checks.items() if check is not None}
-
-    def _store_check(self) -> HealthCheck:
-        if self._ping.done():
-            self._ping = _start_ping(self.store.ping)
-        if _ping_succeeded(self._ping, "store"):
-            return HealthCheck(ok=True, detail="answers")
-        return HealthCheck(ok=False, detail="the store does not answer")
-
-    def _redis_check(self, stores: RoutedStore) -> HealthCheck:
-        """The second store: only the queues that live there need it."""
-        if self._redis_ping.done():
-            self._redis_ping = _start_ping(stores.ping_secondary_stores)
-        if _ping_succeeded(self._redis_ping, "redis"):
-            return HealthCheck(ok=True, detail="answers", needed=False)
-        return HealthCheck(ok=False, detail="does not answer: PDFs wait for it", needed=False)
 
     def _workers_check(self) -> HealthCheck:
         now = self.clock.monotonic()
@@ -395,26 +355,31 @@ class Service:
         return HealthCheck(ok=True, detail="sweeps")
 
 
-def _ping_succeeded(ping: Future[None], part: str) -> bool:
-    try:
-        ping.result(PING_S)
-    except Exception as problem:  # noqa: BLE001  # whatever it is, it is not ready
-        log.warning("store_not_ready", part=part, why=type(problem).__name__)
-        return False
-    return True
+class _Ping:
+    """Pings in a thread of its own, one at a time, so that the caller can stop waiting."""
 
+    def __init__(self, part: str) -> None:
+        self._part = part
+        self._result: Future[None] | None = None
 
-def _start_ping(ping: Callable[[], None]) -> Future[None]:
-    """Ping in a thread, so that the caller can stop waiting."""
-    result: Future[None] = Future()
-
-    def run() -> None:
+    def check(self, ping: Callable[[], None], away: str, *, needed: bool = True) -> HealthCheck:
+        """Whether the store answers; ``away`` says that it does not."""
+        if self._result is None or self._result.done():
+            self._result = Future()
+            run = partial(_set_result, self._result, ping)
+            threading.Thread(target=run, name="kesin-ping", daemon=True).start()
         try:
-            ping()
-        except Exception as problem:  # noqa: BLE001  # raised where the result is read
-            result.set_exception(problem)
-        else:
-            result.set_result(None)
+            self._result.result(PING_S)
+        except Exception as problem:  # noqa: BLE001  # whatever it is, it is not ready
+            log.warning("store_not_ready", part=self._part, why=type(problem).__name__)
+            return HealthCheck(ok=False, detail=away, needed=needed)
+        return HealthCheck(ok=True, detail="answers", needed=needed)
 
-    threading.Thread(target=run, name="kesin-ping", daemon=True).start()
-    return result
+
+def _set_result(result: Future[None], ping: Callable[[], None]) -> None:
+    try:
+        ping()
+    except Exception as problem:  # noqa: BLE001  # raised where the result is read
+        result.set_exception(problem)
+    else:
+        result.set_result(None)

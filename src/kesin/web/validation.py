@@ -49,13 +49,9 @@ def _query_names(dependant: Dependant) -> Iterator[str]:
 
 def invalid_request(errors: Sequence[Any]) -> Invalid:
     """The problem of a request that FastAPI refused; its message is about the first field."""
-    fields = [
-        {
-            "field": ".".join(str(part) for part in error["loc"][1:]),
-            "message": validation_message(error),
-        }
-        for error in errors
-    ]
+    paths = [".".join(map(str, error["loc"][1:])) for error in errors]
+    messages = map(validation_message, errors)
+    fields = [{"field": at, "message": text} for at, text in zip(paths, messages, strict=True)]
     first = fields[0] if fields else {"field": "", "message": "not valid"}
     message = first["message"]
     if first["field"]:

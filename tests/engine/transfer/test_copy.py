@@ -17,8 +17,7 @@ from kesin.engine.queue import NewJob, Queue
 from kesin.engine.replay import verify
 from kesin.engine.transfer import queue_copy
 from kesin.engine.transfer.copy import copy_queues
-from kesin.engine.transfer.copy_pauses import ACTOR
-from kesin.engine.transfer.queue_copy import CopyRefused, NamedStore
+from kesin.engine.transfer.queue_copy import ACTOR, CopyRefused, NamedStore
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.errors import GuardRefused

@@ -6,16 +6,17 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
 
-from kesin.cli.support.arguments import AsJson, QueueNames
+from kesin.cli.support.arguments import AsJson, QueueNames, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
 from kesin.cli.support.progress import counting
-from kesin.cli.support.records import record_of
+from kesin.cli.support.records import cells, record_of
 from kesin.engine.access.audit_verification import (
     AuditVerification,
     lines_missing,
@@ -26,15 +27,7 @@ from kesin.engine.transfer.restore import check_signature, read_backup
 from kesin.foundation.clock import iso, wall_clock_us
 from kesin.foundation.encryption import key_ring
 from kesin.foundation.settings import Settings
-from kesin.foundation.terminal import (
-    format_examples,
-    format_time,
-    pluralize,
-    print_table,
-    say,
-    say_json,
-    warn,
-)
+from kesin.foundation.terminal import pluralize, print_table, say, say_json, warn
 from kesin.foundation.text import decode_json
 from kesin.store.audit_chain import AuditHead, AuditLine
 from kesin.store.audit_log import kept_since
@@ -43,27 +36,15 @@ from kesin.store.contract import Store
 MAX_DIFFERENCES = 100  # differences that are reported
 MAX_LINES = 1_000
 
-app = typer.Typer(
-    help="Check and export the append-only history, and see who did what.", no_args_is_help=True
-)
+app = typer.Typer(no_args_is_help=True)
 
 
-@app.command(
-    "verify",
-    epilog=format_examples(
-        "kesin audit verify",
-        "kesin audit verify emails --json",
-        "kesin audit verify --backup /backups/2026-03-02",
-    ),
-)
+@app.command("verify")
 def verify_audit(
     queues: QueueNames = None,
     *,
     backup: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="The audit log must go on from where it was in this backup."
-        ),
+        Path | None, option("FOLDER", "The audit log must go on from where it was in this backup.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -151,10 +132,7 @@ def print_reports(reports: list[dict[str, Any]]) -> None:
     """Print the reports as a table, and every difference."""
     print_table(
         ("queue", "jobs", "events", "differences", "counters"),
-        [
-            [report[name] for name in ("queue", "jobs", "events", "different", "counters")]
-            for report in reports
-        ],
+        map(itemgetter("queue", "jobs", "events", "different", "counters"), reports),
         empty="no queue has been opened yet",
     )
     for report in reports:
@@ -164,12 +142,11 @@ def print_reports(reports: list[dict[str, Any]]) -> None:
             warn(f"{report['queue']}: and {report['different'] - len(report['differences'])} more")
 
 
-@app.command("export", epilog=format_examples("kesin audit export emails --out events.ndjson"))
+@app.command("export")
 def export_audit(
     queues: QueueNames = None,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", dir_okay=False, help="Into this file, not to the screen."),
+        Path | None, option("FILE", "Into this file, not to the screen.", dir_okay=False)
     ] = None,
 ) -> None:
     """Write every event as a line of JSON.
@@ -179,9 +156,8 @@ def export_audit(
     out.
     """
     with open_context() as context, _target(out) as file:
-        written = sum(
-            _export(context.store, name, file) for name in context.readable_queues(queues)
-        )
+        names = context.readable_queues(queues)
+        written = sum(_export(context.store, name, file) for name in names)
     if out is not None:
         warn(f"wrote {written} events to {out}")
 
@@ -212,29 +188,17 @@ def _export(store: Store, queue: str, file: TextIO) -> int:
     return written
 
 
-@app.command(
-    "log",
-    epilog=format_examples(
-        "kesin audit log --actor user:ayse --limit 10", "kesin audit log --action user.add --json"
-    ),
-)
+@app.command("log")
 def show_log(
     *,
     actor: Annotated[
-        str | None,
-        typer.Option(metavar="ACTOR", help="Of this actor, like user:ayse, key:ID or cli:root."),
+        str | None, option("ACTOR", "Of this actor, like user:ayse, key:ID or cli:root.")
     ] = None,
-    action: Annotated[
-        str | None, typer.Option(metavar="ACTION", help="Of this action, like user.add.")
-    ] = None,
-    queue: Annotated[str | None, typer.Option(metavar="QUEUE", help="In this queue.")] = None,
-    site: Annotated[str | None, typer.Option(metavar="SITE", help="Of this site.")] = None,
-    target: Annotated[
-        str | None, typer.Option(metavar="TARGET", help="Done to this job, user or key.")
-    ] = None,
-    limit: Annotated[
-        int, typer.Option(min=1, max=MAX_LINES, metavar="N", help="Lines at most.")
-    ] = 50,
+    action: Annotated[str | None, option("ACTION", "Of this action, like user.add.")] = None,
+    queue: Annotated[str | None, option("QUEUE", "In this queue.")] = None,
+    site: Annotated[str | None, option("SITE", "Of this site.")] = None,
+    target: Annotated[str | None, option("TARGET", "Done to this job, user or key.")] = None,
+    limit: Annotated[int, option("N", "Lines at most.", min=1, max=MAX_LINES)] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Show who asked for what, newest first.
@@ -243,31 +207,19 @@ def show_log(
     were let and those that were refused.
     """
     with open_context() as context:
-        lines = context.accounts.audit(
-            local_operator(),
-            actor=actor,
-            action=action,
-            queue=queue,
-            site=site,
-            target=target,
-            limit=limit,
-        )
+        filters = {"actor": actor, "action": action, "queue": queue, "site": site, "target": target}
+        lines = context.accounts.audit(local_operator(), **filters, limit=limit)
     if as_json:
         say_json([audit_record(line) for line in lines])
         return
     print_table(
         ("at", "by", "action", "answer", "queue", "site", "target", "details"),
         [
-            (
-                format_time(line.at),
-                line.actor,
-                line.action,
+            [
+                *cells(line, "at", "actor", "action"),
                 "allowed" if line.allowed else "refused",
-                line.queue,
-                line.site,
-                line.target,
-                line.details,
-            )
+                *cells(line, "queue", "site", "target", "details"),
+            ]
             for line in lines
         ],
         empty="nothing was asked for that matches",
@@ -275,5 +227,4 @@ def show_log(
 
 
 def audit_record(line: AuditLine) -> dict[str, Any]:
-    """A line of the audit log."""
     return {**line._asdict(), "at": iso(line.at), "details": decode_json(line.details)}

@@ -10,20 +10,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from kesin.cli.commands.audit import print_audit_log, print_reports, replay_queues
-from kesin.cli.support.arguments import AsJson
+from kesin.cli.support.arguments import AsJson, argument, flag
 from kesin.cli.support.context import CommandContext, local_operator
 from kesin.cli.support.errors import FAILED
 from kesin.cli.support.progress import bars
 from kesin.engine.access.audit_verification import AuditVerification, verify_audit_log
+from kesin.engine.transfer import restore as restoring
 from kesin.engine.transfer.backup import BackupFile, Manifest, back_up
-from kesin.engine.transfer.restore import (
-    Backup,
-    check_signature,
-    read_backup,
-    secure_restored,
-    unopened_secrets,
-)
-from kesin.engine.transfer.restore import restore as put_back
 from kesin.foundation.encryption import SETTING, key_ring, signing_key_id
 from kesin.foundation.settings import Settings, mask_secrets
 from kesin.foundation.terminal import format_counts, print_table, say, say_json, visible, warn
@@ -39,9 +32,7 @@ DATA: Final = "data"  # in a backup, what lies below the data folder
 
 
 def backup(
-    target: Annotated[
-        Path, typer.Argument(metavar="TARGET", help="A folder that is not there yet.")
-    ],
+    target: Annotated[Path, argument("TARGET", "A folder that is not there yet.")],
     as_json: AsJson = False,
 ) -> None:
     """Write a backup into a new folder.
@@ -85,44 +76,35 @@ def files_to_back_up(settings: Settings) -> tuple[list[BackupFile], list[str]]:
                 files.append(item)
     if settings.redis_url:
         address = mask_secrets(settings.redis_url)
-        left_out.append(
-            f"PDF jobs in {address}: Redis' own files are their backup, or "
-            "`kesin store copy --keep-source-running`"
-        )
+        instead = "Redis' own files are their backup, or `kesin store copy --keep-source-running`"
+        left_out.append(f"PDF jobs in {address}: {instead}")
     if settings.secret_keys:
         left_out.append("KESIN_SECRET_KEYS: keep a copy elsewhere, without it no secret opens")
     return files, left_out
 
 
 def _print_jobs(manifest: Manifest) -> None:
-    print_table(
-        ("queue", "jobs", "states"),
-        [
-            (queue, sum(states.values()), format_counts(states))
-            for queue, states in manifest.queues.items()
-        ],
-        empty="no queue has been opened yet",
-    )
+    counts = manifest.queues.items()
+    rows = [(queue, sum(states.values()), format_counts(states)) for queue, states in counts]
+    print_table(("queue", "jobs", "states"), rows, empty="no queue has been opened yet")
 
 
 def restore(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="The folder of a backup.")],
+    source: Annotated[Path, argument("SOURCE", "The folder of a backup.")],
     *,
     check: Annotated[
-        bool, typer.Option("--check", help="Only read the backup, and say whether it is whole.")
+        bool, flag("--check", "Only read the backup, and say whether it is whole.")
     ] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Lose what the database holds now.")
-    ] = False,
+    replace: Annotated[bool, flag("--replace", "Lose what the database holds now.")] = False,
     allow_unsigned: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--allow-unsigned",
-            help="Trust a backup without a signature, or with one of a key that is not here.",
+            "Trust a backup without a signature, or with one of a key that is not here.",
         ),
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Let the queues work at once, and not rest paused.")
+        bool, flag("--resume", "Let the queues work at once, and not rest paused.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -134,11 +116,9 @@ def restore(
     audit log, and exits with 1 if anything differs.
     """
     settings = read_settings()
-    backup = read_backup(source)
-    manifest = backup.manifest
-    signed_with = check_signature(
-        backup, key_ring(settings), allow_unsigned=allow_unsigned or check
-    )
+    backup = restoring.read_backup(source)
+    manifest, ring = backup.manifest, key_ring(settings)
+    signed_with = restoring.check_signature(backup, ring, allow_unsigned=allow_unsigned or check)
     if check and as_json:
         record = {**manifest.as_record(), "outstanding": list(backup.pending)}
         say_json({**record, "signed_with": signed_with})
@@ -151,10 +131,12 @@ def restore(
         return
     check_reachable(settings)
     reason = f"restored from {source.name}, a backup of {manifest.made_at}"
-    secure = partial(secure_restored, actor=local_operator(), reason=reason, paused=not resume)
+    actor, paused = local_operator(), not resume
+    secure = partial(restoring.secure_restored, actor=actor, reason=reason, paused=paused)
     with bars(shown=not as_json, of_bytes=True) as bar:
         dump, watch = dump_for(settings.database), partial(bar, "restoring")
-        put_back(backup, dump, _restore_paths(settings), secure, watch, replace=replace)
+        places = _restore_paths(settings)
+        restoring.restore(backup, dump, places, secure, watch, replace=replace)
     reports, log, closed = _verify(settings, backup.audit_head, shown=not as_json)
     if as_json:
         outcome = {"applied": list(backup.pending), "closed_secrets": closed}
@@ -168,7 +150,7 @@ def restore(
         raise typer.Exit(FAILED)
 
 
-def _describe_signature(backup: Backup, signed_with: str | None) -> str:
+def _describe_signature(backup: restoring.Backup, signed_with: str | None) -> str:
     if signed_with is not None:
         return f"it is signed with the key {signed_with}, and unchanged"
     if backup.signature is None:
@@ -188,24 +170,21 @@ def _verify(
     settings: Settings, audit_head: AuditHead | None, *, shown: bool
 ) -> tuple[list[dict[str, Any]], AuditVerification, list[str]]:
     with closing(open_store(settings.database, migrate=False)) as store:
-        reports = replay_queues(
-            store, CommandContext(settings, store).readable_queues(None), shown=shown
-        )
+        queues = CommandContext(settings, store).readable_queues(None)
+        reports = replay_queues(store, queues, shown=shown)
         log = verify_audit_log(Directory(store), audit_head)
-        return reports, log, unopened_secrets(store, key_ring(settings))
+        return reports, log, restoring.unopened_secrets(store, key_ring(settings))
 
 
-def _print_restored(backup: Backup, closed: list[str], *, resume: bool) -> None:
+def _print_restored(backup: restoring.Backup, closed: list[str], *, resume: bool) -> None:
     for name in backup.pending:
         say(f"applied {name}")
     for sentence in backup.manifest.left_out:
         say(f"was not in it: {visible(sentence)}")
     if closed:
         keys = ", ".join(backup.manifest.secret_keys)
-        warn(
-            f"{len(closed)} secrets do not open, like {visible(closed[0])}: KESIN_SECRET_KEYS needs"
-            f" the keys {keys}"
-        )
+        remedy = f"KESIN_SECRET_KEYS needs the keys {keys}"
+        warn(f"{len(closed)} secrets do not open, like {visible(closed[0])}: {remedy}")
     say(f"restored what was there at {backup.manifest.made_at}; everybody signs in again")
     if not resume:
         say("the queues are paused: `kesin resume QUEUE` when what was done since may be repeated")

@@ -62,10 +62,8 @@ def doctor(as_json: AsJson = False) -> None:
     if as_json:
         say_json({"ok": not failures, "checks": [asdict(check) for check in checks]})
     else:
-        print_table(
-            ("", "check", "found", "what to do"),
-            [(check.sign, check.name, check.found, check.remedy or " ") for check in checks],
-        )
+        rows = [(check.sign, check.name, check.found, check.remedy or " ") for check in checks]
+        print_table(("", "check", "found", "what to do"), rows)
         counts = {"failure": failures, "warning": warnings, "check": checks}
         say(", ".join(pluralize(len(items), thing) for thing, items in counts.items()))
     if failures:
@@ -134,9 +132,8 @@ def _lifecycles() -> Iterator[DoctorCheck]:
 
 def _folder(settings: Settings) -> Iterator[DoctorCheck]:
     folder = settings.data_dir
-    nearest = next(
-        parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists()
-    )
+    parents = (folder.absolute(), *folder.absolute().parents)
+    nearest = next(parent for parent in parents if parent.exists())
     if not nearest.is_dir():
         yield DoctorCheck("data folder", "failure", f"{nearest} is a file", "set KESIN_DATA_DIR")
         return
@@ -146,9 +143,8 @@ def _folder(settings: Settings) -> Iterator[DoctorCheck]:
     elif folder.exists():
         yield DoctorCheck("data folder", "ok", f"{folder} can be written")
     else:
-        yield DoctorCheck(
-            "data folder", "ok", f"{folder} is not there yet; it is made at first use"
-        )
+        detail = f"{folder} is not there yet; it is made at first use"
+        yield DoctorCheck("data folder", "ok", detail)
     yield from _disks(settings, nearest)
 
 
@@ -219,9 +215,8 @@ def _schema(todo: list[str], *, embedded: bool) -> DoctorCheck:
         return DoctorCheck("schema", "ok", "up to date")
     pending = f"{len(todo)} migrations to apply: {', '.join(todo)}"
     if embedded:
-        return DoctorCheck(
-            "schema", "warning", pending, "nothing: they are applied at the next start"
-        )
+        remedy = "nothing: they are applied at the next start"
+        return DoctorCheck("schema", "warning", pending, remedy)
     return DoctorCheck("schema", "failure", pending, "run `kesin migrate`")
 
 
@@ -246,9 +241,8 @@ def _store(store: Store) -> Iterator[DoctorCheck]:
             what = f"{pause.tenant} of {queue}" if pause.tenant else queue
             detail = f"by {pause.actor}" + (f": {pause.reason}" if pause.reason else "")
             tenant = f" --tenant {pause.tenant}" if pause.tenant else ""
-            yield DoctorCheck(
-                f"paused {what}", "warning", detail, f"`kesin resume {queue}{tenant}`"
-            )
+            remedy = f"`kesin resume {queue}{tenant}`"
+            yield DoctorCheck(f"paused {what}", "warning", detail, remedy)
 
 
 def _snapshot(age_s: int) -> DoctorCheck:

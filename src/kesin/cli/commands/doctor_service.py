@@ -10,7 +10,7 @@ from kesin.cli.support.inspection import open_for_reading
 from kesin.cli.support.lifecycles import registered_lifecycles
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.vault import Vault
-from kesin.engine.transfer.copy_pauses import was_moved_elsewhere
+from kesin.engine.transfer.queue_copy import was_moved_elsewhere
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.check import DoctorCheck, Status
 from kesin.foundation.encryption import key_ring
@@ -37,11 +37,8 @@ def check_packages() -> Iterator[DoctorCheck]:
     """Which extras are installed. No installation needs all, so a missing extra is no fault."""
     for extra, purpose in PURPOSES.items():
         if lacking := missing_libraries(LIBRARIES[extra]):
-            detail, what_to_do = (
-                f"without {', '.join(lacking)}",
-                f"{install_command(extra)}, if {purpose} here",
-            )
-            yield DoctorCheck(f"extra {extra}", "ok", detail, what_to_do)
+            remedy = f"{install_command(extra)}, if {purpose} here"
+            yield DoctorCheck(f"extra {extra}", "ok", f"without {', '.join(lacking)}", remedy)
         else:
             yield DoctorCheck(f"extra {extra}", "ok", "installed")
 
@@ -90,12 +87,8 @@ def _check_redis_workers(store: Store) -> DoctorCheck:
     for name in present:
         open_for_reading(store, name)
     stats = {name: store.stats(name) for name in present}
-    late = [
-        name
-        for name, queue in stats.items()
-        if queue.oldest_due_at is not None
-        and queue.now - queue.oldest_due_at > UNSERVED_S * SECOND_US
-    ]
+    due = {name: queue.oldest_due_at or queue.now for name, queue in stats.items()}
+    late = [name for name in due if stats[name].now - due[name] > UNSERVED_S * SECOND_US]
     if late:
         detail = f"nobody works on {' and '.join(late)}: jobs wait for more than {UNSERVED_S} s"
         remedy = f"`kesin worker {' '.join([*pushed, *polled])} --rq`"
@@ -113,11 +106,9 @@ def stranded_jobs(store: Store) -> dict[str, int]:
     for name in sorted(store.stores_by_queue.keys() & set(main.queues())):
         if was_moved_elsewhere(main, name, ""):  # it was copied: only history is left
             continue
-        working = {state.name for state in registered_lifecycles()[name]().states if state.working}
-        waiting[name] = sum(
-            flow.n * ((flow.to_state in working) - (flow.from_state in working))
-            for flow in main.move_counts(name)
-        )
+        jobs = jobs_by_state(main.move_counts(name))
+        states = registered_lifecycles()[name]().states
+        waiting[name] = sum(jobs.get(state.name, 0) for state in states if state.working)
     return {name: jobs for name, jobs in waiting.items() if jobs}
 
 

@@ -1,52 +1,52 @@
-"""`kesin jobs list` and `kesin jobs show`: pages of jobs, and a job with its whole history."""
+"""`kesin jobs`: pages of jobs, a job with its whole history, and operators' actions on jobs."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from collections import Counter
+from typing import Annotated, Any
 
 import typer
 
-from kesin.cli.commands.act import act
-from kesin.cli.support import arguments
-from kesin.cli.support.context import open_context
-from kesin.cli.support.errors import CommandError, UsageError
-from kesin.cli.support.records import (
-    PHASES,
-    event_record,
-    flag_names,
-    job_record,
-    note_record,
-    stamps,
-)
+from kesin.cli.support import arguments, records
+from kesin.cli.support.arguments import argument, flag, option
+from kesin.cli.support.context import local_operator, open_context
+from kesin.cli.support.errors import FAILED, CommandError, UsageError, check_choice, did_you_mean
 from kesin.engine.access.folding import FoldedEvent, fold_events
+from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import decode_note, recorded_traceback
 from kesin.foundation.terminal import (
-    format_examples,
     format_time,
+    pluralize,
     print_table,
     say,
     say_json,
     visible_lines,
 )
 from kesin.foundation.text import canonical_json, decode_json
+from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.records import Definition, Event, Note
+from kesin.store.records import Definition, Event, Filter, Note
+from kesin.workloads import workloads
+from kesin.workloads.common.cli import commands_over
 
 MAX_JOBS = 1_000
+BATCH = 1_000
 MESSAGE_WIDTH = 80
+REFUSALS = {
+    "unknown": "unknown: no such job in this queue",
+    "state": "state: no move of this name leaves the job's state",
+    "duplicate": "duplicate: another job holds the key",
+    "busy": "busy: the target state takes one job at a time",
+    "stale": "stale: the claim was lost",
+}
 
-app = typer.Typer(help="Look at jobs and move them.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 
-@app.command(
-    "list",
-    epilog=format_examples(
-        "kesin jobs list emails --state failed",
-        "kesin jobs list emails --tenant ankara --limit 1000 --json",
-    ),
-)
+@app.command("list")
 def list_jobs(
     queue: arguments.QueueName,
     *,
@@ -56,11 +56,9 @@ def list_jobs(
     category: arguments.Categories = None,
     text: arguments.TextPart = None,
     key: arguments.Key = None,
-    limit: Annotated[
-        int, typer.Option(min=1, max=MAX_JOBS, metavar="N", help="Jobs on the page.")
-    ] = 50,
+    limit: Annotated[int, option("N", "Jobs on the page.", min=1, max=MAX_JOBS)] = 50,
     cursor: Annotated[
-        str | None, typer.Option(metavar="ID", help="Go on after the page that ended with this.")
+        str | None, option("ID", "Go on after the page that ended with this.")
     ] = None,
     as_json: arguments.AsJson = False,
 ) -> None:
@@ -73,21 +71,18 @@ def list_jobs(
         names = context.store.definition(name)
         page = context.store.jobs(name, filters.to_filter(names), limit=limit, cursor=cursor)
     if as_json:
-        records = [job_record(job, names) for job in page.jobs]
-        say_json({"jobs": records, "cursor": page.cursor})
+        jobs = [records.job_record(job, names) for job in page.jobs]
+        say_json({"jobs": jobs, "cursor": page.cursor})
         return
     print_table(
         ("id", "state", "tenant", "attempts", "moved", "error", "message"),
         [
-            (
-                job.id,
-                job.state,
-                job.tenant,
+            [
+                *records.cells(job, "id", "state", "tenant"),
                 f"{job.attempt_count} of {job.attempt_base + job.max_attempts}",
-                format_time(job.moved_at),
-                job.error_code,
+                *records.cells(job, "moved_at", "error_code"),
                 (job.error_message or "")[:MESSAGE_WIDTH],
-            )
+            ]
             for job in page.jobs
         ],
         empty="no job matches",
@@ -96,10 +91,9 @@ def list_jobs(
         say(f"more: --cursor {page.cursor}")
 
 
-@app.command("show", epilog=format_examples("kesin jobs show 01890a5d-ac96-774b-bcce-b302099a8057"))
+@app.command("show")
 def show_job(
-    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
-    as_json: arguments.AsJson = False,
+    job_id: Annotated[str, argument("ID", "The job's id.")], as_json: arguments.AsJson = False
 ) -> None:
     """Show one job with its payload, history and notes.
 
@@ -114,13 +108,11 @@ def show_job(
         names = context.store.definition(job.queue)
         events, notes = context.store.events(job_id), context.store.notes(job_id)
     if as_json:
-        say_json(
-            {
-                **job_record(job, names),
-                "events": [event_record(event, names) for event in events],
-                "notes": [note_record(note) for note in notes],
-            }
-        )
+        history = {
+            "events": [records.event_record(event, names) for event in events],
+            "notes": [records.note_record(note) for note in notes],
+        }
+        say_json(records.job_record(job, names) | history)
         return
     print_job(job, names)
     print_history(events, names)
@@ -137,7 +129,7 @@ def print_job(job: Job, names: Definition | None) -> None:
         "claimed": job.claimed_at,
         "lease until": job.lease_until,
         "finished": job.finished_at,
-        **stamps(job, names),
+        **records.stamps(job, names),
     }
     error = ": ".join(filter(None, (job.error_code, job.error_message)))
     fields = {
@@ -145,20 +137,18 @@ def print_job(job: Job, names: Definition | None) -> None:
         "queue": job.queue,
         "tenant": job.tenant,
         "key": job.dedup_key,
-        "state": f"{job.state} ({PHASES[job.phase]})",
+        "state": f"{job.state} ({records.PHASES[job.phase]})",
         "attempts": f"{job.attempt_count}, {job.attempts_left} left",
         "retries": job.retry_count or None,
-        "flags": ", ".join(flag_names(job.flags, names)),
+        "flags": ", ".join(records.flag_names(job.flags, names)),
         "worker": job.worker,
         "error": f"{error} ({job.error_category})" if error else None,
         **{name: format_time(at) for name, at in times.items() if at is not None},
         "result": job.result_json,
     }
     print_table(("job", ""), [(name, text) for name, text in fields.items() if text])
-    say()
-    say("payload")
     pretty = json.dumps(decode_json(job.payload_json), indent=2, ensure_ascii=False)
-    say(visible_lines(pretty))
+    say(f"\npayload\n{visible_lines(pretty)}")
 
 
 def print_history(events: list[Event], names: Definition | None) -> None:
@@ -167,18 +157,14 @@ def print_history(events: list[Event], names: Definition | None) -> None:
     print_table(
         ("seq", "at", "move", "from", "to", "by", "attempt", "what"),
         [
-            (
-                event.seq,
-                format_time(event.at),
-                event.move,
-                event.from_state or "(new)",
-                event.to_state or "(gone)",
-                event.actor,
-                event.attempt,
+            [
+                *records.cells(folded.event, "seq", "at", "move"),
+                folded.event.from_state or "(new)",
+                folded.event.to_state or "(gone)",
+                *records.cells(folded.event, "actor", "attempt"),
                 _what(folded, names),
-            )
+            ]
             for folded in fold_events(events)
-            for event in (folded.event,)
         ],
         title="history",
     )
@@ -192,7 +178,7 @@ def _what(folded: FoldedEvent, names: Definition | None) -> str:
         error[:MESSAGE_WIDTH],
         f"due {format_time(event.run_at)}" if event.run_at and event.run_at > event.at else "",
         f"timer {format_time(event.timer_at)}" if event.timer_at else "",
-        f"flags {', '.join(flag_names(event.flags, names))}" if event.flags else "",
+        f"flags {', '.join(records.flag_names(event.flags, names))}" if event.flags else "",
         f"note {canonical_json(note)}" if (note := decode_note(event.note)) else "",
         "new payload" if event.payload else "",
     )
@@ -204,9 +190,7 @@ def print_traceback(events: list[Event]) -> None:
     recorded = [(event.seq, text) for event in events if (text := recorded_traceback(event.note))]
     if recorded:
         seq, text = recorded[-1]
-        say()
-        say(f"traceback of {seq}")
-        say(visible_lines(text))
+        say(f"\ntraceback of {seq}\n{visible_lines(text)}")
 
 
 def print_notes(notes: list[Note]) -> None:
@@ -214,17 +198,128 @@ def print_notes(notes: list[Note]) -> None:
     if not notes:
         return
     say()
-    print_table(
-        ("at", "kind", "by", "details"),
-        [(format_time(note.at), note.kind, note.actor, note.details) for note in notes],
-        title="notes",
-    )
+    rows = [records.cells(note, "at", "kind", "actor", "details") for note in notes]
+    print_table(("at", "kind", "by", "details"), rows, title="notes")
 
 
-app.command(
-    "act",
-    epilog=format_examples(
-        "kesin jobs act emails requeue 01890a5d-ac96-774b-bcce-b302099a8057",
-        "kesin jobs act emails requeue --all-matching --code TIMEOUT --dry-run",
-    ),
-)(act)
+@app.command("act")
+def act(
+    queue: arguments.QueueName,
+    move: Annotated[str, argument("MOVE", "The operator's call, like requeue or cancel.")],
+    ids: Annotated[list[str] | None, argument("ID", "The jobs.")] = None,
+    *,
+    all_matching: Annotated[
+        bool, flag("--all-matching", "Instead of ids: every job the filters leave.")
+    ] = False,
+    state: arguments.States = None,
+    tenant: arguments.Tenants = None,
+    code: arguments.Codes = None,
+    category: arguments.Categories = None,
+    text: arguments.TextPart = None,
+    key: arguments.Key = None,
+    option: Annotated[
+        list[str] | None, option("NAME", "Set this option of the call; repeatable.", "--option")
+    ] = None,
+    reason: Annotated[str | None, option("TEXT", "Why; kept in the history.")] = None,
+    error_code: Annotated[str | None, option("CODE", "The code a failing move records.")] = None,
+    error_category: Annotated[
+        str | None, option("CATEGORY", "The category a failing move records.")
+    ] = None,
+    lifecycle: arguments.LifecycleName = None,
+    yes: arguments.Yes = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Only count, and say what could move.")] = False,
+    as_json: arguments.AsJson = False,
+) -> None:
+    """Make an operator's move of jobs.
+
+    Name the jobs by their ids, or with --all-matching and filters: then they are counted first
+    and you are asked. Exits with 1 when nothing moved and something was refused.
+    """
+    # Exactly what was counted and confirmed is moved: the ids are read first, and a job that
+    # matches only later is left alone.
+    filters = arguments.FilterOptions(state, tenant, code, category, text, key)
+    _check_selection(ids, filters, all_matching=all_matching)
+    terms: dict[str, Any] = {"reason": reason, "code": error_code}
+    if error_category is not None:
+        terms["category"] = Category(arguments.check_category(error_category))
+    with open_context() as context:
+        opened = context.open_queue(queue, lifecycle)
+        terms["options"] = _check_action(opened.lifecycle, queue, move, option or [])
+        where = filters.to_filter(context.store.definition(queue))
+        commands = commands_over({queue: opened}, workloads().values(), context.accounts)
+        commands.require_unrestricted(queue, move)
+        if dry_run:
+            _print_chances(opened, move, _states(opened, ids, where), as_json=as_json)
+            return
+        job_ids = list(dict.fromkeys(ids or _matching(opened, where)))
+        if all_matching and job_ids and not yes:
+            jobs = f"{pluralize(len(job_ids), 'job')} of {queue}"
+            arguments.confirm(f"{move} {jobs}?", f"{move} of {jobs} needs a confirmation")
+        moved, already, refused = 0, 0, Counter[str]()
+        for start in range(0, len(job_ids), BATCH):
+            batch = job_ids[start : start + BATCH]
+            bulk = commands.act(local_operator(), queue, move, ids=batch, **terms)
+            moved, already = moved + bulk.moved, already + bulk.already
+            refused.update(bulk.refused)
+    if as_json:
+        say_json({"moved": moved, "already": already, "refused": dict(refused)})
+    else:
+        say(f"moved {moved}, already there {already}, refused {refused.total()}")
+        for why, count in sorted(refused.items()):
+            say(f"  {count} × {REFUSALS.get(why, why)}")
+    if refused and not moved:
+        raise typer.Exit(FAILED)
+
+
+def _check_selection(
+    ids: list[str] | None, filters: arguments.FilterOptions, *, all_matching: bool
+) -> None:
+    if ids and (all_matching or filters.any_given):
+        raise UsageError("name jobs by their ids or by filters, not by both")
+    if not ids and not all_matching:
+        filtered, free = "filters need --all-matching", "name jobs, or use --all-matching"
+        raise UsageError(f"nothing was chosen: {filtered if filters.any_given else free}")
+
+
+def _check_action(
+    lifecycle: Lifecycle, queue: str, action: str, options: list[str]
+) -> frozenset[str]:
+    actions = lifecycle.actions_of("operator")
+    if action not in actions:
+        near = did_you_mean(action, actions) or ":"
+        raise UsageError(
+            f"{action!r} is no move an operator can make on {queue}{near} "
+            f"there are {', '.join(actions) or 'none'}"
+        )
+    known = sorted(lifecycle.options_of(action))
+    return frozenset(check_choice(f"option of {action}", option, known) for option in options)
+
+
+def _matching(queue: Queue, where: Filter) -> dict[str, str]:
+    """The jobs a filter leaves: id → state."""
+    states: dict[str, str] = {}
+    cursor: str | None = None
+    while True:
+        page = queue.jobs(where, limit=BATCH, cursor=cursor)
+        states |= {job.id: job.state for job in page.jobs}
+        if page.cursor is None:
+            return states
+        cursor = page.cursor
+
+
+def _states(queue: Queue, ids: list[str] | None, where: Filter) -> Counter[str]:
+    if not ids:
+        return Counter(_matching(queue, where).values())
+    jobs = (queue.job(job_id) for job_id in dict.fromkeys(ids))
+    return Counter(job.state if job else "(unknown)" for job in jobs)
+
+
+def _print_chances(queue: Queue, action: str, states: Counter[str], *, as_json: bool) -> None:
+    """Print which jobs could move, judged by state alone; guards are checked at the move."""
+    sources = {source for move in queue.lifecycle.actions[action] for source in move.sources}
+    if as_json:
+        chances = {state: {"jobs": n, "fits": state in sources} for state, n in states.items()}
+        say_json({"chosen": states.total(), "states": chances})
+        return
+    rows = [(s, n, "may move" if s in sources else "refused") for s, n in sorted(states.items())]
+    print_table(("state", "jobs", action), rows, empty="no job matches")

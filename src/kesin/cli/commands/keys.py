@@ -6,46 +6,38 @@ from typing import Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import AsJson
+from kesin.cli.support.arguments import AsJson, argument, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import check_choice
-from kesin.cli.support.records import record_of
+from kesin.cli.support.records import cells, record_of
 from kesin.foundation.passwords import key_id_of
 from kesin.foundation.permissions import SCOPES
-from kesin.foundation.terminal import format_examples, format_time, print_table, say, say_json, warn
+from kesin.foundation.terminal import print_table, say, say_json, warn
 from kesin.store.directory import ApiKey
 
-app = typer.Typer(help="Manage the keys of machines.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 
-@app.command(
-    "create",
-    epilog=format_examples(
-        "kesin key create --name shop --scope oci:ingest --site ankara",
-        "kesin key create --name prometheus --scope metrics --days 365",
-    ),
-)
+@app.command("create")
 def create_key(
     *,
-    name: Annotated[str, typer.Option(metavar="NAME", help="What it is for.")],
+    name: Annotated[str, option("NAME", "What it is for.")],
     scope: Annotated[
         list[str],
-        typer.Option(
-            metavar="SCOPE",
-            help="What it opens: oci:ingest, oci:script, pdf, optiplan, read, operate, metrics "
+        option(
+            "SCOPE",
+            "What it opens: oci:ingest, oci:script, pdf, optiplan, read, operate, metrics "
             "or admin; repeatable.",
         ),
     ],
     site: Annotated[
         str | None,
-        typer.Option(
-            metavar="SITE",
-            help="Only of this site; every site without. Not with pdf, optiplan, metrics or admin.",
+        option(
+            "SITE",
+            "Only of this site; every site without. Not with pdf, optiplan, metrics or admin.",
         ),
     ] = None,
-    days: Annotated[
-        int | None, typer.Option(metavar="N", help="Valid for so many days; for ever without.")
-    ] = None,
+    days: Annotated[int | None, option("N", "Valid for so many days; for ever without.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a key and print it, once.
@@ -65,7 +57,7 @@ def create_key(
         warn(f"keep it now, it is not shown again; `kesin key revoke {stored.id}` ends it")
 
 
-@app.command("list", epilog=format_examples("kesin key list --json"))
+@app.command("list")
 def list_keys(as_json: AsJson = False) -> None:
     """List the keys, the ended ones too.
 
@@ -81,26 +73,20 @@ def list_keys(as_json: AsJson = False) -> None:
     print_table(
         ("id", "name", "scopes", "site", "state", "made by", "last used", "expires"),
         [
-            (
-                key.id,
-                key.name,
-                ", ".join(key.scopes),
-                key.site,
+            [
+                *cells(key, "id", "name", "scopes", "site"),
                 key_state(key, now),
-                key.created_by,
-                format_time(key.used_at),
-                format_time(key.expires_at),
-            )
+                *cells(key, "created_by", "used_at", "expires_at"),
+            ]
             for key in keys
         ],
         empty="there is no key yet: `kesin key create` makes one",
     )
 
 
-@app.command("revoke", epilog=format_examples("kesin key revoke 5xsjjt6v"))
+@app.command("revoke")
 def revoke_key(
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id, from the list.")],
-    as_json: AsJson = False,
+    key_id: Annotated[str, argument("ID", "The key's id, from the list.")], as_json: AsJson = False
 ) -> None:
     """End a key, at once and for ever."""
     with open_context(create=True) as context:

@@ -7,13 +7,22 @@ from typing import Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import AsJson, LifecycleName, Yes, complete_lifecycles, confirm
+from kesin.cli.support.arguments import (
+    AsJson,
+    LifecycleName,
+    Yes,
+    argument,
+    complete_lifecycles,
+    confirm,
+    flag,
+    option,
+)
 from kesin.cli.support.context import open_context
 from kesin.cli.support.errors import FAILED, UsageError
 from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
 from kesin.cli.support.records import record_of
 from kesin.engine.turns import turns_bound
-from kesin.foundation.terminal import format_examples, print_table, say, say_json
+from kesin.foundation.terminal import print_table, say, say_json
 from kesin.lifecycle.codec import lifecycle_from_json, lifecycle_json
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.drawing import table as draw
@@ -22,58 +31,43 @@ from kesin.lifecycle.proof.rules import Proof, prove
 from kesin.lifecycle.proof.upgrade import prove_upgrade
 from kesin.store.rules import upgrade_proof
 
-app = typer.Typer(help="Show and prove the rules jobs move by.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[
     str,
-    typer.Argument(
-        metavar="NAME",
-        help="A registered name, or module:attribute of your own.",
+    argument(
+        "NAME",
+        "A registered name, or module:attribute of your own.",
         autocompletion=complete_lifecycles,
     ),
 ]
 
 
-@app.command("list", epilog=format_examples("kesin lifecycle list"))
+@app.command("list")
 def list_lifecycles(as_json: AsJson = False) -> None:
     """List the lifecycles that come with Kesin."""
     lifecycles = [make() for make in registered_lifecycles().values()]
     if as_json:
         say_json([_limits(lifecycle) for lifecycle in lifecycles])
         return
-    print_table(
-        ("name", "states", "moves", "attempts", "what it is for"),
-        [
-            (
-                lifecycle.name,
-                len(lifecycle.states),
-                len(lifecycle.moves),
-                lifecycle.max_attempts,
-                lifecycle.doc,
-            )
-            for lifecycle in lifecycles
-        ],
-    )
+    rows = [
+        (rules.name, len(rules.states), len(rules.moves), rules.max_attempts, rules.doc)
+        for rules in lifecycles
+    ]
+    print_table(("name", "states", "moves", "attempts", "what it is for"), rows)
 
 
-@app.command(
-    "show",
-    epilog=format_examples("kesin lifecycle show task", "kesin lifecycle show task --svg task.svg"),
-)
+@app.command("show")
 def show_lifecycle(
     name: Name,
     file: Annotated[
-        Path | None,
-        typer.Argument(metavar="FILE", help="Where --svg or --mermaid goes; else it is printed."),
+        Path | None, argument("FILE", "Where --svg or --mermaid goes; else it is printed.")
     ] = None,
     *,
-    svg: Annotated[bool, typer.Option("--svg", help="Draw it as a picture.")] = False,
-    mermaid: Annotated[bool, typer.Option("--mermaid", help="Only the Mermaid diagram.")] = False,
+    svg: Annotated[bool, flag("--svg", "Draw it as a picture.")] = False,
+    mermaid: Annotated[bool, flag("--mermaid", "Only the Mermaid diagram.")] = False,
     write: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", file_okay=False, help="Write NAME.md and NAME.svg into this folder."
-        ),
+        Path | None, option("DIR", "Write NAME.md and NAME.svg into this folder.", file_okay=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -84,9 +78,8 @@ def show_lifecycle(
     if sum((svg, mermaid, write is not None, as_json)) > 1:
         raise UsageError("choose one of --svg, --mermaid, --write and --json")
     if file is not None and not (svg or mermaid):
-        raise UsageError(
-            f"{str(file)!r} is one argument too many: a file goes with --svg or --mermaid"
-        )
+        taken = "a file goes with --svg or --mermaid"
+        raise UsageError(f"{str(file)!r} is one argument too many: {taken}")
     lifecycle = find_lifecycle(name)
     if write is not None:
         write.mkdir(parents=True, exist_ok=True)
@@ -156,16 +149,13 @@ def _record(lifecycle: Lifecycle) -> dict[str, Any]:
     }
 
 
-@app.command(
-    "prove",
-    epilog=format_examples("kesin lifecycle prove", "kesin lifecycle prove mails.rules:lifecycle"),
-)
+@app.command("prove")
 def prove_lifecycles(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="NAME",
-            help="Registered names, or module:attribute of your own; all registered if none.",
+        argument(
+            "NAME",
+            "Registered names, or module:attribute of your own; all registered if none.",
             autocompletion=complete_lifecycles,
         ),
     ] = None,
@@ -187,9 +177,7 @@ def prove_lifecycles(
         say(f"Between tenants: {turns_bound()}.")
         for proof in proofs:
             if not proof:
-                say()
-                say(f"{proof.lifecycle} is not proved to end:")
-                say(str(proof))
+                say(f"\n{proof.lifecycle} is not proved to end:\n{proof}")
     if not all(proofs):
         raise typer.Exit(FAILED)
 
@@ -203,27 +191,18 @@ def _proof_record(proof: Proof) -> dict[str, Any]:
     }
 
 
-@app.command(
-    "check",
-    epilog=format_examples(
-        "kesin lifecycle check task",
-        "kesin lifecycle check mails.rules:lifecycle --queue mails",
-        "kesin lifecycle check task --against rules/task.json --update",
-    ),
-)
+@app.command("check")
 def check_upgrade(
     name: Name,
     *,
     queue: Annotated[
-        str | None,
-        typer.Option(metavar="QUEUE", help="The queue of the store; else the one of that name."),
+        str | None, option("QUEUE", "The queue of the store; else the one of that name.")
     ] = None,
     against: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Check against rules in a file, without a store: in CI."),
+        Path | None, option("FILE", "Check against rules in a file, without a store: in CI.")
     ] = None,
     update: Annotated[
-        bool, typer.Option("--update", help="Write the rules into the file if they pass.")
+        bool, flag("--update", "Write the rules into the file if they pass.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -272,20 +251,14 @@ def _upgrade_from_store(lifecycle: Lifecycle, queue: str) -> Proof | None:
         versions = store.rules(queue)
         if not versions:
             return None
-        return upgrade_proof(
-            lifecycle, versions[-1], store.retired_states(queue), store.move_counts(queue)
-        )
+        retired, counts = store.retired_states(queue), store.move_counts(queue)
+        return upgrade_proof(lifecycle, versions[-1], retired, counts)
 
 
-@app.command(
-    "retire",
-    epilog=format_examples(
-        "kesin lifecycle retire mails checking --lifecycle mails.rules:lifecycle"
-    ),
-)
+@app.command("retire")
 def retire_state(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
-    state: Annotated[str, typer.Argument(metavar="STATE", help="A state with retiring=True.")],
+    queue: Annotated[str, argument("QUEUE", "The queue.")],
+    state: Annotated[str, argument("STATE", "A state with retiring=True.")],
     *,
     lifecycle: LifecycleName = None,
     yes: Yes = False,
@@ -297,8 +270,7 @@ def retire_state(
     with open_context() as context:
         opened = context.open_queue(queue, lifecycle)
         if not yes:
-            confirm(
-                f"Retire {state} of {queue} for good?", f"retiring {state} of {queue} is for good"
-            )
+            what = f"{state} of {queue}"
+            confirm(f"Retire {what} for good?", f"retiring {what} is for good")
         opened.retire(state)
     say(f"retired {state} of {queue}: the next version of its rules may leave it out")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import AsJson, LifecycleName, QueueName
+from kesin.cli.support.arguments import AsJson, LifecycleName, QueueName, argument, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, UsageError
 from kesin.engine.queue import NewJob, Queue
@@ -18,20 +18,17 @@ from kesin.engine.validation import BadInput
 from kesin.foundation.terminal import cli_actor, say, say_json, warn
 from kesin.store.records import Outcome
 
+NumberedLine = tuple[int, str]
 BATCH = 1_000
 MAX_REPORTED_LINES = 20  # refused lines that are reported singly
 
-OneTenant = Annotated[
-    str | None, typer.Option("--tenant", metavar="TENANT", help="Only of this tenant.")
-]
+OneTenant = Annotated[str | None, option("TENANT", "Only of this tenant.", "--tenant")]
 
 
 def pause(
     queue: QueueName,
     tenant: OneTenant = None,
-    reason: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Why; shown by `kesin stats`.")
-    ] = None,
+    reason: Annotated[str | None, option("TEXT", "Why; shown by `kesin stats`.")] = None,
 ) -> None:
     """Hand out no more jobs of a queue.
 
@@ -59,11 +56,8 @@ def resume(queue: QueueName, tenant: OneTenant = None) -> None:
             was_paused = context.store.resume(name, tenant=tenant or "")
             context.accounts.note(local_operator(), "queue.resume", queue=name, site=tenant)
         left = [pause_row.tenant for pause_row in context.store.paused(name)]
-    say(
-        f"resumed {_scope(name, tenant)}"
-        if was_paused
-        else f"{_scope(name, tenant)} was not paused"
-    )
+    what = _scope(name, tenant)
+    say(f"resumed {what}" if was_paused else f"{what} was not paused")
     if "" in left:
         say(f"still paused: all of {name}")
     elif left:
@@ -76,17 +70,11 @@ def _scope(queue: str, tenant: str | None) -> str:
 
 def enqueue(
     queue: QueueName,
-    payload: Annotated[
-        str, typer.Argument(metavar="JSON", help="The payload; - reads one from each input line.")
-    ],
+    payload: Annotated[str, argument("JSON", "The payload; - reads one from each input line.")],
     *,
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Only one job at a time holds this key.")
-    ] = None,
-    tenant: Annotated[str, typer.Option(metavar="TENANT", help="Whose job it is.")] = "default",
-    delay: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Not before this much later.")
-    ] = 0,
+    key: Annotated[str | None, option("KEY", "Only one job at a time holds this key.")] = None,
+    tenant: Annotated[str, option("TENANT", "Whose job it is.")] = "default",
+    delay: Annotated[float, option("SECONDS", "Not before this much later.", min=0)] = 0,
     lifecycle: LifecycleName = None,
     as_json: AsJson = False,
 ) -> None:
@@ -121,12 +109,7 @@ def _enqueue_one(
 
 
 def _enqueue_lines(
-    queue: Queue,
-    lines: Iterator[tuple[int, str]],
-    tenant: str,
-    run_at: int | None,
-    *,
-    as_json: bool,
+    queue: Queue, lines: Iterator[NumberedLine], tenant: str, run_at: int | None, *, as_json: bool
 ) -> None:
     inserted, refused = 0, list[tuple[int, str]]()
     while batch := list(islice(lines, BATCH)):
@@ -149,7 +132,7 @@ def _enqueue_lines(
 
 
 def _enqueue_batch(
-    queue: Queue, batch: Iterable[tuple[int, str]], tenant: str, run_at: int | None
+    queue: Queue, batch: Iterable[NumberedLine], tenant: str, run_at: int | None
 ) -> Iterator[tuple[int, Outcome | str]]:
     """Enqueue a batch of lines: line number and outcome, or why it was refused."""
     good: list[tuple[int, NewJob]] = []

@@ -5,29 +5,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from kesin.cli.support.arguments import AsJson
+from kesin.cli.support.arguments import AsJson, argument, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
-from kesin.cli.support.records import record_of
+from kesin.cli.support.records import cells, record_of
 from kesin.engine.access.vault import Rotation, Vault
 from kesin.foundation import encryption, terminal
 from kesin.foundation.encryption import MAX_SECRET_BYTES, key_ring
 from kesin.foundation.permissions import Actor
 
-app = typer.Typer(help="Keep credentials sealed, and rotate the keys.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
-SecretName = Annotated[str, typer.Argument(metavar="NAME", help="The secret's name.")]
+SecretName = Annotated[str, argument("NAME", "The secret's name.")]
 
 
-@app.command("new-key", epilog=terminal.format_examples("kesin secrets new-key --name k2027"))
+@app.command("new-key")
 def new_key(
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The key's name; made up if not given.")
-    ] = None,
+    name: Annotated[str | None, option("NAME", "The key's name; made up if not given.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a key and print it, once.
@@ -42,7 +40,7 @@ def new_key(
         terminal.say(entry)
 
 
-@app.command("list", epilog=terminal.format_examples("kesin secrets list"))
+@app.command("list")
 def list_secrets(as_json: AsJson = False) -> None:
     """Show the names of all secrets, never the values."""
     with _open_vault() as (vault, actor):
@@ -54,25 +52,17 @@ def list_secrets(as_json: AsJson = False) -> None:
     terminal.print_table(
         ("name", "key", "opens", "changed", "by"),
         [
-            (
-                secret.name,
-                secret.key,
-                "yes" if secret.opens else "no",
-                terminal.format_time(secret.changed_at),
-                secret.changed_by,
-            )
+            [
+                *(secret.name, secret.key, "yes" if secret.opens else "no"),
+                *cells(secret, "changed_at", "changed_by"),
+            ]
             for secret in secrets
         ],
         empty="there are no secrets",
     )
 
 
-@app.command(
-    "put",
-    epilog=terminal.format_examples("kesin secrets put smtp-password < password.txt"),
-    # Any other word on the line may be the value: it must not get into an error message of Typer.
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)
+@app.command("put", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def put_secret(context: typer.Context, name: SecretName) -> None:
     """Keep a value under a name.
 
@@ -90,7 +80,7 @@ def put_secret(context: typer.Context, name: SecretName) -> None:
     terminal.say(f"kept {name}")
 
 
-@app.command("drop", epilog=terminal.format_examples("kesin secrets drop smtp-password"))
+@app.command("drop")
 def drop_secret(name: SecretName) -> None:
     """Forget a secret."""
     with _open_vault() as (vault, actor):
@@ -98,7 +88,7 @@ def drop_secret(name: SecretName) -> None:
     terminal.say(f"dropped {name}")
 
 
-@app.command("rotate", epilog=terminal.format_examples("kesin secrets rotate"))
+@app.command("rotate")
 def rotate_secrets(as_json: AsJson = False) -> None:
     """Seal all secrets with the first key.
 
@@ -109,25 +99,21 @@ def rotate_secrets(as_json: AsJson = False) -> None:
         done = vault.rotate(actor)
         key = vault.keys().first
     if as_json:
-        terminal.say_json({"key": key, **_record(done)})
+        unopened = [record_of(secret, "name", "key", "code") for secret in done.unopened]
+        record = record_of(done, "resealed", "current", "busy")
+        terminal.say_json({"key": key, **record, "unopened": unopened})
     else:
         _print_rotation(done, key)
     if not done.complete:
         raise typer.Exit(FAILED)
 
 
-def _record(done: Rotation) -> dict[str, Any]:
-    unopened = [record_of(secret, "name", "key", "code") for secret in done.unopened]
-    return {**record_of(done, "resealed", "current", "busy"), "unopened": unopened}
-
-
 def _print_rotation(done: Rotation, key: str) -> None:
     terminal.say(f"{done.resealed} sealed again with {key}, {done.current} already under it")
     for secret in done.unopened:
-        why = {
-            "secret_key_missing": f"its key {secret.key!r} is not in KESIN_SECRET_KEYS",
-            "secret_altered": "it is not what was sealed",
-        }.get(secret.code, secret.code)
+        missing = f"its key {secret.key!r} is not in KESIN_SECRET_KEYS"
+        whys = {"secret_key_missing": missing, "secret_altered": "it is not what was sealed"}
+        why = whys.get(secret.code, secret.code)
         terminal.warn(f"{terminal.visible(secret.name)} was left as it is: {why}")
     if done.busy:
         terminal.warn(f"{done.busy} changed meanwhile: run it again")

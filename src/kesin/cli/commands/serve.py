@@ -9,9 +9,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from kesin.cli.commands.doctor_service import stranded_jobs
+from kesin.cli.support.arguments import flag, option
 from kesin.cli.support.context import open_context
 from kesin.cli.support.errors import CommandError
 from kesin.cli.support.supervisor import WorkerSupervisor
@@ -22,7 +21,6 @@ from kesin.foundation.passwords import one_time_password
 from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.foundation.terminal import say
-from kesin.store.contract import Store
 from kesin.store.open import OPEN_WAIT_S
 from kesin.workloads import workloads
 
@@ -32,23 +30,17 @@ ADMIN = "admin"
 
 def serve(
     host: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Listen on this address; else KESIN_HOST.")
+        str | None, option("ADDRESS", "Listen on this address; else KESIN_HOST.")
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            max=65_535,
-            metavar="PORT",
-            help="On this port, 0 for a free one; else KESIN_PORT.",
-        ),
+        option("PORT", "On this port, 0 for a free one; else KESIN_PORT.", min=0, max=65_535),
     ] = None,
     workers: Annotated[
-        bool,
-        typer.Option("--workers/--no-workers", help="Run workers and sweeper here, or elsewhere."),
+        bool, flag("--workers/--no-workers", "Run workers and sweeper here, or elsewhere.")
     ] = True,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen to others although nobody can sign in yet.")
+        bool, flag("--insecure", "Listen to others although nobody can sign in yet.")
     ] = False,
 ) -> None:
     """Serve the API, work and sweep, until SIGTERM or Ctrl-C.
@@ -70,29 +62,21 @@ def serve(
         address = host or settings.host
         known = workloads()
         supervisor = supervisor_for(settings, known) if workers else None
-        _warn_of_stranded(context.store)
+        for queue, jobs in stranded_jobs(context.store).items():  # an operator must move them
+            log, remedy = Logger("kesin.cli"), "kesin store copy"
+            log.warning("jobs_left_in_database", queue=queue, jobs=jobs, remedy=remedy)
         service = Service(settings, context.store, known, work=workers, supervisor=supervisor)
         with bind_sockets(address, settings.port if port is None else port) as sockets:
             _ensure_admin(service.accounts, settings, address, insecure=insecure)
             run(create_app(service), service, sockets)
 
 
-def _warn_of_stranded(store: Store) -> None:
-    """Warn of jobs in the database whose queue lives in Redis now: an operator must move them."""
-    log, remedy = Logger("kesin.cli"), "kesin store copy"
-    for queue, jobs in stranded_jobs(store).items():
-        log.warning("jobs_left_in_database", queue=queue, jobs=jobs, remedy=remedy)
-
-
 def supervisor_for(
     settings: Settings, known: Mapping[str, Workload], stderr: int | None = None
 ) -> WorkerSupervisor | None:
     """The supervisor of the workloads that need processes of their own; None if there are none."""
-    queues = [
-        workload.name
-        for workload in known.values()
-        if workload.needs_own_process and workload.worker and not workload.missing_libraries
-    ]
+    apart = [workload for workload in known.values() if workload.needs_own_process]
+    queues = [each.name for each in apart if each.worker and not each.missing_libraries]
     if not queues or not settings.pdf_processes:
         return None
     return WorkerSupervisor(

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from kesin.cli.support.arguments import AsJson
+from kesin.cli.support.arguments import AsJson, argument, option
 from kesin.cli.support.errors import FAILED
 from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
 from kesin.cli.support.progress import counting
@@ -26,17 +26,16 @@ INVENTED_STEPS: Final = 500  # of each lifecycle that is made up on the way
 def simulate(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="NAME",
-            help="Lifecycles: registered names, module:attribute, or invented for made-up ones; "
+        argument(
+            "NAME",
+            "Lifecycles: registered names, module:attribute, or invented for made-up ones; "
             "all of these if none is named.",
         ),
     ] = None,
     *,
-    seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same run.")] = 1,
+    seed: Annotated[int, option("N", "The same seed gives the same run.")] = 1,
     steps: Annotated[
-        int,
-        typer.Option(min=1, metavar="N", help="Calls to the store, shared among the lifecycles."),
+        int, option("N", "Calls to the store, shared among the lifecycles.", min=1)
     ] = 10_000,
     as_json: AsJson = False,
 ) -> None:
@@ -100,13 +99,9 @@ def _record(run: SimulationResult) -> dict[str, Any]:
 
 def _print(runs: Sequence[SimulationResult]) -> None:
     """Print a line per lifecycle; the invented ones share a line."""
-    rows: list[tuple[str, list[SimulationResult]]] = []
-    made_up: list[SimulationResult] = []
-    for run in runs:
-        if run.lifecycle.startswith(f"{INVENTED}_"):
-            made_up.append(run)
-        else:
-            rows.append((run.lifecycle, [run]))
+    made_up = [run for run in runs if run.lifecycle.startswith(f"{INVENTED}_")]
+    named = [run for run in runs if not run.lifecycle.startswith(f"{INVENTED}_")]
+    rows = [(run.lifecycle, [run]) for run in named]
     if made_up:
         rows.append((f"{len(made_up)} invented", made_up))
     print_table(

@@ -6,30 +6,24 @@ from typing import Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import AsJson
+from kesin.cli.support.arguments import AsJson, argument, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import UsageError
 from kesin.cli.support.records import record_of
 from kesin.engine.access.sites import site_uuid
-from kesin.foundation.terminal import format_examples, print_table, say, say_json
+from kesin.foundation.terminal import print_table, say, say_json
 from kesin.store.directory import Site
 
-app = typer.Typer(help="Manage sites, the tenants of jobs.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
-SiteId = Annotated[str, typer.Argument(metavar="SITE", help="The site's id, in every path.")]
-Called = Annotated[
-    str | None, typer.Option("--name", metavar="NAME", help="What people call it; its id if unset.")
-]
-CHANNEL = typer.Option(
-    metavar="script|api|data_manager", help="How its conversions reach Google Ads."
-)
-TIMEZONE = typer.Option(metavar="ZONE", help="The time zone of its account.")
-CURRENCY = typer.Option(metavar="CODE", help="The currency of its values, three letters.")
+SiteId = Annotated[str, argument("SITE", "The site's id, in every path.")]
+Called = Annotated[str | None, option("NAME", "What people call it; its id if unset.", "--name")]
+CHANNEL = option("script|api|data_manager", "How its conversions reach Google Ads.")
+TIMEZONE = option("ZONE", "The time zone of its account.")
+CURRENCY = option("CODE", "The currency of its values, three letters.")
 
 
-@app.command(
-    "add", epilog=format_examples("kesin site add ankara --name 'Ankara shop' --channel api")
-)
+@app.command("add")
 def add_site(
     site: SiteId,
     *,
@@ -47,7 +41,7 @@ def add_site(
     _print_site(made, "added", as_json=as_json)
 
 
-@app.command("list", epilog=format_examples("kesin site list"))
+@app.command("list")
 def list_sites(as_json: AsJson = False) -> None:
     """List the sites."""
     with open_context(create=True) as context:
@@ -62,13 +56,11 @@ def list_sites(as_json: AsJson = False) -> None:
     )
 
 
-@app.command("set", epilog=format_examples("kesin site set ankara --currency EUR"))
+@app.command("set")
 def set_site(
     site: SiteId,
     *,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="What people call it.")
-    ] = None,
+    name: Annotated[str | None, option("NAME", "What people call it.", "--name")] = None,
     channel: Annotated[str | None, CHANNEL] = None,
     timezone: Annotated[str | None, TIMEZONE] = None,
     currency: Annotated[str | None, CURRENCY] = None,

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from typing import Annotated, Any
 
-import typer
-
-from kesin.cli.support.arguments import AsJson, QueueNames
+from kesin.cli.support.arguments import AsJson, QueueNames, flag, option
 from kesin.cli.support.context import CommandContext, open_context
 from kesin.foundation import terminal
 from kesin.foundation.clock import iso
@@ -22,13 +20,9 @@ COLUMNS = ("queue", "jobs", "states", "oldest due", "lease over", "paused")
 def stats(
     queues: QueueNames = None,
     *,
-    watch: Annotated[bool, typer.Option("--watch", help="Redraw until Ctrl-C.")] = False,
-    interval: Annotated[
-        float, typer.Option(min=0.01, metavar="SECONDS", help="The pause between two looks.")
-    ] = 2.0,
-    count: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="With --watch: stop after N looks.")
-    ] = None,
+    watch: Annotated[bool, flag("--watch", "Redraw until Ctrl-C.")] = False,
+    interval: Annotated[float, option("SECONDS", "The pause between two looks.", min=0.01)] = 2.0,
+    count: Annotated[int | None, option("N", "With --watch: stop after N looks.", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Count jobs by queue and state.
@@ -46,13 +40,14 @@ def stats(
 
 
 def queue_record(store: Store, name: str) -> dict[str, Any]:
-    """A queue's numbers."""
     try:
         stats, pauses = store.stats(name), store.paused(name)
-    except StoreUnreachable:
+    except StoreUnreachable:  # other queues may live elsewhere
         if store.store_for(name) is store.store_for(""):
             raise
-        return _unreachable_record(name)
+        nothing = dict.fromkeys(("jobs", "oldest_due_at", "oldest_due_s", "lease_over"))
+        empty: dict[str, Any] = {"states": {}, "tenants": {}, "paused": []}
+        return {"queue": name, **nothing, **empty, "reachable": False}
     waited_us = None if stats.oldest_due_at is None else max(stats.now - stats.oldest_due_at, 0)
     return {
         "queue": name,
@@ -68,13 +63,6 @@ def queue_record(store: Store, name: str) -> dict[str, Any]:
         ],
         "reachable": True,
     }
-
-
-def _unreachable_record(name: str) -> dict[str, Any]:
-    """The record of a queue whose store does not answer; other queues may live elsewhere."""
-    nothing = dict.fromkeys(("jobs", "oldest_due_at", "oldest_due_s", "lease_over"))
-    empty: dict[str, Any] = {"states": {}, "tenants": {}, "paused": []}
-    return {"queue": name, **nothing, **empty, "reachable": False}
 
 
 def _snapshots(
@@ -104,20 +92,15 @@ def _print_tables(snapshots: Iterator[list[dict[str, Any]]], *, live: bool) -> N
 
 
 def rows(snapshot: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """The lines of the table."""
-    return [
-        (
-            record["queue"],
-            record["jobs"],
-            terminal.format_counts(record["states"]) if record["reachable"] else "not reachable",
-            None
-            if record["oldest_due_s"] is None
-            else terminal.format_duration(record["oldest_due_s"]),
-            record["lease_over"],
-            ", ".join(_paused(pause) for pause in record["paused"]),
-        )
-        for record in snapshot
-    ]
+    return [_row(record) for record in snapshot]
+
+
+def _row(record: dict[str, Any]) -> tuple[Any, ...]:
+    waited = record["oldest_due_s"]
+    oldest = None if waited is None else terminal.format_duration(waited)
+    states = terminal.format_counts(record["states"]) if record["reachable"] else "not reachable"
+    paused = ", ".join(map(_paused, record["paused"]))
+    return record["queue"], record["jobs"], states, oldest, record["lease_over"], paused
 
 
 def _paused(pause: dict[str, Any]) -> str:

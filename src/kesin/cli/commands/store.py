@@ -10,15 +10,15 @@ from typing import Annotated, get_args
 import typer
 
 from kesin.cli.support import inspection
-from kesin.cli.support.arguments import AsJson, LifecycleName, confirm
+from kesin.cli.support.arguments import AsJson, LifecycleName, argument, confirm, flag, option
 from kesin.cli.support.context import CommandContext
 from kesin.cli.support.errors import CommandError, UsageError, check_choice
 from kesin.cli.support.progress import bars
+from kesin.cli.support.records import cells
 from kesin.engine.transfer.copy import copy_queues
-from kesin.engine.transfer.copy_pauses import was_moved_elsewhere
-from kesin.engine.transfer.queue_copy import CopyResult, CopyStage, NamedStore
+from kesin.engine.transfer.queue_copy import CopyResult, CopyStage, NamedStore, was_moved_elsewhere
 from kesin.foundation.settings import Settings, load_settings, mask_secrets
-from kesin.foundation.terminal import format_examples, print_table, say, say_json
+from kesin.foundation.terminal import print_table, say, say_json
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.open import open_store
@@ -29,38 +29,27 @@ from kesin.workloads import workloads
 from kesin.workloads.common.cli import read_settings
 from kesin.workloads.common.stores import open_workload_stores, queues_with_tenant_keys
 
-app = typer.Typer(help="Take queues from one store to another.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 _ADDRESS = "a file, postgresql://… or redis://…"
 
 
-@app.command(
-    "copy",
-    epilog=format_examples(
-        "kesin store copy kesin.db postgresql://kesin@db.example/kesin",
-        "kesin store copy kesin.db redis://127.0.0.1:6379 --queue pdf --wait 60",
-    ),
-)
+@app.command("copy")
 def copy_store(
-    source: Annotated[str, typer.Argument(metavar="FROM", help=f"Where jobs are: {_ADDRESS}.")],
-    target: Annotated[str, typer.Argument(metavar="TO", help=f"Where they go: {_ADDRESS}.")],
+    source: Annotated[str, argument("FROM", f"Where jobs are: {_ADDRESS}.")],
+    target: Annotated[str, argument("TO", f"Where they go: {_ADDRESS}.")],
     *,
     queues: Annotated[
-        list[str] | None,
-        typer.Option("--queue", metavar="QUEUE", help="Only this one; repeatable."),
+        list[str] | None, option("QUEUE", "Only this one; repeatable.", "--queue")
     ] = None,
     lifecycle: LifecycleName = None,
     wait: Annotated[
-        float,
-        typer.Option("--wait", min=0, metavar="SECONDS", help="Wait for jobs that are claimed."),
+        float, option("SECONDS", "Wait for jobs that are claimed.", "--wait", min=0)
     ] = 0.0,
     keep_source_running: Annotated[
-        bool,
-        typer.Option(
-            "--keep-source-running", help="Only copy: the source works on, the copy is paused."
-        ),
+        bool, flag("--keep-source-running", "Only copy: the source works on, the copy is paused.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, flag("--yes", "Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Move queues to another store, and prove it by replay.
@@ -175,14 +164,10 @@ def _confirm(
 def _print_copied(
     source: NamedStore, target: NamedStore, copied: list[CopyResult], *, keep: bool
 ) -> None:
-    print_table(
-        ("queue", "jobs", "events", "remarks", "passes", "digest of both sides"),
-        [
-            (copy.queue, copy.jobs, copy.events, copy.notes, copy.passes, copy.digest[:16])
-            for copy in copied
-        ],
-        empty="nothing was copied",
-    )
+    columns = ("queue", "jobs", "events", "remarks", "passes", "digest of both sides")
+    names = ("queue", "jobs", "events", "notes", "passes")
+    rows = [[*cells(copy, *names), copy.digest[:16]] for copy in copied]
+    print_table(columns, rows, empty="nothing was copied")
     moved = (
         f"{target.name} works from now on; {source.name} is paused: `kesin resume` there undoes it"
     )
@@ -190,9 +175,7 @@ def _print_copied(
 
 
 def migrate(
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be applied.")
-    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Only say what would be applied.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Bring the database up to date.

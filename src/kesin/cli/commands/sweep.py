@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
-import typer
-
-from kesin.cli.support.arguments import AsJson, LifecycleName, QueueNames
+from kesin.cli.support.arguments import AsJson, LifecycleName, QueueNames, option
 from kesin.cli.support.context import CommandContext, open_context
 from kesin.cli.support.errors import UsageError, check_choice, explain
 from kesin.cli.support.signals import stop_on_signals
@@ -28,19 +26,13 @@ def sweep(
     queues: QueueNames = None,
     *,
     every: Annotated[
-        float | None,
-        typer.Option(min=0.01, metavar="SECONDS", help="Go on, with this pause, until stopped."),
+        float | None, option("SECONDS", "Go on, with this pause, until stopped.", min=0.01)
     ] = None,
     stage: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="STAGE",
-            help="Only this: cap, recover, expire, revive, timeout or prune; repeatable.",
-        ),
+        option("STAGE", "Only this: cap, recover, expire, revive, timeout or prune; repeatable."),
     ] = None,
-    count: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="With --every: stop after N passes.")
-    ] = None,
+    count: Annotated[int | None, option("N", "With --every: stop after N passes.", min=1)] = None,
     lifecycle: LifecycleName = None,
     as_json: AsJson = False,
 ) -> None:

@@ -11,45 +11,31 @@ from typing import Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import AsJson
+from kesin.cli.support.arguments import AsJson, argument, flag, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import UsageError, check_choice
 from kesin.cli.support.records import record_of
 from kesin.foundation.passwords import MAX_PASSWORD_LENGTH
 from kesin.foundation.permissions import ROLES
-from kesin.foundation.terminal import format_examples, format_time, print_table, say, say_json, warn
+from kesin.foundation.terminal import format_time, print_table, say, say_json, warn
 from kesin.store.directory import User
 
-app = typer.Typer(help="Manage the people who sign in.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")]
+Name = Annotated[str, argument("NAME", "The user's name.")]
 Sites = Annotated[
-    list[str] | None,
-    typer.Option("--site", metavar="SITE", help="Sees and works on this site; repeatable."),
+    list[str] | None, option("SITE", "Sees and works on this site; repeatable.", "--site")
 ]
-AllSites = Annotated[bool, typer.Option("--all-sites", help="Every site, those to come too.")]
-Queues = Annotated[
-    list[str] | None,
-    typer.Option("--queue", metavar="QUEUE", help="Only in this queue; repeatable."),
-]
-PasswordStdin = Annotated[
-    bool, typer.Option("--password-stdin", help="Read the password from standard input.")
-]
+AllSites = Annotated[bool, flag("--all-sites", "Every site, those to come too.")]
+Queues = Annotated[list[str] | None, option("QUEUE", "Only in this queue; repeatable.", "--queue")]
+PasswordStdin = Annotated[bool, flag("--password-stdin", "Read the password from standard input.")]
 
 
-@app.command(
-    "add",
-    epilog=format_examples(
-        "kesin user add ayse --role operator --site ankara",
-        "kesin user add root --role admin --password-stdin < password.txt",
-    ),
-)
+@app.command("add")
 def add_user(
     name: Name,
     *,
-    role: Annotated[
-        str, typer.Option(metavar="viewer|operator|admin", help="What the user may do.")
-    ],
+    role: Annotated[str, option("viewer|operator|admin", "What the user may do.")],
     site: Sites = None,
     all_sites: AllSites = False,
     queue: Queues = None,
@@ -66,19 +52,13 @@ def add_user(
     _check_admin(role, site, queue)
     with open_context(create=True) as context:
         queues = [context.readable_queue(queue_name) for queue_name in queue or ()]
-        person = context.accounts.add_user(
-            local_operator(),
-            name,
-            read_password(from_stdin=password_stdin),
-            role=role,
-            all_sites=all_sites,
-            sites=site or (),
-            queues=queues,
-        )
+        access: dict[str, Any] = {"all_sites": all_sites, "sites": site or (), "queues": queues}
+        password = read_password(from_stdin=password_stdin)
+        person = context.accounts.add_user(local_operator(), name, password, role=role, **access)
     _print_user(person, "added", as_json=as_json)
 
 
-@app.command("passwd", epilog=format_examples("kesin user passwd ayse"))
+@app.command("passwd")
 def set_password(
     name: Name, *, password_stdin: PasswordStdin = False, as_json: AsJson = False
 ) -> None:
@@ -95,7 +75,7 @@ def set_password(
     _print_user(person, "changed the password of", as_json=as_json)
 
 
-@app.command("list", epilog=format_examples("kesin user list"))
+@app.command("list")
 def list_users(as_json: AsJson = False) -> None:
     """List the people who sign in."""
     with open_context(create=True) as context:
@@ -106,42 +86,33 @@ def list_users(as_json: AsJson = False) -> None:
     print_table(
         ("name", "role", "sites", "queues", "sign-in", "changed"),
         [
-            (
-                person.name,
-                person.role,
+            [
+                *(person.name, person.role),
                 "all" if person.all_sites or person.role == "admin" else ", ".join(person.sites),
                 ", ".join(person.queues),
                 "allowed" if person.disabled_at is None else "disabled",
                 format_time(person.changed_at),
-            )
+            ]
             for person in people
         ],
         empty="there is no user yet: `kesin user add` makes one",
     )
 
 
-@app.command(
-    "set",
-    epilog=format_examples(
-        "kesin user set ayse --role viewer --all-sites", "kesin user set ayse --disable"
-    ),
-)
+@app.command("set")
 def set_user(
     name: Name,
     *,
-    role: Annotated[
-        str | None, typer.Option(metavar="viewer|operator|admin", help="What the user may do.")
-    ] = None,
+    role: Annotated[str | None, option("viewer|operator|admin", "What the user may do.")] = None,
     site: Sites = None,
     all_sites: AllSites = False,
-    no_sites: Annotated[bool, typer.Option("--no-sites", help="No site any more.")] = False,
+    no_sites: Annotated[bool, flag("--no-sites", "No site any more.")] = False,
     queue: Queues = None,
     no_queues: Annotated[
-        bool, typer.Option("--no-queues", help="Name no queue: the sites alone decide.")
+        bool, flag("--no-queues", "Name no queue: the sites alone decide.")
     ] = False,
     disabled: Annotated[
-        bool | None,
-        typer.Option("--disable/--enable", help="Let the user sign in no more, or again."),
+        bool | None, flag("--disable/--enable", "Let the user sign in no more, or again.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -163,19 +134,14 @@ def set_user(
         )
     with open_context(create=True) as context:
         queues = [context.readable_queue(queue_name) for queue_name in queue or ()]
-        person = context.accounts.set_user(
-            local_operator(),
-            name,
-            role=role,
-            all_sites=all_sites if sited else None,
-            sites=(site or ()) if sited else None,
-            queues=queues if queue or no_queues else None,
-            disabled=disabled,
-        )
+        changes: dict[str, Any] = {"role": role, "disabled": disabled}
+        changes |= {"all_sites": all_sites, "sites": site or ()} if sited else {}
+        changes |= {"queues": queues} if queue or no_queues else {}
+        person = context.accounts.set_user(local_operator(), name, **changes)
     _print_user(person, "changed", as_json=as_json)
 
 
-@app.command("sign-out", epilog=format_examples("kesin user sign-out ayse"))
+@app.command("sign-out")
 def sign_out(name: Name, as_json: AsJson = False) -> None:
     """End all sessions of somebody."""
     with open_context(create=True) as context:

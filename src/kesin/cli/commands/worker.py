@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import LifecycleName, complete_queues
+from kesin.cli.support.arguments import LifecycleName, argument, complete_queues, flag, option
 from kesin.cli.support.context import CommandContext, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
 from kesin.cli.support.lifecycles import load_handler
@@ -29,67 +29,49 @@ RELEASE_S = 5.0  # beyond the grace period, for releasing the claims that did no
 
 def worker(
     queues: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="QUEUE", help="The queues to work on.", autocompletion=complete_queues
-        ),
+        list[str], argument("QUEUE", "The queues to work on.", autocompletion=complete_queues)
     ],
     *,
     handler: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODULE:FUNCTION",
-            help="What is called with each job, found from the current folder first; "
+        option(
+            "MODULE:FUNCTION",
+            "What is called with each job, found from the current folder first; "
             "without it, the queue's workload does the work.",
         ),
     ] = None,
     batch_handler: Annotated[
-        bool, typer.Option("--batch-handler", help="The handler takes a list of jobs at once.")
+        bool, flag("--batch-handler", "The handler takes a list of jobs at once.")
     ] = False,
     lifecycle: LifecycleName = None,
     threads: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "N",
+            "Jobs at the same time in each process; 1, or what the workload wants.",
             min=1,
             max=1_000,
-            metavar="N",
-            help="Jobs at the same time in each process; 1, or what the workload wants.",
         ),
     ] = None,
-    processes: Annotated[
-        int, typer.Option(min=1, max=256, metavar="N", help="Processes to start.")
-    ] = 1,
+    processes: Annotated[int, option("N", "Processes to start.", min=1, max=256)] = 1,
     batch: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=10_000,
-            metavar="N",
-            help="Jobs one claim takes at most; 500, or what the workload wants.",
+        option(
+            "N", "Jobs one claim takes at most; 500, or what the workload wants.", min=1, max=10_000
         ),
     ] = None,
     tenant: Annotated[
-        list[str] | None, typer.Option(metavar="TENANT", help="Only of this tenant; repeatable.")
+        list[str] | None, option("TENANT", "Only of this tenant; repeatable.")
     ] = None,
     grace: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            metavar="SECONDS",
-            help="At a stop, how long running jobs may go on; else KESIN_GRACE_S.",
-        ),
+        option("SECONDS", "At a stop, how long running jobs may go on; else KESIN_GRACE_S.", min=0),
     ] = None,
-    until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="Stop when no job is due.")
-    ] = False,
-    rq: Annotated[
-        bool, typer.Option("--rq", help="Wait to be sent for over RQ; for PDFs in Redis.")
-    ] = False,
+    until_idle: Annotated[bool, flag("--until-idle", "Stop when no job is due.")] = False,
+    rq: Annotated[bool, flag("--rq", "Wait to be sent for over RQ; for PDFs in Redis.")] = False,
     sweep: Annotated[
         bool,
-        typer.Option(
-            "--sweep/--no-sweep", help="Sweep these queues as well, or leave it to `kesin sweep`."
-        ),
+        flag("--sweep/--no-sweep", "Sweep these queues as well, or leave it to `kesin sweep`."),
     ] = True,
     child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
 ) -> None:
@@ -170,19 +152,15 @@ def _workload_worker(
             f"no workload does the work of {queue.name!r}: say with --handler what does"
         )
     if lacking := workload.missing_libraries:
-        raise CommandError(_not_installed(queue.name, lacking[0]))
+        extra = extra_providing(lacking[0])
+        how = f"`{install_command(extra)}`" if extra else "pip"
+        raise CommandError(f"the work of {queue.name} needs {lacking[0]}: install it with {how}")
     make = (push and workload.push_worker) or workload.worker
     worker = make(context.workload_context(workload))
     for name, value in options.items():
         if value is not None:
             setattr(worker, name, value)
     return worker
-
-
-def _not_installed(queue: str, library: str) -> str:
-    extra = extra_providing(library)
-    how = f"`{install_command(extra)}`" if extra else "pip"
-    return f"the work of {queue} needs {library}: install it with {how}"
 
 
 def run_workers(

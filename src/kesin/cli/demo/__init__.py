@@ -8,23 +8,18 @@ from typing import Annotated
 
 import typer
 
+from kesin.cli.support.arguments import flag, option
 from kesin.cli.support.errors import FAILED, CommandError
 
 
 def demo(
     seconds: Annotated[
-        float | None,
-        typer.Option("--for", min=1, max=86_400, metavar="SECONDS", help="End it after so long."),
+        float | None, option("SECONDS", "End it after so long.", "--for", min=1, max=86_400)
     ] = None,
     port: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65_535, metavar="PORT", help="Listen here; else on 8000, or a free one."
-        ),
+        int | None, option("PORT", "Listen here; else on 8000, or a free one.", min=0, max=65_535)
     ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the data there, to serve it again.")
-    ] = False,
+    keep: Annotated[bool, flag("--keep", "Leave the data there, to serve it again.")] = False,
 ) -> None:
     """Run the service with demonstration data: sales with a crashing script, invoices, orders.
 

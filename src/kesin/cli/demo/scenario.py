@@ -6,25 +6,10 @@ import random
 import time
 from collections.abc import Mapping
 from contextlib import redirect_stderr
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from kesin.cli.demo.screen import (
-    DemoWatch,
-    print_kept,
-    print_sign_in,
-    print_summary,
-    print_title,
-    print_tour,
-    screen,
-)
-from kesin.cli.demo.service import (
-    RunningService,
-    create_access,
-    demo_folder,
-    demo_workloads,
-    run_service,
-)
+from kesin.cli.demo import screen, service
+from kesin.cli.demo.service import RunningService
 from kesin.cli.support.errors import CommandError
 from kesin.cli.support.signals import Stop, stop_on_signals
 from kesin.engine.workload import Workload
@@ -39,8 +24,7 @@ PATIENCE_S: Final = 180.0  # for all of it to come to rest
 SEED: Final = 7
 
 
-@dataclass(frozen=True, slots=True)
-class DemoOutcome:
+class DemoOutcome(NamedTuple):
     """How the demonstration ended."""
 
     good: bool
@@ -54,20 +38,21 @@ def run_demo(seconds: float | None, port: int | None, *, attended: bool, keep: b
     parts = load_parts(known)
     machine_settings = {name for part in parts.values() for name in part.machine_settings}
     ready: dict[str, demo.DemoPart] = {}
-    with demo_folder(machine_settings, keep=keep) as folder, stop_on_signals() as stop:
+    with service.demo_folder(machine_settings, keep=keep) as folder, stop_on_signals() as stop:
         try:
             with (folder / demo.LOG_FILE).open("w", encoding="utf-8") as log, redirect_stderr(log):
                 set_up_logs("console", "info")
                 ready |= _find_ready(parts)
-                served = demo_workloads(known, parts, ready, pace)
+                served = service.demo_workloads(known, parts, ready, pace)
                 with (
-                    run_service(served, port, log) as running,
+                    service.run_service(served, port, log) as running,
                     demo.background(demo.News()) as threads,
                 ):
-                    passwords, shop_key = create_access(running.service.accounts, known, parts)
+                    accounts = running.service.accounts
+                    passwords, shop_key = service.create_access(accounts, known, parts)
                     context = demo.DemoContext(
                         address=running.address,
-                        accounts=running.service.accounts,
+                        accounts=accounts,
                         queues=running.service.queues,
                         pace=pace,
                         news=threads.news,
@@ -77,10 +62,10 @@ def run_demo(seconds: float | None, port: int | None, *, attended: bool, keep: b
                         wait=stop.wait,
                     )
                     _show(running, context, ready, passwords, stop, seconds)
-            good = print_summary(folder / DATABASE_FILE, context, ready)
+            good = screen.print_summary(folder / DATABASE_FILE, context, ready)
         finally:
             if keep:
-                print_kept(folder, parts.values())
+                screen.print_kept(folder, parts.values())
             else:
                 for part in ready.values():
                     part.clean_up()
@@ -123,27 +108,27 @@ def _show(  # noqa: PLR0917  # it is the whole demonstration
     """Run the parts against the service, and show what happens."""
     for part in parts.values():
         part.set_up(context)
-    print_sign_in(running.address, passwords)
+    screen.print_sign_in(running.address, passwords)
     if parts:
-        print_title("Work comes in")
+        screen.print_title("Work comes in")
     for part in parts.values():
         part.begin(context)
-    print_tour(context, parts.values(), running.worker_pids)
+    screen.print_tour(context, parts.values(), running.worker_pids)
     say()
-    _show_until_end(running, DemoWatch(running, parts, context), context, stop, seconds)
+    _show_until_end(running, screen.DemoWatch(running, parts, context), context, stop, seconds)
     say("\nstopping: what runs may finish, the rest is given back")
 
 
 def _show_until_end(
     running: RunningService,
-    watch: DemoWatch,
+    watch: screen.DemoWatch,
     context: demo.DemoContext,
     stop: Stop,
     seconds: float | None,
 ) -> None:
     """Until a stop is requested, the time is over, or everything has come to rest."""
     begin = time.monotonic()
-    with screen() as show:
+    with screen.open_screen() as show:
         while True:
             show(watch.read(), context.news.take())
             lasted = time.monotonic() - begin

@@ -6,9 +6,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kesin.cli.commands.audit import print_reports, replay_queues
 from kesin.cli.demo.service import ADMIN, OPERATOR, RunningService
@@ -25,19 +24,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
-SHOWN: Final[tuple[StateGroup, ...]] = (
-    "waiting",
-    "working",
-    "retrying",
-    "person",
-    "done",
-    "failed",
-)
 ON_THE_WAY: Final[tuple[StateGroup, ...]] = ("waiting", "working", "retrying")
+SHOWN: Final[tuple[StateGroup, ...]] = (*ON_THE_WAY, "person", "done", "failed")
 
 
 def print_title(text: str) -> None:
-    """Print a heading."""
     if terminal.on_terminal():
         terminal.console().print(f"\n[bold]{text}[/bold]")
     else:
@@ -56,9 +47,7 @@ def print_tour(context: DemoContext, parts: Iterable[DemoPart], pids: list[int])
     """Print numbered steps, each with its page."""
     print_title("A tour: open these pages, in this order or any")
     for number, stop in enumerate(_stops(context, parts, pids), 1):
-        terminal.say(f"  {number}. {stop.title}")
-        terminal.say(f"     {stop.page}")
-        terminal.say(f"     {stop.text}")
+        terminal.say(f"  {number}. {stop.title}\n     {stop.page}\n     {stop.text}")
 
 
 def _stops(context: DemoContext, parts: Iterable[DemoPart], pids: list[int]) -> Iterator[TourStop]:
@@ -68,20 +57,13 @@ def _stops(context: DemoContext, parts: Iterable[DemoPart], pids: list[int]) -> 
     for part in parts:
         yield from part.tour(pages)
     if pids:
-        yield TourStop(
-            "A worker that is killed",
-            f"{pages}/workers",
-            f"In another terminal: kill -9 {pids[0]}   Another process takes its place.",
-        )
-    yield TourStop(
-        "Who did what",
-        f"{pages}/audit",
-        "As admin: every sign-in and every press of yours is there.",
-    )
+        text = f"In another terminal: kill -9 {pids[0]}   Another process takes its place."
+        yield TourStop("A worker that is killed", f"{pages}/workers", text)
+    text = "As admin: every sign-in and every press of yours is there."
+    yield TourStop("Who did what", f"{pages}/audit", text)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueCounts:
+class QueueCounts(NamedTuple):
     """How many jobs of a queue are in which group of states."""
 
     title: str
@@ -214,13 +196,12 @@ class LiveTable:
 
 
 def _format(queue: QueueCounts) -> str:
-    return (
-        terminal.format_counts({WORDS[family]: n for family, n in queue.counts.items()}) or "none"
-    )
+    counts = {WORDS[family]: n for family, n in queue.counts.items()}
+    return terminal.format_counts(counts) or "none"
 
 
 @contextmanager
-def screen() -> Iterator[Show]:
+def open_screen() -> Iterator[Show]:
     """What shows counts and news where standard output goes."""
     if not terminal.on_terminal():
         yield Lines().show
@@ -238,10 +219,8 @@ def print_summary(database: Path, context: DemoContext, parts: Mapping[str, Demo
         for name in names:
             open_for_reading(store, name)
         print_title("What was done")
-        terminal.print_table(
-            ("queue", "jobs"),
-            [(name, terminal.format_counts(store.stats(name).states)) for name in names],
-        )
+        counts = [(name, terminal.format_counts(store.stats(name).states)) for name in names]
+        terminal.print_table(("queue", "jobs"), counts)
         complete = [part.summarize(context, store) for part in parts.values()]
         print_title("Every job made again from its events (kesin audit verify)")
         reports = replay_queues(store, names, shown=False)

@@ -14,9 +14,9 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final, NamedTuple, TextIO
 
 from kesin.cli.commands.serve import supervisor_for
 from kesin.cli.support.errors import CommandError
@@ -33,6 +33,8 @@ from kesin.web.service import Service
 from kesin.workloads.common.demo import DEMO_ACTOR, DemoPart, Pace
 from kesin.workloads.common.stores import open_workload_stores
 
+Parts = Mapping[str, DemoPart]  # by the name of their queue
+
 ADMIN: Final = "admin"
 OPERATOR: Final = "ayse"
 HOST: Final = "127.0.0.1"
@@ -41,8 +43,7 @@ START_S: Final = 30.0
 MAX_TMP_PATH: Final = 60  # of the 107 bytes of a socket's path, Chromium takes up to 46
 
 
-@dataclass(frozen=True, slots=True)
-class RunningService:
+class RunningService(NamedTuple):
     """A service that answers requests."""
 
     service: Service
@@ -80,12 +81,8 @@ def demo_folder(machine_settings: Iterable[str], *, keep: bool) -> Iterator[Path
         if name not in machine_settings:
             del os.environ[name]
     tmp = _tmp_folder(folder)
-    os.environ |= {
-        "KESIN_DATA_DIR": str(folder),
-        "KESIN_GRACE_S": str(GRACE_S),
-        "KESIN_SWEEP_S": "1",
-        "TMPDIR": str(tmp),
-    }
+    os.environ |= {"KESIN_DATA_DIR": str(folder), "TMPDIR": str(tmp)}
+    os.environ |= {"KESIN_GRACE_S": str(GRACE_S), "KESIN_SWEEP_S": "1"}
     try:
         yield folder
     finally:
@@ -117,9 +114,8 @@ def run_service(
             supervisor = supervisor_for(settings, known, stderr=log.fileno())
             service = Service(settings, store, known, supervisor=supervisor)
             server = build_server(create_app(service), service, leave=lambda: None)
-            thread = threading.Thread(
-                target=server.run, args=(sockets,), name="kesin-server", daemon=True
-            )
+            run = partial(server.run, sockets)
+            thread = threading.Thread(target=run, name="kesin-server", daemon=True)
             address = f"http://{HOST}:{sockets[0].getsockname()[1]}"
             running = RunningService(service, address, supervisor, server, thread)
             thread.start()
@@ -147,10 +143,7 @@ def _sockets(settings: Settings, port: int | None) -> Iterator[list[socket.socke
 
 
 def demo_workloads(
-    known: Mapping[str, Workload],
-    parts: Mapping[str, DemoPart],
-    ready: Mapping[str, DemoPart],
-    pace: Pace,
+    known: Mapping[str, Workload], parts: Parts, ready: Parts, pace: Pace
 ) -> dict[str, Workload]:
     """The workloads to serve, as their parts want them; without those that cannot run here."""
     left_out = parts.keys() - ready.keys()
@@ -170,7 +163,7 @@ def _wait_for_start(running: RunningService) -> None:
 
 
 def create_access(
-    accounts: Accounts, known: Mapping[str, Workload], parts: Mapping[str, DemoPart]
+    accounts: Accounts, known: Mapping[str, Workload], parts: Parts
 ) -> tuple[dict[str, str], str]:
     """Create an admin, an operator of the parts' queues, and the API key of the shop's program.
 
@@ -179,11 +172,9 @@ def create_access(
     passwords = {ADMIN: one_time_password(), OPERATOR: one_time_password()}
     queues = tuple(name for name, workload in known.items() if workload.group in parts)
     scopes = tuple(scope for part in parts.values() for scope in part.scopes)
-    admin, operator = passwords[ADMIN], passwords[OPERATOR]
-    accounts.add_user(DEMO_ACTOR, ADMIN, admin, role="admin", all_sites=True)
-    accounts.add_user(
-        DEMO_ACTOR, OPERATOR, operator, role="operator", all_sites=True, queues=queues
-    )
+    add = partial(accounts.add_user, DEMO_ACTOR, all_sites=True)
+    add(ADMIN, passwords[ADMIN], role="admin")
+    add(OPERATOR, passwords[OPERATOR], role="operator", queues=queues)
     if not scopes:
         return passwords, ""
     key, _ = accounts.create_key(DEMO_ACTOR, "the shop's desk", scopes, days=1)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -14,6 +13,21 @@ from kesin.cli.support.lifecycles import registered_lifecycles
 from kesin.lifecycle.errors import Category
 from kesin.store.records import Definition, Filter
 from kesin.workloads import workloads
+
+
+def argument(metavar: str, meaning: str, **settings: Any) -> Any:
+    """An argument, with what the help calls it and says about it."""
+    return typer.Argument(metavar=metavar, help=meaning, **settings)
+
+
+def option(metavar: str, meaning: str, *names: str, **settings: Any) -> Any:
+    """An option with a value; it has the name of its parameter unless others are given."""
+    return typer.Option(*names, metavar=metavar, help=meaning, **settings)
+
+
+def flag(names: str, meaning: str) -> Any:
+    """An option without a value."""
+    return typer.Option(names, help=meaning)
 
 
 def complete_queues(incomplete: str) -> list[str]:
@@ -26,61 +40,36 @@ def complete_lifecycles(incomplete: str) -> list[str]:
     return [name for name in registered_lifecycles() if name.startswith(incomplete)]
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-
-QueueName = Annotated[
-    str, typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=complete_queues)
-]
-
+AsJson = Annotated[bool, flag("--json", "Print JSON, for scripts.")]
+QueueName = Annotated[str, argument("QUEUE", "The queue's name.", autocompletion=complete_queues)]
 QueueNames = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="QUEUE",
-        help="The queues; all of the store if none is named.",
-        autocompletion=complete_queues,
+    argument(
+        "QUEUE", "The queues; all of the store if none is named.", autocompletion=complete_queues
     ),
 ]
-
 LifecycleName = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "NAME",
+        "The queue's lifecycle: a registered name, or module:attribute of your own.",
         "--lifecycle",
-        metavar="NAME",
-        help="The queue's lifecycle: a registered name, or module:attribute of your own.",
         autocompletion=complete_lifecycles,
     ),
 ]
-
-States = Annotated[
-    list[str] | None, typer.Option("--state", metavar="STATE", help="In this state; repeatable.")
-]
-
-Tenants = Annotated[
-    list[str] | None, typer.Option("--tenant", metavar="TENANT", help="Of this tenant; repeatable.")
-]
-
+States = Annotated[list[str] | None, option("STATE", "In this state; repeatable.", "--state")]
+Tenants = Annotated[list[str] | None, option("TENANT", "Of this tenant; repeatable.", "--tenant")]
 Codes = Annotated[
-    list[str] | None,
-    typer.Option("--code", metavar="CODE", help="With this last error code; repeatable."),
+    list[str] | None, option("CODE", "With this last error code; repeatable.", "--code")
 ]
-
 Categories = Annotated[
     list[str] | None,
-    typer.Option(
-        "--category", metavar="CATEGORY", help="With a last error of this category; repeatable."
-    ),
+    option("CATEGORY", "With a last error of this category; repeatable.", "--category"),
 ]
-
 TextPart = Annotated[
-    str | None,
-    typer.Option("--text", metavar="TEXT", help="With this in the error message, in any case."),
+    str | None, option("TEXT", "With this in the error message, in any case.", "--text")
 ]
-
-Key = Annotated[
-    str | None, typer.Option("--key", metavar="KEY", help="With exactly this dedup key.")
-]
-
-
+Key = Annotated[str | None, option("KEY", "With exactly this dedup key.", "--key")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -91,8 +80,7 @@ def confirm(question: str, why: str) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
-@dataclass(frozen=True, slots=True)
-class FilterOptions:
+class FilterOptions(NamedTuple):
     """The filter options as they were typed."""
 
     states: Sequence[str] | None = None

@@ -33,7 +33,6 @@ class CommandContext:
 
     @property
     def accounts(self) -> Accounts:
-        """The users, keys and sites of the store."""
         return Accounts(Directory(self.store))
 
     def readable_queue(self, name: str) -> str:

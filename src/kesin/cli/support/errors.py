@@ -7,9 +7,8 @@ and the traceback says where.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final
+from typing import Final, NamedTuple
 
 FAILED: Final = 1
 BAD_USAGE: Final = 2
@@ -23,8 +22,7 @@ class UsageError(Exception):
     """The command line asks for something that does not exist or does not fit together."""
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorReport:
+class ErrorReport(NamedTuple):
     """The sentence to print and the exit code."""
 
     sentence: str

@@ -95,9 +95,8 @@ def _applied_on_server(url: str) -> dict[int, str]:
         raise StoreError(NO_PSYCOPG) from None
     try:
         with psycopg.connect(url, connect_timeout=CONNECT_TIMEOUT_S) as connection:
-            rows = connection.execute(
-                "SELECT version, checksum FROM kesin.schema_migration"
-            ).fetchall()
+            sql = "SELECT version, checksum FROM kesin.schema_migration"
+            rows = connection.execute(sql).fetchall()
     except (errors.UndefinedTable, errors.InvalidSchemaName):
         return {}
     return dict(rows)
@@ -105,17 +104,10 @@ def _applied_on_server(url: str) -> dict[int, str]:
 
 def database_time_us(store: Store) -> int | None:
     """The database server's clock; None where it is this machine's own."""
-    sql = _sql(store)
-    if sql.dialect.name != "postgres":
-        return None
-    rows = sql._read(  # noqa: SLF001
-        "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", {}
-    )
-    return int(rows[0][0])
-
-
-def _sql(store: Store) -> Any:
     main = store.store_for("")
     if not isinstance(main, SqlStore):
         raise StoreError("this command speaks with SQLite and PostgreSQL only")
-    return main
+    if main.dialect.name != "postgres":
+        return None
+    sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+    return int(main._read(sql, {})[0][0])  # noqa: SLF001

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from kesin.foundation.clock import iso
 from kesin.foundation.messages import decode_note, recorded_traceback
+from kesin.foundation.terminal import Cell, format_time
 from kesin.foundation.text import decode_json
 from kesin.lifecycle.model import Job
 from kesin.store.records import Definition, Event, Note
@@ -19,47 +20,48 @@ def record_of(row: object, *names: str) -> dict[str, Any]:
     return {name: iso(value) if name.endswith("_at") else value for name, value in values.items()}
 
 
+def cells(row: object, *names: str) -> list[Cell]:
+    """These attributes of a row for a table, with times (``at``, ``…_at``) and lists as text."""
+    return [_cell(name, getattr(row, name)) for name in names]
+
+
+def _cell(name: str, value: Any) -> Cell:
+    if name == "at" or name.endswith("_at"):
+        return format_time(value)
+    return ", ".join(value) if isinstance(value, list | tuple) else value
+
+
 def flag_names(flags: int, names: Definition | None) -> list[str]:
     """The names of the flags that are set; a flag without a name is called by its number."""
     known = names.flags if names else ()
-    return [
-        known[bit] if bit < len(known) else f"flag_{bit + 1}"
-        for bit in range(flags.bit_length())
-        if flags >> bit & 1
-    ]
+    bits = [bit for bit in range(flags.bit_length()) if flags >> bit & 1]
+    return [known[bit] if bit < len(known) else f"flag_{bit + 1}" for bit in bits]
 
 
 def stamps(row: Job | Event, names: Definition | None) -> dict[str, int]:
     """The named stamps that are set."""
     columns = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
     known = names.stamps if names else ()
-    return {
-        known[at] if at < len(known) else column: value
-        for at, column in enumerate(columns)
-        if (value := getattr(row, column)) is not None
-    }
+    called = [*known, *columns[len(known) :]]
+    stamped = {name: getattr(row, column) for name, column in zip(called, columns, strict=True)}
+    return {name: value for name, value in stamped.items() if value is not None}
 
 
 def error_record(row: Job | Event) -> dict[str, str | None] | None:
-    """The error of a row, or None."""
     if row.error_code is None and row.error_category is None and row.error_message is None:
         return None
     return {"code": row.error_code, "category": row.error_category, "message": row.error_message}
 
 
 def job_record(job: Job, names: Definition | None = None) -> dict[str, Any]:
-    """A job."""
     return {
-        "id": job.id,
-        "queue": job.queue,
-        "tenant": job.tenant,
+        **record_of(job, "id", "queue", "tenant"),
         "key": job.dedup_key,
         "state": job.state,
         "phase": PHASES[job.phase],
         "seq": job.seq,
         "attempts": job.attempt_count,
-        "attempts_left": job.attempts_left,
-        "max_attempts": job.max_attempts,
+        **record_of(job, "attempts_left", "max_attempts"),
         "returns": job.return_count,
         "retries": job.retry_count,
         "flags": flag_names(job.flags, names),
@@ -69,11 +71,9 @@ def job_record(job: Job, names: Definition | None = None) -> dict[str, Any]:
         "lease_until": iso(job.lease_until),
         "finished_at": iso(job.finished_at),
         "stamps": {name: iso(at) for name, at in stamps(job, names).items()},
-        "move": job.move,
-        "actor": job.actor,
+        **record_of(job, "move", "actor"),
         "note": decode_note(job.note),
-        "result": job.result,
-        "payload": job.payload,
+        **record_of(job, "result", "payload"),
     }
 
 
@@ -85,9 +85,7 @@ def event_record(event: Event, names: Definition | None = None) -> dict[str, Any
         "move": event.move,
         "from": event.from_state or None,
         "to": event.to_state or None,
-        "actor": event.actor,
-        "worker": event.worker,
-        "attempt": event.attempt,
+        **record_of(event, "actor", "worker", "attempt"),
         "flags": flag_names(event.flags, names),
         "error": error_record(event),
         "note": decode_note(event.note),
@@ -101,10 +99,5 @@ def event_record(event: Event, names: Definition | None = None) -> dict[str, Any
 
 
 def note_record(note: Note) -> dict[str, Any]:
-    """A remark."""
-    return {
-        "at": iso(note.at),
-        "kind": note.kind,
-        "actor": note.actor,
-        "details": decode_json(note.details),
-    }
+    decoded = {"at": iso(note.at), "details": decode_json(note.details)}
+    return record_of(note, "at", "kind", "actor", "details") | decoded

@@ -29,7 +29,6 @@ class Stop:
 
     @property
     def requested(self) -> bool:
-        """Whether a stop was requested."""
         return self.times > 0
 
     @property
@@ -77,7 +76,6 @@ class Stop:
         return True
 
     def close(self) -> None:
-        """Close the pipe."""
         self._reading.close()
         self._writing.close()
 
@@ -91,7 +89,6 @@ def stop_on_signals(*, children: bool = False) -> Iterator[Stop]:
     stop = Stop()
     before: dict[signal.Signals, Any] = {}
     pipe_before: int | None = None
-
     try:
         if threading.current_thread() is threading.main_thread():
             pipe_before = signal.set_wakeup_fd(stop.pipe, warn_on_full_buffer=False)

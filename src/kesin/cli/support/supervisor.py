@@ -23,6 +23,7 @@ log = Logger("kesin.processes")
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 30.0
 STEADY_S: Final = 10.0  # after so long a life, the first pause again
+POLL_EVERY_S: Final = 0.5
 KILL_AFTER_S: Final = 10.0  # beyond the grace period
 
 
@@ -84,7 +85,6 @@ class WorkerProcesses:
 
     @property
     def pids(self) -> list[int]:
-        """The ids of the running processes."""
         return [process.pid for process in self._running]
 
     @property
@@ -156,7 +156,9 @@ class WorkerProcesses:
         until = time.monotonic() + self.grace_s + KILL_AFTER_S
         while self._running and time.monotonic() < until:
             while signalled < min(stop.times, 2):
-                self._signal(signal.SIGTERM)
+                for process in self._running:
+                    with suppress(ProcessLookupError):
+                        os.kill(process.pid, signal.SIGTERM)
                 signalled += 1
             stop.wait(self._wait_s(max(0.0, until - time.monotonic())))
             for slot in self._slots:
@@ -169,11 +171,6 @@ class WorkerProcesses:
         if process is not None and process.stdin is not None:
             process.stdin.close()
 
-    def _signal(self, number: int) -> None:
-        for process in self._running:
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, number)
-
     def kill(self) -> None:
         """Kill every process that is left."""
         for slot in self._slots:
@@ -182,9 +179,6 @@ class WorkerProcesses:
                 slot.process.kill()
                 slot.process.wait()
                 self._close(slot)
-
-
-POLL_EVERY_S: Final = 0.5
 
 
 class WorkerSupervisor:
@@ -237,7 +231,6 @@ class WorkerSupervisor:
 
     @property
     def pids(self) -> list[int]:
-        """The ids of the running processes."""
         return self._processes.pids
 
     def _run(self) -> None:

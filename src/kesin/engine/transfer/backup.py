@@ -21,7 +21,7 @@ from kesin.foundation.clock import iso, wall_clock_us
 from kesin.foundation.encryption import KeyRing
 from kesin.foundation.text import canonical_json
 from kesin.foundation.version import __version__
-from kesin.store.transfer.dump import BackupRefused, Dump, DumpManifest, ReportProgress
+from kesin.store.transfer.dump import Advance, BackupRefused, Dump, DumpManifest
 
 FORMAT: Final = "1"
 MANIFEST: Final = "manifest.json"
@@ -36,7 +36,7 @@ _SAFE_FLAGS: Final = (
     getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 )
 
-ProgressFactory = Callable[[int], ReportProgress]  # takes the total number of bytes
+ProgressFactory = Callable[[int], Advance]  # takes the total number of bytes
 
 
 class BackupFile(NamedTuple):
@@ -115,11 +115,7 @@ def _require_free_name(target: Path, files: Sequence[BackupFile]) -> None:
 
 
 def _write(
-    dump: Dump,
-    part: Path,
-    files: Sequence[BackupFile],
-    left_out: Sequence[str],
-    advance: ReportProgress,
+    dump: Dump, part: Path, files: Sequence[BackupFile], left_out: Sequence[str], advance: Advance
 ) -> Manifest:
     copies = _FileCopies(part / FILES, advance)
     copies.copy_changed(files)
@@ -154,7 +150,7 @@ def signed_text(folder: Path, manifest: Manifest) -> str:
 class _FileCopies:
     """The copied files, each with the version that was copied."""
 
-    def __init__(self, folder: Path, advance: ReportProgress) -> None:
+    def __init__(self, folder: Path, advance: Advance) -> None:
         self._folder, self._advance = folder, advance
         self._versions: dict[str, tuple[int, int, int]] = {}
         self.digests: dict[str, str] = {}
@@ -235,7 +231,7 @@ def create_private_folders(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def copy_stream(source: BinaryIO, target: BinaryIO, advance: ReportProgress) -> str:
+def copy_stream(source: BinaryIO, target: BinaryIO, advance: Advance) -> str:
     """Copy a stream; return the SHA-256 of what was copied."""
     digest = hashlib.sha256()
     while chunk := source.read(CHUNK_BYTES):

@@ -36,10 +36,7 @@ def copy_queues(
 
     ``copy_other_data`` runs when no job moves any more.
     """
-    copies = [
-        QueueCopy(source, target, queue, lifecycle, progress)
-        for queue, lifecycle in lifecycles.items()
-    ]
+    copies = [QueueCopy(source, target, *queue, progress) for queue in lifecycles.items()]
     try:
         for queue_copy in copies:
             queue_copy.begin()

@@ -12,18 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from kesin.engine.replay import counter_differences, differences
 from kesin.engine.transfer.copy_lock import CopyLock, LockTakenOver, TargetChanged
-from kesin.engine.transfer.copy_pauses import (
-    ACTOR,
-    copy_pause,
-    moved_reason,
-    pause_of,
-    replace_pause,
-    was_moved_elsewhere,
-)
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
@@ -31,6 +23,7 @@ from kesin.store.records import MoveCount, Pause
 from kesin.store.transfer import copier_for
 from kesin.store.transfer.copier import Copier, JobHistory, JobVersion
 
+ACTOR: Final = "store copy"  # of its pauses, which show that a copy runs and outlive its process
 BATCH: Final = 500  # jobs read and written at a time
 MAX_PASSES: Final = 50
 _MODULUS: Final = 1 << 256
@@ -55,8 +48,7 @@ class CopyResult:
     digest: str = ""  # over every row, event and note: the same in both stores
 
 
-@dataclass(frozen=True, slots=True)
-class NamedStore:
+class NamedStore(NamedTuple):
     """A store and its name in messages."""
 
     store: Store
@@ -130,7 +122,7 @@ class QueueCopy:
         pause = pause_of(target, self.queue)
         reason = pause.reason if pause is not None and pause.actor == ACTOR else None
         if reason != self._target_reason or not self._lock.is_unchanged():
-            self._refuse_foreign_jobs(pause if reason == moved_reason(self.source.name) else None)
+            self._refuse_foreign_jobs(pause if reason == _moved_reason(self.source.name) else None)
         with self._explained(), target.store_for(self.queue).transaction():
             self._lock.acquire(source_pause.at if source_pause is not None else 0)
             if reason is not None:
@@ -220,10 +212,7 @@ class QueueCopy:
 
     def has_source_moved(self) -> bool:
         """Whether a job moved on the source since its counters were read."""
-        return (
-            self._counters is None
-            or _sorted_counters(self.source.store, self.queue) != self._counters
-        )
+        return _sorted_counters(self.source.store, self.queue) != self._counters
 
     def _run_pass(self) -> int:
         """Compare all jobs once and copy those that differ; return how many differed."""
@@ -297,7 +286,8 @@ class QueueCopy:
                     raise CopyRefused(f"the copy of the job {job.id} differs from it")
                 for difference in differences(copy.job, copy.events):
                     raise self._damaged(str(difference))
-                total = (total + _comparable_digest(content)) % _MODULUS
+                digest = hashlib.sha256(json.dumps(content).encode()).digest()
+                total = (total + int.from_bytes(digest, "big")) % _MODULUS
                 counts[job.tenant, job.state] += 1
                 result.jobs += 1
                 result.events += len(original.events)
@@ -347,15 +337,15 @@ class QueueCopy:
                     target.resume(self.queue, tenant=pause.tenant)
             for pause in source.paused(self.queue):
                 if pause.tenant:
-                    copy_pause(target, pause)
+                    _copy_pause(target, pause)
             if keep_source_running:
-                replace_pause(target, self.queue, f"a copy of {self.source.name}")
+                _replace_pause(target, self.queue, f"a copy of {self.source.name}")
             else:
-                replace_pause(source, self.queue, moved_reason(self.target.name))
+                _replace_pause(source, self.queue, _moved_reason(self.target.name))
                 self._resumable = False
                 target.resume(self.queue)
                 if self._previous_pause is not None:
-                    copy_pause(target, self._previous_pause)
+                    _copy_pause(target, self._previous_pause)
             self._lock.release()
         self.give_up()
 
@@ -370,6 +360,36 @@ class QueueCopy:
             continued = False
         if not continued:
             self.source.store.resume(self.queue)
+
+
+def pause_of(store: Store, queue: str) -> Pause | None:
+    """The pause of the whole queue, if there is one."""
+    return next((pause for pause in store.paused(queue) if not pause.tenant), None)
+
+
+def was_moved_elsewhere(store: Store, queue: str, target: str) -> bool:
+    """Whether this queue was moved to another store than the target, so it is out of date."""
+    pause = pause_of(store, queue)
+    reason = (pause.reason if pause is not None and pause.actor == ACTOR else None) or ""
+    return reason.startswith(_moved_reason("")) and reason != _moved_reason(target)
+
+
+def _moved_reason(name: str) -> str:
+    """The reason of the pause on a source after its move."""
+    return f"moved to {name}"
+
+
+def _replace_pause(store: Store, queue: str, reason: str) -> None:
+    """Change the reason of a pause in one transaction: the queue never runs in between."""
+    with store.store_for(queue).transaction():
+        store.resume(queue)
+        store.pause(queue, actor=ACTOR, reason=reason)
+
+
+def _copy_pause(store: Store, pause: Pause) -> None:
+    """Pause a queue or tenant exactly as another store has it."""
+    actor, reason = pause.actor, pause.reason
+    store.pause(pause.queue, tenant=pause.tenant, actor=actor, reason=reason, now=pause.at)
 
 
 def _sorted_counters(store: Store, queue: str) -> list[MoveCount]:
@@ -390,7 +410,3 @@ def _comparable(history: JobHistory) -> tuple[object, ...]:
     """A job with events and notes, without its lease, which is no part of its history."""
     notes = [note[1:] for note in history.notes]
     return history.job._replace(lease_until=None), history.events, notes
-
-
-def _comparable_digest(content: tuple[object, ...]) -> int:
-    return int.from_bytes(hashlib.sha256(json.dumps(content).encode()).digest(), "big")

@@ -11,44 +11,27 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kesin.engine.access.accounts import Accounts
-from kesin.engine.transfer.backup import (
-    DATABASE,
-    FILES,
-    FORMAT,
-    MANIFEST,
-    SIGNATURE,
-    SUMS,
-    BackupFile,
-    Manifest,
-    ProgressFactory,
-    copy_stream,
-    create_private_file,
-    create_private_folders,
-    digest_of,
-    open_regular_file,
-    require_space,
-    signed_text,
-)
+from kesin.engine.transfer import backup as backups
+from kesin.engine.transfer.backup import BackupFile, Manifest, ProgressFactory
 from kesin.foundation.encryption import SETTING, KeyRing, SecretNotOpened, signing_key_id
 from kesin.foundation.permissions import Actor
 from kesin.store.audit_chain import AuditHead
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.sql.migrate import migrations, pending_migrations
-from kesin.store.transfer.dump import Dump, ReportProgress, RestoreRefused
+from kesin.store.transfer.dump import Advance, Dump, RestoreRefused
 
 _CHECKSUM_LINE: Final = re.compile(r"(\\?)([0-9a-f]{64})  (.+)")
 _ESCAPED: Final = re.compile(r"\\(.)")
 _UNESCAPED: Final = {"n": "\n", "r": "\r"}
 
 
-@dataclass(frozen=True, slots=True)
-class Backup:
+class Backup(NamedTuple):
     """A backup whose checksums were verified."""
 
     folder: Path
@@ -84,12 +67,14 @@ def read_backup(folder: Path) -> Backup:
             raise RestoreRefused(f"the backup is damaged: {name} is missing")
         if name not in sums:
             raise RestoreRefused(f"the backup is damaged: {name} does not belong to it")
-        if digest_of(files[name]) != sums[name]:
+        if backups.digest_of(files[name]) != sums[name]:
             raise RestoreRefused(f"the backup is damaged: {name} is not what was written")
     manifest = _read_manifest(folder)
     pending = pending_migrations(migrations(manifest.database), manifest.schema)
     names = tuple(f"{migration.version:04d}_{migration.name}" for migration in pending)
-    return Backup(folder, manifest, names, _read_signature(folder))
+    file = folder / backups.SIGNATURE
+    signature = file.read_text("ascii", errors="replace").strip() if file.exists() else None
+    return Backup(folder, manifest, names, signature)
 
 
 def check_signature(backup: Backup, ring: KeyRing | None, *, allow_unsigned: bool) -> str | None:
@@ -102,27 +87,17 @@ def check_signature(backup: Backup, ring: KeyRing | None, *, allow_unsigned: boo
     key_id = None if signature is None else signing_key_id(signature)
     known = ring is not None and key_id in ring.ids
     if signature is not None and (known or key_id is None):
-        text = signed_text(backup.folder, backup.manifest)
+        text = backups.signed_text(backup.folder, backup.manifest)
         if ring is not None and ring.has_signed(text, signature):
             return key_id
-        raise RestoreRefused(f"the backup was changed: {SIGNATURE} is not of what it holds")
+        raise RestoreRefused(f"the backup was changed: {backups.SIGNATURE} is not of what it holds")
     if allow_unsigned:
         return None
-    problem = (
-        "is not signed"
-        if signature is None
-        else f"is signed with the key {key_id!r}, which is not in {SETTING}"
-    )
+    foreign = f"is signed with the key {key_id!r}, which is not in {SETTING}"
+    problem = "is not signed" if signature is None else foreign
     raise RestoreRefused(
         f"the backup {problem}, so others may have changed it: add --allow-unsigned to trust it"
     )
-
-
-def _read_signature(folder: Path) -> str | None:
-    try:
-        return (folder / SIGNATURE).read_text("ascii", errors="replace").strip()
-    except FileNotFoundError:
-        return None
 
 
 def restore(
@@ -143,11 +118,7 @@ def restore(
             "it where it came from, and go on with `kesin store copy`"
         )
     dump.check_target(replace=replace)
-    files = [
-        (source, target)
-        for source, target in _restore_paths(backup, places)
-        if not _same(source, target)
-    ]
+    files = [pair for pair in _restore_paths(backup, places) if not _same(*pair)]
     overwritten = [target for _, target in files if os.path.lexists(target)]
     if overwritten and not replace:
         more = f" and {len(overwritten) - 1} more files" if len(overwritten) > 1 else ""
@@ -156,9 +127,9 @@ def restore(
             "--replace to lose them"
         )
     total = sum(source.stat().st_size for source, _ in files)
-    database = backup.folder / DATABASE
+    database = backup.folder / backups.DATABASE
     folder, database_bytes = dump.required_space(database)
-    require_space(folder, database_bytes + total, RestoreRefused)
+    backups.require_space(folder, database_bytes + total, RestoreRefused)
     advance = open_progress(total + sum(file.stat().st_size for file in database.iterdir()))
     for source, target in files:
         _restore_file(source, target, advance)
@@ -182,7 +153,7 @@ def unopened_secrets(store: Store, ring: KeyRing | None) -> list[str]:
 def _restore_paths(backup: Backup, places: Sequence[BackupFile]) -> Iterator[tuple[Path, Path]]:
     """Each file of the backup, with its path in the current settings."""
     for place in places:
-        saved = backup.folder / FILES / place.name
+        saved = backup.folder / backups.FILES / place.name
         if saved.is_file():
             yield saved, place.path
         for folder, _, names in os.walk(saved):
@@ -191,13 +162,13 @@ def _restore_paths(backup: Backup, places: Sequence[BackupFile]) -> Iterator[tup
                 yield source, place.path / source.relative_to(saved)
 
 
-def _restore_file(source: Path, target: Path, advance: ReportProgress) -> None:
+def _restore_file(source: Path, target: Path, advance: Advance) -> None:
     """Restore a file under a hidden name, then rename it."""
     info = source.stat()
-    create_private_folders(target.parent)
+    backups.create_private_folders(target.parent)
     hidden = target.with_name(f".{target.name}.restoring")
-    with open_regular_file(source) as content, create_private_file(hidden) as out:
-        copy_stream(content, out, advance)
+    with backups.open_regular_file(source) as content, backups.create_private_file(hidden) as out:
+        backups.copy_stream(content, out, advance)
         out.flush()
         os.fsync(out.fileno())
     os.utime(hidden, ns=(info.st_atime_ns, info.st_mtime_ns))
@@ -205,23 +176,20 @@ def _restore_file(source: Path, target: Path, advance: ReportProgress) -> None:
 
 
 def _same(source: Path, target: Path) -> bool:
-    return (
-        target.is_file()
-        and target.stat().st_size == source.stat().st_size
-        and digest_of(target) == digest_of(source)
-    )
+    same_size = target.is_file() and target.stat().st_size == source.stat().st_size
+    return same_size and backups.digest_of(target) == backups.digest_of(source)
 
 
 def _read_checksums(folder: Path) -> dict[str, str]:
     try:
-        text = os.fsdecode((folder / SUMS).read_bytes())
+        text = os.fsdecode((folder / backups.SUMS).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
-        raise RestoreRefused(f"{folder} is no backup of kesin: it has no {SUMS}") from None
+        raise RestoreRefused(f"{folder} is no backup of kesin: it has no {backups.SUMS}") from None
     sums = {}
     for line in text.removesuffix("\n").split("\n"):
         match = _CHECKSUM_LINE.fullmatch(line)
         if match is None:
-            raise RestoreRefused(f"the backup is damaged: {SUMS} is not what was written")
+            raise RestoreRefused(f"the backup is damaged: {backups.SUMS} is not what was written")
         name = match[3]
         if match[1]:
             name = _ESCAPED.sub(lambda escape: _UNESCAPED.get(escape[1], escape[1]), name)
@@ -235,20 +203,22 @@ def _list_backup_files(folder: Path) -> Iterator[tuple[str, Path]]:
             path = Path(parent, name)
             if path.is_symlink() or not (path.is_dir() or path.is_file()):
                 raise RestoreRefused(f"the backup is damaged: {path} is no plain file")
-            if path.is_file() and path not in (folder / SUMS, folder / SIGNATURE):
+            if path.is_file() and path not in (folder / backups.SUMS, folder / backups.SIGNATURE):
                 yield path.relative_to(folder).as_posix(), path
 
 
 def _read_manifest(folder: Path) -> Manifest:
     try:
-        body = json.loads((folder / MANIFEST).read_text("utf-8"))
-        if body.get("format") != FORMAT:
+        body = json.loads((folder / backups.MANIFEST).read_text("utf-8"))
+        if body.get("format") != backups.FORMAT:
+            made, ours = body.get("format"), backups.FORMAT
             raise RestoreRefused(
-                f"the backup is of format {body.get('format')}, and this kesin reads {FORMAT}:"
-                " upgrade"
+                f"the backup is of format {made}, and this kesin reads {ours}: upgrade"
             )
         body.setdefault("audit_head", None)  # an earlier version made it
         body["schema"] = {int(version): checksum for version, checksum in body["schema"].items()}
         return Manifest(**{field.name: body[field.name] for field in fields(Manifest)})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise RestoreRefused(f"the backup is damaged: {MANIFEST} cannot be understood") from None
+        raise RestoreRefused(
+            f"the backup is damaged: {backups.MANIFEST} cannot be understood"
+        ) from None

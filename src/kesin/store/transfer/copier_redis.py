@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final
 
 from kesin.foundation.text import canonical_json
@@ -78,14 +79,9 @@ class RedisCopier(Copier):
     def replace_move_counts(
         self, queue: str, counts: Sequence[MoveCount], *, expected: list[MoveCount]
     ) -> bool:
-        items = [
-            (
-                SEPARATOR.join((count.move, count.from_state, count.to_state, count.tenant)),
-                str(count.n),
-                str(count.at),
-            )
-            for count in counts
-        ]
+        edges = ((count.move, count.from_state, count.to_state, count.tenant) for count in counts)
+        numbers = ((str(count.n), str(count.at)) for count in counts)
+        items = [(SEPARATOR.join(edge), *pair) for edge, pair in zip(edges, numbers, strict=True)]
         with self._store.transaction():
             if sorted(self._store.move_counts(queue)) != expected:
                 return False
@@ -100,10 +96,8 @@ class RedisCopier(Copier):
         return self._store.declared(queue)
 
     def declare(self, queue: str, rows: DeclaredMoves, definition: Definition) -> None:
-        items = [
-            (SEPARATOR.join(edge[1:]), canonical_json(effects))
-            for edge, effects in new_moves(rows, self.declared(queue)).items()
-        ]
+        new = new_moves(rows, self.declared(queue))
+        items = [(SEPARATOR.join(edge[1:]), canonical_json(row)) for edge, row in new.items()]
         if items:
             definition_json = canonical_json(definition._asdict())
             params = {"definition": definition_json, "ages": [], "version": SCHEMA_VERSION}
@@ -124,12 +118,9 @@ def _encode_history(history: JobHistory) -> dict[str, Any]:
 
 
 def _flatten(values: dict[str, Any], without: Sequence[str] = ()) -> list[str]:
-    return [
-        text
-        for name, value in values.items()
-        if value is not None and name not in without
-        for text in (name, str(value))
-    ]
+    present = {name: str(value) for name, value in values.items() if value is not None}
+    kept = (pair for pair in present.items() if pair[0] not in without)
+    return list(chain.from_iterable(kept))
 
 
 def _encode_note(note: Note) -> str:

@@ -100,10 +100,8 @@ class SqlCopier(Copier, ABC):
         ]
 
     def count_claimed(self, queue: str) -> int:
-        sql = (
-            f"SELECT count(*) FROM {self._table('job')}"
-            f" WHERE queue = {self._store.dialect.param('queue')} AND phase = 1"
-        )
+        where = f"queue = {self._store.dialect.param('queue')} AND phase = 1"
+        sql = f"SELECT count(*) FROM {self._table('job')} WHERE {where}"
         return int(self._read(sql, queue=queue)[0][0])
 
     # Writing
@@ -168,10 +166,8 @@ class SqlCopier(Copier, ABC):
         slots = [slot for slot, _ in held if slot is not None]
         if slots:
             among = self._store._is_in("slot", "slots")  # noqa: SLF001
-            sql = (
-                f"SELECT id{self._text} FROM {self._table('job')}"
-                f" WHERE queue = {self._store.dialect.param('queue')} AND {among}"
-            )
+            where = f"queue = {self._store.dialect.param('queue')} AND {among}"
+            sql = f"SELECT id{self._text} FROM {self._table('job')} WHERE {where}"
             slot_array = self._store._array(slots)  # noqa: SLF001
             rivals += [row[0] for row in self._read(sql, queue=queue, slots=slot_array)]
         return rivals

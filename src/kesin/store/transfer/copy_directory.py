@@ -51,11 +51,9 @@ def copy_metadata(source: Store, target: Store, workload: str, *, without: str) 
     Names that begin with ``without`` are ignored on both sides.
     """
     target_metadata = metadata_for(target)
-    entries = {
-        (entry.site, entry.name): entry
-        for entry in metadata_for(source).metadata_entries(workload)
-        if not entry.name.startswith(without)
-    }
+    kept = metadata_for(source).metadata_entries(workload)
+    kept = [entry for entry in kept if not entry.name.startswith(without)]
+    entries = {(entry.site, entry.name): entry for entry in kept}
     with target_metadata.transaction():
         for entry in target_metadata.metadata_entries(workload):
             if (entry.site, entry.name) not in entries and not entry.name.startswith(without):

@@ -17,8 +17,9 @@ from kesin.store.contract import Store
 from kesin.store.errors import StoreError
 
 DatabaseKind = Literal["sqlite", "postgres"]
-RunQuery = Callable[[str], list[tuple[Any, ...]]]  # see ``query_runner``
-ReportProgress = Callable[[int], None]  # takes the number of bytes done since the last call
+RunQuery = Callable[[str], list[tuple[Any, ...]]]  # see ``Dump._reader``
+Advance = Callable[[int], None]  # takes the number of bytes done since the last call
+Finish = Callable[[Store], None]  # completes a restored store
 
 _ACCOUNTS: Final = {"person": "people", "site": "sites", "api_key": "keys", "secret": "secrets"}
 
@@ -47,13 +48,14 @@ class Dump(ABC):
     """The database at an address."""
 
     kind: DatabaseKind
+    schema_prefix = ""  # of the tables
 
     @abstractmethod
     def size(self) -> int:
         """The approximate size of the dump in bytes."""
 
     @abstractmethod
-    def write(self, folder: Path, advance: ReportProgress) -> DumpManifest:
+    def write(self, folder: Path, advance: Advance) -> DumpManifest:
         """Write one snapshot into an empty folder; others may change the database meanwhile."""
 
     @abstractmethod
@@ -66,46 +68,58 @@ class Dump(ABC):
 
     @abstractmethod
     def restore(
-        self,
-        folder: Path,
-        dumped: DumpManifest,
-        finish: Callable[[Store], None],
-        advance: ReportProgress,
-        *,
-        replace: bool,
+        self, folder: Path, dumped: DumpManifest, finish: Finish, advance: Advance, *, replace: bool
     ) -> None:
         """Replace the database by the dump, atomically.
 
         ``finish`` receives the store at the newest schema, before other processes can see it.
         """
 
+    @abstractmethod
+    def _tables(self, connection: Any) -> dict[str, list[str]]:
+        """The tables and their columns; the columns only if a dump needs them."""
 
-def query_runner(connection: Any, schema: str = "") -> RunQuery:
-    """Run queries on a connection of either database; they name tables as ``{table}``."""
-    return lambda sql: connection.execute(sql.replace("{", schema).replace("}", "")).fetchall()
+    def _reader(self, connection: Any) -> RunQuery:
+        """Runs queries on a connection of either database; they name tables as ``{table}``."""
+        schema = self.schema_prefix
+        return lambda sql: connection.execute(sql.replace("{", schema).replace("}", "")).fetchall()
 
+    def _describe(self, connection: Any) -> DumpManifest:
+        """Describe the contents of the tables, read in the dump's snapshot."""
+        read, tables = self._reader(connection), self._tables(connection)
+        if "schema_migration" not in tables or "job" not in tables:
+            raise BackupRefused("the database has no kesin tables yet: there is nothing to back up")
+        applied = read("SELECT version, checksum FROM {schema_migration} ORDER BY version")
+        sealed = read("SELECT sealed FROM {secret}") if "secret" in tables else []
+        keys = {sealing_key_id(secret) for (secret,) in sealed}
+        line_of_head = "SELECT at FROM {audit} WHERE seq = head.seq"
+        chain = f"SELECT seq, hash, ({line_of_head}) FROM {{audit_head}} AS head"
+        heads = read(chain) if "audit_head" in tables else []
+        names = (*AuditHead._fields, "at")
+        return DumpManifest(
+            database=self.kind,
+            schema={int(version): str(checksum) for version, checksum in applied},
+            queues=_count_jobs(read),
+            secret_keys=sorted(key for key in keys if key),
+            tables={},
+            audit_head=dict(zip(names, heads[0], strict=True)) if heads else None,
+        )
 
-def describe_database(
-    kind: DatabaseKind, read: RunQuery, tables: dict[str, list[str]]
-) -> DumpManifest:
-    """Describe the contents of the tables, read in the dump's snapshot."""
-    if "schema_migration" not in tables or "job" not in tables:
-        raise BackupRefused("the database has no kesin tables yet: there is nothing to back up")
-    applied = read("SELECT version, checksum FROM {schema_migration} ORDER BY version")
-    schema = {int(version): str(checksum) for version, checksum in applied}
-    sealed = read("SELECT sealed FROM {secret}") if "secret" in tables else []
-    keys = {sealing_key_id(secret) for (secret,) in sealed}
-    line_of_head = "SELECT at FROM {audit} WHERE seq = head.seq"
-    chain = f"SELECT seq, hash, ({line_of_head}) FROM {{audit_head}} AS head"
-    heads = read(chain) if "audit_head" in tables else []
-    return DumpManifest(
-        database=kind,
-        schema=schema,
-        queues=_count_jobs(read),
-        secret_keys=sorted(key for key in keys if key),
-        tables={},
-        audit_head=dict(zip((*AuditHead._fields, "at"), heads[0], strict=True)) if heads else None,
-    )
+    def _refuse_overwrite(self, where: str, connection: Any, *, replace: bool) -> None:
+        """Raise RestoreRefused if there are jobs or accounts to lose and ``replace`` is not set."""
+        read, tables = self._reader(connection), self._tables(connection)
+        contents = []
+        if {"lifecycle", "flow"} <= tables.keys():
+            jobs = {queue: sum(states.values()) for queue, states in _count_jobs(read).items()}
+            contents += [f"{n} jobs of {queue}" for queue, n in jobs.items() if n]
+        for table, word in _ACCOUNTS.items():
+            n = read(f"SELECT count(*) FROM {{{table}}}")[0][0] if table in tables else 0
+            contents += [f"{n} {word}"] if n else []
+        if contents and not replace:
+            raise RestoreRefused(
+                f"{where} holds {', '.join(contents)}: restore elsewhere, or back it up and add"
+                " --replace to lose it"
+            )
 
 
 def _count_jobs(read: RunQuery) -> dict[str, dict[str, int]]:
@@ -120,21 +134,3 @@ def _count_jobs(read: RunQuery) -> dict[str, dict[str, int]]:
             if state:
                 counts[state] = counts.get(state, 0) + sign * int(n)
     return {name: {s: n for s, n in counts.items() if n} for name, counts in queues.items()}
-
-
-def refuse_overwrite(
-    where: str, read: RunQuery, tables: dict[str, list[str]], *, replace: bool
-) -> None:
-    """Raise RestoreRefused if there are jobs or accounts to lose and ``replace`` is not set."""
-    contents = []
-    if {"lifecycle", "flow"} <= tables.keys():
-        jobs = {queue: sum(states.values()) for queue, states in _count_jobs(read).items()}
-        contents += [f"{n} jobs of {queue}" for queue, n in jobs.items() if n]
-    for table, word in _ACCOUNTS.items():
-        n = read(f"SELECT count(*) FROM {{{table}}}")[0][0] if table in tables else 0
-        contents += [f"{n} {word}"] if n else []
-    if contents and not replace:
-        raise RestoreRefused(
-            f"{where} holds {', '.join(contents)}: restore elsewhere, or back it up and add"
-            " --replace to lose it"
-        )

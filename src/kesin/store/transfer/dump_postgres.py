@@ -8,7 +8,7 @@ either the old contents or the complete backup.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -16,18 +16,11 @@ from typing import Any, BinaryIO, Final
 import psycopg
 from psycopg.abc import Buffer
 
-from kesin.store.contract import Store
 from kesin.store.postgres.connection import APPLICATION, CONNECTION, TimedConnection
 from kesin.store.postgres.store import PostgresStore
-from kesin.store.transfer.dump import (
-    Dump,
-    DumpManifest,
-    ReportProgress,
-    RestoreRefused,
-    describe_database,
-    query_runner,
-    refuse_overwrite,
-)
+from kesin.store.transfer.dump import Advance, Dump, DumpManifest, Finish, RestoreRefused
+
+Connection = psycopg.Connection[Any]
 
 CHUNK_BYTES: Final = 1 << 20  # bytes sent at a time
 LOCK_TIMEOUT_S: Final = 30  # to wait for locks of other transactions
@@ -38,7 +31,7 @@ _GZIP_LEVEL: Final = 1  # the fastest: even so, the disk is the bottleneck
 _EXCLUDED_TABLES: Final = {"schema_migration"}  # written by the migrations
 
 
-def _write_compressed(rows: Iterable[Buffer], raw: BinaryIO, advance: ReportProgress) -> None:
+def _write_compressed(rows: Iterable[Buffer], raw: BinaryIO, advance: Advance) -> None:
     """Compress rows into the file in large chunks; they arrive one by one."""
     buffer, reported = bytearray(), 0
     with gzip.GzipFile("", "wb", _GZIP_LEVEL, raw, 0) as out:
@@ -59,7 +52,7 @@ class PostgresDump(Dump):
     kind = "postgres"
 
     def __init__(self, url: str, *, schema: str = "kesin") -> None:
-        self._url, self._schema = url, schema
+        self._url, self._schema, self.schema_prefix = url, schema, f"{schema}."
 
     def size(self) -> int:
         with self._snapshot() as connection:
@@ -70,11 +63,9 @@ class PostgresDump(Dump):
             )
             return int(rows.fetchall()[0][0]) // _COMPRESSION_RATIO
 
-    def write(self, folder: Path, advance: ReportProgress) -> DumpManifest:
+    def write(self, folder: Path, advance: Advance) -> DumpManifest:
         with self._snapshot() as connection:
-            tables = self._tables(connection)
-            read = query_runner(connection, f"{self._schema}.")
-            dumped = describe_database("postgres", read, tables)
+            tables, dumped = self._tables(connection), self._describe(connection)
             for table in sorted(tables.keys() - _EXCLUDED_TABLES):
                 file = folder / f"{table}.copy.gz"
                 file.touch(mode=0o600)
@@ -94,13 +85,7 @@ class PostgresDump(Dump):
         return folder, 0
 
     def restore(
-        self,
-        folder: Path,
-        dumped: DumpManifest,
-        finish: Callable[[Store], None],
-        advance: ReportProgress,
-        *,
-        replace: bool,
+        self, folder: Path, dumped: DumpManifest, finish: Finish, advance: Advance, *, replace: bool
     ) -> None:
         store = PostgresStore(self._url, schema=self._schema, pool_size=1, listen=False)
         with closing(store), store.transaction() as connection, connection.without_timeout():
@@ -115,7 +100,7 @@ class PostgresDump(Dump):
             store.migrate()
             finish(store)
 
-    def _require_known(self, connection: psycopg.Connection[Any], dumped: DumpManifest) -> None:
+    def _require_known(self, connection: Connection, dumped: DumpManifest) -> None:
         """Refuse unknown tables and columns: names of a manifest become part of statements."""
         known_tables = self._tables(connection)
         for table, columns in dumped.tables.items():
@@ -125,25 +110,18 @@ class PostgresDump(Dump):
                 )
 
     def _load_table(
-        self,
-        connection: psycopg.Connection[Any],
-        file: Path,
-        table: str,
-        columns: list[str],
-        advance: ReportProgress,
+        self, connection: Connection, file: Path, table: str, columns: list[str], advance: Advance
     ) -> None:
         """Load a table with the guard disabled; the replay afterwards checks the histories."""
         qualified_table = f"{self._schema}.{table}"
         connection.execute(f"ALTER TABLE {qualified_table} DISABLE TRIGGER USER")
-        with file.open("rb") as raw, gzip.GzipFile(fileobj=raw) as rows:
-            reported = 0
-            with connection.cursor().copy(
-                f"COPY {qualified_table} ({', '.join(columns)}) FROM STDIN"
-            ) as to:
-                while chunk := rows.read(CHUNK_BYTES):
-                    to.write(chunk)
-                    advance(raw.tell() - reported)
-                    reported = raw.tell()
+        sql, reported = f"COPY {qualified_table} ({', '.join(columns)}) FROM STDIN", 0
+        copying = connection.cursor().copy(sql)
+        with file.open("rb") as raw, gzip.GzipFile(fileobj=raw) as rows, copying as to:
+            while chunk := rows.read(CHUNK_BYTES):
+                to.write(chunk)
+                advance(raw.tell() - reported)
+                reported = raw.tell()
         connection.execute(f"ALTER TABLE {qualified_table} ENABLE TRIGGER USER")
         if "id" in columns:
             sql = "SELECT pg_get_serial_sequence(%s, 'id')"
@@ -153,25 +131,23 @@ class PostgresDump(Dump):
                 connection.execute(sql, (sequence,))
         connection.execute(f"ANALYZE {qualified_table}")
 
-    def _check_target(self, connection: psycopg.Connection[Any], *, replace: bool) -> None:
+    def _check_target(self, connection: Connection, *, replace: bool) -> None:
         connection_count = self._other_connections(connection)
+        pause = "SELECT pg_sleep(%s), pg_stat_clear_snapshot()"
         for _ in range(round(DISCONNECT_WAIT_S / DISCONNECT_POLL_S)):
             if not connection_count:
                 break
-            connection.execute(
-                "SELECT pg_sleep(%s), pg_stat_clear_snapshot()", (DISCONNECT_POLL_S,)
-            )
+            connection.execute(pause, (DISCONNECT_POLL_S,))
             connection_count = self._other_connections(connection)
         if connection_count:
             raise RestoreRefused(
                 f"the database is in use (connections of kesin: {connection_count}): stop the"
                 " service, the workers and the sweeper on every machine, and run this again"
             )
-        where, read = f"the schema {self._schema}", query_runner(connection, f"{self._schema}.")
-        refuse_overwrite(where, read, self._tables(connection), replace=replace)
+        self._refuse_overwrite(f"the schema {self._schema}", connection, replace=replace)
 
     @staticmethod
-    def _other_connections(connection: psycopg.Connection[Any]) -> int:
+    def _other_connections(connection: Connection) -> int:
         """The number of other connections of Kesin."""
         count: int = connection.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
@@ -181,7 +157,7 @@ class PostgresDump(Dump):
         return count
 
     @contextmanager
-    def _snapshot(self) -> Iterator[psycopg.Connection[Any]]:
+    def _snapshot(self) -> Iterator[Connection]:
         with (
             closing(TimedConnection.connect(self._url, **CONNECTION)) as connection,
             connection.transaction(),
@@ -189,7 +165,7 @@ class PostgresDump(Dump):
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             yield connection
 
-    def _tables(self, connection: psycopg.Connection[Any]) -> dict[str, list[str]]:
+    def _tables(self, connection: Connection) -> dict[str, list[str]]:
         rows = connection.execute(
             "SELECT c.relname, array_agg(quote_ident(a.attname) ORDER BY a.attnum)"
             " FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid"

@@ -9,22 +9,19 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from kesin.store.contract import Store
 from kesin.store.sqlite.store import SqliteStore
 from kesin.store.transfer.dump import (
+    Advance,
     BackupRefused,
     Dump,
     DumpManifest,
-    ReportProgress,
+    Finish,
     RestoreRefused,
-    describe_database,
-    query_runner,
-    refuse_overwrite,
 )
 
 DATABASE_FILE: Final = "kesin.db"
@@ -47,7 +44,7 @@ class SqliteDump(Dump):
         with closing(_connect(self.path)) as source:
             return _size_bytes(source)
 
-    def write(self, folder: Path, advance: ReportProgress) -> DumpManifest:
+    def write(self, folder: Path, advance: Advance) -> DumpManifest:
         copy = folder / DATABASE_FILE
         copy.touch(mode=0o600)
         with closing(_connect(self.path)) as source, closing(_connect(copy)) as target:
@@ -56,7 +53,7 @@ class SqliteDump(Dump):
             source.execute("SELECT count(*) FROM sqlite_master").fetchall()
             _copy(source, target, advance)
             target.execute("PRAGMA journal_mode = DELETE")  # a single, complete file
-            return describe_database("sqlite", query_runner(target), _tables(target))
+            return self._describe(target)
 
     def check_target(self, *, replace: bool) -> None:
         if self.path.exists():
@@ -69,14 +66,9 @@ class SqliteDump(Dump):
         return self.path.parent, 2 * (folder / DATABASE_FILE).stat().st_size + current_size
 
     def restore(
-        self,
-        folder: Path,
-        dumped: DumpManifest,  # noqa: ARG002 - the file holds its schema itself
-        finish: Callable[[Store], None],
-        advance: ReportProgress,
-        *,
-        replace: bool,
+        self, folder: Path, _dump: DumpManifest, finish: Finish, advance: Advance, *, replace: bool
     ) -> None:
+        """Restore it; the file holds its schema itself."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         working_copy = self.path.with_name(f".{self.path.name}.restoring")
         try:
@@ -91,7 +83,9 @@ class SqliteDump(Dump):
             with closing(SqliteStore(working_copy)) as store:
                 finish(store)
             with closing(_connect(working_copy)) as source:
-                _check(source)
+                result = source.execute("PRAGMA integrity_check(1)").fetchone()[0]
+                if result != "ok":
+                    raise RestoreRefused(f"the database in the backup is damaged: {result}")
                 with self._exclusive(replace=replace) as target:
                     _copy(source, target, advance)
         finally:
@@ -110,8 +104,8 @@ class SqliteDump(Dump):
                 connection.execute("PRAGMA journal_mode = DELETE")
                 connection.execute("BEGIN EXCLUSIVE")
                 connection.execute("COMMIT")
-                where, read = f"the database {self.path}", query_runner(connection)
-                refuse_overwrite(where, read, _tables(connection), replace=replace)
+                where = f"the database {self.path}"
+                self._refuse_overwrite(where, connection, replace=replace)
             except sqlite3.OperationalError as problem:
                 raise RestoreRefused(
                     f"{self.path} is in use ({problem}): stop the service, the workers, the sweeper"
@@ -124,12 +118,16 @@ class SqliteDump(Dump):
                 ) from None
             yield connection
 
+    def _tables(self, connection: sqlite3.Connection) -> dict[str, list[str]]:
+        rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return {name: [] for (name,) in rows}
+
 
 def _connect(path: Path, timeout_s: float = 10.0) -> sqlite3.Connection:
     return sqlite3.connect(path, isolation_level=None, timeout=timeout_s)
 
 
-def _copy(source: sqlite3.Connection, target: sqlite3.Connection, advance: ReportProgress) -> None:
+def _copy(source: sqlite3.Connection, target: sqlite3.Connection, advance: Advance) -> None:
     page = source.execute("PRAGMA page_size").fetchone()[0]
     remaining_pages = _size_bytes(source) // page
 
@@ -141,17 +139,6 @@ def _copy(source: sqlite3.Connection, target: sqlite3.Connection, advance: Repor
     source.backup(target, pages=PAGES_PER_STEP, progress=report)
 
 
-def _check(connection: sqlite3.Connection) -> None:
-    result = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-    if result != "ok":
-        raise RestoreRefused(f"the database in the backup is damaged: {result}")
-
-
 def _size_bytes(connection: sqlite3.Connection) -> int:
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     return int(pages * connection.execute("PRAGMA page_size").fetchone()[0])
-
-
-def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:
-    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    return {name: [] for (name,) in rows}

@@ -15,12 +15,8 @@ MAX_CLAIMS: Final = 100  # claimed jobs that are read to find their workers
 
 def count_workers(ctx: PageContext, queue: Queue) -> int:
     """Running workers: of this process, with a fresh heartbeat, or with an unexpired lease."""
-    names = {
-        worker.name
-        for worker in ctx.service.workers
-        if worker.queue.name == queue.name and worker.alive
-    }
-    now = queue.now()
+    own = [worker for worker in ctx.service.workers if worker.queue.name == queue.name]
+    names, now = {worker.name for worker in own if worker.alive}, queue.now()
     names |= {worker for worker, lease_until in leases(queue, MAX_CLAIMS) if lease_until > now}
     names |= {beat.worker for beat in heartbeats(ctx, queue) if beat.is_fresh}
     workload = ctx.service.workloads.get(queue.name)

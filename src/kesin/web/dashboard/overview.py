@@ -107,7 +107,6 @@ class _CardBuilder:
         self.pauses = self.commands.pauses(ctx.actor, queue.name)
 
     def card(self) -> Card:
-        """The finished card."""
         card, stats, service = self._card, self.stats, self.ctx.service
         groups = state_groups(self.queue.lifecycle)
         counts: Counter[StateGroup] = Counter()
@@ -132,11 +131,8 @@ class _CardBuilder:
 
     def _add_trouble(self, sentence: str, href: str = "", **values: Any) -> None:
         """Add a trouble. The sentence is translated already; its values are escaped here."""
-        self._card.troubles.append(
-            Trouble(
-                escape(sentence) % values if values else escape(sentence), href or self._card.path
-            )
-        )
+        text = escape(sentence) % values if values else escape(sentence)
+        self._card.troubles.append(Trouble(text, href or self._card.path))
 
     def _to(self, states: tuple[str, ...], code: str = "") -> str:
         query = [("state", state) for state in states] + ([("code", code)] if code else [])

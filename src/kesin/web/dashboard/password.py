@@ -8,7 +8,6 @@ from fastapi import Depends
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
-from kesin.engine.access.sessions import SESSION_S
 from kesin.foundation.passwords import MIN_PASSWORD_LENGTH
 from kesin.foundation.problems import Forbidden, Invalid, TooManyRequests
 from kesin.web.auth import change_own_password, guarded_router, set_session_cookie
@@ -22,7 +21,6 @@ Fields = Annotated[dict[str, str], Depends(read_fields)]
 
 @router.get(PATH, response_class=HTMLResponse)
 def password_page(ctx: Context, done: str = "") -> HTMLResponse:
-    """The form."""
     return _page(ctx, done=bool(done))
 
 
@@ -37,7 +35,7 @@ async def change_password(ctx: Context, fields: Fields) -> Response:
     except (Forbidden, Invalid, TooManyRequests) as problem:
         return _page(ctx, problem=problem)
     changed = RedirectResponse(f"{PATH}?done=true", status_code=303)
-    set_session_cookie(ctx.request, changed, token, SESSION_S)
+    set_session_cookie(ctx.request, changed, token)
     return changed
 
 

@@ -50,24 +50,22 @@ def _by_properties(state: State) -> StateGroup:
 
 
 def state_groups(lifecycle: Lifecycle) -> dict[str, StateGroup]:
-    """The group of every state."""
     return {state.name: state_group(lifecycle, state.name) for state in lifecycle.states}
 
 
 def attention_states(lifecycle: Lifecycle) -> tuple[str, ...]:
     """States in which a job needs a person."""
-    return _states_in(lifecycle, "person", "failed")
+    return states_in(lifecycle, "person", "failed")
 
 
 def hold_states(lifecycle: Lifecycle) -> tuple[str, ...]:
     """States that only a person ends."""
-    return _states_in(lifecycle, "person")
+    return states_in(lifecycle, "person")
 
 
 def failed_states(lifecycle: Lifecycle) -> tuple[str, ...]:
-    """States of failed jobs."""
-    return _states_in(lifecycle, "failed")
+    return states_in(lifecycle, "failed")
 
 
-def _states_in(lifecycle: Lifecycle, *groups: StateGroup) -> tuple[str, ...]:
+def states_in(lifecycle: Lifecycle, *groups: StateGroup) -> tuple[str, ...]:
     return tuple(name for name, group in state_groups(lifecycle).items() if group in groups)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
@@ -36,9 +37,7 @@ from kesin.web.service import Service
 
 KEEPALIVE_S: Final = 15.0  # proxies close connections that are silent for longer
 SESSION_CHECK_S: Final = 3.0  # how soon a session that ended elsewhere is noticed
-OVER_EVENT: Final = (
-    "event: over\ndata: {}\n\n"  # tells the client not to reconnect: it would be refused
-)
+OVER_EVENT: Final = "event: over\ndata: {}\n\n"  # no reconnecting: it would be refused
 
 
 async def events(
@@ -87,11 +86,9 @@ async def events(
 
 async def _wait_for_change(watch: Watch, within_s: float) -> bool:
     """Wait for a change; False on timeout."""
-    try:
-        await asyncio.wait_for(watch.changed.wait(), max(within_s, 0.01))
-    except TimeoutError:
-        return False
-    return True
+    with suppress(TimeoutError):
+        return await asyncio.wait_for(watch.changed.wait(), max(within_s, 0.01))
+    return False
 
 
 router = guarded_router(prefix="/api", tags=["operator"])
@@ -190,10 +187,9 @@ def enqueue_jobs(
     for outcome in _commands(request).enqueue(actor, queue, jobs):
         if isinstance(outcome, BadInput):
             body = schemas.Born(result="rejected", id=None, code=outcome.code, message=str(outcome))
-        elif outcome.result == "inserted":
-            body = schemas.Born(result="inserted", id=outcome.id)
         else:
-            body = schemas.Born(result="duplicate", id=outcome.id)
+            inserted = outcome.result == "inserted"
+            body = schemas.Born(result="inserted" if inserted else "duplicate", id=outcome.id)
         bodies.append(body)
     return json_response(schemas.BornBody(jobs=bodies), 201)
 
@@ -242,22 +238,11 @@ def act(
     """
     commands = _commands(request)
     where = body.filter.filter() if body.filter else None
+    chosen: dict[str, Any] = {"ids": body.ids, "where": where, "options": frozenset(body.options)}
     if body.dry_run:
-        chosen = commands.preview(
-            actor, queue, body.action, ids=body.ids, where=where, options=frozenset(body.options)
-        )
-        return serialize.preview_body(chosen)
-    bulk = commands.act(
-        actor,
-        queue,
-        body.action,
-        ids=body.ids,
-        where=where,
-        options=frozenset(body.options),
-        reason=body.reason,
-        code=body.code,
-        category=body.category,
-    )
+        return serialize.preview_body(commands.preview(actor, queue, body.action, **chosen))
+    recorded: dict[str, Any] = body.model_dump(include={"reason", "code", "category"})
+    bulk = commands.act(actor, queue, body.action, **chosen, **recorded)
     return serialize.action_body(bulk, most=None if body.ids is not None else MAX_LISTED_OUTCOMES)
 
 

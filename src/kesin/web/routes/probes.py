@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
-from kesin.engine.sweeper import Sweeper
 from kesin.foundation.problems import Forbidden, NotFound
 from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.web.auth import PUBLIC_ROUTE, guarded_router, service_of
@@ -98,8 +97,7 @@ def sweep(
     if queue is not None and queue not in service.queues:
         raise NotFound(f"there is no queue {queue!r}")
     queues = [candidate for name, candidate in service.queues.items() if queue in (None, name)]
-    sweeper = Sweeper(queues, after_sweep=service.after_sweep, periodic=service.periodic)
-    swept = sweeper.sweep(stage or STAGES)
+    swept = service.sweeper_of(queues).sweep(stage or STAGES)
     service.metrics.record_sweep(swept)
     service.accounts.note(actor, "cron.sweep", queue=queue, details={"moved": swept.total})
     moved: dict[str, dict[str, int]] = {}

@@ -8,7 +8,6 @@ from fastapi import Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
-from kesin.engine.access.sessions import SESSION_S
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotSignedIn, TooManyRequests
 from kesin.web import auth, schemas
@@ -29,7 +28,7 @@ async def sign_in(
     """Sign in; the session comes as a cookie. Any session you had before ends."""
     auth.check_origin(request, required=False)
     actor, token = await _sign_in(request, credentials.name, credentials.password)
-    auth.set_session_cookie(request, response, token, SESSION_S)
+    auth.set_session_cookie(request, response, token)
     return who_body(actor)
 
 
@@ -61,7 +60,7 @@ async def change_password(
 ) -> schemas.Ended:
     """Change your own password. Your other sessions end; this one gets a new cookie."""
     token, ended = await auth.change_own_password(request, actor, body.current, body.password)
-    auth.set_session_cookie(request, response, token, SESSION_S)
+    auth.set_session_cookie(request, response, token)
     return schemas.Ended(sessions_ended=ended)
 
 
@@ -92,7 +91,7 @@ async def sign_in_form(request: Request) -> Response:
     except (NotSignedIn, TooManyRequests) as problem:
         return _page(request, problem=problem, next=safe_path(fields.get("next", "")))
     response = RedirectResponse(safe_path(fields.get("next", "")), status_code=303)
-    auth.set_session_cookie(request, response, token, SESSION_S)
+    auth.set_session_cookie(request, response, token)
     return response
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 from urllib.parse import urlencode
 
 from fastapi import Query
@@ -25,8 +24,7 @@ MASKING: Final = Masking()
 Word = Annotated[str, Query(max_length=200)]
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRow:
+class AuditRow(NamedTuple):
     """A line of the audit log."""
 
     line: AuditLine

@@ -33,13 +33,10 @@ def create(ctx: Context, fields: FormFields) -> HTMLResponse:
         days = first_value(fields, "days")
         if days and not (days.isascii() and days.isdecimal() and len(days) <= MAX_DIGITS):
             raise Invalid("a key lasts 1…3650 days", details={"field": "days"})
-        key, created = ctx.service.accounts.create_key(
-            ctx.actor,
-            first_value(fields, "name"),
-            fields.get("scope", []),
-            site=first_value(fields, "site") or None,
-            days=int(days) if days else None,
-        )
+        name, scopes = first_value(fields, "name"), fields.get("scope", [])
+        site, lasts = first_value(fields, "site") or None, int(days) if days else None
+        create_key = ctx.service.accounts.create_key
+        key, created = create_key(ctx.actor, name, scopes, site=site, days=lasts)
     except Forbidden:
         raise
     except Problem as problem:

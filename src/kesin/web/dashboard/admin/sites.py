@@ -31,7 +31,6 @@ def sites(ctx: Context) -> HTMLResponse:
 
 @router.post(PATH, response_class=HTMLResponse)
 def add(ctx: Context, fields: FormFields) -> Response:
-    """Add a site."""
     site_id = first_value(fields, "id")
     try:
         ctx.service.accounts.add_site(ctx.actor, site_id, **_read_settings(fields))
@@ -44,7 +43,6 @@ def add(ctx: Context, fields: FormFields) -> Response:
 
 @router.get(PATH + "/{site_id}", response_class=HTMLResponse)
 def site_page(ctx: Context, site_id: str, done: str = "") -> HTMLResponse:
-    """One site."""
     return _site_page(ctx, site_id, done=bool(done))
 
 

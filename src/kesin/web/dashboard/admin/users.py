@@ -61,7 +61,6 @@ def _add(ctx: PageContext, fields: dict[str, list[str]]) -> Response:
 
 @router.get(PATH + "/{name}", response_class=HTMLResponse)
 def show_user(ctx: Context, name: str, done: str = "") -> HTMLResponse:
-    """One user."""
     return _user_page(ctx, name, done=bool(done))
 
 

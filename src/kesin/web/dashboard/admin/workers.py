@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fastapi.responses import HTMLResponse
 
@@ -37,8 +37,7 @@ class WorkerRow:
     well: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class SweepStage:
+class SweepStage(NamedTuple):
     """A stage of the sweep: its interval, and the time until it runs again, in microseconds."""
 
     stage: str
@@ -50,25 +49,21 @@ class SweepStage:
 def workers(ctx: Context) -> HTMLResponse:
     """For operators: the workers of the queues whose jobs they may all see."""
     ctx.service.accounts.require(ctx.actor, "operate", "workers.read")
-    commands = ctx.service.commands
-    queues = [
-        queue
-        for queue in commands.readable_queues(ctx.actor)
-        if commands.visible_sites(ctx.actor, queue.name) is None
-    ]
+    commands, actor = ctx.service.commands, ctx.actor
+    readable = commands.readable_queues(actor)
+    queues = [queue for queue in readable if commands.visible_sites(actor, queue.name) is None]
     waiting = [_waiting(ctx, queue) for queue in queues]
     reachable = [queue for queue, waits in zip(queues, waiting, strict=True) if not waits["away"]]
-    values: dict[str, Any] = {
-        "hands": _worker_rows(ctx, reachable),
-        "here": len(ctx.service.workers),
-        "waiting": waiting,
-        "checks": ctx.service.checks(),
-        "stretches": _sweep_stages(ctx),
-        "swept_us": _swept_us(ctx),
-        "now": ctx.service.accounts.now(),
-    }
-    template = "part_workers.html" if ctx.in_part else "workers.html"
-    return ctx.page(template, **values)
+    return ctx.page(
+        "part_workers.html" if ctx.in_part else "workers.html",
+        hands=_worker_rows(ctx, reachable),
+        here=len(ctx.service.workers),
+        waiting=waiting,
+        checks=ctx.service.checks(),
+        stretches=_sweep_stages(ctx),
+        swept_us=_swept_us(ctx),
+        now=ctx.service.accounts.now(),
+    )
 
 
 def _worker_rows(ctx: PageContext, queues: list[Queue]) -> list[WorkerRow]:
@@ -116,22 +111,14 @@ def _add_supervised(
     ctx: PageContext, queues: list[Queue], rows: dict[tuple[str, str], WorkerRow]
 ) -> None:
     """The processes that this one supervises: not all of them report by themselves."""
-    service, name = ctx.service, ctx.say("beside this process")
-    if service.supervised_alive is None:
+    alive, name = ctx.service.supervised_alive, ctx.say("beside this process")
+    if alive is None:
         return
     known_queues = {row.queue for row in rows.values() if row.well}
-    for queue in queues:
-        workload = service.workloads.get(queue.name)
-        if (
-            workload is not None
-            and workload.needs_own_process
-            and workload.worker
-            and queue.name not in known_queues
-        ):
-            title = ctx.title_of(queue.name)
-            rows[queue.name, name] = WorkerRow(
-                name, queue.name, title, well=service.supervised_alive
-            )
+    for queue in [queue.name for queue in queues if queue.name not in known_queues]:
+        workload = ctx.service.workloads.get(queue)
+        if workload is not None and workload.needs_own_process and workload.worker:
+            rows[queue, name] = WorkerRow(name, queue, ctx.title_of(queue), well=alive)
 
 
 def _waiting(ctx: PageContext, queue: Queue) -> dict[str, Any]:
@@ -141,11 +128,8 @@ def _waiting(ctx: PageContext, queue: Queue) -> dict[str, Any]:
         paused = bool(ctx.service.commands.pauses(ctx.actor, queue.name))
     except StoreUnreachable:  # other queues may live elsewhere
         return values | {"away": True, "oldest_us": None, "lease_over": 0, "paused": False}
-    return values | {
-        "oldest_us": stats.now - stats.oldest_due_at if stats.oldest_due_at else None,
-        "lease_over": stats.lease_over,
-        "paused": paused,
-    }
+    oldest_us = stats.now - stats.oldest_due_at if stats.oldest_due_at else None
+    return values | {"oldest_us": oldest_us, "lease_over": stats.lease_over, "paused": paused}
 
 
 def _sweep_stages(ctx: PageContext) -> list[SweepStage]:

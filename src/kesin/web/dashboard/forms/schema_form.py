@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Literal
 
 ROOT: Final = "v"
@@ -20,6 +21,7 @@ MAX_DEPTH: Final = 8
 MAX_ROWS: Final = 60  # of a list; a longer list is edited as JSON
 MAX_SINGLE_LINE_CHARS: Final = 200  # longer text gets a multi-line field
 MAX_TABLE_COLUMNS: Final = 8  # a list with more columns is not drawn as a table
+_ABSENT: Final = object()
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,14})")
 _ROW_NUMBER: Final = re.compile(r"[0-9]{1,4}")
 _DECIMAL: Final = re.compile(r"-?(0|[1-9][0-9]{0,11})[.,][0-9]{1,6}")
@@ -103,23 +105,15 @@ class SchemaForm:
     ) -> FormNode:
         values = value if isinstance(value, Mapping) else {}
         is_open = attributes["required"] or isinstance(value, Mapping)
-        required_keys = schema.get("required", ())
+        attributes |= {"is_open": is_open, "may_remove": not attributes["required"]}
+        name, required = attributes["name"], schema.get("required", ())
+        draw = partial(self._draw_node, depth=depth + 1)
         children = tuple(
-            self._draw_node(
-                subschema,
-                values.get(key),
-                f"{attributes['name']}/{_escape(key)}",
-                key,
-                required=key in required_keys,
-                depth=depth + 1,
-            )
-            for key, subschema in (schema["properties"].items() if is_open else ())
-            if isinstance(subschema, Mapping)
+            draw(part, values.get(key), f"{name}/{_escape(key)}", key, required=key in required)
+            for key, part in (schema["properties"].items() if is_open else ())
+            if isinstance(part, Mapping)
         )
-        removable = not attributes["required"]
-        return FormNode(
-            kind="group", children=children, is_open=is_open, may_remove=removable, **attributes
-        )
+        return FormNode(kind="group", children=children, **attributes)
 
     def _draw_list(
         self, schema: Schema, value: Any, attributes: dict[str, Any], depth: int
@@ -127,23 +121,14 @@ class SchemaForm:
         rows = value if isinstance(value, list) else []
         if len(rows) > MAX_ROWS:
             return FormNode(kind="json", value=_format_value(rows), **attributes)
-        max_items = schema.get("maxItems", MAX_ROWS)
-        children = tuple(
-            self._draw_node(
-                schema["items"],
-                row,
-                f"{attributes['name']}/{n}",
-                str(n + 1),
-                required=True,
-                depth=depth + 1,
-            )
-            for n, row in enumerate(rows)
-        )
+        name, items = attributes["name"], schema["items"]
+        draw = partial(self._draw_node, items, required=True, depth=depth + 1)
+        children = tuple(draw(row, f"{name}/{n}", str(n + 1)) for n, row in enumerate(rows))
         return FormNode(
             kind="list",
             children=children,
-            columns=_column_headings(self._resolve(schema["items"]), children, self.language),
-            may_add=len(rows) < min(max_items, MAX_ROWS),
+            columns=_column_headings(self._resolve(items), children, self.language),
+            may_add=len(rows) < min(schema.get("maxItems", MAX_ROWS), MAX_ROWS),
             may_remove=len(rows) > schema.get("minItems", 0),
             **attributes,
         )
@@ -161,15 +146,10 @@ class SchemaForm:
             if "object" in types and isinstance(schema.get("properties"), Mapping):
                 return self._read_group(schema, tree, depth)
             if "array" in types and isinstance(schema.get("items"), Mapping):
-                trees = {
-                    n: tree.children[key]
-                    for key in tree.children
-                    if (n := parse_row_number(key)) is not None
-                }
-                rows = [
-                    self._read(schema["items"], trees[n], required=True, depth=depth + 1)
-                    for n in sorted(trees)
-                ]
+                numbered = ((parse_row_number(key), row) for key, row in tree.children.items())
+                trees = {n: row for n, row in numbered if n is not None}
+                read = partial(self._read, schema["items"], required=True, depth=depth + 1)
+                rows = [read(trees[n]) for n in sorted(trees)]
                 return [{} if row is _ABSENT else row for row in rows]
         text = (tree.text or "").strip()
         if "object" in types and (tree.text is None or not text):
@@ -211,7 +191,8 @@ class SchemaForm:
             if not isinstance(node, list | dict):
                 return changed
             if depth == len(steps) - 1 and isinstance(node, list) and len(node) < MAX_ROWS:
-                node.append(self._empty_row(schema.get("items", {})))
+                types = _types(self._resolve(schema.get("items", {})))
+                node.append({} if "object" in types else [] if "array" in types else "")
         return changed
 
     def with_removed(self, value: Any, pointer: str) -> Any:
@@ -226,10 +207,6 @@ class SchemaForm:
         elif isinstance(node, list) and _get_item(node, steps[-1]) is not None:
             del node[int(steps[-1])]
         return changed
-
-    def _empty_row(self, unresolved: Schema) -> Any:
-        types = _types(self._resolve(unresolved))
-        return {} if "object" in types else [] if "array" in types else ""
 
     def _child_schema(self, schema: Schema, step: str) -> Schema | None:
         if "array" in _types(schema):
@@ -260,9 +237,6 @@ class _FieldTree:
     children: dict[str, _FieldTree] = field(default_factory=dict)
 
 
-_ABSENT: Final = object()
-
-
 def _build_field_tree(fields: Mapping[str, str]) -> _FieldTree:
     root = _FieldTree()
     for name, text in fields.items():
@@ -282,9 +256,8 @@ def _parse_value(schema: Schema, types: set[str], text: str, *, required: bool) 
         return _ABSENT
     value: Any = text
     if "enum" in schema:
-        value = next(
-            (choice for choice in schema["enum"] if _format_value(choice) == stripped), text
-        )
+        chosen = (choice for choice in schema["enum"] if _format_value(choice) == stripped)
+        value = next(chosen, text)
     elif types == {"boolean"}:
         value = {"true": True, "false": False}.get(stripped, text)
     elif types & {"integer", "number"}:
@@ -312,7 +285,6 @@ def parse_number(text: str) -> Any:
 
 
 def _field_kind(schema: Schema) -> Kind:
-    """The kind of field that a schema needs."""
     types = _types(schema)
     max_length = schema.get("maxLength")
     kind: Kind = "json"
@@ -329,9 +301,8 @@ def _field_kind(schema: Schema) -> Kind:
     elif "string" in types and schema.get("format") == "date":
         kind = "date"
     elif "string" in types:
-        kind = (
-            "area" if isinstance(max_length, int) and max_length > MAX_SINGLE_LINE_CHARS else "text"
-        )
+        is_long = isinstance(max_length, int) and max_length > MAX_SINGLE_LINE_CHARS
+        kind = "area" if is_long else "text"
     return kind
 
 

@@ -7,9 +7,8 @@ limited before it is read, so this module parses it in memory and writes nothing
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from email.message import Message as Headers
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
@@ -25,8 +24,7 @@ _CUT_SHORT: Final = "the form was cut short on its way: send it again"
 _MULTIPART: Final = "multipart/form-data"
 
 
-@dataclass(frozen=True, slots=True)
-class Upload:
+class Upload(NamedTuple):
     """A form with at most one file."""
 
     fields: dict[str, str]

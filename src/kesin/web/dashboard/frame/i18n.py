@@ -23,7 +23,6 @@ Language = Literal["en", "tr"]
 LANGUAGES: Final[tuple[Language, ...]] = get_args(Language)
 DEFAULT: Final[Language] = "en"
 DASHBOARD: Final = "kesin.web.dashboard"
-
 PROBLEMS: Final = "problems.po"
 
 
@@ -88,14 +87,10 @@ def translate(catalogue: Catalogue, message: str) -> str | None:
 
 def choose_language(cookie: str | None, accepted: str) -> Language:
     """The language of the cookie, else the first of ours that the browser asks for."""
-    for language in LANGUAGES:
-        if cookie == language:
-            return language
-    for name, weight in sorted(_accepted(accepted), key=lambda wish: -wish[1]):
-        for language in LANGUAGES:
-            if name == language and weight > 0:
-                return language
-    return DEFAULT
+    wishes = sorted(_accepted(accepted), key=lambda wish: -wish[1])
+    names = [cookie, *(name for name, weight in wishes if weight > 0)]
+    ours = (language for name in names for language in LANGUAGES if name == language)
+    return next(ours, DEFAULT)
 
 
 def _accepted(header: str) -> Iterator[tuple[str, float]]:

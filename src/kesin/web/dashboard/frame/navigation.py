@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 from kesin.store.directory import Site
@@ -51,23 +51,15 @@ def _queue_entries(ctx: PageContext, path: str) -> list[NavEntry]:
     for queue in commands.readable_queues(actor):
         badge, unreachable = 0, False
         try:
-            badge = needing_attention(
-                ctx, queue, commands.visible_stats(actor, queue.stats()), marks
-            )
+            stats = commands.visible_stats(actor, queue.stats())
+            badge = needing_attention(ctx, queue, stats, marks)
         except StoreUnreachable:  # the other queues may live elsewhere
             unreachable = True
-        href = f"{_QUEUES}{queue.name}"
+        title, href = ctx.title_of(queue.name), f"{_QUEUES}{queue.name}"
+        here = f"{path}/".startswith(f"{href}/")
         workload = ctx.service.workloads.get(queue.name)
-        entries.append(
-            NavEntry(
-                ctx.title_of(queue.name),
-                href,
-                badge,
-                here=path == href or path.startswith(f"{href}/"),
-                unreachable=unreachable,
-                group=workload.group if workload else queue.name,
-            )
-        )
+        group = workload.group if workload else queue.name
+        entries.append(NavEntry(title, href, badge, here, unreachable, group))
     return entries
 
 
@@ -100,14 +92,11 @@ def below(ctx: PageContext, at: str = "") -> list[NavEntry]:
         entries.append(NavEntry(ctx.say("Workers"), "/dashboard/workers"))
     if actor.is_admin:
         entries.append(NavEntry(ctx.say("Admin"), "/dashboard/admin/people"))
-    return [
-        replace(entry, here=path.startswith(entry.path.removesuffix("/people")))
-        for entry in entries
-    ]
+    here = [path.startswith(entry.path.removesuffix("/people")) for entry in entries]
+    return [replace(entry, here=at) for entry, at in zip(entries, here, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class SiteOption:
+class SiteOption(NamedTuple):
     """A site, or all of them, and the page that it opens."""
 
     title: str
@@ -115,8 +104,7 @@ class SiteOption:
     here: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SiteSwitch:
+class SiteSwitch(NamedTuple):
     """The site switch of the header."""
 
     title: str

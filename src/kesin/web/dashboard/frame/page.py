@@ -18,7 +18,7 @@ from kesin.engine.access.commands import JobDetails
 from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import Problem, TooManyRequests, Unavailable
+from kesin.foundation.problems import Problem, Unavailable
 from kesin.lifecycle.model import Job
 from kesin.web.auth import NOBODY, guarded_router, service_of
 from kesin.web.bodies import requires_sign_in
@@ -182,9 +182,7 @@ class PageContext:
         problem: Problem | None = values.get("problem")
         status = status or (problem.status if problem else 200)
         headers = {"Cache-Control": "no-store", "Vary": "HX-Request, Cookie"}
-        if isinstance(problem, TooManyRequests):
-            headers["Retry-After"] = str(problem.retry_after_s)
-        return HTMLResponse(text, status_code=status, headers=headers)
+        return HTMLResponse(text, status, headers | dict(problem.headers if problem else {}))
 
 
 _NO_PAGES: Final = WorkloadPages()
@@ -221,13 +219,10 @@ def any_context(request: Request) -> PageContext:
     language = choose_language(
         request.cookies.get(LANGUAGE_COOKIE), request.headers.get("accept-language", "")
     )
+    catalogue = frame_of(request.app).catalogue(language)
     theme = request.cookies.get(THEME_COOKIE, "auto")
-    return PageContext(
-        request,
-        getattr(request.state, "actor", NOBODY),
-        frame_of(request.app).catalogue(language),
-        theme if theme in THEMES else "auto",
-    )
+    actor = getattr(request.state, "actor", NOBODY)
+    return PageContext(request, actor, catalogue, theme if theme in THEMES else "auto")
 
 
 Context = Annotated[PageContext, Depends(page_context)]

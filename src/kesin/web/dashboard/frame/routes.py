@@ -68,11 +68,8 @@ def safe_path(text: str) -> str:
         return "/dashboard"
     in_dashboard = f"{parts.path}/".startswith("/dashboard/") and ".." not in parts.path
     is_local = text.startswith("/dashboard") and not parts.scheme and not parts.netloc
-    return (
-        text
-        if in_dashboard and is_local and "\\" not in text and text.isprintable()
-        else "/dashboard"
-    )
+    is_safe = in_dashboard and is_local and "\\" not in text and text.isprintable()
+    return text if is_safe else "/dashboard"
 
 
 async def read_fields(request: Request) -> dict[str, str]:

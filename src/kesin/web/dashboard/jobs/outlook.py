@@ -7,8 +7,7 @@ The earliest is what happens next; moves that remove or expire the job follow as
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
@@ -19,8 +18,7 @@ from kesin.store.records import Pause
 Kind = Literal["claim", "answer", "clock", "gone", "person", "paused", "over"]
 
 
-@dataclass(frozen=True, slots=True)
-class Upcoming:
+class Upcoming(NamedTuple):
     """Something that will happen. ``at`` is None where the time cannot be known."""
 
     kind: Kind
@@ -30,8 +28,7 @@ class Upcoming:
     pause: Pause | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
+class Outlook(NamedTuple):
     """What is next, and what happens otherwise."""
 
     next: Upcoming
@@ -39,7 +36,6 @@ class Outlook:
 
 
 def outlook(lifecycle: Lifecycle, job: Job, now: int, pauses: Sequence[Pause] = ()) -> Outlook:
-    """The outlook of a job."""
     scheduled = _scheduled_moves(lifecycle, job, now)
     if job.phase == OWNED:
         return Outlook(Upcoming("answer", job.lease_until), tuple(scheduled))

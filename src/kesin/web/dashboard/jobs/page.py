@@ -92,6 +92,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
     due = future.next.kind == "claim" and (future.next.at or 0) <= now
     lines = timeline(ctx, history, lifecycle, now)
     state = lifecycle.state.get(job.state)
+    own_stamps = [stamp for stamp in lifecycle.stamps if stamp not in BUILT_IN_STAMPS]
     return {
         "job": job,
         "title": ctx.title_of(job.queue),
@@ -108,7 +109,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
         "most_ahead": MAX_AHEAD,
         "sited": queue.name not in ctx.service.commands.queues_without_sites,
         "due_at": job.run_at if job.phase == READY else None,
-        "stamps": _stamps(job, lifecycle),
+        "stamps": {stamp: getattr(job, lifecycle.stamp_column(stamp)) for stamp in own_stamps},
         "flags": [flag for flag in lifecycle.flags if job.flags & lifecycle.flag_bit(flag)],
         "actions": [(action, label_of(ctx, action)) for action in actions],
         "goes_on": state is not None and not state.terminal,
@@ -146,24 +147,17 @@ def _job_panel(ctx: PageContext, history: JobDetails) -> Panel | None:
 
 
 def _payload_values(ctx: PageContext, history: JobDetails, *, bare: bool) -> dict[str, Any]:
-    job = history.job
+    job, reveals = history.job, ctx.actor.has("reveal")
+    payload = pretty(json_depth_limited(job.payload))
     result = None if job.result_json is None else pretty(json_depth_limited(job.result))
-    return {
-        "payload": pretty(json_depth_limited(job.payload)),
-        "result": result,
-        "bare": bare,
-        "may_unmask": ctx.actor.has("reveal"),
-    }
+    return {"payload": payload, "result": result, "bare": bare, "may_unmask": reveals}
 
 
 @lru_cache(maxsize=256)
 def _lifecycle_svg(
-    say: Callable[[str], str],
-    lifecycle: Lifecycle,
-    travelled: frozenset[tuple[str, str]],
-    here: str,
+    say: Callable[[str], str], lifecycle: Lifecycle, edges: frozenset[tuple[str, str]], here: str
 ) -> Markup:
-    picture = svg(lifecycle, travelled, here, styled=False, translate=say)
+    picture = svg(lifecycle, edges, here, styled=False, translate=say)
     return Markup(picture)  # noqa: S704  # everything in it was escaped there
 
 
@@ -173,9 +167,3 @@ def _ahead(ctx: PageContext, queue: Queue, job: Job) -> int | None:
     if job.phase != READY or not whole:
         return None
     return queue.store.count_ahead(job.queue, job.id, limit=MAX_AHEAD)
-
-
-def _stamps(job: Job, lifecycle: Lifecycle) -> dict[str, int | None]:
-    """The stamps that the lifecycle declares itself."""
-    own = [stamp for stamp in lifecycle.stamps if stamp not in BUILT_IN_STAMPS]
-    return {stamp: getattr(job, lifecycle.stamp_column(stamp)) for stamp in own}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kesin.engine.access.commands import JobDetails
 from kesin.engine.access.folding import FoldedEvent, fold_events
@@ -21,8 +21,7 @@ from kesin.web.serialize import json_depth_limited
 MAX_LINES: Final = 200  # shown; the API has all of them
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedError:
+class RecordedError(NamedTuple):
     """An error that a move recorded."""
 
     code: str
@@ -62,9 +61,10 @@ def timeline(
     lines: list[TimelineLine] = []
     events = fold_events(history.events)
     advised: set[str] = set()
-    for at in range(len(events) - 1, -1, -1):
-        following = events[at + 1].since if at + 1 < len(events) else None
-        lines.append(_event_line(ctx, history, lifecycle, events[at], following, now, advised))
+    following: int | None = None
+    for event in reversed(events):
+        lines.append(_event_line(ctx, history, lifecycle, event, following, now, advised))
+        following = event.since
     lines += [_note_line(note) for note in history.notes]
     lines.sort(key=lambda line: (line.at, line.seq), reverse=True)
     return lines
@@ -89,15 +89,9 @@ def _event_line(  # noqa: PLR0917  # a line needs what is around it
     over = following is None and bool(state and (state.terminal or state.success))
     until = following if following is not None else now
     reason, details = _reason_and_details(decode_note(event.note))
-    move = next(
-        (
-            candidate
-            for candidate in lifecycle.moves
-            if candidate.name == event.move
-            and (not candidate.sources or event.from_state in candidate.sources)
-        ),
-        None,
-    )
+    named = (move for move in lifecycle.moves if move.name == event.move)
+    leaving = (move for move in named if not move.sources or event.from_state in move.sources)
+    move = next(leaving, None)
     return TimelineLine(
         at=event.at,
         name=event.move,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.bulk import BulkResult
@@ -16,14 +16,8 @@ from kesin.lifecycle.vocabulary import STAY
 from kesin.store.records import Filter, Outcome
 from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.page import PageContext
-from kesin.web.dashboard.queues.filters import (
-    Fields,
-    JobSearch,
-    PageFilter,
-    jobs_by_id,
-    read_filter,
-    resolve_search,
-)
+from kesin.web.dashboard.queues import filters
+from kesin.web.dashboard.queues.filters import Fields, JobSearch, PageFilter
 
 MAX_FOREGROUND_JOBS: Final = 2_000  # moved while the user waits; more run in the background
 MAX_SELECTED: Final = 1_500  # ids in a form
@@ -59,8 +53,7 @@ REASONS: Final[dict[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedAction:
+class OfferedAction(NamedTuple):
     """An action in the bar of a queue's page."""
 
     action: str
@@ -69,16 +62,14 @@ class OfferedAction:
     ends: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RefusalCount:
+class RefusalCount(NamedTuple):
     """How many jobs do not move for one reason."""
 
     why: str
     n: int
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(NamedTuple):
     """What an action would do now; nothing was changed."""
 
     matched: int
@@ -96,8 +87,7 @@ class Preview:
         return self.matched > MAX_FOREGROUND_JOBS
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """The jobs of an action. ``until`` leaves out jobs created after the preview."""
 
     sought: JobSearch
@@ -124,12 +114,8 @@ def offered_actions(ctx: PageContext, queue: Queue) -> list[OfferedAction]:
 
 def _moving_actions(ctx: PageContext, queue: Queue) -> tuple[str, ...]:
     """Actions that change the state; those that only set a flag are on the workload's own page."""
-    actions = queue.lifecycle.actions
-    return tuple(
-        action
-        for action in ctx.service.commands.offered_actions(queue)
-        if any(move.to != STAY for move in actions[action])
-    )
+    actions, offered = queue.lifecycle.actions, ctx.service.commands.offered_actions(queue)
+    return tuple(name for name in offered if any(move.to != STAY for move in actions[name]))
 
 
 def label_of(ctx: PageContext, action: str) -> str:
@@ -151,14 +137,12 @@ def read_selection(ctx: PageContext, queue: Queue, fields: Fields) -> Selection:
     """Read a selection from a form: selected ids, or all that match the filter."""
     until = read_until(queue, first_value(fields, "until"))
     if first_value(fields, "all") == "1":
-        filters = read_filter(fields, queue.lifecycle)
-        stats = ctx.service.commands.stats(ctx.actor, queue.name, site=filters.site or None)
-        search = resolve_search(ctx, queue.name, filters, stats, until - 1)
-        before = search.where.created_before
-        where = replace(
-            search.where, created_before=until if before is None else min(before, until)
-        )
-        return Selection(replace(search, where=where), filters, every=True, until=until)
+        wanted = filters.read_filter(fields, queue.lifecycle)
+        stats = ctx.service.commands.stats(ctx.actor, queue.name, site=wanted.site or None)
+        search = filters.resolve_search(ctx, queue.name, wanted, stats, until - 1)
+        before = min(search.where.created_before or until, until)
+        search = search._replace(where=replace(search.where, created_before=before))
+        return Selection(search, wanted, every=True, until=until)
     texts = ",".join(fields.get("ids", ())).split(",")
     ids = tuple(job_id for job_id in dict.fromkeys(texts) if is_id(job_id))
     if not ids:
@@ -191,23 +175,12 @@ def parse_action(ctx: PageContext, queue: Queue, fields: Fields) -> str:
 
 
 def preview(
-    ctx: PageContext,
-    queue: Queue,
-    action: str,
-    chosen: Selection,
-    options: frozenset[str] = frozenset(),
+    ctx: PageContext, queue: Queue, action: str, chosen: Selection, options: frozenset[str]
 ) -> Preview:
     """What the action would do with each job, decided by the store as it will be for real."""
-    ids = _ids(ctx, queue, chosen)
-    foreseen = ctx.service.commands.preview(
-        ctx.actor,
-        queue.name,
-        action,
-        ids=ids,
-        where=chosen.sought.where if ids is None else None,
-        options=options,
-    )
-    missing = 0 if ids is None or chosen.every else len(ids) - foreseen.matched
+    jobs, commands = jobs_of(ctx, queue, chosen), ctx.service.commands
+    foreseen = commands.preview(ctx.actor, queue.name, action, **jobs, options=options)
+    missing = len(jobs["ids"]) - foreseen.matched if "ids" in jobs and not chosen.every else 0
     return Preview(foreseen.matched + missing, foreseen.moving, refusals(ctx, foreseen, missing))
 
 
@@ -221,41 +194,17 @@ def refusals(
     return describe_refusals(ctx, reasons)
 
 
-def _ids(ctx: PageContext, queue: Queue, chosen: Selection) -> tuple[str, ...] | None:
-    """The selected jobs that are in one of the filter's states."""
-    ids, states = chosen.sought.ids, chosen.sought.where.states
-    if ids is None or not states:
-        return ids
-    return tuple(job.id for job in jobs_by_id(ctx, queue.name, ids, states))
-
-
-# Doing
-
-
-def act(
-    ctx: PageContext,
-    queue: Queue,
-    action: str,
-    chosen: Selection,
-    *,
-    reason: str | None,
-    options: frozenset[str],
-) -> BulkResult:
-    """Take the action while the user waits."""
-    ids = _ids(ctx, queue, chosen)
-    return ctx.service.commands.act(
-        ctx.actor,
-        queue.name,
-        action,
-        ids=ids,
-        where=chosen.sought.where if ids is None else None,
-        options=options,
-        reason=reason,
-    )
+def jobs_of(ctx: PageContext, queue: Queue, chosen: Selection) -> dict[str, Any]:
+    """The argument for commands: the filter, or the selected jobs in one of its states."""
+    ids, where = chosen.sought.ids, chosen.sought.where
+    if ids is None:
+        return {"where": where}
+    if where.states:
+        ids = tuple(job.id for job in filters.jobs_by_id(ctx, queue.name, ids, where.states))
+    return {"ids": ids}
 
 
 def reason_of(fields: Fields) -> str | None:
-    """The user's reason for the action."""
     return first_value(fields, "reason")[:MAX_REASON_CHARS] or None
 
 
@@ -267,8 +216,7 @@ def options_of(queue: Queue, action: str, fields: Fields) -> frozenset[str]:
 # Afterwards
 
 
-@dataclass(frozen=True, slots=True)
-class BulkActionResult:
+class BulkActionResult(NamedTuple):
     """What an action did."""
 
     moved: int
@@ -277,7 +225,6 @@ class BulkActionResult:
 
 
 def action_result(ctx: PageContext, bulk: BulkResult) -> BulkActionResult:
-    """The result of an action, for its page."""
     not_moved = not_moved_outcomes(bulk)
     reasons = Counter(reason_key(outcome) for outcome in not_moved)
     return BulkActionResult(bulk.moved, describe_refusals(ctx, reasons), linkable_ids(not_moved))
@@ -304,11 +251,9 @@ def describe_refusals(ctx: PageContext, reasons: Counter[str]) -> tuple[RefusalC
     counts: Counter[str] = Counter()
     for key, n in reasons.items():
         reason, _, state = key.partition(" ")
-        counts[_describe_reason(ctx, reason, state)] += n
+        if reason == "state" and state:
+            why = ctx.say("already %(state)s", state=state)
+        else:
+            why = ctx.say(REASONS[reason]) if reason in REASONS else reason.replace("_", " ")
+        counts[why] += n
     return tuple(RefusalCount(why, n) for why, n in counts.most_common())
-
-
-def _describe_reason(ctx: PageContext, reason: str, state: str = "") -> str:
-    if reason == "state" and state:
-        return ctx.say("already %(state)s", state=state)
-    return ctx.say(REASONS[reason]) if reason in REASONS else reason.replace("_", " ")

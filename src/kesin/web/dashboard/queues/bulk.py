@@ -12,7 +12,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from kesin.foundation.ids import IdMaker
 from kesin.foundation.logs import Logger
@@ -24,12 +24,7 @@ from kesin.store.directory import MetadataEntry
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.web.dashboard.frame.page import PageContext, app_state
-from kesin.web.dashboard.queues.actions import (
-    MAX_LINKED,
-    linkable_ids,
-    not_moved_outcomes,
-    reason_key,
-)
+from kesin.web.dashboard.queues import actions
 from kesin.web.dashboard.queues.charts import WORKLOAD
 from kesin.web.service import Service
 
@@ -62,7 +57,6 @@ class BulkRun:
 
     @property
     def active(self) -> bool:
-        """Whether it waits or runs."""
         return self.state in {"waiting", "running"}
 
     def lost(self, now: int) -> bool:
@@ -75,15 +69,12 @@ class BulkRun:
         return min(100, 100 * self.done // max(self.total, 1))
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedRun:
+class QueuedRun(NamedTuple):
     """A run with what it does and for whom."""
 
     run: BulkRun
     actor: Actor
     where: Filter
-    options: frozenset[str]
-    reason: str | None
     terms: Mapping[str, Any]  # further arguments of `Commands.act`
 
 
@@ -98,27 +89,17 @@ class BulkRuns:
         self._thread: threading.Thread | None = None
 
     def start(
-        self,
-        actor: Actor,
-        queue: str,
-        action: str,
-        where: Filter,
-        total: int,
-        *,
-        options: frozenset[str] = frozenset(),
-        reason: str | None = None,
-        site: str | None = None,
-        **terms: Any,
+        self, actor: Actor, queue: str, action: str, where: Filter, total: int, **terms: Any
     ) -> BulkRun:
         """Queue a run; raises RequestConflict when too many wait already."""
-        run = BulkRun(self._ids.make(1)[0], queue, action, total, site=site or "")
+        run = BulkRun(self._ids.make(1)[0], queue, action, total, site=terms.get("site") or "")
         with self._lock:
             if len(self._waiting) >= MAX_WAITING:
                 raise RequestConflict(
                     "%(n)s actions are waiting already: try again when one ended", n=MAX_WAITING
                 )
             self._save(actor, run)
-            self._waiting.append(QueuedRun(run, actor, where, options, reason, terms))
+            self._waiting.append(QueuedRun(run, actor, where, terms))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="kesin-bulk", daemon=True)
                 self._thread.start()
@@ -138,11 +119,8 @@ class BulkRuns:
         for run in runs:
             if run.lost(now):
                 run.state = "stopped"
-        return [
-            run
-            for run in reversed(runs)
-            if run.queue == queue and (run.active or now - run.at < SHOWN_S * SECOND_US)
-        ]
+        shown = [run for run in runs if run.active or now - run.at < SHOWN_S * SECOND_US]
+        return [run for run in reversed(shown) if run.queue == queue]
 
     def _work(self) -> None:
         while True:
@@ -176,24 +154,14 @@ class BulkRuns:
                 return
             page = commands.jobs(order.actor, run.queue, order.where, limit=MAX_PAGE, cursor=cursor)
             if page.jobs:
-                bulk = commands.act(
-                    order.actor,
-                    run.queue,
-                    run.call,
-                    ids=[job.id for job in page.jobs],
-                    options=order.options,
-                    reason=order.reason,
-                    site=run.site or None,
-                    **order.terms,
-                )
-                run.done += len(page.jobs)
+                ids = [job.id for job in page.jobs]
+                bulk = commands.act(order.actor, run.queue, run.call, ids=ids, **order.terms)
+                run.done += len(ids)
                 run.moved += bulk.moved
-                not_moved = not_moved_outcomes(bulk)
-                reasons = Counter(run.refused) + Counter(
-                    reason_key(outcome) for outcome in not_moved
-                )
-                run.refused = dict(reasons)
-                run.link = [*run.link, *linkable_ids(not_moved)][:MAX_LINKED]
+                not_moved = actions.not_moved_outcomes(bulk)
+                reasons = Counter(map(actions.reason_key, not_moved))
+                run.refused = dict(Counter(run.refused) + reasons)
+                run.link = [*run.link, *actions.linkable_ids(not_moved)][: actions.MAX_LINKED]
             cursor = page.cursor
             if cursor is None:
                 self._end(order, "done", "")
@@ -216,17 +184,12 @@ class BulkRuns:
         if kind != "user":
             return True
         user = self._service.accounts.directory.user(name)
-        return (
-            user is not None
-            and user.disabled_at is None
-            and user.role in actor.grants
-            and user.all_sites == actor.all_sites
-            and frozenset(user.sites) == actor.sites
-            and frozenset(user.queues) == actor.queues
-        )
+        if user is None or user.disabled_at is not None or user.role not in actor.grants:
+            return False
+        seen = (user.all_sites, frozenset(user.sites), frozenset(user.queues))
+        return seen == (actor.all_sites, actor.sites, actor.queues)
 
     def _save(self, actor: Actor, run: BulkRun) -> None:
-        """Save the progress of a run."""
         directory = self._service.accounts.directory
         now = self._service.queues[run.queue].now()
         run.at = now
@@ -237,14 +200,12 @@ class BulkRuns:
             if run not in runs:
                 runs.append(run)
             ended = [other.id for other in runs if not other.active or other.lost(now)]
-            value = canonical_json(
-                [asdict(other) for other in runs if other.id not in ended[:-MAX_ENDED]]
-            )
-            directory.put_metadata(MetadataEntry(WORKLOAD, "", _name(actor), value, now))
+            kept = [asdict(other) for other in runs if other.id not in ended[:-MAX_ENDED]]
+            entry = MetadataEntry(WORKLOAD, "", _name(actor), canonical_json(kept), now)
+            directory.put_metadata(entry)
 
 
 def runs_of(ctx: PageContext) -> BulkRuns:
-    """The runs of this service."""
     return app_state(ctx.request.app, "bulk_runs", lambda: BulkRuns(ctx.service))
 
 

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from kesin.engine.queue import Queue
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
+from kesin.lifecycle.model import Job
 from kesin.store.directory import Directory, MetadataEntry
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import Filter
 from kesin.web.dashboard.frame.page import PageContext
-from kesin.web.dashboard.state_groups import attention_states, state_groups
+from kesin.web.dashboard.state_groups import attention_states, state_groups, states_in
 
 WORKLOAD: Final = "dashboard"
 EVERY_S: Final = 60
 MAX_NOTES: Final = 24 * 60  # one a minute for a day
 BUCKETS: Final = 48
+MAX_JOBS_READ: Final = 100  # the newest ones
+MAX_CODES: Final = 5
 SLACK_S: Final = 600  # a period that lacks no more than this at its start is complete
 
 
-@dataclass(frozen=True, slots=True)
-class Trend:
+class Trend(NamedTuple):
     """How many jobs succeeded and failed in each period, oldest first."""
 
     done: tuple[int, ...] = ()
@@ -101,12 +102,7 @@ def _sums(queue: Queue) -> tuple[int, int]:
     return done, failed
 
 
-MAX_JOBS_READ: Final = 100  # the newest ones
-MAX_CODES: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class CodeShare:
+class CodeShare(NamedTuple):
     """How often a code occurs among the newest failures."""
 
     code: str
@@ -114,8 +110,7 @@ class CodeShare:
     percent: int
 
 
-@dataclass(frozen=True, slots=True)
-class Charts:
+class Charts(NamedTuple):
     """The data of the charts."""
 
     trend: Trend | None  # only for users who may see all jobs
@@ -129,21 +124,16 @@ class Charts:
 def charts_of(ctx: PageContext, queue: Queue, site: str) -> Charts:
     """Read the newest jobs; the cost does not grow with their number."""
     commands, actor = ctx.service.commands, ctx.actor
-    tenants = (site,) if site else None
-    failed_filter = Filter(states=attention_states(queue.lifecycle), tenants=tenants)
-    failed = (
-        commands.jobs(actor, queue.name, failed_filter, limit=MAX_JOBS_READ).jobs
-        if failed_filter.states
-        else []
-    )
+
+    def newest(states: tuple[str, ...]) -> Sequence[Job]:
+        where = Filter(states=states, tenants=(site,) if site else None)
+        return commands.jobs(actor, queue.name, where, limit=MAX_JOBS_READ).jobs if states else ()
+
+    failed = newest(attention_states(queue.lifecycle))
     counted = Counter(job.error_code for job in failed if job.error_code)
     most = max(counted.values(), default=1)
-    groups = state_groups(queue.lifecycle)
-    done = tuple(state for state, group in groups.items() if group == "done")
-    succeeded = commands.jobs(
-        actor, queue.name, Filter(states=done, tenants=tenants), limit=MAX_JOBS_READ
-    )
-    ended = [job for job in succeeded.jobs if job.finished_at is not None]
+    succeeded = newest(states_in(queue.lifecycle, "done"))
+    ended = [job for job in succeeded if job.finished_at is not None]
     spans = [max((job.finished_at or 0) - job.created_at, 0) for job in ended]
     ordered = sorted(spans)
     whole = not site and commands.visible_sites(actor, queue.name) is None

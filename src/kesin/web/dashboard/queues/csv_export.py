@@ -31,9 +31,7 @@ COLUMNS: Final[dict[str, Callable[[Job], object]]] = {
     "finished_at": lambda job: iso(job.finished_at),
 }
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
-_SEPARATORS: Final = re.compile(
-    r"([;,\t\r\n|]\s*)(?=[=+@-])"
-)  # where a spreadsheet may split a line
+_SEPARATORS: Final = re.compile(r"([;,\t\r\n|]\s*)(?=[=+@-])")  # a spreadsheet may split there
 _BOM: Final = "\ufeff"  # without it Excel misreads Turkish letters
 
 

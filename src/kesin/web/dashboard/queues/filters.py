@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 from kesin.foundation.ids import is_id
@@ -119,8 +119,7 @@ def _short_value(fields: Fields, name: str, max_chars: int) -> str:
     return value[:max_chars].strip() if value.isprintable() else ""
 
 
-@dataclass(frozen=True, slots=True)
-class JobSearch:
+class JobSearch(NamedTuple):
     """A resolved filter: certain jobs by id, or a filter of the store."""
 
     ids: tuple[str, ...] | None

@@ -25,6 +25,7 @@ from kesin.web.dashboard.queues.bulk import BulkRun, runs_of
 from kesin.web.dashboard.queues.charts import Charts, charts_of
 from kesin.web.dashboard.queues.csv_export import csv_lines
 from kesin.web.dashboard.state_groups import failed_states, state_groups
+from kesin.web.dependencies import UNCACHED
 
 router = guarded_router(include_in_schema=False)
 MAX_SITES: Final = 200  # in the filter's list
@@ -46,8 +47,7 @@ def show(ctx: Context, queue: str) -> HTMLResponse:
 def more(ctx: Context, queue: str) -> HTMLResponse:
     """The rows that follow."""
     opened = ctx.service.commands.queue(ctx.actor, queue)
-    page_filter, stats = _filter_and_stats(ctx, opened)
-    search = filters.resolve_search(ctx, queue, page_filter, stats, stats.now)
+    page_filter, stats, search = _search(ctx, opened)
     cursor = ctx.request.query_params.get("cursor", "")
     page = filters.read_page(ctx, queue, search, cursor=cursor if is_id(cursor) else None)
     shown = _number(ctx, "shown")
@@ -60,17 +60,11 @@ def more(ctx: Context, queue: str) -> HTMLResponse:
 def export(ctx: Context, queue: str) -> StreamingResponse:
     """All matching jobs as CSV."""
     opened = ctx.service.commands.queue(ctx.actor, queue)
-    page_filter, stats = _filter_and_stats(ctx, opened)
-    search = filters.resolve_search(ctx, queue, page_filter, stats, stats.now)
+    page_filter, _, search = _search(ctx, opened)
     ctx.service.accounts.note(ctx.actor, "queue.export", queue=queue, site=page_filter.site or None)
-    return StreamingResponse(
-        csv_lines(ctx, queue, search),
-        media_type="text/csv; charset=utf-8",
-        headers={
-            "content-disposition": f'attachment; filename="{queue}.csv"',
-            "cache-control": "private, no-store",
-        },
-    )
+    named = {"content-disposition": f'attachment; filename="{queue}.csv"'}
+    headers, media_type = {**named, "cache-control": UNCACHED}, "text/csv; charset=utf-8"
+    return StreamingResponse(csv_lines(ctx, queue, search), 200, headers, media_type)
 
 
 @router.get("/dashboard/queues/{queue}/runs", response_class=HTMLResponse)
@@ -89,13 +83,12 @@ def sheet(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
     opened = ctx.service.commands.queue(ctx.actor, queue, "operate", "preview")
     action = actions.parse_action(ctx, opened, sent)
     selection = actions.read_selection(ctx, opened, sent)
-    preview = actions.preview(
-        ctx, opened, action, selection, actions.options_of(opened, action, sent)
-    )
+    options = actions.options_of(opened, action, sent)
+    preview = actions.preview(ctx, opened, action, selection, options)
     number = Formatter(ctx.language).number(preview.moved)
-    hidden = selection.wanted.pairs() if selection.every else []
-    if not selection.every:
-        hidden = [("ids", ",".join(selection.sought.ids or ()))]
+    kept = [("ids", ",".join(selection.sought.ids or ()))]
+    if selection.every:
+        kept = [*selection.wanted.pairs(), ("all", "1")]
     return ctx.page(
         "sheet_action.html",
         queue=opened,
@@ -109,11 +102,7 @@ def sheet(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
             option: ctx.say(actions.OPTIONS.get(option, option))
             for option in sorted(opened.lifecycle.options_of(action))
         },
-        kept=[
-            *hidden,
-            ("until", str(selection.until)),
-            *([("all", "1")] if selection.every else []),
-        ],
+        kept=[*kept, ("until", str(selection.until))],
         most_reason=actions.MAX_REASON_CHARS,
     )
 
@@ -124,23 +113,17 @@ def act(ctx: Context, queue: str, sent: FormFields) -> Response:
     opened = ctx.service.commands.queue(ctx.actor, queue, "operate", "act")
     action = actions.parse_action(ctx, opened, sent)
     selection = actions.read_selection(ctx, opened, sent)
-    reason, options = actions.reason_of(sent), actions.options_of(opened, action, sent)
+    options = actions.options_of(opened, action, sent)
+    terms: dict[str, Any] = {"options": options, "reason": actions.reason_of(sent)}
     if selection.every and selection.sought.ids is None:
         preview = actions.preview(ctx, opened, action, selection, options)
         if preview.in_background:
-            runs_of(ctx).start(
-                ctx.actor,
-                queue,
-                action,
-                selection.sought.where,
-                preview.matched,
-                options=options,
-                reason=reason,
-            )
-            return _result(ctx, opened, action=action, result=None, message="")
-    bulk = actions.act(ctx, opened, action, selection, reason=reason, options=options)
-    result = actions.action_result(ctx, bulk)
-    return _result(ctx, opened, action=action, result=result, message="")
+            where = selection.sought.where
+            runs_of(ctx).start(ctx.actor, queue, action, where, preview.matched, **terms)
+            return _result(ctx, opened, action)
+    jobs = actions.jobs_of(ctx, opened, selection)
+    bulk = ctx.service.commands.act(ctx.actor, queue, action, **jobs, **terms)
+    return _result(ctx, opened, action, actions.action_result(ctx, bulk))
 
 
 # Pauses
@@ -171,7 +154,7 @@ def pause(ctx: Context, queue: str, sent: FormFields) -> Response:
     commands = ctx.service.commands
     commands.pause(ctx.actor, queue, site=site, reason=actions.reason_of(sent))
     message = ctx.say("%(what)s is paused.", what=site or ctx.title_of(queue))
-    return _result(ctx, commands.queue(ctx.actor, queue), action="", result=None, message=message)
+    return _result(ctx, commands.queue(ctx.actor, queue), message=message)
 
 
 @router.post("/dashboard/queues/{queue}/resume", response_class=HTMLResponse)
@@ -185,22 +168,25 @@ def resume(ctx: Context, queue: str, sent: FormFields) -> Response:
         message = ctx.say("%(what)s runs again.", what=what)
     else:
         message = ctx.say("%(what)s was not paused.", what=what)
-    return _result(ctx, commands.queue(ctx.actor, queue), action="", result=None, message=message)
+    return _result(ctx, commands.queue(ctx.actor, queue), message=message)
 
 
 # Values of the templates
 
 
-def _filter_and_stats(ctx: PageContext, queue: Queue) -> tuple[filters.PageFilter, QueueStats]:
+def _search(
+    ctx: PageContext, queue: Queue
+) -> tuple[filters.PageFilter, QueueStats, filters.JobSearch]:
+    """The filter of the URL, the counters of its site, and what it searches for."""
     page_filter = filters.read_filter(filters.fields_of(ctx), queue.lifecycle)
     stats = ctx.service.commands.stats(ctx.actor, queue.name, site=page_filter.site or None)
-    return page_filter, stats
+    search = filters.resolve_search(ctx, queue.name, page_filter, stats, stats.now)
+    return page_filter, stats, search
 
 
 def _page_values(ctx: PageContext, queue: Queue, limit: int) -> dict[str, Any]:
     commands, actor = ctx.service.commands, ctx.actor
-    page_filter, stats = _filter_and_stats(ctx, queue)
-    search = filters.resolve_search(ctx, queue.name, page_filter, stats, stats.now)
+    page_filter, stats, search = _search(ctx, queue)
     page = filters.read_page(ctx, queue.name, search, limit=limit)
     charts = charts_of(ctx, queue, page_filter.site)
     all_stats = stats if not page_filter.site else commands.stats(actor, queue.name)
@@ -260,11 +246,8 @@ def _matching(
     page_filter: filters.PageFilter, stats: QueueStats, shown: int, *, more: bool
 ) -> tuple[int, bool]:
     """How many match, and whether there are more; the counters tell without counting jobs."""
-    if page_filter.counted:
-        return sum(
-            stats.states.get(state, 0) for state in page_filter.states or stats.states
-        ), False
-    return shown, more
+    counts = (stats.states.get(state, 0) for state in page_filter.states or stats.states)
+    return (sum(counts), False) if page_filter.counted else (shown, more)
 
 
 def _codes(queue: Queue, charts: Charts, page_filter: filters.PageFilter) -> list[str]:
@@ -307,22 +290,16 @@ def _site_of(sent: dict[str, list[str]]) -> str | None:
 def _result(
     ctx: PageContext,
     queue: Queue,
-    *,
-    action: str,
-    result: actions.BulkActionResult | None,
-    message: str,
+    action: str = "",
+    result: actions.BulkActionResult | None = None,
+    message: str = "",
 ) -> Response:
     """The result on top of the page, which refreshes itself below it."""
     if not ctx.in_part:
         return RedirectResponse(f"/dashboard/queues/{queue.name}", status_code=303)
-    response = ctx.page(
-        "part_result.html",
-        queue=queue,
-        told=result,
-        said=message,
-        label=actions.label_of(ctx, action) if action else "",
-        runs=runs_shown(ctx, queue),
-    )
+    runs, label = runs_shown(ctx, queue), actions.label_of(ctx, action) if action else ""
+    values: dict[str, Any] = {"queue": queue, "told": result, "said": message, "label": label}
+    response = ctx.page("part_result.html", runs=runs, **values)
     response.headers["HX-Trigger"] = "kesin:forget"
     response.headers["HX-Trigger-After-Swap"] = json.dumps({"renew": {"target": "#view"}})
     return response
