@@ -9,6 +9,7 @@ set -euo pipefail
 serving=(
   "initdb                   postgresql"
   "postgres                 postgresql"
+  "pgbouncer                pgbouncer"
   "redis-server             redis-server"
   "curl                     curl"
 )
@@ -46,6 +47,7 @@ present() {
   command -v "$1" >/dev/null ||
     compgen -G "/usr/lib/postgresql/*/bin/$1" >/dev/null ||
     compgen -G "/usr/lib/*/$1" >/dev/null ||
+    compgen -G "/usr/sbin/$1" >/dev/null ||
     compgen -G "/usr/share/fonts/truetype/*/$1" >/dev/null
 }
 

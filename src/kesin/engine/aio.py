@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from kesin.engine.new_job import NewJob
+
 if TYPE_CHECKING:
-    from kesin.engine.queue import NewJob, Queue
+    from kesin.engine.queue import Queue
     from kesin.engine.validation import BadInput
+    from kesin.foundation.clock import Duration
     from kesin.lifecycle.model import Job
     from kesin.store.records import Outcome
 
@@ -28,15 +31,24 @@ class AioQueue:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
 
-    async def enqueue(self, payload: Any, **how: Any) -> Outcome:
-        """As ``queue.enqueue``."""
-        return await _in_thread(self._queue.enqueue, payload, **how)
+    async def enqueue(self, payload: Any, *, within: Any = None, **how: Any) -> Outcome:
+        """As ``queue.enqueue``; ``within`` is of psycopg, asyncpg or SQLAlchemy, for coroutines."""
+        if within is None:
+            return await _in_thread(self._queue.enqueue, payload, **how)
+        actor = how.pop("actor", "producer")
+        queue = self._queue
+        row = queue.row_of(NewJob(payload, **how))
+        return await queue.store.enqueue_within(queue.name, row, within, actor=actor)
 
     async def enqueue_many(
         self, news: Iterable[NewJob], *, actor: str = "producer"
     ) -> list[Outcome | BadInput]:
         """As ``queue.enqueue_many``."""
         return await _in_thread(self._queue.enqueue_many, news, actor=actor)
+
+    async def wait(self, job_id: str, timeout: Duration) -> Job:  # noqa: ASYNC109
+        """As ``queue.wait``."""
+        return await _in_thread(self._queue.wait, job_id, timeout)
 
     async def job(self, job_id: str) -> Job | None:
         """As ``queue.job``."""

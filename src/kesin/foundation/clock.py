@@ -85,6 +85,11 @@ def in_seconds(value: object, name: str) -> float:
     return value
 
 
+def datetime_of(time_us: int) -> datetime:
+    """Microseconds since 1970 as a datetime in UTC."""
+    return _EPOCH + timedelta(microseconds=time_us)
+
+
 def iso(time_us: int | None) -> str | None:
     """Microseconds since 1970 as an ISO 8601 time in UTC."""
     if time_us is None:

@@ -64,6 +64,7 @@ class Job(NamedTuple):
     stamp_4: int | None
     dedup_key: str | None
     payload_json: str
+    once: int = 0  # 1: its key is held until it is pruned
 
     @property
     def payload(self) -> Any:  # any JSON value

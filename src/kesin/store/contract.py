@@ -15,6 +15,7 @@ from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.declarations import DeclaredMoves
+from kesin.store.errors import StoreError
 from kesin.store.records import (
     Backlog,
     Definition,
@@ -28,6 +29,7 @@ from kesin.store.records import (
     Pause,
     QueueStats,
     RulesVersion,
+    ScheduleRow,
 )
 
 
@@ -76,6 +78,25 @@ class Store(ABC):
         database connection, so that a program can write its own rows in the same transaction. A
         nested block that raises is rolled back alone.
         """
+
+    def joining(self, connection: Any) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Make the calls of the block in the open transaction of the caller's own connection.
+
+        Raises StoreError for one in autocommit or to another database. The transaction stays the
+        caller's: nothing is committed, repeated or translated here.
+        """
+        raise StoreError("within: this queue is not in an SQL database, which alone can do that")
+
+    async def enqueue_within(
+        self,
+        queue: str,  # noqa: ARG002
+        job: NewJobRow,  # noqa: ARG002
+        connection: Any,  # noqa: ARG002
+        *,
+        actor: str,  # noqa: ARG002
+    ) -> Outcome:
+        """As ``joining`` and ``enqueue`` for a connection that is used by ``await``."""
+        raise StoreError("within: only a queue in PostgreSQL takes an asynchronous connection")
 
     @abstractmethod
     def enqueue(
@@ -277,6 +298,19 @@ class Store(ABC):
     @abstractmethod
     def paused(self, queue: str) -> list[Pause]:
         """The queue's pauses."""
+
+    @abstractmethod
+    def schedules(self, queue: str, *, lock: Sequence[str] = ()) -> list[ScheduleRow]:
+        """The queue's schedules by name.
+
+        With ``lock``, those of these names that no other transaction has, until this one ends.
+        """
+
+    @abstractmethod
+    def write_schedules(
+        self, queue: str, rows: Sequence[ScheduleRow], *, gone: Sequence[str] = ()
+    ) -> None:
+        """Store schedules and their next ticks; delete those that are ``gone``."""
 
     @abstractmethod
     def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:

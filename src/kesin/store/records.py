@@ -27,6 +27,7 @@ class NewJobRow(NamedTuple):
     run_at: int | None = None
     note: str | None = None
     stamps: Mapping[str, int] = NO_STAMPS
+    once: bool = False
 
 
 class Outcome(NamedTuple):
@@ -147,6 +148,14 @@ class RulesVersion(NamedTuple):
         return {
             (move, source, target) for move, source, target in json.loads(self.definition)["edges"]
         }
+
+
+class ScheduleRow(NamedTuple):
+    """A schedule of a queue: its definition as JSON, and when it ticks next."""
+
+    name: str
+    definition: str
+    next_at: int
 
 
 class Pause(NamedTuple):

@@ -66,7 +66,7 @@ class Reference:
             if (
                 (job.tenant, job.dedup_key) == (tenant, key)
                 and job.id != besides
-                and self.lifecycle.state[job.state].holds_key
+                and (job.once or self.lifecycle.state[job.state].holds_key)
             ):
                 return job
         return None

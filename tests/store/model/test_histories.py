@@ -115,6 +115,7 @@ class Chance:
             fields["payload"] = f'{{"n":{chance.randrange(1_000)}}}'
             if chance.random() < 0.5:
                 fields["dedup_key"] = f"key-{chance.randrange(25)}"
+                fields["once"] = self.lifecycle.initial.holds_key and chance.random() < 0.2
             if chance.random() < 0.3:
                 fields["run_at"] = lockstep.now + chance.randrange(-(10**8), 10**9)
             if chance.random() < 0.3:
@@ -338,7 +339,7 @@ def check_promises(lockstep: Lockstep, ended: dict[str, str]) -> None:
     keys = Counter(
         (job.tenant, job.dedup_key)
         for job in jobs
-        if lifecycle.state[job.state].holds_key and job.dedup_key
+        if (job.once or lifecycle.state[job.state].holds_key) and job.dedup_key
     )
     assert max(keys.values(), default=1) == 1, "two jobs hold one key"
     for events in lockstep.reference.history.values():

@@ -202,7 +202,7 @@ class StoreChecker:
             state = self.lifecycle.state[job.state]
             if state.exclusive:
                 slots[job.state] += 1
-            if state.holds_key and job.dedup_key is not None:
+            if job.dedup_key is not None and (job.once or state.holds_key):
                 keys[job.tenant, job.dedup_key] += 1
         for name, jobs in slots.items():
             if jobs > 1:

@@ -355,7 +355,8 @@ class Oracle:
         return events is not None and (not events or events[-1].to_state != job.state)
 
     def _holds_key(self, job: Job) -> bool:
-        return job.dedup_key is not None and self.lifecycle.state[job.state].holds_key
+        holds = job.once or self.lifecycle.state[job.state].holds_key
+        return job.dedup_key is not None and bool(holds)
 
     @staticmethod
     def _key(job: Job) -> tuple[str, str | None]:
@@ -394,7 +395,7 @@ def created_job(queue: str, lifecycle: Lifecycle, new: NewJobRow, actor: str, no
     row |= {"move": "enqueue", "actor": actor, "seq": 1, "payload_seq": 1}
     row |= {"created_at": now, "moved_at": now}
     row |= {"run_at": now if new.run_at is None else new.run_at}
-    for column in ("id", "tenant", "max_attempts", "salt", "note", "dedup_key"):
+    for column in ("id", "tenant", "max_attempts", "salt", "note", "dedup_key", "once"):
         row[column] = getattr(new, column)
     row["payload_json"] = new.payload
     for name, at in new.stamps.items():

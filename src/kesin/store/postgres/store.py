@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any, cast
 
 import psycopg
 from psycopg import errors
@@ -22,6 +22,8 @@ from kesin.lifecycle.model import Change, Job
 from kesin.store.declarations import DECLARED_COLUMNS, DeclaredMoves, Edge, Effects
 from kesin.store.errors import StoreError
 from kesin.store.ownership import Ownership
+from kesin.store.postgres.async_callers import enqueue_within
+from kesin.store.postgres.callers import WHICH_DATABASE, Callers, CallersPostgres
 from kesin.store.postgres.connection import PostgresListener, TimedConnection
 from kesin.store.postgres.pool import PostgresPool, TransactionRolledBack
 from kesin.store.records import Event, NewJobRow, Outcome, RulesVersion, refusal
@@ -34,7 +36,6 @@ from kesin.store.sql.store import Conflict, SqlStore, moved_outcomes
 from kesin.store.sql.templates import fill, template
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-_NOW = "coalesce(%(now)s::bigint, (extract(epoch FROM now()) * 1000000)::bigint)"
 _IN_INDEX_ORDER = (
     "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),"
     " set_config('enable_seqscan', 'off', true)"
@@ -56,6 +57,9 @@ def _dialect(schema: str) -> Dialect:
 class PostgresStore(SqlStore):
     """Jobs in a schema of a PostgreSQL database."""
 
+    skip_locked = " FOR UPDATE SKIP LOCKED"
+    now_or_clock = "coalesce(%(now)s::bigint, (extract(epoch FROM now()) * 1000000)::bigint)"
+
     def __init__(
         self,
         url: str,
@@ -73,7 +77,8 @@ class PostgresStore(SqlStore):
             raise StoreError(f"{schema!r} is no schema name: lower-case letters, digits and _")
         self.schema = schema
         self.dialect = _dialect(schema)
-        self._ownership = Ownership[TimedConnection]()
+        self._ownership = Ownership[TimedConnection | CallersPostgres]()
+        self._callers = Callers(self._read)
         self._schema_checked = False  # whether the schema is known to match this code
         self._pool = PostgresPool(
             url, size=pool_size, timeout_s=timeout_s, response_timeout_s=response_timeout_s
@@ -90,7 +95,10 @@ class PostgresStore(SqlStore):
 
     def _connection(self) -> AbstractContextManager[TimedConnection]:
         """The connection of the caller's transaction, or a connection of the pool."""
-        return self._pool.connection(self._ownership.joined())
+        joined = self._ownership.joined()
+        if isinstance(joined, CallersPostgres):  # its errors are the caller's
+            return nullcontext(cast("TimedConnection", joined))
+        return self._pool.connection(joined)
 
     @contextmanager
     def transaction(self) -> Iterator[TimedConnection]:
@@ -100,6 +108,15 @@ class PostgresStore(SqlStore):
             self._ownership.held(connection),
         ):
             yield connection
+
+    def _join(self, connection: Any) -> AbstractContextManager[None]:
+        return self._ownership.held(self._callers.admit(connection))
+
+    async def enqueue_within(
+        self, queue: str, job: NewJobRow, connection: Any, *, actor: str
+    ) -> Outcome:
+        [ours] = self._read(WHICH_DATABASE, {})
+        return await enqueue_within(self.schema, ours, queue, job, connection, actor=actor)
 
     @contextmanager
     def _savepoint(self) -> Iterator[None]:
@@ -342,33 +359,6 @@ class PostgresStore(SqlStore):
 
     # Notes, counters, pauses and health
 
-    def add_note(
-        self,
-        queue: str,
-        *,
-        kind: str,
-        actor: str,
-        tenant: str = "default",
-        job_id: str | None = None,
-        details: str | None = None,
-        now: int | None = None,
-    ) -> None:
-        params = {
-            "queue": queue,
-            "tenant": tenant,
-            "job_id": job_id,
-            "kind": kind,
-            "actor": actor,
-            "details": details,
-            "now": now,
-        }
-        self._rows(
-            f"INSERT INTO {self.dialect.table('note')}"
-            " (queue, tenant, job_id, at, kind, actor, details) VALUES (%(queue)s, %(tenant)s,"
-            f" %(job_id)s, {_NOW}, %(kind)s, %(actor)s, %(details)s)",
-            params,
-        )
-
     def _overdue(self, queue: str, now: int | None) -> tuple[int | None, int, int]:
         row = self._read(self._sql("overdue"), {"queue": queue, "now": now})[0]
         return row[0], row[1], row[2]
@@ -378,30 +368,6 @@ class PostgresStore(SqlStore):
         self.statements(queue)
         rows = self._rows(self._sql("compact"), {"queue": queue})
         return int(rows[0][0])
-
-    def pause(
-        self,
-        queue: str,
-        *,
-        tenant: str = "",
-        actor: str,
-        reason: str | None = None,
-        now: int | None = None,
-    ) -> None:
-        self._rows(
-            f"INSERT INTO {self.dialect.table('paused')} VALUES (%(queue)s, %(tenant)s, {_NOW},"
-            " %(actor)s, %(reason)s) ON CONFLICT DO NOTHING",
-            {"queue": queue, "tenant": tenant, "actor": actor, "reason": reason, "now": now},
-        )
-
-    def resume(self, queue: str, *, tenant: str = "") -> bool:
-        deleted = self._rows(
-            f"DELETE FROM {self.dialect.table('paused')}"
-            " WHERE queue = %(queue)s AND tenant = %(tenant)s RETURNING 1",
-            {"queue": queue, "tenant": tenant},
-        )
-        self._notifier.notify(queue)
-        return bool(deleted)
 
     def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
         table = self.dialect.table

@@ -34,6 +34,7 @@ from kesin.store.records import (
     Pause,
     QueueStats,
     RulesVersion,
+    ScheduleRow,
 )
 from kesin.store.redis.program import NUMBERS, SEPARATOR, Program
 
@@ -69,6 +70,7 @@ def parse_job(row: list[Any]) -> Job:
         value = row[index]
         if value is not None:
             row[index] = int(value)
+    row[-1] = row[-1] or 0  # once
     return Job._make(row)
 
 
@@ -358,6 +360,14 @@ class RedisReader(Store):
             at, actor, reason = json.loads(text)
             pauses.append(Pause(queue, tenant, int(at), actor, reason))
         return sorted(pauses)
+
+    def schedules(self, queue: str, *, lock: Sequence[str] = ()) -> list[ScheduleRow]:
+        flat = self._execute("schedules", {"queue": queue})
+        rows = []
+        for name, text in zip(flat[::2], flat[1::2], strict=True):
+            definition, next_at = json.loads(text)
+            rows.append(ScheduleRow(name, definition, int(next_at)))
+        return sorted(row for row in rows if not lock or row.name in lock)
 
     def ping(self) -> None:
         self._execute("version", {"queue": ""})

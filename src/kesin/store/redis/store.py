@@ -28,7 +28,7 @@ from kesin.store.declarations import check_compatible, declared_moves
 from kesin.store.errors import StoreError, StoreUnreachable, UnknownQueue
 from kesin.store.limits import MAX_BATCH, QUEUE_NAME, check_batch_size, prepare_changes
 from kesin.store.notify import Notifier
-from kesin.store.records import Definition, NewJobRow, Outcome
+from kesin.store.records import Definition, NewJobRow, Outcome, ScheduleRow
 from kesin.store.redis.connection import RedisConnection
 from kesin.store.redis.program import SEPARATOR, Program
 from kesin.store.redis.reader import RedisReader, parse_job
@@ -399,6 +399,12 @@ class RedisStore(RedisReader):
         resumed = self._execute("resume", {"queue": queue, "tenant": tenant})
         self._notifier.notify(queue)
         return bool(resumed)
+
+    def write_schedules(
+        self, queue: str, rows: Sequence[ScheduleRow], *, gone: Sequence[str] = ()
+    ) -> None:
+        items = [row._asdict() for row in rows]
+        self._execute("put_schedules", {"queue": queue, "gone": list(gone)}, items=items)
 
     def notification_count(self, queue: str) -> int:
         if self._listener is not None:

@@ -35,8 +35,9 @@ def job_columns(
 
     ``sets`` replaces columns by the expressions that a statement sets them to.
     """
-    text = "::text" if dialect.name == "postgres" else ""
-    expressions = {"id": f"j.id{text}", "dedup_key": "b.dedup_key", "payload": "b.payload", **sets}
+    text, number = ("::text", "::int") if dialect.name == "postgres" else ("", "")
+    body = {"dedup_key": "b.dedup_key", "payload": "b.payload", "once": f"b.once{number}"}
+    expressions = {"id": f"j.id{text}", **body, **sets}
     return ", ".join(expressions.get(name, f"j.{name}") for name in names)
 
 

@@ -24,6 +24,7 @@ INPUT_TYPES = {
     "tenant": "text",
     "dedup_key": "text",
     "salt": "integer",
+    "once": "boolean",
 }
 
 SHARED_PREFIX = "same_"  # of a parameter whose value all jobs of a statement share

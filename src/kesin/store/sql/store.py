@@ -7,8 +7,8 @@ the same for both and are implemented here.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,7 +21,8 @@ from kesin.lifecycle.vocabulary import Role
 from kesin.store.errors import StoreError
 from kesin.store.limits import LAST_ID, MAX_BATCH, check_batch_size, option_params, prepare_changes
 from kesin.store.notify import QueueListener
-from kesin.store.records import Filter, Outcome, refusal
+from kesin.store.ownership import Ownership
+from kesin.store.records import Filter, Outcome, ScheduleRow, refusal
 from kesin.store.sql.input_rows import Statement
 from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS
 from kesin.store.sql.rules import SqlRules
@@ -38,9 +39,16 @@ class SqlStore(SqlRules):
     """The shared half of the SQLite and PostgreSQL stores."""
 
     schema: str
+    skip_locked = ""  # how a statement passes by rows that another transaction has locked
+    now_or_clock: str  # the time that the caller gives, or the database's
     _listener: QueueListener | None = None
+    _ownership: Ownership[Any]
 
     # Implemented by the subclasses
+
+    @abstractmethod
+    def _join(self, connection: Any) -> AbstractContextManager[None]:
+        """Own the transaction of a caller's connection; refuse one that has none of ours."""
 
     @abstractmethod
     def _savepoint(self) -> AbstractContextManager[None]:
@@ -64,6 +72,12 @@ class SqlStore(SqlRules):
     def _sweeping(self) -> AbstractContextManager[Any]:
         """The transaction of a sweep; a store may set planner options in it."""
         return self.transaction()
+
+    @contextmanager
+    def joining(self, connection: Any) -> Iterator[None]:
+        own = connection is self._ownership.joined()  # that of our own transaction
+        with nullcontext() if own else self._join(connection):
+            yield
 
     # Queues
 
@@ -313,6 +327,82 @@ class SqlStore(SqlRules):
         if moved:
             self._notifier.notify(queue)
         return len(moved)
+
+    # Notes and pauses
+
+    def add_note(
+        self,
+        queue: str,
+        *,
+        kind: str,
+        actor: str,
+        tenant: str = "default",
+        job_id: str | None = None,
+        details: str | None = None,
+        now: int | None = None,
+    ) -> None:
+        row = {"queue": queue, "tenant": tenant, "job_id": job_id, "at": now, "kind": kind}
+        self._add_row("note", {**row, "actor": actor, "details": details})
+
+    def pause(
+        self,
+        queue: str,
+        *,
+        tenant: str = "",
+        actor: str,
+        reason: str | None = None,
+        now: int | None = None,
+    ) -> None:
+        row = {"queue": queue, "tenant": tenant, "at": now, "actor": actor, "reason": reason}
+        self._add_row("paused", row, " ON CONFLICT DO NOTHING")
+
+    def _add_row(self, name: str, row: dict[str, Any], ending: str = "") -> None:
+        param = self.dialect.param
+        values = [self.now_or_clock if column == "at" else param(column) for column in row]
+        sql = f"INSERT INTO {self.dialect.table(name)} ({', '.join(row)}) VALUES"
+        self._rows(f"{sql} ({', '.join(values)}){ending}", {**row, "now": row["at"]})
+
+    def schedules(self, queue: str, *, lock: Sequence[str] = ()) -> list[ScheduleRow]:
+        sql = (
+            f"SELECT name, definition, next_at FROM {self.dialect.table('schedule')}"
+            f" WHERE queue = {self.dialect.param('queue')}"
+        )
+        run, ending = self._read, " ORDER BY name"
+        if lock:
+            run = self._rows
+            ending = f" AND {self._is_in('name', 'names')}{ending}{self.skip_locked}"
+        params = {"queue": queue, "names": self._array(lock)}
+        return [ScheduleRow(*row) for row in run(sql + ending, params)]
+
+    def write_schedules(
+        self, queue: str, rows: Sequence[ScheduleRow], *, gone: Sequence[str] = ()
+    ) -> None:
+        param, table = self.dialect.param, self.dialect.table("schedule")
+        with self.transaction():
+            for row in rows:
+                values = ", ".join(param(name) for name in ("queue", *ScheduleRow._fields))
+                self._rows(
+                    f"INSERT INTO {table} (queue, name, definition, next_at) VALUES ({values})"
+                    " ON CONFLICT (queue, name) DO UPDATE"
+                    " SET definition = excluded.definition, next_at = excluded.next_at",
+                    {"queue": queue, **row._asdict()},
+                )
+            if gone:
+                self._rows(
+                    f"DELETE FROM {table} WHERE queue = {param('queue')}"
+                    f" AND {self._is_in('name', 'names')}",
+                    {"queue": queue, "names": self._array(gone)},
+                )
+
+    def resume(self, queue: str, *, tenant: str = "") -> bool:
+        param = self.dialect.param
+        deleted = self._rows(
+            f"DELETE FROM {self.dialect.table('paused')}"
+            f" WHERE queue = {param('queue')} AND tenant = {param('tenant')} RETURNING 1",
+            {"queue": queue, "tenant": tenant},
+        )
+        self._notifier.notify(queue)
+        return bool(deleted)
 
 
 def _moves(statements: Statements, action: str, role: Role) -> tuple[Move, ...]:

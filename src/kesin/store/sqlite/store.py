@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.lifecycle.declare import Move
@@ -27,6 +27,7 @@ from kesin.store.sql.migrate import migrations, pending_migrations
 from kesin.store.sql.statements import Statements
 from kesin.store.sql.store import Conflict, SqlStore, moved_outcomes
 from kesin.store.sql.templates import fill, template
+from kesin.store.sqlite.callers import CallersSqlite, callers_connection
 from kesin.store.sqlite.claims import due_jobs
 from kesin.store.sqlite.connection import SQLITE, check_version
 from kesin.store.sqlite.connections import SqliteConnections
@@ -39,14 +40,14 @@ class SqliteStore(SqlStore):
 
     dialect = SQLITE
     schema = ""
+    now_or_clock = ":now"
 
     def __init__(self, path: str | Path, *, busy_timeout_s: float = 10.0) -> None:
         super().__init__()
         check_version()
         self.path = str(path)
         self._in_memory = self.path == ":memory:"
-        self._depth = 0
-        self._ownership = Ownership[sqlite3.Connection]()
+        self._ownership = Ownership[sqlite3.Connection | CallersSqlite]()
         self._connections = SqliteConnections(self.path, busy_timeout_s=busy_timeout_s)
         self._listener = None if self._in_memory else SqliteListener(self, self._notifier)
         with ExitStack() as opened:
@@ -62,7 +63,8 @@ class SqliteStore(SqlStore):
 
     @property
     def _writer(self) -> sqlite3.Connection:
-        return self._connections.writer
+        """The connection of the caller's transaction, or that of this process."""
+        return cast("sqlite3.Connection", self._ownership.joined() or self._connections.writer)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -72,7 +74,6 @@ class SqliteStore(SqlStore):
         self._ownership.require_free()  # before the lock, which lets in every task of a thread
         with self._lock, self._connections.write_lock.held():
             self._begin()
-            self._depth = 1
             try:
                 with self._ownership.held(self._writer):
                     yield self._writer
@@ -86,23 +87,23 @@ class SqliteStore(SqlStore):
                     if disk_error := as_disk_error(problem, self.path):
                         raise disk_error from problem
                 raise
-            finally:
-                self._depth = 0
 
     def _nested(self) -> Iterator[sqlite3.Connection]:
-        name = f"nested_{self._depth}"
-        self._writer.execute(f"SAVEPOINT {name}")
-        self._depth += 1
+        self._writer.execute("SAVEPOINT nested")  # of several, the innermost is meant
         try:
             yield self._writer
         except BaseException:
             if self._writer.in_transaction:
-                self._writer.execute(f"ROLLBACK TO {name}")
+                self._writer.execute("ROLLBACK TO nested")
             raise
         finally:
-            self._depth -= 1
             if self._writer.in_transaction:
-                self._writer.execute(f"RELEASE {name}")
+                self._writer.execute("RELEASE nested")
+
+    @contextmanager
+    def _join(self, connection: Any) -> Iterator[None]:
+        with callers_connection(connection, self.path) as callers, self._ownership.held(callers):
+            yield
 
     def _begin(self) -> None:
         try:
@@ -328,25 +329,6 @@ class SqliteStore(SqlStore):
 
     # Notes, counters, pauses and health
 
-    def add_note(
-        self,
-        queue: str,
-        *,
-        kind: str,
-        actor: str,
-        tenant: str = "default",
-        job_id: str | None = None,
-        details: str | None = None,
-        now: int | None = None,
-    ) -> None:
-        at = wall_clock_us() if now is None else now
-        with self.transaction():
-            self._writer.execute(
-                "INSERT INTO note (queue, tenant, job_id, at, kind, actor, details)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (queue, tenant, job_id, at, kind, actor, details),
-            )
-
     def _overdue(self, queue: str, now: int | None) -> tuple[int | None, int, int]:
         at = wall_clock_us() if now is None else now
         sql = fill(template("sqlite", "overdue"), {"tenants": template("sqlite", "tenants_ready")})
@@ -357,30 +339,6 @@ class SqliteStore(SqlStore):
         """Nothing to merge: SQLite's counters always have one row for each edge."""
         self.statements(queue)
         return 0
-
-    def pause(
-        self,
-        queue: str,
-        *,
-        tenant: str = "",
-        actor: str,
-        reason: str | None = None,
-        now: int | None = None,
-    ) -> None:
-        at = wall_clock_us() if now is None else now
-        with self.transaction():
-            self._writer.execute(
-                "INSERT INTO paused VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (queue, tenant, at, actor, reason),
-            )
-
-    def resume(self, queue: str, *, tenant: str = "") -> bool:
-        with self.transaction():
-            deleted = self._writer.execute(
-                "DELETE FROM paused WHERE queue = ? AND tenant = ?", (queue, tenant)
-            ).rowcount
-        self._notifier.notify(queue)
-        return deleted > 0
 
     def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
         reader = self._in_memory_writer() if self._in_memory else self._connections.scanning()

@@ -105,9 +105,10 @@ class RedisCopier(Copier):
 
 
 def _encode_history(history: JobHistory) -> dict[str, Any]:
+    values = dict(zip(JOB_COLUMNS, history.job, strict=True))
     return {
         "id": history.job.id,
-        "fields": _flatten(dict(zip(JOB_COLUMNS, history.job, strict=True))),
+        "fields": _flatten({**values, "once": int(history.job.once) or None}),
         # The name of the stream and the id of the entry hold the rest of an event.
         "events": [
             (str(event.seq), _flatten(event._asdict(), without=("job_id", "seq")))

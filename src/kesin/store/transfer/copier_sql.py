@@ -18,7 +18,7 @@ from kesin.store.sql.store import SqlStore
 from kesin.store.transfer.copier import Copier, JobHistory, JobVersion, new_moves
 
 NOTE_COLUMNS = ("queue", "tenant", "job_id", "at", "kind", "actor", "details")
-BODY_COLUMNS = ("id", "queue", "tenant", "dedup_key", "payload", "held_key")
+BODY_COLUMNS = ("id", "queue", "tenant", "dedup_key", "payload", "once", "held_key")
 FLOW_COLUMNS = ("queue", "tenant", "move", "from_state", "to_state", "n", "at")
 Rows = Sequence[Sequence[Any]]
 _SKIP = " ON CONFLICT DO NOTHING"
@@ -119,7 +119,15 @@ class SqlCopier(Copier, ABC):
             ]
             self.insert("job", (*HOT_COLUMNS, "keyed", "slot"), rows)
             bodies = [
-                (job.id, job.queue, job.tenant, job.dedup_key, job.payload_json, key)
+                (
+                    job.id,
+                    job.queue,
+                    job.tenant,
+                    job.dedup_key,
+                    job.payload_json,
+                    bool(job.once),
+                    key,
+                )
                 for job, (_, key) in zip(jobs, held, strict=True)
             ]
             self.insert("job_body", BODY_COLUMNS, bodies)
@@ -147,9 +155,8 @@ class SqlCopier(Copier, ABC):
         held: list[tuple[str | None, str | None]] = []
         for job in jobs:
             made = effects.get((job.move, job.state))
-            held.append(
-                (made.slot, job.dedup_key if made.holds_key else None) if made else (None, None)
-            )
+            holds_key = job.once or (made is not None and made.holds_key)
+            held.append((made and made.slot, job.dedup_key if holds_key else None))
         return held
 
     def _rivals(

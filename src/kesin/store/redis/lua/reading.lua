@@ -115,6 +115,8 @@ end
 
 function OPS.paused() return call('HGETALL', Q .. ':paused') end
 
+function OPS.schedules() return call('HGETALL', Q .. ':schedules') end
+
 function OPS.definition() return call('GET', Q .. ':lifecycle') end
 
 function OPS.declared()

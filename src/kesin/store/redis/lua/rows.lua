@@ -166,7 +166,7 @@ local function write(job, new, mask, claim)
   end
   write_event(after, job.state, mask, claim, value, old_payload)
   count({after.move, job.state, after.state, job.tenant}, after.moved_at)
-  hold(after, LIFE.holds[after.state])
+  hold(after, LIFE.holds[after.state] or after.once == 1)
   occupy(after, job.state, after.state)
   index(job.id, job.tenant, places(job), places(after))
   return after

@@ -12,7 +12,7 @@ local function born(item)
     attempt_count = 0, attempt_base = 0, return_count = 0, max_attempts = item.max_attempts,
     retry_count = 0, salt = item.salt, flags = 0, created_at = NOW, moved_at = NOW,
     run_at = item.run_at or NOW, note = item.note, dedup_key = item.dedup_key,
-    payload = item.payload, stamp_1 = item.stamp_1, stamp_2 = item.stamp_2,
+    payload = item.payload, once = item.once and 1 or nil, stamp_1 = item.stamp_1, stamp_2 = item.stamp_2,
     stamp_3 = item.stamp_3, stamp_4 = item.stamp_4,
   }
   local key, fields = job_key(job.id), {}
@@ -310,6 +310,14 @@ function OPS.resume()
   return gone
 end
 
+function OPS.put_schedules()
+  keep(Q .. ':schedules')
+  for _, row in ipairs(ITEMS) do
+    call('HSET', Q .. ':schedules', row.name, cjson.encode({row.definition, text(row.next_at)}))
+  end
+  for _, name in ipairs(ASK.gone) do call('HDEL', Q .. ':schedules', name) end
+end
+
 -- Declarations only grow: what an older process relies on stays as it is.
 function OPS.declare()
   if ASK.rules then
@@ -385,7 +393,7 @@ function OPS.put_jobs()
     keep(notes)
     for _, said in ipairs(item.notes) do call('RPUSH', notes, said) end
     -- Any other job that holds its key or slot is an outdated copy: both cannot hold it.
-    if LIFE.holds[job.state] then
+    if LIFE.holds[job.state] or job.once == 1 then
       take_out(rival(job))
       hold(job, true)
     end

@@ -9,6 +9,6 @@ moved AS (
 SELECT {columns}
 FROM moved j
 CROSS JOIN LATERAL (
-  SELECT b.dedup_key, b.payload FROM {schema}.job_body b WHERE b.id = j.id OFFSET 0
+  SELECT b.dedup_key, b.payload, b.once FROM {schema}.job_body b WHERE b.id = j.id OFFSET 0
 ) b
 ORDER BY j.run_at, j.id

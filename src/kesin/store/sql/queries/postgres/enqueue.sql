@@ -3,8 +3,8 @@ input AS MATERIALIZED (
   {input}
 ),
 bodies AS (
-  INSERT INTO {schema}.job_body (id, queue, tenant, dedup_key, held_key, payload)
-  SELECT i.id, %(queue)s, i.tenant, i.dedup_key, {held_key}, i.payload
+  INSERT INTO {schema}.job_body (id, queue, tenant, dedup_key, held_key, payload, once)
+  SELECT i.id, %(queue)s, i.tenant, i.dedup_key, {held_key}, i.payload, i.once
   FROM input i
   WHERE i.dedup_key IS NULL OR (
     SELECT h.id FROM {schema}.job_body h

@@ -29,6 +29,6 @@ SELECT {columns}
 FROM found
 CROSS JOIN LATERAL (SELECT j.* FROM {schema}.job j WHERE j.id = found.id OFFSET 0) j
 CROSS JOIN LATERAL (
-  SELECT b.dedup_key, b.payload FROM {schema}.job_body b WHERE b.id = found.id OFFSET 0
+  SELECT b.dedup_key, b.payload, b.once FROM {schema}.job_body b WHERE b.id = found.id OFFSET 0
 ) b
 ORDER BY j.id DESC

@@ -1,0 +1,79 @@
+"""A job to enqueue, and its validation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kesin.engine.validation import (
+    BadInput,
+    checked_attempts,
+    checked_name,
+    checked_time,
+    delay_us,
+    json_text,
+)
+from kesin.foundation.clock import Duration, Time
+from kesin.foundation.ids import salt_of
+from kesin.foundation.messages import Message
+from kesin.store.limits import MAX_KEY, MAX_TENANT
+from kesin.store.records import NewJobRow
+
+if TYPE_CHECKING:
+    from kesin.engine.queue import Queue
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to enqueue. Times are datetimes or microseconds since 1970; no ``run_at`` is now."""
+
+    payload: Any
+    key: str | None = None
+    tenant: str = "default"
+    run_at: Time | None = None
+    max_attempts: int | None = None
+    stamps: Mapping[str, Time] = field(default_factory=dict)
+    note: Any = None
+    once: bool = False  # its key is held until it is pruned, not only until it is done
+    delay_s: Duration = 0  # from now, instead of ``run_at``
+
+    def row(self, queue: Queue, job_id: str) -> NewJobRow:
+        """The job as a store takes it; raises BadInput for a value that is not accepted."""
+        lifecycle = queue.lifecycle
+        attempts = lifecycle.max_attempts if self.max_attempts is None else self.max_attempts
+        for name in self.stamps:
+            if name not in lifecycle.enqueue_move.stamp_input:
+                accepted = ", ".join(lifecycle.enqueue_move.stamp_input) or "none"
+                raise BadInput(
+                    "unknown_stamp",
+                    "stamps",
+                    Message(
+                        "enqueue on %(queue)s takes no stamp %(stamp)s: it takes %(takes)s",
+                        queue=repr(queue.name),
+                        stamp=repr(name),
+                        takes=accepted,
+                    ),
+                )
+        if self.once and (self.key is None or not lifecycle.initial.holds_key):
+            why = "once needs a key, and an initial state that holds it"
+            raise BadInput("bad_once", "once", why)
+        return NewJobRow(
+            id=job_id,
+            payload=queue.payload_text(self.payload),
+            max_attempts=checked_attempts(attempts),
+            salt=salt_of(job_id),
+            tenant=checked_name(self.tenant, "tenant", MAX_TENANT),
+            dedup_key=None if self.key is None else checked_name(self.key, "key", MAX_KEY),
+            run_at=self._run_at(queue),
+            note=None if self.note is None else json_text(self.note, "note"),
+            stamps={name: checked_time(at, name) or 0 for name, at in self.stamps.items()},
+            once=self.once,
+        )
+
+    def _run_at(self, queue: Queue) -> int | None:
+        if not self.delay_s:
+            return checked_time(self.run_at, "run_at")
+        if self.run_at is not None:
+            raise BadInput("bad_delay_s", "delay_s", "give delay_s or run_at, not both")
+        return queue.now() + delay_us(self.delay_s)

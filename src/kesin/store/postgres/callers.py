@@ -1,0 +1,59 @@
+"""A transaction of the caller's own psycopg connection, in which the store makes its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakSet
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from kesin.store.errors import StoreError
+from kesin.store.within import driver_connection, no_transaction, not_ours
+
+# Which server, and which of its databases: the same through a pooler and under any name.
+WHICH_DATABASE = (
+    "SELECT oid, pg_postmaster_start_time() FROM pg_database WHERE datname = current_database()"
+)
+
+
+class CallersPostgres:
+    """Runs statements as the store needs them, whatever the connection's owner prefers."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, params: dict[str, Any] | None = None) -> psycopg.Cursor[Any]:
+        cursor = psycopg.Cursor(self._connection, row_factory=tuple_row)
+        return cursor.execute(sql, params, prepare=False)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Its owner ends the transaction; an error in it undoes all of it."""
+        yield
+
+
+class Callers:
+    """The callers' connections; each is asked once which database it leads to."""
+
+    def __init__(self, read: Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]) -> None:
+        self._read = read  # a statement on the store's own connection
+        self._known: WeakSet[psycopg.Connection[Any]] = WeakSet()
+
+    def admit(self, given: Any) -> CallersPostgres:
+        """The connection that was given, ready for statements of the store."""
+        connection = driver_connection(given)
+        if not isinstance(connection, psycopg.Connection):
+            wanted = "give a connection of psycopg, SQLAlchemy or Django to this database"
+            raise not_ours(connection, f"{wanted}, or call the SQL function enqueue")
+        if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
+            raise no_transaction("enqueue inside `with connection.transaction()`")
+        callers = CallersPostgres(connection)
+        if connection not in self._known:
+            if [callers.execute(WHICH_DATABASE).fetchone()] != self._read(WHICH_DATABASE, {}):
+                raise StoreError("within: the connection leads to another database than the queue")
+            self._known.add(connection)
+        return callers

@@ -1,0 +1,42 @@
+"""The caller's own transaction: the driver's connection behind what an application has in hand.
+
+SQLAlchemy and Django are recognised by what their objects offer, so that neither is imported.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kesin.store.errors import StoreError
+
+
+def driver_connection(given: Any) -> Any:
+    """The connection of psycopg or sqlite3 under a SQLAlchemy session or a Django connection.
+
+    Raises StoreError for one that nothing but a coroutine can use, or that has no transaction.
+    """
+    if hasattr(given, "sync_session") or hasattr(given, "sync_connection"):
+        raise StoreError("within: this is asynchronous: await queue.aio.enqueue(…, within=…)")
+    if hasattr(given, "get_bind"):  # a session of SQLAlchemy
+        given = given.connection()
+    if hasattr(given, "exec_driver_sql"):  # a connection of SQLAlchemy
+        if not given.in_transaction():
+            given.begin()  # as its first statement would
+        return given.connection.driver_connection
+    if hasattr(given, "in_atomic_block"):  # Django
+        if not given.in_atomic_block and given.get_autocommit():
+            raise no_transaction("enqueue inside transaction.atomic()")
+        given.ensure_connection()
+        return given.connection
+    return given
+
+
+def no_transaction(remedy: str) -> StoreError:
+    """The refusal of a connection that would commit the job at once, and by itself."""
+    return StoreError(f"within: the connection is in autocommit, outside a transaction: {remedy}")
+
+
+def not_ours(given: Any, wanted: str) -> StoreError:
+    """The refusal of something that is no connection to this store's database."""
+    kind = f"{type(given).__module__}.{type(given).__qualname__}"
+    return StoreError(f"within: {wanted}, not {kind}")

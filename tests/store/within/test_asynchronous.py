@@ -1,0 +1,103 @@
+"""``queue.aio.enqueue(within=…)``: the caller's transaction is one of a coroutine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+from kesin import Queue, StoreError, open_store, task_lifecycle
+from tests.store.conftest import empty
+
+Opener = Callable[[str, bool], AbstractAsyncContextManager[Any]]
+
+
+@asynccontextmanager
+async def by_psycopg(url: str, commits: bool) -> AsyncIterator[Any]:
+    async with await psycopg.AsyncConnection.connect(url) as own:
+        yield own
+        await (own.commit() if commits else own.rollback())
+
+
+@asynccontextmanager
+async def by_asyncpg(url: str, commits: bool) -> AsyncIterator[Any]:
+    own = await asyncpg.connect(url)
+    transaction = own.transaction()
+    await transaction.start()
+    yield own
+    await (transaction.commit() if commits else transaction.rollback())
+    await own.close()
+
+
+@asynccontextmanager
+async def by_session(url: str, commits: bool, driver: str = "asyncpg") -> AsyncIterator[Any]:
+    engine = create_async_engine(url.replace("postgresql:", f"postgresql+{driver}:"))
+    async with AsyncSession(engine) as own:
+        yield own
+        await (own.commit() if commits else own.rollback())
+    await engine.dispose()
+
+
+def by_psycopg_session(url: str, commits: bool) -> AbstractAsyncContextManager[Any]:
+    return by_session(url, commits, "psycopg")
+
+
+@pytest.fixture
+def queue(postgres_store) -> Iterator[Queue]:
+    yield Queue("mail", task_lifecycle(), postgres_store)
+    empty(postgres_store)
+
+
+@pytest.mark.parametrize("opener", [by_psycopg, by_asyncpg, by_session, by_psycopg_session])
+@pytest.mark.parametrize("commits", [True, False])
+def test_the_job_is_part_of_the_transaction(queue, postgres_url, opener: Opener, commits):
+    async def main() -> tuple[Any, ...]:
+        async with opener(postgres_url, commits) as own:
+            first = await queue.aio.enqueue({"n": 1}, key="k", delay_s=5, within=own)
+            again = await queue.aio.enqueue({"n": 2}, key="k", actor="late", within=own)
+            assert await asyncio.to_thread(lambda: queue.stats().total) == 0
+        return first, again
+
+    first, again = asyncio.run(main())
+    assert (first.result, again.result, again.id) == ("inserted", "duplicate", first.id)
+    jobs = queue.jobs().jobs
+    assert [(job.id, job.run_at > job.created_at) for job in jobs] == [(first.id, True)] * commits
+
+
+def test_what_is_in_no_transaction_or_leads_elsewhere_is_refused(
+    queue, postgres_url, postgres_server, tmp_path
+):
+    elsewhere = postgres_server.create_database("elsewhere_async")
+
+    async def refused(within: Any, why: str, on: Queue = queue) -> None:
+        with pytest.raises(StoreError, match=why):
+            await on.aio.enqueue({}, within=within)
+
+    async def main() -> None:
+        own = await asyncpg.connect(postgres_url)
+        await refused(own, "autocommit")
+        await own.close()
+        async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as plain:
+            await refused(plain, "autocommit")
+        engine = create_async_engine(
+            postgres_url.replace("postgresql:", "postgresql+asyncpg:"), isolation_level="AUTOCOMMIT"
+        )
+        async with AsyncSession(engine) as session:
+            await refused(session, "autocommit")
+            with pytest.raises(StoreError, match="asynchronous"):
+                queue.enqueue({}, within=session)
+        await engine.dispose()
+        async with await psycopg.AsyncConnection.connect(elsewhere) as other:
+            await refused(other, "another database")
+        await refused(object(), "not builtins.object")
+        file = Queue("mail", task_lifecycle(), open_store(tmp_path / "k.db"))
+        await refused(object(), "only a queue in PostgreSQL", file)
+
+    asyncio.run(main())
+    assert queue.stats().total == 0

@@ -1,0 +1,214 @@
+"""A job in the caller's own transaction: there when it commits, and not when it does not."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy
+from sqlalchemy.orm import Session
+
+from kesin import NewJob, Queue, Store, StoreError, task_lifecycle
+from tests.servers import PostgresServer
+from tests.store.conftest import empty, opened
+from tests.store.within.drivers import CASES, Given, django_connection
+
+CONFLICT = "40001"
+
+
+class Place:
+    """A queue, and where the application keeps its own table beside it."""
+
+    def __init__(self, store: Any, url: str) -> None:
+        self.queue = Queue("mail", task_lifecycle(), store)
+        self.url = url
+
+    def orders(self) -> int:
+        with self.queue.store.transaction() as connection:
+            return int(connection.execute("SELECT count(*) FROM app_order").fetchone()[0])
+
+    def jobs(self) -> int:
+        return self.queue.stats().total
+
+
+def place_of(kind: str, request: pytest.FixtureRequest, stack: ExitStack) -> Place:
+    store: Any
+    if kind == "postgres":
+        store, url = (
+            request.getfixturevalue("postgres_store"),
+            request.getfixturevalue("postgres_url"),
+        )
+        stack.callback(empty, store)
+    else:
+        store = stack.enter_context(opened(kind, request))
+        url = store.path
+    place = Place(store, url)
+    with store.transaction() as connection:
+        connection.execute("DROP TABLE IF EXISTS app_order")
+        connection.execute("CREATE TABLE app_order (n integer)")
+    return place
+
+
+@pytest.fixture(params=CASES, ids=[f"{kind}-{opener.__name__}" for kind, opener in CASES])
+def case(request: pytest.FixtureRequest) -> Iterator[tuple[Place, Given]]:
+    kind, opener = request.param
+    with ExitStack() as stack:
+        place = place_of(kind, request, stack)
+        yield place, stack.enter_context(opener(place.url))
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    with ExitStack() as stack:
+        yield place_of("postgres", request, stack)
+
+
+@pytest.fixture
+def file_place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    with ExitStack() as stack:
+        yield place_of("sqlite-file", request, stack)
+
+
+def test_a_job_and_the_callers_row_are_committed_together(case):
+    place, given = case
+    given.execute("INSERT INTO app_order VALUES (1)")
+    outcome = place.queue.enqueue({"order": 1}, key="order-1", within=given.within)
+    assert outcome.result == "inserted"
+    assert place.jobs() == 0
+    given.commit()
+    assert (place.orders(), place.jobs()) == (1, 1)
+    [job] = place.queue.claim("w", limit=5)
+    assert (job.id, job.payload, job.dedup_key) == (outcome.id, {"order": 1}, "order-1")
+
+
+def test_a_rollback_takes_the_job_along(case):
+    place, given = case
+    place.queue.enqueue({"order": 1}, within=given.within)
+    given.execute("INSERT INTO app_order VALUES (1)")
+    given.rollback()
+    assert (place.orders(), place.jobs()) == (0, 0)
+
+
+def test_a_key_that_is_held_gives_its_holder(case):
+    place, given = case
+    first = place.queue.enqueue({"n": 1}, key="same", within=given.within)
+    again = place.queue.enqueue({"n": 2}, key="same", within=given.within)
+    assert (again.result, again.id) == ("duplicate", first.id)
+    given.commit()
+    assert place.queue.enqueue({"n": 3}, key="same").id == first.id
+    assert [note.kind for note in place.queue.notes(first.id)] == ["duplicate"] * 2
+
+
+def test_many_jobs_and_one_that_is_refused(case):
+    place, given = case
+    news = [NewJob({"n": n}, key="same" if n < 2 else None) for n in range(4)]
+    outcomes = place.queue.enqueue_many([*news, NewJob(object())], within=given.within)
+    assert [getattr(outcome, "result", "bad") for outcome in outcomes] == [
+        *("inserted", "duplicate", "inserted", "inserted", "bad")
+    ]
+    given.rollback()
+    assert place.jobs() == 0
+
+
+def test_a_bad_value_leaves_the_transaction_usable(case):
+    place, given = case
+    with pytest.raises(ValueError, match="once needs a key"):
+        place.queue.enqueue({}, once=True, within=given.within)
+    place.queue.enqueue({}, within=given.within)
+    given.commit()
+    assert place.jobs() == 1
+
+
+# What is refused, and enqueues nothing
+
+
+def refused(place: Place, within: Any, why: str) -> None:
+    with pytest.raises(StoreError, match=why):
+        place.queue.enqueue({}, within=within)
+    assert place.jobs() == 0
+
+
+def test_autocommit_is_refused(place, file_place):
+    with psycopg.connect(place.url, autocommit=True) as own:
+        refused(place, own, "autocommit")
+    refused(file_place, sqlite3.connect(file_place.url, isolation_level=None), "autocommit")
+    for one in (place, file_place):
+        own_django = django_connection(one.url)
+        refused(one, own_django, "transaction.atomic")
+        own_django.close()
+    engine = sqlalchemy.create_engine(
+        place.url.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT"
+    )
+    with Session(engine) as session:
+        refused(place, session, "autocommit")
+    engine.dispose()
+
+
+def test_another_database_is_refused(place, file_place, tmp_path, postgres_server: PostgresServer):
+    elsewhere = postgres_server.create_database("elsewhere")
+    with psycopg.connect(elsewhere) as own:
+        refused(place, own, "another database")
+    refused(file_place, sqlite3.connect(tmp_path / "other.db"), "another database")
+    refused(file_place, sqlite3.connect(":memory:"), "another database")
+    with psycopg.connect(place.url) as own:
+        refused(file_place, own, "give a connection of sqlite3")
+    refused(place, sqlite3.connect(file_place.url), r"not sqlite3\.Connection")
+
+
+@pytest.mark.parametrize("store", ["redis", "sqlite-memory"], indirect=True)
+def test_a_store_without_a_database_of_the_callers_refuses(store: Store, tmp_path):
+    queue = Queue("mail", task_lifecycle(), store)
+    with pytest.raises(StoreError, match="within:"):
+        queue.enqueue({}, within=sqlite3.connect(tmp_path / "k.db"))
+    assert queue.stats().total == 0
+
+
+@pytest.mark.parametrize("store", ["sqlite-file", "sqlite-memory", "postgres"], indirect=True)
+def test_the_connection_of_the_stores_own_transaction_is_taken(store: Store):
+    queue = Queue("mail", task_lifecycle(), store)
+    with store.transaction() as connection:
+        assert queue.enqueue({}, within=connection).result == "inserted"
+    assert queue.stats().total == 1
+
+
+# PostgreSQL
+
+
+def test_a_snapshot_in_which_the_key_was_free_repeats(place):
+    """REPEATABLE READ: the key was taken after the snapshot, so the caller has to try again."""
+    with psycopg.connect(place.url) as own:
+        own.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        own.execute("SELECT 1")
+        first = place.queue.enqueue({}, key="same")
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            place.queue.enqueue({}, key="same", within=own)
+        own.rollback()
+        assert place.queue.enqueue({}, key="same", within=own).id == first.id
+        own.commit()
+
+
+def test_a_lost_answer_to_commit_is_repeated_with_once(place):
+    """Nobody knows whether it was committed: the same key, held for good, makes it harmless."""
+    with psycopg.connect(place.url) as own:
+        sent = place.queue.enqueue({"n": 1}, key="pay-7", once=True, within=own)
+        own.commit()
+    [job] = place.queue.claim("w")
+    place.queue.move(job, "complete")
+    with psycopg.connect(place.url) as own:
+        again = place.queue.enqueue({"n": 1}, key="pay-7", once=True, within=own)
+        own.commit()
+    assert (again.result, again.id) == ("duplicate", sent.id)
+    assert place.queue.stats().states["done"] == place.jobs() == 1
+
+
+def test_errors_of_the_callers_transaction_are_the_drivers_own(place):
+    with psycopg.connect(place.url) as own:
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            own.execute("SELECT * FROM nowhere")
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+            place.queue.enqueue({}, within=own)
+    assert place.jobs() == 0
