@@ -24,6 +24,7 @@ log = Logger("kesin.sweeper")
 BATCH = 1_000
 MAX_BATCHES_PER_MOVE = 1_000  # at most a million jobs for each move in a pass
 PERIODIC_INTERVAL_S = 5.0
+TICK_INTERVAL_S = 1.0
 AFTER_SWEEP_GRACE_S = 4.0  # a stop waits this long for it; the next run does what is left
 STAGE_INTERVALS_S: Mapping[Stage, float] = {
     "cap": 60,
@@ -106,6 +107,7 @@ class Sweeper(ForkAware):
             except Exception as problem:
                 errors.append(problem)
                 log.exception("queue_not_swept", queue=queue.name)
+        self._tick()
         self._run_periodic()
         if "expire" in stages and self.after_sweep:
             if self._looping:
@@ -127,6 +129,17 @@ class Sweeper(ForkAware):
         if "prune" in stages and (unknown := unknown_states(queue)):
             log.warning("jobs_in_unknown_states", queue=queue.name, jobs=unknown)
         queue.store.compact(queue.name)
+
+    def _tick(self) -> None:
+        """Enqueue the jobs of schedules whose time has come; a failure is retried in a second."""
+        for queue in self.queues:
+            if queue.ticks:
+                from kesin.engine.schedules import tick
+
+                try:
+                    tick(queue)
+                except Exception:
+                    log.exception("schedules_failed", queue=queue.name)
 
     def _run_periodic(self) -> None:
         """Run the work that does not wait for a stage; a failure is retried at the next turn."""
@@ -178,6 +191,7 @@ class Sweeper(ForkAware):
                     self.sweep(due)
                     self.last_success = self._monotonic()
                 else:
+                    self._tick()
                     self._run_periodic()
                 pause_s = 1.0
             except Exception:  # the next pass tries again
@@ -189,6 +203,8 @@ class Sweeper(ForkAware):
                 early = 1 - self.jitter * self._random.random()
                 self._due[stage] = now + self.every_s[stage] * early
             next_due = min(self._due.values(), default=now + 1)
+            if any(queue.ticks for queue in self.queues):
+                next_due = min(next_due, now + TICK_INTERVAL_S)
             if self.periodic:
                 next_due = min(next_due, now + PERIODIC_INTERVAL_S)
             self._stop.wait(max(0.05, next_due - self._monotonic()))

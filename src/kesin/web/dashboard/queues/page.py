@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from starlette.responses import RedirectResponse, Response
 
 from kesin.engine.queue import Queue
+from kesin.engine.schedules import ListedSchedule, listed_schedules
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_TENANT
@@ -207,7 +208,15 @@ def _page_values(ctx: PageContext, queue: Queue, limit: int) -> dict[str, Any]:
         "whole": commands.visible_sites(actor, queue.name) is None,
         "pauses": commands.pauses(actor, queue.name),
         "runs": runs_shown(ctx, queue),
+        "schedules": _schedules(ctx, queue, stats.now),
     }
+
+
+def _schedules(ctx: PageContext, queue: Queue, now: int) -> list[ListedSchedule]:
+    """The schedules whose jobs the user may see."""
+    visible = ctx.service.commands.visible_sites(ctx.actor, queue.name)
+    listed = listed_schedules(queue.store, queue.name, now)
+    return [one for one in listed if visible is None or one.schedule.tenant in visible]
 
 
 def _table(

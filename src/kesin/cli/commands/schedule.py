@@ -1,0 +1,66 @@
+"""`kesin schedule`: what is enqueued by the calendar."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from kesin.cli.support.arguments import AsJson, LifecycleName, QueueName, QueueNames, argument
+from kesin.cli.support.context import open_context
+from kesin.engine.schedules import ListedSchedule, listed_schedules, run_now
+from kesin.foundation.clock import iso, wall_clock_us
+from kesin.foundation.terminal import cli_actor, print_table, say, say_json
+
+app = typer.Typer(no_args_is_help=True)
+COLUMNS = ("queue", "name", "cron", "timezone", "tenant", "catch_up", "next_at", "last_job")
+
+
+@app.command("list")
+def list_schedules(queues: QueueNames = None, as_json: AsJson = False) -> None:
+    """List schedules with their next tick and their last job.
+
+    Each makes at most one job a tick, and of missed ticks the latest ones up to its catch_up.
+    """
+    with open_context() as context:
+        names, now = context.readable_queues(queues), wall_clock_us()
+        records = [
+            _record(listed)
+            for name in names
+            for listed in listed_schedules(context.store, name, now)
+        ]
+    if as_json:
+        say_json(records)
+        return
+    print_table(
+        [column.replace("_", " ") for column in COLUMNS],
+        [[record[column] for column in COLUMNS] for record in records],
+        empty="there is no schedule: Queue(…, schedules=[…]) declares them",
+    )
+
+
+@app.command("run")
+def run_schedule(
+    queue: QueueName,
+    name: Annotated[str, argument("NAME", "The schedule, from the list.")],
+    lifecycle: LifecycleName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Enqueue a job of a schedule now, besides its ticks."""
+    with open_context() as context:
+        outcome = run_now(context.open_queue(queue, lifecycle), name, actor=cli_actor())
+    if as_json:
+        say_json({"result": outcome.result, "id": outcome.id})
+    else:
+        say(f"{outcome.result} {outcome.id} ({outcome.state})")
+
+
+def _record(listed: ListedSchedule) -> dict[str, Any]:
+    schedule = listed.schedule
+    return {
+        "queue": listed.queue,
+        **{name: getattr(schedule, name) for name in COLUMNS[1:6]},
+        "payload": schedule.payload,
+        "next_at": iso(listed.next_at),
+        "last_job": listed.last_job,
+    }

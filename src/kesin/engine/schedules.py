@@ -1,0 +1,179 @@
+"""Schedules: at each tick of a cron expression, a job under a key that is held for good.
+
+Whoever ticks first enqueues the job; a second sweeper, a repeated pass or a clock that was set back
+finds its key taken. So the row of a schedule needs to be right only about what comes next.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from kesin.engine.new_job import NewJob
+from kesin.engine.validation import BadInput, checked_name, json_text
+from kesin.foundation.clock import datetime_of
+from kesin.foundation.logs import Logger
+from kesin.store.contract import Store
+from kesin.store.limits import MAX_TENANT
+from kesin.store.records import Outcome, ScheduleRow
+
+if TYPE_CHECKING:
+    from kesin.engine.queue import Queue
+
+log = Logger("kesin.schedules")
+
+MAX_NAME = 64  # characters
+MAX_CATCH_UP = 1_000
+LOOK_BACK = 20  # ticks in which the last job of a schedule is looked for
+_INSTANT = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A job for each tick of ``cron`` in ``timezone``; of missed ones, the latest ``catch_up``.
+
+    A fixed hour that daylight saving repeats ticks once; one that it skips ticks at its end.
+    """
+
+    name: str
+    cron: str
+    payload: Any
+    timezone: str = "UTC"
+    tenant: str = "default"
+    catch_up: int = 1
+
+    def __post_init__(self) -> None:
+        checked_name(self.name, "name", MAX_NAME)
+        checked_name(self.tenant, "tenant", MAX_TENANT)
+        json_text(self.payload, "payload")
+        if self.catch_up not in range(1, MAX_CATCH_UP + 1):
+            why = f"catch_up must lie in 1…{MAX_CATCH_UP}, got {self.catch_up!r}"
+            raise BadInput("bad_catch_up", "catch_up", why)
+        try:
+            zone = ZoneInfo(self.timezone)
+        except (KeyError, ValueError, TypeError, OSError):
+            why = f"there is no time zone {self.timezone!r}"
+            raise BadInput("bad_timezone", "timezone", why) from None
+        try:
+            next(CronSim(self.cron, datetime(2024, 1, 1, tzinfo=zone)))
+        except (CronSimError, StopIteration, TypeError, AttributeError):
+            why = f"{self.cron!r} is no cron expression that ever comes true"
+            raise BadInput("bad_cron", "cron", why) from None
+
+    def next_after(self, at_us: int) -> int:
+        """The first tick after this time."""
+        return next(self._ticks(at_us))
+
+    def missed(self, since_us: int, now_us: int) -> list[int]:
+        """Of the ticks from ``since_us`` to now, those to be enqueued, oldest first."""
+        return [at for at in self.latest(now_us, self.catch_up) if at >= since_us][::-1]
+
+    def latest(self, now_us: int, count: int) -> list[int]:
+        """The latest ticks up to now, newest first."""
+        return list(islice(self._ticks(now_us, back=True), count))
+
+    def _ticks(self, at_us: int, *, back: bool = False) -> Iterator[int]:
+        begin = datetime_of(at_us).astimezone(ZoneInfo(self.timezone))
+        for tick in CronSim(self.cron, begin + _INSTANT if back else begin, reverse=back):
+            yield round(tick.timestamp()) * 1_000_000
+
+    @property
+    def definition(self) -> str:
+        """The schedule as it is stored."""
+        return json.dumps(asdict(self), sort_keys=True, ensure_ascii=False)
+
+    @classmethod
+    def stored(cls, row: ScheduleRow) -> Schedule:
+        """The schedule of a row."""
+        return cls(**json.loads(row.definition))
+
+    def key_at(self, at_us: int) -> str:
+        """The key of the job of a tick."""
+        return f"{self.name}@{datetime_of(at_us):%Y-%m-%dT%H:%M:%SZ}"
+
+    def job_at(self, at_us: int) -> NewJob:
+        """The job of a tick."""
+        return NewJob(self.payload, self.key_at(at_us), self.tenant, once=True)
+
+
+def declare_schedules(queue: Queue, schedules: tuple[Schedule, ...]) -> None:
+    """Make these the queue's schedules; a changed one begins with its next tick from now."""
+    by_name = {schedule.name: schedule for schedule in schedules}
+    if len(by_name) < len(schedules):
+        raise BadInput("bad_name", "name", f"two schedules of {queue.name} have the same name")
+    store, now = queue.store, queue.now()
+    with store.transaction():
+        known = {row.name: row.definition for row in store.schedules(queue.name)}
+        rows = [
+            ScheduleRow(name, schedule.definition, schedule.next_after(now))
+            for name, schedule in by_name.items()
+            if known.get(name) != schedule.definition
+        ]
+        gone = sorted(known.keys() - by_name.keys())
+        if rows or gone:
+            store.write_schedules(queue.name, rows, gone=gone)
+
+
+def tick(queue: Queue) -> int:
+    """Enqueue the jobs of the ticks that have come; return how many there were."""
+    now = queue.now()
+    due = [row.name for row in queue.store.schedules(queue.name) if _is_due(row, now)]
+    if not due:
+        return 0
+    enqueued = 0
+    with queue.store.transaction():
+        for row in queue.store.schedules(queue.name, lock=due):
+            schedule = Schedule.stored(row)
+            jobs = [schedule.job_at(at) for at in schedule.missed(row.next_at, now)]
+            outcomes = queue.enqueue_many(jobs, actor=f"schedule:{row.name}")
+            enqueued += sum(
+                isinstance(outcome, Outcome) and outcome.result == "inserted"
+                for outcome in outcomes
+            )
+            next_row = row._replace(next_at=schedule.next_after(now))
+            queue.store.write_schedules(queue.name, [next_row])
+    if enqueued:
+        log.info("ticked", queue=queue.name, jobs=enqueued)
+    return enqueued
+
+
+def _is_due(row: ScheduleRow, now: int) -> bool:
+    """Whether its time has come, or was set by a clock that ran ahead."""
+    return row.next_at <= now or row.next_at > Schedule.stored(row).next_after(now)
+
+
+class ListedSchedule(NamedTuple):
+    """A schedule with its next tick and the job of its latest one, if it is not pruned."""
+
+    queue: str
+    schedule: Schedule
+    next_at: int
+    last_job: str | None
+
+
+def listed_schedules(store: Store, queue: str, now: int) -> list[ListedSchedule]:
+    """The queue's schedules by name."""
+    found = []
+    for row in store.schedules(queue):
+        schedule = Schedule.stored(row)
+        keys = [schedule.key_at(at) for at in schedule.latest(now, LOOK_BACK)]
+        ids = store.ids_by_key(queue, schedule.tenant, keys)
+        last = next((ids[key] for key in keys if key in ids), None)
+        found.append(ListedSchedule(queue, schedule, row.next_at, last))
+    return found
+
+
+def run_now(queue: Queue, name: str, *, actor: str) -> Outcome:
+    """Enqueue a job of a schedule now, besides its ticks."""
+    for row in queue.store.schedules(queue.name):
+        if row.name == name:
+            schedule = Schedule.stored(row)
+            return queue.enqueue(schedule.payload, tenant=schedule.tenant, actor=actor)
+    raise BadInput("unknown_schedule", "name", f"the queue {queue.name} has no schedule {name!r}")
