@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kesin.engine.queue import NewJob, Queue, StaleClaim
     from kesin.engine.replay import Verification, verify
     from kesin.engine.results import Act, Done, Failed, RunContext, Wait
+    from kesin.engine.schedules import Schedule
     from kesin.engine.sweeper import Sweeper
     from kesin.engine.validation import BadInput
     from kesin.engine.worker import Worker
@@ -78,6 +79,7 @@ _MODULES = {
     "kesin.engine.bulk": ("BulkResult",),
     "kesin.engine.queue": ("NewJob", "Queue", "StaleClaim"),
     "kesin.engine.replay": ("Verification", "verify"),
+    "kesin.engine.schedules": ("Schedule",),
     "kesin.engine.sweeper": ("Sweeper",),
     "kesin.engine.validation": ("BadInput",),
     "kesin.engine.worker": ("Worker",),
@@ -184,6 +186,7 @@ __all__ = [
     "QueueStats",
     "Rule",
     "RunContext",
+    "Schedule",
     "Settings",
     "StaleClaim",
     "State",

@@ -173,7 +173,7 @@ BAD = {
     "a note that is no JSON": Act("complete", note={"x": object()}),
     "a class": Failed,
     "JSON with something else in it": {"at": object()},
-    "a wait where nothing waits": Wait(5),
+    "a wait by an action that is not declared": Wait(5, "pause"),
     "an action of operators": Act("requeue"),
     "an undeclared option": Act("complete", options=frozenset({"loudly"})),
 }

@@ -94,8 +94,41 @@ PROMISES = {
         path="requeue: failed → ready",
         then={"attempt_base": 6, "return_count": 0, "run_at": NOW, "finished_at": None},
     ),
-    "cancel never touches a running job": refused(
-        "cancel", "operator", "running", "state", **CLAIMED
+    "a running job is cancelled, and its worker loses it": Row(
+        "cancel",
+        "operator",
+        "running",
+        given=CLAIMED,
+        path="cancel_running: running → failed",
+        then={**NO_CLAIM, "error_code": "CANCELLED", "finished_at": NOW},
+    ),
+    "a handler says when to try again": Row(
+        "retry",
+        "worker",
+        "running",
+        given=CLAIMED,
+        change={**ERROR_INPUT, "run_at": NOW + 7 * SECOND},
+        options=frozenset({"later"}),
+        path="retry_later: running → ready",
+        then={**NO_CLAIM, "error_code": "NEW", "run_at": NOW + 7 * SECOND},
+    ),
+    "a wait uses an attempt and clears the error": Row(
+        "wait",
+        "worker",
+        "running",
+        given={**CLAIMED, **error("OLD", "AUTH", "before")},
+        change={"run_at": NOW + 7 * SECOND},
+        path="wait: running → ready",
+        then={**NO_CLAIM, **NO_ERROR, "run_at": NOW + 7 * SECOND},
+        kept=("attempt_count", "attempt_base"),
+    ),
+    "a wait in the last attempt ends the job": Row(
+        "wait",
+        "worker",
+        "running",
+        given={**CLAIMED, **SPENT},
+        path="wait_spent: running → failed",
+        then={**NO_CLAIM, "error_code": "MAX_ATTEMPTS", "finished_at": NOW},
     ),
 }
 

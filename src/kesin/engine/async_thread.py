@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kesin.engine.results import Failed, HandlerResult, failure_of
 from kesin.engine.worker_thread import ClaimShare, WorkerThread
+from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class AsyncWorkerThread(WorkerThread):
         worker, beside = self.worker, partial(asyncio.get_running_loop().run_in_executor, pool)
         claiming: asyncio.Future[list[Job]] | None = None
         writing: asyncio.Future[None] | None = None
-        running: set[asyncio.Task[None]] = set()
+        running: dict[asyncio.Task[None], Job] = {}
         alone: list[Job] = []  # suspects, each to be handled while nothing else runs
         while not worker.grace_over.is_set():
             if self._results and writing is None:
@@ -60,25 +61,36 @@ class AsyncWorkerThread(WorkerThread):
             if alone or self._suspects:  # one that kills the worker takes no other job along
                 places = 0 if running or writing else 1
             if alone and places:
-                running.add(asyncio.create_task(self._handle(alone.pop())))
+                running |= self._started([alone.pop()])
             if claiming is None and places > 0 and not alone and not worker.stopping:
                 claiming = beside(self._claim_or_wait, places)
             pending = {one for one in (claiming, writing, *running) if one is not None}
             if not pending:
                 return  # the worker stops, and every result is written
             await asyncio.wait(pending, timeout=STOP_CHECK_S, return_when=asyncio.FIRST_COMPLETED)
-            running = {task for task in running if not task.done()}
+            running = self._still_running(running)
             writing = None if writing and writing.done() else writing
             if claiming and claiming.done():
                 jobs, claiming = claiming.result(), None
                 alone = [job for job in jobs if job.id in self._alone]
                 new = [job for job in jobs if job.id not in self._alone]
-                running |= {asyncio.create_task(self._handle(job)) for job in new}
+                running |= self._started(new)
         for task in running:
             task.cancel()
         if running:
             await asyncio.wait(running)
         await beside(self._write, self._results)
+
+    def _still_running(self, tasks: dict[asyncio.Task[None], Job]) -> dict[asyncio.Task[None], Job]:
+        """The tasks that are not done; those whose job was taken away are cancelled."""
+        running = {task: job for task, job in tasks.items() if not task.done()}
+        for task, job in running.items():
+            if self.worker.leases.is_lost(job):
+                task.cancel()
+        return running
+
+    def _started(self, jobs: list[Job]) -> dict[asyncio.Task[None], Job]:
+        return {asyncio.create_task(self._handle(job)): job for job in jobs}
 
     def _claim_or_wait(self, places: int) -> list[Job]:
         """Claim jobs; if there are none, wait until there may be some."""
@@ -108,14 +120,21 @@ class AsyncWorkerThread(WorkerThread):
         handler = worker.handler
         assert handler is not None  # noqa: S101  # the constructor ensures it
         result: HandlerResult
+        limit = asyncio.timeout(worker.time_limit_s)
         try:
             awaited: Any = handler(job, worker.run_of(job)) if worker.takes_run else handler(job)
-            result = await awaited
+            async with limit:
+                result = await awaited
         except Failed as failed:
             result = failed
         except BaseException as problem:  # a handler may raise anything
-            if isinstance(problem, asyncio.CancelledError) and worker.grace_over.is_set():
-                raise  # the job is released
+            cancelled = isinstance(problem, asyncio.CancelledError)
+            if cancelled and (worker.grace_over.is_set() or worker.leases.is_lost(job)):
+                worker.leases.drop([job] if worker.leases.is_lost(job) else [])
+                raise  # the job is released, or is not ours any more
             self._log_exception(problem, job=job.id)
             result = failure_of(problem)
+            if isinstance(problem, TimeoutError) and limit.expired():
+                why = f"the handler took longer than {worker.time_limit_s:g} s"
+                result = Failed("TIME_LIMIT", why, category=Category.TRANSIENT)
         self._results.append((job, result))

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kesin.engine.aio import AioQueue
 from kesin.engine.bulk import BulkResult
+from kesin.engine.new_job import NewJob as NewJob  # noqa: PLC0414  # its home for those who import
 from kesin.engine.proof_cache import proof_of
 from kesin.engine.turns import Turns
 from kesin.engine.validation import (
@@ -19,18 +19,24 @@ from kesin.engine.validation import (
     checked_attempts,
     checked_category,
     checked_name,
-    checked_time,
     delay_us,
-    json_text,
     lease_us,
     payload_text,
     require_positive_limit,
     require_result_fits,
     result_text,
 )
-from kesin.foundation.clock import Clock, Duration, SystemClock, Time, wall_clock_us
+from kesin.engine.waiting import wait_for
+from kesin.foundation.clock import (
+    Clock,
+    Duration,
+    SystemClock,
+    Time,
+    in_seconds,
+    wall_clock_us,
+)
 from kesin.foundation.deprecation import warn_renamed
-from kesin.foundation.ids import IdMaker, salt_of
+from kesin.foundation.ids import IdMaker
 from kesin.foundation.messages import Message
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.declare import Lifecycle, Move
@@ -40,27 +46,18 @@ from kesin.lifecycle.proof.rules import Unproved
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.contract import Store
 from kesin.store.filters import normalise_filter, normalise_names
-from kesin.store.limits import MAX_BATCH, MAX_CODE, MAX_KEY, MAX_MESSAGE, MAX_PAGE, MAX_TENANT
+from kesin.store.limits import MAX_BATCH, MAX_CODE, MAX_MESSAGE, MAX_PAGE
 from kesin.store.records import Backlog, Event, Filter, NewJobRow, Note, Outcome, Page, QueueStats
+
+if TYPE_CHECKING:
+    from kesin.engine.payload_type import PayloadType
+    from kesin.engine.schedules import Schedule
 
 MAX_PAYLOAD_BYTES = 256 * 1024
 
 
 class StaleClaim(RuntimeError):
     """The claim was lost: another worker may have the job. Stop working on it."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewJob:
-    """A job to enqueue. Times are datetimes or microseconds since 1970; no ``run_at`` is now."""
-
-    payload: Any
-    key: str | None = None
-    tenant: str = "default"
-    run_at: Time | None = None
-    max_attempts: int | None = None
-    stamps: Mapping[str, Time] = field(default_factory=dict)
-    note: Any = None
 
 
 class Queue:
@@ -75,6 +72,8 @@ class Queue:
         clock: Clock | None = None,
         seed: int | None = None,
         max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+        payload: Any = None,
+        schedules: Sequence[Schedule] | None = None,  # None: those that are stored, if any
     ) -> None:
         proof = proof_of(lifecycle)
         if not proof:
@@ -84,10 +83,20 @@ class Queue:
         self.store = store = store.store_for(name)
         self.clock = clock or SystemClock()
         self.max_payload_bytes = max_payload_bytes
+        self._payloads: PayloadType | None = None
+        if payload is not None:
+            from kesin.engine.payload_type import PayloadType  # pydantic takes time to import
+
+            self._payloads = PayloadType(payload)
         self.aio = AioQueue(self)  # its calls for coroutines
         self._ids = IdMaker(self.clock, seed)
         self._turns = Turns(store, name, seed)
         store.open(name, lifecycle, virtual_time=self.clock.now() is not None)
+        self.ticks = bool(schedules)  # whether this process sees to its schedules
+        if schedules is not None:
+            from kesin.engine.schedules import declare_schedules  # few queues have any
+
+            declare_schedules(self, tuple(schedules))
 
     # Enqueue
 
@@ -96,27 +105,33 @@ class Queue:
         payload: Any,  # any JSON value
         *,
         key: str | None = None,
+        once: bool = False,
         tenant: str = "default",
         delay_s: Duration = 0,
         run_at: Time | None = None,
         max_attempts: int | None = None,
         stamps: Mapping[str, Time] | None = None,
         actor: str = "producer",
+        within: Any = None,
     ) -> Outcome:
         """Enqueue one job: ``inserted``, or ``duplicate`` with the id of the job that has the key.
 
+        With ``once``, the key stays taken when the job is done, until it is pruned.
+
+        ``within`` is a session or connection of yours, of psycopg, sqlite3, SQLAlchemy or Django:
+        the job is then part of its transaction, and exists when you commit.
+
         Raises BadInput for a value that is not accepted; then nothing is written.
         """
-        if delay_s:
-            if run_at is not None:
-                raise BadInput("bad_delay_s", "delay_s", "give delay_s or run_at, not both")
-            run_at = self.now() + delay_us(delay_s)
-        new = NewJob(payload, key, tenant, run_at, max_attempts, stamps or {})
-        job = self._validated(new, self._ids.make(1)[0])
-        return self.store.enqueue(self.name, [job], actor=storable(actor), now=self.clock.now())[0]
+        new = NewJob(payload, key, tenant, run_at, max_attempts, stamps or {}, None, once, delay_s)
+        job = self.row_of(new)
+        with nullcontext() if within is None else self.store.joining(within):
+            return self.store.enqueue(
+                self.name, [job], actor=storable(actor), now=self.clock.now()
+            )[0]
 
     def enqueue_many(
-        self, news: Iterable[NewJob], *, actor: str = "producer"
+        self, news: Iterable[NewJob], *, actor: str = "producer", within: Any = None
     ) -> list[Outcome | BadInput]:
         """Enqueue a batch in one transaction; a job that is not valid gives its BadInput."""
         new_jobs = list(news)
@@ -127,7 +142,7 @@ class Queue:
             zip(new_jobs, self._ids.make(len(new_jobs)), strict=True)
         ):
             try:
-                jobs.append(self._validated(new, job_id))
+                jobs.append(new.row(self, job_id))
             except BadInput as problem:
                 results.append(problem)
             else:
@@ -135,7 +150,7 @@ class Queue:
                 results.append(Outcome("unknown", job_id))
         now = self.clock.now()
         outcomes: list[Outcome] = []
-        with self.store.transaction():
+        with self.store.transaction() if within is None else self.store.joining(within):
             for start in range(0, len(jobs), MAX_BATCH):
                 batch = jobs[start : start + MAX_BATCH]
                 outcomes += self.store.enqueue(self.name, batch, actor=storable(actor), now=now)
@@ -143,36 +158,14 @@ class Queue:
             results[position] = outcome
         return results
 
-    def _validated(self, new: NewJob, job_id: str) -> NewJobRow:
-        lifecycle = self.lifecycle
-        attempts = lifecycle.max_attempts if new.max_attempts is None else new.max_attempts
-        for name in new.stamps:
-            if name not in lifecycle.enqueue_move.stamp_input:
-                accepted = ", ".join(lifecycle.enqueue_move.stamp_input) or "none"
-                raise BadInput(
-                    "unknown_stamp",
-                    "stamps",
-                    Message(
-                        "enqueue on %(queue)s takes no stamp %(stamp)s: it takes %(takes)s",
-                        queue=repr(self.name),
-                        stamp=repr(name),
-                        takes=accepted,
-                    ),
-                )
-        return NewJobRow(
-            id=job_id,
-            payload=self.payload_text(new.payload),
-            max_attempts=checked_attempts(attempts),
-            salt=salt_of(job_id),
-            tenant=checked_name(new.tenant, "tenant", MAX_TENANT),
-            dedup_key=None if new.key is None else checked_name(new.key, "key", MAX_KEY),
-            run_at=checked_time(new.run_at, "run_at"),
-            note=None if new.note is None else json_text(new.note, "note"),
-            stamps={name: checked_time(at, name) or 0 for name, at in new.stamps.items()},
-        )
+    def row_of(self, new: NewJob) -> NewJobRow:
+        """A new job as a store takes it; raises BadInput for a value that is not accepted."""
+        return new.row(self, self._ids.make(1)[0])
 
     def payload_text(self, payload: Any) -> str:
         """The payload as it is stored; raises BadInput if it is no JSON or too large."""
+        if self._payloads:
+            payload = self._payloads.plain(payload)
         return payload_text(payload, self.max_payload_bytes)
 
     # Workers
@@ -206,7 +199,7 @@ class Queue:
         )
         if takes_turns:
             self._turns.advance(jobs)
-        return jobs
+        return self._payloads.typed(jobs) if self._payloads else jobs
 
     def peek(self, *, limit: int = 1, tenants: Sequence[str] | None = None) -> list[Job]:
         """The jobs that ``claim`` would return now; nothing is claimed."""
@@ -377,7 +370,13 @@ class Queue:
     def job(self, job_id: str) -> Job | None:
         """One job of this queue."""
         job = self.store.job(job_id)
-        return job if job and job.queue == self.name else None
+        if job is None or job.queue != self.name:
+            return None
+        return self._payloads.typed([job])[0] if self._payloads else job
+
+    def wait(self, job_id: str, timeout: Duration) -> Job:
+        """The job once it is at rest or over; raises TimeoutError if that takes longer."""
+        return wait_for(self, job_id, in_seconds(timeout, "timeout"))
 
     def find(self, ids: Sequence[str]) -> dict[str, Job]:
         """The jobs of this queue among these ids."""

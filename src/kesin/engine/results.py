@@ -9,21 +9,25 @@ import inspect
 import re
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from kesin.engine.access.masking import mask_credentials, mask_text
 from kesin.engine.leases import Leases
-from kesin.engine.queue import Queue
+from kesin.engine.queue import Queue, StaleClaim
 from kesin.foundation.clock import Duration, in_seconds
 from kesin.foundation.text import storable
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
+from kesin.lifecycle.vocabulary import OWNED
+from kesin.store.errors import StoreError
 from kesin.store.limits import MAX_CODE
 from kesin.store.records import Outcome
 
+CANCELLED_CHECK_S = 1.0
 MAX_TRACEBACK = 4_000  # characters that are stored with a failed job
 _LONG_PATH = re.compile(r'File "[^"]*?([^/"]+/[^/"]+)"')  # where it is installed tells nothing
 _NOT_RUN = {
@@ -54,12 +58,18 @@ class Failed(Exception):  # a result that may also be raised
     """The job failed. The code decides what happens next: see the lifecycle's error table."""
 
     def __init__(
-        self, code: str, message: str = "", *, category: Category | str | None = None
+        self,
+        code: str,
+        message: str = "",
+        *,
+        category: Category | str | None = None,
+        retry_in_s: Duration | None = None,  # instead of the lifecycle's pause
     ) -> None:
         super().__init__(f"{code}: {message}" if message else code)
         self.code = code
         self.message = message
         self.category = _category(category)
+        self.retry_in_s = None if retry_in_s is None else _seconds(retry_in_s, "retry_in_s")
         self.traceback = ""  # of the exception that this failure stands for
 
 
@@ -107,9 +117,12 @@ def _category(category: Category | str | None) -> Category | None:
 
 def _seconds(duration: Duration, name: str) -> float:
     try:
-        return in_seconds(duration, name)
+        seconds = in_seconds(duration, name)
     except ValueError as problem:
         raise BadResult(str(problem)) from None
+    if not seconds >= 0:
+        raise BadResult(f"{name} must not be negative, got {duration!r}")
+    return seconds
 
 
 def is_handler_error(problem: BaseException) -> bool:
@@ -229,10 +242,18 @@ def require_all_results(jobs: Sequence[object], results: Sequence[HandlerResult]
         raise RuntimeError(f"{len(jobs)} jobs went in, {len(results)} answers came out")
 
 
+@dataclass(slots=True)
+class Transaction:
+    """What ``run.transaction`` yields: the database connection, and the result to be stored."""
+
+    connection: Any
+    result: Any = None
+
+
 class RunContext:
     """The second argument of a handler that takes two."""
 
-    __slots__ = ("_leases", "_queue", "_stop", "_worker", "job")
+    __slots__ = ("_cancelled", "_leases", "_looked_at", "_queue", "_stop", "_worker", "job")
 
     def __init__(
         self, job: Job, *, queue: Queue, leases: Leases, worker: str, stop: threading.Event
@@ -242,11 +263,22 @@ class RunContext:
         self._leases = leases
         self._worker = worker
         self._stop = stop
+        self._cancelled, self._looked_at = False, queue.clock.monotonic()
 
     @property
     def lost(self) -> bool:
         """Whether the claim was lost: another worker may have the job; this result is refused."""
         return self._leases.is_lost(self.job)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the job was taken away, as by `cancel`; asks the store, at most once a second."""
+        now = self._queue.clock.monotonic()
+        if not self._cancelled and now - self._looked_at >= CANCELLED_CHECK_S:
+            self._looked_at = now
+            job = self._queue.job(self.job.id)
+            self._cancelled = job is None or (job.phase, job.claim_seq) != (OWNED, self.job.token)
+        return self._cancelled or self.lost
 
     @property
     def stopping(self) -> bool:
@@ -256,6 +288,22 @@ class RunContext:
     def move(self, action: str, **details: Any) -> Outcome:
         """Ask for an action while the handler runs, under the claim."""
         return self._queue.move(self.job, action, actor=self._worker, **details)
+
+    @contextmanager
+    def transaction(self, action: str = "complete") -> Iterator[Transaction]:
+        """Your writes, jobs enqueued inside, and the end of this job: all, or none of them.
+
+        Raises StaleClaim at the end of the block, and undoes all of it, if the claim was lost.
+        """
+        with self._queue.store.transaction() as connection:
+            transaction = Transaction(connection)
+            yield transaction
+            outcome = self.move(action, result=transaction.result)
+            if outcome.result == "already":
+                raise StaleClaim(f"job {self.job.id} was finished before: nothing is written twice")
+            if outcome.result != "moved":
+                why = outcome.reason or outcome.result
+                raise StoreError(f"{action} of job {self.job.id} was refused: {why}")
 
 
 def accepts_run(handler: Callable[..., object]) -> bool:

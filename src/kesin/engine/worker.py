@@ -54,6 +54,7 @@ from kesin.foundation.messages import note_json
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.errors import Category, Verdict
 from kesin.lifecycle.model import Change, Job
+from kesin.lifecycle.task import LATER
 from kesin.store.errors import StoreUnreachable
 from kesin.store.limits import MAX_BATCH, MAX_CODE, MAX_MESSAGE
 
@@ -86,6 +87,7 @@ class Worker(ForkAware):
         channel: str | None = None,
         poll_s: Duration = 1.0,
         grace_s: Duration = GRACE_S,
+        time_limit_s: Duration | None = None,
         name: str | None = None,
         sweep: bool = True,
         beside: ResultHook | None = None,  # the old name of in_transaction
@@ -95,7 +97,9 @@ class Worker(ForkAware):
             in_transaction = in_transaction or beside
         poll_s, grace_s = in_seconds(poll_s, "poll_s"), in_seconds(grace_s, "grace_s")
         _check_handlers(handler, batch_handler, plan)
+        limit_s = None if time_limit_s is None else in_seconds(time_limit_s, "time_limit_s")
         options = {"threads": threads, "batch": batch, "poll_s": poll_s, "concurrency": concurrency}
+        options["time_limit_s"] = limit_s
         for option, value in options.items():
             if value is not None and value <= 0:
                 raise ValueError(f"{option} must be positive, got {value}")
@@ -125,7 +129,9 @@ class Worker(ForkAware):
         self._own_name = name
         self.name = name or _unique_name()
         lease = queue.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
-        self.leases = Leases(queue, lease_us(lease) / SECOND_US)
+        self.time_limit_s = limit_s  # async handlers are cancelled; others lose their claim
+        thread_limit_s = None if self._awaits else limit_s
+        self.leases = Leases(queue, lease_us(lease) / SECOND_US, time_limit_s=thread_limit_s)
         self._complete_action = queue.lifecycle.errors.move_for(Verdict.COMPLETE)
         self._allowed: set[ActionKey] = set()  # actions already found to be allowed for a worker
         self.takes_run = handler is not None and accepts_run(handler)
@@ -307,24 +313,13 @@ class Worker(ForkAware):
             raise BadResult(f"{action!r} has no option {min(unknown)!r}")
 
     def _translate(self, job: Job, result: HandlerResult) -> tuple[ActionKey, Change]:
-        errors = self.queue.lifecycle.errors
         match result:
             case None:
                 return self._complete(job, None)
             case Done(value):
                 return self._complete(job, value)
             case Failed():
-                resolved = errors.resolve(
-                    result.code, channel=self.channel, category=result.category
-                )
-                return (resolved.move, _NO_OPTIONS), Change(
-                    job.id,
-                    job.claim_seq,
-                    error_code=truncate(result.code, MAX_CODE),
-                    error_category=resolved.category.value,
-                    error_message=truncate(result.message or result.code, MAX_MESSAGE),
-                    note=note_json(result.message, traceback=result.traceback),
-                )
+                return self._failed(job, result)
             case Wait(seconds, action):
                 return (action, _NO_OPTIONS), Change(
                     job.id, job.claim_seq, run_at=self._time_after(in_seconds(seconds, "seconds"))
@@ -350,6 +345,26 @@ class Worker(ForkAware):
                 return self._complete(job, result)
             case _:
                 raise unusable_result(result)
+
+    def _failed(self, job: Job, failed: Failed) -> tuple[ActionKey, Change]:
+        lifecycle = self.queue.lifecycle
+        resolved = lifecycle.errors.resolve(
+            failed.code, channel=self.channel, category=failed.category
+        )
+        options = _NO_OPTIONS if failed.retry_in_s is None else frozenset({LATER})
+        if options - lifecycle.options_of(resolved.move):
+            raise BadResult(
+                f"retry_in_s has no effect after {failed.code}: the next call is {resolved.move!r}"
+            )
+        return (resolved.move, options), Change(
+            job.id,
+            job.claim_seq,
+            error_code=truncate(failed.code, MAX_CODE),
+            error_category=resolved.category.value,
+            error_message=truncate(failed.message or failed.code, MAX_MESSAGE),
+            note=note_json(failed.message, traceback=failed.traceback),
+            run_at=None if failed.retry_in_s is None else self._time_after(failed.retry_in_s),
+        )
 
     def _time_after(self, seconds: float) -> int:
         at = self.queue.now() + round(seconds * SECOND_US)

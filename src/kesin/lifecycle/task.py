@@ -6,9 +6,12 @@ from kesin.lifecycle import moves
 from kesin.lifecycle.budget import Backoff, doubling
 from kesin.lifecycle.declare import Lifecycle, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.vocabulary import Fixed
+from kesin.lifecycle.vocabulary import Fixed, budget_left, holds_claim, option
 
+LATER = "later"  # the option of a retry at a time that the handler says
+RETRY = (holds_claim, budget_left)
 CANCELLED = Fixed("CANCELLED", Category.PERMANENT, "cancelled before it ran")
+CANCELLED_RUNNING = Fixed("CANCELLED", Category.PERMANENT, "cancelled while it ran")
 
 
 def task_lifecycle(
@@ -36,19 +39,51 @@ def task_lifecycle(
             moves.enqueue("ready"),
             moves.claim("ready", "running"),
             moves.complete("running", "done"),
-            moves.retry("running", "ready", retry_backoff),
+            moves.retry(
+                "running", "ready", retry_backoff, when=(*RETRY, option(LATER, is_set=False))
+            ),
+            moves.retry(
+                "running",
+                "ready",
+                "input",
+                name="retry_later",
+                action="retry",
+                when=(*RETRY, option(LATER, is_set=True)),
+                doc="The handler said when: Failed(code, retry_in_s=…).",
+            ),
             moves.retry_spent(
                 "running",
                 "failed",
                 doc="The last attempt failed: the job keeps that failure's own words.",
             ),
             moves.fail("running", "failed"),
+            moves.retry(
+                "running",
+                "ready",
+                "input",
+                name="wait",
+                error="clear",
+                doc="Nothing to do yet: Wait(seconds). It has used an attempt.",
+            ),
+            moves.retry_spent(
+                "running", "failed", name="wait_spent", action="wait", error=moves.OUT_OF_ATTEMPTS
+            ),
             moves.release("running", "ready", doc="A graceful stop gives the attempt back."),
             moves.attempt_cap("ready", "failed"),
             moves.recover("running", "ready", doc="The worker died or lost its lease."),
             moves.recover_spent("running", "failed"),
             moves.requeue("failed", "ready", doc="Try a failed job again with a full budget."),
             moves.cancel("ready", "failed", error=CANCELLED),
+            moves.cancel(
+                "running",
+                "failed",
+                name="cancel_running",
+                action="cancel",
+                when=(),
+                claim="drop",
+                error=CANCELLED_RUNNING,
+                doc="The worker loses its claim; its handler can see run.cancelled.",
+            ),
             moves.prune(("done", "failed"), days=keep_days),
         ),
         errors=Taxonomy(

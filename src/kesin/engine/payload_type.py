@@ -1,0 +1,41 @@
+"""Typed payloads: a pydantic model or a dataclass instead of plain JSON values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from kesin.engine.validation import BadInput
+from kesin.lifecycle.model import Job
+
+
+class PayloadType:
+    """Validates payloads when they are enqueued, and hands them over as their type."""
+
+    def __init__(self, kind: Any) -> None:
+        adapter = self._adapter = TypeAdapter[Any](kind)
+
+        class TypedJob(Job):
+            __slots__ = ()
+
+            @property
+            def payload(self) -> Any:
+                """The payload as its type; raises ValidationError if it was stored as another."""
+                return adapter.validate_json(self.payload_json)
+
+        self._job = TypedJob
+
+    def plain(self, payload: Any) -> Any:
+        """The payload as JSON values, from its type or from JSON values that fit it."""
+        try:
+            return self._adapter.dump_python(self._adapter.validate_python(payload), mode="json")
+        except ValidationError as problem:
+            [first, *_] = problem.errors(include_url=False, include_input=False)
+            where = ".".join(map(str, ("payload", *first["loc"])))
+            raise BadInput("bad_payload", "payload", f"{where}: {first['msg']}") from None
+
+    def typed(self, jobs: Sequence[Job]) -> list[Job]:
+        """The jobs with their payloads as the type."""
+        return list(map(self._job._make, jobs))

@@ -1,0 +1,264 @@
+"""A time of one's own for a retry, waits, cancels, time limits, results, typed payloads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from pydantic import BaseModel
+from pydantic import Field as PydanticField
+
+from kesin import (
+    BadInput,
+    Failed,
+    Job,
+    ManualClock,
+    Queue,
+    Wait,
+    Worker,
+    open_store,
+    task_lifecycle,
+)
+
+PATIENCE_S = 30
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(clock) -> Iterator[Queue]:
+    store = open_store(":memory:")
+    yield Queue("task", task_lifecycle(max_attempts=3), store, clock=clock)
+    store.close()
+
+
+def only(queue: Queue) -> Job:
+    [job] = queue.jobs().jobs
+    return job
+
+
+def test_a_failure_says_when_to_try_again(queue, clock):
+    queue.enqueue({})
+
+    def handler(job: Job) -> None:
+        raise Failed("BUSY", "come back", retry_in_s=77)
+
+    Worker(queue, handler).drain()
+    job = only(queue)
+    assert (job.state, job.error_code, job.move) == ("ready", "BUSY", "retry_later")
+    assert (job.run_at or 0) - job.moved_at == 77_000_000
+    clock.advance(78)
+    Worker(queue, handler).drain()
+    clock.advance(78)
+    Worker(queue, handler).drain()
+    assert (only(queue).state, only(queue).error_code) == ("failed", "BUSY")  # it has a budget
+
+
+def test_a_time_for_a_failure_that_is_not_tried_again_is_refused(queue):
+    queue.enqueue({})
+    Worker(queue, lambda job: Failed("BAD", category="VALIDATION", retry_in_s=5)).drain()
+    job = only(queue)
+    assert (job.state, job.error_code) == ("failed", "BAD_ANSWER")
+    assert "retry_in_s has no effect after BAD" in (job.error_message or "")
+
+
+@pytest.mark.parametrize("seconds", [-1, float("inf"), "soon"])
+def test_an_impossible_time_is_refused(queue, seconds):
+    queue.enqueue({})
+
+    def handler(job: Job) -> Failed:
+        return Failed("BUSY", retry_in_s=seconds)
+
+    Worker(queue, handler).drain()
+    assert (only(queue).state, only(queue).error_code) == ("failed", "BAD_ANSWER")
+
+
+def test_a_wait_looks_again_later_and_uses_an_attempt(queue, clock):
+    queue.enqueue({})
+    looks = []
+
+    def handler(job: Job) -> Wait | None:
+        looks.append(job.attempts_left)
+        return Wait(60) if len(looks) < 3 else None
+
+    for _ in range(3):
+        Worker(queue, handler).drain()
+        clock.advance(61)
+    assert looks == [2, 1, 0]
+    assert (only(queue).state, only(queue).error_code) == ("done", None)
+
+
+def test_the_last_wait_ends_the_job(queue, clock):
+    queue.enqueue({}, max_attempts=2)
+    for _ in range(2):
+        Worker(queue, lambda job: Wait(60)).drain()
+        clock.advance(61)
+    assert (only(queue).state, only(queue).error_code) == ("failed", "MAX_ATTEMPTS")
+
+
+# Cancelling a job that runs
+
+
+def test_a_running_job_is_cancelled_and_its_handler_sees_it(queue, clock):
+    queue.enqueue({})
+    seen = []
+
+    def handler(job: Job, run) -> str:
+        seen.append(run.cancelled)
+        queue.act("cancel", actor="ada", ids=[job.id], reason="wrong customer")
+        clock.advance(2)
+        seen.append(run.cancelled)
+        return "done all the same"
+
+    Worker(queue, handler).drain()
+    assert seen == [False, True]
+    job = only(queue)
+    assert (job.state, job.error_code, job.result) == ("failed", "CANCELLED", None)
+    assert job.error_message == "cancelled while it ran"
+
+
+def test_an_async_handler_is_cancelled_when_its_claim_is_lost(tmp_path):
+    """Its lease is renewed every half second here, and the renewal finds it gone."""
+    store = open_store(tmp_path / "k.db")
+    queue = Queue("task", task_lifecycle(lease_seconds=1), store)
+    began, ended = threading.Event(), threading.Event()
+
+    async def handler(job: Job) -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    job_id = queue.enqueue({}).id
+    worker = Worker(queue, handler)
+    worker.start()
+    assert began.wait(PATIENCE_S)
+    queue.act("cancel", actor="ada", ids=[job_id])
+    assert ended.wait(PATIENCE_S)
+    worker.stop()
+    worker.join()
+    assert worker.leases.held() == []
+    assert queue.job(job_id).error_code == "CANCELLED"
+    store.close()
+
+
+# Time limits
+
+
+def test_an_async_handler_is_stopped_at_its_time_limit(queue):
+    queue.enqueue({})
+
+    async def handler(job: Job) -> None:
+        await asyncio.Event().wait()
+
+    Worker(queue, handler, time_limit_s=0.01).drain()
+    job = only(queue)
+    assert (job.state, job.error_code) == ("ready", "TIME_LIMIT")
+    assert job.error_message == "the handler took longer than 0.01 s"
+
+
+def test_a_plain_handler_loses_its_claim_at_its_time_limit(queue, clock):
+    queue.enqueue({})
+    lost: list[bool] = []
+
+    def handler(job: Job, run) -> None:
+        for _ in range(3):
+            clock.advance(25)
+            worker.leases.renew()
+            lost.append(run.lost)
+
+    worker = Worker(queue, handler, time_limit_s=60)
+    worker.work_on([only(queue).id])
+    assert lost == [False, False, True]
+
+
+def test_a_time_limit_of_nothing_is_refused(queue):
+    with pytest.raises(ValueError, match="time_limit_s must be positive"):
+        Worker(queue, lambda job: None, time_limit_s=0)
+
+
+# Waiting for a result
+
+
+def test_a_result_is_waited_for(tmp_path):
+    store = open_store(tmp_path / "k.db")
+    queue = Queue("task", task_lifecycle(), store)
+    worker = Worker(queue, lambda job: {"sum": sum(job.payload)})
+    job_id = queue.enqueue([1, 2, 3]).id
+    worker.start()
+    assert queue.wait(job_id, PATIENCE_S).result == {"sum": 6}
+    assert asyncio.run(queue.aio.wait(job_id, PATIENCE_S)).state == "done"
+    worker.stop()
+    worker.join()
+    store.close()
+
+
+def test_a_wait_ends(queue):
+    job_id = queue.enqueue({}).id
+    with pytest.raises(TimeoutError, match="is still ready after"):
+        queue.wait(job_id, 0.02)
+    with pytest.raises(BadInput, match="has no job"):
+        queue.wait("nothing", 1)
+
+
+# Typed payloads
+
+
+class Email(BaseModel):
+    to: str = PydanticField(min_length=3)
+    copies: int = 1
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+def test_a_payload_is_validated_and_handed_over_as_its_type():
+    queue = Queue("mail", task_lifecycle(), open_store(":memory:"), payload=Email)
+    queue.enqueue(Email(to="ada@example.org"))
+    queue.enqueue({"to": "bob@example.org", "copies": 2})
+    seen = []
+    Worker(queue, lambda job: seen.append(job.payload)).drain()
+    assert seen == [Email(to="ada@example.org"), Email(to="bob@example.org", copies=2)]
+    [job, _] = queue.jobs().jobs
+    assert queue.job(job.id).payload == seen[1]
+    assert job.payload == {"to": "bob@example.org", "copies": 2}  # plain, in lists
+
+
+def test_a_dataclass_is_a_type_too():
+    queue = Queue("points", task_lifecycle(), open_store(":memory:"), payload=Point)
+    queue.enqueue(Point(1, 2))
+    [job] = queue.claim("w")
+    assert job.payload == Point(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        ({"to": "x"}, "payload.to: String should have at least 3 characters"),
+        ({"to": "ada@example.org", "copies": "many"}, "payload.copies: Input should be"),
+        ("text", "payload: Input should be"),
+    ],
+)
+def test_a_payload_of_another_shape_is_refused(payload, why):
+    queue = Queue("mail", task_lifecycle(), open_store(":memory:"), payload=Email)
+    with pytest.raises(BadInput, match=why):
+        queue.enqueue(payload)
+    assert queue.stats().total == 0
+
+
+def test_a_stored_payload_that_no_longer_fits_fails_its_job():
+    store = open_store(":memory:")
+    Queue("mail", task_lifecycle(), store).enqueue({"old": True})
+    queue = Queue("mail", task_lifecycle(), store, payload=Email)
+    Worker(queue, lambda job: job.payload.to).drain()
+    assert only(queue).error_code == "ValidationError"
