@@ -81,3 +81,20 @@ def test_the_postgresql_example_is_skipped_without_a_server(capsys):
     assert capsys.readouterr().out.splitlines() == [
         "skipped: set KESIN_DATABASE_URL to a postgresql:// address to run this one"
     ]
+
+
+@pytest.mark.parametrize("app", ["fastapi_shop", "django_shop"])
+def test_the_tests_of_an_app_pass(app):
+    """Each is tried as its author would, in its own folder."""
+    options = ("-q", "-p", "no:cacheprovider")
+    process = subprocess.run(
+        [sys.executable, "-m", "pytest", *options],
+        cwd=EXAMPLES / app,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert process.returncode == 0, process.stdout
+    assert " passed" in process.stdout

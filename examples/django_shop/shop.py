@@ -1,0 +1,88 @@
+"""A shop with Django: an order and its mail are saved together, or not at all.
+
+`python shop.py runserver` serves it, `python shop.py worker` works, and sees to the schedule too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+
+import django
+from django.conf import settings
+
+DATABASE = os.environ.get("KESIN_DATABASE_URL", "shop.db")  # as `kesin` reads it
+settings.configure(
+    DEBUG=True,
+    SECRET_KEY="for this example",  # noqa: S106
+    ALLOWED_HOSTS=["*"],
+    ROOT_URLCONF=__name__,
+    DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": DATABASE}},
+)
+django.setup()
+
+from django.core.management import execute_from_command_line  # noqa: E402
+from django.db import connection, models, transaction  # noqa: E402
+from django.http import HttpRequest, JsonResponse  # noqa: E402
+from django.urls import path  # noqa: E402
+
+from kesin import Job, Queue, Schedule, Worker, open_store, task_lifecycle  # noqa: E402
+
+store = open_store(DATABASE)
+mails = Queue(
+    "mails",
+    task_lifecycle(),
+    store,
+    schedules=[Schedule("summary", "0 7 * * 1-5", {"to": "owner@example.org"}, "Europe/Istanbul")],
+)
+
+
+class Order(models.Model):
+    """What a customer ordered."""
+
+    email = models.EmailField()
+    price = models.IntegerField()
+
+    class Meta:
+        """A model outside of an app."""
+
+        app_label = "shop"
+
+    def __str__(self) -> str:
+        return f"{self.email}: {self.price}"
+
+
+if Order._meta.db_table not in connection.introspection.table_names():  # noqa: SLF001
+    with connection.schema_editor() as editor:  # a project of its own has migrations
+        editor.create_model(Order)
+
+
+def order(request: HttpRequest) -> JsonResponse:
+    """Save an order, and enqueue its confirmation in the same transaction."""
+    new = json.loads(request.body)
+    with transaction.atomic():
+        saved = Order.objects.create(email=new["email"], price=new["price"])
+        mail = mails.enqueue(
+            {"to": saved.email}, key=f"order-{saved.pk}", once=True, within=connection
+        )
+        if saved.price <= 0:
+            transaction.set_rollback(True)  # neither is saved
+            return JsonResponse({"error": "nothing costs nothing"}, status=422)
+    return JsonResponse({"order": saved.pk, "mail": mail.id}, status=201)
+
+
+async def send(job: Job) -> dict[str, str]:
+    """Send a mail: many at once, since each waits for a server."""
+    await asyncio.sleep(0)  # your mail server
+    return {"sent_to": job.payload["to"]}
+
+
+urlpatterns = [path("orders", order)]
+
+if __name__ == "__main__" and sys.argv[1:] == ["worker"]:
+    Worker(mails, send, concurrency=50).run()
+elif __name__ == "__main__":
+    execute_from_command_line(sys.argv)

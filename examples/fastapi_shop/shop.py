@@ -1,0 +1,95 @@
+"""A shop with FastAPI and SQLAlchemy: an order and its mail are saved together, or not at all.
+
+`uvicorn shop:app` serves it, `python shop.py` is its worker, which sees to the schedule too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from typing import Annotated
+
+from fastapi import Depends, FastAPI, HTTPException
+from pydantic import BaseModel
+from sqlalchemy import create_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from kesin import Failed, Job, Queue, Schedule, Worker, open_store, task_lifecycle
+
+DATABASE = os.environ.get("KESIN_DATABASE_URL", "shop.db")  # as `kesin` reads it
+engine = create_engine(f"sqlite:///{DATABASE}")
+
+
+class Base(DeclarativeBase):
+    """The shop's own tables, in the same file as the queue's."""
+
+
+class Order(Base):
+    """What a customer ordered."""
+
+    __tablename__ = "customer_order"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    email: Mapped[str]
+    price: Mapped[int]
+
+
+class Mail(BaseModel):
+    """The payload of a job."""
+
+    to: str
+    order: int = 0
+
+
+store = open_store(DATABASE)
+Base.metadata.create_all(engine)
+mails = Queue(
+    "mails",
+    task_lifecycle(max_attempts=5),
+    store,
+    payload=Mail,
+    schedules=[Schedule("summary", "0 7 * * 1-5", {"to": "owner@example.org"}, "Europe/Istanbul")],
+)
+app = FastAPI()
+
+
+class NewOrder(BaseModel):
+    """The body of a request."""
+
+    email: str
+    price: int
+
+
+def session() -> Iterator[Session]:
+    """A session for each request."""
+    with Session(engine) as opened:
+        yield opened
+
+
+@app.post("/orders", status_code=201)
+def order(new: NewOrder, db: Annotated[Session, Depends(session)]) -> dict[str, int | str]:
+    """Save an order, and enqueue its confirmation in the same transaction."""
+    saved = Order(email=new.email, price=new.price)
+    db.add(saved)
+    db.flush()
+    mail = mails.enqueue(
+        Mail(to=new.email, order=saved.id), key=f"order-{saved.id}", once=True, within=db
+    )
+    if new.price <= 0:
+        raise HTTPException(422, "nothing costs nothing")  # neither is saved
+    db.commit()
+    return {"order": saved.id, "mail": mail.id}
+
+
+async def send(job: Job) -> dict[str, str]:
+    """Send a mail: many at once, since each waits for a server."""
+    mail: Mail = job.payload
+    await asyncio.sleep(0)  # your mail server
+    if "@" not in mail.to:
+        raise Failed("NO_ADDRESS", f"{mail.to} is no address", category="PERMANENT")
+    return {"sent_to": mail.to}
+
+
+if __name__ == "__main__":
+    Worker(mails, send, concurrency=50).run()
