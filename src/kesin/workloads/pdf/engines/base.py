@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+import threading
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, Protocol
 
+from kesin.foundation.clock import SystemClock
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.limits import check_html
 
 Format = Literal["A3", "A4", "A5", "Letter", "Legal"]
 
@@ -83,9 +87,10 @@ def describe_characters(characters: Iterable[str]) -> str:
     )
 
 
-def missing_glyph_warnings(characters: Collection[str]) -> tuple[str, ...]:
-    """Return the warning for characters that no font has, if there are any."""
-    return (f"missing glyph: {describe_characters(characters)}",) if characters else ()
+def first_line(problem: BaseException) -> str:
+    """Return the first line of an error; the others are a box and a log of the browser."""
+    lines = [line for line in str(problem).splitlines() if line.strip()]
+    return (lines[0] if lines else type(problem).__name__)[:300]
 
 
 class Engine(Protocol):
@@ -95,11 +100,37 @@ class Engine(Protocol):
 
     def render(self, html: str, paper: Paper, *, timeout_s: float) -> RenderedPdf:
         """Render HTML to PDF; raises RenderFailed and nothing else."""
-        ...
 
     def close(self) -> None:
         """Release all resources, processes included."""
-        ...
+
+
+class WarmEngine(Engine):
+    """An engine in a process that stays warm between documents; starting it has its own limit."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._lock = threading.Lock()
+
+    def render(self, html: str, paper: Paper, *, timeout_s: float) -> RenderedPdf:
+        try:
+            with self._lock:
+                started_at = self._clock.monotonic()
+                check_html(html)
+                parse_page_ranges(paper.page_ranges)
+                rendered = self._render(html, paper, timeout_s)
+        except RenderFailed:
+            raise
+        except Exception as problem:
+            raise RenderFailed(PdfErrorCode.UNKNOWN, first_line(problem)) from problem
+        warnings = rendered.warnings
+        if rendered.missing_glyphs:
+            warnings += (f"missing glyph: {describe_characters(rendered.missing_glyphs)}",)
+        return replace(rendered, warnings=warnings, seconds=self._clock.monotonic() - started_at)
+
+    @abstractmethod
+    def _render(self, html: str, paper: Paper, timeout_s: float) -> RenderedPdf:
+        """Render a document that was checked; called by one thread at a time."""
 
 
 _RANGE: Final = re.compile(r"(\d{1,6})|(\d{0,6})-(\d{0,6})")

@@ -21,6 +21,7 @@ from kesin.foundation.clock import Clock
 from kesin.foundation.logs import Logger
 from kesin.workloads.pdf.engines import browser_process, network_guard
 from kesin.workloads.pdf.engines.availability import chromium_missing, find_chromium
+from kesin.workloads.pdf.engines.base import first_line
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
@@ -359,9 +360,3 @@ def _launch_failure(problem: Exception, *, sandboxed: bool) -> str:
     if "reading from the driver" in text:
         return _NO_DRIVER_HINT
     return first_line(problem)
-
-
-def first_line(problem: BaseException) -> str:
-    """Return the first line of an error; the others are a box and a log of the browser."""
-    lines = [line for line in str(problem).splitlines() if line.strip()]
-    return (lines[0] if lines else type(problem).__name__)[:300]

@@ -131,7 +131,7 @@ class FillHelper(ForkAware):
         """Return the connection to a new child; a helper that was killed is replaced once."""
         for _ in range(2):
             ours, theirs = socket.socketpair()
-            channel = ChildChannel(ours, MAX_REPLY_BYTES, clock=self._clock)
+            channel = ChildChannel(ours, MAX_REPLY_BYTES)
             helper = self._helper()
             try:
                 with theirs:
