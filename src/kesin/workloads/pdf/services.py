@@ -16,6 +16,7 @@ from kesin.foundation.messages import Message
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.budget import HOUR_S
+from kesin.workloads.pdf.batches.store import PdfBatchStore
 from kesin.workloads.pdf.config import SHIPPED, FailSafePolicy, PdfRenderConfig
 from kesin.workloads.pdf.engines import pick_engine
 from kesin.workloads.pdf.engines.base import Engine
@@ -190,6 +191,13 @@ def open_job_store(context: WorkloadContext) -> PdfJobStore:
     return PdfJobStore(context.commands.queues["pdf"], open_artifacts(context))
 
 
+def open_batch_store(context: WorkloadContext) -> PdfBatchStore:
+    """Open the batches with their jobs and their storage."""
+    return PdfBatchStore(
+        context.commands.queues["pdf_batches"], open_job_store(context), open_artifacts(context)
+    )
+
+
 def create_renderer(settings: Settings, queue: Queue) -> PdfRenderWorker:
     """Create what renders jobs of a queue: templates, engines and storage."""
     from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
@@ -227,11 +235,12 @@ NOT_INSTALLED: Final = "pdf_not_installed"
 
 @dataclass(frozen=True, slots=True)
 class PdfServices:
-    """Templates, jobs, storage and webhooks: what the routes and pages use."""
+    """Templates, jobs, batches, storage and webhooks: what the routes and pages use."""
 
     config: PdfRenderConfig
     library: TemplateLibrary
     jobs: PdfJobStore
+    batches: PdfBatchStore
     artifacts: PdfArtifactStore
     hooks: Webhooks
 
@@ -271,11 +280,6 @@ class PdfServiceLoader:
             ) from None
 
     def _load(self, library: TemplateLibrary) -> PdfServices:
-        artifacts = open_artifacts(self.context)
-        return PdfServices(
-            config=render_config(self.context.settings),
-            library=library,
-            jobs=PdfJobStore(self.context.commands.queues["pdf"], artifacts),
-            artifacts=artifacts,
-            hooks=Webhooks(self.context),
-        )
+        batches = open_batch_store(self.context)
+        config, hooks = render_config(self.context.settings), Webhooks(self.context)
+        return PdfServices(config, library, batches.jobs, batches, batches.artifacts, hooks)

@@ -112,9 +112,7 @@ def test_an_endless_script_is_ended_and_the_browser_lives(
 
 
 def test_a_picture_that_never_comes_is_a_time_out(engine, meanwhile, monkeypatch):
-    monkeypatch.setattr(
-        browser_process, "cpu_seconds", lambda _: 1.0
-    )  # idle: another may differ
+    monkeypatch.setattr(browser_process, "cpu_seconds", lambda _: 1.0)  # idle: another may differ
     over = threading.Event()
     meanwhile.act = [lambda: over.wait(30)]
     problem = failed(engine, MEANWHILE, timeout_s=0.5)

@@ -13,29 +13,14 @@ from starlette.concurrency import run_in_threadpool
 from kesin.foundation.permissions import Actor
 from kesin.web.dependencies import SignedInActor, json_response
 from kesin.web.schemas import Cursor
-from kesin.workloads.pdf.api.common import (
-    DocumentRoute,
-    find_owned_job,
-    format_time,
-    note_download,
-    require_access,
-)
-from kesin.workloads.pdf.api.download import (
-    DownloadConditions,
-    download_response,
-    download_responses,
-)
+from kesin.workloads.pdf import schemas
+from kesin.workloads.pdf.api import common
+from kesin.workloads.pdf.api.common import find_owned_job, format_time, require_access
+from kesin.workloads.pdf.api.download import download_response, download_responses, job_download
 from kesin.workloads.pdf.api.long_poll import LongPoll
 from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJob, PdfJobStatus, PdfJobStore, Submitted
 from kesin.workloads.pdf.jobs.submit import cancel_job, submit_job
-from kesin.workloads.pdf.schemas import (
-    PdfJobBody,
-    PdfJobPage,
-    PdfJobRequest,
-    PdfJobResponse,
-    PdfJobStatusResponse,
-    Text,
-)
+from kesin.workloads.pdf.schemas import PdfJobResponse, PdfJobStatusResponse
 from kesin.workloads.pdf.services import PdfServiceLoader
 
 MAX_PAGE_JOBS: Final = 200
@@ -58,8 +43,7 @@ _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 
 
 def jobs_router(loader: PdfServiceLoader) -> APIRouter:
-    """Build the routes."""
-    router = APIRouter(prefix="/pdf", tags=["pdf"], route_class=DocumentRoute)
+    router = APIRouter(prefix="/pdf", tags=["pdf"], route_class=common.DocumentRoute)
     _add_command_routes(router, loader)
     _add_read_routes(router, loader)
     return router
@@ -74,7 +58,7 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
     )
     async def create_pdf_job(
         actor: SignedInActor,
-        body: PdfJobRequest,
+        body: schemas.PdfJobRequest,
         wait: Annotated[float | None, Query(gt=0, le=MAX_WAIT_S, allow_inf_nan=False)] = None,
     ) -> Response:
         """Ask for a PDF: 202 and a new job, or 200 and the one that has it or will.
@@ -95,7 +79,7 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
     def cancel_pdf_job(
         actor: SignedInActor,
         job_id: str,
-        reason: Annotated[Text | None, Query(min_length=1, max_length=500)] = None,
+        reason: Annotated[schemas.Text | None, Query(min_length=1, max_length=500)] = None,
     ) -> Response:
         """Want a waiting job no more; again is the same."""
         require_access(context, actor, "cancel", target=job_id)
@@ -104,27 +88,29 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         return json_response(status_body(jobs, cancel_job(context, jobs, actor, job, reason)))
 
 
-def _submit(loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest) -> Submitted | Response:
+def _submit(
+    loader: PdfServiceLoader, actor: Actor, body: schemas.PdfJobRequest
+) -> Submitted | Response:
     require_access(loader.context, actor, "create")
     max_queued = loader.context.settings.pdf_max_queued
     return submit_job(loader.services, body, owner=actor.name, max_queued=max_queued)
 
 
 def _response_after_wait(loader: PdfServiceLoader, actor: Actor, submitted: Submitted) -> Response:
-    """Build the response once the wait is over."""
     services = loader.services
     job = services.jobs.get_job(submitted.job.job_id) or submitted.job
     if job.status in UNFINISHED:
         return accepted_response(submitted._replace(job=job, new=True))
-    response = download_response(services.artifacts, job, location=f"/pdf/jobs/{job.job_id}")
-    note_download(loader.context, actor, "download", job.job_id, response)
+    location = f"/pdf/jobs/{job.job_id}"
+    response = download_response(services.artifacts, job_download(job), location=location)
+    common.note_download(loader.context, actor, "download", job.job_id, response)
     return response
 
 
 def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
     context = loader.context
 
-    @router.get("/jobs", response_model=PdfJobPage)
+    @router.get("/jobs", response_model=schemas.PdfJobPage)
     def list_pdf_jobs(
         actor: SignedInActor,
         status: PdfJobStatus | None = None,
@@ -136,9 +122,8 @@ def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         jobs_page, next_cursor = loader.services.jobs.page(
             owner=None if actor.is_admin else actor.name, status=status, limit=limit, cursor=cursor
         )
-        return json_response(
-            PdfJobPage(jobs=[job_body(job) for job in jobs_page], cursor=next_cursor)
-        )
+        bodies = [job_body(job) for job in jobs_page]
+        return json_response(schemas.PdfJobPage(jobs=bodies, cursor=next_cursor))
 
     @router.get("/jobs/{job_id}", response_model=PdfJobStatusResponse)
     def get_pdf_job_status(actor: SignedInActor, job_id: str) -> Response:
@@ -157,10 +142,9 @@ def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         if job.status in UNFINISHED:
             body = status_body(services.jobs, job)
             return json_response(body, 202, retry_after=str(RETRY_AFTER_S))
-        conditions = DownloadConditions.from_request(request)
-        response = download_response(services.artifacts, job, conditions)
-        if not conditions.only_head:
-            note_download(context, actor, "download", job_id, response)
+        response = download_response(services.artifacts, job_download(job), request)
+        if request.method != "HEAD":
+            common.note_download(context, actor, "download", job_id, response)
         return response
 
 
@@ -173,9 +157,9 @@ def accepted_response(submitted: Submitted) -> Response:
     return json_response(body, 202 if submitted.new else 200, location=f"/pdf/jobs/{job.job_id}")
 
 
-def job_body(job: PdfJob) -> PdfJobBody:
+def job_body(job: PdfJob) -> schemas.PdfJobBody:
     """Build the body of a job in a list."""
-    return PdfJobBody.model_construct(**_fields(job))  # trusted values
+    return schemas.PdfJobBody.model_construct(**_fields(job))  # trusted values
 
 
 def status_body(jobs: PdfJobStore, job: PdfJob) -> PdfJobStatusResponse:
@@ -184,9 +168,9 @@ def status_body(jobs: PdfJobStore, job: PdfJob) -> PdfJobStatusResponse:
 
 
 def _fields(job: PdfJob) -> dict[str, Any]:
-    output = (job.result or {}) if job.status is PdfJobStatus.SUCCEEDED else {}
-    ended_badly = job.status in {PdfJobStatus.FAILED, PdfJobStatus.EXPIRED}
     has_pdf = job.status is PdfJobStatus.SUCCEEDED
+    ended_badly = job.status in {PdfJobStatus.FAILED, PdfJobStatus.EXPIRED}
+    output = (job.result or {}) if has_pdf else {}
     name = (job.metadata or {}).get("file_name")
     return {
         "job_id": job.job_id,
@@ -200,10 +184,6 @@ def _fields(job: PdfJob) -> dict[str, Any]:
         "retry_count": job.retry_count,
         "template_name": job.template_name,
         "file_name": name if isinstance(name, str) else None,
-        "pages": output.get("pages"),
-        "bytes": output.get("bytes"),
-        "sha256": output.get("sha256"),
-        "engine": output.get("engine"),
-        "warnings": list(output.get("warnings") or ()),
-        "missing_glyphs": list(output.get("missing_glyphs") or ()),
+        **{fact: output.get(fact) for fact in ("pages", "bytes", "sha256", "engine")},
+        **{texts: list(output.get(texts) or ()) for texts in ("warnings", "missing_glyphs")},
     }

@@ -143,6 +143,7 @@ class PdfBatchStore:
     def __init__(self, queue: Queue, jobs: PdfJobStore, artifacts: PdfArtifactStore) -> None:
         self.queue = queue
         self.jobs = jobs
+        self.artifacts = artifacts
         self.storage = artifacts.storage
         self.feeder = feeder.Feeder(queue, jobs)
 

@@ -29,7 +29,7 @@ from kesin.workloads.pdf.batches.output import (
 from kesin.workloads.pdf.batches.store import BatchOrder, PdfBatch, PdfBatchStore
 from kesin.workloads.pdf.jobs.store import UNFINISHED, parse_job
 from kesin.workloads.pdf.jobs.submit import RESUME_SHARE
-from kesin.workloads.pdf.services import open_artifacts, open_job_store
+from kesin.workloads.pdf.services import open_batch_store
 from kesin.workloads.pdf.storage.base import NotStored, StorageDown
 
 WORKER_THREADS: Final = 4  # batches at a time
@@ -45,12 +45,6 @@ log = Logger("kesin.pdf")
 def build_worker(context: WorkloadContext) -> BatchWorker:
     """Build the worker of a process."""
     return BatchWorker(open_batch_store(context), max_queued=context.settings.pdf_max_queued)
-
-
-def open_batch_store(context: WorkloadContext) -> PdfBatchStore:
-    """Open the batches with their storage."""
-    queue = context.commands.queues["pdf_batches"]
-    return PdfBatchStore(queue, open_job_store(context), open_artifacts(context))
 
 
 class BatchInterrupted(Exception):

@@ -27,7 +27,7 @@ from kesin.web.service import Service
 from kesin.web.validation import validation_message
 from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.api.common import find_owned_job, note_download, require_access
-from kesin.workloads.pdf.api.download import DownloadConditions, download_response
+from kesin.workloads.pdf.api.download import download_response, job_download
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs import submit
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, Submitted
@@ -333,7 +333,7 @@ def show_pdf(ctx: Context, request: Request, job_id: str) -> Response:
     job = find_owned_job(services.jobs, ctx.actor, job_id)
     if job.status is not PdfJobStatus.SUCCEEDED:
         raise NotFound("there is no PDF of this job")
-    response = download_response(services.artifacts, job, DownloadConditions.from_request(request))
+    response = download_response(services.artifacts, job_download(job), request)
     note_download(ctx.workload("pdf"), ctx.actor, "download", job_id, response)
     response.headers["content-disposition"] = "inline"
     response.headers["x-frame-options"] = "SAMEORIGIN"
