@@ -13,6 +13,7 @@ import json
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -145,7 +146,8 @@ def _parse_table(
     table = CsvTable([], [])
     for number, cells in enumerate(non_empty, 1):
         if number > MAX_ROWS:
-            raise too_many_rows()
+            message = f"a batch has at most {MAX_ROWS} rows: send the rest as another"
+            raise Invalid(message, code="too_many_rows")
         variables: Variables = {}
         for at, cell in enumerate(cells):
             if not cell.strip() or at in left_out:
@@ -154,11 +156,8 @@ def _parse_table(
                 message = f"has a cell in column {at + 1}, and the header names none there"
                 table.problems.append(BatchRowProblem(number, "/", "cells", message))
                 break
-            _set_value(
-                variables,
-                header[at],
-                parse_cell(cell, column_types[at], decimal_comma=decimal_comma),
-            )
+            value = parse_cell(cell, column_types[at], decimal_comma=decimal_comma)
+            _set_value(variables, header[at], value)
         table.rows.append(variables)
     return table
 
@@ -167,24 +166,12 @@ def _ignored_columns(
     header: Sequence[tuple[str, ...]], schema: Mapping[str, Any], ignored: frozenset[str]
 ) -> frozenset[int]:
     """The numbers of the columns to leave out; raises Invalid naming other unknown columns."""
-    unknown = {
-        at: ".".join(path)
-        for at, path in enumerate(header)
-        if path and not is_allowed(schema, path)
-    }
-    refused = [name for name in unknown.values() if not is_ignored(name, ignored)]
-    if refused:
-        raise Invalid(
-            unknown_columns(refused), code=UNKNOWN_COLUMNS, details={"columns": refused[:100]}
-        )
+    unknown = [at for at, path in enumerate(header) if path and not is_allowed(schema, path)]
+    names = [".".join(header[at]) for at in unknown]
+    if refused := [name for name in names if not is_ignored(name, ignored)]:
+        details = {"columns": refused[:100]}
+        raise Invalid(unknown_columns(refused), code=UNKNOWN_COLUMNS, details=details)
     return frozenset(unknown)
-
-
-def too_many_rows() -> Invalid:
-    """Build the error for more rows than a batch takes."""
-    return Invalid(
-        f"a batch has at most {MAX_ROWS} rows: send the rest as another", code="too_many_rows"
-    )
 
 
 def _delimiter(text: str) -> str:
@@ -207,19 +194,13 @@ def _parse_header(cells: Sequence[str]) -> list[tuple[str, ...]]:
         if len(path) > _MAX_DEPTH:
             raise Invalid("a column lies too deep", code="bad_column")
         paths.append(path)
-    named_paths = {path for path in paths if path}
-    if len(named_paths) < len([path for path in paths if path]):
-        duplicate = next(path for path in paths if path and paths.count(path) > 1)
-        raise Invalid(
-            f"the column {'.'.join(duplicate)[:80]!r} is there twice", code="column_twice"
-        )
-    for path in sorted(named_paths):
-        for depth in range(1, len(path)):
-            if path[:depth] in named_paths:
-                raise Invalid(
-                    f"{'.'.join(path)[:80]!r} lies in a column that is there itself",
-                    code="bad_column",
-                )
+    named = Counter(path for path in paths if path)
+    for path in (path for path, times in named.items() if times > 1):
+        raise Invalid(f"the column {'.'.join(path)[:80]!r} is there twice", code="column_twice")
+    for path in sorted(named):
+        if any(path[:depth] in named for depth in range(1, len(path))):
+            message = f"{'.'.join(path)[:80]!r} lies in a column that is there itself"
+            raise Invalid(message, code="bad_column")
     return paths
 
 
@@ -266,20 +247,27 @@ def _parse_number(text: str, *, decimal_comma: bool) -> int | float | None:
 
 def allowed_types(schema: Mapping[str, Any], path: Sequence[str]) -> frozenset[str]:
     """Return the JSON types a schema allows at a path; string if it does not say."""
-    nodes = _expand(schema, [schema])
-    for step in path:
-        nodes = _expand(schema, [child for node in nodes for child in _child_schemas(node, step)])
+    *_, nodes = _schemas_along(schema, path)
     return frozenset(name for node in nodes for name in _node_types(node)) or frozenset({"string"})
 
 
 def is_allowed(schema: Mapping[str, Any], path: Sequence[str]) -> bool:
     """Whether a schema may allow a variable at a path; one that does not say allows it."""
+    return all(
+        not nodes or any(_may_have(node, step) for node in nodes)
+        for step, nodes in zip(path, _schemas_along(schema, path), strict=False)
+    )
+
+
+def _schemas_along(
+    schema: Mapping[str, Any], path: Sequence[str]
+) -> Iterator[list[Mapping[str, Any]]]:
+    """Yield the schemas of the variables themselves, and of what each step of a path leads to."""
     nodes = _expand(schema, [schema])
+    yield nodes
     for step in path:
-        if nodes and not any(_may_have(node, step) for node in nodes):
-            return False
         nodes = _expand(schema, [child for node in nodes for child in _child_schemas(node, step)])
-    return True
+        yield nodes
 
 
 def _may_have(node: Mapping[str, Any], step: str) -> bool:
@@ -346,9 +334,8 @@ def row_file_names(
         raise Invalid("give row_names or name_field, not both", code="two_names")
     if row_names is not None:
         if len(row_names) != len(rows):
-            raise Invalid(
-                f"there are {len(rows)} rows and {len(row_names)} row_names", code="bad_row_names"
-            )
+            message = f"there are {len(rows)} rows and {len(row_names)} row_names"
+            raise Invalid(message, code="bad_row_names")
         return [safe_name(name) for name in row_names]
     if name_field is None:
         return [""] * len(rows)

@@ -113,12 +113,10 @@ class PdfBatch:
 
     @property
     def is_over(self) -> bool:
-        """Whether the batch has ended."""
         return self.status not in {BatchStatus.QUEUED, BatchStatus.RUNNING}
 
     @property
     def has_file(self) -> bool:
-        """Whether the batch has an output file."""
         return self.status in {BatchStatus.SUCCEEDED, BatchStatus.PARTIAL}
 
     @property
@@ -162,7 +160,8 @@ class PdfBatchStore:
             holder = self.queue.holders(owner, [key]).get(key)
             existing = None if holder is None else self.get(holder)
             if existing is not None:
-                if not self._has_lost_file(existing):
+                key_of_file = existing.artifact_key if existing.has_file else None
+                if key_of_file is None or not self.artifacts.is_lost(key_of_file):
                     return SubmittedBatch(existing, new=False)
                 # The batch has lost its file and keeps its key. Its successor gets a key derived
                 # from it, which later equal orders compute in the same way.
@@ -197,16 +196,6 @@ class PdfBatchStore:
             return None
         return self.get(outcome.id)
 
-    def _has_lost_file(self, batch: PdfBatch) -> bool:
-        """Whether a finished batch has lost its file; False while the storage is down."""
-        if batch.artifact_key is None or not batch.has_file:
-            return False
-        try:
-            return not self.storage.exists(batch.artifact_key)
-        except StorageError as problem:
-            log.warning("storage_down", why=str(problem))
-            return False
-
     def load_order(self, batch: PdfBatch) -> BatchOrder:
         """Load the submitted order; raises NotStored or StorageDown."""
         options = batch.options
@@ -231,7 +220,6 @@ class PdfBatchStore:
     # Reading
 
     def get(self, batch_id: str) -> PdfBatch | None:
-        """Return the batch with this id."""
         job = self.queue.job(batch_id)
         return None if job is None else self.parse_batch(job)
 
@@ -315,10 +303,10 @@ class PdfBatchStore:
                 row |= {"status": "succeeded", "pages": (parse_job(job).result or {}).get("pages")}
             elif state == "failed":
                 failed = feeder.failed_row(row_job, job)
-                row |= {"status": "failed", "error_code": failed.error_code}
-                row |= {"error_message": failed.error_message}
+                reason = {"error_code": failed.error_code, "error_message": failed.error_message}
+                row |= {"status": "failed", **reason}
             else:
-                row |= {"status": job.state if job and state == "waiting" else "waiting"}
+                row["status"] = job.state if job and state == "waiting" else "waiting"
             results.append(row)
         not_enqueued = range(offset + len(results), min(offset + limit, batch.rows))
         return results + [

@@ -25,7 +25,6 @@ from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, public_code
 from kesin.workloads.pdf.jobs.stats import RenderStatsStore
 from kesin.workloads.pdf.security import MAX_DEPTH
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
-from kesin.workloads.pdf.storage.base import StorageError
 
 VERSION: Final = 1  # of job keys
 DEFAULT_OWNER: Final = "default"
@@ -217,11 +216,7 @@ class PdfJobStore:
         """Whether a finished job has lost its PDF; False while the storage is down."""
         if self.artifacts is None or job.artifact_key is None:
             return job.artifact_key is None
-        try:
-            return not self.artifacts.exists(job.artifact_key)
-        except StorageError as problem:
-            log.warning("storage_down", why=str(problem))
-            return False
+        return self.artifacts.is_lost(job.artifact_key)
 
     def get_job(self, job_id: str) -> PdfJob | None:
         """Return the job with this id."""

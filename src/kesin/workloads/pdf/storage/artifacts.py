@@ -164,6 +164,14 @@ class PdfArtifactStore:
         """Whether a PDF exists; raises StorageDown if that is unknown."""
         return self.storage.exists(artifact_key)
 
+    def is_lost(self, artifact_key: str) -> bool:
+        """Whether a file that was stored is gone; False while the storage is down."""
+        try:
+            return not self.exists(artifact_key)
+        except base.StorageError as problem:
+            log.warning("storage_down", why=str(problem))
+            return False
+
     def delete_orphans(
         self, find_used: Callable[[Sequence[str]], set[str]], older_than_s: float
     ) -> int:
