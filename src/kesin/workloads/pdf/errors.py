@@ -50,6 +50,15 @@ class RenderFailed(Exception):
         self.details = dict(details or {})
 
 
+class TemplateError(RenderFailed):
+    """The document can never be printed: its template, variables or options are to blame."""
+
+    def __init__(
+        self, message: str, *, details: Mapping[str, Any] | None = None, **values: object
+    ) -> None:
+        super().__init__(PdfErrorCode.TEMPLATE_ERROR, message, details=details, **values)
+
+
 def public_code(code: str | None) -> PdfErrorCode | None:
     """Return the public code of an error."""
     if code is None:

@@ -22,7 +22,7 @@ from urllib.parse import SplitResult, urlsplit
 from markupsafe import Markup, escape
 
 from kesin.foundation.messages import Message
-from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.errors import RenderFailed, TemplateError
 
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 100_000
@@ -88,58 +88,50 @@ def sanitize_html_variables(variables: Mapping[str, Any]) -> dict[str, Any]:
     again changes nothing. This is for output that does not escape by itself; the templates of the
     library get the raw values.
     """
-    return dict(_sanitize(variables, (), _ValueCount()))
+    return dict(_Cleaner(escaping=True).clean(variables, ()))
 
 
 def check_plain_data(variables: Mapping[str, Any]) -> None:
     """Raise RenderFailed for variables that are nested too deep, too many, or not plain data."""
-    _sanitize(variables, (), _ValueCount(), escaping=False)
+    _Cleaner(escaping=False).clean(variables, ())
 
 
-class _ValueCount:
-    """Counts values: a list of a thousand lists is not deep, but it is large."""
+@dataclass(slots=True)
+class _Cleaner:
+    """Checks values, and escapes texts if asked to."""
 
-    def __init__(self) -> None:
-        self.nodes = 0
+    escaping: bool
+    nodes: int = 0  # so far: a list of a thousand lists is not deep, but it is large
 
-
-def _sanitize(
-    value: Any, path: tuple[str, ...], count: _ValueCount, *, escaping: bool = True
-) -> Any:
-    count.nodes += 1
-    if count.nodes > MAX_NODES:
-        raise _variables_error(f"more than {MAX_NODES} values", path)
-    if isinstance(value, str):
-        return _escape(value) if escaping else value
-    if isinstance(value, _PLAIN):
-        if not escaping and isinstance(value, float) and not math.isfinite(value):
-            raise _variables_error("NaN and Infinity are no numbers", path)
-        return value
-    if not isinstance(value, Mapping | list | tuple):
-        raise _variables_error(f"{type(value).__name__} is not plain data", path)
-    if len(path) >= MAX_DEPTH:
-        raise _variables_error(f"nested deeper than {MAX_DEPTH}", path)
-    if not isinstance(value, Mapping):
-        items = [
-            _sanitize(item, (*path, str(index)), count, escaping=escaping)
-            for index, item in enumerate(value)
-        ]
+    def clean(self, value: Any, path: tuple[str, ...]) -> Any:
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise _variables_error(f"more than {MAX_NODES} values", path)
+        if isinstance(value, str):
+            return _escape(value) if self.escaping else value
+        if isinstance(value, _PLAIN):
+            if not self.escaping and isinstance(value, float) and not math.isfinite(value):
+                raise _variables_error("NaN and Infinity are no numbers", path)
+            return value
+        if not isinstance(value, Mapping | list | tuple):
+            raise _variables_error(f"{type(value).__name__} is not plain data", path)
+        if len(path) >= MAX_DEPTH:
+            raise _variables_error(f"nested deeper than {MAX_DEPTH}", path)
+        if isinstance(value, Mapping):
+            return self._clean_mapping(value, path)
+        items = [self.clean(item, (*path, str(index))) for index, item in enumerate(value)]
         return tuple(items) if isinstance(value, tuple) else items
-    return _sanitize_mapping(value, path, count, escaping=escaping)
 
-
-def _sanitize_mapping(
-    value: Mapping[Any, Any], path: tuple[str, ...], count: _ValueCount, *, escaping: bool
-) -> dict[Any, Any]:
-    sanitized: dict[Any, Any] = {}
-    for index, (key, item) in enumerate(value.items()):
-        if not isinstance(key, str | int):
-            raise _variables_error(f"{type(key).__name__} is no name", path)
-        name = _escape(key) if escaping and isinstance(key, str) else key
-        if name in sanitized:
-            raise _variables_error("two names are the same once escaped", path)
-        sanitized[name] = _sanitize(item, (*path, _step(key, index)), count, escaping=escaping)
-    return sanitized
+    def _clean_mapping(self, value: Mapping[Any, Any], path: tuple[str, ...]) -> dict[Any, Any]:
+        cleaned: dict[Any, Any] = {}
+        for index, (key, item) in enumerate(value.items()):
+            if not isinstance(key, str | int):
+                raise _variables_error(f"{type(key).__name__} is no name", path)
+            name = _escape(key) if self.escaping and isinstance(key, str) else key
+            if name in cleaned:
+                raise _variables_error("two names are the same once escaped", path)
+            cleaned[name] = self.clean(item, (*path, _step(key, index)))
+        return cleaned
 
 
 def _step(key: object, index: int) -> str:
@@ -153,10 +145,11 @@ def _escape(text: str) -> Markup:
 
 def _variables_error(message: str, path: tuple[str, ...]) -> RenderFailed:
     location = "/" + "/".join(path[:8]) + ("/…" if len(path) > 8 else "")  # noqa: PLR2004
-    return RenderFailed(
-        PdfErrorCode.TEMPLATE_ERROR,
-        Message("variables: %(problem)s at %(path)s", problem=Message(message), path=location),
+    return TemplateError(
+        "variables: %(problem)s at %(path)s",
         details={"path": location},
+        problem=Message(message),
+        path=location,
     )
 
 
@@ -169,9 +162,8 @@ class _ParsedUrl(NamedTuple):
 
 
 def _parse_url(url: str) -> _ParsedUrl | None:
-    if len(url) > MAX_URL_LENGTH or not re.fullmatch(
-        r"[!-\[\]-~]+", url
-    ):  # printable ASCII, no backslash
+    printable = re.fullmatch(r"[!-\[\]-~]+", url)  # in ASCII, and no backslash
+    if len(url) > MAX_URL_LENGTH or not printable:
         return None
     try:
         parts = urlsplit(url)

@@ -18,9 +18,8 @@ def pick_engine(name: str | None = None, settings: ChromiumSettings | None = Non
 
     Raises RenderFailed(UNSUPPORTED_PLATFORM) for an engine that this machine does not have.
     """
-    from kesin.workloads.pdf.engines.chromium import (
-        ChromiumEngine,  # each engine loads a lot of modules
-    )
+    # Each engine loads a lot of modules.
+    from kesin.workloads.pdf.engines.chromium import ChromiumEngine
     from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 
     settings = settings or ChromiumSettings()

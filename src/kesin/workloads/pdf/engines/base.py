@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, Protocol
 
 from kesin.foundation.clock import SystemClock
-from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, TemplateError
 from kesin.workloads.pdf.limits import check_html
 
 Format = Literal["A3", "A4", "A5", "Letter", "Legal"]
@@ -56,6 +56,12 @@ class Paper:
         if self.width_mm is not None and self.height_mm is not None:
             return self.width_mm, self.height_mm
         return SIZES_MM[self.format]
+
+    @property
+    def page_mm(self) -> tuple[float, float]:
+        """Width and height as the page is turned."""
+        width, height = self.size_mm
+        return (height, width) if self.landscape else (width, height)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the options as stored in a job's payload and hashed in its key."""
@@ -144,16 +150,14 @@ def parse_page_ranges(text: str) -> list[tuple[int, int | None]]:
     ranges: list[tuple[int, int | None]] = []
     if not text.strip():
         return ranges
-    for part in text.split(","):
-        match = _RANGE.fullmatch(part.strip())
-        if match is None or part.strip() == "-":
-            raise _page_range_error(text, f"{part.strip()!r} is no page or range of pages")
+    for part in map(str.strip, text.split(",")):
+        match = _RANGE.fullmatch(part)
+        if match is None or part == "-":
+            raise _page_range_error(text, f"{part!r} is no page or range of pages")
         first = int(match[1] or match[2] or 1)
         last = int(match[1]) if match[1] else int(match[3]) if match[3] else None
         if first < 1 or (last is not None and last < first):
-            raise _page_range_error(
-                text, f"{part.strip()!r} runs backwards or starts before page 1"
-            )
+            raise _page_range_error(text, f"{part!r} runs backwards or starts before page 1")
         ranges.append((first, last))
     return ranges
 
@@ -172,8 +176,7 @@ def selected_pages(text: str, pages: int) -> list[int]:
 
 
 def _page_range_error(text: str, reason: str) -> RenderFailed:
-    return RenderFailed(
-        PdfErrorCode.TEMPLATE_ERROR,
+    return TemplateError(
         "page_ranges %(given)s cannot be printed: %(problem)s",
         details={"page_ranges": text},
         given=repr(text),

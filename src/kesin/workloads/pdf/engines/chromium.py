@@ -25,7 +25,7 @@ from kesin.workloads.pdf.engines.browser import BLANK, PageSession, WarmBrowser
 from kesin.workloads.pdf.engines.browser_process import LoopStuck, LoopThread
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.engines.normalise import NormalisedPdf, normalise_pdf
-from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, TemplateError
 from kesin.workloads.pdf.limits import soft_timeout_s, timeout_failure
 
 _T = TypeVar("_T")
@@ -214,12 +214,9 @@ class ChromiumEngine(WarmEngine):
         if problem is None:
             return timed_out
         if bad_paper:
-            return RenderFailed(
-                PdfErrorCode.TEMPLATE_ERROR, "it cannot be printed so: %(problem)s", problem=message
-            )
-        return RenderFailed(
-            PdfErrorCode.UNKNOWN, message, details={"step": timed_out.details["step"]}
-        )
+            return TemplateError("it cannot be printed so: %(problem)s", problem=message)
+        details = {"step": timed_out.details["step"]}
+        return RenderFailed(PdfErrorCode.UNKNOWN, message, details=details)
 
 
 async def _print_document(
@@ -253,8 +250,7 @@ def _check_not_navigated(session: PageSession) -> None:
 
 
 def _navigation_error(url: str) -> RenderFailed:
-    return RenderFailed(
-        PdfErrorCode.TEMPLATE_ERROR,
+    return TemplateError(
         "the document leads to another page, and that would be printed in its place",
         details={"to": url[:_MAX_NAME_LENGTH]},
     )

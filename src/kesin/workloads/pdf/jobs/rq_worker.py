@@ -94,10 +94,6 @@ class PdfRqWorker(PdfWorker):
         finally:
             self.leases.stop()
 
-    def record_redis_contact(self) -> None:
-        """Record that Redis has just answered."""
-        self.last_success = self.queue.clock.monotonic()
-
     def render(self, job_id: str) -> None:
         """Render the job of a message; dispatch it again if it is due again.
 
@@ -155,7 +151,7 @@ class RqListener(SimpleWorker):
         try:
             while not self._worker.stopping:
                 self.heartbeat()
-                self._worker.record_redis_contact()
+                self._worker.last_success = self._worker.queue.clock.monotonic()
                 if self.should_run_maintenance_tasks:
                     untyped.clean_registries()
                 if is_suspended(self.connection, self):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -21,7 +22,7 @@ from kesin.store.metadata import metadata_for
 from kesin.store.records import Filter, Outcome
 from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.config import FailSafePolicy
-from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, public_code
+from kesin.workloads.pdf.errors import PdfErrorCode, TemplateError, public_code
 from kesin.workloads.pdf.jobs.stats import RenderStatsStore
 from kesin.workloads.pdf.security import MAX_DEPTH
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
@@ -45,38 +46,27 @@ def compute_job_key(template_name: str, payload: Mapping[str, Any]) -> str:
     ``payload``.
     """
     identity = {"v": VERSION, "template": template_name, "payload": payload}
-    return hashlib.sha256(canonical_ascii_json(identity).encode("ascii")).hexdigest()
-
-
-def canonical_ascii_json(value: Any) -> str:
-    """Format JSON with sorted keys at every depth, without spaces; rejects what is not JSON."""
-    _check_json(value, 0)
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-    )
+    _check_json(identity, 0)
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def _check_json(value: Any, depth: int) -> None:
     """Reject what JSON would alter: keys that are not text, NaN and Infinity, too deep nesting."""
     if depth > MAX_DEPTH + _WRAPPER_DEPTH:
-        raise RenderFailed(
-            PdfErrorCode.TEMPLATE_ERROR, "values nest deeper than %(n)s", n=MAX_DEPTH
-        )
+        raise TemplateError("values nest deeper than %(n)s", n=MAX_DEPTH)
     if isinstance(value, Mapping):
-        for name, inner in value.items():
-            if not isinstance(name, str):
-                raise RenderFailed(PdfErrorCode.TEMPLATE_ERROR, "names of variables are text")
-            _check_json(inner, depth + 1)
-    elif isinstance(value, list | tuple):
+        if not all(isinstance(name, str) for name in value):
+            raise TemplateError("names of variables are text")
+        value = list(value.values())
+    if isinstance(value, list | tuple):
         for inner in value:
             _check_json(inner, depth + 1)
     elif isinstance(value, float):
-        if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124
-            raise RenderFailed(PdfErrorCode.TEMPLATE_ERROR, "NaN and Infinity are no JSON")
+        if not math.isfinite(value):
+            raise TemplateError("NaN and Infinity are no JSON")
     elif value is not None and not isinstance(value, str | int | bool):
-        raise RenderFailed(
-            PdfErrorCode.TEMPLATE_ERROR, "a %(kind)s is no JSON value", kind=type(value).__name__
-        )
+        raise TemplateError("a %(kind)s is no JSON value", kind=type(value).__name__)
 
 
 class PdfJobStatus(StrEnum):
@@ -219,7 +209,6 @@ class PdfJobStore:
         return self.artifacts.is_lost(job.artifact_key)
 
     def get_job(self, job_id: str) -> PdfJob | None:
-        """Return the job with this id."""
         job = self.queue.job(job_id)
         return None if job is None else parse_job(job)
 
@@ -267,7 +256,9 @@ class PdfJobStore:
             case PdfJobStatus.RUNNING:
                 moved = bool(self.queue.claim(str(details.get("worker") or "worker"), ids=[job_id]))
             case PdfJobStatus.SUCCEEDED:
-                moved = self.succeed(job, _parse_result(details))
+                if not details.get("artifact_key"):
+                    raise IllegalTransition("a job succeeds with an artifact_key: where its PDF is")
+                moved = self.succeed(job, details)
             case PdfJobStatus.FAILED:
                 code = str(details.get("error_code") or PdfErrorCode.UNKNOWN)
                 moved = self.fail(job, code, str(details.get("message") or code))
@@ -299,9 +290,8 @@ class PdfJobStore:
 
     def _finish(self, action: str, job: Job, change: Change, actor: str | None) -> bool:
         with self.queue.store.transaction():
-            outcomes = apply_changes(
-                self.queue, action, [change], actor=actor or job.worker or "worker"
-            )
+            by = actor or job.worker or "worker"
+            outcomes = apply_changes(self.queue, action, [change], actor=by)
             self.stats.record(action, [change], outcomes)
         return outcomes[0].result == "moved"
 
@@ -327,12 +317,10 @@ class PdfJobStore:
         jobs = self.queue.find(list(dict.fromkeys(job_ids.values())))
         used = set()
         for key, job_id in job_ids.items():
-            job = jobs.get(job_id)
-            if job is None:
+            job = parse_job(jobs[job_id]) if job_id in jobs else None
+            if job is None or job.status not in {PdfJobStatus.RUNNING, PdfJobStatus.SUCCEEDED}:
                 continue
-            if job.state == PdfJobStatus.RUNNING or (
-                job.state == PdfJobStatus.SUCCEEDED and parse_job(job).artifact_key == key
-            ):
+            if job.status is PdfJobStatus.RUNNING or job.artifact_key == key:
                 used.add(key)
         return used
 
@@ -405,10 +393,3 @@ def _with_ttl(move: Move, ttl_seconds: int) -> Move:
         for guard in move.when
     )
     return replace(move, when=guards)
-
-
-def _parse_result(details: Mapping[str, Any]) -> dict[str, Any]:
-    key = details.get("artifact_key")
-    if not key:
-        raise IllegalTransition("a job succeeds with an artifact_key: where its PDF is")
-    return dict(details)

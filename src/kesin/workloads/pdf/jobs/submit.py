@@ -205,6 +205,18 @@ def document_response(html: str, *, framed: bool = False) -> Response:
     )
 
 
+def preview_response(services: PdfServices, name: str, variables: Mapping[str, Any]) -> Response:
+    """Build the response with the document of a template, for a frame; raises Problem."""
+    return document_response(_fill_in(services, name, variables), framed=True)
+
+
+def _fill_in(services: PdfServices, name: str, variables: Mapping[str, Any]) -> str:
+    try:
+        return services.library.render_html(name, variables)
+    except errors.RenderFailed as problem:
+        raise fill_problem(problem) from None
+
+
 def handle_unavailable(policy: FailSafePolicy, html: str | None) -> Response:
     """Build the response in place of a job: the HTML if the policy degrades, else 503.
 
@@ -271,10 +283,7 @@ def _subscribe_webhook(services: PdfServices, request: RenderRequest, job_id: st
 def _fallback(services: PdfServices, request: RenderRequest) -> Response:
     html = None
     if request.fail_safe is FailSafePolicy.DEGRADE:
-        try:
-            html = services.library.render_html(request.template, request.payload["variables"])
-        except errors.RenderFailed as problem:
-            raise fill_problem(problem) from None
+        html = _fill_in(services, request.template, request.payload["variables"])
     return handle_unavailable(request.fail_safe, html)
 
 

@@ -12,13 +12,13 @@ from kesin.engine.results import Done, Failed, HandlerResult
 from kesin.engine.worker import Worker
 from kesin.engine.worker_thread import ClaimShare
 from kesin.foundation.logs import Logger
-from kesin.foundation.messages import Message
 from kesin.lifecycle.model import Job
+from kesin.workloads.pdf import errors
 from kesin.workloads.pdf.config import PdfRenderConfig
 from kesin.workloads.pdf.engines import pick_engine
 from kesin.workloads.pdf.engines.base import Engine, Paper, RenderedPdf, describe_characters
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
-from kesin.workloads.pdf.errors import ARTIFACT_WRITE_FAILED, PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, TemplateError
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, UnknownJob, parse_job
 from kesin.workloads.pdf.security import sanitize_html_variables, validate_template, validate_url
@@ -107,7 +107,7 @@ class PdfRenderWorker:
         try:
             key = self.artifact_store.store_pdf(job.job_id, rendered.pdf)
         except StorageError as problem:
-            raise RenderFailed(ARTIFACT_WRITE_FAILED, str(problem)) from problem
+            raise RenderFailed(errors.ARTIFACT_WRITE_FAILED, str(problem)) from problem
         self.rendered_count += 1
         warnings = list(rendered.warnings)
         requested_hash = job.payload.get("template_hash")
@@ -127,19 +127,17 @@ class PdfRenderWorker:
     def render(self, job: PdfJob) -> RenderedPdf:
         """Render the PDF of a job; raises RenderFailed."""
         if not self.validate_template(job.template_name):
-            raise RenderFailed(
-                PdfErrorCode.TEMPLATE_ERROR, "this template is not on the list of allowed ones"
-            )
+            raise TemplateError("this template is not on the list of allowed ones")
         timeout_s = (job.metadata or {}).get("timeout") or self.config.hard_timeout
         self._timeouts[job.job_id], self._progress_at = timeout_s, self._monotonic()
         html = self.library.render_html(job.template_name, job.payload.get("variables") or {})
         engine = self._engine(job.payload.get("engine"))
         rendered = engine.render(html, parse_paper(job.payload), timeout_s=timeout_s)
         if rendered.missing_glyphs and job.payload.get("missing_glyphs") == "fail":
-            characters = describe_characters(rendered.missing_glyphs)
             raise RenderFailed(
                 PdfErrorCode.MISSING_GLYPHS,
-                Message("no font has these characters: %(characters)s", characters=characters),
+                "no font has these characters: %(characters)s",
+                characters=describe_characters(rendered.missing_glyphs),
             )
         return rendered
 
@@ -254,7 +252,7 @@ def parse_paper(payload: Mapping[str, Any]) -> Paper:
     try:
         return Paper(**options)
     except TypeError:
-        raise RenderFailed(PdfErrorCode.TEMPLATE_ERROR, "no such paper") from None
+        raise TemplateError("no such paper") from None
 
 
 def _default_engines(config: PdfRenderConfig) -> EngineFactory:
