@@ -12,12 +12,8 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client import core
+from prometheus_client.core import CounterMetricFamily, Metric
 
 from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
@@ -52,19 +48,13 @@ def collect_counters(queue: Queue) -> Iterator[Metric]:
     for flow in queue.store.move_counts(queue.name):
         entered[flow.to_state] += flow.n
         moved[flow.move] += flow.n
-    jobs = CounterMetricFamily(
-        f"{PREFIX}jobs",
-        "Moves of jobs into each status: births and retries alike.",
-        labels=["status"],
-    )
+    help_text = "Moves of jobs into each status: births and retries alike."
+    jobs = CounterMetricFamily(f"{PREFIX}jobs", help_text, labels=["status"])
     for status in PdfJobStatus:
         jobs.add_metric([status], entered[status])
     stats = RenderStatsStore(metadata_for(queue.store), queue.now).read()
-    failures = CounterMetricFamily(
-        f"{PREFIX}failures",
-        "Failed attempts, those that are tried again too; a stop of the worker is none.",
-        labels=["error_code"],
-    )
+    help_text = "Failed attempts, those that are tried again too; a stop of the worker is none."
+    failures = CounterMetricFamily(f"{PREFIX}failures", help_text, labels=["error_code"])
     for code in PdfErrorCode:
         lost = moved["lose"] if code is PdfErrorCode.UNKNOWN else 0
         failures.add_metric([code], stats.failures.get(code, 0) + lost)
@@ -75,7 +65,7 @@ def collect_counters(queue: Queue) -> Iterator[Metric]:
 
 def _build_durations(stats: RenderStats) -> Metric:
     limits = [*(str(float(limit_s)) for limit_s in BUCKETS_S), "+Inf"]
-    durations = HistogramMetricFamily(
+    durations = core.HistogramMetricFamily(
         f"{PREFIX}render_duration_seconds", "How long the engine took for a PDF."
     )
     cumulative = zip(limits, accumulate(stats.buckets), strict=True)
@@ -84,4 +74,4 @@ def _build_durations(stats: RenderStats) -> Metric:
 
 
 def _build_gauge(name: str, help_text: str, value: float) -> Metric:
-    return GaugeMetricFamily(PREFIX + name, help_text, value=value)
+    return core.GaugeMetricFamily(PREFIX + name, help_text, value=value)

@@ -12,10 +12,10 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Final, Self
+from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from kesin.foundation.clock import SystemClock
@@ -47,7 +47,7 @@ def is_public_address(address: str) -> bool:
 def fetch(url: str, *, timeout_s: float = 10.0, public_only: bool = True) -> FetchedResource:
     """Fetch a URL; raises FetchRefused for everything but a plain 200."""
     try:
-        with GuardedConnection(url, timeout_s, public_only=public_only) as connection:
+        with closing(GuardedConnection(url, timeout_s, public_only=public_only)) as connection:
             response = connection.request("GET", headers={"Accept-Encoding": "identity"})
             if response.status != http.HTTPStatus.OK:
                 raise FetchRefused(f"it answered {response.status}")
@@ -60,9 +60,8 @@ def fetch(url: str, *, timeout_s: float = 10.0, public_only: bool = True) -> Fet
                 raise FetchRefused(f"it took longer than {timeout_s:g} s")
             content_type = response.getheader("Content-Type") or "application/octet-stream"
     except (OSError, http.client.HTTPException) as problem:
-        raise FetchRefused(
-            f"it could not be read: {str(problem) or type(problem).__name__}"
-        ) from problem
+        reason = str(problem) or type(problem).__name__
+        raise FetchRefused(f"it could not be read: {reason}") from problem
     return FetchedResource(content_type, bytes(body))
 
 
@@ -123,7 +122,6 @@ class GuardedConnection:
             return self._http.getresponse()
 
     def close(self) -> None:
-        """Close the connection."""
         self._timer.cancel()
         self._http.close()
         self._socket.close()
@@ -154,12 +152,6 @@ class GuardedConnection:
         with suppress(OSError):
             # The plain socket's method: no closing handshake under TLS.
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _resolve(host: str, port: int, *, public_only: bool) -> list[str]:

@@ -43,9 +43,7 @@ log = Logger("kesin.pdf")
 
 def load_templates(settings: Settings) -> TemplateLibrary:
     """Load the templates that come with Kesin, overridden by those of the configured folder."""
-    from kesin.workloads.pdf.templating.library import (
-        TemplateLibrary,  # its libraries come with kesin[pdf]
-    )
+    from kesin.workloads.pdf.templating.library import TemplateLibrary  # it needs kesin[pdf]
 
     folder = settings.pdf_templates
     if folder is not None and not folder.is_dir():

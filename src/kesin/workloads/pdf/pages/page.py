@@ -32,12 +32,10 @@ from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs import submit
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, Submitted
 from kesin.workloads.pdf.schemas import PdfJobRequest
-from kesin.workloads.pdf.services import PdfServiceLoader, PdfServices
+from kesin.workloads.pdf.services import PdfServiceLoader
 
 if TYPE_CHECKING:
-    from kesin.workloads.pdf.templating.library import (
-        PdfTemplate,  # its libraries come with kesin[pdf]
-    )
+    from kesin.workloads.pdf.templating.library import PdfTemplate  # it needs kesin[pdf]
 
 PREVIEW_S: Final = 120.0
 MAX_PREVIEWS: Final = 64  # of all users, each at most as large as a form
@@ -53,7 +51,7 @@ class PreviewValues(NamedTuple):
     until: float
 
 
-class PdfWorkbench:
+class PdfWorkbench(PdfServiceLoader):
     """The PDF services and the saved previews of an app.
 
     A frame shows a URL, and a preview's values are posted: they are saved here under an unguessable
@@ -61,33 +59,27 @@ class PdfWorkbench:
     """
 
     def __init__(self, service: Service) -> None:
-        self.loader = PdfServiceLoader(service.workload_context("pdf"))
+        super().__init__(service.workload_context("pdf"))
         self._monotonic = service.clock.monotonic
         self._previews: OrderedDict[str, PreviewValues] = OrderedDict()
-        self._lock = threading.Lock()
-
-    @property
-    def services(self) -> PdfServices:
-        """Opened at the first use; raises Unavailable with what to install."""
-        return self.loader.services
+        self._previews_lock = threading.Lock()
 
     def save_preview(self, owner: str, template: str, variables: dict[str, Any]) -> str:
         """Save the values of a preview; returns its token."""
         token = secrets.token_urlsafe(24)
-        with self._lock:
+        with self._previews_lock:
             mine = [name for name, preview in self._previews.items() if preview.owner == owner]
             for old in mine[: max(0, len(mine) - MAX_PREVIEWS_PER_USER + 1)]:
                 del self._previews[old]
             while len(self._previews) >= MAX_PREVIEWS:
                 self._previews.popitem(last=False)
-            self._previews[token] = PreviewValues(
-                owner, template, variables, self._monotonic() + PREVIEW_S
-            )
+            until = self._monotonic() + PREVIEW_S
+            self._previews[token] = PreviewValues(owner, template, variables, until)
         return token
 
     def find_preview(self, owner: str, token: str) -> PreviewValues:
         """The user's preview of this token; raises NotFound."""
-        with self._lock:
+        with self._previews_lock:
             preview = self._previews.get(token)
             if preview is None or preview.owner != owner or preview.until < self._monotonic():
                 raise NotFound("this preview is over: change a value to see it again")
@@ -95,7 +87,6 @@ class PdfWorkbench:
 
 
 def workbench_of(app: FastAPI, service: Service) -> PdfWorkbench:
-    """The workbench of this app."""
     return app_state(app, "pdf_desk", lambda: PdfWorkbench(service))
 
 
@@ -139,7 +130,7 @@ def pdf_page(  # noqa: PLR0917  # each one is a query parameter
     chosen = template or (names[0] if names else "")
     templates = [workbench.services.library.get(name) for name in names]
     values |= {"templates": templates, "chosen": None, "worded": localized_text}
-    values["stale"] = workbench.loader.templates.problem
+    values["stale"] = workbench.templates.problem
     values["broken"] = _broken_templates(workbench, workbench.services.library.broken)
     if chosen:
         selected = submit.require_template(workbench.services, chosen)
@@ -246,12 +237,7 @@ def show_pdf_preview(ctx: Context, token: str) -> Response:
     """The preview's document, for its user: it runs and loads nothing."""
     workbench = require_workbench(ctx, "preview")
     preview = workbench.find_preview(ctx.actor.name, token)
-    try:
-        return submit.document_response(
-            workbench.services.library.render_html(preview.template, preview.variables), framed=True
-        )
-    except RenderFailed as problem:
-        raise submit.fill_problem(problem) from None
+    return submit.preview_response(workbench.services, preview.template, preview.variables)
 
 
 @router.post(f"{PATH}/jobs", response_class=HTMLResponse)
@@ -263,23 +249,16 @@ def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
         "template_name": template.name,
         "variables": _read_value(template, fields),
         "file_name": fields.get("file_name", "").strip() or None,
-        "options": {
-            "fail_safe": "strict",
-            **({"landscape": True} if "landscape" in fields else {}),
-        },
+        "options": {"fail_safe": "strict"} | ({"landscape": True} if "landscape" in fields else {}),
     }
     try:
         request = PdfJobRequest.model_validate(body)
     except ValidationError as problem:
         first = problem.errors(include_url=False)[0]
-        where = ".".join(str(step) for step in first["loc"])
-        raise Invalid(
-            "%(field)s: %(problem)s", field=where, problem=validation_message(first)
-        ) from None
-    most = ctx.service.settings.pdf_max_queued
-    submitted = submit.submit_job(
-        workbench.services, request, owner=ctx.actor.name, max_queued=most
-    )
+        where, why = ".".join(str(step) for step in first["loc"]), validation_message(first)
+        raise Invalid("%(field)s: %(problem)s", field=where, problem=why) from None
+    services, most = workbench.services, ctx.service.settings.pdf_max_queued
+    submitted = submit.submit_job(services, request, owner=ctx.actor.name, max_queued=most)
     if not isinstance(submitted, Submitted):
         raise submit.render_unavailable()
     values = {**_job_list(ctx, workbench, everybody=False, cursor=None), "made": submitted}
@@ -302,9 +281,8 @@ def _job_list(
     """The user's jobs, newest first; admins may see all."""
     jobs = workbench.services.jobs
     all_of_them = everybody and ctx.actor.is_admin
-    page, following = jobs.page(
-        owner=None if all_of_them else ctx.actor.name, limit=JOBS, cursor=cursor
-    )
+    owner = None if all_of_them else ctx.actor.name
+    page, following = jobs.page(owner=owner, limit=JOBS, cursor=cursor)
     return {
         "jobs": [(job, jobs.position(job), _advice(ctx, job)) for job in page],
         "following": following,

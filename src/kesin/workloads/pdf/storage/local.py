@@ -15,17 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from kesin.workloads.pdf.storage.base import (
-    BadKey,
-    KeyTaken,
-    NotStored,
-    StorageBackend,
-    StorageDown,
-    StoredObject,
-    check_key,
-    check_range,
-    is_key,
-)
+from kesin.workloads.pdf.storage import base
+from kesin.workloads.pdf.storage.base import KeyTaken, StorageDown, StoredObject
 
 MARKER: Final = ".kesin-artifacts"
 _PARTIAL_PREFIX: Final = ".put-"
@@ -33,7 +24,7 @@ _PUT_ATTEMPTS: Final = 5  # to write into a folder that another process deletes 
 _ABSENT_ERRORS: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
-class LocalStorage(StorageBackend):
+class LocalStorage(base.StorageBackend):
     """A folder, created if missing. Only the owner can read its files."""
 
     def __init__(self, folder: Path) -> None:
@@ -65,21 +56,18 @@ class LocalStorage(StorageBackend):
         raise StorageDown(f"the folder of {key!r} vanishes as often as it is made")
 
     def get_bytes(self, key: str) -> bytes:
-        """Return all bytes under this key."""
         path = self._path(key)
         with self._translated_errors(key):
             return path.read_bytes()
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
-        """Return a part of the bytes."""
-        check_range(start, end)
+        base.check_range(start, end)
         path = self._path(key)
         with self._translated_errors(key), path.open("rb") as file:
             file.seek(start)
             return file.read(end - start)
 
     def head(self, key: str) -> StoredObject:
-        """Return size and age."""
         path = self._path(key)
         with self._translated_errors(key):
             status = path.stat()
@@ -106,7 +94,6 @@ class LocalStorage(StorageBackend):
         return True
 
     def list(self, prefix: str = "", *, before_us: int | None = None) -> Iterator[StoredObject]:
-        """List the files below a folder."""
         top = self._path(prefix) if prefix else self._base
         with self._translated_errors():
             self._require_folder()
@@ -122,26 +109,24 @@ class LocalStorage(StorageBackend):
         removed = 0
         with self._translated_errors():
             self._require_folder()
-            for folder, _, names in os.walk(
-                self._base, topdown=False, onerror=_raise_unless_absent
-            ):
+            walk = os.walk(self._base, topdown=False, onerror=_raise_unless_absent)
+            for folder, names in ((Path(path), files) for path, _, files in walk):
                 for name in names:
-                    path = Path(folder, name)
                     with suppress(*_ABSENT_ERRORS):
-                        partial = name.startswith(_PARTIAL_PREFIX)
+                        partial, path = name.startswith(_PARTIAL_PREFIX), folder / name
                         if partial and path.stat().st_mtime_ns // 1_000 < before_us:
                             path.unlink()
                             removed += 1
-                if Path(folder) != self._base:
-                    _remove_if_empty(Path(folder))
+                if folder != self._base:
+                    _remove_if_empty(folder)
         return removed
 
     def _path(self, key: str) -> Path:
-        path = self._base / check_key(key)
+        path = self._base / base.check_key(key)
         with self._translated_errors():
             if path.resolve().is_relative_to(self._base):
                 return path
-        raise BadKey(f"{key!r} leads out of the storage: a link stands in its way")
+        raise base.BadKey(f"{key!r} leads out of the storage: a link stands in its way")
 
     def _require_same(self, key: str, path: Path, data: bytes) -> None:
         if path.read_bytes() != data:
@@ -151,7 +136,7 @@ class LocalStorage(StorageBackend):
     def _describe_file(self, path: Path) -> StoredObject | None:
         """Describe a file; None for what is not an object: the marker, partial writes, links."""
         key, status = path.relative_to(self._base).as_posix(), path.lstat()
-        if not is_key(key) or not stat.S_ISREG(status.st_mode):
+        if not base.is_key(key) or not stat.S_ISREG(status.st_mode):
             return None
         return _describe(key, status)
 
@@ -174,7 +159,7 @@ class LocalStorage(StorageBackend):
                 if key is None:
                     raise
                 self._require_folder()
-                raise NotStored(key) from None
+                raise base.NotStored(key) from None
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise StorageDown(f"the folder {self._base} does not serve: {reason}") from error

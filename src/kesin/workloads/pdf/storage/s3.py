@@ -18,6 +18,7 @@ from obstore.store import S3Store
 
 from kesin.foundation.messages import Message
 from kesin.workloads.pdf.storage import base
+from kesin.workloads.pdf.storage.base import StoredObject
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -87,13 +88,9 @@ class S3Storage(base.StorageBackend):
                 retry_config={"max_retries": retries, "retry_timeout": _RETRY_TIMEOUT},
             )
         except (BaseError, ValueError, OSError) as error:
-            raise base.StorageMisconfigured(
-                Message(
-                    "%(place)s cannot be used: %(problem)s",
-                    place=self._name,
-                    problem=_first_line(error),
-                )
-            ) from None
+            why = _first_line(error)
+            text = Message("%(place)s cannot be used: %(problem)s", place=self._name, problem=why)
+            raise base.StorageMisconfigured(text) from None
 
     def __repr__(self) -> str:
         return f"S3Storage({self._name!r})"
@@ -119,7 +116,6 @@ class S3Storage(base.StorageBackend):
                     raise base.KeyTaken(key) from None
 
     def get_bytes(self, key: str) -> bytes:
-        """Return all bytes under this key."""
         base.check_key(key)
         with self._translated_errors(key):
             return obstore.get(self._store, key).bytes().to_bytes()
@@ -141,7 +137,6 @@ class S3Storage(base.StorageBackend):
                 return self.get_bytes(key)[start:end]
 
     def head(self, key: str) -> base.StoredObject:
-        """Return size and age."""
         base.check_key(key)
         with self._translated_errors(key):
             return _describe(obstore.head(self._store, key))
@@ -154,10 +149,7 @@ class S3Storage(base.StorageBackend):
             obstore.delete(self._store, key)
         return True
 
-    def list(
-        self, prefix: str = "", *, before_us: int | None = None
-    ) -> Iterator[base.StoredObject]:
-        """List the objects below a prefix, page by page."""
+    def list(self, prefix: str = "", *, before_us: int | None = None) -> Iterator[StoredObject]:
         if prefix:
             base.check_key(prefix)
         with self._translated_errors():

@@ -14,7 +14,7 @@ import hmac
 import http.client
 import re
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -77,7 +77,8 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> WebhookReply:
     Raises OSError or HTTPException without a response. An internal host must be named literally on
     the list of allowed URLs; any other must have a public address.
     """
-    with GuardedConnection(url, TIMEOUT_S, public_only=not is_internal_url(url)) as connection:
+    public_only = not is_internal_url(url)
+    with closing(GuardedConnection(url, TIMEOUT_S, public_only=public_only)) as connection:
         response = connection.request("POST", body, {**_HEADERS, **headers})
         status, retry_after = response.status, response.getheader("Retry-After", "")
         with suppress(OSError, http.client.HTTPException):  # the status is all that counts
@@ -108,25 +109,16 @@ def deliver(
     message = f"it answered {reply.status}"
     if reply.status == http.HTTPStatus.GONE:
         return Failed("HOOK_GONE", message)
-    if (
-        reply.status in _BUSY
-        and reply.retry_after_s is not None
-        and _exceeds_backoff(reply.retry_after_s, delivery)
-    ):
-        return Act(
-            "later",
-            code="HOOK_BAD_ANSWER",
-            message=f"{message} and asked for {reply.retry_after_s} s of peace",
-            category=Category.TRANSIENT,
-            run_in_s=reply.retry_after_s,
-        )
-    return Failed("HOOK_BAD_ANSWER", message)
-
-
-def _exceeds_backoff(pause_s: int, delivery: Job) -> bool:
-    """Whether a pause exceeds the lifecycle's delay; shorter ones would use up the attempts."""
-    return pause_s * SECOND_US > RETRY_DELAYS.delay_us(
-        delay_index(RETRY_DELAYS, delivery), delivery.salt
+    pause_s = reply.retry_after_s if reply.status in _BUSY else None
+    delay_us = RETRY_DELAYS.delay_us(delay_index(RETRY_DELAYS, delivery), delivery.salt)
+    if pause_s is None or pause_s * SECOND_US <= delay_us:  # it would use up the attempts
+        return Failed("HOOK_BAD_ANSWER", message)
+    return Act(
+        "later",
+        code="HOOK_BAD_ANSWER",
+        message=f"{message} and asked for {pause_s} s of peace",
+        category=Category.TRANSIENT,
+        run_in_s=pause_s,
     )
 
 
@@ -158,9 +150,7 @@ def _job_data(job_id: str, status: str, subject: Job | None) -> dict[str, Any]:
         "status": status,
         "error_code": job and job.error_code,
         "template_name": job and job.template_name,
-        "sha256": output.get("sha256"),
-        "pages": output.get("pages"),
-        "bytes": output.get("bytes"),
+        **{fact: output.get(fact) for fact in ("sha256", "pages", "bytes")},
         "download_url": f"/pdf/jobs/{job_id}/download" if status == "succeeded" else None,
         "retry_count": job and job.retry_count,
         "finished_at": iso(subject.finished_at) if subject else None,
@@ -177,11 +167,7 @@ def _batch_data(batch_id: str, status: str, subject: Job | None) -> dict[str, An
         "error_code": subject and subject.error_code,
         "template_name": payload.get("template"),
         "rows": payload.get("rows"),
-        "made": output.get("made"),
-        "failed": output.get("failed"),
-        "sha256": output.get("sha256"),
-        "pages": output.get("pages"),
-        "bytes": output.get("bytes"),
+        **{fact: output.get(fact) for fact in ("made", "failed", "sha256", "pages", "bytes")},
         "download_url": f"/pdf/batches/{batch_id}/download" if has_file else None,
         "finished_at": iso(subject.finished_at) if subject else None,
     }
