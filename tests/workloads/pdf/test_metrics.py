@@ -60,8 +60,8 @@ class Files:
     def __init__(self) -> None:
         self.gone: set[str] = set()
 
-    def exists(self, key: str) -> bool:
-        return key not in self.gone
+    def is_lost(self, key: str) -> bool:
+        return key in self.gone
 
 
 class Counted:

@@ -107,7 +107,6 @@ def pdf_lifecycle(limits: PdfLimits | None = None) -> Lifecycle:
 
 
 def configured_lifecycle() -> Lifecycle:
-    """Build the lifecycle with the configured retention time."""
     return pdf_lifecycle(PdfLimits(ttl_hours=configured_ttl_hours()))
 
 

@@ -28,7 +28,6 @@ PREFIX: Final = "ptf_admin_pdf_"
 
 
 def collect_metrics(context: WorkloadContext) -> Iterable[Metric]:
-    """Yield all metrics for a scrape."""
     queue = context.commands.queues["pdf"]
     yield from collect_counters(queue)
     waiting = queue.stats().states[PdfJobStatus.QUEUED]

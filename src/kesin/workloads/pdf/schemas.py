@@ -29,7 +29,6 @@ MIN_PRINTABLE_MM: Final = 1.0  # what margins must leave of each side
 
 
 def check_storable(text: str) -> str:
-    """Reject text that a database cannot store."""
     if storable(text) != text:
         raise ValueError("holds characters that cannot be stored")
     return text

@@ -49,7 +49,6 @@ class PdfSecurityConfig:
 
 
 def csp_tag(rules: str) -> str:
-    """Format a Content-Security-Policy as an HTML tag."""
     return f'<meta http-equiv="Content-Security-Policy" content="{rules}">'
 
 

@@ -107,7 +107,6 @@ def _folder_stamp(folder: Path | None) -> object:
 
 
 def chromium_settings(settings: Settings) -> ChromiumSettings:
-    """Build the settings of the browser."""
     patterns = settings.pdf_allowed_urls.split()
     return ChromiumSettings(
         executable=settings.pdf_chromium,
@@ -163,7 +162,6 @@ def _shipped_names() -> frozenset[str]:
 
 
 def open_artifacts(context: WorkloadContext) -> PdfArtifactStore:
-    """Open the store of finished PDFs."""
     return open_artifact_store(context.settings, context.queue)
 
 
@@ -185,7 +183,6 @@ def _open_storage_once(address: str) -> StorageBackend:
 
 
 def open_job_store(context: WorkloadContext) -> PdfJobStore:
-    """Open the job store with its storage."""
     return PdfJobStore(context.commands.queues["pdf"], open_artifacts(context))
 
 
@@ -213,7 +210,6 @@ def create_renderer(settings: Settings, queue: Queue) -> PdfRenderWorker:
 
 
 def create_worker(context: WorkloadContext) -> PdfWorker:
-    """Create the worker of a dedicated process."""
     from kesin.workloads.pdf.jobs.worker import PdfWorker
 
     return PdfWorker(context.queue, create_renderer(context.settings, context.queue))

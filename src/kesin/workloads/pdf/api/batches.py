@@ -18,7 +18,7 @@ from kesin.web.dependencies import RawBody, SignedInActor, json_response, run_wi
 from kesin.web.schemas import Cursor
 from kesin.workloads.pdf import schemas
 from kesin.workloads.pdf.api import download
-from kesin.workloads.pdf.api.common import note_download, require_access
+from kesin.workloads.pdf.api.common import note_download, read_page, require_access
 from kesin.workloads.pdf.batches.store import BatchStatus, PdfBatch, PdfBatchStore, SubmittedBatch
 from kesin.workloads.pdf.batches.submit import parse_order
 from kesin.workloads.pdf.schemas import BatchBody, BatchPage, BatchResponse, CsvQuery
@@ -33,18 +33,14 @@ _SUFFIXES: Final = {"zip": ".zip", "merged": ".pdf"}
 _DOWNLOAD: Final = download.download_responses("file", _MEDIA_TYPES.values(), BatchBody)
 
 
-def _request_schema() -> dict[str, Any]:
-    """Return the schema of the JSON body; its references are defined with the jobs."""
-    schema = schemas.BatchRequest.model_json_schema(ref_template="#/components/schemas/{model}")
-    del schema["$defs"]
-    return schema
-
-
+_REFERENCES: Final = "#/components/schemas/{model}"  # they are defined with the jobs
+_REQUEST_SCHEMA: Final = schemas.BatchRequest.model_json_schema(ref_template=_REFERENCES)
+del _REQUEST_SCHEMA["$defs"]
 _REQUEST_BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/json": {"schema": _request_schema()},
+            "application/json": {"schema": _REQUEST_SCHEMA},
             "text/csv": {"schema": {"type": "string"}},
         },
     }
@@ -142,11 +138,10 @@ def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         """Your batches, newest first; an admin's list has everybody's."""
         require_access(context, actor, "list_batches")
         batches = loader.services.batches
-        batch_page, next_cursor = batches.page(
-            owner=None if actor.is_admin else actor.name, status=status, limit=limit, cursor=cursor
-        )
-        bodies = [_body(batches, batch) for batch in batch_page]
-        return json_response(BatchPage(batches=bodies, cursor=next_cursor))
+        owner = None if actor.is_admin else actor.name
+        page = read_page(batches.queue, owner, status=status, limit=limit, cursor=cursor)
+        bodies = [_body(batches, batches.parse_batch(job)) for job in page.jobs]
+        return json_response(BatchPage(batches=bodies, cursor=page.cursor))
 
     @router.get("/pdf/batches/{batch_id}", response_model=schemas.BatchWhole)
     def get_pdf_batch(
@@ -222,7 +217,6 @@ def _fields(batches: PdfBatchStore, batch: PdfBatch) -> dict[str, Any]:
 
 
 def _batch_file(batch: PdfBatch) -> download.Download | Problem:
-    """Return the file of a batch, or the reason why there is none."""
     if batch.status is BatchStatus.FAILED:
         code = batch.error_code or "UNKNOWN"
         why = batch.error_message or "no file came of it"

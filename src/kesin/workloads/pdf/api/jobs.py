@@ -18,7 +18,8 @@ from kesin.workloads.pdf.api import common
 from kesin.workloads.pdf.api.common import find_owned_job, format_time, require_access
 from kesin.workloads.pdf.api.download import download_response, download_responses, job_download
 from kesin.workloads.pdf.api.long_poll import LongPoll
-from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJob, PdfJobStatus, PdfJobStore, Submitted
+from kesin.workloads.pdf.jobs import store
+from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, PdfJobStore, Submitted
 from kesin.workloads.pdf.jobs.submit import cancel_job, submit_job
 from kesin.workloads.pdf.schemas import PdfJobResponse, PdfJobStatusResponse
 from kesin.workloads.pdf.services import PdfServiceLoader
@@ -70,7 +71,7 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
             return submitted
         if wait is None:
             return accepted_response(submitted)
-        if submitted.job.status in UNFINISHED:
+        if submitted.job.status in store.UNFINISHED:
             within_s = min(wait, context.settings.request_timeout_s - TIMEOUT_MARGIN_S)
             await long_poll.wait_for_end(submitted.job.job_id, within_s)
         return await run_in_threadpool(_response_after_wait, loader, actor, submitted)
@@ -99,7 +100,7 @@ def _submit(
 def _response_after_wait(loader: PdfServiceLoader, actor: Actor, submitted: Submitted) -> Response:
     services = loader.services
     job = services.jobs.get_job(submitted.job.job_id) or submitted.job
-    if job.status in UNFINISHED:
+    if job.status in store.UNFINISHED:
         return accepted_response(submitted._replace(job=job, new=True))
     location = f"/pdf/jobs/{job.job_id}"
     response = download_response(services.artifacts, job_download(job), location=location)
@@ -119,11 +120,10 @@ def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
     ) -> Response:
         """Your jobs, newest first; an admin's list has everybody's."""
         require_access(context, actor, "list")
-        jobs_page, next_cursor = loader.services.jobs.page(
-            owner=None if actor.is_admin else actor.name, status=status, limit=limit, cursor=cursor
-        )
-        bodies = [job_body(job) for job in jobs_page]
-        return json_response(schemas.PdfJobPage(jobs=bodies, cursor=next_cursor))
+        queue, owner = loader.services.jobs.queue, None if actor.is_admin else actor.name
+        page = common.read_page(queue, owner, status=status, limit=limit, cursor=cursor)
+        bodies = [job_body(store.parse_job(job)) for job in page.jobs]
+        return json_response(schemas.PdfJobPage(jobs=bodies, cursor=page.cursor))
 
     @router.get("/jobs/{job_id}", response_model=PdfJobStatusResponse)
     def get_pdf_job_status(actor: SignedInActor, job_id: str) -> Response:
@@ -139,7 +139,7 @@ def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         require_access(context, actor, "download", target=job_id)
         services = loader.services
         job = find_owned_job(services.jobs, actor, job_id)
-        if job.status in UNFINISHED:
+        if job.status in store.UNFINISHED:
             body = status_body(services.jobs, job)
             return json_response(body, 202, retry_after=str(RETRY_AFTER_S))
         response = download_response(services.artifacts, job_download(job), request)
@@ -158,7 +158,6 @@ def accepted_response(submitted: Submitted) -> Response:
 
 
 def job_body(job: PdfJob) -> schemas.PdfJobBody:
-    """Build the body of a job in a list."""
     return schemas.PdfJobBody.model_construct(**_fields(job))  # trusted values
 
 

@@ -53,7 +53,6 @@ class DeliveryPage(BaseModel):
 
 
 def webhook_router(context: WorkloadContext) -> APIRouter:
-    """Build the routes."""
     router = APIRouter(tags=["pdf"])
     webhook_service = Webhooks(context)
     accounts = context.commands.accounts

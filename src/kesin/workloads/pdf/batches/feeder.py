@@ -223,13 +223,11 @@ def row_state(job: Job | None) -> RowState:
 
 
 def succeeded_row(row_job: RowJob, job: PdfJob) -> BatchRowResult:
-    """Build the result of a row whose job succeeded."""
     output = {fact: (job.result or {}).get(fact) for fact in ("pages", "bytes", "sha256")}
     return BatchRowResult(row_job.row, row_job.job_id, job.artifact_key, **output)
 
 
 def failed_row(row_job: RowJob, job: Job | None, code: str | None = None) -> BatchRowResult:
-    """Build the result of a row whose job did not succeed."""
     failed = partial(BatchRowResult, row_job.row, row_job.job_id)
     if code is None and job is not None:
         pdf_job = parse_job(job)

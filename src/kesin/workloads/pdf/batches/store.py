@@ -23,7 +23,6 @@ from kesin.engine.queue import Queue, apply_changes
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
-from kesin.store.records import Filter
 from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.batches import feeder
 from kesin.workloads.pdf.batches.lifecycle import CANCEL_ASKED
@@ -107,7 +106,6 @@ class PdfBatch:
 
     @property
     def artifact_key(self) -> str | None:
-        """Return the storage key of the output file."""
         key: str | None = self.result.get("artifact_key")
         return key
 
@@ -224,7 +222,6 @@ class PdfBatchStore:
         return None if job is None else self.parse_batch(job)
 
     def parse_batch(self, job: Job) -> PdfBatch:
-        """Convert a job of the queue to a batch."""
         body = job.payload if isinstance(job.payload, dict) else {}
         cancelled = job.state == BatchStatus.EXPIRED and job.move in {"cancel", "stop"}
         return PdfBatch(
@@ -246,24 +243,7 @@ class PdfBatchStore:
             result=job.result or {},
         )
 
-    def page(
-        self,
-        *,
-        owner: str | None,
-        status: BatchStatus | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> tuple[list[PdfBatch], str | None]:
-        """Return a page of batches, newest first, of one owner or of all, and the next cursor."""
-        where = Filter(
-            states=() if status is None else (status.value,),
-            tenants=None if owner is None else (owner,),
-        )
-        page = self.queue.jobs(where, limit=limit, cursor=cursor)
-        return [self.parse_batch(job) for job in page.jobs], page.cursor
-
     def progress(self, batch: PdfBatch) -> feeder.BatchProgress:
-        """Return the progress of a batch."""
         if batch.is_over:
             result = batch.result
             return feeder.BatchProgress(batch.rows, result.get("made", 0), result.get("failed", 0))

@@ -38,7 +38,6 @@ log = Logger("kesin.pdf")
 
 
 def build_worker(context: WorkloadContext) -> BatchWorker:
-    """Build the worker of a process."""
     return BatchWorker(open_batch_store(context), max_queued=context.settings.pdf_max_queued)
 
 

@@ -42,7 +42,6 @@ def is_chromium_available(configured: str = "") -> bool:
 
 
 def is_weasyprint_available() -> bool:
-    """Whether WeasyPrint is installed."""
     return find_spec("weasyprint") is not None
 
 

@@ -151,7 +151,6 @@ class WarmBrowser:
             return
 
     async def close(self) -> None:
-        """Close the browser and stop the driver."""
         async with self._lock:
             await self._close_browser()
             await self._stop_driver()

@@ -67,7 +67,6 @@ def find_drivers() -> set[int]:
 
 
 def group_members(leader: int) -> list[int]:
-    """Find the processes of a process group."""
     return [pid for pid in _pids() if _stat(pid)[2:3] == [str(leader)]]
 
 

@@ -261,7 +261,6 @@ def _format_warnings(label: str, names: list[str]) -> list[str]:
 
 
 def print_options(paper: Paper) -> dict[str, Any]:
-    """Convert the paper to Playwright's options."""
     width, height = map(_inches, paper.size_mm)
     sides = ("top", "right", "bottom", "left")
     return {

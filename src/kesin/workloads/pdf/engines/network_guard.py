@@ -89,7 +89,6 @@ class PageGuard:
         self._blocked.clear()
 
     def record_blocked(self, url: str, reason: str = "") -> None:
-        """Record a blocked request."""
         if len(self._blocked) < _SHOWN_URLS:
             self._blocked.setdefault(url[:_SHOWN_LETTERS], reason)
 

@@ -37,7 +37,6 @@ class WeasyPrintEngine(WarmEngine):
         return self._child.process.pid if self._child is not None else 0
 
     def close(self) -> None:
-        """Kill the child process."""
         with self._lock:
             self._kill_child()
 

@@ -65,7 +65,6 @@ class RenderStatsStore:
         )
 
     def read(self) -> RenderStats:
-        """Read the counters."""
         fact = self._facts.metadata_entry(WORKLOAD, "", STATS_KEY)
         return RenderStats() if fact is None else _parse_stats(fact.value)
 

@@ -19,7 +19,7 @@ from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import age_over
 from kesin.store.metadata import metadata_for
-from kesin.store.records import Filter, Outcome
+from kesin.store.records import Outcome
 from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.config import FailSafePolicy
 from kesin.workloads.pdf.errors import PdfErrorCode, TemplateError, public_code
@@ -239,7 +239,6 @@ class PdfJobStore:
     def compute_job_key(
         self, template_name: str, payload: Mapping[str, Any], owner: str = DEFAULT_OWNER
     ) -> str:
-        """Return the dedup key of such a request."""
         return RenderRequest(template_name, payload, owner).key
 
     def update_status(self, job_id: str, status: PdfJobStatus, **details: Any) -> PdfJob:
@@ -324,22 +323,6 @@ class PdfJobStore:
                 used.add(key)
         return used
 
-    def page(
-        self,
-        *,
-        owner: str | None,
-        status: PdfJobStatus | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> tuple[list[PdfJob], str | None]:
-        """Return a page of jobs, newest first, of an owner or of all, and the next cursor."""
-        where = Filter(
-            states=() if status is None else (status.value,),
-            tenants=None if owner is None else (owner,),
-        )
-        page = self.queue.jobs(where, limit=limit, cursor=cursor)
-        return [parse_job(job) for job in page.jobs], page.cursor
-
     def _require_job(self, job_id: str) -> PdfJob:
         job = self.get_job(job_id)
         if job is None:
@@ -387,7 +370,6 @@ def expire_jobs(queue: Queue, ttl_seconds: int | None = None) -> int:
 
 
 def _with_ttl(move: Move, ttl_seconds: int) -> Move:
-    """Return the move with another age condition."""
     guards = tuple(
         age_over(guard.names[0], ttl_seconds) if guard.kind == "age_over" else guard
         for guard in move.when

@@ -12,17 +12,10 @@ from fastapi.responses import HTMLResponse
 from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.validation import BadInput
 from kesin.engine.workload import WorkloadContext
+from kesin.foundation import problems as refusals
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import (
-    Invalid,
-    NotFound,
-    Problem,
-    RequestConflict,
-    TooLarge,
-    TooManyRequests,
-    Unavailable,
-)
+from kesin.foundation.problems import Invalid, Problem, Unavailable
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.vocabulary import Role
@@ -107,7 +100,7 @@ def check_template(services: PdfServices, name: str) -> PdfTemplate:
 def require_template(services: PdfServices, name: str) -> PdfTemplate:
     """Return a template; raises NotFound for unknown and forbidden ones."""
     if (template := find_template(services, name)) is None:
-        raise NotFound("there is no such template here")
+        raise refusals.NotFound("there is no such template here")
     return template
 
 
@@ -173,7 +166,7 @@ def check_backpressure(queue: Queue, waiting: int, max_queued: int) -> None:
         metadata.delete_metadata(WORKLOAD, "", BACKPRESSURE_KEY)
         active = False
     if active:
-        raise TooManyRequests(
+        raise refusals.TooManyRequests(
             "%(n)s jobs are waiting: try again later",
             retry_after_s=BACKPRESSURE_RETRY_S,
             code=BACKPRESSURE_ACTIVE,
@@ -268,7 +261,7 @@ def _enqueue(services: PdfServices, request: RenderRequest) -> Submitted:
             _subscribe_webhook(services, request, submitted.job.job_id)
     except BadInput as problem:
         if problem.code == "payload_too_large":
-            raise TooLarge(str(problem)) from None
+            raise refusals.TooLarge(str(problem)) from None
         raise
     if submitted.new:
         enqueue_pdf_job(submitted.job.job_id, store=services.jobs.queue.store)
@@ -309,7 +302,7 @@ def cancel_job(
     current = jobs.get_job(job.job_id) or job
     cancelled = any(event.move == CANCEL_MOVE for event in jobs.queue.events(job.job_id))
     if outcome.result != "moved" and not cancelled:
-        raise RequestConflict(
+        raise refusals.RequestConflict(
             "only a waiting job is cancelled, and this one is %(state)s",
             details={"status": current.status.value},
             state=current.status.value,

@@ -76,7 +76,7 @@ class PdfRenderWorker:
         """
         worker = Worker(
             self.job_store.queue,
-            batch_handler=lambda jobs: [self.handle_job(job) for job in jobs],
+            batch_handler=self.handle_jobs,
             in_transaction=self.job_store.stats.record,
             name="process_job",
         )
@@ -87,6 +87,9 @@ class PdfRenderWorker:
             worker.leases.stop()
         if not ended and self.job_store.get_job(job_id) is None:
             raise UnknownJob(job_id)
+
+    def handle_jobs(self, jobs: Sequence[Job]) -> list[HandlerResult]:
+        return [self.handle_job(job) for job in jobs]
 
     def handle_job(self, job: Job) -> Done | Failed:
         """Render a claimed job and return its result; never raises."""
@@ -147,11 +150,9 @@ class PdfRenderWorker:
         return self._engine(None).render(html, Paper(), timeout_s=timeout).pdf
 
     def validate_template(self, template_name: str) -> bool:
-        """Whether this template may be used here."""
         return validate_template(template_name, self.config.template_allowlist)
 
     def validate_url(self, url: str) -> bool:
-        """Whether a document may load this URL."""
         return validate_url(url, self.config.url_allowlist)
 
     def sanitize_payload(self, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,7 +160,6 @@ class PdfRenderWorker:
         return sanitize_html_variables(payload)
 
     def close(self) -> None:
-        """Close the engines."""
         with self._engines_lock:
             engines, self._engines = list(self._engines.values()), {}
         for engine in engines:
@@ -178,7 +178,7 @@ class PdfWorker(Worker):
     def __init__(self, queue: Queue, renderer: PdfRenderWorker) -> None:
         super().__init__(
             queue,
-            batch_handler=self._handle,
+            batch_handler=renderer.handle_jobs,
             plan=self._plan_shares,
             in_transaction=renderer.job_store.stats.record,
             threads=RENDER_THREADS,
@@ -194,7 +194,6 @@ class PdfWorker(Worker):
         )
 
     def start(self) -> None:
-        """Start the heartbeat and the work."""
         self.heartbeat.start()
         super().start()
 
@@ -207,7 +206,6 @@ class PdfWorker(Worker):
             self.renderer.close()
 
     def drain(self) -> int:
-        """Work until no job is due."""
         with self.drains():
             return super().drain()
 
@@ -233,9 +231,6 @@ class PdfWorker(Worker):
             if jobs["queued"] and (self.tenants is None or owner in self.tenants):
                 yield ClaimShare((owner,), 1)
 
-    def _handle(self, jobs: Sequence[Job]) -> list[HandlerResult]:
-        return [self.renderer.handle_job(job) for job in jobs]
-
     def _heartbeat_state(self) -> dict[str, Any]:
         return {
             "done": self.renderer.rendered_count,
@@ -245,7 +240,6 @@ class PdfWorker(Worker):
 
 
 def parse_paper(payload: Mapping[str, Any]) -> Paper:
-    """Parse the paper of a payload."""
     options = dict(payload.get("paper") or {})
     if "margin_mm" in options:
         options["margin_mm"] = tuple(options["margin_mm"])

@@ -26,11 +26,12 @@ from kesin.web.schemas import Cursor
 from kesin.web.service import Service
 from kesin.web.validation import validation_message
 from kesin.workloads.pdf.advice import ADVICE
-from kesin.workloads.pdf.api.common import find_owned_job, note_download, require_access
+from kesin.workloads.pdf.api import common
+from kesin.workloads.pdf.api.common import find_owned_job, require_access
 from kesin.workloads.pdf.api.download import download_response, job_download
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs import submit
-from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, Submitted
+from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, Submitted, parse_job
 from kesin.workloads.pdf.schemas import PdfJobRequest
 from kesin.workloads.pdf.services import PdfServiceLoader
 
@@ -267,7 +268,6 @@ def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
 
 @router.post(f"{PATH}/jobs/{{job_id}}/cancel", response_class=HTMLResponse)
 def cancel_pdf(ctx: Context, job_id: str) -> HTMLResponse:
-    """Cancel a waiting job."""
     workbench = require_workbench(ctx, "cancel")
     jobs = workbench.services.jobs
     context = ctx.workload("pdf")
@@ -282,10 +282,11 @@ def _job_list(
     jobs = workbench.services.jobs
     all_of_them = everybody and ctx.actor.is_admin
     owner = None if all_of_them else ctx.actor.name
-    page, following = jobs.page(owner=owner, limit=JOBS, cursor=cursor)
+    page = common.read_page(jobs.queue, owner, limit=JOBS, cursor=cursor)
+    listed = map(parse_job, page.jobs)
     return {
-        "jobs": [(job, jobs.position(job), _advice(ctx, job)) for job in page],
-        "following": following,
+        "jobs": [(job, jobs.position(job), _advice(ctx, job)) for job in listed],
+        "following": page.cursor,
         "everybody": all_of_them,
         "cursor": cursor,
         "path": PATH,
@@ -312,7 +313,7 @@ def show_pdf(ctx: Context, request: Request, job_id: str) -> Response:
     if job.status is not PdfJobStatus.SUCCEEDED:
         raise NotFound("there is no PDF of this job")
     response = download_response(services.artifacts, job_download(job), request)
-    note_download(ctx.workload("pdf"), ctx.actor, "download", job_id, response)
+    common.note_download(ctx.workload("pdf"), ctx.actor, "download", job_id, response)
     response.headers["content-disposition"] = "inline"
     response.headers["x-frame-options"] = "SAMEORIGIN"
     response.headers["content-security-policy"] = VIEWER_CSP

@@ -107,7 +107,6 @@ class StorageBackend(Protocol):
 
 
 def is_key(text: str) -> bool:
-    """Whether this text is a valid key."""
     return len(text) <= MAX_KEY_LENGTH and _KEY.fullmatch(text) is not None
 
 

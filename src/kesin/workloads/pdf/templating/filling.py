@@ -43,7 +43,6 @@ class _ChildDied(Exception):
 
 
 def too_costly(name: str, limits: FillLimits) -> RenderFailed:
-    """Build the error of a template that exceeded its limits."""
     message = Message(
         "it was stopped: it needs more than %(n)s s of processor time or %(most)s MiB of memory",
         n=f"{limits.cpu_s:g}",

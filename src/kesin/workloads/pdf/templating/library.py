@@ -203,15 +203,9 @@ class TemplateLibrary:
         """
         problems = self.find_problems(name, variables)
         if problems:
-            first = problems[0]
-            failure = template_failure(
-                name,
-                Message(
-                    "%(field)s %(problem)s",
-                    field=f"variables{first.path}",
-                    problem=Message(first.message),
-                ),
-            )
+            field, first = f"variables{problems[0].path}", Message(problems[0].message)
+            message = Message("%(field)s %(problem)s", field=field, problem=first)
+            failure = template_failure(name, message)
             failure.details["problems"] = [asdict(problem) for problem in problems]
             raise failure
         task = {"fill": name, "pictures": asdict(self.pictures)}
@@ -271,10 +265,8 @@ def _read_files(folder: Path) -> dict[str, bytes]:
         if not path.is_file() or any(step.startswith(".") for step in name.split("/")):
             continue
         if len(files) >= MAX_FILES or path.stat().st_size > MAX_FILE_BYTES:
-            raise template_failure(
-                folder.name,
-                f"more than {MAX_FILES} files, or one of more than {MAX_FILE_BYTES} bytes",
-            )
+            reason = f"more than {MAX_FILES} files, or one of more than {MAX_FILE_BYTES} bytes"
+            raise template_failure(folder.name, reason)
         files[name] = path.read_bytes()
     return files
 
@@ -303,7 +295,6 @@ def _load_schema(template: PdfTemplate) -> VariableSchema:
 
 
 def _decode(files: Mapping[str, bytes]) -> dict[str, str]:
-    """Decode the text files among these."""
     texts = {}
     for name, data in files.items():
         if name.endswith(_TEXT_SUFFIXES):
@@ -314,16 +305,11 @@ def _decode(files: Mapping[str, bytes]) -> dict[str, str]:
     return texts
 
 
-def _font_faces(shared: Mapping[str, bytes]) -> str:
+def _font_faces(fonts: Mapping[str, bytes]) -> str:
     """Return the fonts as CSS: ``fonts/sans-bold.woff2`` is *Kesin Sans* in weight 700."""
-    faces = []
-    for name in sorted(shared):
-        match = _FONT.fullmatch(name)
-        if match:
-            data = base64.b64encode(shared[name]).decode()
-            faces.append(
-                f"@font-face{{font-family:'Kesin {match[1].title()}';"
-                f"font-weight:{_WEIGHTS[match[2]]};"
-                f"src:url(data:font/woff2;base64,{data}) format('woff2')}}"
-            )
-    return "\n".join(faces)
+    return "\n".join(
+        f"@font-face{{font-family:'Kesin {match[1].title()}';font-weight:{_WEIGHTS[match[2]]};"
+        f"src:url(data:font/woff2;base64,{base64.b64encode(data).decode()}) format('woff2')}}"
+        for name, data in sorted(fonts.items())
+        if (match := _FONT.fullmatch(name))
+    )

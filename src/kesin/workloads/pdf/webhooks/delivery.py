@@ -180,7 +180,6 @@ def derive_secret(master: str, owner: str) -> str:
 
 
 def signature_headers(secret: str, message_id: str, at_s: int, body: bytes) -> dict[str, str]:
-    """Return the headers that sign a body."""
     signature = _signature(_decode_secret(secret), message_id, str(at_s), body)
     return {
         ID_HEADER: message_id,

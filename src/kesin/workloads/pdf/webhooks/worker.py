@@ -214,7 +214,6 @@ def _subjects_of(kind: Kind, subscriptions: Iterable[Subscription | None]) -> li
 
 
 def build_worker(context: WorkloadContext) -> Worker:
-    """Build the worker that delivers webhooks."""
     sender = WebhookSender(context)
     return Worker(
         context.commands.queues[QUEUE],
