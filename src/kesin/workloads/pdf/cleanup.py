@@ -21,10 +21,7 @@ from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJobStore, expire_jobs
 from kesin.workloads.pdf.services import open_artifacts
 from kesin.workloads.pdf.storage.base import StorageError
 
-_ENDED: Final = batch_store.BatchStatus.EXPIRED
-_CURRENT_STATES: Final = tuple(
-    status.value for status in batch_store.BatchStatus if status is not _ENDED
-)
+_CURRENT_STATES: Final = tuple(each.value for each in batch_store.BatchStatus if each != "expired")
 log = Logger("kesin.pdf")
 
 

@@ -64,9 +64,8 @@ def collect_counters(queue: Queue) -> Iterator[Metric]:
 
 def _build_durations(stats: RenderStats) -> Metric:
     limits = [*(str(float(limit_s)) for limit_s in BUCKETS_S), "+Inf"]
-    durations = core.HistogramMetricFamily(
-        f"{PREFIX}render_duration_seconds", "How long the engine took for a PDF."
-    )
+    help_text = "How long the engine took for a PDF."
+    durations = core.HistogramMetricFamily(f"{PREFIX}render_duration_seconds", help_text)
     cumulative = zip(limits, accumulate(stats.buckets), strict=True)
     durations.add_metric([], buckets=list(cumulative), sum_value=stats.seconds)
     return durations

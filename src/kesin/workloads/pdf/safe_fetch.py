@@ -127,9 +127,8 @@ class GuardedConnection:
         self._socket.close()
 
     def _start_tls(self, host: str) -> None:
-        tls_socket = ssl.create_default_context().wrap_socket(
-            self._socket, server_hostname=host, do_handshake_on_connect=False
-        )
+        wrap = ssl.create_default_context().wrap_socket
+        tls_socket = wrap(self._socket, server_hostname=host, do_handshake_on_connect=False)
         self._socket = tls_socket  # the timer cuts this socket from now on
         tls_socket.do_handshake()
 

@@ -16,6 +16,7 @@ from datetime import date, time
 from decimal import Decimal
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
+from itertools import chain
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
@@ -65,9 +66,8 @@ def validate_url(url: str, allowlist: Sequence[str]) -> bool:
     not a regular expression, or that names no scheme and host, allows nothing.
     """
     target = _parse_url(url)
-    return target is not None and any(
-        part.allows(target) for pattern in allowlist for part in _parse_alternatives(pattern)
-    )
+    parts = chain.from_iterable(map(_parse_alternatives, allowlist))
+    return target is not None and any(part.allows(target) for part in parts)
 
 
 def is_internal_url(url: str) -> bool:

@@ -56,9 +56,8 @@ def load_templates(settings: Settings) -> TemplateLibrary:
 
 def picture_limits(settings: Settings) -> PictureLimits:
     """Convert the settings, in millions of pixels."""
-    return PictureLimits(
-        settings.pdf_picture_megapixels * 1_000_000, settings.pdf_document_megapixels * 1_000_000
-    )
+    picture, document = settings.pdf_picture_megapixels, settings.pdf_document_megapixels
+    return PictureLimits(picture * 1_000_000, document * 1_000_000)
 
 
 class TemplateSource:
@@ -156,9 +155,7 @@ def render_config(settings: Settings) -> PdfRenderConfig:
 @lru_cache(maxsize=1)
 def _shipped_names() -> frozenset[str]:
     """The names of the templates that come with Kesin."""
-    return frozenset(
-        folder.name for folder in SHIPPED.iterdir() if (folder / "template.html").is_file()
-    )
+    return frozenset(page.parent.name for page in SHIPPED.glob("*/template.html"))
 
 
 def open_artifacts(context: WorkloadContext) -> PdfArtifactStore:
@@ -188,9 +185,8 @@ def open_job_store(context: WorkloadContext) -> PdfJobStore:
 
 def open_batch_store(context: WorkloadContext) -> PdfBatchStore:
     """Open the batches with their jobs and their storage."""
-    return PdfBatchStore(
-        context.commands.queues["pdf_batches"], open_job_store(context), open_artifacts(context)
-    )
+    queue = context.commands.queues["pdf_batches"]
+    return PdfBatchStore(queue, open_job_store(context), open_artifacts(context))
 
 
 def create_renderer(settings: Settings, queue: Queue) -> PdfRenderWorker:

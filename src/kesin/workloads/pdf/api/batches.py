@@ -177,16 +177,12 @@ def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
 
 
 def _accepted_response(submitted: SubmittedBatch) -> Response:
-    batch = submitted.batch
+    batch, batch_id = submitted.batch, submitted.batch.batch_id
+    created_at = iso(batch.created_at) or ""
     body = BatchResponse(
-        batch_id=batch.batch_id,
-        status=batch.status,
-        rows=batch.rows,
-        created_at=iso(batch.created_at) or "",
+        batch_id=batch_id, status=batch.status, rows=batch.rows, created_at=created_at
     )
-    return json_response(
-        body, 202 if submitted.new else 200, location=f"/pdf/batches/{batch.batch_id}"
-    )
+    return json_response(body, 202 if submitted.new else 200, location=f"/pdf/batches/{batch_id}")
 
 
 def _body(batches: PdfBatchStore, batch: PdfBatch) -> BatchBody:
@@ -223,10 +219,7 @@ def _batch_file(batch: PdfBatch) -> download.Download | Problem:
         return RequestConflict(why, code=code, details={"error_code": code})
     if not batch.has_file:
         return download.file_expired()
-    created_at, suffix = iso(batch.created_at) or "", _SUFFIXES[batch.output]
-    name = download.file_name(
-        batch.file_name, batch.template_name, created_at, batch.batch_id, suffix
-    )
-    return download.Download(
-        batch.artifact_key or "", name, batch.result, _MEDIA_TYPES[batch.output]
-    )
+    created_at, template = iso(batch.created_at) or "", batch.template_name
+    suffix, media_type = _SUFFIXES[batch.output], _MEDIA_TYPES[batch.output]
+    name = download.file_name(batch.file_name, template, created_at, batch.batch_id, suffix)
+    return download.Download(batch.artifact_key or "", name, batch.result, media_type)

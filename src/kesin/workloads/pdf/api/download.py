@@ -70,9 +70,8 @@ def job_download(job: PdfJob) -> Download | Problem:
     if job.status is PdfJobStatus.FAILED:
         code = (job.error_code or PdfErrorCode.UNKNOWN).value
         details = {"error_code": code, "job_id": job.job_id}
-        return RequestConflict(
-            job.public_message or "no PDF came of it", code=code, details=details
-        )
+        why = job.public_message or "no PDF came of it"
+        return RequestConflict(why, code=code, details=details)
     if job.status is PdfJobStatus.EXPIRED:
         return file_expired()
     wanted = (job.metadata or {}).get("file_name")
@@ -99,14 +98,11 @@ def download_response(
         return problem_response(download, **headers)
     try:
         return _file_response(artifacts, download, request, headers)
-    except ArtifactDamaged:
-        damaged = FileGone(
-            "the PDF was damaged where it is kept: ask for it again", code=ARTIFACT_DAMAGED
-        )
-        return problem_response(damaged, **headers)
-    except (NotStored, BadKey):
-        gone = FileGone("the PDF is not there any more: ask for it again", code=ARTIFACT_GONE)
-        return problem_response(gone, **headers)
+    except (NotStored, BadKey) as problem:
+        code, why = ARTIFACT_GONE, "the PDF is not there any more: ask for it again"
+        if isinstance(problem, ArtifactDamaged):
+            code, why = ARTIFACT_DAMAGED, "the PDF was damaged where it is kept: ask for it again"
+        return problem_response(FileGone(why, code=code), **headers)
     except StorageError:
         return problem_response(storage_down(), retry_after=str(RETRY_AFTER_S), **headers)
 

@@ -151,9 +151,8 @@ def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
 def accepted_response(submitted: Submitted) -> Response:
     """Build the response for a submitted job: 202 for a new one, 200 for an existing one."""
     job = submitted.job
-    body = PdfJobResponse(
-        job_id=job.job_id, status=job.status, created_at=format_time(job.created_at)
-    )
+    created_at = format_time(job.created_at)
+    body = PdfJobResponse(job_id=job.job_id, status=job.status, created_at=created_at)
     return json_response(body, 202 if submitted.new else 200, location=f"/pdf/jobs/{job.job_id}")
 
 

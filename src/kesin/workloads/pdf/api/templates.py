@@ -24,9 +24,8 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
         require_access(loader.context, actor, "templates")
         services = loader.services
         allowed = services.config.template_allowlist
-        return [
-            _template_line(services, name) for name in services.library.names if name in allowed
-        ]
+        names = (name for name in services.library.names if name in allowed)
+        return [_template_line(services, name) for name in names]
 
     @router.get("/templates/{name}", response_model=TemplateBody)
     def show_template(actor: SignedInActor, name: TemplateName) -> Response:

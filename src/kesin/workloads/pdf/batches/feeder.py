@@ -177,17 +177,13 @@ class Feeder:
         """Yield the rows that have a job, in the groups in which they were enqueued."""
         for fact in self._facts.metadata_entries(WORKLOAD, site=batch_id):
             if fact.name.startswith(_ROWS_PREFIX):
-                entries = enumerate(json.loads(fact.value), int(fact.name[len(_ROWS_PREFIX) :]))
-                yield [
-                    RowJob(row, job_id, bool(own), retries)
-                    for row, (job_id, own, retries) in entries
-                ]
+                first = int(fact.name.removeprefix(_ROWS_PREFIX))
+                entries = enumerate(json.loads(fact.value), first)
+                yield [RowJob(row, job, bool(own), again) for row, (job, own, again) in entries]
 
     def _save(self, batch_id: str, name: str, value: Any) -> None:
-        now = self._batches.now()
-        self._facts.put_metadata(
-            MetadataEntry(WORKLOAD, batch_id, name, canonical_json(value), now)
-        )
+        text, now = canonical_json(value), self._batches.now()
+        self._facts.put_metadata(MetadataEntry(WORKLOAD, batch_id, name, text, now))
 
     @contextmanager
     def _holding_claim(self, claim: Job) -> Iterator[None]:

@@ -89,10 +89,8 @@ def check_rows(
         if unstorable and number in unstorable:
             problems.append(BatchRowProblem(number, "/", "limit", unstorable[number]))
             continue
-        problems += [
-            BatchRowProblem(number, **asdict(problem))
-            for problem in library.find_problems(template, variables)
-        ]
+        found = library.find_problems(template, variables)
+        problems += [BatchRowProblem(number, **asdict(problem)) for problem in found]
     if not problems:
         return
     problems.sort(key=lambda problem: problem.row)
@@ -296,9 +294,8 @@ def _expand(
         if not isinstance(node, Mapping) or id(node) in expanded:
             continue
         expanded[id(node)] = node
-        pending += [
-            branch for keyword in ("allOf", "anyOf", "oneOf") for branch in node.get(keyword, [])
-        ]
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            pending += node.get(keyword, [])
         if isinstance(reference := node.get("$ref"), str) and reference.startswith("#"):
             pending.append(_resolve_reference(schema, reference))
     return list(expanded.values())
@@ -361,9 +358,8 @@ def safe_name(text: str) -> str:
         if character.isspace() or not unicodedata.category(character).startswith("C")
     )
     name = re.sub(r"(?i)\.pdf$", "", visible.strip())
-    return _FORBIDDEN.sub(lambda match: " " if match[0].isspace() else "_", name)[
-        :MAX_NAME_LENGTH
-    ].strip(" .")
+    allowed = _FORBIDDEN.sub(lambda match: " " if match[0].isspace() else "_", name)
+    return allowed[:MAX_NAME_LENGTH].strip(" .")
 
 
 def entry_name(row: int, name: str, fallback: str) -> str:

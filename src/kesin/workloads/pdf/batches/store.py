@@ -288,10 +288,8 @@ class PdfBatchStore:
             else:
                 row["status"] = job.state if job and state == "waiting" else "waiting"
             results.append(row)
-        not_enqueued = range(offset + len(results), min(offset + limit, batch.rows))
-        return results + [
-            {"row": row + 1, "job_id": None, "status": "waiting"} for row in not_enqueued
-        ]
+        later = range(offset + len(results), min(offset + limit, batch.rows))
+        return results + [{"row": row + 1, "job_id": None, "status": "waiting"} for row in later]
 
     # Cancelling
 
@@ -302,11 +300,10 @@ class PdfBatchStore:
         transaction that moves the batch.
         """
         role: Role = "producer" if actor == batch.owner else "operator"
+        changes = [Change(batch.batch_id)]
         for action in ("cancel", "ask_cancel"):
             with self.queue.store.transaction():
-                [outcome] = apply_changes(
-                    self.queue, action, [Change(batch.batch_id)], role=role, actor=actor
-                )
+                [outcome] = apply_changes(self.queue, action, changes, role=role, actor=actor)
                 if outcome.result != "moved":
                     continue
                 audit()

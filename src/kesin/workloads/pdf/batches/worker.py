@@ -94,12 +94,9 @@ class BatchWorker(Worker):
         wait: Callable[[float], None] | None = None,
         threads: int = WORKER_THREADS,
     ) -> None:
+        end = self._end_batches
         super().__init__(
-            batches.queue,
-            self.run_batch,
-            threads=threads,
-            batch=1,
-            in_transaction=self._end_batches,
+            batches.queue, self.run_batch, threads=threads, batch=1, in_transaction=end
         )
         self.batches = batches
         self._queue_limit = math.ceil(max_queued * RESUME_SHARE)  # jobs; then no row is enqueued
@@ -134,11 +131,8 @@ class BatchWorker(Worker):
         pause_s = MIN_PAUSE_S
         while True:
             self._require_wanted(job, run)
-            changed = (
-                self._collect_ended_rows(work)
-                + self._requeue_lost_rows(work)
-                + self._feed_rows(work)
-            )
+            changed = self._collect_ended_rows(work) + self._requeue_lost_rows(work)
+            changed += self._feed_rows(work)
             if work.progress != work.saved_progress:
                 work.saved_progress = work.progress
                 self.batches.feeder.save_progress(job, work.saved_progress)
@@ -263,6 +257,5 @@ class BatchWorker(Worker):
         del changes
         for outcome in outcomes:
             if outcome.result == "moved" and outcome.state not in UNFINISHED:
-                self.batches.feeder.end_batch(
-                    outcome.id, cancel=action in {"stop", "fail", "retry"}
-                )
+                cancel = action in {"stop", "fail", "retry"}
+                self.batches.feeder.end_batch(outcome.id, cancel=cancel)

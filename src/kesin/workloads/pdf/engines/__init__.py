@@ -40,7 +40,6 @@ def pick_engine(name: str | None = None, settings: ChromiumSettings | None = Non
             "WeasyPrint is not installed here" if name else "neither Chromium nor WeasyPrint is",
         )
     if name is None:
-        _log.warning(
-            "pdf.no_chromium", engine=availability.WEASYPRINT, configured=settings.executable
-        )
+        engine, configured = availability.WEASYPRINT, settings.executable
+        _log.warning("pdf.no_chromium", engine=engine, configured=configured)
     return WeasyPrintEngine()

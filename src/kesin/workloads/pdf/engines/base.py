@@ -8,6 +8,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from typing import Any, Final, Literal, Protocol
 
 from kesin.foundation.clock import SystemClock
@@ -87,10 +88,8 @@ class RenderedPdf:
 
 def describe_characters(characters: Iterable[str]) -> str:
     """Format characters for a person: 漢 (U+6F22), 字 (U+5B57)."""
-    return ", ".join(
-        f"{character if character.isprintable() else '?'} (U+{ord(character):04X})"
-        for character in characters
-    )
+    shown = ((each if each.isprintable() else "?", ord(each)) for each in characters)
+    return ", ".join(f"{character} (U+{number:04X})" for character, number in shown)
 
 
 def first_line(problem: BaseException) -> str:
@@ -170,9 +169,8 @@ def selected_pages(text: str, pages: int) -> list[int]:
     beyond = [first for first, _ in ranges if first > pages]
     if beyond:
         raise _page_range_error(text, f"the document has {pages} pages")
-    return sorted(
-        {page for first, last in ranges for page in range(first, min(last or pages, pages) + 1)}
-    )
+    bounded = (range(first, min(last or pages, pages) + 1) for first, last in ranges)
+    return sorted(set(chain.from_iterable(bounded)))
 
 
 def _page_range_error(text: str, reason: str) -> RenderFailed:

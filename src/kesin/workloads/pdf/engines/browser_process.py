@@ -59,11 +59,9 @@ def kill_group(pid: int) -> None:
 
 def find_drivers() -> set[int]:
     """Find Playwright's driver processes among our children."""
-    return {
-        pid
-        for pid in _pids()
-        if _stat(pid)[1:2] == [str(os.getpid())] and _command(pid)[-1:] == [_DRIVER_COMMAND]
-    }
+    parent = [str(os.getpid())]
+    children = [pid for pid in _pids() if _stat(pid)[1:2] == parent]
+    return {pid for pid in children if _command(pid)[-1:] == [_DRIVER_COMMAND]}
 
 
 def group_members(leader: int) -> list[int]:

@@ -182,9 +182,8 @@ class ChromiumEngine(WarmEngine):
             busy = (self._browser_cpu_s() - used_s) / half_s
         if work.done() and work.exception() is None:
             return work.result()
-        failure = await self._build_failure(
-            session, work, timeout_failure(timeout_s, busy=busy, step=step[0])
-        )
+        timed_out = timeout_failure(timeout_s, busy=busy, step=step[0])
+        failure = await self._build_failure(session, work, timed_out)
         work.cancel()
         if self._browser is not None:
             await self._browser.discard_session()

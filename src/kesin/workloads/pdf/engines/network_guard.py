@@ -94,10 +94,8 @@ class PageGuard:
 
     def warnings(self) -> list[str]:
         """Format a warning for each blocked request, in an order independent of the network."""
-        return [
-            f"blocked: {url}" + (f" ({reason})" if reason else "")
-            for url, reason in sorted(self._blocked.items())
-        ]
+        blocked = sorted(self._blocked.items())
+        return [f"blocked: {url}" + (f" ({why})" if why else "") for url, why in blocked]
 
     async def handle_route(self, route: Route) -> None:
         """Fetch an allowed URL for the browser; block every other request."""

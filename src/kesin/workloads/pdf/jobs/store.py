@@ -196,11 +196,10 @@ class PdfJobStore:
         If another producer has just done so, the outcome is a duplicate of the new job.
         """
         log.info("artifact_gone", job=old.job_id)
+        changes, owner = [Change(old.job_id)], old.owner
         with self.queue.store.transaction():
-            apply_changes(
-                self.queue, "artifact_gone", [Change(old.job_id)], role="producer", actor=old.owner
-            )
-            return self.queue.enqueue(body, key=key, tenant=old.owner, actor=old.owner)
+            apply_changes(self.queue, "artifact_gone", changes, role="producer", actor=owner)
+            return self.queue.enqueue(body, key=key, tenant=owner, actor=owner)
 
     def _has_lost_pdf(self, job: PdfJob) -> bool:
         """Whether a finished job has lost its PDF; False while the storage is down."""

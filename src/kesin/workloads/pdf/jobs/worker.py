@@ -232,11 +232,8 @@ class PdfWorker(Worker):
                 yield ClaimShare((owner,), 1)
 
     def _heartbeat_state(self) -> dict[str, Any]:
-        return {
-            "done": self.renderer.rendered_count,
-            "stopping": self.stopping,
-            "stuck": self.renderer.is_stuck,
-        }
+        done, stuck = self.renderer.rendered_count, self.renderer.is_stuck
+        return {"done": done, "stopping": self.stopping, "stuck": stuck}
 
 
 def parse_paper(payload: Mapping[str, Any]) -> Paper:

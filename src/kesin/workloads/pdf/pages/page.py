@@ -172,10 +172,8 @@ def _form(
 def _problems(workbench: PdfWorkbench, template: PdfTemplate, value: Any) -> list[tuple[str, str]]:
     if not isinstance(value, dict):
         return [("", "must be a JSON object")]
-    return [
-        (problem.path, problem.message)
-        for problem in workbench.services.library.find_problems(template.name, value)
-    ]
+    problems = workbench.services.library.find_problems(template.name, value)
+    return [(problem.path, problem.message) for problem in problems]
 
 
 def _preview_token(

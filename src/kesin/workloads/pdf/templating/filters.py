@@ -157,9 +157,7 @@ def css_text(value: object) -> Markup:
     All characters but letters and digits are escaped by number, so that none can end the string,
     the style or the element; HTML escapes have no meaning there.
     """
-    letters = (
-        character if character.isalnum() else f"\\{ord(character):06x}" for character in str(value)
-    )
+    letters = (each if each.isalnum() else f"\\{ord(each):06x}" for each in str(value))
     return Markup('"' + "".join(letters).replace("\\000000", "\\00fffd") + '"')  # noqa: S704
 
 

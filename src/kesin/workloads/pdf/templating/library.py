@@ -182,12 +182,10 @@ class TemplateLibrary:
         """Return a template; raises RenderFailed for an unknown name or a broken template."""
         if name in self.broken:
             raise self.broken[name]
-        template = self._templates.get(name)
-        if template is None:
-            raise template_failure(
-                name if _NAME.fullmatch(name) else "?", "there is no template of this name"
-            )
-        return template
+        if name not in self._templates:
+            shown = name if _NAME.fullmatch(name) else "?"
+            raise template_failure(shown, "there is no template of this name")
+        return self._templates[name]
 
     def find_problems(self, name: str, variables: Mapping[str, Any]) -> list[VariableProblem]:
         """Return the problems of the variables, by JSON path; empty if they are valid."""

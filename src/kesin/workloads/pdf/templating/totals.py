@@ -56,10 +56,8 @@ def invoice_sums(lines: Sequence[Object], stated: object = None) -> InvoiceTotal
         invoice_lines.append(InvoiceLine(item, gross, discount, net))
         rate = parse_amount(item["vat_percent"]).normalize()
         bases[rate] = bases.get(rate, Decimal(0)) + net
-    vat = tuple(
-        VatTotal(rate, base, round_half_up(base * rate / 100))
-        for rate, base in sorted(bases.items())
-    )
+    rates = sorted(bases.items())
+    vat = tuple(VatTotal(rate, base, round_half_up(base * rate / 100)) for rate, base in rates)
     net = sum((line.net for line in invoice_lines), Decimal(0))
     tax = sum((vat_total.tax for vat_total in vat), Decimal(0))
     if stated is not None and round_half_up(stated) != net + tax:

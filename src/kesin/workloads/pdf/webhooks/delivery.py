@@ -33,9 +33,8 @@ TIMEOUT_S: Final = 10.0  # for the whole exchange, from name resolution to the r
 MAX_REPLY_BYTES: Final = 4 * 1024  # read and discarded: some servers mind if it is not read
 MAX_RETRY_AFTER_S: Final = HOUR_S  # the longest pause a receiver may ask for
 DELETED_STATUS: Final = "expired"  # of a deleted subject: only expired ones are deleted
-ID_HEADER: Final = "webhook-id"
-TIMESTAMP_HEADER: Final = "webhook-timestamp"
-SIGNATURE_HEADER: Final = "webhook-signature"
+_SIGNATURE_HEADERS: Final = ("webhook-id", "webhook-timestamp", "webhook-signature")
+ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER = _SIGNATURE_HEADERS
 WHSEC: Final = "whsec_"
 TOLERANCE_S: Final = 5 * MINUTE_S  # between the sender's clock and the receiver's
 _VERSION: Final = "v1"
@@ -180,12 +179,9 @@ def derive_secret(master: str, owner: str) -> str:
 
 
 def signature_headers(secret: str, message_id: str, at_s: int, body: bytes) -> dict[str, str]:
-    signature = _signature(_decode_secret(secret), message_id, str(at_s), body)
-    return {
-        ID_HEADER: message_id,
-        TIMESTAMP_HEADER: str(at_s),
-        SIGNATURE_HEADER: f"{_VERSION},{signature}",
-    }
+    signature = f"{_VERSION},{_signature(_decode_secret(secret), message_id, str(at_s), body)}"
+    values = (message_id, str(at_s), signature)
+    return dict(zip(_SIGNATURE_HEADERS, values, strict=True))
 
 
 def verify(
@@ -196,9 +192,7 @@ def verify(
     The header may hold several signatures while a secret is being changed; one must match.
     """
     values = {name.lower(): value for name, value in headers.items()}
-    message_id, at, signatures = (
-        values.get(name, "") for name in (ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER)
-    )
+    message_id, at, signatures = (values.get(name, "") for name in _SIGNATURE_HEADERS)
     now = wall_clock_us() / SECOND_US if now_s is None else now_s
     if not message_id or not _TIMESTAMP.fullmatch(at) or abs(now - int(at)) > TOLERANCE_S:
         return False

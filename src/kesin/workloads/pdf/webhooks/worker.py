@@ -97,9 +97,8 @@ class WebhookSender:
     def __init__(self, context: WorkloadContext) -> None:
         self.webhooks = Webhooks(context)
         self._queue = self.webhooks.queue
-        self._subjects = {
-            kind: context.commands.queues[name] for kind, name in SUBJECT_QUEUES.items()
-        }
+        queues = context.commands.queues
+        self._subjects = {kind: queues[name] for kind, name in SUBJECT_QUEUES.items()}
         self._final_states = {
             kind: frozenset(
                 state.name for state in queue.lifecycle.states if state.resting or state.terminal
