@@ -86,14 +86,12 @@ def read_verified(storage: base.StorageBackend, key: str, sha256: str | None) ->
 
 
 def _digest(storage: base.StorageBackend, key: str) -> str:
-    size, offset, digest = storage.head(key).size, 0, hashlib.sha256()
-    while offset < size and (
-        chunk := storage.get_range(key, offset, min(offset + CHUNK_BYTES, size))
-    ):
+    size, at, digest = storage.head(key).size, 0, hashlib.sha256()
+    while at < size and (chunk := storage.get_range(key, at, min(at + CHUNK_BYTES, size))):
         digest.update(chunk)
-        offset += len(chunk)
-    if offset < size:
-        raise base.StorageDown(f"{key} was not read to its end: {offset} of {size} bytes")
+        at += len(chunk)
+    if at < size:
+        raise base.StorageDown(f"{key} was not read to its end: {at} of {size} bytes")
     return digest.hexdigest()
 
 
@@ -124,10 +122,7 @@ class PdfArtifactStore:
             return f"{ARTIFACT_FOLDER}/{job_id}/{self._last_us:016d}.pdf"
 
     def store_pdf(self, job_id: str, pdf_bytes: bytes) -> str:
-        """Store a PDF and return its key; raises StorageDown.
-
-        If another process used the same key in the same microsecond, the next key is tried.
-        """
+        """Store a PDF under a key that no process has used, and return it; raises StorageDown."""
         key = self.generate_key(job_id)
         for _ in range(_KEY_ATTEMPTS):
             try:

@@ -46,7 +46,9 @@ class LocalStorage(base.StorageBackend):
             for _ in range(_PUT_ATTEMPTS):
                 try:
                     if path.exists():
-                        return self._require_same(key, path, data)
+                        if path.read_bytes() != data:
+                            raise KeyTaken(key)
+                        return _sync(path.parent)
                     _make_folders(self._base, path.parent)
                     return _write(path, data)
                 except FileNotFoundError:
@@ -100,8 +102,11 @@ class LocalStorage(base.StorageBackend):
             for folder, _, names in os.walk(top, onerror=_raise_unless_absent):
                 for path in (Path(folder, name) for name in sorted(names)):
                     with suppress(*_ABSENT_ERRORS):
-                        stored = self._describe_file(path)
-                        if stored and (before_us is None or stored.modified_us < before_us):
+                        status = path.lstat()
+                        stored = _describe(path.relative_to(self._base).as_posix(), status)
+                        # The marker, partial writes and links are no objects.
+                        ours = base.is_key(stored.key) and stat.S_ISREG(status.st_mode)
+                        if ours and (before_us is None or stored.modified_us < before_us):
                             yield stored
 
     def delete_partial_writes(self, before_us: int) -> int:
@@ -128,18 +133,6 @@ class LocalStorage(base.StorageBackend):
                 return path
         raise base.BadKey(f"{key!r} leads out of the storage: a link stands in its way")
 
-    def _require_same(self, key: str, path: Path, data: bytes) -> None:
-        if path.read_bytes() != data:
-            raise KeyTaken(key)
-        _sync(path.parent)
-
-    def _describe_file(self, path: Path) -> StoredObject | None:
-        """Describe a file; None for what is not an object: the marker, partial writes, links."""
-        key, status = path.relative_to(self._base).as_posix(), path.lstat()
-        if not base.is_key(key) or not stat.S_ISREG(status.st_mode):
-            return None
-        return _describe(key, status)
-
     def _require_folder(self) -> None:
         try:
             (self._base / MARKER).stat()
@@ -160,19 +153,13 @@ class LocalStorage(base.StorageBackend):
                     raise
                 self._require_folder()
                 raise base.NotStored(key) from None
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
+        except (OSError, RuntimeError) as error:  # the second is pathlib's for a loop of links
+            reason = getattr(error, "strerror", str(error)) or type(error).__name__
             raise StorageDown(f"the folder {self._base} does not serve: {reason}") from error
-        except RuntimeError as error:  # pathlib's error for a loop of links
-            raise StorageDown(f"the folder {self._base} does not serve: {error}") from error
 
 
 def _describe(key: str, status: os.stat_result) -> StoredObject:
-    """Describe a file.
-
-    The modification time can be set back by hand, the inode's change time cannot: the fingerprint
-    has both.
-    """
+    """Describe a file; its modification time can be set back, the inode's change time cannot."""
     times = f"{status.st_mtime_ns}-{status.st_ctime_ns}"
     fingerprint = f"{status.st_dev}-{status.st_ino}-{status.st_size}-{times}"
     return StoredObject(key, status.st_size, status.st_mtime_ns // 1_000, fingerprint)
