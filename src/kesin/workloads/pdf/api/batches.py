@@ -19,6 +19,7 @@ from kesin.web.schemas import Cursor
 from kesin.workloads.pdf import schemas
 from kesin.workloads.pdf.api import download
 from kesin.workloads.pdf.api.common import note_download, read_page, require_access
+from kesin.workloads.pdf.batches import store
 from kesin.workloads.pdf.batches.store import BatchStatus, PdfBatch, PdfBatchStore, SubmittedBatch
 from kesin.workloads.pdf.batches.submit import parse_order
 from kesin.workloads.pdf.schemas import BatchBody, BatchPage, BatchResponse, CsvQuery
@@ -28,9 +29,11 @@ from kesin.workloads.pdf.storage.base import StorageError
 MAX_PAGE_BATCHES: Final = 200
 MAX_PAGE_RESULTS: Final = 1_000
 RETRY_AFTER_S: Final = 5
-_MEDIA_TYPES: Final = {"zip": "application/zip", "merged": "application/pdf"}
-_SUFFIXES: Final = {"zip": ".zip", "merged": ".pdf"}
-_DOWNLOAD: Final = download.download_responses("file", _MEDIA_TYPES.values(), BatchBody)
+_SAME_FIELDS: Final = (  # of a batch and of its body
+    "batch_id", "status", "rows", "template_name", "output", "cancel_asked", "file_name",
+)  # fmt: skip
+_MEDIA_TYPES: Final = [media_type for _, media_type in store.FILE_TYPES.values()]
+_DOWNLOAD: Final = download.download_responses("file", _MEDIA_TYPES, BatchBody)
 
 
 _REFERENCES: Final = "#/components/schemas/{model}"  # they are defined with the jobs
@@ -109,13 +112,9 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         require_access(context, actor, "cancel_batch", target=batch_id)
         batches = loader.services.batches
         batch = _find_owned(batches, actor, batch_id)
+        note, site = context.commands.accounts.note, batch.owner
         audit = partial(
-            context.commands.accounts.note,
-            actor,
-            "pdf.cancel_batch",
-            queue="pdf_batches",
-            site=batch.owner,
-            target=batch_id,
+            note, actor, "pdf.cancel_batch", queue="pdf_batches", site=site, target=batch_id
         )
         cancelled = batches.cancel(batch, actor=actor.name, audit=audit)
         current = _find_owned(batches, actor, batch_id)
@@ -193,19 +192,13 @@ def _fields(batches: PdfBatchStore, batch: PdfBatch) -> dict[str, Any]:
     progress = batches.progress(batch)
     output = batch.result if batch.has_file else {}
     return {
-        "batch_id": batch.batch_id,
-        "status": batch.status,
-        "rows": batch.rows,
+        **{name: getattr(batch, name) for name in _SAME_FIELDS},
         "created_at": iso(batch.created_at) or "",
-        "template_name": batch.template_name,
-        "output": batch.output,
         "made": progress.made,
         "failed": progress.failed,
         "waiting": 0 if batch.is_over else batch.rows - progress.made - progress.failed,
         "finished_at": iso(batch.finished_at),
-        "cancel_asked": batch.cancel_asked,
         "download_url": f"/pdf/batches/{batch.batch_id}/download" if batch.has_file else None,
-        "file_name": batch.file_name,
         **{fact: output.get(fact) for fact in ("bytes", "sha256", "pages")},
         "error_code": None if batch.has_file else batch.error_code,
         "error_message": None if batch.has_file else batch.error_message,
@@ -220,6 +213,7 @@ def _batch_file(batch: PdfBatch) -> download.Download | Problem:
     if not batch.has_file:
         return download.file_expired()
     created_at, template = iso(batch.created_at) or "", batch.template_name
-    suffix, media_type = _SUFFIXES[batch.output], _MEDIA_TYPES[batch.output]
-    name = download.file_name(batch.file_name, template, created_at, batch.batch_id, suffix)
+    extension, media_type = store.FILE_TYPES[batch.output]
+    suffix, batch_id = f".{extension}", batch.batch_id
+    name = download.file_name(batch.file_name, template, created_at, batch_id, suffix)
     return download.Download(batch.artifact_key or "", name, batch.result, media_type)

@@ -16,14 +16,8 @@ from kesin.web.dependencies import problem_response
 from kesin.workloads.pdf.api.common import format_time
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus
-from kesin.workloads.pdf.storage.artifacts import (
-    CHUNK_BYTES,
-    PDF_TYPE,
-    ArtifactDamaged,
-    PdfArtifactStore,
-    read_verified,
-    verify_artifact,
-)
+from kesin.workloads.pdf.storage import artifacts as stored
+from kesin.workloads.pdf.storage.artifacts import CHUNK_BYTES, ArtifactDamaged, PdfArtifactStore
 from kesin.workloads.pdf.storage.base import BadKey, NotStored, StorageError, attachment_header
 
 ARTIFACT_DAMAGED: Final = "ARTIFACT_DAMAGED"
@@ -62,7 +56,7 @@ class Download(NamedTuple):
     key: str
     name: str  # under which it is saved
     result: Mapping[str, Any]  # its sha256 and bytes, as far as they are known
-    media_type: str = PDF_TYPE
+    media_type: str = stored.PDF_TYPE
 
 
 def job_download(job: PdfJob) -> Download | Problem:
@@ -126,7 +120,7 @@ def _file_response(
     file = artifacts.storage.head(key)
     size = file.size
     if sha256 and size != download.result.get("bytes", size):
-        verify_artifact(artifacts.storage, key, sha256)
+        stored.verify_artifact(artifacts.storage, key, sha256)
     start, end, status = 0, size, 200
     unchanged = "if-range" not in given or given["if-range"].strip() == etag
     # A range counts for GET only (RFC 9110, 14.2).
@@ -142,7 +136,7 @@ def _file_response(
     if only_head:
         return Response(None, status, headers, download.media_type)
     if size <= CHUNK_BYTES:
-        data = read_verified(artifacts.storage, key, sha256)
+        data = stored.read_verified(artifacts.storage, key, sha256)
         return Response(data[start:end], status, headers, download.media_type)
     expected_sha256 = sha256 if end - start == size else None
     if sha256 and not expected_sha256:  # the checksum covers the whole file, not a range
@@ -175,7 +169,7 @@ def _stream_pieces(
         yield piece
         piece = artifacts.storage.get_range(key, at, min(at + CHUNK_BYTES, end))
     if sha256 and digest.hexdigest() != sha256:
-        verify_artifact(artifacts.storage, key, sha256)
+        stored.verify_artifact(artifacts.storage, key, sha256)
         raise ArtifactDamaged(key)
     yield piece
 

@@ -57,10 +57,6 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
 
 def _template_line(services: PdfServices, name: str) -> TemplateLine:
     template, unusable = services.library.get(name), services.library.find_unusable()
-    return TemplateLine(
-        name=name,
-        title=template.title,
-        description=template.description,
-        content_hash=template.content_hash,
-        problem=unusable[name].message if name in unusable else None,
-    )
+    facts = {fact: getattr(template, fact) for fact in ("title", "description", "content_hash")}
+    problem = unusable[name].message if name in unusable else None
+    return TemplateLine(name=name, problem=problem, **facts)

@@ -16,9 +16,10 @@ from typing import Any, Final, NamedTuple
 
 import pikepdf
 
+from kesin.workloads.pdf.batches import store
 from kesin.workloads.pdf.batches.feeder import BatchRowResult
 from kesin.workloads.pdf.batches.rows import entry_name
-from kesin.workloads.pdf.batches.store import JSON_TYPE, BatchOrder, PdfBatch, PdfBatchStore
+from kesin.workloads.pdf.batches.store import FILE_TYPES, BatchOrder, PdfBatch, PdfBatchStore
 from kesin.workloads.pdf.storage.artifacts import read_verified
 from kesin.workloads.pdf.storage.base import NotStored
 
@@ -63,9 +64,6 @@ class IncompleteRows(Exception):
 class ZipAssembly:
     """A zip of uncompressed entries in the order of the rows: PDFs are compressed already."""
 
-    media_type = "application/zip"
-    extension = "zip"
-
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._path = folder / "out.zip"
         self._max_bytes = max_bytes
@@ -96,9 +94,6 @@ class MergedPdfAssembly:
     PDFs are merged in groups, and the groups at the end. Pages are copied as they are; outlines and
     named destinations of the PDFs are not.
     """
-
-    media_type = "application/pdf"
-    extension = "pdf"
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._pages = 0
@@ -208,7 +203,7 @@ class BatchFiles(NamedTuple):
             require_wanted()
             with _memory_lock:
                 data = path.read_bytes()
-                extension, media_type = assembly.extension, assembly.media_type
+                extension, media_type = FILE_TYPES[self.order.output]
                 key = self.batches.store_file(self.batch, "out", extension, data, media_type)
         sha256 = hashlib.sha256(data).hexdigest()
         return {"artifact_key": key, "bytes": len(data), "sha256": sha256}
@@ -216,7 +211,7 @@ class BatchFiles(NamedTuple):
     def store_results(self) -> dict[str, Any]:
         """Store the results of all rows; raises StorageDown."""
         results = format_json(self._results(ids=True))
-        key = self.batches.store_file(self.batch, "results", "json", results, JSON_TYPE)
+        key = self.batches.store_file(self.batch, "results", "json", results, store.JSON_TYPE)
         return {"results_key": key, "results_sha256": hashlib.sha256(results).hexdigest()}
 
     def _results(self, *, ids: bool) -> list[dict[str, Any]]:

@@ -48,6 +48,7 @@ _MAX_DEPTH: Final = 32  # nesting of a column
 csv.field_size_limit(1_000_000_000)  # the size of a body is limited elsewhere
 
 Variables = dict[str, Any]
+Schema = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +109,7 @@ def check_rows(
 # CSV
 
 
-def read_csv(
-    body: bytes, schema: Mapping[str, Any], ignored: frozenset[str] = frozenset()
-) -> CsvTable:
+def read_csv(body: bytes, schema: Schema, ignored: frozenset[str] = frozenset()) -> CsvTable:
     """Parse a CSV file: UTF-8 with or without a byte order mark, commas or semicolons.
 
     If semicolons separate the cells, a comma is a decimal comma: Turkish spreadsheets write both.
@@ -131,11 +130,7 @@ def read_csv(
 
 
 def _parse_table(
-    lines: Iterable[list[str]],
-    schema: Mapping[str, Any],
-    ignored: frozenset[str],
-    *,
-    decimal_comma: bool,
+    lines: Iterable[list[str]], schema: Schema, ignored: frozenset[str], *, decimal_comma: bool
 ) -> CsvTable:
     non_empty = (cells for cells in lines if any(cell.strip() for cell in cells))
     header = _parse_header(next(non_empty, []))
@@ -154,14 +149,17 @@ def _parse_table(
                 message = f"has a cell in column {at + 1}, and the header names none there"
                 table.problems.append(BatchRowProblem(number, "/", "cells", message))
                 break
-            value = parse_cell(cell, column_types[at], decimal_comma=decimal_comma)
-            _set_value(variables, header[at], value)
+            *parents, name = header[at]
+            target = variables
+            for parent in parents:
+                target = target.setdefault(parent, {})
+            target[name] = parse_cell(cell, column_types[at], decimal_comma=decimal_comma)
         table.rows.append(variables)
     return table
 
 
 def _ignored_columns(
-    header: Sequence[tuple[str, ...]], schema: Mapping[str, Any], ignored: frozenset[str]
+    header: Sequence[tuple[str, ...]], schema: Schema, ignored: frozenset[str]
 ) -> frozenset[int]:
     """The numbers of the columns to leave out; raises Invalid naming other unknown columns."""
     unknown = [at for at, path in enumerate(header) if path and not is_allowed(schema, path)]
@@ -202,12 +200,6 @@ def _parse_header(cells: Sequence[str]) -> list[tuple[str, ...]]:
     return paths
 
 
-def _set_value(variables: Variables, path: tuple[str, ...], value: Any) -> None:
-    for step in path[:-1]:
-        variables = variables.setdefault(step, {})
-    variables[path[-1]] = value
-
-
 def parse_cell(text: str, types: frozenset[str], *, decimal_comma: bool = False) -> Any:
     """Convert a cell to a type the schema allows; the text itself if it does not fit."""
     stripped = text.strip()
@@ -243,13 +235,13 @@ def _parse_number(text: str, *, decimal_comma: bool) -> int | float | None:
 # Types in a schema
 
 
-def allowed_types(schema: Mapping[str, Any], path: Sequence[str]) -> frozenset[str]:
+def allowed_types(schema: Schema, path: Sequence[str]) -> frozenset[str]:
     """Return the JSON types a schema allows at a path; string if it does not say."""
     *_, nodes = _schemas_along(schema, path)
     return frozenset(name for node in nodes for name in _node_types(node)) or frozenset({"string"})
 
 
-def is_allowed(schema: Mapping[str, Any], path: Sequence[str]) -> bool:
+def is_allowed(schema: Schema, path: Sequence[str]) -> bool:
     """Whether a schema may allow a variable at a path; one that does not say allows it."""
     return all(
         not nodes or any(_may_have(node, step) for node in nodes)
@@ -257,9 +249,7 @@ def is_allowed(schema: Mapping[str, Any], path: Sequence[str]) -> bool:
     )
 
 
-def _schemas_along(
-    schema: Mapping[str, Any], path: Sequence[str]
-) -> Iterator[list[Mapping[str, Any]]]:
+def _schemas_along(schema: Schema, path: Sequence[str]) -> Iterator[list[Schema]]:
     """Yield the schemas of the variables themselves, and of what each step of a path leads to."""
     nodes = _expand(schema, [schema])
     yield nodes
@@ -268,7 +258,7 @@ def _schemas_along(
         yield nodes
 
 
-def _may_have(node: Mapping[str, Any], step: str) -> bool:
+def _may_have(node: Schema, step: str) -> bool:
     """Whether a schema by itself does not rule out a property."""
     named = step in node.get("properties", {}) or bool(node.get("patternProperties"))
     combined = any(keyword in node for keyword in ("allOf", "anyOf", "oneOf", "$ref"))
@@ -277,17 +267,15 @@ def _may_have(node: Mapping[str, Any], step: str) -> bool:
     return named or node.get("additionalProperties", True) is not False
 
 
-def _child_schemas(node: Mapping[str, Any], step: str) -> Iterator[Mapping[str, Any]]:
+def _child_schemas(node: Schema, step: str) -> Iterator[Schema]:
     child = node.get("properties", {}).get(step, node.get("additionalProperties"))
     if isinstance(child, Mapping):
         yield child
 
 
-def _expand(
-    schema: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
+def _expand(schema: Schema, nodes: Iterable[Schema]) -> list[Schema]:
     """Return the nodes and all schemas they refer to or combine, each once."""
-    expanded: dict[int, Mapping[str, Any]] = {}
+    expanded: dict[int, Schema] = {}
     pending: list[Any] = list(nodes)
     while pending:
         node = pending.pop()
@@ -301,7 +289,7 @@ def _expand(
     return list(expanded.values())
 
 
-def _resolve_reference(schema: Mapping[str, Any], reference: str) -> Any:
+def _resolve_reference(schema: Schema, reference: str) -> Any:
     target: Any = schema
     for step in reference[1:].strip("/").split("/") if reference != "#" else ():
         name = step.replace("~1", "/").replace("~0", "~")
@@ -309,7 +297,7 @@ def _resolve_reference(schema: Mapping[str, Any], reference: str) -> Any:
     return target
 
 
-def _node_types(node: Mapping[str, Any]) -> Iterator[str]:
+def _node_types(node: Schema) -> Iterator[str]:
     declared = node.get("type")
     if isinstance(declared, str):
         yield declared

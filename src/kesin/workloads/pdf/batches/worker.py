@@ -250,11 +250,8 @@ class BatchWorker(Worker):
         result["seconds"] = round(self.queue.clock.monotonic() - started, 6)
         return Done(result) if len(succeeded) == len(rows) else Act("settle", result=result)
 
-    def _end_batches(
-        self, action: str, changes: Sequence[Change], outcomes: Sequence[Outcome]
-    ) -> None:
+    def _end_batches(self, action: str, _: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
         """Delete the row records of ended batches, in the transaction that ends them."""
-        del changes
         for outcome in outcomes:
             if outcome.result == "moved" and outcome.state not in UNFINISHED:
                 cancel = action in {"stop", "fail", "retry"}
