@@ -14,8 +14,6 @@ from kesin.lifecycle.vocabulary import Fixed, budget_left, code_in, lease_over, 
 WORKER_LOST = Fixed("WORKER_LOST", Category.TRANSIENT, "the worker died while rendering")
 INTERRUPTED = Fixed("INTERRUPTED", Category.TRANSIENT, "the worker was asked to stop")
 RETRYABLE = ("BROWSER_LAUNCH_FAILED", "NAVIGATION_TIMEOUT", "WORKER_LOST", "ARTIFACT_WRITE_FAILED")
-
-
 TTL_HOURS = 24
 
 

@@ -11,7 +11,7 @@ import http.client
 import socket
 import ssl
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -48,7 +48,7 @@ def fetch(url: str, *, timeout_s: float = 10.0, public_only: bool = True) -> Fet
     """Fetch a URL; raises FetchRefused for everything but a plain 200."""
     try:
         with closing(GuardedConnection(url, timeout_s, public_only=public_only)) as connection:
-            response = connection.request("GET", headers={"Accept-Encoding": "identity"})
+            response = connection.request("GET", {"Accept-Encoding": "identity"})
             if response.status != http.HTTPStatus.OK:
                 raise FetchRefused(f"it answered {response.status}")
             body = bytearray()
@@ -112,13 +112,13 @@ class GuardedConnection:
         return self._timed_out.is_set()
 
     def request(
-        self, method: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+        self, method: str, headers: dict[str, str], body: bytes | None = None
     ) -> http.client.HTTPResponse:
         """Send a request and return the response, with its headers read."""
         path, query = self._parts.path or "/", self._parts.query
         target = f"{path}?{query}" if query else path
         with self._timeout_checked():
-            self._http.request(method, target, body, dict(headers or {}))
+            self._http.request(method, target, body, headers)
             return self._http.getresponse()
 
     def close(self) -> None:

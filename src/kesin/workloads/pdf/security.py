@@ -175,8 +175,7 @@ def _parse_url(url: str) -> _ParsedUrl | None:
         return None
     if any(step in {".", ".."} for step in parts.path.lower().replace("%2e", ".").split("/")):
         return None
-    written = url[len(parts.scheme) :]
-    if not written.startswith(f"://{parts.netloc}"):
+    if not url[len(parts.scheme) :].startswith(f"://{parts.netloc}"):
         return None
     return _ParsedUrl(host, internal, tuple(_spellings(parts, url)))
 
@@ -184,29 +183,24 @@ def _parse_url(url: str) -> _ParsedUrl | None:
 def _spellings(parts: SplitResult, url: str) -> Iterator[tuple[str, str]]:
     tail = url[len(parts.scheme) + 3 + len(parts.netloc) :]
     tails = [tail, "/"] if not tail else [tail, ""] if tail == "/" else [tail]
-    for scheme, authority in (
-        (parts.scheme, parts.netloc.lower()),
-        (url[: len(parts.scheme)], parts.netloc),
-    ):
+    written = url[: len(parts.scheme)]
+    for scheme, authority in ((parts.scheme, parts.netloc.lower()), (written, parts.netloc)):
         for end in tails:
             yield authority, f"{scheme}://{authority}{end}"
 
 
 def _is_internal(host: str) -> bool | None:
     """Whether a host belongs to this machine or its network; None for what is not a host."""
-    if host.startswith("["):
-        try:
-            return not is_public(IPv6Address(host.removeprefix("[").removesuffix("]")))
-        except ValueError:
-            return None
     labels = host.split(".")
-    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):  # noqa: PLR2004
-        return None
-    if _NUMBER.fullmatch(labels[-1]):  # browsers read it as an address, in any base
-        try:
-            return not is_public(IPv4Address(host))
-        except ValueError:
+    try:
+        if host.startswith("["):
+            return not is_public(IPv6Address(host.removeprefix("[").removesuffix("]")))
+        if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):  # noqa: PLR2004
             return None
+        if _NUMBER.fullmatch(labels[-1]):  # browsers read it as an address, in any base
+            return not is_public(IPv4Address(host))
+    except ValueError:
+        return None
     return len(labels) == 1 or any(host.endswith(f".{name}") for name in _INTERNAL)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -172,10 +172,7 @@ def open_artifact_store(settings: Settings, queue: Queue) -> PdfArtifactStore:
 
 @lru_cache(maxsize=8)
 def _open_storage_once(address: str) -> StorageBackend:
-    """Open a storage once a process.
-
-    Opening a folder again while its disk is not mounted would create it empty.
-    """
+    """Open a storage once a process: a folder would be made again while its disk is missing."""
     return open_storage(address)
 
 
@@ -196,13 +193,9 @@ def create_renderer(settings: Settings, queue: Queue) -> PdfRenderWorker:
     artifacts = open_artifact_store(settings, queue)
     templates = TemplateSource(settings)
     templates.library()  # a bad template is reported before a job is claimed
-    return PdfRenderWorker(
-        PdfJobStore(queue, artifacts),
-        artifacts,
-        render_config(settings),
-        library=templates.library,
-        engines=lambda name: create_engine(settings, name),
-    )
+    jobs, config = PdfJobStore(queue, artifacts), render_config(settings)
+    engines = partial(create_engine, settings)
+    return PdfRenderWorker(jobs, artifacts, config, library=templates.library, engines=engines)
 
 
 def create_worker(context: WorkloadContext) -> PdfWorker:
@@ -250,7 +243,10 @@ class PdfServiceLoader:
         with self._lock:
             library = self._load_library()
             if self._services is None:
-                self._services = self._load(library)
+                batches, settings = open_batch_store(self.context), self.context.settings
+                config, hooks = render_config(settings), Webhooks(self.context)
+                jobs, artifacts = batches.jobs, batches.artifacts
+                self._services = PdfServices(config, library, jobs, batches, artifacts, hooks)
             elif self._services.library is not library:
                 self._services = replace(self._services, library=library)
             return self._services
@@ -268,8 +264,3 @@ class PdfServiceLoader:
             raise Unavailable(
                 "the templates cannot be used: %(problem)s", problem=Message(problem.message)
             ) from None
-
-    def _load(self, library: TemplateLibrary) -> PdfServices:
-        batches = open_batch_store(self.context)
-        config, hooks = render_config(self.context.settings), Webhooks(self.context)
-        return PdfServices(config, library, batches.jobs, batches, batches.artifacts, hooks)

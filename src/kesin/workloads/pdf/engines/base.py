@@ -24,18 +24,13 @@ SIZES_MM: Final[dict[Format, tuple[float, float]]] = {
     "Letter": (215.9, 279.4),
     "Legal": (215.9, 355.6),
 }
-
-
 PRODUCER: Final = "Kesin"  # of every PDF
 MAX_NAMED: Final = 50  # characters that no font has
 
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """Print options: what changes the PDF besides its HTML.
-
-    CSS ``@page`` sizes win if ``prefer_css_page_size`` is set.
-    """
+    """Print options; CSS ``@page`` sizes win if ``prefer_css_page_size`` is set."""
 
     format: Format = "A4"
     width_mm: float | None = None  # with height_mm, in place of a format
@@ -142,10 +137,7 @@ _RANGE: Final = re.compile(r"(\d{1,6})|(\d{0,6})-(\d{0,6})")
 
 
 def parse_page_ranges(text: str) -> list[tuple[int, int | None]]:
-    """Parse the first and last page of each range, None for the end.
-
-    Raises RenderFailed(TEMPLATE_ERROR).
-    """
+    """Parse the first and last page of each range, None for the end; raises TemplateError."""
     ranges: list[tuple[int, int | None]] = []
     if not text.strip():
         return ranges

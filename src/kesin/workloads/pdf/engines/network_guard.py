@@ -99,13 +99,12 @@ class PageGuard:
 
     async def handle_route(self, route: Route) -> None:
         """Fetch an allowed URL for the browser; block every other request."""
-        url = route.request.url
+        url, fetched = route.request.url, None
         try:
-            allowed = self._is_allowed(route)
-            fetched = await asyncio.to_thread(self._fetch, url) if allowed else None
+            if self._is_allowed(route):
+                fetched = await asyncio.to_thread(self._fetch, url)
         except FetchRefused as problem:
             self.record_blocked(url, str(problem))
-            fetched = None
         if fetched is None:
             self.record_blocked(url)
             await route.abort("blockedbyclient")

@@ -41,7 +41,7 @@ class WeasyPrintEngine(WarmEngine):
             self._kill_child()
 
     def _render(self, html: str, paper: Paper, timeout_s: float) -> RenderedPdf:
-        head, pdf = self._request_render(html, paper, timeout_s)
+        head, pdf = self._request(html, paper, timeout_s)
         if "code" in head:
             raise_failure(head)
         limits.check_pdf(pdf)
@@ -49,9 +49,7 @@ class WeasyPrintEngine(WarmEngine):
         warnings, missing = tuple(head["warnings"]), tuple(head["missing"])
         return RenderedPdf(pdf, head["pages"], self.name, warnings, missing_glyphs=missing)
 
-    def _request_render(
-        self, html: str, paper: Paper, timeout_s: float
-    ) -> tuple[dict[str, Any], bytes]:
+    def _request(self, html: str, paper: Paper, timeout_s: float) -> tuple[dict[str, Any], bytes]:
         child = self._start_child()
         limit_s = limits.soft_timeout_s(timeout_s)
         deadline = self._clock.monotonic() + limit_s

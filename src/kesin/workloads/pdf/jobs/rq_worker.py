@@ -168,7 +168,8 @@ class RqListener(SimpleWorker):
 
     def _process_next(self, wait_s: int | None) -> bool:
         """Render the job of the next message; False if none comes within ``wait_s``."""
-        try:
+        dequeued = None
+        with suppress(DequeueTimeout):
             dequeued = RqQueue.dequeue_any(
                 self.queues,
                 wait_s,
@@ -177,8 +178,6 @@ class RqListener(SimpleWorker):
                 serializer=JSONSerializer,
                 death_penalty_class=TimerDeathPenalty,
             )
-        except DequeueTimeout:
-            return False
         if dequeued is None:
             return False
         self.execute_job(*dequeued)

@@ -263,7 +263,9 @@ class PdfJobStore:
             case PdfJobStatus.QUEUED:  # the move *fail* has requeued it
                 moved = job.state == status and details.get("retry_count") == job.retry_count > 0
             case _:
-                moved = self._has_expired(job)
+                expire_jobs(self.queue)
+                current = self.queue.job(job_id)
+                moved = current is not None and current.state == PdfJobStatus.EXPIRED != job.state
         if not moved:
             raise IllegalTransition(f"job {job_id} is {job.state}: it cannot become {status} now")
         return self._require_job(job_id)
@@ -303,11 +305,6 @@ class PdfJobStore:
         if self.artifacts is not None:
             self.artifacts.delete_orphans(self.find_used_artifacts, 0)
         return expired
-
-    def _has_expired(self, job: Job) -> bool:
-        expire_jobs(self.queue)
-        current = self.queue.job(job.id)
-        return current is not None and current.state == PdfJobStatus.EXPIRED != job.state
 
     def find_used_artifacts(self, artifact_keys: Sequence[str]) -> set[str]:
         """Return the keys that are in use: by a finished job, or possibly by a running job."""

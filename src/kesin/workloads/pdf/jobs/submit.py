@@ -47,10 +47,7 @@ CANCEL_MOVE: Final = "cancel"
 
 
 def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str) -> RenderRequest:
-    """Check a request and build its RenderRequest.
-
-    Raises Problem: 400 for the template, 422 for its variables.
-    """
+    """Check a request and build it; raises Problem: 400 for the template, 422 for variables."""
     template = check_template(services, body.template_name)
     check_variables(services.library, body.template_name, body.variables)
     options = body.options or PdfRenderOptions()
@@ -127,10 +124,7 @@ def template_error(message: str) -> Problem:
 
 
 def fill_problem(failure: errors.RenderFailed) -> Problem:
-    """Build the Problem of a document that is not made: 422 if it exceeds a limit, else 400.
-
-    What another try may change is 503.
-    """
+    """Build the Problem of a failure: 422 for a limit, 503 if another try may help, else 400."""
     if failure.code in {errors.TEMPLATE_TOO_COSTLY, errors.PICTURES_TOO_LARGE}:
         return Invalid(failure.message, code=failure.code)
     if failure.code in errors.TRANSIENT_ERRORS:
@@ -152,10 +146,7 @@ def _invalid_variables(problems: Iterable[tuple[str, str, str]]) -> Invalid:
 
 
 def check_backpressure(queue: Queue, waiting: int, max_queued: int) -> None:
-    """Raise TooManyRequests while too many jobs wait.
-
-    Once set, back-pressure lasts until the queue is clearly shorter (RESUME_SHARE).
-    """
+    """Raise TooManyRequests while too many jobs wait, until clearly fewer do (RESUME_SHARE)."""
     metadata = metadata_for(queue.store)
     active = metadata.metadata_entry(WORKLOAD, "", BACKPRESSURE_KEY) is not None
     if not active and waiting >= max_queued:
@@ -182,10 +173,7 @@ def render_unavailable() -> Unavailable:
 
 
 def document_response(html: str, *, framed: bool = False) -> Response:
-    """Build the response with an HTML document; headers forbid scripts once more.
-
-    ``framed``: our own pages may show it in a frame.
-    """
+    """Build the response with a document; headers forbid scripts, and frames unless ``framed``."""
     ancestors, frames = ("'self'", "SAMEORIGIN") if framed else ("'none'", "DENY")
     return HTMLResponse(
         html,
@@ -240,18 +228,14 @@ def submit_job(
             _subscribe_webhook(services, request, existing.job_id)
             return Submitted(existing, new=False)
         stats = queue.stats()
-        alive = check_worker_health(queue.store, stats.now)
+        if check_worker_health(queue.store, stats.now):
+            check_backpressure(queue, stats.states["queued"], max_queued)
+            return _enqueue(services, request)
     except errors.RenderFailed as problem:
         raise template_error(problem.message) from None
-    except StoreUnreachable:
-        return _fallback(services, request)
-    if not alive:
-        return _fallback(services, request)
-    check_backpressure(queue, stats.states["queued"], max_queued)
-    try:
-        return _enqueue(services, request)
-    except StoreUnreachable:  # the store was lost after the checks
-        return _fallback(services, request)
+    except StoreUnreachable:  # before or after the checks
+        pass
+    return _fallback(services, request)
 
 
 def _enqueue(services: PdfServices, request: RenderRequest) -> Submitted:

@@ -127,25 +127,23 @@ def pdf_page(  # noqa: PLR0917  # each one is a query parameter
     values = _job_list(ctx, workbench, everybody=bool(everybody), cursor=cursor)
     if part == "jobs":
         return ctx.page("pdf/part_jobs.html", **values)
-    names = _template_names(workbench)
+    library, allowed = workbench.services.library, workbench.services.config.template_allowlist
+    names = [name for name in library.names if name in allowed]
     chosen = template or (names[0] if names else "")
-    templates = [workbench.services.library.get(name) for name in names]
+    templates = [library.get(name) for name in names]
     values |= {"templates": templates, "chosen": None, "worded": localized_text}
     values["stale"] = workbench.templates.problem
-    values["broken"] = _broken_templates(workbench, workbench.services.library.broken)
+    values["broken"] = _broken_templates(workbench, library.broken)
     if chosen:
         selected = submit.require_template(workbench.services, chosen)
         value = dict(selected.sample) if start == "sample" else {}
-        values |= {"chosen": selected, **_form(ctx, workbench, selected, value, as_json=False)}
-        values |= _preview_token(ctx, workbench, selected, value)
+        form = _form(ctx, workbench, selected, value, as_json=False)
+        values |= {"chosen": selected, "token": None, **form}
+        if not form["problems"]:
+            values["token"] = workbench.save_preview(ctx.actor.name, selected.name, value)
     response = ctx.page("pdf/page.html", **values)
     response.headers["content-security-policy"] = FRAMING_CSP
     return response
-
-
-def _template_names(workbench: PdfWorkbench) -> list[str]:
-    services = workbench.services
-    return [name for name in services.library.names if name in services.config.template_allowlist]
 
 
 def _broken_templates(workbench: PdfWorkbench, problems: Mapping[str, RenderFailed]) -> list[str]:
@@ -174,15 +172,6 @@ def _problems(workbench: PdfWorkbench, template: PdfTemplate, value: Any) -> lis
         return [("", "must be a JSON object")]
     problems = workbench.services.library.find_problems(template.name, value)
     return [(problem.path, problem.message) for problem in problems]
-
-
-def _preview_token(
-    ctx: PageContext, workbench: PdfWorkbench, template: PdfTemplate, value: Any
-) -> dict[str, str | None]:
-    """The token of a preview, if the value is valid."""
-    if _problems(workbench, template, value):
-        return {"token": None}
-    return {"token": workbench.save_preview(ctx.actor.name, template.name, value)}
 
 
 def _read_value(template: PdfTemplate, fields: dict[str, str]) -> Any:

@@ -113,7 +113,6 @@ class DrawnPlan(NamedTuple):
     bands: tuple[tuple[str, Decimal], ...]  # name and metres, by name
 
 
-_SIDES: Final = ("up", "lo", "sx", "dx")
 _DRAWING_WIDTH_MM: Final = 182.0  # width of a drawing
 _DRAWING_HEIGHT_MM: Final = 150.0
 _TYPE_MM: Final = (1.7, 3.0)  # smallest and largest on paper
@@ -177,7 +176,7 @@ def _draw_piece(item: Object, board_length: float, board_width: float, unit: flo
         "sx": (x, y, x, y + width),
         "dx": (x + length, y, x + length, y + width),
     }
-    sides = tuple((str(bands[side]), *lines[side]) for side in _SIDES if bands.get(side))
+    sides = tuple((str(bands[side]), *line) for side, line in lines.items() if bands.get(side))
     return DrawnPiece(item, x, y, length, width, letter, min(small, letter), upright, sides)
 
 

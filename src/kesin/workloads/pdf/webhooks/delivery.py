@@ -78,7 +78,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> WebhookReply:
     """
     public_only = not is_internal_url(url)
     with closing(GuardedConnection(url, TIMEOUT_S, public_only=public_only)) as connection:
-        response = connection.request("POST", body, {**_HEADERS, **headers})
+        response = connection.request("POST", {**_HEADERS, **headers}, body)
         status, retry_after = response.status, response.getheader("Retry-After", "")
         with suppress(OSError, http.client.HTTPException):  # the status is all that counts
             response.read1(MAX_REPLY_BYTES)
@@ -127,11 +127,9 @@ def _describe_problem(problem: Exception) -> str:
     return f"{type(problem).__name__}: {problem}"[:200]
 
 
-def build_message(
-    subscription: Subscription, status: str, subject: Job | None, ready_at: int
-) -> bytes:
+def build_message(subscription: Subscription, status: str, subject: Job | None, at: int) -> bytes:
     """Build the message, the same at every attempt; a deleted subject has only its status."""
-    ended_at = subject.finished_at if subject and subject.finished_at is not None else ready_at
+    ended_at = subject.finished_at if subject and subject.finished_at is not None else at
     build_data = _job_data if subscription.kind == "job" else _batch_data
     content = {
         "type": f"pdf.{subscription.kind}.{status}",
@@ -197,10 +195,8 @@ def verify(
     if not message_id or not _TIMESTAMP.fullmatch(at) or abs(now - int(at)) > TOLERANCE_S:
         return False
     expected = f"{_VERSION},{_signature(_decode_secret(secret), message_id, at, body)}".encode()
-    return any(
-        hmac.compare_digest(expected, signature.encode("utf-8", "replace"))
-        for signature in signatures.split(" ")
-    )
+    given = (signature.encode("utf-8", "replace") for signature in signatures.split(" "))
+    return any(hmac.compare_digest(expected, signature) for signature in given)
 
 
 def _signature(key: bytes, message_id: str, at: str, body: bytes) -> str:

@@ -100,9 +100,9 @@ class WebhookSender:
         queues = context.commands.queues
         self._subjects = {kind: queues[name] for kind, name in SUBJECT_QUEUES.items()}
         self._final_states = {
-            kind: frozenset(
+            kind: {
                 state.name for state in queue.lifecycle.states if state.resting or state.terminal
-            )
+            }
             for kind, queue in self._subjects.items()
         }
         self._scan_lock = threading.Lock()
@@ -124,10 +124,7 @@ class WebhookSender:
         yield ClaimShare(None, REQUESTS_PER_THREAD)
 
     def scan(self) -> int:
-        """Mark the subscriptions ready whose subject has ended; returns their number.
-
-        Each scan continues where the last one ended.
-        """
+        """Mark the next subscriptions ready whose subject has ended; returns their number."""
         ready = 0
         for _ in range(MAX_SCANNED // MAX_PAGE):
             page = self._queue.jobs(_WAITING, limit=MAX_PAGE, cursor=self._cursor)
