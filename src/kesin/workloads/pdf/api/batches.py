@@ -20,7 +20,7 @@ from kesin.workloads.pdf import schemas
 from kesin.workloads.pdf.api import download
 from kesin.workloads.pdf.api.common import note_download, read_page, require_access
 from kesin.workloads.pdf.batches import store
-from kesin.workloads.pdf.batches.store import BatchStatus, PdfBatch, PdfBatchStore, SubmittedBatch
+from kesin.workloads.pdf.batches.store import BatchStatus, PdfBatch, PdfBatchStore
 from kesin.workloads.pdf.batches.submit import parse_order
 from kesin.workloads.pdf.schemas import BatchBody, BatchPage, BatchResponse, CsvQuery
 from kesin.workloads.pdf.services import PdfServiceLoader
@@ -101,10 +101,13 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
                 services.hooks.subscribe("batch", batch_id, actor.name, url)
 
         try:
-            submitted = services.batches.submit(order, owner=actor.name, subscribe=subscribe)
+            batch, new = services.batches.submit(order, owner=actor.name, subscribe=subscribe)
         except StorageError:
             raise download.storage_down() from None
-        return _accepted_response(submitted)
+        body_fields = {name: getattr(batch, name) for name in ("batch_id", "status", "rows")}
+        accepted = BatchResponse(**body_fields, created_at=iso(batch.created_at) or "")
+        location = f"/pdf/batches/{batch.batch_id}"
+        return json_response(accepted, 202 if new else 200, location=location)
 
     @router.delete("/pdf/batches/{batch_id}", response_model=BatchBody)
     def cancel_pdf_batch(actor: SignedInActor, batch_id: str) -> Response:
@@ -173,15 +176,6 @@ def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         if request.method != "HEAD":
             note_download(context, actor, "download_batch", batch_id, response)
         return response
-
-
-def _accepted_response(submitted: SubmittedBatch) -> Response:
-    batch, batch_id = submitted.batch, submitted.batch.batch_id
-    created_at = iso(batch.created_at) or ""
-    body = BatchResponse(
-        batch_id=batch_id, status=batch.status, rows=batch.rows, created_at=created_at
-    )
-    return json_response(body, 202 if submitted.new else 200, location=f"/pdf/batches/{batch_id}")
 
 
 def _body(batches: PdfBatchStore, batch: PdfBatch) -> BatchBody:

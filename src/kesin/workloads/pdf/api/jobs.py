@@ -21,7 +21,7 @@ from kesin.workloads.pdf.api.long_poll import LongPoll
 from kesin.workloads.pdf.jobs import store
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, PdfJobStore, Submitted
 from kesin.workloads.pdf.jobs.submit import cancel_job, submit_job
-from kesin.workloads.pdf.schemas import PdfJobResponse, PdfJobStatusResponse
+from kesin.workloads.pdf.schemas import PdfJobRequest, PdfJobResponse, PdfJobStatusResponse
 from kesin.workloads.pdf.services import PdfServiceLoader
 
 MAX_PAGE_JOBS: Final = 200
@@ -59,7 +59,7 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
     )
     async def create_pdf_job(
         actor: SignedInActor,
-        body: schemas.PdfJobRequest,
+        body: PdfJobRequest,
         wait: Annotated[float | None, Query(gt=0, le=MAX_WAIT_S, allow_inf_nan=False)] = None,
     ) -> Response:
         """Ask for a PDF: 202 and a new job, or 200 and the one that has it or will.
@@ -89,9 +89,7 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         return json_response(status_body(jobs, cancel_job(context, jobs, actor, job, reason)))
 
 
-def _submit(
-    loader: PdfServiceLoader, actor: Actor, body: schemas.PdfJobRequest
-) -> Submitted | Response:
+def _submit(loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest) -> Submitted | Response:
     require_access(loader.context, actor, "create")
     max_queued = loader.context.settings.pdf_max_queued
     return submit_job(loader.services, body, owner=actor.name, max_queued=max_queued)

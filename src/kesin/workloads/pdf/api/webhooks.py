@@ -83,8 +83,9 @@ def webhook_router(context: WorkloadContext) -> APIRouter:
 
         queue, by = webhook_service.queue, actor.name
         if not queue.act("resend", actor=by, ids=[webhook_id], in_transaction=audit).moved:
-            why = "only a webhook that was given up is sent again"
-            raise RequestConflict(why, code="WEBHOOK_NOT_FAILED")
+            raise RequestConflict(
+                "only a webhook that was given up is sent again", code="WEBHOOK_NOT_FAILED"
+            )
         return _delivery_body(_find_owned_delivery(webhook_service, actor, webhook_id))
 
     return router

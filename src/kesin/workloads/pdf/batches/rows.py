@@ -139,8 +139,10 @@ def _parse_table(
     table = CsvTable([], [])
     for number, cells in enumerate(non_empty, 1):
         if number > MAX_ROWS:
-            message = f"a batch has at most {MAX_ROWS} rows: send the rest as another"
-            raise Invalid(message, code="too_many_rows")
+            raise Invalid(
+                f"a batch has at most {MAX_ROWS} rows: send the rest as another",
+                code="too_many_rows",
+            )
         variables: Variables = {}
         for at, cell in enumerate(cells):
             if not cell.strip() or at in left_out:
@@ -195,8 +197,8 @@ def _parse_header(cells: Sequence[str]) -> list[tuple[str, ...]]:
         raise Invalid(f"the column {'.'.join(path)[:80]!r} is there twice", code="column_twice")
     for path in sorted(named):
         if any(path[:depth] in named for depth in range(1, len(path))):
-            message = f"{'.'.join(path)[:80]!r} lies in a column that is there itself"
-            raise Invalid(message, code="bad_column")
+            name = ".".join(path)[:80]
+            raise Invalid(f"{name!r} lies in a column that is there itself", code="bad_column")
     return paths
 
 
@@ -319,8 +321,9 @@ def row_file_names(
         raise Invalid("give row_names or name_field, not both", code="two_names")
     if row_names is not None:
         if len(row_names) != len(rows):
-            message = f"there are {len(rows)} rows and {len(row_names)} row_names"
-            raise Invalid(message, code="bad_row_names")
+            raise Invalid(
+                f"there are {len(rows)} rows and {len(row_names)} row_names", code="bad_row_names"
+            )
         return [safe_name(name) for name in row_names]
     if name_field is None:
         return [""] * len(rows)

@@ -35,8 +35,10 @@ def parse_order(tools: PdfServices, body: bytes, content_type: str, query: CsvQu
         elif media_type in JSON_TYPES or media_type.endswith("+json"):
             request = BatchRequest.model_validate_json(body)
         else:
-            why = f"rows come as application/json or text/csv, not as {media_type[:100]!r}"
-            raise Problem(why, code="unsupported_type")
+            raise Problem(
+                f"rows come as application/json or text/csv, not as {media_type[:100]!r}",
+                code="unsupported_type",
+            )
     except ValidationError as problem:  # in the form of all routes, which do not repeat the input
         errors = problem.errors(include_url=False, include_input=False, include_context=False)
         located = [{**error, "loc": ("body", *error["loc"])} for error in errors]

@@ -103,17 +103,14 @@ class PdfRqWorker(PdfWorker):
         if ended[PdfJobStatus.QUEUED] or (self.stopping and not ended):
             for job in self.queue.find([job_id]).values():
                 if job.state == PdfJobStatus.QUEUED and (job.run_at or 0) <= self.queue.now():
-                    self._dispatch(job_id)
+                    enqueue_pdf_job(job_id, store=self.queue.store)
 
     def release_claims(self, jobs: Sequence[Job]) -> set[str]:
         """Release the jobs and dispatch them to another worker."""
         released = super().release_claims(jobs)
         for job in jobs:
-            self._dispatch(job.id)
+            enqueue_pdf_job(job.id, store=self.queue.store)
         return released
-
-    def _dispatch(self, job_id: str) -> None:
-        enqueue_pdf_job(job_id, store=self.queue.store)
 
 
 class RqListener(SimpleWorker):
