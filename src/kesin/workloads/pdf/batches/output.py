@@ -203,7 +203,7 @@ class BatchFiles(NamedTuple):
             require_wanted()
             with _memory_lock:
                 data = path.read_bytes()
-                extension, media_type = FILE_TYPES[self.order.output]
+                extension, media_type = FILE_TYPES.get(self.order.output, FILE_TYPES["zip"])
                 key = self.batches.store_file(self.batch, "out", extension, data, media_type)
         sha256 = hashlib.sha256(data).hexdigest()
         return {"artifact_key": key, "bytes": len(data), "sha256": sha256}
