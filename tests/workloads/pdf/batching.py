@@ -20,12 +20,12 @@ from kesin.lifecycle.vocabulary import STAGES
 from kesin.store.contract import Store
 from kesin.store.metadata import metadata_for
 from kesin.workloads.pdf.batches.store import BatchOrder, PdfBatch, PdfBatchStore
-from kesin.workloads.pdf.batches.worker import BatchWorker, open_batch_store
+from kesin.workloads.pdf.batches.worker import BatchWorker
 from kesin.workloads.pdf.engines.base import Paper, RenderedPdf
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJobStore
 from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
-from kesin.workloads.pdf.services import load_templates, render_config
+from kesin.workloads.pdf.services import load_templates, open_batch_store, render_config
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.local import LocalStorage
 from tests.web.conftest import World, opened

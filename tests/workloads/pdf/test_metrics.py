@@ -31,7 +31,7 @@ from kesin.workloads.pdf.errors import PdfErrorCode, public_code
 from kesin.workloads.pdf.jobs.heartbeat import FRESH_S, Heartbeat
 from kesin.workloads.pdf.jobs.stats import BUCKETS_S
 from kesin.workloads.pdf.jobs.store import PdfJobStatus, PdfJobStore, RenderRequest
-from kesin.workloads.pdf.jobs.submit import Backpressure
+from kesin.workloads.pdf.jobs.submit import check_backpressure
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from kesin.workloads.pdf.metrics import collect_metrics
 
@@ -60,8 +60,8 @@ class Files:
     def __init__(self) -> None:
         self.gone: set[str] = set()
 
-    def exists(self, key: str) -> bool:
-        return key not in self.gone
+    def is_lost(self, key: str) -> bool:
+        return key in self.gone
 
 
 class Counted:
@@ -278,11 +278,10 @@ def test_a_worker_counts_until_it_has_been_silent_for_too_long(shop):
 
 
 def test_back_pressure_shows_until_the_queue_is_clearly_shorter(shop):
-    admission = Backpressure(shop.queue, 5)
     for number in range(5):
         shop.jobs.create_job("invoice", {"variables": {"n": number}})
     with pytest.raises(TooManyRequests):
-        admission.check()
+        check_backpressure(shop.queue, shop.queue.stats().states["queued"], 5)
     numbers = shop.numbers()
     assert numbers["ptf_admin_pdf_queue_depth",] == 5
     assert numbers["ptf_admin_pdf_backpressure_active",] == 1

@@ -11,7 +11,7 @@ import sys
 from typing import Any, Final, NoReturn
 
 from kesin.foundation.child_environment import child_environment
-from kesin.foundation.clock import Clock, SystemClock
+from kesin.foundation.clock import SystemClock
 from kesin.foundation.messages import parts_of, restore
 from kesin.workloads.pdf.errors import RenderFailed
 
@@ -27,12 +27,10 @@ class ChildChannel:
     or OSError if the other side is gone.
     """
 
-    def __init__(
-        self, connection: socket.socket, max_bytes: int, *, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, connection: socket.socket, max_bytes: int) -> None:
         self._socket = connection
         self._max_bytes = max_bytes
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
 
     def send(self, head: dict[str, Any], body: bytes = b"", deadline: float | None = None) -> None:
         text = json.dumps(head).encode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,19 +63,15 @@ def render(
     The same template, variables and machine give the same bytes. Exits with 2 if the variables do
     not fit the template, and with 1 if no PDF could be made.
     """
+    from kesin.workloads.pdf.engines.base import Paper
     from kesin.workloads.pdf.services import create_engine, load_templates
 
     settings = read_settings()
     with _render_errors_reported():
         html = load_templates(settings).render_html(template, _read_variables(data))
-        renderer = create_engine(settings, engine)
-        try:
-            from kesin.workloads.pdf.engines.base import Paper
-
-            limit_s = timeout or settings.pdf_hard_timeout_s
+        limit_s = timeout or settings.pdf_hard_timeout_s
+        with closing(create_engine(settings, engine)) as renderer:
             rendered = renderer.render(html, Paper(), timeout_s=limit_s)
-        finally:
-            renderer.close()
     try:
         out.write_bytes(rendered.pdf)
     except OSError as problem:
@@ -125,20 +121,12 @@ def templates(
     usable = [library.get(each) for each in library.names if each not in unusable]
     problems = [(each, broken.message) for each, broken in sorted(unusable.items())]
     if as_json:
-        say_json(
-            [
-                {"name": template.name, "title": template.title, "hash": template.content_hash}
-                for template in usable
-            ]
-            + [{"name": each, "problem": message} for each, message in problems]
-        )
-    else:
-        print_table(
-            ("template", "what it is"),
-            [(template.name, template.title) for template in usable]
-            + [(each, f"cannot be used: {message}") for each, message in problems],
-            empty="there is no template",
-        )
+        entries = [{"name": t.name, "title": t.title, "hash": t.content_hash} for t in usable]
+        say_json(entries + [{"name": each, "problem": message} for each, message in problems])
+        return
+    lines = [(template.name, template.title) for template in usable]
+    lines += [(each, f"cannot be used: {message}") for each, message in problems]
+    print_table(("template", "what it is"), lines, empty="there is no template")
 
 
 @app.command(
@@ -174,10 +162,8 @@ def _render_errors_reported() -> Iterator[None]:
     try:
         yield
     except RenderFailed as problem:
-        lines = [
-            f"{wrong['path']}: {wrong['message']}" for wrong in problem.details.get("problems", ())
-        ]
-        message = "\n  ".join([problem.message, *lines])
+        wrong = problem.details.get("problems", ())
+        message = "\n  ".join([problem.message, *(f"{w['path']}: {w['message']}" for w in wrong)])
         mine = public_code(problem.code) is PdfErrorCode.TEMPLATE_ERROR
         kind = Invalid if mine else Unavailable
         raise kind(message, code=problem.code) from None

@@ -121,7 +121,6 @@ class PdfDemo(demo.DemoPart):
         self._first_job = ""
 
     def check_machine(self) -> demo.Readiness:
-        """Whether a PDF can be drawn here."""
         return check_renderers()
 
     def begin(self, context: demo.DemoContext) -> None:
@@ -151,7 +150,6 @@ class PdfDemo(demo.DemoPart):
                     return ""
 
     def tour(self, pages: str) -> Iterable[demo.TourStop]:
-        """The first invoice."""
         if self._first_job:
             yield demo.TourStop(
                 "An invoice, as the PDF it became",
@@ -161,13 +159,10 @@ class PdfDemo(demo.DemoPart):
             )
 
     def worker_started(self, pid: int) -> str:
-        """A process that renders is there."""
         return f"process {pid} makes PDFs now"
 
     def worker_died(self, pid: int) -> str:
-        """A process that rendered is gone."""
         return f"the process {pid} that made PDFs died; another takes its place"
 
     def kept_files(self, folder: Path) -> Iterable[tuple[str, Path]]:
-        """The PDFs."""
         yield "the PDFs", folder / "artifacts" / "pdfs"

@@ -67,10 +67,8 @@ def _check_browser(settings: Settings, engine: str | None) -> Iterator[DoctorChe
         detail = "on, which Chromium refuses root: run as another user, or set it to auto"
         yield DoctorCheck.result("sandbox", ok=False, found=detail)
         return
-    sandboxed = chromium_settings(settings).sandboxed
-    detail = (
-        "on" if sandboxed else "off: a page that breaks out has our rights; run as another user"
-    )
+    off = "off: a page that breaks out has our rights; run as another user"
+    detail = "on" if chromium_settings(settings).sandboxed else off
     yield DoctorCheck.result("sandbox", ok=True, found=detail)
 
 
@@ -79,13 +77,10 @@ def _check_printing(
 ) -> Iterator[DoctorCheck]:
     limit_s = settings.pdf_hard_timeout_s
     try:
-        renderer = create_engine(settings, engine)
-        try:
+        with closing(create_engine(settings, engine)) as renderer:
             page = _PAGE.format(css="", family="sans-serif", letters=TEST_LETTERS)
             rendered = renderer.render(page, Paper(), timeout_s=limit_s)
             fonts = None if library is None else _check_fonts(renderer, library, limit_s)
-        finally:
-            renderer.close()
     except RenderFailed as problem:
         yield DoctorCheck.result("test page", ok=False, found=str(problem))
         return
@@ -117,9 +112,8 @@ def _check_fonts(engine: Engine, library: TemplateLibrary, limit_s: float) -> Do
         if foreign or rendered.warnings:
             reasons = (*(f"{font} was used instead" for font in foreign), *rendered.warnings)
             return DoctorCheck.result("fonts", ok=False, found=f"{family}: {'; '.join(reasons)}")
-    return DoctorCheck.result(
-        "fonts", ok=bool(families), found=f"{TEST_LETTERS} in {', '.join(families)}"
-    )
+    found = f"{TEST_LETTERS} in {', '.join(families)}"
+    return DoctorCheck.result("fonts", ok=bool(families), found=found)
 
 
 def _inspect_font(data: bytes) -> tuple[list[str], str]:
@@ -158,9 +152,8 @@ def _check_storage(settings: Settings) -> DoctorCheck:
         same = storage.get_bytes(key) == b"%PDF-"
         storage.delete(key)
     except StorageError as problem:
-        return DoctorCheck.result(
-            "storage", ok=False, found=f"{problem}: look at KESIN_PDF_ARTIFACTS"
-        )
+        found = f"{problem}: look at KESIN_PDF_ARTIFACTS"
+        return DoctorCheck.result("storage", ok=False, found=found)
     return DoctorCheck.result("storage", ok=same, found=address)
 
 

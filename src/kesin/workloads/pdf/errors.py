@@ -37,17 +37,26 @@ TRANSIENT_ERRORS: Final = frozenset(
 )
 MAX_RETRIES: Final = 2
 
+Details = Mapping[str, Any] | None
+
 
 class RenderFailed(Exception):
     """Rendering failed; the code decides whether the job is retried."""
 
     def __init__(
-        self, code: str, message: str, *, details: Mapping[str, Any] | None = None, **values: object
+        self, code: str, message: str, *, details: Details = None, **values: object
     ) -> None:
         self.message = Message(message, **values) if values else message
         super().__init__(f"{code}: {self.message}")
         self.code = str(code)
         self.details = dict(details or {})
+
+
+class TemplateError(RenderFailed):
+    """The document can never be printed: its template, variables or options are to blame."""
+
+    def __init__(self, message: str, *, details: Details = None, **values: object) -> None:
+        super().__init__(PdfErrorCode.TEMPLATE_ERROR, message, details=details, **values)
 
 
 def public_code(code: str | None) -> PdfErrorCode | None:

@@ -14,8 +14,6 @@ from kesin.lifecycle.vocabulary import Fixed, budget_left, code_in, lease_over, 
 WORKER_LOST = Fixed("WORKER_LOST", Category.TRANSIENT, "the worker died while rendering")
 INTERRUPTED = Fixed("INTERRUPTED", Category.TRANSIENT, "the worker was asked to stop")
 RETRYABLE = ("BROWSER_LAUNCH_FAILED", "NAVIGATION_TIMEOUT", "WORKER_LOST", "ARTIFACT_WRITE_FAILED")
-
-
 TTL_HOURS = 24
 
 
@@ -107,7 +105,6 @@ def pdf_lifecycle(limits: PdfLimits | None = None) -> Lifecycle:
 
 
 def configured_lifecycle() -> Lifecycle:
-    """Build the lifecycle with the configured retention time."""
     return pdf_lifecycle(PdfLimits(ttl_hours=configured_ttl_hours()))
 
 

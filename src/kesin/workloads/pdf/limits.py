@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kesin.workloads.pdf.errors import DOCUMENT_TOO_SLOW, PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.errors import DOCUMENT_TOO_SLOW, PdfErrorCode, RenderFailed, TemplateError
 
 MAX_HTML_BYTES: Final = 5 * 1024 * 1024
 MAX_PDF_BYTES: Final = 50 * 1024 * 1024
@@ -38,9 +38,7 @@ def check_html(html: str) -> None:
     try:
         size = len(html.encode())
     except UnicodeEncodeError:
-        raise RenderFailed(
-            PdfErrorCode.TEMPLATE_ERROR, "the HTML contains half a character (a lone surrogate)"
-        ) from None
+        raise TemplateError("the HTML contains half a character (a lone surrogate)") from None
     _check_size("the HTML", size, MAX_HTML_BYTES)
 
 
@@ -52,8 +50,7 @@ def check_pdf(pdf: bytes) -> None:
 def check_pages(pages: int) -> None:
     """Reject a document that has too many pages or none."""
     if not 0 < pages <= MAX_PAGES:
-        raise RenderFailed(
-            PdfErrorCode.TEMPLATE_ERROR,
+        raise TemplateError(
             "the document has %(n)s pages, and 1 to %(most)s are allowed",
             details={"pages": pages},
             n=pages,
@@ -63,8 +60,7 @@ def check_pages(pages: int) -> None:
 
 def _check_size(name: str, size: int, limit: int) -> None:
     if size > limit:
-        raise RenderFailed(
-            PdfErrorCode.TEMPLATE_ERROR,
+        raise TemplateError(
             "%(what)s has %(n)s bytes, and %(most)s are allowed",
             details={"bytes": size},
             what=name,

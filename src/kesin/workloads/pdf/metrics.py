@@ -12,12 +12,8 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client import core
+from prometheus_client.core import CounterMetricFamily, Metric
 
 from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
@@ -32,7 +28,6 @@ PREFIX: Final = "ptf_admin_pdf_"
 
 
 def collect_metrics(context: WorkloadContext) -> Iterable[Metric]:
-    """Yield all metrics for a scrape."""
     queue = context.commands.queues["pdf"]
     yield from collect_counters(queue)
     waiting = queue.stats().states[PdfJobStatus.QUEUED]
@@ -52,19 +47,13 @@ def collect_counters(queue: Queue) -> Iterator[Metric]:
     for flow in queue.store.move_counts(queue.name):
         entered[flow.to_state] += flow.n
         moved[flow.move] += flow.n
-    jobs = CounterMetricFamily(
-        f"{PREFIX}jobs",
-        "Moves of jobs into each status: births and retries alike.",
-        labels=["status"],
-    )
+    help_text = "Moves of jobs into each status: births and retries alike."
+    jobs = CounterMetricFamily(f"{PREFIX}jobs", help_text, labels=["status"])
     for status in PdfJobStatus:
         jobs.add_metric([status], entered[status])
     stats = RenderStatsStore(metadata_for(queue.store), queue.now).read()
-    failures = CounterMetricFamily(
-        f"{PREFIX}failures",
-        "Failed attempts, those that are tried again too; a stop of the worker is none.",
-        labels=["error_code"],
-    )
+    help_text = "Failed attempts, those that are tried again too; a stop of the worker is none."
+    failures = CounterMetricFamily(f"{PREFIX}failures", help_text, labels=["error_code"])
     for code in PdfErrorCode:
         lost = moved["lose"] if code is PdfErrorCode.UNKNOWN else 0
         failures.add_metric([code], stats.failures.get(code, 0) + lost)
@@ -75,13 +64,12 @@ def collect_counters(queue: Queue) -> Iterator[Metric]:
 
 def _build_durations(stats: RenderStats) -> Metric:
     limits = [*(str(float(limit_s)) for limit_s in BUCKETS_S), "+Inf"]
-    durations = HistogramMetricFamily(
-        f"{PREFIX}render_duration_seconds", "How long the engine took for a PDF."
-    )
+    help_text = "How long the engine took for a PDF."
+    durations = core.HistogramMetricFamily(f"{PREFIX}render_duration_seconds", help_text)
     cumulative = zip(limits, accumulate(stats.buckets), strict=True)
     durations.add_metric([], buckets=list(cumulative), sum_value=stats.seconds)
     return durations
 
 
 def _build_gauge(name: str, help_text: str, value: float) -> Metric:
-    return GaugeMetricFamily(PREFIX + name, help_text, value=value)
+    return core.GaugeMetricFamily(PREFIX + name, help_text, value=value)

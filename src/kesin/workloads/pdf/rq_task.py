@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from kesin.engine.queue import Queue
 from kesin.foundation.settings import load_settings
 from kesin.store.errors import StoreError
@@ -19,12 +21,7 @@ def render_job(job_id: str) -> None:
     settings = load_settings()
     if not settings.redis_url:
         raise StoreError("an RQ worker finds its jobs in Redis: set KESIN_REDIS_URL")
-    store = open_workload_redis(settings.redis_url, [PDF])
-    try:
-        renderer = create_renderer(settings, Queue("pdf", configured_lifecycle(), store))
-        try:
+    with closing(open_workload_redis(settings.redis_url, [PDF])) as store:
+        queue = Queue("pdf", configured_lifecycle(), store)
+        with closing(create_renderer(settings, queue)) as renderer:
             renderer.process_job(job_id)
-        finally:
-            renderer.close()
-    finally:
-        store.close()

@@ -11,11 +11,11 @@ import http.client
 import socket
 import ssl
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Final, Self
+from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from kesin.foundation.clock import SystemClock
@@ -47,8 +47,8 @@ def is_public_address(address: str) -> bool:
 def fetch(url: str, *, timeout_s: float = 10.0, public_only: bool = True) -> FetchedResource:
     """Fetch a URL; raises FetchRefused for everything but a plain 200."""
     try:
-        with GuardedConnection(url, timeout_s, public_only=public_only) as connection:
-            response = connection.request("GET", headers={"Accept-Encoding": "identity"})
+        with closing(GuardedConnection(url, timeout_s, public_only=public_only)) as connection:
+            response = connection.request("GET", {"Accept-Encoding": "identity"})
             if response.status != http.HTTPStatus.OK:
                 raise FetchRefused(f"it answered {response.status}")
             body = bytearray()
@@ -60,9 +60,8 @@ def fetch(url: str, *, timeout_s: float = 10.0, public_only: bool = True) -> Fet
                 raise FetchRefused(f"it took longer than {timeout_s:g} s")
             content_type = response.getheader("Content-Type") or "application/octet-stream"
     except (OSError, http.client.HTTPException) as problem:
-        raise FetchRefused(
-            f"it could not be read: {str(problem) or type(problem).__name__}"
-        ) from problem
+        reason = str(problem) or type(problem).__name__
+        raise FetchRefused(f"it could not be read: {reason}") from problem
     return FetchedResource(content_type, bytes(body))
 
 
@@ -113,25 +112,23 @@ class GuardedConnection:
         return self._timed_out.is_set()
 
     def request(
-        self, method: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+        self, method: str, headers: dict[str, str], body: bytes | None = None
     ) -> http.client.HTTPResponse:
         """Send a request and return the response, with its headers read."""
         path, query = self._parts.path or "/", self._parts.query
         target = f"{path}?{query}" if query else path
         with self._timeout_checked():
-            self._http.request(method, target, body, dict(headers or {}))
+            self._http.request(method, target, body, headers)
             return self._http.getresponse()
 
     def close(self) -> None:
-        """Close the connection."""
         self._timer.cancel()
         self._http.close()
         self._socket.close()
 
     def _start_tls(self, host: str) -> None:
-        tls_socket = ssl.create_default_context().wrap_socket(
-            self._socket, server_hostname=host, do_handshake_on_connect=False
-        )
+        wrap = ssl.create_default_context().wrap_socket
+        tls_socket = wrap(self._socket, server_hostname=host, do_handshake_on_connect=False)
         self._socket = tls_socket  # the timer cuts this socket from now on
         tls_socket.do_handshake()
 
@@ -154,12 +151,6 @@ class GuardedConnection:
         with suppress(OSError):
             # The plain socket's method: no closing handshake under TLS.
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _resolve(host: str, port: int, *, public_only: bool) -> list[str]:

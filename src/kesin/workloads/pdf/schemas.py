@@ -9,15 +9,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    field_validator,
-    model_validator,
-)
+import pydantic
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from kesin.foundation.text import storable
 from kesin.web.dependencies import IgnoreColumns
@@ -36,7 +29,6 @@ MIN_PRINTABLE_MM: Final = 1.0  # what margins must leave of each side
 
 
 def check_storable(text: str) -> str:
-    """Reject text that a database cannot store."""
     if storable(text) != text:
         raise ValueError("holds characters that cannot be stored")
     return text
@@ -82,7 +74,7 @@ class PdfRenderOptions(StrictBody):
         "warn", description="a character that no font has: a warning, or a failed job"
     )
 
-    @field_validator("page_ranges")
+    @pydantic.field_validator("page_ranges")
     @classmethod
     def _check_page_ranges(cls, text: str) -> str:
         try:
@@ -91,16 +83,14 @@ class PdfRenderOptions(StrictBody):
             raise ValueError(problem.message) from None
         return text
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _check_size(self) -> Self:
         if (self.width_mm is None) != (self.height_mm is None):
             raise ValueError("width_mm and height_mm go together")
         if self.width_mm is not None and self.format is not None:
             raise ValueError("give a format, or width_mm and height_mm, not both")
-        width, height = self.paper().size_mm
+        width, height = self.paper().page_mm
         top, right, bottom, left = self.margins
-        if self.landscape:
-            width, height = height, width
         if left + right > width - MIN_PRINTABLE_MM or top + bottom > height - MIN_PRINTABLE_MM:
             raise ValueError("the margins leave no room on the page")
         return self

@@ -16,13 +16,14 @@ from datetime import date, time
 from decimal import Decimal
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
+from itertools import chain
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from markupsafe import Markup, escape
 
 from kesin.foundation.messages import Message
-from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.errors import RenderFailed, TemplateError
 
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 100_000
@@ -49,7 +50,6 @@ class PdfSecurityConfig:
 
 
 def csp_tag(rules: str) -> str:
-    """Format a Content-Security-Policy as an HTML tag."""
     return f'<meta http-equiv="Content-Security-Policy" content="{rules}">'
 
 
@@ -66,9 +66,8 @@ def validate_url(url: str, allowlist: Sequence[str]) -> bool:
     not a regular expression, or that names no scheme and host, allows nothing.
     """
     target = _parse_url(url)
-    return target is not None and any(
-        part.allows(target) for pattern in allowlist for part in _parse_alternatives(pattern)
-    )
+    parts = chain.from_iterable(map(_parse_alternatives, allowlist))
+    return target is not None and any(part.allows(target) for part in parts)
 
 
 def is_internal_url(url: str) -> bool:
@@ -88,58 +87,50 @@ def sanitize_html_variables(variables: Mapping[str, Any]) -> dict[str, Any]:
     again changes nothing. This is for output that does not escape by itself; the templates of the
     library get the raw values.
     """
-    return dict(_sanitize(variables, (), _ValueCount()))
+    return dict(_Cleaner(escaping=True).clean(variables, ()))
 
 
 def check_plain_data(variables: Mapping[str, Any]) -> None:
     """Raise RenderFailed for variables that are nested too deep, too many, or not plain data."""
-    _sanitize(variables, (), _ValueCount(), escaping=False)
+    _Cleaner(escaping=False).clean(variables, ())
 
 
-class _ValueCount:
-    """Counts values: a list of a thousand lists is not deep, but it is large."""
+@dataclass(slots=True)
+class _Cleaner:
+    """Checks values, and escapes texts if asked to."""
 
-    def __init__(self) -> None:
-        self.nodes = 0
+    escaping: bool
+    nodes: int = 0  # so far: a list of a thousand lists is not deep, but it is large
 
-
-def _sanitize(
-    value: Any, path: tuple[str, ...], count: _ValueCount, *, escaping: bool = True
-) -> Any:
-    count.nodes += 1
-    if count.nodes > MAX_NODES:
-        raise _variables_error(f"more than {MAX_NODES} values", path)
-    if isinstance(value, str):
-        return _escape(value) if escaping else value
-    if isinstance(value, _PLAIN):
-        if not escaping and isinstance(value, float) and not math.isfinite(value):
-            raise _variables_error("NaN and Infinity are no numbers", path)
-        return value
-    if not isinstance(value, Mapping | list | tuple):
-        raise _variables_error(f"{type(value).__name__} is not plain data", path)
-    if len(path) >= MAX_DEPTH:
-        raise _variables_error(f"nested deeper than {MAX_DEPTH}", path)
-    if not isinstance(value, Mapping):
-        items = [
-            _sanitize(item, (*path, str(index)), count, escaping=escaping)
-            for index, item in enumerate(value)
-        ]
+    def clean(self, value: Any, path: tuple[str, ...]) -> Any:
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise _variables_error(f"more than {MAX_NODES} values", path)
+        if isinstance(value, str):
+            return _escape(value) if self.escaping else value
+        if isinstance(value, _PLAIN):
+            if not self.escaping and isinstance(value, float) and not math.isfinite(value):
+                raise _variables_error("NaN and Infinity are no numbers", path)
+            return value
+        if not isinstance(value, Mapping | list | tuple):
+            raise _variables_error(f"{type(value).__name__} is not plain data", path)
+        if len(path) >= MAX_DEPTH:
+            raise _variables_error(f"nested deeper than {MAX_DEPTH}", path)
+        if isinstance(value, Mapping):
+            return self._clean_mapping(value, path)
+        items = [self.clean(item, (*path, str(index))) for index, item in enumerate(value)]
         return tuple(items) if isinstance(value, tuple) else items
-    return _sanitize_mapping(value, path, count, escaping=escaping)
 
-
-def _sanitize_mapping(
-    value: Mapping[Any, Any], path: tuple[str, ...], count: _ValueCount, *, escaping: bool
-) -> dict[Any, Any]:
-    sanitized: dict[Any, Any] = {}
-    for index, (key, item) in enumerate(value.items()):
-        if not isinstance(key, str | int):
-            raise _variables_error(f"{type(key).__name__} is no name", path)
-        name = _escape(key) if escaping and isinstance(key, str) else key
-        if name in sanitized:
-            raise _variables_error("two names are the same once escaped", path)
-        sanitized[name] = _sanitize(item, (*path, _step(key, index)), count, escaping=escaping)
-    return sanitized
+    def _clean_mapping(self, value: Mapping[Any, Any], path: tuple[str, ...]) -> dict[Any, Any]:
+        cleaned: dict[Any, Any] = {}
+        for index, (key, item) in enumerate(value.items()):
+            if not isinstance(key, str | int):
+                raise _variables_error(f"{type(key).__name__} is no name", path)
+            name = _escape(key) if self.escaping and isinstance(key, str) else key
+            if name in cleaned:
+                raise _variables_error("two names are the same once escaped", path)
+            cleaned[name] = self.clean(item, (*path, _step(key, index)))
+        return cleaned
 
 
 def _step(key: object, index: int) -> str:
@@ -153,10 +144,11 @@ def _escape(text: str) -> Markup:
 
 def _variables_error(message: str, path: tuple[str, ...]) -> RenderFailed:
     location = "/" + "/".join(path[:8]) + ("/…" if len(path) > 8 else "")  # noqa: PLR2004
-    return RenderFailed(
-        PdfErrorCode.TEMPLATE_ERROR,
-        Message("variables: %(problem)s at %(path)s", problem=Message(message), path=location),
+    return TemplateError(
+        "variables: %(problem)s at %(path)s",
         details={"path": location},
+        problem=Message(message),
+        path=location,
     )
 
 
@@ -169,9 +161,8 @@ class _ParsedUrl(NamedTuple):
 
 
 def _parse_url(url: str) -> _ParsedUrl | None:
-    if len(url) > MAX_URL_LENGTH or not re.fullmatch(
-        r"[!-\[\]-~]+", url
-    ):  # printable ASCII, no backslash
+    printable = re.fullmatch(r"[!-\[\]-~]+", url)  # in ASCII, and no backslash
+    if len(url) > MAX_URL_LENGTH or not printable:
         return None
     try:
         parts = urlsplit(url)
@@ -184,8 +175,7 @@ def _parse_url(url: str) -> _ParsedUrl | None:
         return None
     if any(step in {".", ".."} for step in parts.path.lower().replace("%2e", ".").split("/")):
         return None
-    written = url[len(parts.scheme) :]
-    if not written.startswith(f"://{parts.netloc}"):
+    if not url[len(parts.scheme) :].startswith(f"://{parts.netloc}"):
         return None
     return _ParsedUrl(host, internal, tuple(_spellings(parts, url)))
 
@@ -193,29 +183,24 @@ def _parse_url(url: str) -> _ParsedUrl | None:
 def _spellings(parts: SplitResult, url: str) -> Iterator[tuple[str, str]]:
     tail = url[len(parts.scheme) + 3 + len(parts.netloc) :]
     tails = [tail, "/"] if not tail else [tail, ""] if tail == "/" else [tail]
-    for scheme, authority in (
-        (parts.scheme, parts.netloc.lower()),
-        (url[: len(parts.scheme)], parts.netloc),
-    ):
+    written = url[: len(parts.scheme)]
+    for scheme, authority in ((parts.scheme, parts.netloc.lower()), (written, parts.netloc)):
         for end in tails:
             yield authority, f"{scheme}://{authority}{end}"
 
 
 def _is_internal(host: str) -> bool | None:
     """Whether a host belongs to this machine or its network; None for what is not a host."""
-    if host.startswith("["):
-        try:
-            return not is_public(IPv6Address(host.removeprefix("[").removesuffix("]")))
-        except ValueError:
-            return None
     labels = host.split(".")
-    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):  # noqa: PLR2004
-        return None
-    if _NUMBER.fullmatch(labels[-1]):  # browsers read it as an address, in any base
-        try:
-            return not is_public(IPv4Address(host))
-        except ValueError:
+    try:
+        if host.startswith("["):
+            return not is_public(IPv6Address(host.removeprefix("[").removesuffix("]")))
+        if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):  # noqa: PLR2004
             return None
+        if _NUMBER.fullmatch(labels[-1]):  # browsers read it as an address, in any base
+            return not is_public(IPv4Address(host))
+    except ValueError:
+        return None
     return len(labels) == 1 or any(host.endswith(f".{name}") for name in _INTERNAL)
 
 

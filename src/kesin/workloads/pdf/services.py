@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,6 +16,7 @@ from kesin.foundation.messages import Message
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.budget import HOUR_S
+from kesin.workloads.pdf.batches.store import PdfBatchStore
 from kesin.workloads.pdf.config import SHIPPED, FailSafePolicy, PdfRenderConfig
 from kesin.workloads.pdf.engines import pick_engine
 from kesin.workloads.pdf.engines.base import Engine
@@ -42,9 +43,7 @@ log = Logger("kesin.pdf")
 
 def load_templates(settings: Settings) -> TemplateLibrary:
     """Load the templates that come with Kesin, overridden by those of the configured folder."""
-    from kesin.workloads.pdf.templating.library import (
-        TemplateLibrary,  # its libraries come with kesin[pdf]
-    )
+    from kesin.workloads.pdf.templating.library import TemplateLibrary  # it needs kesin[pdf]
 
     folder = settings.pdf_templates
     if folder is not None and not folder.is_dir():
@@ -57,9 +56,8 @@ def load_templates(settings: Settings) -> TemplateLibrary:
 
 def picture_limits(settings: Settings) -> PictureLimits:
     """Convert the settings, in millions of pixels."""
-    return PictureLimits(
-        settings.pdf_picture_megapixels * 1_000_000, settings.pdf_document_megapixels * 1_000_000
-    )
+    picture, document = settings.pdf_picture_megapixels, settings.pdf_document_megapixels
+    return PictureLimits(picture * 1_000_000, document * 1_000_000)
 
 
 class TemplateSource:
@@ -108,7 +106,6 @@ def _folder_stamp(folder: Path | None) -> object:
 
 
 def chromium_settings(settings: Settings) -> ChromiumSettings:
-    """Build the settings of the browser."""
     patterns = settings.pdf_allowed_urls.split()
     return ChromiumSettings(
         executable=settings.pdf_chromium,
@@ -158,13 +155,10 @@ def render_config(settings: Settings) -> PdfRenderConfig:
 @lru_cache(maxsize=1)
 def _shipped_names() -> frozenset[str]:
     """The names of the templates that come with Kesin."""
-    return frozenset(
-        folder.name for folder in SHIPPED.iterdir() if (folder / "template.html").is_file()
-    )
+    return frozenset(page.parent.name for page in SHIPPED.glob("*/template.html"))
 
 
 def open_artifacts(context: WorkloadContext) -> PdfArtifactStore:
-    """Open the store of finished PDFs."""
     return open_artifact_store(context.settings, context.queue)
 
 
@@ -178,16 +172,18 @@ def open_artifact_store(settings: Settings, queue: Queue) -> PdfArtifactStore:
 
 @lru_cache(maxsize=8)
 def _open_storage_once(address: str) -> StorageBackend:
-    """Open a storage once a process.
-
-    Opening a folder again while its disk is not mounted would create it empty.
-    """
+    """Open a storage once a process: a folder would be made again while its disk is missing."""
     return open_storage(address)
 
 
 def open_job_store(context: WorkloadContext) -> PdfJobStore:
-    """Open the job store with its storage."""
     return PdfJobStore(context.commands.queues["pdf"], open_artifacts(context))
+
+
+def open_batch_store(context: WorkloadContext) -> PdfBatchStore:
+    """Open the batches with their jobs and their storage."""
+    queue = context.commands.queues["pdf_batches"]
+    return PdfBatchStore(queue, open_job_store(context), open_artifacts(context))
 
 
 def create_renderer(settings: Settings, queue: Queue) -> PdfRenderWorker:
@@ -197,17 +193,12 @@ def create_renderer(settings: Settings, queue: Queue) -> PdfRenderWorker:
     artifacts = open_artifact_store(settings, queue)
     templates = TemplateSource(settings)
     templates.library()  # a bad template is reported before a job is claimed
-    return PdfRenderWorker(
-        PdfJobStore(queue, artifacts),
-        artifacts,
-        render_config(settings),
-        library=templates.library,
-        engines=lambda name: create_engine(settings, name),
-    )
+    jobs, config = PdfJobStore(queue, artifacts), render_config(settings)
+    engines = partial(create_engine, settings)
+    return PdfRenderWorker(jobs, artifacts, config, library=templates.library, engines=engines)
 
 
 def create_worker(context: WorkloadContext) -> PdfWorker:
-    """Create the worker of a dedicated process."""
     from kesin.workloads.pdf.jobs.worker import PdfWorker
 
     return PdfWorker(context.queue, create_renderer(context.settings, context.queue))
@@ -227,11 +218,12 @@ NOT_INSTALLED: Final = "pdf_not_installed"
 
 @dataclass(frozen=True, slots=True)
 class PdfServices:
-    """Templates, jobs, storage and webhooks: what the routes and pages use."""
+    """Templates, jobs, batches, storage and webhooks: what the routes and pages use."""
 
     config: PdfRenderConfig
     library: TemplateLibrary
     jobs: PdfJobStore
+    batches: PdfBatchStore
     artifacts: PdfArtifactStore
     hooks: Webhooks
 
@@ -251,7 +243,10 @@ class PdfServiceLoader:
         with self._lock:
             library = self._load_library()
             if self._services is None:
-                self._services = self._load(library)
+                batches, settings = open_batch_store(self.context), self.context.settings
+                config, hooks = render_config(settings), Webhooks(self.context)
+                jobs, artifacts = batches.jobs, batches.artifacts
+                self._services = PdfServices(config, library, jobs, batches, artifacts, hooks)
             elif self._services.library is not library:
                 self._services = replace(self._services, library=library)
             return self._services
@@ -269,13 +264,3 @@ class PdfServiceLoader:
             raise Unavailable(
                 "the templates cannot be used: %(problem)s", problem=Message(problem.message)
             ) from None
-
-    def _load(self, library: TemplateLibrary) -> PdfServices:
-        artifacts = open_artifacts(self.context)
-        return PdfServices(
-            config=render_config(self.context.settings),
-            library=library,
-            jobs=PdfJobStore(self.context.commands.queues["pdf"], artifacts),
-            artifacts=artifacts,
-            hooks=Webhooks(self.context),
-        )

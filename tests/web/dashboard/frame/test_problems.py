@@ -23,7 +23,7 @@ PROBLEMS = frozenset(
     {"Problem", "Invalid", "NotFound", "NotSignedIn", "Forbidden", "RequestConflict", "TooLarge"}
     | {"TooManyRequests", "RequestTimeout", "Unavailable", "FolderUnavailable", "OrderProblem"}
     | {"MessageError", "UnusableFile", "UnreadableSpreadsheet", "UnsafeXlsx", "Unsendable"}
-    | {"RenderFailed"}
+    | {"RenderFailed", "TemplateError"}
 )
 # Calls that raise, record or pass on a message, which is among their arguments.
 RAISED = frozenset(

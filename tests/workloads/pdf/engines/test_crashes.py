@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kesin.workloads.pdf.engines import browser, browser_process, chromium
+from kesin.workloads.pdf.engines import browser, browser_process
 from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.engines.chromium import ChromiumEngine
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
@@ -101,7 +101,7 @@ def test_an_endless_script_is_ended_and_the_browser_lives(
 ):
     pid = works(engine)
     used_s = iter((1, 1 + timeout_s))  # the whole time: another try would take as long
-    monkeypatch.setattr(chromium, "cpu_seconds", lambda _: next(used_s))
+    monkeypatch.setattr(browser_process, "cpu_seconds", lambda _: next(used_s))
     problem = failed(engine, page(f"<script>{script}</script>"), timeout_s)
     assert (problem.code, problem.message) == (
         "DOCUMENT_TOO_SLOW",
@@ -112,7 +112,7 @@ def test_an_endless_script_is_ended_and_the_browser_lives(
 
 
 def test_a_picture_that_never_comes_is_a_time_out(engine, meanwhile, monkeypatch):
-    monkeypatch.setattr(chromium, "cpu_seconds", lambda _: 1.0)  # idle: another try may differ
+    monkeypatch.setattr(browser_process, "cpu_seconds", lambda _: 1.0)  # idle: another may differ
     over = threading.Event()
     meanwhile.act = [lambda: over.wait(30)]
     problem = failed(engine, MEANWHILE, timeout_s=0.5)
@@ -189,7 +189,7 @@ def test_a_frozen_browser_or_driver_is_killed_and_replaced(
                 os.kill(frozen_pid, signal.SIGSTOP)
 
     meanwhile.act = [freeze]
-    monkeypatch.setattr(chromium, "cpu_seconds", lambda _: 1.0)  # as it was frozen early
+    monkeypatch.setattr(browser_process, "cpu_seconds", lambda _: 1.0)  # as it was frozen early
     assert failed(engine, MEANWHILE, timeout_s=1).code == "NAVIGATION_TIMEOUT"
     assert meanwhile.act == []
     assert group(pid) == []

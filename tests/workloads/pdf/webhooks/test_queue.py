@@ -9,7 +9,7 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from kesin.foundation.clock import iso
 from kesin.foundation.problems import Problem
 from kesin.lifecycle.budget import SECOND_US
-from kesin.workloads.pdf.webhooks import worker as webhooks
+from kesin.workloads.pdf.webhooks import delivery
 from kesin.workloads.pdf.webhooks.lifecycle import MAX_ATTEMPTS, MAX_WAIT_S, RETRY_DELAYS
 from tests.workloads.pdf.webhook_queues import AYSE, DAY_S, MADE, OMER, WebhookQueues, opened_queues
 
@@ -342,14 +342,14 @@ def test_a_broken_delivery_does_not_stop_the_others(small, receiver, monkeypatch
     waiting = small.queue.enqueue(["a joke"], tenant=AYSE, delay_s=MAX_WAIT_S).id
     broken, good = small.ready(receiver), small.ready(receiver)
     job_id = small.seen(broken).payload["subject"]
-    build = webhooks.build_message  # type: ignore[attr-defined]
+    build = delivery.build_message
 
     def message(subscription, *how):
         if subscription.subject == job_id:
             raise ZeroDivisionError
         return build(subscription, *how)
 
-    monkeypatch.setattr(webhooks, "build_message", message)
+    monkeypatch.setattr(delivery, "build_message", message)
     small.work()
     assert small.seen(strange).error_code == "SUBJECT_GONE"
     assert small.seen(waiting).error_code == "SUBJECT_GONE"

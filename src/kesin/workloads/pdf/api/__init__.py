@@ -22,7 +22,5 @@ def pdf_router(context: WorkloadContext) -> APIRouter:
         batch_router(loader),
         webhook_router(context),
     ):
-        router.routes.extend(
-            subrouter.routes
-        )  # include_router would build each route a second time
+        router.routes.extend(subrouter.routes)  # include_router would build each route again
     return router

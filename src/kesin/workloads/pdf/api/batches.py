@@ -13,58 +13,37 @@ from fastapi import APIRouter, Query, Request, Response
 from kesin.foundation.clock import iso
 from kesin.foundation.ids import is_id
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import NotFound, RequestConflict, Unavailable
-from kesin.lifecycle.budget import SECOND_US
-from kesin.web.dependencies import (
-    RawBody,
-    SignedInActor,
-    json_response,
-    problem_response,
-    run_with_body,
-)
+from kesin.foundation.problems import NotFound, Problem, RequestConflict
+from kesin.web.dependencies import RawBody, SignedInActor, json_response, run_with_body
 from kesin.web.schemas import Cursor
-from kesin.workloads.pdf.api.common import note_download, require_access
-from kesin.workloads.pdf.api.download import (
-    STORAGE_DOWN,
-    DownloadConditions,
-    download_response,
-    download_responses,
-    file_name,
-)
-from kesin.workloads.pdf.batches.store import BatchStatus, PdfBatch, PdfBatchStore, SubmittedBatch
+from kesin.workloads.pdf import schemas
+from kesin.workloads.pdf.api import download
+from kesin.workloads.pdf.api.common import note_download, read_page, require_access
+from kesin.workloads.pdf.batches import store
+from kesin.workloads.pdf.batches.store import BatchStatus, PdfBatch, PdfBatchStore
 from kesin.workloads.pdf.batches.submit import parse_order
-from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus
-from kesin.workloads.pdf.schemas import (
-    BatchBody,
-    BatchPage,
-    BatchRequest,
-    BatchResponse,
-    BatchWhole,
-    CsvQuery,
-)
-from kesin.workloads.pdf.services import PdfServiceLoader, PdfServices
-from kesin.workloads.pdf.storage.base import StorageError, attachment_header
+from kesin.workloads.pdf.schemas import BatchBody, BatchPage, BatchResponse, CsvQuery
+from kesin.workloads.pdf.services import PdfServiceLoader
+from kesin.workloads.pdf.storage.base import StorageError
 
 MAX_PAGE_BATCHES: Final = 200
 MAX_PAGE_RESULTS: Final = 1_000
 RETRY_AFTER_S: Final = 5
-_MEDIA_TYPES: Final = {"zip": "application/zip", "merged": "application/pdf"}
-_SUFFIXES: Final = {"zip": ".zip", "merged": ".pdf"}
-_DOWNLOAD: Final = download_responses("file", _MEDIA_TYPES.values(), BatchBody)
+_SAME_FIELDS: Final = (  # of a batch and of its body
+    "batch_id", "status", "rows", "template_name", "output", "cancel_asked", "file_name",
+)  # fmt: skip
+_MEDIA_TYPES: Final = [media_type for _, media_type in store.FILE_TYPES.values()]
+_DOWNLOAD: Final = download.download_responses("file", _MEDIA_TYPES, BatchBody)
 
 
-def _request_schema() -> dict[str, Any]:
-    """Return the schema of the JSON body; its references are defined with the jobs."""
-    schema = BatchRequest.model_json_schema(ref_template="#/components/schemas/{model}")
-    del schema["$defs"]
-    return schema
-
-
+_REFERENCES: Final = "#/components/schemas/{model}"  # they are defined with the jobs
+_REQUEST_SCHEMA: Final = schemas.BatchRequest.model_json_schema(ref_template=_REFERENCES)
+del _REQUEST_SCHEMA["$defs"]
 _REQUEST_BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/json": {"schema": _request_schema()},
+            "application/json": {"schema": _REQUEST_SCHEMA},
             "text/csv": {"schema": {"type": "string"}},
         },
     }
@@ -75,40 +54,24 @@ _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-class _BatchAccess:
-    """The batches, opened by the first request."""
-
-    def __init__(self, loader: PdfServiceLoader) -> None:
-        self.context = loader.context
-        self.queue = loader.context.commands.queues["pdf_batches"]
-        self._loader = loader
-
-    @property
-    def services(self) -> PdfServices:
-        return self._loader.services
-
-    @property
-    def batches(self) -> PdfBatchStore:
-        return PdfBatchStore(self.queue, self.services.jobs, self.services.artifacts)
-
-    def find_owned(self, actor: Actor, batch_id: str) -> PdfBatch:
-        """Return a batch of the actor, or any for an admin; raises NotFound for all others."""
-        batch = self.batches.get(batch_id) if is_id(batch_id) else None
-        if batch is None or not (actor.is_admin or batch.owner == actor.name):
-            raise NotFound("there is no such batch")
-        return batch
-
-
 def batch_router(loader: PdfServiceLoader) -> APIRouter:
-    """Build the routes."""
     router = APIRouter(tags=["pdf"])
-    access = _BatchAccess(loader)
-    _add_command_routes(router, access)
-    _add_read_routes(router, access)
+    _add_command_routes(router, loader)
+    _add_read_routes(router, loader)
     return router
 
 
-def _add_command_routes(router: APIRouter, access: _BatchAccess) -> None:
+def _find_owned(batches: PdfBatchStore, actor: Actor, batch_id: str) -> PdfBatch:
+    """Return a batch of the actor, or any for an admin; raises NotFound for all others."""
+    batch = batches.get(batch_id) if is_id(batch_id) else None
+    if batch is None or not (actor.is_admin or batch.owner == actor.name):
+        raise NotFound("there is no such batch")
+    return batch
+
+
+def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
+    context = loader.context
+
     @router.post(
         "/pdf/batches",
         status_code=202,
@@ -126,43 +89,47 @@ def _add_command_routes(router: APIRouter, access: _BatchAccess) -> None:
         return await run_with_body(request, body, create, request, actor, body, query)
 
     def create(request: Request, actor: Actor, body: bytes, query: CsvQuery) -> Response:
-        require_access(access.context, actor, "batch")
-        content_type = request.headers.get("content-type", "")
-        order = parse_order(access.services, access.queue, body, content_type, query)
+        require_access(context, actor, "batch")
+        services, content_type = loader.services, request.headers.get("content-type", "")
+        order = parse_order(services, body, content_type, query)
         url = order.webhook_url
         if url is not None:
-            access.services.hooks.require_allowed(url)
+            services.hooks.require_allowed(url)
 
         def subscribe(batch_id: str) -> None:
             if url is not None:
-                access.services.hooks.subscribe("batch", batch_id, actor.name, url)
+                services.hooks.subscribe("batch", batch_id, actor.name, url)
 
         try:
-            submitted = access.batches.submit(order, owner=actor.name, subscribe=subscribe)
+            batch, new = services.batches.submit(order, owner=actor.name, subscribe=subscribe)
         except StorageError:
-            raise Unavailable("the storage does not answer: try again", code=STORAGE_DOWN) from None
-        return _accepted_response(submitted)
+            raise download.storage_down() from None
+        body_fields = {name: getattr(batch, name) for name in ("batch_id", "status", "rows")}
+        accepted = BatchResponse(**body_fields, created_at=iso(batch.created_at) or "")
+        location = f"/pdf/batches/{batch.batch_id}"
+        return json_response(accepted, 202 if new else 200, location=location)
 
     @router.delete("/pdf/batches/{batch_id}", response_model=BatchBody)
     def cancel_pdf_batch(actor: SignedInActor, batch_id: str) -> Response:
         """Want a batch no more: at once if it waits, soon if it runs; again is the same."""
-        require_access(access.context, actor, "cancel_batch", target=batch_id)
-        batch = access.find_owned(actor, batch_id)
+        require_access(context, actor, "cancel_batch", target=batch_id)
+        batches = loader.services.batches
+        batch = _find_owned(batches, actor, batch_id)
+        note, site = context.commands.accounts.note, batch.owner
         audit = partial(
-            access.context.commands.accounts.note,
-            actor,
-            "pdf.cancel_batch",
-            queue="pdf_batches",
-            site=batch.owner,
-            target=batch_id,
+            note, actor, "pdf.cancel_batch", queue="pdf_batches", site=site, target=batch_id
         )
-        if not access.batches.cancel(batch, actor=actor.name, audit=audit):
-            status = access.find_owned(actor, batch_id).status.value
+        cancelled = batches.cancel(batch, actor=actor.name, audit=audit)
+        current = _find_owned(batches, actor, batch_id)
+        if not cancelled:
+            status = current.status.value
             raise RequestConflict(f"it is over: {status}", details={"status": status})
-        return json_response(_body(access.batches, access.find_owned(actor, batch_id)))
+        return json_response(_body(batches, current))
 
 
-def _add_read_routes(router: APIRouter, access: _BatchAccess) -> None:
+def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
+    context = loader.context
+
     @router.get("/pdf/batches", response_model=BatchPage)
     def list_pdf_batches(
         actor: SignedInActor,
@@ -171,16 +138,14 @@ def _add_read_routes(router: APIRouter, access: _BatchAccess) -> None:
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE_BATCHES)] = 50,
     ) -> Response:
         """Your batches, newest first; an admin's list has everybody's."""
-        require_access(access.context, actor, "list_batches")
-        batches = access.batches
-        batch_page, next_cursor = batches.page(
-            owner=None if actor.is_admin else actor.name, status=status, limit=limit, cursor=cursor
-        )
-        return json_response(
-            BatchPage(batches=[_body(batches, entry) for entry in batch_page], cursor=next_cursor)
-        )
+        require_access(context, actor, "list_batches")
+        batches = loader.services.batches
+        owner = None if actor.is_admin else actor.name
+        page = read_page(batches.queue, owner, status=status, limit=limit, cursor=cursor)
+        bodies = [_body(batches, batches.parse_batch(job)) for job in page.jobs]
+        return json_response(BatchPage(batches=bodies, cursor=page.cursor))
 
-    @router.get("/pdf/batches/{batch_id}", response_model=BatchWhole)
+    @router.get("/pdf/batches/{batch_id}", response_model=schemas.BatchWhole)
     def get_pdf_batch(
         actor: SignedInActor,
         batch_id: str,
@@ -188,40 +153,29 @@ def _add_read_routes(router: APIRouter, access: _BatchAccess) -> None:
         limit: Annotated[int, Query(ge=0, le=MAX_PAGE_RESULTS)] = 100,
     ) -> Response:
         """How a batch stands, and what came of some of its rows."""
-        require_access(access.context, actor, "read_batch", target=batch_id)
-        batches, batch = access.batches, access.find_owned(actor, batch_id)
+        require_access(context, actor, "read_batch", target=batch_id)
+        batches = loader.services.batches
+        batch = _find_owned(batches, actor, batch_id)
         fields = _fields(batches, batch) | {
             "started_at": iso(batches.started_at(batch)),
             "results": batches.results(batch, offset, limit),
         }
-        return json_response(BatchWhole.model_validate(fields))
+        return json_response(schemas.BatchWhole.model_validate(fields))
 
     @router.head("/pdf/batches/{batch_id}/download", **_DOWNLOAD, name="look_at_pdf_batch")
     @router.get("/pdf/batches/{batch_id}/download", **_DOWNLOAD, name="download_pdf_batch")
     def download_batch(request: Request, actor: SignedInActor, batch_id: str) -> Response:
         """The file, whole or in part; 202 while there is none yet."""
-        require_access(access.context, actor, "download_batch", target=batch_id)
-        batch = access.find_owned(actor, batch_id)
+        require_access(context, actor, "download_batch", target=batch_id)
+        services = loader.services
+        batch = _find_owned(services.batches, actor, batch_id)
         if not batch.is_over:
-            return json_response(_body(access.batches, batch), 202, retry_after=str(RETRY_AFTER_S))
-        conditions = DownloadConditions.from_request(request)
-        response = _download_response(access, batch, conditions)
-        if not conditions.only_head:
-            note_download(access.context, actor, "download_batch", batch_id, response)
+            body = _body(services.batches, batch)
+            return json_response(body, 202, retry_after=str(RETRY_AFTER_S))
+        response = download.download_response(services.artifacts, _batch_file(batch), request)
+        if request.method != "HEAD":
+            note_download(context, actor, "download_batch", batch_id, response)
         return response
-
-
-def _accepted_response(submitted: SubmittedBatch) -> Response:
-    batch = submitted.batch
-    body = BatchResponse(
-        batch_id=batch.batch_id,
-        status=batch.status,
-        rows=batch.rows,
-        created_at=iso(batch.created_at) or "",
-    )
-    return json_response(
-        body, 202 if submitted.new else 200, location=f"/pdf/batches/{batch.batch_id}"
-    )
 
 
 def _body(batches: PdfBatchStore, batch: PdfBatch) -> BatchBody:
@@ -232,59 +186,28 @@ def _fields(batches: PdfBatchStore, batch: PdfBatch) -> dict[str, Any]:
     progress = batches.progress(batch)
     output = batch.result if batch.has_file else {}
     return {
-        "batch_id": batch.batch_id,
-        "status": batch.status,
-        "rows": batch.rows,
+        **{name: getattr(batch, name) for name in _SAME_FIELDS},
         "created_at": iso(batch.created_at) or "",
-        "template_name": batch.template_name,
-        "output": batch.output,
         "made": progress.made,
         "failed": progress.failed,
         "waiting": 0 if batch.is_over else batch.rows - progress.made - progress.failed,
         "finished_at": iso(batch.finished_at),
-        "cancel_asked": batch.cancel_asked,
         "download_url": f"/pdf/batches/{batch.batch_id}/download" if batch.has_file else None,
-        "file_name": batch.file_name,
-        "bytes": output.get("bytes"),
-        "sha256": output.get("sha256"),
-        "pages": output.get("pages"),
+        **{fact: output.get(fact) for fact in ("bytes", "sha256", "pages")},
         "error_code": None if batch.has_file else batch.error_code,
         "error_message": None if batch.has_file else batch.error_message,
     }
 
 
-def _download_response(
-    access: _BatchAccess, batch: PdfBatch, conditions: DownloadConditions
-) -> Response:
-    """Build the download response like that of a job, with the batch's media type and name."""
+def _batch_file(batch: PdfBatch) -> download.Download | Problem:
     if batch.status is BatchStatus.FAILED:
         code = batch.error_code or "UNKNOWN"
         why = batch.error_message or "no file came of it"
-        return problem_response(RequestConflict(why, code=code, details={"error_code": code}))
-    job = _as_job(batch)
-    response = download_response(access.services.artifacts, job, conditions)
-    if "content-disposition" in response.headers:
-        name = file_name(job, _SUFFIXES[batch.output])
-        response.headers["content-disposition"] = attachment_header(name)
-        response.headers["content-type"] = _MEDIA_TYPES[batch.output]
-    return response
-
-
-def _as_job(batch: PdfBatch) -> PdfJob:
-    """Represent the output file as a job, for the download of job files."""
-    status = PdfJobStatus.SUCCEEDED if batch.has_file else PdfJobStatus.EXPIRED
-    return PdfJob(
-        job_id=batch.batch_id,
-        job_key="",
-        status=status,
-        template_name=batch.template_name,
-        payload={},
-        artifact_key=batch.artifact_key,
-        error_code=None,
-        retry_count=0,
-        created_at=batch.created_at / SECOND_US,
-        started_at=None,
-        finished_at=None,
-        metadata={"file_name": batch.file_name},
-        result=batch.result,
-    )
+        return RequestConflict(why, code=code, details={"error_code": code})
+    if not batch.has_file:
+        return download.file_expired()
+    created_at, template = iso(batch.created_at) or "", batch.template_name
+    extension, media_type = store.FILE_TYPES[batch.output]
+    suffix, batch_id = f".{extension}", batch.batch_id
+    name = download.file_name(batch.file_name, template, created_at, batch_id, suffix)
+    return download.Download(batch.artifact_key or "", name, batch.result, media_type)

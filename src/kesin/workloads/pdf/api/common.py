@@ -6,12 +6,14 @@ from typing import Final
 
 from fastapi import Response
 
+from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.ids import is_id
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotFound
 from kesin.lifecycle.budget import SECOND_US
+from kesin.store.records import Filter, Page
 from kesin.web.bodies import LargeBodyRoute
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore
 
@@ -46,6 +48,15 @@ def find_owned_job(jobs: PdfJobStore, actor: Actor, job_id: str) -> PdfJob:
     if job is None or not (actor.is_admin or job.owner == actor.name):
         raise NotFound("there is no such job")
     return job
+
+
+def read_page(
+    queue: Queue, owner: str | None, *, status: str | None = None, limit: int, cursor: str | None
+) -> Page:
+    """Return a page of jobs or batches, newest first, of an owner or of all."""
+    states = () if status is None else (str(status),)
+    where = Filter(states=states, tenants=None if owner is None else (owner,))
+    return queue.jobs(where, limit=limit, cursor=cursor)
 
 
 def format_time(seconds: float) -> str:

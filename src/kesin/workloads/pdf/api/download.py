@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.datastructures import Headers
 
 from kesin.foundation.problems import Problem, RequestConflict, Unavailable
 from kesin.web.dependencies import problem_response
 from kesin.workloads.pdf.api.common import format_time
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus
-from kesin.workloads.pdf.storage.artifacts import (
-    CHUNK_BYTES,
-    PDF_TYPE,
-    ArtifactDamaged,
-    PdfArtifactStore,
-    read_verified,
-    verify_artifact,
-)
+from kesin.workloads.pdf.storage import artifacts as stored
+from kesin.workloads.pdf.storage.artifacts import CHUNK_BYTES, ArtifactDamaged, PdfArtifactStore
 from kesin.workloads.pdf.storage.base import BadKey, NotStored, StorageError, attachment_header
 
 ARTIFACT_DAMAGED: Final = "ARTIFACT_DAMAGED"
@@ -56,107 +50,100 @@ class RangeNotSatisfiable(Problem, status=416, code="range_not_satisfiable"):
     """The requested range lies outside the PDF."""
 
 
-@dataclass(frozen=True, slots=True)
-class DownloadConditions:
-    """The conditional and range headers of a request."""
+class Download(NamedTuple):
+    """A file in the storage, and how a client gets it."""
 
-    range: str | None = None
-    if_range: str | None = None
-    if_none_match: str | None = None
-    only_head: bool = False
+    key: str
+    name: str  # under which it is saved
+    result: Mapping[str, Any]  # its sha256 and bytes, as far as they are known
+    media_type: str = stored.PDF_TYPE
 
-    @classmethod
-    def from_request(cls, request: Request) -> DownloadConditions:
-        """Read the headers; a range counts for GET only (RFC 9110, 14.2)."""
-        headers, only_head = request.headers, request.method == "HEAD"
-        return cls(
-            None if only_head else headers.get("range"),
-            headers.get("if-range"),
-            ",".join(headers.getlist("if-none-match")) or None,
-            only_head,
-        )
+
+def job_download(job: PdfJob) -> Download | Problem:
+    """Return the PDF of a succeeded job; for any other job, the reason why there is none."""
+    if job.status is PdfJobStatus.FAILED:
+        code = (job.error_code or PdfErrorCode.UNKNOWN).value
+        details = {"error_code": code, "job_id": job.job_id}
+        why = job.public_message or "no PDF came of it"
+        return RequestConflict(why, code=code, details=details)
+    if job.status is PdfJobStatus.EXPIRED:
+        return file_expired()
+    wanted = (job.metadata or {}).get("file_name")
+    name = file_name(wanted, job.template_name, format_time(job.created_at), job.job_id)
+    return Download(job.artifact_key or "", name, job.result or {})
+
+
+def file_expired() -> FileGone:
+    return FileGone("its time is over: ask for it again", code="expired")
+
+
+def storage_down() -> Unavailable:
+    return Unavailable("the storage does not answer: try again", code=STORAGE_DOWN)
 
 
 def download_response(
     artifacts: PdfArtifactStore,
-    job: PdfJob,
-    conditions: DownloadConditions | None = None,
+    download: Download | Problem,
+    request: Request | None = None,
     **headers: str,
 ) -> Response:
-    """Build the response with the PDF of a succeeded job; for any other job, with the reason."""
-    if job.status is PdfJobStatus.FAILED:
-        code = job.error_code or PdfErrorCode.UNKNOWN
-        return problem_response(
-            RequestConflict(
-                job.public_message or "no PDF came of it",
-                code=code.value,
-                details={"error_code": code.value, "job_id": job.job_id},
-            ),
-            **headers,
-        )
-    if job.status is PdfJobStatus.EXPIRED:
-        return problem_response(
-            FileGone("its time is over: ask for it again", code="expired"), **headers
-        )
+    """Build the response with a file, whole or as the request asks, or with the problem."""
+    if isinstance(download, Problem):
+        return problem_response(download, **headers)
     try:
-        return _file_response(artifacts, job, conditions or DownloadConditions(), headers)
-    except ArtifactDamaged:
-        damaged = FileGone(
-            "the PDF was damaged where it is kept: ask for it again", code=ARTIFACT_DAMAGED
-        )
-        return problem_response(damaged, **headers)
-    except (NotStored, BadKey):
-        gone = FileGone("the PDF is not there any more: ask for it again", code=ARTIFACT_GONE)
-        return problem_response(gone, **headers)
+        return _file_response(artifacts, download, request, headers)
+    except (NotStored, BadKey) as problem:
+        code, why = ARTIFACT_GONE, "the PDF is not there any more: ask for it again"
+        if isinstance(problem, ArtifactDamaged):
+            code, why = ARTIFACT_DAMAGED, "the PDF was damaged where it is kept: ask for it again"
+        return problem_response(FileGone(why, code=code), **headers)
     except StorageError:
-        down = Unavailable("the storage does not answer: try again", code=STORAGE_DOWN)
-        return problem_response(down, retry_after=str(RETRY_AFTER_S), **headers)
+        return problem_response(storage_down(), retry_after=str(RETRY_AFTER_S), **headers)
 
 
 def _file_response(
     artifacts: PdfArtifactStore,
-    job: PdfJob,
-    conditions: DownloadConditions,
+    download: Download,
+    request: Request | None,
     extra_headers: dict[str, str],
 ) -> Response:
-    key = job.artifact_key or ""
-    sha256 = (job.result or {}).get("sha256")
+    key, sha256 = download.key, download.result.get("sha256")
     etag = f'"{sha256}"' if sha256 else None
+    given = Headers() if request is None else request.headers
+    only_head = request is not None and request.method == "HEAD"
     headers = {name.replace("_", "-"): value for name, value in extra_headers.items()}
     headers |= {"cache-control": "private, no-cache", "accept-ranges": "bytes"}
     if etag:
         headers["etag"] = etag
-        if _etag_matches(etag, conditions.if_none_match):
+        if _etag_matches(etag, ",".join(given.getlist("if-none-match"))):
             return Response(status_code=304, headers=headers)
     file = artifacts.storage.head(key)
     size = file.size
-    if sha256 and size != (job.result or {}).get("bytes", size):
-        verify_artifact(artifacts.storage, key, sha256)
+    if sha256 and size != download.result.get("bytes", size):
+        stored.verify_artifact(artifacts.storage, key, sha256)
     start, end, status = 0, size, 200
-    if conditions.range is not None and (
-        conditions.if_range is None or conditions.if_range.strip() == etag
-    ):
-        byte_range = _parse_range(conditions.range, size)
-        if byte_range is not None:
-            start, end = byte_range
-            if start >= end:
-                beyond = RangeNotSatisfiable(f"the PDF has {size} bytes")
-                return problem_response(beyond, content_range=f"bytes */{size}")
-            status = 206
-            headers["content-range"] = f"bytes {start}-{end - 1}/{size}"
-    headers["content-disposition"] = attachment_header(file_name(job))
+    unchanged = "if-range" not in given or given["if-range"].strip() == etag
+    # A range counts for GET only (RFC 9110, 14.2).
+    part = None if only_head or not unchanged else _parse_range(given.get("range", ""), size)
+    if part is not None:
+        (start, end), status = part, 206
+        if start >= end:
+            beyond = RangeNotSatisfiable(f"the PDF has {size} bytes")
+            return problem_response(beyond, content_range=f"bytes */{size}")
+        headers["content-range"] = f"bytes {start}-{end - 1}/{size}"
+    headers["content-disposition"] = attachment_header(download.name)
     headers["content-length"] = str(end - start)
-    if conditions.only_head:
-        return Response(None, status, headers, media_type=PDF_TYPE)
+    if only_head:
+        return Response(None, status, headers, download.media_type)
     if size <= CHUNK_BYTES:
-        data = read_verified(artifacts.storage, key, sha256)
-        return Response(data[start:end], status, headers, media_type=PDF_TYPE)
+        data = stored.read_verified(artifacts.storage, key, sha256)
+        return Response(data[start:end], status, headers, download.media_type)
     expected_sha256 = sha256 if end - start == size else None
     if sha256 and not expected_sha256:  # the checksum covers the whole file, not a range
         artifacts.verify(file, sha256)
     first = artifacts.storage.get_range(key, start, min(start + CHUNK_BYTES, end))
     pieces = _stream_pieces(artifacts, key, first, (start, end), expected_sha256)
-    return StreamingResponse(pieces, status, headers, media_type=PDF_TYPE)
+    return StreamingResponse(pieces, status, headers, download.media_type)
 
 
 def _stream_pieces(
@@ -182,14 +169,12 @@ def _stream_pieces(
         yield piece
         piece = artifacts.storage.get_range(key, at, min(at + CHUNK_BYTES, end))
     if sha256 and digest.hexdigest() != sha256:
-        verify_artifact(artifacts.storage, key, sha256)
+        stored.verify_artifact(artifacts.storage, key, sha256)
         raise ArtifactDamaged(key)
     yield piece
 
 
-def _etag_matches(etag: str, if_none_match: str | None) -> bool:
-    if if_none_match is None:
-        return False
+def _etag_matches(etag: str, if_none_match: str) -> bool:
     etags = [value.strip().removeprefix("W/") for value in if_none_match.split(",")]
     return etag in etags or "*" in etags
 
@@ -208,13 +193,14 @@ def _parse_range(header: str, size: int) -> tuple[int, int] | None:
     return start, min(last + 1, size)
 
 
-def file_name(job: PdfJob, suffix: str = ".pdf") -> str:
+def file_name(
+    wanted: object, template: str, created_at: str, item_id: str, suffix: str = ".pdf"
+) -> str:
     """Return the name under which a client saves the file: the requested one, or one of its own.
 
     The end of an id is random; its beginning is the time, which other jobs share.
     """
-    name = str((job.metadata or {}).get("file_name") or "").strip(" .")
+    name = str(wanted or "").strip(" .")
     if not name:
-        day = format_time(job.created_at)[:10]
-        name = f"{job.template_name or 'document'}-{day}-{job.job_id[-8:]}"
+        name = f"{template or 'document'}-{created_at[:10]}-{item_id[-8:]}"
     return name if name.lower().endswith(suffix) else name + suffix

@@ -13,29 +13,15 @@ from starlette.concurrency import run_in_threadpool
 from kesin.foundation.permissions import Actor
 from kesin.web.dependencies import SignedInActor, json_response
 from kesin.web.schemas import Cursor
-from kesin.workloads.pdf.api.common import (
-    DocumentRoute,
-    find_owned_job,
-    format_time,
-    note_download,
-    require_access,
-)
-from kesin.workloads.pdf.api.download import (
-    DownloadConditions,
-    download_response,
-    download_responses,
-)
+from kesin.workloads.pdf import schemas
+from kesin.workloads.pdf.api import common
+from kesin.workloads.pdf.api.common import find_owned_job, format_time, require_access
+from kesin.workloads.pdf.api.download import download_response, download_responses, job_download
 from kesin.workloads.pdf.api.long_poll import LongPoll
-from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJob, PdfJobStatus, PdfJobStore, Submitted
+from kesin.workloads.pdf.jobs import store
+from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, PdfJobStore, Submitted
 from kesin.workloads.pdf.jobs.submit import cancel_job, submit_job
-from kesin.workloads.pdf.schemas import (
-    PdfJobBody,
-    PdfJobPage,
-    PdfJobRequest,
-    PdfJobResponse,
-    PdfJobStatusResponse,
-    Text,
-)
+from kesin.workloads.pdf.schemas import PdfJobRequest, PdfJobResponse, PdfJobStatusResponse
 from kesin.workloads.pdf.services import PdfServiceLoader
 
 MAX_PAGE_JOBS: Final = 200
@@ -58,8 +44,7 @@ _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 
 
 def jobs_router(loader: PdfServiceLoader) -> APIRouter:
-    """Build the routes."""
-    router = APIRouter(prefix="/pdf", tags=["pdf"], route_class=DocumentRoute)
+    router = APIRouter(prefix="/pdf", tags=["pdf"], route_class=common.DocumentRoute)
     _add_command_routes(router, loader)
     _add_read_routes(router, loader)
     return router
@@ -86,7 +71,7 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
             return submitted
         if wait is None:
             return accepted_response(submitted)
-        if submitted.job.status in UNFINISHED:
+        if submitted.job.status in store.UNFINISHED:
             within_s = min(wait, context.settings.request_timeout_s - TIMEOUT_MARGIN_S)
             await long_poll.wait_for_end(submitted.job.job_id, within_s)
         return await run_in_threadpool(_response_after_wait, loader, actor, submitted)
@@ -95,7 +80,7 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
     def cancel_pdf_job(
         actor: SignedInActor,
         job_id: str,
-        reason: Annotated[Text | None, Query(min_length=1, max_length=500)] = None,
+        reason: Annotated[schemas.Text | None, Query(min_length=1, max_length=500)] = None,
     ) -> Response:
         """Want a waiting job no more; again is the same."""
         require_access(context, actor, "cancel", target=job_id)
@@ -111,20 +96,20 @@ def _submit(loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest) -> Subm
 
 
 def _response_after_wait(loader: PdfServiceLoader, actor: Actor, submitted: Submitted) -> Response:
-    """Build the response once the wait is over."""
     services = loader.services
     job = services.jobs.get_job(submitted.job.job_id) or submitted.job
-    if job.status in UNFINISHED:
+    if job.status in store.UNFINISHED:
         return accepted_response(submitted._replace(job=job, new=True))
-    response = download_response(services.artifacts, job, location=f"/pdf/jobs/{job.job_id}")
-    note_download(loader.context, actor, "download", job.job_id, response)
+    location = f"/pdf/jobs/{job.job_id}"
+    response = download_response(services.artifacts, job_download(job), location=location)
+    common.note_download(loader.context, actor, "download", job.job_id, response)
     return response
 
 
 def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
     context = loader.context
 
-    @router.get("/jobs", response_model=PdfJobPage)
+    @router.get("/jobs", response_model=schemas.PdfJobPage)
     def list_pdf_jobs(
         actor: SignedInActor,
         status: PdfJobStatus | None = None,
@@ -133,12 +118,10 @@ def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
     ) -> Response:
         """Your jobs, newest first; an admin's list has everybody's."""
         require_access(context, actor, "list")
-        jobs_page, next_cursor = loader.services.jobs.page(
-            owner=None if actor.is_admin else actor.name, status=status, limit=limit, cursor=cursor
-        )
-        return json_response(
-            PdfJobPage(jobs=[job_body(job) for job in jobs_page], cursor=next_cursor)
-        )
+        queue, owner = loader.services.jobs.queue, None if actor.is_admin else actor.name
+        page = common.read_page(queue, owner, status=status, limit=limit, cursor=cursor)
+        bodies = [job_body(store.parse_job(job)) for job in page.jobs]
+        return json_response(schemas.PdfJobPage(jobs=bodies, cursor=page.cursor))
 
     @router.get("/jobs/{job_id}", response_model=PdfJobStatusResponse)
     def get_pdf_job_status(actor: SignedInActor, job_id: str) -> Response:
@@ -154,28 +137,25 @@ def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         require_access(context, actor, "download", target=job_id)
         services = loader.services
         job = find_owned_job(services.jobs, actor, job_id)
-        if job.status in UNFINISHED:
+        if job.status in store.UNFINISHED:
             body = status_body(services.jobs, job)
             return json_response(body, 202, retry_after=str(RETRY_AFTER_S))
-        conditions = DownloadConditions.from_request(request)
-        response = download_response(services.artifacts, job, conditions)
-        if not conditions.only_head:
-            note_download(context, actor, "download", job_id, response)
+        response = download_response(services.artifacts, job_download(job), request)
+        if request.method != "HEAD":
+            common.note_download(context, actor, "download", job_id, response)
         return response
 
 
 def accepted_response(submitted: Submitted) -> Response:
     """Build the response for a submitted job: 202 for a new one, 200 for an existing one."""
     job = submitted.job
-    body = PdfJobResponse(
-        job_id=job.job_id, status=job.status, created_at=format_time(job.created_at)
-    )
+    created_at = format_time(job.created_at)
+    body = PdfJobResponse(job_id=job.job_id, status=job.status, created_at=created_at)
     return json_response(body, 202 if submitted.new else 200, location=f"/pdf/jobs/{job.job_id}")
 
 
-def job_body(job: PdfJob) -> PdfJobBody:
-    """Build the body of a job in a list."""
-    return PdfJobBody.model_construct(**_fields(job))  # trusted values
+def job_body(job: PdfJob) -> schemas.PdfJobBody:
+    return schemas.PdfJobBody.model_construct(**_fields(job))  # trusted values
 
 
 def status_body(jobs: PdfJobStore, job: PdfJob) -> PdfJobStatusResponse:
@@ -184,9 +164,9 @@ def status_body(jobs: PdfJobStore, job: PdfJob) -> PdfJobStatusResponse:
 
 
 def _fields(job: PdfJob) -> dict[str, Any]:
-    output = (job.result or {}) if job.status is PdfJobStatus.SUCCEEDED else {}
-    ended_badly = job.status in {PdfJobStatus.FAILED, PdfJobStatus.EXPIRED}
     has_pdf = job.status is PdfJobStatus.SUCCEEDED
+    ended_badly = job.status in {PdfJobStatus.FAILED, PdfJobStatus.EXPIRED}
+    output = (job.result or {}) if has_pdf else {}
     name = (job.metadata or {}).get("file_name")
     return {
         "job_id": job.job_id,
@@ -200,10 +180,6 @@ def _fields(job: PdfJob) -> dict[str, Any]:
         "retry_count": job.retry_count,
         "template_name": job.template_name,
         "file_name": name if isinstance(name, str) else None,
-        "pages": output.get("pages"),
-        "bytes": output.get("bytes"),
-        "sha256": output.get("sha256"),
-        "engine": output.get("engine"),
-        "warnings": list(output.get("warnings") or ()),
-        "missing_glyphs": list(output.get("missing_glyphs") or ()),
+        **{fact: output.get(fact) for fact in ("pages", "bytes", "sha256", "engine")},
+        **{texts: list(output.get(texts) or ()) for texts in ("warnings", "missing_glyphs")},
     }

@@ -8,13 +8,7 @@ from fastapi import APIRouter, Path, Response
 
 from kesin.web.dependencies import SignedInActor, json_response
 from kesin.workloads.pdf.api.common import DocumentRoute, require_access
-from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.jobs.submit import (
-    check_variables,
-    document_response,
-    fill_problem,
-    require_template,
-)
+from kesin.workloads.pdf.jobs import submit
 from kesin.workloads.pdf.schemas import MAX_NAME_LENGTH, PreviewRequest, TemplateBody, TemplateLine
 from kesin.workloads.pdf.services import PdfServiceLoader, PdfServices
 
@@ -22,7 +16,6 @@ TemplateName = Annotated[str, Path(min_length=1, max_length=MAX_NAME_LENGTH)]
 
 
 def templates_router(loader: PdfServiceLoader) -> APIRouter:
-    """Build the routes."""
     router = APIRouter(prefix="/pdf", tags=["pdf"], route_class=DocumentRoute)
 
     @router.get("/templates")
@@ -31,23 +24,18 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
         require_access(loader.context, actor, "templates")
         services = loader.services
         allowed = services.config.template_allowlist
-        return [
-            _template_line(services, name) for name in services.library.names if name in allowed
-        ]
+        names = (name for name in services.library.names if name in allowed)
+        return [_template_line(services, name) for name in names]
 
     @router.get("/templates/{name}", response_model=TemplateBody)
     def show_template(actor: SignedInActor, name: TemplateName) -> Response:
         """What a template takes: the JSON Schema of its variables, and a sample that fits."""
         require_access(loader.context, actor, "templates")
         services = loader.services
-        template = require_template(services, name)
-        return json_response(
-            TemplateBody(
-                **_template_line(services, name).model_dump(),
-                json_schema=template.schema,
-                sample=template.sample,
-            )
-        )
+        template = submit.require_template(services, name)
+        line = _template_line(services, name).model_dump()
+        body = TemplateBody(**line, json_schema=template.schema, sample=template.sample)
+        return json_response(body)
 
     @router.post(
         "/templates/{name}/preview",
@@ -60,24 +48,15 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
         """The document that would be printed, as HTML that runs and loads nothing."""
         require_access(loader.context, actor, "preview")
         services = loader.services
-        require_template(services, name)
-        check_variables(services.library, name, body.variables)
-        try:
-            return document_response(
-                services.library.render_html(name, body.variables), framed=True
-            )
-        except RenderFailed as problem:
-            raise fill_problem(problem) from None
+        submit.require_template(services, name)
+        submit.check_variables(services.library, name, body.variables)
+        return submit.preview_response(services, name, body.variables)
 
     return router
 
 
 def _template_line(services: PdfServices, name: str) -> TemplateLine:
     template, unusable = services.library.get(name), services.library.find_unusable()
-    return TemplateLine(
-        name=name,
-        title=template.title,
-        description=template.description,
-        content_hash=template.content_hash,
-        problem=unusable[name].message if name in unusable else None,
-    )
+    facts = {fact: getattr(template, fact) for fact in ("title", "description", "content_hash")}
+    problem = unusable[name].message if name in unusable else None
+    return TemplateLine(name=name, problem=problem, **facts)

@@ -15,10 +15,9 @@ from kesin.foundation.ids import is_id
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotFound, RequestConflict
 from kesin.lifecycle.model import Job
-from kesin.store.records import Filter
 from kesin.web.dependencies import UNCACHED, SignedInActor, json_response
 from kesin.web.schemas import Cursor
-from kesin.workloads.pdf.api.common import require_access
+from kesin.workloads.pdf.api.common import read_page, require_access
 from kesin.workloads.pdf.webhooks.delivery import parse_subscription
 from kesin.workloads.pdf.webhooks.worker import QUEUE, Webhooks
 
@@ -53,7 +52,6 @@ class DeliveryPage(BaseModel):
 
 
 def webhook_router(context: WorkloadContext) -> APIRouter:
-    """Build the routes."""
     router = APIRouter(tags=["pdf"])
     webhook_service = Webhooks(context)
     accounts = context.commands.accounts
@@ -70,12 +68,8 @@ def webhook_router(context: WorkloadContext) -> APIRouter:
     def webhooks(actor: SignedInActor, cursor: Cursor = None) -> DeliveryPage:
         """Your deliveries, newest first."""
         require_access(context, actor, "webhooks")
-        page = webhook_service.queue.jobs(
-            Filter(tenants=(actor.name,)), limit=PAGE_SIZE, cursor=cursor
-        )
-        return DeliveryPage(
-            webhooks=[_delivery_body(delivery) for delivery in page.jobs], cursor=page.cursor
-        )
+        page = read_page(webhook_service.queue, actor.name, limit=PAGE_SIZE, cursor=cursor)
+        return DeliveryPage(webhooks=list(map(_delivery_body, page.jobs)), cursor=page.cursor)
 
     @router.post("/pdf/webhooks/{webhook_id}/resend")
     def resend_webhook(actor: SignedInActor, webhook_id: str) -> DeliveryBody:
@@ -84,18 +78,11 @@ def webhook_router(context: WorkloadContext) -> APIRouter:
         _find_owned_delivery(webhook_service, actor, webhook_id)
 
         def audit(bulk: BulkResult) -> None:
-            accounts.note(
-                actor,
-                "pdf.webhook_resend",
-                queue=QUEUE,
-                target=webhook_id,
-                details={"moved": bulk.moved},
-            )
+            details, action = {"moved": bulk.moved}, "pdf.webhook_resend"
+            accounts.note(actor, action, queue=QUEUE, target=webhook_id, details=details)
 
-        outcome = webhook_service.queue.act(
-            "resend", actor=actor.name, ids=[webhook_id], in_transaction=audit
-        )
-        if not outcome.moved:
+        queue, by = webhook_service.queue, actor.name
+        if not queue.act("resend", actor=by, ids=[webhook_id], in_transaction=audit).moved:
             raise RequestConflict(
                 "only a webhook that was given up is sent again", code="WEBHOOK_NOT_FAILED"
             )

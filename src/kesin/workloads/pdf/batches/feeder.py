@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple
 
 from kesin.engine.queue import NewJob, Queue, apply_changes
 from kesin.engine.validation import BadInput
@@ -90,32 +91,21 @@ class Feeder:
 
     def row_jobs(self, batch_id: str) -> list[RowJob]:
         """Return the rows that have a job, in their order."""
-        row_jobs: list[RowJob] = []
-        for fact in self._facts.metadata_entries(WORKLOAD, site=batch_id):
-            if fact.name.startswith(_ROWS_PREFIX):
-                row_jobs += _parse_row_jobs(fact)
-        return sorted(row_jobs)
+        return sorted(row_job for group in self._row_groups(batch_id) for row_job in group)
 
     def feed(self, claim: Job, first: int, requests: Sequence[RenderRequest]) -> list[RowJob]:
         """Enqueue the next rows and store their jobs; raises BatchClaimLost."""
-        new_jobs: list[NewJob] = []
-        rows: list[int] = []  # of new_jobs
+        new_jobs: dict[int, NewJob] = {}  # by row
         for row, request in enumerate(requests, first):
-            try:
-                new_jobs.append(_new_job(request))
-            except RenderFailed:
-                continue
-            rows.append(row)
+            with suppress(RenderFailed):
+                new_jobs[row] = _new_job(request)
+        row_jobs = [RowJob(row, "") for row in range(first, first + len(requests))]
         with self._holding_claim(claim):
-            outcomes = self._jobs.queue.enqueue_many(new_jobs, actor=claim.tenant)
-            enqueued = {
-                row: RowJob(row, outcome.id, own=outcome.result == "inserted")
-                for row, outcome in zip(rows, outcomes, strict=True)
-                if not isinstance(outcome, BadInput)
-            }
-            row_jobs = [
-                enqueued.get(row, RowJob(row, "")) for row in range(first, first + len(requests))
-            ]
+            outcomes = self._jobs.queue.enqueue_many(list(new_jobs.values()), actor=claim.tenant)
+            for row, outcome in zip(new_jobs, outcomes, strict=True):
+                if not isinstance(outcome, BadInput):
+                    own = outcome.result == "inserted"
+                    row_jobs[row - first] = RowJob(row, outcome.id, own)
             self._save_row_jobs(claim.id, row_jobs)
         self._dispatch(row_jobs)
         return row_jobs
@@ -140,28 +130,19 @@ class Feeder:
                 old = [Change(lost.job_id)]
                 apply_changes(queue, "artifact_gone", old, role="producer", actor=claim.tenant)
             outcome = queue.enqueue(new.payload, key=new.key, tenant=new.tenant, actor=new.tenant)
-            row_job = RowJob(
-                lost.row, outcome.id, own=outcome.result == "inserted", retries=lost.retries + 1
-            )
-            for fact in self._facts.metadata_entries(WORKLOAD, site=claim.id):
-                if fact.name.startswith(_ROWS_PREFIX):
-                    entries = [
-                        row_job if entry.row == lost.row else entry
-                        for entry in _parse_row_jobs(fact)
-                    ]
-                    if row_job in entries:
-                        self._save_row_jobs(claim.id, entries)
+            own = outcome.result == "inserted"
+            row_job = RowJob(lost.row, outcome.id, own, retries=lost.retries + 1)
+            for group in self._row_groups(claim.id):
+                if group[0].row <= lost.row <= group[-1].row:
+                    group[lost.row - group[0].row] = row_job
+                    self._save_row_jobs(claim.id, group)
         self._dispatch([row_job])
         return row_job
 
     def save_progress(self, claim: Job, progress: BatchProgress) -> None:
         """Store the progress for readers; raises BatchClaimLost."""
-        counts = {"fed": progress.fed, "made": progress.made, "failed": progress.failed}
         with self._holding_claim(claim):
-            now = self._batches.now()
-            self._facts.put_metadata(
-                MetadataEntry(WORKLOAD, claim.id, _PROGRESS, canonical_json(counts), now)
-            )
+            self._save(claim.id, _PROGRESS, asdict(progress))
 
     def load_progress(self, batch_id: str) -> BatchProgress:
         """Return the progress that the worker stored last."""
@@ -175,11 +156,7 @@ class Feeder:
         are not cancelled.
         """
         if cancel:
-            own_ids = [
-                row_job.job_id
-                for row_job in self.row_jobs(batch_id)
-                if row_job.own and row_job.job_id
-            ]
+            own_ids = [each.job_id for each in self.row_jobs(batch_id) if each.own and each.job_id]
             for at in range(0, len(own_ids), JOBS_PER_QUERY):
                 jobs = self._jobs.queue.find(own_ids[at : at + JOBS_PER_QUERY])
                 changes = [Change(job.id) for job in jobs.values() if job.state == "queued"]
@@ -190,16 +167,23 @@ class Feeder:
             self._facts.delete_metadata(WORKLOAD, batch_id, fact.name)
 
     def batch_ids(self) -> set[str]:
-        """Return the ids of all batches that have facts."""
         return {fact.site for fact in self._facts.metadata_entries(WORKLOAD) if fact.site}
 
     def _save_row_jobs(self, batch_id: str, row_jobs: Sequence[RowJob]) -> None:
         entries = [[row_job.job_id, int(row_job.own), row_job.retries] for row_job in row_jobs]
-        name = f"{_ROWS_PREFIX}{row_jobs[0].row:04d}"
-        now = self._batches.now()
-        self._facts.put_metadata(
-            MetadataEntry(WORKLOAD, batch_id, name, canonical_json(entries), now)
-        )
+        self._save(batch_id, f"{_ROWS_PREFIX}{row_jobs[0].row:04d}", entries)
+
+    def _row_groups(self, batch_id: str) -> Iterator[list[RowJob]]:
+        """Yield the rows that have a job, in the groups in which they were enqueued."""
+        for fact in self._facts.metadata_entries(WORKLOAD, site=batch_id):
+            if fact.name.startswith(_ROWS_PREFIX):
+                first = int(fact.name.removeprefix(_ROWS_PREFIX))
+                entries = enumerate(json.loads(fact.value), first)
+                yield [RowJob(row, job, bool(own), again) for row, (job, own, again) in entries]
+
+    def _save(self, batch_id: str, name: str, value: Any) -> None:
+        text, now = canonical_json(value), self._batches.now()
+        self._facts.put_metadata(MetadataEntry(WORKLOAD, batch_id, name, text, now))
 
     @contextmanager
     def _holding_claim(self, claim: Job) -> Iterator[None]:
@@ -212,14 +196,6 @@ class Feeder:
 
 def _new_job(request: RenderRequest) -> NewJob:
     return NewJob(request.body, key=request.key, tenant=request.owner)
-
-
-def _parse_row_jobs(fact: MetadataEntry) -> list[RowJob]:
-    first = int(fact.name.removeprefix(_ROWS_PREFIX))
-    return [
-        RowJob(row, job_id, bool(own), times)
-        for row, (job_id, own, times) in enumerate(json.loads(fact.value), first)
-    ]
 
 
 def row_state(job: Job | None) -> RowState:
@@ -243,31 +219,17 @@ def row_state(job: Job | None) -> RowState:
 
 
 def succeeded_row(row_job: RowJob, job: PdfJob) -> BatchRowResult:
-    """Build the result of a row whose job succeeded."""
-    output = job.result or {}
-    return BatchRowResult(
-        row_job.row,
-        row_job.job_id,
-        artifact_key=job.artifact_key,
-        pages=output.get("pages"),
-        bytes=output.get("bytes"),
-        sha256=output.get("sha256"),
-    )
+    output = {fact: (job.result or {}).get(fact) for fact in ("pages", "bytes", "sha256")}
+    return BatchRowResult(row_job.row, row_job.job_id, job.artifact_key, **output)
 
 
 def failed_row(row_job: RowJob, job: Job | None, code: str | None = None) -> BatchRowResult:
-    """Build the result of a row whose job did not succeed."""
+    failed = partial(BatchRowResult, row_job.row, row_job.job_id)
     if code is None and job is not None:
         pdf_job = parse_job(job)
         if pdf_job.error_code is not None:
-            return BatchRowResult(
-                row_job.row,
-                row_job.job_id,
-                error_code=pdf_job.error_code.value,
-                error_message=pdf_job.public_message,
-            )
+            message = pdf_job.public_message
+            return failed(error_code=pdf_job.error_code.value, error_message=message)
         code = CANCELLED if job.move == "cancel" else EXPIRED
     code = code or EXPIRED
-    return BatchRowResult(
-        row_job.row, row_job.job_id, error_code=code, error_message=_MESSAGES[code]
-    )
+    return failed(error_code=code, error_message=_MESSAGES[code])

@@ -10,14 +10,16 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pikepdf
 
+from kesin.workloads.pdf.batches import store
 from kesin.workloads.pdf.batches.feeder import BatchRowResult
 from kesin.workloads.pdf.batches.rows import entry_name
-from kesin.workloads.pdf.batches.store import JSON_TYPE, BatchOrder, PdfBatch, PdfBatchStore
+from kesin.workloads.pdf.batches.store import FILE_TYPES, BatchOrder, PdfBatch, PdfBatchStore
 from kesin.workloads.pdf.storage.artifacts import read_verified
 from kesin.workloads.pdf.storage.base import NotStored
 
@@ -59,27 +61,15 @@ class IncompleteRows(Exception):
         super().__init__(f"missing: {self.missing}, unreadable: {self.unreadable}")
 
 
-def open_assembly(
-    output: str, folder: Path, max_bytes: int = MAX_OUTPUT_BYTES
-) -> ZipAssembly | MergedPdfAssembly:
-    """Start a zip or a merged PDF in an empty folder."""
-    kind = MergedPdfAssembly if output == "merged" else ZipAssembly
-    return kind(folder, max_bytes)
-
-
 class ZipAssembly:
     """A zip of uncompressed entries in the order of the rows: PDFs are compressed already."""
 
-    media_type = "application/zip"
-    extension = "zip"
-
-    def __init__(self, folder: Path, max_bytes: int = MAX_OUTPUT_BYTES) -> None:
+    def __init__(self, folder: Path, max_bytes: int) -> None:
         self._path = folder / "out.zip"
         self._max_bytes = max_bytes
         self._zip = zipfile.ZipFile(self._path, "w")
 
     def add(self, name: str, pdf: bytes) -> None:
-        """Add an entry."""
         at = self._zip.fp.tell() if self._zip.fp else 0
         if at + len(pdf) > self._max_bytes:
             self._zip.close()
@@ -90,7 +80,6 @@ class ZipAssembly:
         self._zip.writestr(entry, pdf)
 
     def finish(self, notes: Mapping[str, bytes]) -> Path:
-        """Finish the zip."""
         for name, data in notes.items():
             self.add(name, data)
         self._zip.close()
@@ -106,10 +95,7 @@ class MergedPdfAssembly:
     named destinations of the PDFs are not.
     """
 
-    media_type = "application/pdf"
-    extension = "pdf"
-
-    def __init__(self, folder: Path, max_bytes: int = MAX_OUTPUT_BYTES) -> None:
+    def __init__(self, folder: Path, max_bytes: int) -> None:
         self._pages = 0
         self._folder = folder
         self._max_bytes = max_bytes
@@ -159,98 +145,90 @@ class MergedPdfAssembly:
             raise OutputTooLarge(self._max_bytes)
 
 
+def open_assembly(
+    output: str, folder: Path, max_bytes: int = MAX_OUTPUT_BYTES
+) -> ZipAssembly | MergedPdfAssembly:
+    """Start a zip or a merged PDF in an empty folder."""
+    return (MergedPdfAssembly if output == "merged" else ZipAssembly)(folder, max_bytes)
+
+
 def _merge(parts: list[Path], path: Path, titles: list[tuple[str, int]] | None = None) -> None:
     """Merge PDFs; sources stay open until the result is saved, which copies their streams."""
-    sources: list[pikepdf.Pdf] = []
-    try:
-        with pikepdf.new() as merged:
-            for part in parts:
-                sources.append(pikepdf.open(part))
-                merged.pages.extend(sources[-1].pages)
-            if titles:
-                with merged.open_outline() as outline:
-                    outline.root.extend(pikepdf.OutlineItem(name, at) for name, at in titles)
-                merged.Root.PageMode = pikepdf.Name.UseOutlines
-            merged.save(
-                path, deterministic_id=True, object_stream_mode=pikepdf.ObjectStreamMode.generate
-            )
-    finally:
-        for source in sources:
-            source.close()
+    streams = pikepdf.ObjectStreamMode.generate
+    with ExitStack() as sources, pikepdf.new() as merged:
+        for part in parts:
+            merged.pages.extend(sources.enter_context(pikepdf.open(part)).pages)
+        if titles:
+            with merged.open_outline() as outline:
+                outline.root.extend(pikepdf.OutlineItem(name, at) for name, at in titles)
+            merged.Root.PageMode = pikepdf.Name.UseOutlines
+        merged.save(path, deterministic_id=True, object_stream_mode=streams)
 
 
-def assemble_output(
-    batches: PdfBatchStore,
-    batch: PdfBatch,
-    order: BatchOrder,
-    rows: Sequence[BatchRowResult],
-    require_wanted: Callable[[], None],
-) -> dict[str, Any]:
-    """Assemble the PDFs, store the file, and return its metadata.
+class BatchFiles(NamedTuple):
+    """The files of a batch whose rows have all ended."""
 
-    ``require_wanted`` is called repeatedly and raises to stop. Raises IncompleteRows,
-    OutputTooLarge, StorageDown.
-    """
-    missing: list[int] = []
-    unreadable: list[int] = []
-    with tempfile.TemporaryDirectory(prefix="kesin-batch-") as folder:
-        assembly = open_assembly(order.output, Path(folder))
-        for number, row in enumerate(rows):
-            if number % CHECK_EVERY_ROWS == 0:
-                require_wanted()
-            if row.artifact_key is None:
-                continue
-            try:
-                pdf = read_verified(batches.storage, row.artifact_key, row.sha256)
-                assembly.add(_file_name(order, row.row), pdf)
-            except NotStored:
-                missing.append(row.row)
-            except UnreadablePdf:
-                unreadable.append(row.row)
-        if missing or unreadable:
-            raise IncompleteRows(missing, unreadable)
-        results = result_rows(order, rows, ids=False)
-        path = assembly.finish(
-            {"results.json": format_json(results), "results.csv": format_csv(results)}
-        )
-        require_wanted()
-        with _memory_lock:
-            data = path.read_bytes()
-            key = batches.store_file(batch, "out", assembly.extension, data, assembly.media_type)
-        return {"artifact_key": key, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    batches: PdfBatchStore
+    batch: PdfBatch
+    order: BatchOrder
+    rows: Sequence[BatchRowResult]
 
+    def assemble(self, require_wanted: Callable[[], None]) -> dict[str, Any]:
+        """Assemble the PDFs, store the file, and return its metadata.
 
-def store_results(
-    batches: PdfBatchStore, batch: PdfBatch, order: BatchOrder, rows: Sequence[BatchRowResult]
-) -> dict[str, Any]:
-    """Store the results of all rows; raises StorageDown."""
-    results = format_json(result_rows(order, rows, ids=True))
-    key = batches.store_file(batch, "results", "json", results, JSON_TYPE)
-    return {"results_key": key, "results_sha256": hashlib.sha256(results).hexdigest()}
+        ``require_wanted`` is called repeatedly and raises to stop. Raises IncompleteRows,
+        OutputTooLarge, StorageDown.
+        """
+        missing: list[int] = []
+        unreadable: list[int] = []
+        with tempfile.TemporaryDirectory(prefix="kesin-batch-") as folder:
+            assembly = open_assembly(self.order.output, Path(folder))
+            for number, row in enumerate(self.rows):
+                if number % CHECK_EVERY_ROWS == 0:
+                    require_wanted()
+                if row.artifact_key is None:
+                    continue
+                try:
+                    pdf = read_verified(self.batches.storage, row.artifact_key, row.sha256)
+                    assembly.add(self._file_name(row.row), pdf)
+                except NotStored:
+                    missing.append(row.row)
+                except UnreadablePdf:
+                    unreadable.append(row.row)
+            if missing or unreadable:
+                raise IncompleteRows(missing, unreadable)
+            results = self._results(ids=False)
+            notes = {"results.json": format_json(results), "results.csv": format_csv(results)}
+            path = assembly.finish(notes)
+            require_wanted()
+            with _memory_lock:
+                data = path.read_bytes()
+                extension, media_type = FILE_TYPES.get(self.order.output, FILE_TYPES["zip"])
+                key = self.batches.store_file(self.batch, "out", extension, data, media_type)
+        sha256 = hashlib.sha256(data).hexdigest()
+        return {"artifact_key": key, "bytes": len(data), "sha256": sha256}
 
+    def store_results(self) -> dict[str, Any]:
+        """Store the results of all rows; raises StorageDown."""
+        results = format_json(self._results(ids=True))
+        key = self.batches.store_file(self.batch, "results", "json", results, store.JSON_TYPE)
+        return {"results_key": key, "results_sha256": hashlib.sha256(results).hexdigest()}
 
-def result_rows(
-    order: BatchOrder, rows: Sequence[BatchRowResult], *, ids: bool
-) -> list[dict[str, Any]]:
-    """Return the results for output; without job ids, equal batches give equal results."""
-    return [
-        {
-            "row": row.row + 1,
-            **({"job_id": row.job_id or None} if ids else {}),
-            "file": _file_name(order, row.row) if row.artifact_key else None,
-            "status": "succeeded" if row.artifact_key else "failed",
-            "pages": row.pages,
-            "bytes": row.bytes,
-            "sha256": row.sha256,
-            "error_code": row.error_code,
-            "error_message": row.error_message,
-        }
-        for row in rows
-    ]
+    def _results(self, *, ids: bool) -> list[dict[str, Any]]:
+        """Return the results of the rows; without job ids, equal batches give equal results."""
+        return [
+            {
+                "row": row.row + 1,
+                **({"job_id": row.job_id or None} if ids else {}),
+                "file": self._file_name(row.row) if row.artifact_key else None,
+                "status": "succeeded" if row.artifact_key else "failed",
+                **{fact: getattr(row, fact) for fact in COLUMNS[3:]},
+            }
+            for row in self.rows
+        ]
 
-
-def _file_name(order: BatchOrder, row: int) -> str:
-    return entry_name(row + 1, order.names[row], order.template)
+    def _file_name(self, row: int) -> str:
+        return entry_name(row + 1, self.order.names[row], self.order.template)
 
 
 def format_json(rows: Sequence[Mapping[str, Any]]) -> bytes:
@@ -264,10 +242,6 @@ def format_csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
     for row in rows:
-        cells = ["" if row[name] is None else str(row[name]) for name in COLUMNS]
-        writer.writerow(
-            [f"'{cell}" if cell.startswith(_FORMULA_STARTS) else cell for cell in cells]
-        )
-    return (
-        "\ufeff" + text.getvalue()
-    ).encode()  # the byte order mark identifies UTF-8 to spreadsheets
+        cells = ("" if row[name] is None else str(row[name]) for name in COLUMNS)
+        writer.writerow(f"'{cell}" if cell.startswith(_FORMULA_STARTS) else cell for cell in cells)
+    return text.getvalue().encode("utf-8-sig")  # its mark identifies UTF-8 to spreadsheets

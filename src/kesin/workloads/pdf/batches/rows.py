@@ -13,6 +13,7 @@ import json
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -47,6 +48,7 @@ _MAX_DEPTH: Final = 32  # nesting of a column
 csv.field_size_limit(1_000_000_000)  # the size of a body is limited elsewhere
 
 Variables = dict[str, Any]
+Schema = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +90,8 @@ def check_rows(
         if unstorable and number in unstorable:
             problems.append(BatchRowProblem(number, "/", "limit", unstorable[number]))
             continue
-        problems += [
-            BatchRowProblem(number, **asdict(problem))
-            for problem in library.find_problems(template, variables)
-        ]
+        found = library.find_problems(template, variables)
+        problems += [BatchRowProblem(number, **asdict(problem)) for problem in found]
     if not problems:
         return
     problems.sort(key=lambda problem: problem.row)
@@ -109,9 +109,7 @@ def check_rows(
 # CSV
 
 
-def read_csv(
-    body: bytes, schema: Mapping[str, Any], ignored: frozenset[str] = frozenset()
-) -> CsvTable:
+def read_csv(body: bytes, schema: Schema, ignored: frozenset[str] = frozenset()) -> CsvTable:
     """Parse a CSV file: UTF-8 with or without a byte order mark, commas or semicolons.
 
     If semicolons separate the cells, a comma is a decimal comma: Turkish spreadsheets write both.
@@ -132,11 +130,7 @@ def read_csv(
 
 
 def _parse_table(
-    lines: Iterable[list[str]],
-    schema: Mapping[str, Any],
-    ignored: frozenset[str],
-    *,
-    decimal_comma: bool,
+    lines: Iterable[list[str]], schema: Schema, ignored: frozenset[str], *, decimal_comma: bool
 ) -> CsvTable:
     non_empty = (cells for cells in lines if any(cell.strip() for cell in cells))
     header = _parse_header(next(non_empty, []))
@@ -145,7 +139,10 @@ def _parse_table(
     table = CsvTable([], [])
     for number, cells in enumerate(non_empty, 1):
         if number > MAX_ROWS:
-            raise too_many_rows()
+            raise Invalid(
+                f"a batch has at most {MAX_ROWS} rows: send the rest as another",
+                code="too_many_rows",
+            )
         variables: Variables = {}
         for at, cell in enumerate(cells):
             if not cell.strip() or at in left_out:
@@ -154,37 +151,25 @@ def _parse_table(
                 message = f"has a cell in column {at + 1}, and the header names none there"
                 table.problems.append(BatchRowProblem(number, "/", "cells", message))
                 break
-            _set_value(
-                variables,
-                header[at],
-                parse_cell(cell, column_types[at], decimal_comma=decimal_comma),
-            )
+            *parents, name = header[at]
+            target = variables
+            for parent in parents:
+                target = target.setdefault(parent, {})
+            target[name] = parse_cell(cell, column_types[at], decimal_comma=decimal_comma)
         table.rows.append(variables)
     return table
 
 
 def _ignored_columns(
-    header: Sequence[tuple[str, ...]], schema: Mapping[str, Any], ignored: frozenset[str]
+    header: Sequence[tuple[str, ...]], schema: Schema, ignored: frozenset[str]
 ) -> frozenset[int]:
     """The numbers of the columns to leave out; raises Invalid naming other unknown columns."""
-    unknown = {
-        at: ".".join(path)
-        for at, path in enumerate(header)
-        if path and not is_allowed(schema, path)
-    }
-    refused = [name for name in unknown.values() if not is_ignored(name, ignored)]
-    if refused:
-        raise Invalid(
-            unknown_columns(refused), code=UNKNOWN_COLUMNS, details={"columns": refused[:100]}
-        )
+    unknown = [at for at, path in enumerate(header) if path and not is_allowed(schema, path)]
+    names = [".".join(header[at]) for at in unknown]
+    if refused := [name for name in names if not is_ignored(name, ignored)]:
+        details = {"columns": refused[:100]}
+        raise Invalid(unknown_columns(refused), code=UNKNOWN_COLUMNS, details=details)
     return frozenset(unknown)
-
-
-def too_many_rows() -> Invalid:
-    """Build the error for more rows than a batch takes."""
-    return Invalid(
-        f"a batch has at most {MAX_ROWS} rows: send the rest as another", code="too_many_rows"
-    )
 
 
 def _delimiter(text: str) -> str:
@@ -207,26 +192,14 @@ def _parse_header(cells: Sequence[str]) -> list[tuple[str, ...]]:
         if len(path) > _MAX_DEPTH:
             raise Invalid("a column lies too deep", code="bad_column")
         paths.append(path)
-    named_paths = {path for path in paths if path}
-    if len(named_paths) < len([path for path in paths if path]):
-        duplicate = next(path for path in paths if path and paths.count(path) > 1)
-        raise Invalid(
-            f"the column {'.'.join(duplicate)[:80]!r} is there twice", code="column_twice"
-        )
-    for path in sorted(named_paths):
-        for depth in range(1, len(path)):
-            if path[:depth] in named_paths:
-                raise Invalid(
-                    f"{'.'.join(path)[:80]!r} lies in a column that is there itself",
-                    code="bad_column",
-                )
+    named = Counter(path for path in paths if path)
+    for path in (path for path, times in named.items() if times > 1):
+        raise Invalid(f"the column {'.'.join(path)[:80]!r} is there twice", code="column_twice")
+    for path in sorted(named):
+        if any(path[:depth] in named for depth in range(1, len(path))):
+            name = ".".join(path)[:80]
+            raise Invalid(f"{name!r} lies in a column that is there itself", code="bad_column")
     return paths
-
-
-def _set_value(variables: Variables, path: tuple[str, ...], value: Any) -> None:
-    for step in path[:-1]:
-        variables = variables.setdefault(step, {})
-    variables[path[-1]] = value
 
 
 def parse_cell(text: str, types: frozenset[str], *, decimal_comma: bool = False) -> Any:
@@ -264,25 +237,30 @@ def _parse_number(text: str, *, decimal_comma: bool) -> int | float | None:
 # Types in a schema
 
 
-def allowed_types(schema: Mapping[str, Any], path: Sequence[str]) -> frozenset[str]:
+def allowed_types(schema: Schema, path: Sequence[str]) -> frozenset[str]:
     """Return the JSON types a schema allows at a path; string if it does not say."""
-    nodes = _expand(schema, [schema])
-    for step in path:
-        nodes = _expand(schema, [child for node in nodes for child in _child_schemas(node, step)])
+    *_, nodes = _schemas_along(schema, path)
     return frozenset(name for node in nodes for name in _node_types(node)) or frozenset({"string"})
 
 
-def is_allowed(schema: Mapping[str, Any], path: Sequence[str]) -> bool:
+def is_allowed(schema: Schema, path: Sequence[str]) -> bool:
     """Whether a schema may allow a variable at a path; one that does not say allows it."""
+    return all(
+        not nodes or any(_may_have(node, step) for node in nodes)
+        for step, nodes in zip(path, _schemas_along(schema, path), strict=False)
+    )
+
+
+def _schemas_along(schema: Schema, path: Sequence[str]) -> Iterator[list[Schema]]:
+    """Yield the schemas of the variables themselves, and of what each step of a path leads to."""
     nodes = _expand(schema, [schema])
+    yield nodes
     for step in path:
-        if nodes and not any(_may_have(node, step) for node in nodes):
-            return False
         nodes = _expand(schema, [child for node in nodes for child in _child_schemas(node, step)])
-    return True
+        yield nodes
 
 
-def _may_have(node: Mapping[str, Any], step: str) -> bool:
+def _may_have(node: Schema, step: str) -> bool:
     """Whether a schema by itself does not rule out a property."""
     named = step in node.get("properties", {}) or bool(node.get("patternProperties"))
     combined = any(keyword in node for keyword in ("allOf", "anyOf", "oneOf", "$ref"))
@@ -291,32 +269,29 @@ def _may_have(node: Mapping[str, Any], step: str) -> bool:
     return named or node.get("additionalProperties", True) is not False
 
 
-def _child_schemas(node: Mapping[str, Any], step: str) -> Iterator[Mapping[str, Any]]:
+def _child_schemas(node: Schema, step: str) -> Iterator[Schema]:
     child = node.get("properties", {}).get(step, node.get("additionalProperties"))
     if isinstance(child, Mapping):
         yield child
 
 
-def _expand(
-    schema: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
+def _expand(schema: Schema, nodes: Iterable[Schema]) -> list[Schema]:
     """Return the nodes and all schemas they refer to or combine, each once."""
-    expanded: dict[int, Mapping[str, Any]] = {}
+    expanded: dict[int, Schema] = {}
     pending: list[Any] = list(nodes)
     while pending:
         node = pending.pop()
         if not isinstance(node, Mapping) or id(node) in expanded:
             continue
         expanded[id(node)] = node
-        pending += [
-            branch for keyword in ("allOf", "anyOf", "oneOf") for branch in node.get(keyword, [])
-        ]
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            pending += node.get(keyword, [])
         if isinstance(reference := node.get("$ref"), str) and reference.startswith("#"):
             pending.append(_resolve_reference(schema, reference))
     return list(expanded.values())
 
 
-def _resolve_reference(schema: Mapping[str, Any], reference: str) -> Any:
+def _resolve_reference(schema: Schema, reference: str) -> Any:
     target: Any = schema
     for step in reference[1:].strip("/").split("/") if reference != "#" else ():
         name = step.replace("~1", "/").replace("~0", "~")
@@ -324,7 +299,7 @@ def _resolve_reference(schema: Mapping[str, Any], reference: str) -> Any:
     return target
 
 
-def _node_types(node: Mapping[str, Any]) -> Iterator[str]:
+def _node_types(node: Schema) -> Iterator[str]:
     declared = node.get("type")
     if isinstance(declared, str):
         yield declared
@@ -374,9 +349,8 @@ def safe_name(text: str) -> str:
         if character.isspace() or not unicodedata.category(character).startswith("C")
     )
     name = re.sub(r"(?i)\.pdf$", "", visible.strip())
-    return _FORBIDDEN.sub(lambda match: " " if match[0].isspace() else "_", name)[
-        :MAX_NAME_LENGTH
-    ].strip(" .")
+    allowed = _FORBIDDEN.sub(lambda match: " " if match[0].isspace() else "_", name)
+    return allowed[:MAX_NAME_LENGTH].strip(" .")
 
 
 def entry_name(row: int, name: str, fallback: str) -> str:

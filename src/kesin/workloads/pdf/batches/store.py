@@ -23,7 +23,6 @@ from kesin.engine.queue import Queue, apply_changes
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
-from kesin.store.records import Filter
 from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.batches import feeder
 from kesin.workloads.pdf.batches.lifecycle import CANCEL_ASKED
@@ -35,6 +34,7 @@ FOLDER: Final = "batches"
 KEY_PATTERN: Final = re.compile(
     rf"{FOLDER}/[0-9a-f]{{32}}/[a-z]+(?:-[0-9]{{1,20}})?\.[a-z.]{{3,8}}"
 )
+FILE_TYPES: Final = {"zip": ("zip", "application/zip"), "merged": ("pdf", "application/pdf")}
 JSON_TYPE: Final = "application/json"
 GZIP_TYPE: Final = "application/gzip"
 _MAX_TRIES: Final = 5
@@ -107,18 +107,15 @@ class PdfBatch:
 
     @property
     def artifact_key(self) -> str | None:
-        """Return the storage key of the output file."""
         key: str | None = self.result.get("artifact_key")
         return key
 
     @property
     def is_over(self) -> bool:
-        """Whether the batch has ended."""
         return self.status not in {BatchStatus.QUEUED, BatchStatus.RUNNING}
 
     @property
     def has_file(self) -> bool:
-        """Whether the batch has an output file."""
         return self.status in {BatchStatus.SUCCEEDED, BatchStatus.PARTIAL}
 
     @property
@@ -143,6 +140,7 @@ class PdfBatchStore:
     def __init__(self, queue: Queue, jobs: PdfJobStore, artifacts: PdfArtifactStore) -> None:
         self.queue = queue
         self.jobs = jobs
+        self.artifacts = artifacts
         self.storage = artifacts.storage
         self.feeder = feeder.Feeder(queue, jobs)
 
@@ -161,7 +159,8 @@ class PdfBatchStore:
             holder = self.queue.holders(owner, [key]).get(key)
             existing = None if holder is None else self.get(holder)
             if existing is not None:
-                if not self._has_lost_file(existing):
+                key_of_file = existing.artifact_key if existing.has_file else None
+                if key_of_file is None or not self.artifacts.is_lost(key_of_file):
                     return SubmittedBatch(existing, new=False)
                 # The batch has lost its file and keeps its key. Its successor gets a key derived
                 # from it, which later equal orders compute in the same way.
@@ -196,16 +195,6 @@ class PdfBatchStore:
             return None
         return self.get(outcome.id)
 
-    def _has_lost_file(self, batch: PdfBatch) -> bool:
-        """Whether a finished batch has lost its file; False while the storage is down."""
-        if batch.artifact_key is None or not batch.has_file:
-            return False
-        try:
-            return not self.storage.exists(batch.artifact_key)
-        except StorageError as problem:
-            log.warning("storage_down", why=str(problem))
-            return False
-
     def load_order(self, batch: PdfBatch) -> BatchOrder:
         """Load the submitted order; raises NotStored or StorageDown."""
         options = batch.options
@@ -230,12 +219,10 @@ class PdfBatchStore:
     # Reading
 
     def get(self, batch_id: str) -> PdfBatch | None:
-        """Return the batch with this id."""
         job = self.queue.job(batch_id)
         return None if job is None else self.parse_batch(job)
 
     def parse_batch(self, job: Job) -> PdfBatch:
-        """Convert a job of the queue to a batch."""
         body = job.payload if isinstance(job.payload, dict) else {}
         cancelled = job.state == BatchStatus.EXPIRED and job.move in {"cancel", "stop"}
         return PdfBatch(
@@ -257,24 +244,7 @@ class PdfBatchStore:
             result=job.result or {},
         )
 
-    def page(
-        self,
-        *,
-        owner: str | None,
-        status: BatchStatus | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> tuple[list[PdfBatch], str | None]:
-        """Return a page of batches, newest first, of one owner or of all, and the next cursor."""
-        where = Filter(
-            states=() if status is None else (status.value,),
-            tenants=None if owner is None else (owner,),
-        )
-        page = self.queue.jobs(where, limit=limit, cursor=cursor)
-        return [self.parse_batch(job) for job in page.jobs], page.cursor
-
     def progress(self, batch: PdfBatch) -> feeder.BatchProgress:
-        """Return the progress of a batch."""
         if batch.is_over:
             result = batch.result
             return feeder.BatchProgress(batch.rows, result.get("made", 0), result.get("failed", 0))
@@ -314,15 +284,13 @@ class PdfBatchStore:
                 row |= {"status": "succeeded", "pages": (parse_job(job).result or {}).get("pages")}
             elif state == "failed":
                 failed = feeder.failed_row(row_job, job)
-                row |= {"status": "failed", "error_code": failed.error_code}
-                row |= {"error_message": failed.error_message}
+                reason = {"error_code": failed.error_code, "error_message": failed.error_message}
+                row |= {"status": "failed", **reason}
             else:
-                row |= {"status": job.state if job and state == "waiting" else "waiting"}
+                row["status"] = job.state if job and state == "waiting" else "waiting"
             results.append(row)
-        not_enqueued = range(offset + len(results), min(offset + limit, batch.rows))
-        return results + [
-            {"row": row + 1, "job_id": None, "status": "waiting"} for row in not_enqueued
-        ]
+        later = range(offset + len(results), min(offset + limit, batch.rows))
+        return results + [{"row": row + 1, "job_id": None, "status": "waiting"} for row in later]
 
     # Cancelling
 
@@ -333,11 +301,10 @@ class PdfBatchStore:
         transaction that moves the batch.
         """
         role: Role = "producer" if actor == batch.owner else "operator"
+        changes = [Change(batch.batch_id)]
         for action in ("cancel", "ask_cancel"):
             with self.queue.store.transaction():
-                [outcome] = apply_changes(
-                    self.queue, action, [Change(batch.batch_id)], role=role, actor=actor
-                )
+                [outcome] = apply_changes(self.queue, action, changes, role=role, actor=actor)
                 if outcome.result != "moved":
                     continue
                 audit()

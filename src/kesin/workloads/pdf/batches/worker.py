@@ -7,7 +7,7 @@ which row is stored, so the next worker continues where a worker died.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,16 +20,11 @@ from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import Outcome
 from kesin.workloads.pdf.batches import feeder
-from kesin.workloads.pdf.batches.output import (
-    IncompleteRows,
-    OutputTooLarge,
-    assemble_output,
-    store_results,
-)
+from kesin.workloads.pdf.batches import output as outputs
 from kesin.workloads.pdf.batches.store import BatchOrder, PdfBatch, PdfBatchStore
-from kesin.workloads.pdf.jobs.store import UNFINISHED, parse_job
+from kesin.workloads.pdf.jobs.store import UNFINISHED, RenderRequest, parse_job
 from kesin.workloads.pdf.jobs.submit import RESUME_SHARE
-from kesin.workloads.pdf.services import open_artifacts, open_job_store
+from kesin.workloads.pdf.services import open_batch_store
 from kesin.workloads.pdf.storage.base import NotStored, StorageDown
 
 WORKER_THREADS: Final = 4  # batches at a time
@@ -43,14 +38,7 @@ log = Logger("kesin.pdf")
 
 
 def build_worker(context: WorkloadContext) -> BatchWorker:
-    """Build the worker of a process."""
     return BatchWorker(open_batch_store(context), max_queued=context.settings.pdf_max_queued)
-
-
-def open_batch_store(context: WorkloadContext) -> PdfBatchStore:
-    """Open the batches with their storage."""
-    queue = context.commands.queues["pdf_batches"]
-    return PdfBatchStore(queue, open_job_store(context), open_artifacts(context))
 
 
 class BatchInterrupted(Exception):
@@ -83,6 +71,9 @@ class _BatchRun:
         succeeded = sum(result.artifact_key is not None for result in self.results.values())
         return feeder.BatchProgress(len(self.row_jobs), succeeded, len(self.results) - succeeded)
 
+    def requests(self, first: int, count: int) -> list[RenderRequest]:
+        return self.order.requests(self.batch.batch_id, self.claim.tenant, first, count)
+
     def mark_lost(self, row: int, *, missing: bool) -> None:
         """Schedule a row without a PDF to be enqueued again; it fails after MAX_ROW_RETRIES."""
         self.results.pop(row, None)
@@ -103,12 +94,9 @@ class BatchWorker(Worker):
         wait: Callable[[float], None] | None = None,
         threads: int = WORKER_THREADS,
     ) -> None:
+        end = self._end_batches
         super().__init__(
-            batches.queue,
-            self.run_batch,
-            threads=threads,
-            batch=1,
-            in_transaction=self._end_batches,
+            batches.queue, self.run_batch, threads=threads, batch=1, in_transaction=end
         )
         self.batches = batches
         self._queue_limit = math.ceil(max_queued * RESUME_SHARE)  # jobs; then no row is enqueued
@@ -139,20 +127,17 @@ class BatchWorker(Worker):
         except NotStored:
             return Failed("ROWS_MISSING", "what was sent is no longer in the storage")
         row_jobs = {row_job.row: row_job for row_job in self.batches.feeder.row_jobs(job.id)}
-        batch_run = _BatchRun(job, batch, order, row_jobs, set(row_jobs))
+        work = _BatchRun(job, batch, order, row_jobs, set(row_jobs))
         pause_s = MIN_PAUSE_S
         while True:
             self._require_wanted(job, run)
-            changed = (
-                self._collect_ended_rows(batch_run)
-                + self._requeue_lost_rows(batch_run)
-                + self._feed_rows(batch_run)
-            )
-            if batch_run.progress != batch_run.saved_progress:
-                batch_run.saved_progress = batch_run.progress
-                self.batches.feeder.save_progress(job, batch_run.saved_progress)
-            if batch_run.is_complete:
-                result = self._finish(batch_run, run)
+            changed = self._collect_ended_rows(work) + self._requeue_lost_rows(work)
+            changed += self._feed_rows(work)
+            if work.progress != work.saved_progress:
+                work.saved_progress = work.progress
+                self.batches.feeder.save_progress(job, work.saved_progress)
+            if work.is_complete:
+                result = self._finish(work, run)
                 if result is not None:
                     return result
             elif changed:
@@ -173,78 +158,66 @@ class BatchWorker(Worker):
 
     # Rows
 
-    def _collect_ended_rows(self, batch_run: _BatchRun) -> int:
+    def _collect_ended_rows(self, work: _BatchRun) -> int:
         """Record the rows that have ended; returns their number. Only their jobs are read."""
         queue = self.batches.jobs.queue
-        rows = sorted(batch_run.waiting)
-        ids = [batch_run.row_jobs[row].job_id for row in rows]
-        states = queue.states([job_id for job_id in ids if job_id])
-        ended = [
-            row for row in rows if states.get(batch_run.row_jobs[row].job_id) not in UNFINISHED
-        ]
+        waiting = [work.row_jobs[row] for row in sorted(work.waiting)]
+        states = queue.states([each.job_id for each in waiting if each.job_id])
+        ended = [each for each in waiting if states.get(each.job_id) not in UNFINISHED]
         for at in range(0, len(ended), feeder.JOBS_PER_QUERY):
             chunk = ended[at : at + feeder.JOBS_PER_QUERY]
-            jobs = queue.find(
-                [batch_run.row_jobs[row].job_id for row in chunk if batch_run.row_jobs[row].job_id]
-            )
-            for row in chunk:
-                self._record_row(batch_run, row, jobs.get(batch_run.row_jobs[row].job_id))
-        return len(rows) - len(batch_run.waiting)
+            jobs = queue.find([each.job_id for each in chunk if each.job_id])
+            for row_job in chunk:
+                self._record_row(work, row_job, jobs.get(row_job.job_id))
+        return len(waiting) - len(work.waiting)
 
-    def _record_row(self, batch_run: _BatchRun, row: int, job: Job | None) -> None:
-        row_job = batch_run.row_jobs[row]
+    def _record_row(self, work: _BatchRun, row_job: feeder.RowJob, job: Job | None) -> None:
+        row = row_job.row
         state = feeder.row_state(job) if row_job.job_id else "failed"
         if state == "waiting":  # requeued between the two queries
             return
-        batch_run.waiting.discard(row)
+        work.waiting.discard(row)
         if state == "made" and job is not None:
-            batch_run.results[row] = feeder.succeeded_row(row_job, parse_job(job))
+            work.results[row] = feeder.succeeded_row(row_job, parse_job(job))
         elif state == "gone":
-            batch_run.mark_lost(row, missing=False)
+            work.mark_lost(row, missing=False)
         else:
-            batch_run.results[row] = feeder.failed_row(
-                row_job, job, None if row_job.job_id else feeder.BAD_ROW
-            )
+            code = None if row_job.job_id else feeder.BAD_ROW
+            work.results[row] = feeder.failed_row(row_job, job, code)
 
-    def _requeue_lost_rows(self, batch_run: _BatchRun) -> int:
+    def _requeue_lost_rows(self, work: _BatchRun) -> int:
         """Enqueue lost rows again; returns their number."""
-        rows = sorted(batch_run.lost)[: max(MAX_ROWS_IN_QUEUE - len(batch_run.waiting), 0)]
+        rows = sorted(work.lost)[: max(MAX_ROWS_IN_QUEUE - len(work.waiting), 0)]
         for row in rows:
-            [request] = batch_run.order.requests(
-                batch_run.batch.batch_id, batch_run.claim.tenant, row, 1
+            [request] = work.requests(row, 1)
+            work.row_jobs[row] = self.batches.feeder.enqueue_again(
+                work.claim, work.row_jobs[row], request, missing=work.lost[row]
             )
-            row_job, missing = batch_run.row_jobs[row], batch_run.lost[row]
-            batch_run.row_jobs[row] = self.batches.feeder.enqueue_again(
-                batch_run.claim, row_job, request, missing=missing
-            )
-            del batch_run.lost[row]
-            batch_run.waiting.add(row)
+            del work.lost[row]
+            work.waiting.add(row)
         return len(rows)
 
-    def _feed_rows(self, batch_run: _BatchRun) -> int:
+    def _feed_rows(self, work: _BatchRun) -> int:
         """Enqueue the next rows, as many as the queue takes; returns their number."""
-        first = len(batch_run.row_jobs)
-        left = len(batch_run.order.rows) - first
-        if not left or len(batch_run.waiting) > REFILL_BELOW:
+        first = len(work.row_jobs)
+        left = len(work.order.rows) - first
+        if not left or len(work.waiting) > REFILL_BELOW:
             return 0
         queued = self.batches.jobs.queue.stats().states["queued"]
-        count = min(left, MAX_ROWS_IN_QUEUE - len(batch_run.waiting), self._queue_limit - queued)
+        count = min(left, MAX_ROWS_IN_QUEUE - len(work.waiting), self._queue_limit - queued)
         if count <= 0:
             return 0
-        requests = batch_run.order.requests(
-            batch_run.batch.batch_id, batch_run.claim.tenant, first, count
-        )
-        row_jobs = self.batches.feeder.feed(batch_run.claim, first, requests)
-        batch_run.row_jobs |= {row_job.row: row_job for row_job in row_jobs}
-        batch_run.waiting |= {row_job.row for row_job in row_jobs}
+        row_jobs = self.batches.feeder.feed(work.claim, first, work.requests(first, count))
+        work.row_jobs |= {row_job.row: row_job for row_job in row_jobs}
+        work.waiting |= {row_job.row for row_job in row_jobs}
         return len(row_jobs)
 
     # The end
 
-    def _finish(self, batch_run: _BatchRun, run: RunContext) -> Done | Act | None:
+    def _finish(self, work: _BatchRun, run: RunContext) -> Done | Act | None:
         """Return the result of a batch whose rows have all ended; None if some must be redone."""
         started = self.queue.clock.monotonic()
-        rows = [batch_run.results[row] for row in sorted(batch_run.results)]
+        rows = [work.results[row] for row in sorted(work.results)]
         succeeded = [row_result for row_result in rows if row_result.artifact_key]
         result: dict[str, Any] = {
             "rows": len(rows),
@@ -252,44 +225,34 @@ class BatchWorker(Worker):
             "failed": len(rows) - len(succeeded),
             "pages": sum(row_result.pages or 0 for row_result in succeeded),
         }
-        arguments = (self.batches, batch_run.batch, batch_run.order, rows)
-        if not succeeded:
-            first = rows[0]
-            message = f"row 1: {first.error_code}: {first.error_message or 'no reason is known'}"
-            return _fail_with_results(
-                "EVERY_ROW_FAILED", message, result | store_results(*arguments)
-            )
+        files = outputs.BatchFiles(self.batches, work.batch, work.order, rows)
+        failure: tuple[str, str] | None = None
         try:
-            result |= assemble_output(
-                *arguments, lambda: self._require_wanted(batch_run.claim, run)
-            )
-        except OutputTooLarge as problem:
-            return _fail_with_results("TOO_LARGE", str(problem), result | store_results(*arguments))
-        except IncompleteRows as incomplete:
-            log.warning("batch_incomplete", batch=batch_run.batch.batch_id, rows=str(incomplete))
+            if succeeded:
+                result |= files.assemble(lambda: self._require_wanted(work.claim, run))
+            else:
+                reason = rows[0].error_message or "no reason is known"
+                failure = "EVERY_ROW_FAILED", f"row 1: {rows[0].error_code}: {reason}"
+        except outputs.OutputTooLarge as problem:
+            failure = "TOO_LARGE", str(problem)
+        except outputs.IncompleteRows as incomplete:
+            log.warning("batch_incomplete", batch=work.batch.batch_id, rows=str(incomplete))
             for row in incomplete.missing:
-                batch_run.mark_lost(row, missing=True)
+                work.mark_lost(row, missing=True)
             for row in incomplete.unreadable:
-                batch_run.results[row] = feeder.failed_row(
-                    batch_run.row_jobs[row], None, feeder.UNREADABLE
-                )
+                row_job = work.row_jobs[row]
+                work.results[row] = feeder.failed_row(row_job, None, feeder.UNREADABLE)
             return None
-        result |= store_results(*arguments)
+        result |= files.store_results()
+        if failure is not None:  # like Failed, but with the results of the rows
+            code, why = failure
+            return Act("fail", code=code, message=why, category=Category.PERMANENT, result=result)
         result["seconds"] = round(self.queue.clock.monotonic() - started, 6)
         return Done(result) if len(succeeded) == len(rows) else Act("settle", result=result)
 
-    def _end_batches(
-        self, action: str, changes: Sequence[Change], outcomes: Sequence[Outcome]
-    ) -> None:
+    def _end_batches(self, action: str, _: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
         """Delete the row records of ended batches, in the transaction that ends them."""
-        del changes
         for outcome in outcomes:
             if outcome.result == "moved" and outcome.state not in UNFINISHED:
-                self.batches.feeder.end_batch(
-                    outcome.id, cancel=action in {"stop", "fail", "retry"}
-                )
-
-
-def _fail_with_results(code: str, message: str, result: Mapping[str, Any]) -> Act:
-    """Return a failure like ``Failed`` that also records the results of the rows."""
-    return Act("fail", code=code, message=message, category=Category.PERMANENT, result=dict(result))
+                cancel = action in {"stop", "fail", "retry"}
+                self.batches.feeder.end_batch(outcome.id, cancel=cancel)

@@ -18,9 +18,8 @@ def pick_engine(name: str | None = None, settings: ChromiumSettings | None = Non
 
     Raises RenderFailed(UNSUPPORTED_PLATFORM) for an engine that this machine does not have.
     """
-    from kesin.workloads.pdf.engines.chromium import (
-        ChromiumEngine,  # each engine loads a lot of modules
-    )
+    # Each engine loads a lot of modules.
+    from kesin.workloads.pdf.engines.chromium import ChromiumEngine
     from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 
     settings = settings or ChromiumSettings()
@@ -41,7 +40,6 @@ def pick_engine(name: str | None = None, settings: ChromiumSettings | None = Non
             "WeasyPrint is not installed here" if name else "neither Chromium nor WeasyPrint is",
         )
     if name is None:
-        _log.warning(
-            "pdf.no_chromium", engine=availability.WEASYPRINT, configured=settings.executable
-        )
+        engine, configured = availability.WEASYPRINT, settings.executable
+        _log.warning("pdf.no_chromium", engine=engine, configured=configured)
     return WeasyPrintEngine()

@@ -42,7 +42,6 @@ def is_chromium_available(configured: str = "") -> bool:
 
 
 def is_weasyprint_available() -> bool:
-    """Whether WeasyPrint is installed."""
     return find_spec("weasyprint") is not None
 
 
@@ -62,9 +61,8 @@ def chromium_missing(configured: str) -> RenderFailed:
 
 
 def _find_playwright_chromium() -> Path | None:
-    folder = Path(
-        os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright"
-    )
+    default = Path.home() / ".cache" / "ms-playwright"
+    folder = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or default)
     for pattern in _PLAYWRIGHT_PATTERNS:
         for path in sorted(folder.glob(pattern), reverse=True):
             if os.access(path, os.X_OK):

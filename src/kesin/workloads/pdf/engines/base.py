@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+import threading
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from typing import Any, Final, Literal, Protocol
 
-from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
+from kesin.foundation.clock import SystemClock
+from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, TemplateError
+from kesin.workloads.pdf.limits import check_html
 
 Format = Literal["A3", "A4", "A5", "Letter", "Legal"]
 
@@ -19,18 +24,13 @@ SIZES_MM: Final[dict[Format, tuple[float, float]]] = {
     "Letter": (215.9, 279.4),
     "Legal": (215.9, 355.6),
 }
-
-
 PRODUCER: Final = "Kesin"  # of every PDF
 MAX_NAMED: Final = 50  # characters that no font has
 
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """Print options: what changes the PDF besides its HTML.
-
-    CSS ``@page`` sizes win if ``prefer_css_page_size`` is set.
-    """
+    """Print options; CSS ``@page`` sizes win if ``prefer_css_page_size`` is set."""
 
     format: Format = "A4"
     width_mm: float | None = None  # with height_mm, in place of a format
@@ -52,6 +52,12 @@ class Paper:
         if self.width_mm is not None and self.height_mm is not None:
             return self.width_mm, self.height_mm
         return SIZES_MM[self.format]
+
+    @property
+    def page_mm(self) -> tuple[float, float]:
+        """Width and height as the page is turned."""
+        width, height = self.size_mm
+        return (height, width) if self.landscape else (width, height)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the options as stored in a job's payload and hashed in its key."""
@@ -77,15 +83,14 @@ class RenderedPdf:
 
 def describe_characters(characters: Iterable[str]) -> str:
     """Format characters for a person: 漢 (U+6F22), 字 (U+5B57)."""
-    return ", ".join(
-        f"{character if character.isprintable() else '?'} (U+{ord(character):04X})"
-        for character in characters
-    )
+    shown = ((each if each.isprintable() else "?", ord(each)) for each in characters)
+    return ", ".join(f"{character} (U+{number:04X})" for character, number in shown)
 
 
-def missing_glyph_warnings(characters: Collection[str]) -> tuple[str, ...]:
-    """Return the warning for characters that no font has, if there are any."""
-    return (f"missing glyph: {describe_characters(characters)}",) if characters else ()
+def first_line(problem: BaseException) -> str:
+    """Return the first line of an error; the others are a box and a log of the browser."""
+    lines = [line for line in str(problem).splitlines() if line.strip()]
+    return (lines[0] if lines else type(problem).__name__)[:300]
 
 
 class Engine(Protocol):
@@ -95,34 +100,55 @@ class Engine(Protocol):
 
     def render(self, html: str, paper: Paper, *, timeout_s: float) -> RenderedPdf:
         """Render HTML to PDF; raises RenderFailed and nothing else."""
-        ...
 
     def close(self) -> None:
         """Release all resources, processes included."""
-        ...
+
+
+class WarmEngine(Engine):
+    """An engine in a process that stays warm between documents; starting it has its own limit."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._lock = threading.Lock()
+
+    def render(self, html: str, paper: Paper, *, timeout_s: float) -> RenderedPdf:
+        try:
+            with self._lock:
+                started_at = self._clock.monotonic()
+                check_html(html)
+                parse_page_ranges(paper.page_ranges)
+                rendered = self._render(html, paper, timeout_s)
+        except RenderFailed:
+            raise
+        except Exception as problem:
+            raise RenderFailed(PdfErrorCode.UNKNOWN, first_line(problem)) from problem
+        warnings = rendered.warnings
+        if rendered.missing_glyphs:
+            warnings += (f"missing glyph: {describe_characters(rendered.missing_glyphs)}",)
+        return replace(rendered, warnings=warnings, seconds=self._clock.monotonic() - started_at)
+
+    @abstractmethod
+    def _render(self, html: str, paper: Paper, timeout_s: float) -> RenderedPdf:
+        """Render a document that was checked; called by one thread at a time."""
 
 
 _RANGE: Final = re.compile(r"(\d{1,6})|(\d{0,6})-(\d{0,6})")
 
 
 def parse_page_ranges(text: str) -> list[tuple[int, int | None]]:
-    """Parse the first and last page of each range, None for the end.
-
-    Raises RenderFailed(TEMPLATE_ERROR).
-    """
+    """Parse the first and last page of each range, None for the end; raises TemplateError."""
     ranges: list[tuple[int, int | None]] = []
     if not text.strip():
         return ranges
-    for part in text.split(","):
-        match = _RANGE.fullmatch(part.strip())
-        if match is None or part.strip() == "-":
-            raise _page_range_error(text, f"{part.strip()!r} is no page or range of pages")
+    for part in map(str.strip, text.split(",")):
+        match = _RANGE.fullmatch(part)
+        if match is None or part == "-":
+            raise _page_range_error(text, f"{part!r} is no page or range of pages")
         first = int(match[1] or match[2] or 1)
         last = int(match[1]) if match[1] else int(match[3]) if match[3] else None
         if first < 1 or (last is not None and last < first):
-            raise _page_range_error(
-                text, f"{part.strip()!r} runs backwards or starts before page 1"
-            )
+            raise _page_range_error(text, f"{part!r} runs backwards or starts before page 1")
         ranges.append((first, last))
     return ranges
 
@@ -135,14 +161,12 @@ def selected_pages(text: str, pages: int) -> list[int]:
     beyond = [first for first, _ in ranges if first > pages]
     if beyond:
         raise _page_range_error(text, f"the document has {pages} pages")
-    return sorted(
-        {page for first, last in ranges for page in range(first, min(last or pages, pages) + 1)}
-    )
+    bounded = (range(first, min(last or pages, pages) + 1) for first, last in ranges)
+    return sorted(set(chain.from_iterable(bounded)))
 
 
 def _page_range_error(text: str, reason: str) -> RenderFailed:
-    return RenderFailed(
-        PdfErrorCode.TEMPLATE_ERROR,
+    return TemplateError(
         "page_ranges %(given)s cannot be printed: %(problem)s",
         details={"page_ranges": text},
         given=repr(text),

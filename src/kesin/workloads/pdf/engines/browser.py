@@ -13,7 +13,6 @@ import os
 import secrets
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kesin.foundation.child_environment import child_environment
@@ -21,6 +20,7 @@ from kesin.foundation.clock import Clock
 from kesin.foundation.logs import Logger
 from kesin.workloads.pdf.engines import browser_process, network_guard
 from kesin.workloads.pdf.engines.availability import chromium_missing, find_chromium
+from kesin.workloads.pdf.engines.base import first_line
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
@@ -151,7 +151,6 @@ class WarmBrowser:
             return
 
     async def close(self) -> None:
-        """Close the browser and stop the driver."""
         async with self._lock:
             await self._close_browser()
             await self._stop_driver()
@@ -181,9 +180,8 @@ class WarmBrowser:
 
     def _is_used_up(self, *, heavy: bool) -> bool:
         limits = self._settings
-        if self._renders >= limits.browser_renders:
-            return True
-        if self._clock.monotonic() - self._launched_at >= limits.browser_age_s:
+        age_s = self._clock.monotonic() - self._launched_at
+        if self._renders >= limits.browser_renders or age_s >= limits.browser_age_s:
             return True
         if not self._baseline_bytes:
             self._baseline_bytes = browser_process.memory_bytes(self._leader_pid)
@@ -242,6 +240,8 @@ class WarmBrowser:
         sandboxed = self._settings.sandboxed
         if not sandboxed:
             _log.warning("pdf.sandbox_off", asked=self._settings.sandbox, root=os.getuid() == 0)
+        guarded = "flags" in self._settings.guard_layers
+        network_flags = network_guard.NETWORK_FLAGS if guarded else ()
         self.mark = f"--kesin-browser={secrets.token_hex(8)}"
         self._settings.delete_stale_profiles()
         earlier = set() if self._playwright else browser_process.find_drivers()
@@ -252,15 +252,7 @@ class WarmBrowser:
                     self._drivers = browser_process.find_drivers() - earlier
                 self._browser = await self._playwright.chromium.launch(
                     executable_path=executable,
-                    args=[
-                        self.mark,
-                        *_FLAGS,
-                        *(
-                            network_guard.NETWORK_FLAGS
-                            if "flags" in self._settings.guard_layers
-                            else ()
-                        ),
-                    ],
+                    args=[self.mark, *_FLAGS, *network_flags],
                     env={**child_environment()},
                     chromium_sandbox=sandboxed,
                     timeout=LAUNCH_S * 1_000,
@@ -273,13 +265,12 @@ class WarmBrowser:
             await self._close_browser()
             await self._stop_driver()
             self._kill_driver()
-            reason = _launch_failure(problem, sandboxed=sandboxed)
             raise RenderFailed(
                 PdfErrorCode.BROWSER_LAUNCH_FAILED,
                 "%(program)s did not start: %(problem)s",
                 details={"executable": str(executable), "sandbox": sandboxed},
-                program=Path(executable).name,
-                problem=reason,
+                program=executable.name,
+                problem=_launch_failure(problem, sandboxed=sandboxed),
             ) from problem
         self._renders = 0
         self._baseline_bytes = 0
@@ -359,9 +350,3 @@ def _launch_failure(problem: Exception, *, sandboxed: bool) -> str:
     if "reading from the driver" in text:
         return _NO_DRIVER_HINT
     return first_line(problem)
-
-
-def first_line(problem: BaseException) -> str:
-    """Return the first line of an error; the others are a box and a log of the browser."""
-    lines = [line for line in str(problem).splitlines() if line.strip()]
-    return (lines[0] if lines else type(problem).__name__)[:300]

@@ -59,21 +59,19 @@ def kill_group(pid: int) -> None:
 
 def find_drivers() -> set[int]:
     """Find Playwright's driver processes among our children."""
-    return {
-        pid
-        for pid in _pids()
-        if _stat(pid)[1:2] == [str(os.getpid())] and _command(pid)[-1:] == [_DRIVER_COMMAND]
-    }
+    parent = [str(os.getpid())]
+    children = [pid for pid in _pids() if _stat(pid)[1:2] == parent]
+    return {pid for pid in children if _command(pid)[-1:] == [_DRIVER_COMMAND]}
 
 
 def group_members(leader: int) -> list[int]:
-    """Find the processes of a process group."""
     return [pid for pid in _pids() if _stat(pid)[2:3] == [str(leader)]]
 
 
 def memory_bytes(leader: int) -> int:
     """Return the resident memory of a process group; shared pages count for each process."""
-    return sum(map(_resident, group_members(leader)))
+    pages = (_read(pid, "statm").split()[1:2] for pid in group_members(leader))
+    return sum(int(resident) for [resident] in filter(None, pages)) * _PAGE_BYTES
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
@@ -115,27 +113,21 @@ def _pids() -> Iterator[int]:
     return (int(path.name) for path in _PROC.iterdir() if path.name.isdigit())
 
 
-def _command(pid: int) -> list[bytes]:
+def _read(pid: int, name: str) -> bytes:
+    """Return what the system says of a process; nothing of one that is gone."""
     try:
-        return (_PROC / str(pid) / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        return (_PROC / str(pid) / name).read_bytes()
     except OSError:
-        return []
+        return b""
+
+
+def _command(pid: int) -> list[bytes]:
+    return _read(pid, "cmdline").rstrip(b"\0").split(b"\0")
 
 
 def _stat(pid: int) -> list[str]:
     """Return state, parent, group and the following fields; empty for a process that is gone."""
-    try:
-        text = (_PROC / str(pid) / "stat").read_text("utf-8", errors="replace")
-    except OSError:
-        return []
-    return text.rpartition(")")[2].split()
-
-
-def _resident(pid: int) -> int:
-    try:
-        return int((_PROC / str(pid) / "statm").read_text("ascii").split()[1]) * _PAGE_BYTES
-    except (OSError, IndexError):
-        return 0
+    return _read(pid, "stat").decode("utf-8", "replace").rpartition(")")[2].split()
 
 
 class LoopStuck(Exception):

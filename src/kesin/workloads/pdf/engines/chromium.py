@@ -11,33 +11,22 @@ prints today's date, and another version of Chromium may lay out the same text d
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from kesin.foundation.clock import Clock, SystemClock
 from kesin.foundation.logs import Logger
 from kesin.foundation.messages import Message
 from kesin.workloads.pdf.engines import browser as warm
-from kesin.workloads.pdf.engines import network_guard
-from kesin.workloads.pdf.engines.base import (
-    Paper,
-    RenderedPdf,
-    missing_glyph_warnings,
-    parse_page_ranges,
-)
-from kesin.workloads.pdf.engines.browser import BLANK, PageSession, WarmBrowser, first_line
-from kesin.workloads.pdf.engines.browser_process import (
-    LoopStuck,
-    LoopThread,
-    cpu_seconds,
-    group_members,
-)
+from kesin.workloads.pdf.engines import browser_process, network_guard
+from kesin.workloads.pdf.engines.base import Paper, RenderedPdf, WarmEngine, first_line
+from kesin.workloads.pdf.engines.browser import BLANK, PageSession, WarmBrowser
+from kesin.workloads.pdf.engines.browser_process import LoopStuck, LoopThread
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.engines.normalise import NormalisedPdf, normalise_pdf
-from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
-from kesin.workloads.pdf.limits import check_html, soft_timeout_s, timeout_failure
+from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, TemplateError
+from kesin.workloads.pdf.limits import soft_timeout_s, timeout_failure
 
 _T = TypeVar("_T")
 
@@ -51,48 +40,7 @@ _EMPTY_TEMPLATE: Final = "<span></span>"  # an empty template would print Chromi
 _BAD_PAPER_HINTS: Final = ("page range", "invalid print parameters", "scale is outside")
 _EVENT_WAIT_S: Final = 1.0
 
-# Waits until images and fonts are loaded, and reports the state of the document. Every image is
-# loaded, even far down the page; `complete` is enough, since a broken image never gets a size. With
-# scripts off, no event and no timer fires here; only promises of the browser resolve. An image that
-# only a style uses is fetched at layout, which may be after the load event; if documents may fetch
-# URLs (`outside`), each such image is requested by name and awaited. `inherited` reports what a
-# later document in the same page would inherit.
-_INSPECT_SCRIPT: Final = """async outside => {
-  const images = Array.from(document.images);
-  for (const image of images) image.loading = 'eager';
-  const painted = new Set();
-  for (const element of outside ? document.querySelectorAll('*') : []) {
-    for (const part of [null, '::before', '::after']) {
-      const style = getComputedStyle(element, part);
-      for (const name of ['backgroundImage', 'borderImageSource', 'listStyleImage', 'maskImage'])
-        for (const match of style[name].matchAll(/url\\("([^"]+)"\\)/g)) painted.add(match[1]);
-    }
-  }
-  await Promise.allSettled(Array.from(painted, url => {
-    const image = new Image();
-    image.src = url;
-    return image.decode();
-  }));
-  await Promise.allSettled(images.filter(image => !image.complete).map(image => image.decode()));
-  await document.fonts.ready;
-  const directive = meta => (meta.httpEquiv || '').trim().toLowerCase();
-  const metas = Array.from(document.querySelectorAll('meta'));
-  const ours = metas.findIndex(meta => directive(meta) === 'content-security-policy');
-  return {
-    loaded: document.readyState === 'complete',
-    broken: images.filter(image => (image.currentSrc || image.src) && !image.naturalWidth
-      && !image.naturalHeight).map(image => (image.currentSrc || image.src).slice(0, 300)),
-    fonts: Array.from(document.fonts).filter(font => font.status === 'error')
-      .map(font => font.family),
-    about: Object.fromEntries([['title', document.title],
-      ...metas.map(meta => [meta.name.trim().toLowerCase(), meta.content])]
-      .map(([name, text]) => [name, text.slice(0, 1000).toWellFormed()])),
-    refresh: metas.some(meta => directive(meta) === 'refresh'),
-    inherited: metas.some((meta, index) => index !== ours && (
-      !['', 'content-type', 'x-ua-compatible'].includes(directive(meta))
-      || ['referrer', 'color-scheme'].includes(meta.name.trim().toLowerCase()))),
-  };
-}"""
+_INSPECT_SCRIPT: Final = Path(__file__).with_name("inspect.js").read_text("utf-8").strip()
 # Writes and inspects the document in a single round trip to the browser, which makes up for the
 # cost of the inspection. If something is still loading, the document is set again and awaited.
 _WRITE_SCRIPT: Final = f"""([html, outside]) => {{
@@ -114,17 +62,14 @@ class _PrintedDocument:
     about: dict[str, str]  # what the document says of itself
 
 
-class ChromiumEngine:
+class ChromiumEngine(WarmEngine):
     """Renders one document at a time; call it from one thread."""
 
     name = "chromium"
 
-    def __init__(
-        self, settings: ChromiumSettings | None = None, *, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, settings: ChromiumSettings | None = None) -> None:
+        super().__init__()
         self.settings = settings or ChromiumSettings()
-        self._clock = clock or SystemClock()
-        self._lock = threading.Lock()
         self._loop: LoopThread | None = None
         self._browser: WarmBrowser | None = None
         self._policy = network_guard.build_policy(
@@ -136,30 +81,10 @@ class ChromiumEngine:
         """The id of the browser's main process; 0 without one."""
         return self._browser.leader_pid if self._browser is not None else 0
 
-    def warm_up(self) -> None:
-        """Start the browser before the first document; raises as `render` does."""
-        with self._lock:
-            self._ready_session()
-
-    def render(self, html: str, paper: Paper, *, timeout_s: float) -> RenderedPdf:
-        """Render HTML to PDF; raises RenderFailed and nothing else.
-
-        Starting a browser, if needed, has a time limit of its own and does not count.
-        """
-        try:
-            with self._lock:
-                started_at = self._clock.monotonic()
-                check_html(html)
-                parse_page_ranges(paper.page_ranges)
-                printed = self._print_with_retry(html, paper, timeout_s)
-                done = self._normalise_and_renew(printed, html)
-        except RenderFailed:
-            raise
-        except Exception as problem:
-            raise RenderFailed(PdfErrorCode.UNKNOWN, first_line(problem)) from problem
-        seconds = self._clock.monotonic() - started_at
-        warnings = (*printed.warnings, *missing_glyph_warnings(done.missing_glyphs))
-        return RenderedPdf(done.pdf, done.pages, self.name, warnings, seconds, done.missing_glyphs)
+    def _render(self, html: str, paper: Paper, timeout_s: float) -> RenderedPdf:
+        printed = self._print_with_retry(html, paper, timeout_s)
+        pdf, pages, missing = self._normalise_and_renew(printed, html)
+        return RenderedPdf(pdf, pages, self.name, printed.warnings, missing_glyphs=missing)
 
     def wait_idle(self) -> None:
         """Wait until the renewal between two documents has ended."""
@@ -252,19 +177,21 @@ class ChromiumEngine:
         half_s, busy = limit_s / 2, 0.0
         await asyncio.wait(ends, timeout=half_s, return_when=asyncio.FIRST_COMPLETED)
         if not any(end.done() for end in ends):  # only slow documents pay for the measurement
-            used_s = cpu_seconds(group_members(self.browser_pid))
+            used_s = self._browser_cpu_s()
             await asyncio.wait(ends, timeout=half_s, return_when=asyncio.FIRST_COMPLETED)
-            busy = (cpu_seconds(group_members(self.browser_pid)) - used_s) / half_s
+            busy = (self._browser_cpu_s() - used_s) / half_s
         if work.done() and work.exception() is None:
             return work.result()
-        failure = await self._build_failure(
-            session, work, timeout_failure(timeout_s, busy=busy, step=step[0])
-        )
+        timed_out = timeout_failure(timeout_s, busy=busy, step=step[0])
+        failure = await self._build_failure(session, work, timed_out)
         work.cancel()
         if self._browser is not None:
             await self._browser.discard_session()
         await asyncio.gather(work, return_exceptions=True)
         raise failure
+
+    def _browser_cpu_s(self) -> float:
+        return browser_process.cpu_seconds(browser_process.group_members(self.browser_pid))
 
     async def _build_failure(
         self, session: PageSession, work: asyncio.Future[_PrintedDocument], timed_out: RenderFailed
@@ -286,12 +213,9 @@ class ChromiumEngine:
         if problem is None:
             return timed_out
         if bad_paper:
-            return RenderFailed(
-                PdfErrorCode.TEMPLATE_ERROR, "it cannot be printed so: %(problem)s", problem=message
-            )
-        return RenderFailed(
-            PdfErrorCode.UNKNOWN, message, details={"step": timed_out.details["step"]}
-        )
+            return TemplateError("it cannot be printed so: %(problem)s", problem=message)
+        details = {"step": timed_out.details["step"]}
+        return RenderFailed(PdfErrorCode.UNKNOWN, message, details=details)
 
 
 async def _print_document(
@@ -325,8 +249,7 @@ def _check_not_navigated(session: PageSession) -> None:
 
 
 def _navigation_error(url: str) -> RenderFailed:
-    return RenderFailed(
-        PdfErrorCode.TEMPLATE_ERROR,
+    return TemplateError(
         "the document leads to another page, and that would be printed in its place",
         details={"to": url[:_MAX_NAME_LENGTH]},
     )
@@ -337,19 +260,13 @@ def _format_warnings(label: str, names: list[str]) -> list[str]:
 
 
 def print_options(paper: Paper) -> dict[str, Any]:
-    """Convert the paper to Playwright's options."""
-    width, height = paper.size_mm
-    top, right, bottom, left = paper.margin_mm
+    width, height = map(_inches, paper.size_mm)
+    sides = ("top", "right", "bottom", "left")
     return {
-        "width": _inches(width),
-        "height": _inches(height),
+        "width": width,
+        "height": height,
         "landscape": paper.landscape,
-        "margin": {
-            "top": _inches(top),
-            "right": _inches(right),
-            "bottom": _inches(bottom),
-            "left": _inches(left),
-        },
+        "margin": dict(zip(sides, map(_inches, paper.margin_mm), strict=True)),
         "scale": paper.scale,
         "page_ranges": paper.page_ranges,
         "print_background": paper.print_background,

@@ -48,5 +48,4 @@ class ChromiumSettings:
 
     @property
     def sandboxed(self) -> bool:
-        """Whether Chromium is started with its sandbox."""
         return os.getuid() != 0 if self.sandbox == "auto" else self.sandbox == "on"

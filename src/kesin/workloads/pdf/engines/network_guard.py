@@ -89,26 +89,22 @@ class PageGuard:
         self._blocked.clear()
 
     def record_blocked(self, url: str, reason: str = "") -> None:
-        """Record a blocked request."""
         if len(self._blocked) < _SHOWN_URLS:
             self._blocked.setdefault(url[:_SHOWN_LETTERS], reason)
 
     def warnings(self) -> list[str]:
         """Format a warning for each blocked request, in an order independent of the network."""
-        return [
-            f"blocked: {url}" + (f" ({reason})" if reason else "")
-            for url, reason in sorted(self._blocked.items())
-        ]
+        blocked = sorted(self._blocked.items())
+        return [f"blocked: {url}" + (f" ({why})" if why else "") for url, why in blocked]
 
     async def handle_route(self, route: Route) -> None:
         """Fetch an allowed URL for the browser; block every other request."""
-        url = route.request.url
+        url, fetched = route.request.url, None
         try:
-            allowed = self._is_allowed(route)
-            fetched = await asyncio.to_thread(self._fetch, url) if allowed else None
+            if self._is_allowed(route):
+                fetched = await asyncio.to_thread(self._fetch, url)
         except FetchRefused as problem:
             self.record_blocked(url, str(problem))
-            fetched = None
         if fetched is None:
             self.record_blocked(url)
             await route.abort("blockedbyclient")

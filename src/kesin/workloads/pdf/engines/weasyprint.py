@@ -7,19 +7,12 @@ a computation. The child exits when its parent does, even in the middle of one (
 
 from __future__ import annotations
 
-import threading
 from importlib.util import find_spec
 from typing import Any, Final
 
-from kesin.foundation.clock import Clock, SystemClock
 from kesin.workloads.pdf import limits
 from kesin.workloads.pdf.channel import Child, ChildChannel, raise_failure
-from kesin.workloads.pdf.engines.base import (
-    Paper,
-    RenderedPdf,
-    missing_glyph_warnings,
-    parse_page_ranges,
-)
+from kesin.workloads.pdf.engines.base import Paper, RenderedPdf, WarmEngine
 from kesin.workloads.pdf.engines.browser_process import cpu_seconds
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
@@ -29,14 +22,13 @@ START_S: Final = 20.0  # it imports a great many modules, perhaps from a slow di
 _MAX_REPLY_BYTES: Final = limits.MAX_PDF_BYTES + 64 * 1024 * 1024
 
 
-class WeasyPrintEngine:
+class WeasyPrintEngine(WarmEngine):
     """Renders one document at a time; call it from one thread."""
 
     name = "weasyprint"
 
-    def __init__(self, *, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
-        self._lock = threading.Lock()
+    def __init__(self) -> None:
+        super().__init__()
         self._child: Child | None = None
 
     @property
@@ -44,43 +36,20 @@ class WeasyPrintEngine:
         """The id of the child process; 0 without one."""
         return self._child.process.pid if self._child is not None else 0
 
-    def warm_up(self) -> None:
-        """Start the child process before the first document; raises as `render` does."""
+    def close(self) -> None:
         with self._lock:
-            self._start_child()
+            self._kill_child()
 
-    def render(self, html: str, paper: Paper, *, timeout_s: float) -> RenderedPdf:
-        """Render HTML to PDF; raises RenderFailed and nothing else.
-
-        Starting the child process, if needed, has a time limit of its own.
-        """
-        try:
-            with self._lock:
-                started_at = self._clock.monotonic()
-                limits.check_html(html)
-                parse_page_ranges(paper.page_ranges)
-                head, pdf = self._request_render(html, paper, timeout_s)
-        except RenderFailed:
-            raise
-        except Exception as problem:
-            raise RenderFailed(PdfErrorCode.UNKNOWN, str(problem)) from problem
+    def _render(self, html: str, paper: Paper, timeout_s: float) -> RenderedPdf:
+        head, pdf = self._request(html, paper, timeout_s)
         if "code" in head:
             raise_failure(head)
         limits.check_pdf(pdf)
         limits.check_pages(head["pages"])
-        seconds = self._clock.monotonic() - started_at
-        missing = tuple(head["missing"])
-        warnings = (*head["warnings"], *missing_glyph_warnings(missing))
-        return RenderedPdf(pdf, head["pages"], self.name, warnings, seconds, missing)
+        warnings, missing = tuple(head["warnings"]), tuple(head["missing"])
+        return RenderedPdf(pdf, head["pages"], self.name, warnings, missing_glyphs=missing)
 
-    def close(self) -> None:
-        """Kill the child process."""
-        with self._lock:
-            self._kill_child()
-
-    def _request_render(
-        self, html: str, paper: Paper, timeout_s: float
-    ) -> tuple[dict[str, Any], bytes]:
+    def _request(self, html: str, paper: Paper, timeout_s: float) -> tuple[dict[str, Any], bytes]:
         child = self._start_child()
         limit_s = limits.soft_timeout_s(timeout_s)
         deadline = self._clock.monotonic() + limit_s
@@ -125,7 +94,7 @@ class WeasyPrintEngine:
         return child
 
     def _channel(self, child: Child) -> ChildChannel:
-        return ChildChannel(child.socket, _MAX_REPLY_BYTES, clock=self._clock)
+        return ChildChannel(child.socket, _MAX_REPLY_BYTES)
 
     def _kill_child(self) -> None:
         child, self._child = self._child, None

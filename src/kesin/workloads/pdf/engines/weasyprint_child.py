@@ -49,9 +49,7 @@ def page_rules(paper: Paper) -> str:
     WeasyPrint scales whole pages, so a scaled document is laid out on paper that is larger or
     smaller by the inverse factor, and comes out in the right size.
     """
-    width, height = paper.size_mm
-    if paper.landscape:
-        width, height = height, width
+    width, height = paper.page_mm
     must = "" if paper.prefer_css_page_size and paper.scale == 1 else " !important"
     margin = " ".join(f"{side / paper.scale:g}mm" for side in paper.margin_mm)
     size = f"{width / paper.scale:g}mm {height / paper.scale:g}mm"
@@ -73,17 +71,14 @@ def render_pdf(html: str, paper: Paper) -> tuple[dict[str, Any], bytes]:
             stylesheets=[CSS(string=page_rules(paper), url_fetcher=fetcher)], pdf_tags=paper.tagged
         )
         check_pages(len(document.pages))
-        selected = [
-            document.pages[page - 1]
-            for page in selected_pages(paper.page_ranges, len(document.pages))
-        ]
-        pdf = document.copy(selected).write_pdf(
-            zoom=paper.scale, finisher=_set_producer, pdf_tags=paper.tagged
-        )
+        numbers = selected_pages(paper.page_ranges, len(document.pages))
+        selected = document.copy([document.pages[number - 1] for number in numbers])
+        options = {"zoom": paper.scale, "finisher": _set_producer, "pdf_tags": paper.tagged}
+        pdf = selected.write_pdf(**options)
     finally:
         logger.removeHandler(collector)
     return {
-        "pages": len(selected),
+        "pages": len(numbers),
         "warnings": collector.lines + _unsupported_options(paper),
         "missing": sorted(collector.missing)[:MAX_NAMED],
     }, bytes(pdf or b"")

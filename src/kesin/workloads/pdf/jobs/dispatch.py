@@ -30,7 +30,11 @@ def enqueue_pdf_job(job_id: str, *, store: Store | None = None) -> None:
     ``store``: the store of the job; without it, the one of the settings.
     """
     try:
-        messages = _configured_message_queue() if store is None else find_message_queue(store)
+        if store is not None:
+            messages = find_message_queue(store)
+        else:
+            url = load_settings().redis_url
+            messages = _open_message_queue(url) if url else None
         if messages is not None:
             messages.send([job_id])
     except Exception as problem:  # noqa: BLE001  # the job is safe in the store
@@ -61,11 +65,6 @@ def find_message_queue(store: Store) -> RqMessageQueue | None:
     from kesin.store.redis.store import RedisStore
 
     return _open_message_queue(home.url) if isinstance(home, RedisStore) else None
-
-
-def _configured_message_queue() -> RqMessageQueue | None:
-    url = load_settings().redis_url
-    return _open_message_queue(url) if url else None
 
 
 @lru_cache(maxsize=8)

@@ -83,23 +83,21 @@ class SqlHeartbeatStore:
         """Return the last heartbeat of every worker."""
         limit = round(FRESH_S * SECOND_US)  # also for a heartbeat from before a clock was set back
         return [
-            RecordedHeartbeat(
-                entry.name.removeprefix(_PREFIX),
-                entry.changed_at,
-                abs(now - entry.changed_at) <= limit,
-                json.loads(entry.value) or {},
-            )
-            for entry in self._read_entries()
+            RecordedHeartbeat(worker, at, abs(now - at) <= limit, json.loads(state) or {})
+            for worker, at, state in self._read_entries()
         ]
 
-    def prune(self, before: int) -> int:
-        """Delete the heartbeats older than this; return how many."""
-        silent = [entry.name for entry in self._read_entries() if entry.changed_at < before]
+    def prune(self, now: int) -> int:
+        """Delete the heartbeats of workers that have long been silent; return how many."""
+        before = now - PRUNE_AFTER_S * SECOND_US
+        silent = [_PREFIX + worker for worker, at, _ in self._read_entries() if at < before]
         return sum(self._directory.delete_metadata(WORKLOAD, "", name) for name in silent)
 
-    def _read_entries(self) -> list[MetadataEntry]:
-        entries = self._directory.metadata_entries(WORKLOAD, site="")
-        return [entry for entry in entries if entry.name.startswith(_PREFIX)]
+    def _read_entries(self) -> Iterator[tuple[str, int, str]]:
+        """Yield the name of every worker, the time of its last heartbeat, and its state."""
+        for entry in self._directory.metadata_entries(WORKLOAD, site=""):
+            if entry.name.startswith(_PREFIX):
+                yield entry.name.removeprefix(_PREFIX), entry.changed_at, entry.value
 
 
 class RedisHeartbeatStore:
@@ -111,12 +109,7 @@ class RedisHeartbeatStore:
     def __init__(self, store: RedisStore) -> None:
         self._store = store
 
-    def record(
-        self,
-        worker: str,
-        state: Mapping[str, Any],
-        now: Callable[[], int],  # noqa: ARG002
-    ) -> None:
+    def record(self, worker: str, state: Mapping[str, Any], _: Callable[[], int]) -> None:
         """Record a heartbeat outside of any open transaction, with the time of Redis."""
         with self._pipeline() as pipeline:
             pipeline.time()
@@ -141,15 +134,12 @@ class RedisHeartbeatStore:
             pipeline.smembers(_RQ_WORKERS)
             recorded, rq_keys = pipeline.execute()
             names = {name for name, _ in recorded}
-            plain = [
-                key
-                for key in sorted(rq_keys)
-                if key.removeprefix(_RQ).partition("/")[0] not in names
-            ]
+            rq_names = sorted(key.removeprefix(_RQ) for key in rq_keys)
+            plain = [name for name in rq_names if name.partition("/")[0] not in names]
             for name, _ in recorded:
                 pipeline.get(self._key(name))
-            for key in plain:
-                pipeline.hmget(key, "last_heartbeat", "state", "death")
+            for name in plain:
+                pipeline.hmget(_RQ + name, "last_heartbeat", "state", "death")
             pipeline.time()
             *replies, (seconds, _) = pipeline.execute()
         heartbeats: list[RecordedHeartbeat] = []
@@ -158,17 +148,16 @@ class RedisHeartbeatStore:
                 state = json.loads(text or "{}")
                 state.pop("at", None)
                 heartbeats.append(RecordedHeartbeat(name, int(at), text is not None, state))
-        for key, (beat, rq_state, death) in zip(plain, replies[len(recorded) :], strict=True):
-            at = 0 if beat is None else _microseconds(beat)
-            if death is None and at >= (seconds - RQ_FRESH_S) * SECOND_US:
-                name = key.removeprefix(_RQ)
-                heartbeats.append(
-                    RecordedHeartbeat(name, at, is_fresh=True, state={"rq": rq_state})
-                )
+        for name, (beat, rq_state, death) in zip(plain, replies[len(recorded) :], strict=True):
+            at_s = 0.0 if beat is None else datetime.fromisoformat(beat).timestamp()
+            if death is None and at_s >= seconds - RQ_FRESH_S:
+                at, state = round(at_s * SECOND_US), {"rq": rq_state}
+                heartbeats.append(RecordedHeartbeat(name, at, is_fresh=True, state=state))
         return heartbeats
 
-    def prune(self, before: int) -> int:
-        """Delete the names of workers silent since then; their heartbeats have expired."""
+    def prune(self, now: int) -> int:
+        """Delete the names of workers that have long been silent; their heartbeats have expired."""
+        before = now - PRUNE_AFTER_S * SECOND_US
         with self._pipeline() as pipeline:
             pipeline.zremrangebyscore(_WORKERS, -before, before)
             return int(pipeline.execute()[0])
@@ -184,10 +173,6 @@ class RedisHeartbeatStore:
 
     def _key(self, worker: str) -> str:
         return f"{WORKLOAD}:{_PREFIX}{worker}"
-
-
-def _microseconds(text: str) -> int:
-    return round(datetime.fromisoformat(text).timestamp() * SECOND_US)
 
 
 class Heartbeat:
@@ -214,13 +199,12 @@ class Heartbeat:
         self._thread: threading.Thread | None = None
 
     def beat(self) -> None:
-        """Write a heartbeat."""
         self._heartbeats.record(self._name, self._state(), self._now)
 
     def start(self) -> None:
         """Write a heartbeat now and every few seconds; delete those of long silent workers."""
         self._try(self.beat)
-        self._try(self._prune)
+        self._try(lambda: self._heartbeats.prune(self._now()))
         self._thread = threading.Thread(target=self._run, name="kesin-heartbeat", daemon=True)
         self._thread.start()
 
@@ -235,9 +219,6 @@ class Heartbeat:
         while not self._stopped.wait(HEARTBEAT_S):
             if self._alive():
                 self._try(self.beat)
-
-    def _prune(self) -> None:
-        self._heartbeats.prune(self._now() - PRUNE_AFTER_S * SECOND_US)
 
     def _try(self, call: Callable[[], object]) -> None:
         try:

@@ -46,9 +46,7 @@ class RqMessageQueue:
             return
         with redis_errors_translated(), self._client.pipeline() as pipeline:
             now = self._now()
-            self._queue.enqueue_many(
-                [_build_message(job_id) for job_id in job_ids], pipeline=pipeline
-            )
+            self._queue.enqueue_many(list(map(_build_message, job_ids)), pipeline=pipeline)
             pipeline.zadd(DISPATCHED_KEY, dict.fromkeys(job_ids, now))
             pipeline.execute()
 

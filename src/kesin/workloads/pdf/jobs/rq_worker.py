@@ -94,10 +94,6 @@ class PdfRqWorker(PdfWorker):
         finally:
             self.leases.stop()
 
-    def record_redis_contact(self) -> None:
-        """Record that Redis has just answered."""
-        self.last_success = self.queue.clock.monotonic()
-
     def render(self, job_id: str) -> None:
         """Render the job of a message; dispatch it again if it is due again.
 
@@ -107,17 +103,14 @@ class PdfRqWorker(PdfWorker):
         if ended[PdfJobStatus.QUEUED] or (self.stopping and not ended):
             for job in self.queue.find([job_id]).values():
                 if job.state == PdfJobStatus.QUEUED and (job.run_at or 0) <= self.queue.now():
-                    self._dispatch(job_id)
+                    enqueue_pdf_job(job_id, store=self.queue.store)
 
     def release_claims(self, jobs: Sequence[Job]) -> set[str]:
         """Release the jobs and dispatch them to another worker."""
         released = super().release_claims(jobs)
         for job in jobs:
-            self._dispatch(job.id)
+            enqueue_pdf_job(job.id, store=self.queue.store)
         return released
-
-    def _dispatch(self, job_id: str) -> None:
-        enqueue_pdf_job(job_id, store=self.queue.store)
 
 
 class RqListener(SimpleWorker):
@@ -155,7 +148,7 @@ class RqListener(SimpleWorker):
         try:
             while not self._worker.stopping:
                 self.heartbeat()
-                self._worker.record_redis_contact()
+                self._worker.last_success = self._worker.queue.clock.monotonic()
                 if self.should_run_maintenance_tasks:
                     untyped.clean_registries()
                 if is_suspended(self.connection, self):
@@ -172,7 +165,8 @@ class RqListener(SimpleWorker):
 
     def _process_next(self, wait_s: int | None) -> bool:
         """Render the job of the next message; False if none comes within ``wait_s``."""
-        try:
+        dequeued = None
+        with suppress(DequeueTimeout):
             dequeued = RqQueue.dequeue_any(
                 self.queues,
                 wait_s,
@@ -181,8 +175,6 @@ class RqListener(SimpleWorker):
                 serializer=JSONSerializer,
                 death_penalty_class=TimerDeathPenalty,
             )
-        except DequeueTimeout:
-            return False
         if dequeued is None:
             return False
         self.execute_job(*dequeued)

@@ -10,7 +10,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Change
@@ -59,13 +59,10 @@ class RenderStatsStore:
             duration_s = float(json.loads(change.result or "{}").get("seconds") or 0)
             buckets[bisect_left(BUCKETS_S, duration_s)] += 1
             seconds += duration_s
-        value: dict[str, Any] = {"failures": failures, "buckets": buckets, "seconds": seconds}
-        self._facts.put_metadata(
-            MetadataEntry(WORKLOAD, "", STATS_KEY, canonical_json(value), self._now())
-        )
+        text = canonical_json({"failures": failures, "buckets": buckets, "seconds": seconds})
+        self._facts.put_metadata(MetadataEntry(WORKLOAD, "", STATS_KEY, text, self._now()))
 
     def read(self) -> RenderStats:
-        """Read the counters."""
         fact = self._facts.metadata_entry(WORKLOAD, "", STATS_KEY)
         return RenderStats() if fact is None else _parse_stats(fact.value)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -18,14 +19,13 @@ from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import age_over
 from kesin.store.metadata import metadata_for
-from kesin.store.records import Filter, Outcome
+from kesin.store.records import Outcome
 from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.config import FailSafePolicy
-from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, public_code
+from kesin.workloads.pdf.errors import PdfErrorCode, TemplateError, public_code
 from kesin.workloads.pdf.jobs.stats import RenderStatsStore
 from kesin.workloads.pdf.security import MAX_DEPTH
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
-from kesin.workloads.pdf.storage.base import StorageError
 
 VERSION: Final = 1  # of job keys
 DEFAULT_OWNER: Final = "default"
@@ -46,38 +46,27 @@ def compute_job_key(template_name: str, payload: Mapping[str, Any]) -> str:
     ``payload``.
     """
     identity = {"v": VERSION, "template": template_name, "payload": payload}
-    return hashlib.sha256(canonical_ascii_json(identity).encode("ascii")).hexdigest()
-
-
-def canonical_ascii_json(value: Any) -> str:
-    """Format JSON with sorted keys at every depth, without spaces; rejects what is not JSON."""
-    _check_json(value, 0)
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-    )
+    _check_json(identity, 0)
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def _check_json(value: Any, depth: int) -> None:
     """Reject what JSON would alter: keys that are not text, NaN and Infinity, too deep nesting."""
     if depth > MAX_DEPTH + _WRAPPER_DEPTH:
-        raise RenderFailed(
-            PdfErrorCode.TEMPLATE_ERROR, "values nest deeper than %(n)s", n=MAX_DEPTH
-        )
+        raise TemplateError("values nest deeper than %(n)s", n=MAX_DEPTH)
     if isinstance(value, Mapping):
-        for name, inner in value.items():
-            if not isinstance(name, str):
-                raise RenderFailed(PdfErrorCode.TEMPLATE_ERROR, "names of variables are text")
-            _check_json(inner, depth + 1)
-    elif isinstance(value, list | tuple):
+        if not all(isinstance(name, str) for name in value):
+            raise TemplateError("names of variables are text")
+        value = list(value.values())
+    if isinstance(value, list | tuple):
         for inner in value:
             _check_json(inner, depth + 1)
     elif isinstance(value, float):
-        if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124
-            raise RenderFailed(PdfErrorCode.TEMPLATE_ERROR, "NaN and Infinity are no JSON")
+        if not math.isfinite(value):
+            raise TemplateError("NaN and Infinity are no JSON")
     elif value is not None and not isinstance(value, str | int | bool):
-        raise RenderFailed(
-            PdfErrorCode.TEMPLATE_ERROR, "a %(kind)s is no JSON value", kind=type(value).__name__
-        )
+        raise TemplateError("a %(kind)s is no JSON value", kind=type(value).__name__)
 
 
 class PdfJobStatus(StrEnum):
@@ -207,24 +196,18 @@ class PdfJobStore:
         If another producer has just done so, the outcome is a duplicate of the new job.
         """
         log.info("artifact_gone", job=old.job_id)
+        changes, owner = [Change(old.job_id)], old.owner
         with self.queue.store.transaction():
-            apply_changes(
-                self.queue, "artifact_gone", [Change(old.job_id)], role="producer", actor=old.owner
-            )
-            return self.queue.enqueue(body, key=key, tenant=old.owner, actor=old.owner)
+            apply_changes(self.queue, "artifact_gone", changes, role="producer", actor=owner)
+            return self.queue.enqueue(body, key=key, tenant=owner, actor=owner)
 
     def _has_lost_pdf(self, job: PdfJob) -> bool:
         """Whether a finished job has lost its PDF; False while the storage is down."""
         if self.artifacts is None or job.artifact_key is None:
             return job.artifact_key is None
-        try:
-            return not self.artifacts.exists(job.artifact_key)
-        except StorageError as problem:
-            log.warning("storage_down", why=str(problem))
-            return False
+        return self.artifacts.is_lost(job.artifact_key)
 
     def get_job(self, job_id: str) -> PdfJob | None:
-        """Return the job with this id."""
         job = self.queue.job(job_id)
         return None if job is None else parse_job(job)
 
@@ -255,7 +238,6 @@ class PdfJobStore:
     def compute_job_key(
         self, template_name: str, payload: Mapping[str, Any], owner: str = DEFAULT_OWNER
     ) -> str:
-        """Return the dedup key of such a request."""
         return RenderRequest(template_name, payload, owner).key
 
     def update_status(self, job_id: str, status: PdfJobStatus, **details: Any) -> PdfJob:
@@ -272,14 +254,18 @@ class PdfJobStore:
             case PdfJobStatus.RUNNING:
                 moved = bool(self.queue.claim(str(details.get("worker") or "worker"), ids=[job_id]))
             case PdfJobStatus.SUCCEEDED:
-                moved = self.succeed(job, _parse_result(details))
+                if not details.get("artifact_key"):
+                    raise IllegalTransition("a job succeeds with an artifact_key: where its PDF is")
+                moved = self.succeed(job, details)
             case PdfJobStatus.FAILED:
                 code = str(details.get("error_code") or PdfErrorCode.UNKNOWN)
                 moved = self.fail(job, code, str(details.get("message") or code))
             case PdfJobStatus.QUEUED:  # the move *fail* has requeued it
                 moved = job.state == status and details.get("retry_count") == job.retry_count > 0
             case _:
-                moved = self._has_expired(job)
+                expire_jobs(self.queue)
+                current = self.queue.job(job_id)
+                moved = current is not None and current.state == PdfJobStatus.EXPIRED != job.state
         if not moved:
             raise IllegalTransition(f"job {job_id} is {job.state}: it cannot become {status} now")
         return self._require_job(job_id)
@@ -304,9 +290,8 @@ class PdfJobStore:
 
     def _finish(self, action: str, job: Job, change: Change, actor: str | None) -> bool:
         with self.queue.store.transaction():
-            outcomes = apply_changes(
-                self.queue, action, [change], actor=actor or job.worker or "worker"
-            )
+            by = actor or job.worker or "worker"
+            outcomes = apply_changes(self.queue, action, [change], actor=by)
             self.stats.record(action, [change], outcomes)
         return outcomes[0].result == "moved"
 
@@ -321,41 +306,18 @@ class PdfJobStore:
             self.artifacts.delete_orphans(self.find_used_artifacts, 0)
         return expired
 
-    def _has_expired(self, job: Job) -> bool:
-        expire_jobs(self.queue)
-        current = self.queue.job(job.id)
-        return current is not None and current.state == PdfJobStatus.EXPIRED != job.state
-
     def find_used_artifacts(self, artifact_keys: Sequence[str]) -> set[str]:
         """Return the keys that are in use: by a finished job, or possibly by a running job."""
         job_ids = {key: key.split("/")[1] for key in artifact_keys}
         jobs = self.queue.find(list(dict.fromkeys(job_ids.values())))
         used = set()
         for key, job_id in job_ids.items():
-            job = jobs.get(job_id)
-            if job is None:
+            job = parse_job(jobs[job_id]) if job_id in jobs else None
+            if job is None or job.status not in {PdfJobStatus.RUNNING, PdfJobStatus.SUCCEEDED}:
                 continue
-            if job.state == PdfJobStatus.RUNNING or (
-                job.state == PdfJobStatus.SUCCEEDED and parse_job(job).artifact_key == key
-            ):
+            if job.status is PdfJobStatus.RUNNING or job.artifact_key == key:
                 used.add(key)
         return used
-
-    def page(
-        self,
-        *,
-        owner: str | None,
-        status: PdfJobStatus | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> tuple[list[PdfJob], str | None]:
-        """Return a page of jobs, newest first, of an owner or of all, and the next cursor."""
-        where = Filter(
-            states=() if status is None else (status.value,),
-            tenants=None if owner is None else (owner,),
-        )
-        page = self.queue.jobs(where, limit=limit, cursor=cursor)
-        return [parse_job(job) for job in page.jobs], page.cursor
 
     def _require_job(self, job_id: str) -> PdfJob:
         job = self.get_job(job_id)
@@ -404,16 +366,8 @@ def expire_jobs(queue: Queue, ttl_seconds: int | None = None) -> int:
 
 
 def _with_ttl(move: Move, ttl_seconds: int) -> Move:
-    """Return the move with another age condition."""
     guards = tuple(
         age_over(guard.names[0], ttl_seconds) if guard.kind == "age_over" else guard
         for guard in move.when
     )
     return replace(move, when=guards)
-
-
-def _parse_result(details: Mapping[str, Any]) -> dict[str, Any]:
-    key = details.get("artifact_key")
-    if not key:
-        raise IllegalTransition("a job succeeds with an artifact_key: where its PDF is")
-    return dict(details)

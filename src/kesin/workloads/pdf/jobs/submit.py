@@ -4,45 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import Response
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse
 
 from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.validation import BadInput
 from kesin.engine.workload import WorkloadContext
+from kesin.foundation import problems as refusals
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import (
-    Invalid,
-    NotFound,
-    Problem,
-    RequestConflict,
-    TooLarge,
-    TooManyRequests,
-    Unavailable,
-)
+from kesin.foundation.problems import Invalid, Problem, Unavailable
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.directory import MetadataEntry
 from kesin.store.errors import StoreUnreachable
 from kesin.store.metadata import metadata_for
-from kesin.store.records import QueueStats
+from kesin.web.dependencies import problem_response
 from kesin.workloads.pdf import errors
-from kesin.workloads.pdf.config import FailSafePolicy, PdfRenderConfig
+from kesin.workloads.pdf.config import FailSafePolicy
 from kesin.workloads.pdf.jobs.dispatch import enqueue_pdf_job
 from kesin.workloads.pdf.jobs.heartbeat import check_worker_health
 from kesin.workloads.pdf.jobs.stats import WORKLOAD
-from kesin.workloads.pdf.jobs.store import (
-    PdfJob,
-    PdfJobStatus,
-    PdfJobStore,
-    RenderRequest,
-    Submitted,
-)
+from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, RenderRequest, Submitted
 from kesin.workloads.pdf.schemas import PdfJobRequest, PdfRenderOptions
 from kesin.workloads.pdf.security import LIBRARY_CSP, validate_template
 from kesin.workloads.pdf.services import PdfServices
@@ -60,15 +46,10 @@ FALLBACK_HEADER: Final = "X-Pdf-Fallback"
 CANCEL_MOVE: Final = "cancel"
 
 
-def build_render_request(
-    library: TemplateLibrary, config: PdfRenderConfig, body: PdfJobRequest, owner: str
-) -> RenderRequest:
-    """Check a request and build its RenderRequest.
-
-    Raises Problem: 400 for the template, 422 for its variables.
-    """
-    check_template(library, config, body.template_name)
-    check_variables(library, body.template_name, body.variables)
+def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str) -> RenderRequest:
+    """Check a request and build it; raises Problem: 400 for the template, 422 for variables."""
+    template = check_template(services, body.template_name)
+    check_variables(services.library, body.template_name, body.variables)
     options = body.options or PdfRenderOptions()
     paper = options.paper().as_dict()
     return RenderRequest(
@@ -77,7 +58,7 @@ def build_render_request(
             "variables": body.variables,
             "engine": options.engine,
             "paper": {**paper, "margin_mm": list(paper["margin_mm"])},
-            "template_hash": library.get(body.template_name).content_hash,
+            "template_hash": template.content_hash,
             # Only if it fails: a PDF with empty boxes must not serve such a request.
             **({"missing_glyphs": "fail"} if options.missing_glyphs == "fail" else {}),
         },
@@ -91,38 +72,33 @@ def build_render_request(
         fail_safe=(
             options.fail_safe
             if "fail_safe" in options.model_fields_set
-            else config.fail_safe_policy
+            else services.config.fail_safe_policy
         ),
     )
 
 
-def is_template_usable(library: TemplateLibrary, config: PdfRenderConfig, name: str) -> bool:
-    """Whether a template exists and may be used."""
-    return validate_template(name, config.template_allowlist) and name in library
+def find_template(services: PdfServices, name: str) -> PdfTemplate | None:
+    """Return a template if it exists and may be used; raises Problem for a broken one."""
+    library = services.library
+    if not validate_template(name, services.config.template_allowlist):
+        return None
+    if name in library.broken:
+        raise template_error(library.broken[name].message)
+    return library.get(name) if name in library else None
 
 
-def check_template(library: TemplateLibrary, config: PdfRenderConfig, name: str) -> None:
-    """Raise Problem for an unknown template and, with the same message, for a forbidden one."""
-    if not is_template_usable(library, config, name):
-        raise template_error(
-            broken_reason(library, config, name)
-            or "there is no such template here: GET /pdf/templates lists them"
-        )
+def check_template(services: PdfServices, name: str) -> PdfTemplate:
+    """Return a template; raises Problem, with the same message for unknown and forbidden ones."""
+    if (template := find_template(services, name)) is None:
+        raise template_error("there is no such template here: GET /pdf/templates lists them")
+    return template
 
 
 def require_template(services: PdfServices, name: str) -> PdfTemplate:
-    """Return a template that may be used; raises NotFound, or Problem for a broken one."""
-    if not is_template_usable(services.library, services.config, name):
-        if reason := broken_reason(services.library, services.config, name):
-            raise template_error(reason)
-        raise NotFound("there is no such template here")
-    return services.library.get(name)
-
-
-def broken_reason(library: TemplateLibrary, config: PdfRenderConfig, name: str) -> str | None:
-    """Return why a template that may be used cannot be; None if that is not the reason."""
-    allowed = validate_template(name, config.template_allowlist)
-    return library.broken[name].message if allowed and name in library.broken else None
+    """Return a template; raises NotFound for unknown and forbidden ones."""
+    if (template := find_template(services, name)) is None:
+        raise refusals.NotFound("there is no such template here")
+    return template
 
 
 def check_variables(library: TemplateLibrary, name: str, variables: Mapping[str, Any]) -> None:
@@ -148,10 +124,7 @@ def template_error(message: str) -> Problem:
 
 
 def fill_problem(failure: errors.RenderFailed) -> Problem:
-    """Build the Problem of a document that is not made: 422 if it exceeds a limit, else 400.
-
-    What another try may change is 503.
-    """
+    """Build the Problem of a failure: 422 for a limit, 503 if another try may help, else 400."""
     if failure.code in {errors.TEMPLATE_TOO_COSTLY, errors.PICTURES_TOO_LARGE}:
         return Invalid(failure.message, code=failure.code)
     if failure.code in errors.TRANSIENT_ERRORS:
@@ -172,36 +145,24 @@ def _invalid_variables(problems: Iterable[tuple[str, str, str]]) -> Invalid:
     )
 
 
-@dataclass(slots=True)
-class Backpressure:
-    """Rejects new jobs while too many wait."""
-
-    queue: Queue
-    max_queued: int
-
-    def check(self, stats: QueueStats | None = None) -> None:
-        """Raise TooManyRequests while the queue is too long.
-
-        Once set, back-pressure lasts until the queue is clearly shorter (RESUME_SHARE).
-        """
-        metadata = metadata_for(self.queue.store)
-        waiting = (stats or self.queue.stats()).states["queued"]
-        active = metadata.metadata_entry(WORKLOAD, "", BACKPRESSURE_KEY) is not None
-        if not active and waiting >= self.max_queued:
-            metadata.put_metadata(
-                MetadataEntry(WORKLOAD, "", BACKPRESSURE_KEY, str(waiting), self.queue.now())
-            )
-            active = True
-        elif active and waiting < self.max_queued * RESUME_SHARE:
-            metadata.delete_metadata(WORKLOAD, "", BACKPRESSURE_KEY)
-            active = False
-        if active:
-            raise TooManyRequests(
-                "%(n)s jobs are waiting: try again later",
-                retry_after_s=BACKPRESSURE_RETRY_S,
-                code=BACKPRESSURE_ACTIVE,
-                n=waiting,
-            )
+def check_backpressure(queue: Queue, waiting: int, max_queued: int) -> None:
+    """Raise TooManyRequests while too many jobs wait, until clearly fewer do (RESUME_SHARE)."""
+    metadata = metadata_for(queue.store)
+    active = metadata.metadata_entry(WORKLOAD, "", BACKPRESSURE_KEY) is not None
+    if not active and waiting >= max_queued:
+        entry = MetadataEntry(WORKLOAD, "", BACKPRESSURE_KEY, str(waiting), queue.now())
+        metadata.put_metadata(entry)
+        active = True
+    elif active and waiting < max_queued * RESUME_SHARE:
+        metadata.delete_metadata(WORKLOAD, "", BACKPRESSURE_KEY)
+        active = False
+    if active:
+        raise refusals.TooManyRequests(
+            "%(n)s jobs are waiting: try again later",
+            retry_after_s=BACKPRESSURE_RETRY_S,
+            code=BACKPRESSURE_ACTIVE,
+            n=waiting,
+        )
 
 
 def render_unavailable() -> Unavailable:
@@ -212,10 +173,7 @@ def render_unavailable() -> Unavailable:
 
 
 def document_response(html: str, *, framed: bool = False) -> Response:
-    """Build the response with an HTML document; headers forbid scripts once more.
-
-    ``framed``: our own pages may show it in a frame.
-    """
+    """Build the response with a document; headers forbid scripts, and frames unless ``framed``."""
     ancestors, frames = ("'self'", "SAMEORIGIN") if framed else ("'none'", "DENY")
     return HTMLResponse(
         html,
@@ -228,6 +186,18 @@ def document_response(html: str, *, framed: bool = False) -> Response:
     )
 
 
+def preview_response(services: PdfServices, name: str, variables: Mapping[str, Any]) -> Response:
+    """Build the response with the document of a template, for a frame; raises Problem."""
+    return document_response(_fill_in(services, name, variables), framed=True)
+
+
+def _fill_in(services: PdfServices, name: str, variables: Mapping[str, Any]) -> str:
+    try:
+        return services.library.render_html(name, variables)
+    except errors.RenderFailed as problem:
+        raise fill_problem(problem) from None
+
+
 def handle_unavailable(policy: FailSafePolicy, html: str | None) -> Response:
     """Build the response in place of a job: the HTML if the policy degrades, else 503.
 
@@ -237,12 +207,7 @@ def handle_unavailable(policy: FailSafePolicy, html: str | None) -> Response:
         response = document_response(html)
         response.headers[FALLBACK_HEADER] = "html"
         return response
-    problem = render_unavailable()
-    return JSONResponse(
-        problem.body(),
-        status_code=problem.status,
-        headers={"Retry-After": str(UNAVAILABLE_RETRY_S)},
-    )
+    return problem_response(render_unavailable(), retry_after=str(UNAVAILABLE_RETRY_S))
 
 
 def submit_job(
@@ -253,7 +218,7 @@ def submit_job(
     An equal job that is finished or in progress serves the request even under back-pressure and
     without a live worker: it needs no more work. Raises Problem.
     """
-    request = build_render_request(services.library, services.config, body, owner)
+    request = build_render_request(services, body, owner)
     if request.webhook_url is not None:
         services.hooks.require_allowed(request.webhook_url)
     queue = services.jobs.queue
@@ -263,18 +228,14 @@ def submit_job(
             _subscribe_webhook(services, request, existing.job_id)
             return Submitted(existing, new=False)
         stats = queue.stats()
-        alive = check_worker_health(queue.store, stats.now)
+        if check_worker_health(queue.store, stats.now):
+            check_backpressure(queue, stats.states["queued"], max_queued)
+            return _enqueue(services, request)
     except errors.RenderFailed as problem:
         raise template_error(problem.message) from None
-    except StoreUnreachable:
-        return _fallback(services, request)
-    if not alive:
-        return _fallback(services, request)
-    Backpressure(queue, max_queued).check(stats)
-    try:
-        return _enqueue(services, request)
-    except StoreUnreachable:  # the store was lost after the checks
-        return _fallback(services, request)
+    except StoreUnreachable:  # before or after the checks
+        pass
+    return _fallback(services, request)
 
 
 def _enqueue(services: PdfServices, request: RenderRequest) -> Submitted:
@@ -284,7 +245,7 @@ def _enqueue(services: PdfServices, request: RenderRequest) -> Submitted:
             _subscribe_webhook(services, request, submitted.job.job_id)
     except BadInput as problem:
         if problem.code == "payload_too_large":
-            raise TooLarge(str(problem)) from None
+            raise refusals.TooLarge(str(problem)) from None
         raise
     if submitted.new:
         enqueue_pdf_job(submitted.job.job_id, store=services.jobs.queue.store)
@@ -299,10 +260,7 @@ def _subscribe_webhook(services: PdfServices, request: RenderRequest, job_id: st
 def _fallback(services: PdfServices, request: RenderRequest) -> Response:
     html = None
     if request.fail_safe is FailSafePolicy.DEGRADE:
-        try:
-            html = services.library.render_html(request.template, request.payload["variables"])
-        except errors.RenderFailed as problem:
-            raise fill_problem(problem) from None
+        html = _fill_in(services, request.template, request.payload["variables"])
     return handle_unavailable(request.fail_safe, html)
 
 
@@ -316,9 +274,8 @@ def cancel_job(
     """
     owns = job.owner == actor.name
     role: Role = "producer" if owns else "operator"
-    details = {
-        "reason": reason or ("its owner wants it no more" if owns else "cancelled by an admin")
-    }
+    default_reason = "its owner wants it no more" if owns else "cancelled by an admin"
+    details = {"reason": reason or default_reason}
     change = Change(job.job_id, note=canonical_json(details))
     with jobs.queue.store.transaction():
         [outcome] = apply_changes(jobs.queue, CANCEL_MOVE, [change], role=role, actor=actor.name)
@@ -327,16 +284,11 @@ def cancel_job(
                 actor, "pdf.cancel", queue="pdf", site=job.owner, target=job.job_id, details=details
             )
     current = jobs.get_job(job.job_id) or job
-    if outcome.result != "moved" and not _was_cancelled(jobs, current):
-        raise RequestConflict(
+    cancelled = any(event.move == CANCEL_MOVE for event in jobs.queue.events(job.job_id))
+    if outcome.result != "moved" and not cancelled:
+        raise refusals.RequestConflict(
             "only a waiting job is cancelled, and this one is %(state)s",
             details={"status": current.status.value},
             state=current.status.value,
         )
     return current
-
-
-def _was_cancelled(jobs: PdfJobStore, job: PdfJob) -> bool:
-    if job.status is not PdfJobStatus.EXPIRED:
-        return False
-    return any(event.move == CANCEL_MOVE for event in jobs.queue.events(job.job_id))

@@ -12,13 +12,13 @@ from kesin.engine.results import Done, Failed, HandlerResult
 from kesin.engine.worker import Worker
 from kesin.engine.worker_thread import ClaimShare
 from kesin.foundation.logs import Logger
-from kesin.foundation.messages import Message
 from kesin.lifecycle.model import Job
+from kesin.workloads.pdf import errors
 from kesin.workloads.pdf.config import PdfRenderConfig
 from kesin.workloads.pdf.engines import pick_engine
 from kesin.workloads.pdf.engines.base import Engine, Paper, RenderedPdf, describe_characters
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
-from kesin.workloads.pdf.errors import ARTIFACT_WRITE_FAILED, PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, TemplateError
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, UnknownJob, parse_job
 from kesin.workloads.pdf.security import sanitize_html_variables, validate_template, validate_url
@@ -76,7 +76,7 @@ class PdfRenderWorker:
         """
         worker = Worker(
             self.job_store.queue,
-            batch_handler=lambda jobs: [self.handle_job(job) for job in jobs],
+            batch_handler=self.handle_jobs,
             in_transaction=self.job_store.stats.record,
             name="process_job",
         )
@@ -87,6 +87,9 @@ class PdfRenderWorker:
             worker.leases.stop()
         if not ended and self.job_store.get_job(job_id) is None:
             raise UnknownJob(job_id)
+
+    def handle_jobs(self, jobs: Sequence[Job]) -> list[HandlerResult]:
+        return [self.handle_job(job) for job in jobs]
 
     def handle_job(self, job: Job) -> Done | Failed:
         """Render a claimed job and return its result; never raises."""
@@ -107,7 +110,7 @@ class PdfRenderWorker:
         try:
             key = self.artifact_store.store_pdf(job.job_id, rendered.pdf)
         except StorageError as problem:
-            raise RenderFailed(ARTIFACT_WRITE_FAILED, str(problem)) from problem
+            raise RenderFailed(errors.ARTIFACT_WRITE_FAILED, str(problem)) from problem
         self.rendered_count += 1
         warnings = list(rendered.warnings)
         requested_hash = job.payload.get("template_hash")
@@ -127,19 +130,17 @@ class PdfRenderWorker:
     def render(self, job: PdfJob) -> RenderedPdf:
         """Render the PDF of a job; raises RenderFailed."""
         if not self.validate_template(job.template_name):
-            raise RenderFailed(
-                PdfErrorCode.TEMPLATE_ERROR, "this template is not on the list of allowed ones"
-            )
+            raise TemplateError("this template is not on the list of allowed ones")
         timeout_s = (job.metadata or {}).get("timeout") or self.config.hard_timeout
         self._timeouts[job.job_id], self._progress_at = timeout_s, self._monotonic()
         html = self.library.render_html(job.template_name, job.payload.get("variables") or {})
         engine = self._engine(job.payload.get("engine"))
         rendered = engine.render(html, parse_paper(job.payload), timeout_s=timeout_s)
         if rendered.missing_glyphs and job.payload.get("missing_glyphs") == "fail":
-            characters = describe_characters(rendered.missing_glyphs)
             raise RenderFailed(
                 PdfErrorCode.MISSING_GLYPHS,
-                Message("no font has these characters: %(characters)s", characters=characters),
+                "no font has these characters: %(characters)s",
+                characters=describe_characters(rendered.missing_glyphs),
             )
         return rendered
 
@@ -149,11 +150,9 @@ class PdfRenderWorker:
         return self._engine(None).render(html, Paper(), timeout_s=timeout).pdf
 
     def validate_template(self, template_name: str) -> bool:
-        """Whether this template may be used here."""
         return validate_template(template_name, self.config.template_allowlist)
 
     def validate_url(self, url: str) -> bool:
-        """Whether a document may load this URL."""
         return validate_url(url, self.config.url_allowlist)
 
     def sanitize_payload(self, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +160,6 @@ class PdfRenderWorker:
         return sanitize_html_variables(payload)
 
     def close(self) -> None:
-        """Close the engines."""
         with self._engines_lock:
             engines, self._engines = list(self._engines.values()), {}
         for engine in engines:
@@ -180,7 +178,7 @@ class PdfWorker(Worker):
     def __init__(self, queue: Queue, renderer: PdfRenderWorker) -> None:
         super().__init__(
             queue,
-            batch_handler=self._handle,
+            batch_handler=renderer.handle_jobs,
             plan=self._plan_shares,
             in_transaction=renderer.job_store.stats.record,
             threads=RENDER_THREADS,
@@ -196,7 +194,6 @@ class PdfWorker(Worker):
         )
 
     def start(self) -> None:
-        """Start the heartbeat and the work."""
         self.heartbeat.start()
         super().start()
 
@@ -209,7 +206,6 @@ class PdfWorker(Worker):
             self.renderer.close()
 
     def drain(self) -> int:
-        """Work until no job is due."""
         with self.drains():
             return super().drain()
 
@@ -235,26 +231,19 @@ class PdfWorker(Worker):
             if jobs["queued"] and (self.tenants is None or owner in self.tenants):
                 yield ClaimShare((owner,), 1)
 
-    def _handle(self, jobs: Sequence[Job]) -> list[HandlerResult]:
-        return [self.renderer.handle_job(job) for job in jobs]
-
     def _heartbeat_state(self) -> dict[str, Any]:
-        return {
-            "done": self.renderer.rendered_count,
-            "stopping": self.stopping,
-            "stuck": self.renderer.is_stuck,
-        }
+        done, stuck = self.renderer.rendered_count, self.renderer.is_stuck
+        return {"done": done, "stopping": self.stopping, "stuck": stuck}
 
 
 def parse_paper(payload: Mapping[str, Any]) -> Paper:
-    """Parse the paper of a payload."""
     options = dict(payload.get("paper") or {})
     if "margin_mm" in options:
         options["margin_mm"] = tuple(options["margin_mm"])
     try:
         return Paper(**options)
     except TypeError:
-        raise RenderFailed(PdfErrorCode.TEMPLATE_ERROR, "no such paper") from None
+        raise TemplateError("no such paper") from None
 
 
 def _default_engines(config: PdfRenderConfig) -> EngineFactory:

@@ -26,18 +26,17 @@ from kesin.web.schemas import Cursor
 from kesin.web.service import Service
 from kesin.web.validation import validation_message
 from kesin.workloads.pdf.advice import ADVICE
-from kesin.workloads.pdf.api.common import find_owned_job, note_download, require_access
-from kesin.workloads.pdf.api.download import DownloadConditions, download_response
+from kesin.workloads.pdf.api import common
+from kesin.workloads.pdf.api.common import find_owned_job, require_access
+from kesin.workloads.pdf.api.download import download_response, job_download
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs import submit
-from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, Submitted
+from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, Submitted, parse_job
 from kesin.workloads.pdf.schemas import PdfJobRequest
-from kesin.workloads.pdf.services import PdfServiceLoader, PdfServices
+from kesin.workloads.pdf.services import PdfServiceLoader
 
 if TYPE_CHECKING:
-    from kesin.workloads.pdf.templating.library import (
-        PdfTemplate,  # its libraries come with kesin[pdf]
-    )
+    from kesin.workloads.pdf.templating.library import PdfTemplate  # it needs kesin[pdf]
 
 PREVIEW_S: Final = 120.0
 MAX_PREVIEWS: Final = 64  # of all users, each at most as large as a form
@@ -53,7 +52,7 @@ class PreviewValues(NamedTuple):
     until: float
 
 
-class PdfWorkbench:
+class PdfWorkbench(PdfServiceLoader):
     """The PDF services and the saved previews of an app.
 
     A frame shows a URL, and a preview's values are posted: they are saved here under an unguessable
@@ -61,33 +60,27 @@ class PdfWorkbench:
     """
 
     def __init__(self, service: Service) -> None:
-        self.loader = PdfServiceLoader(service.workload_context("pdf"))
+        super().__init__(service.workload_context("pdf"))
         self._monotonic = service.clock.monotonic
         self._previews: OrderedDict[str, PreviewValues] = OrderedDict()
-        self._lock = threading.Lock()
-
-    @property
-    def services(self) -> PdfServices:
-        """Opened at the first use; raises Unavailable with what to install."""
-        return self.loader.services
+        self._previews_lock = threading.Lock()
 
     def save_preview(self, owner: str, template: str, variables: dict[str, Any]) -> str:
         """Save the values of a preview; returns its token."""
         token = secrets.token_urlsafe(24)
-        with self._lock:
+        with self._previews_lock:
             mine = [name for name, preview in self._previews.items() if preview.owner == owner]
             for old in mine[: max(0, len(mine) - MAX_PREVIEWS_PER_USER + 1)]:
                 del self._previews[old]
             while len(self._previews) >= MAX_PREVIEWS:
                 self._previews.popitem(last=False)
-            self._previews[token] = PreviewValues(
-                owner, template, variables, self._monotonic() + PREVIEW_S
-            )
+            until = self._monotonic() + PREVIEW_S
+            self._previews[token] = PreviewValues(owner, template, variables, until)
         return token
 
     def find_preview(self, owner: str, token: str) -> PreviewValues:
         """The user's preview of this token; raises NotFound."""
-        with self._lock:
+        with self._previews_lock:
             preview = self._previews.get(token)
             if preview is None or preview.owner != owner or preview.until < self._monotonic():
                 raise NotFound("this preview is over: change a value to see it again")
@@ -95,7 +88,6 @@ class PdfWorkbench:
 
 
 def workbench_of(app: FastAPI, service: Service) -> PdfWorkbench:
-    """The workbench of this app."""
     return app_state(app, "pdf_desk", lambda: PdfWorkbench(service))
 
 
@@ -135,25 +127,23 @@ def pdf_page(  # noqa: PLR0917  # each one is a query parameter
     values = _job_list(ctx, workbench, everybody=bool(everybody), cursor=cursor)
     if part == "jobs":
         return ctx.page("pdf/part_jobs.html", **values)
-    names = _template_names(workbench)
+    library, allowed = workbench.services.library, workbench.services.config.template_allowlist
+    names = [name for name in library.names if name in allowed]
     chosen = template or (names[0] if names else "")
-    templates = [workbench.services.library.get(name) for name in names]
+    templates = [library.get(name) for name in names]
     values |= {"templates": templates, "chosen": None, "worded": localized_text}
-    values["stale"] = workbench.loader.templates.problem
-    values["broken"] = _broken_templates(workbench, workbench.services.library.broken)
+    values["stale"] = workbench.templates.problem
+    values["broken"] = _broken_templates(workbench, library.broken)
     if chosen:
         selected = submit.require_template(workbench.services, chosen)
         value = dict(selected.sample) if start == "sample" else {}
-        values |= {"chosen": selected, **_form(ctx, workbench, selected, value, as_json=False)}
-        values |= _preview_token(ctx, workbench, selected, value)
+        form = _form(ctx, workbench, selected, value, as_json=False)
+        values |= {"chosen": selected, "token": None, **form}
+        if not form["problems"]:
+            values["token"] = workbench.save_preview(ctx.actor.name, selected.name, value)
     response = ctx.page("pdf/page.html", **values)
     response.headers["content-security-policy"] = FRAMING_CSP
     return response
-
-
-def _template_names(workbench: PdfWorkbench) -> list[str]:
-    services = workbench.services
-    return [name for name in services.library.names if name in services.config.template_allowlist]
 
 
 def _broken_templates(workbench: PdfWorkbench, problems: Mapping[str, RenderFailed]) -> list[str]:
@@ -180,19 +170,8 @@ def _form(
 def _problems(workbench: PdfWorkbench, template: PdfTemplate, value: Any) -> list[tuple[str, str]]:
     if not isinstance(value, dict):
         return [("", "must be a JSON object")]
-    return [
-        (problem.path, problem.message)
-        for problem in workbench.services.library.find_problems(template.name, value)
-    ]
-
-
-def _preview_token(
-    ctx: PageContext, workbench: PdfWorkbench, template: PdfTemplate, value: Any
-) -> dict[str, str | None]:
-    """The token of a preview, if the value is valid."""
-    if _problems(workbench, template, value):
-        return {"token": None}
-    return {"token": workbench.save_preview(ctx.actor.name, template.name, value)}
+    problems = workbench.services.library.find_problems(template.name, value)
+    return [(problem.path, problem.message) for problem in problems]
 
 
 def _read_value(template: PdfTemplate, fields: dict[str, str]) -> Any:
@@ -246,12 +225,7 @@ def show_pdf_preview(ctx: Context, token: str) -> Response:
     """The preview's document, for its user: it runs and loads nothing."""
     workbench = require_workbench(ctx, "preview")
     preview = workbench.find_preview(ctx.actor.name, token)
-    try:
-        return submit.document_response(
-            workbench.services.library.render_html(preview.template, preview.variables), framed=True
-        )
-    except RenderFailed as problem:
-        raise submit.fill_problem(problem) from None
+    return submit.preview_response(workbench.services, preview.template, preview.variables)
 
 
 @router.post(f"{PATH}/jobs", response_class=HTMLResponse)
@@ -263,23 +237,16 @@ def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
         "template_name": template.name,
         "variables": _read_value(template, fields),
         "file_name": fields.get("file_name", "").strip() or None,
-        "options": {
-            "fail_safe": "strict",
-            **({"landscape": True} if "landscape" in fields else {}),
-        },
+        "options": {"fail_safe": "strict"} | ({"landscape": True} if "landscape" in fields else {}),
     }
     try:
         request = PdfJobRequest.model_validate(body)
     except ValidationError as problem:
         first = problem.errors(include_url=False)[0]
-        where = ".".join(str(step) for step in first["loc"])
-        raise Invalid(
-            "%(field)s: %(problem)s", field=where, problem=validation_message(first)
-        ) from None
-    most = ctx.service.settings.pdf_max_queued
-    submitted = submit.submit_job(
-        workbench.services, request, owner=ctx.actor.name, max_queued=most
-    )
+        where, why = ".".join(str(step) for step in first["loc"]), validation_message(first)
+        raise Invalid("%(field)s: %(problem)s", field=where, problem=why) from None
+    services, most = workbench.services, ctx.service.settings.pdf_max_queued
+    submitted = submit.submit_job(services, request, owner=ctx.actor.name, max_queued=most)
     if not isinstance(submitted, Submitted):
         raise submit.render_unavailable()
     values = {**_job_list(ctx, workbench, everybody=False, cursor=None), "made": submitted}
@@ -288,7 +255,6 @@ def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
 
 @router.post(f"{PATH}/jobs/{{job_id}}/cancel", response_class=HTMLResponse)
 def cancel_pdf(ctx: Context, job_id: str) -> HTMLResponse:
-    """Cancel a waiting job."""
     workbench = require_workbench(ctx, "cancel")
     jobs = workbench.services.jobs
     context = ctx.workload("pdf")
@@ -302,12 +268,12 @@ def _job_list(
     """The user's jobs, newest first; admins may see all."""
     jobs = workbench.services.jobs
     all_of_them = everybody and ctx.actor.is_admin
-    page, following = jobs.page(
-        owner=None if all_of_them else ctx.actor.name, limit=JOBS, cursor=cursor
-    )
+    owner = None if all_of_them else ctx.actor.name
+    page = common.read_page(jobs.queue, owner, limit=JOBS, cursor=cursor)
+    listed = map(parse_job, page.jobs)
     return {
-        "jobs": [(job, jobs.position(job), _advice(ctx, job)) for job in page],
-        "following": following,
+        "jobs": [(job, jobs.position(job), _advice(ctx, job)) for job in listed],
+        "following": page.cursor,
         "everybody": all_of_them,
         "cursor": cursor,
         "path": PATH,
@@ -333,8 +299,8 @@ def show_pdf(ctx: Context, request: Request, job_id: str) -> Response:
     job = find_owned_job(services.jobs, ctx.actor, job_id)
     if job.status is not PdfJobStatus.SUCCEEDED:
         raise NotFound("there is no PDF of this job")
-    response = download_response(services.artifacts, job, DownloadConditions.from_request(request))
-    note_download(ctx.workload("pdf"), ctx.actor, "download", job_id, response)
+    response = download_response(services.artifacts, job_download(job), request)
+    common.note_download(ctx.workload("pdf"), ctx.actor, "download", job_id, response)
     response.headers["content-disposition"] = "inline"
     response.headers["x-frame-options"] = "SAMEORIGIN"
     response.headers["content-security-policy"] = VIEWER_CSP

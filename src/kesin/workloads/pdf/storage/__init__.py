@@ -107,8 +107,7 @@ def backup_files(settings: Settings) -> Iterator[BackupFile | str]:
     if address.startswith("s3://"):
         yield f"PDFs in {address}: let the bucket keep versions or a replica"
     else:
-        yield BackupFile(
-            "artifacts", Path(unquote(urlsplit(address).path) if "://" in address else address)
-        )
+        folder = unquote(urlsplit(address).path) if "://" in address else address
+        yield BackupFile("artifacts", Path(folder))
     if settings.pdf_templates is not None:
         yield f"templates in {settings.pdf_templates}: keep them where your programs are kept"

@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
 from kesin.foundation.logs import Logger
@@ -31,28 +31,20 @@ _ARTIFACT_KEY: Final = re.compile(
 log = Logger("kesin.pdf")
 
 
-class _VerifiedFile(NamedTuple):
-    fingerprint: str
-    sha256: str
-    at_us: int
-
-
 class VerifiedFiles:
     """The files that this process has lately verified; safe to share between threads."""
 
     def __init__(self, now_us: Callable[[], int]) -> None:
         self._now_us = now_us
         self._lock = threading.Lock()
-        self._files: OrderedDict[str, _VerifiedFile] = OrderedDict()  # by key
+        self._files: OrderedDict[tuple[str, str, str], int] = OrderedDict()  # verified at
 
     def contains(self, file: base.StoredObject, sha256: str) -> bool:
         """Whether this file was lately verified to have this hash."""
         now_us = self._now_us()
         with self._lock:
-            known = self._files.get(file.key)
-        if known is None or (known.fingerprint, known.sha256) != (file.fingerprint, sha256):
-            return False
-        return 0 <= now_us - known.at_us < VERIFIED_TTL_S * SECOND_US
+            at_us = self._files.get((file.key, file.fingerprint, sha256))
+        return at_us is not None and 0 <= now_us - at_us < VERIFIED_TTL_S * SECOND_US
 
     def add(self, file: base.StoredObject, sha256: str) -> None:
         """Remember a verified file, if a later change to it would show."""
@@ -60,8 +52,8 @@ class VerifiedFiles:
         if not file.fingerprint or now_us - file.modified_us < MIN_VERIFIED_AGE_S * SECOND_US:
             return
         with self._lock:
-            self._files.pop(file.key, None)
-            self._files[file.key] = _VerifiedFile(file.fingerprint, sha256, now_us)
+            self._files[file.key, file.fingerprint, sha256] = now_us
+            self._files.move_to_end((file.key, file.fingerprint, sha256))
             while len(self._files) > MAX_VERIFIED_FILES:
                 self._files.popitem(last=False)
 
@@ -94,14 +86,12 @@ def read_verified(storage: base.StorageBackend, key: str, sha256: str | None) ->
 
 
 def _digest(storage: base.StorageBackend, key: str) -> str:
-    size, offset, digest = storage.head(key).size, 0, hashlib.sha256()
-    while offset < size and (
-        chunk := storage.get_range(key, offset, min(offset + CHUNK_BYTES, size))
-    ):
+    size, at, digest = storage.head(key).size, 0, hashlib.sha256()
+    while at < size and (chunk := storage.get_range(key, at, min(at + CHUNK_BYTES, size))):
         digest.update(chunk)
-        offset += len(chunk)
-    if offset < size:
-        raise base.StorageDown(f"{key} was not read to its end: {offset} of {size} bytes")
+        at += len(chunk)
+    if at < size:
+        raise base.StorageDown(f"{key} was not read to its end: {at} of {size} bytes")
     return digest.hexdigest()
 
 
@@ -132,10 +122,7 @@ class PdfArtifactStore:
             return f"{ARTIFACT_FOLDER}/{job_id}/{self._last_us:016d}.pdf"
 
     def store_pdf(self, job_id: str, pdf_bytes: bytes) -> str:
-        """Store a PDF and return its key; raises StorageDown.
-
-        If another process used the same key in the same microsecond, the next key is tried.
-        """
+        """Store a PDF under a key that no process has used, and return it; raises StorageDown."""
         key = self.generate_key(job_id)
         for _ in range(_KEY_ATTEMPTS):
             try:
@@ -163,6 +150,14 @@ class PdfArtifactStore:
     def exists(self, artifact_key: str) -> bool:
         """Whether a PDF exists; raises StorageDown if that is unknown."""
         return self.storage.exists(artifact_key)
+
+    def is_lost(self, artifact_key: str) -> bool:
+        """Whether a file that was stored is gone; False while the storage is down."""
+        try:
+            return not self.exists(artifact_key)
+        except base.StorageError as problem:
+            log.warning("storage_down", why=str(problem))
+            return False
 
     def delete_orphans(
         self, find_used: Callable[[Sequence[str]], set[str]], older_than_s: float

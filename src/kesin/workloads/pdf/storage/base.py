@@ -75,19 +75,15 @@ class StorageBackend(Protocol):
         Other bytes under a key in use raise KeyTaken. Of two writes at the same moment, some
         storages keep the last: callers use a new key for each write.
         """
-        ...
 
     def get_bytes(self, key: str) -> bytes:
         """Return all bytes under this key; raises NotStored."""
-        ...
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         """Return ``get_bytes(key)[start:end]``, for downloads in parts; raises NotStored."""
-        ...
 
     def head(self, key: str) -> StoredObject:
         """Return size and age; raises NotStored."""
-        ...
 
     def exists(self, key: str) -> bool:
         """Whether the object exists; raises StorageDown if that is unknown."""
@@ -99,22 +95,18 @@ class StorageBackend(Protocol):
 
     def delete(self, key: str) -> bool:
         """Delete the object and return whether it existed."""
-        ...
 
     def list(self, prefix: str = "", *, before_us: int | None = None) -> Iterator[StoredObject]:
         """List the objects below a prefix of whole key segments, last modified before this time.
 
         Objects may be deleted meanwhile. Files whose names are not keys are not ours and left out.
         """
-        ...
 
     def delete_partial_writes(self, before_us: int) -> int:
         """Delete partial writes from before this time, left by dead writers; never an object."""
-        ...
 
 
 def is_key(text: str) -> bool:
-    """Whether this text is a valid key."""
     return len(text) <= MAX_KEY_LENGTH and _KEY.fullmatch(text) is not None
 
 

@@ -15,17 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from kesin.workloads.pdf.storage.base import (
-    BadKey,
-    KeyTaken,
-    NotStored,
-    StorageBackend,
-    StorageDown,
-    StoredObject,
-    check_key,
-    check_range,
-    is_key,
-)
+from kesin.workloads.pdf.storage import base
+from kesin.workloads.pdf.storage.base import KeyTaken, StorageDown, StoredObject
 
 MARKER: Final = ".kesin-artifacts"
 _PARTIAL_PREFIX: Final = ".put-"
@@ -33,7 +24,7 @@ _PUT_ATTEMPTS: Final = 5  # to write into a folder that another process deletes 
 _ABSENT_ERRORS: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
-class LocalStorage(StorageBackend):
+class LocalStorage(base.StorageBackend):
     """A folder, created if missing. Only the owner can read its files."""
 
     def __init__(self, folder: Path) -> None:
@@ -55,7 +46,9 @@ class LocalStorage(StorageBackend):
             for _ in range(_PUT_ATTEMPTS):
                 try:
                     if path.exists():
-                        return self._require_same(key, path, data)
+                        if path.read_bytes() != data:
+                            raise KeyTaken(key)
+                        return _sync(path.parent)
                     _make_folders(self._base, path.parent)
                     return _write(path, data)
                 except FileNotFoundError:
@@ -65,21 +58,18 @@ class LocalStorage(StorageBackend):
         raise StorageDown(f"the folder of {key!r} vanishes as often as it is made")
 
     def get_bytes(self, key: str) -> bytes:
-        """Return all bytes under this key."""
         path = self._path(key)
         with self._translated_errors(key):
             return path.read_bytes()
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
-        """Return a part of the bytes."""
-        check_range(start, end)
+        base.check_range(start, end)
         path = self._path(key)
         with self._translated_errors(key), path.open("rb") as file:
             file.seek(start)
             return file.read(end - start)
 
     def head(self, key: str) -> StoredObject:
-        """Return size and age."""
         path = self._path(key)
         with self._translated_errors(key):
             status = path.stat()
@@ -106,15 +96,17 @@ class LocalStorage(StorageBackend):
         return True
 
     def list(self, prefix: str = "", *, before_us: int | None = None) -> Iterator[StoredObject]:
-        """List the files below a folder."""
         top = self._path(prefix) if prefix else self._base
         with self._translated_errors():
             self._require_folder()
             for folder, _, names in os.walk(top, onerror=_raise_unless_absent):
                 for path in (Path(folder, name) for name in sorted(names)):
                     with suppress(*_ABSENT_ERRORS):
-                        stored = self._describe_file(path)
-                        if stored and (before_us is None or stored.modified_us < before_us):
+                        status = path.lstat()
+                        stored = _describe(path.relative_to(self._base).as_posix(), status)
+                        # The marker, partial writes and links are no objects.
+                        ours = base.is_key(stored.key) and stat.S_ISREG(status.st_mode)
+                        if ours and (before_us is None or stored.modified_us < before_us):
                             yield stored
 
     def delete_partial_writes(self, before_us: int) -> int:
@@ -122,38 +114,24 @@ class LocalStorage(StorageBackend):
         removed = 0
         with self._translated_errors():
             self._require_folder()
-            for folder, _, names in os.walk(
-                self._base, topdown=False, onerror=_raise_unless_absent
-            ):
+            walk = os.walk(self._base, topdown=False, onerror=_raise_unless_absent)
+            for folder, names in ((Path(path), files) for path, _, files in walk):
                 for name in names:
-                    path = Path(folder, name)
                     with suppress(*_ABSENT_ERRORS):
-                        partial = name.startswith(_PARTIAL_PREFIX)
+                        partial, path = name.startswith(_PARTIAL_PREFIX), folder / name
                         if partial and path.stat().st_mtime_ns // 1_000 < before_us:
                             path.unlink()
                             removed += 1
-                if Path(folder) != self._base:
-                    _remove_if_empty(Path(folder))
+                if folder != self._base:
+                    _remove_if_empty(folder)
         return removed
 
     def _path(self, key: str) -> Path:
-        path = self._base / check_key(key)
+        path = self._base / base.check_key(key)
         with self._translated_errors():
             if path.resolve().is_relative_to(self._base):
                 return path
-        raise BadKey(f"{key!r} leads out of the storage: a link stands in its way")
-
-    def _require_same(self, key: str, path: Path, data: bytes) -> None:
-        if path.read_bytes() != data:
-            raise KeyTaken(key)
-        _sync(path.parent)
-
-    def _describe_file(self, path: Path) -> StoredObject | None:
-        """Describe a file; None for what is not an object: the marker, partial writes, links."""
-        key, status = path.relative_to(self._base).as_posix(), path.lstat()
-        if not is_key(key) or not stat.S_ISREG(status.st_mode):
-            return None
-        return _describe(key, status)
+        raise base.BadKey(f"{key!r} leads out of the storage: a link stands in its way")
 
     def _require_folder(self) -> None:
         try:
@@ -174,20 +152,14 @@ class LocalStorage(StorageBackend):
                 if key is None:
                     raise
                 self._require_folder()
-                raise NotStored(key) from None
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
+                raise base.NotStored(key) from None
+        except (OSError, RuntimeError) as error:  # the second is pathlib's for a loop of links
+            reason = getattr(error, "strerror", str(error)) or type(error).__name__
             raise StorageDown(f"the folder {self._base} does not serve: {reason}") from error
-        except RuntimeError as error:  # pathlib's error for a loop of links
-            raise StorageDown(f"the folder {self._base} does not serve: {error}") from error
 
 
 def _describe(key: str, status: os.stat_result) -> StoredObject:
-    """Describe a file.
-
-    The modification time can be set back by hand, the inode's change time cannot: the fingerprint
-    has both.
-    """
+    """Describe a file; its modification time can be set back, the inode's change time cannot."""
     times = f"{status.st_mtime_ns}-{status.st_ctime_ns}"
     fingerprint = f"{status.st_dev}-{status.st_ino}-{status.st_size}-{times}"
     return StoredObject(key, status.st_size, status.st_mtime_ns // 1_000, fingerprint)

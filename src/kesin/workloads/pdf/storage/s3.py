@@ -7,7 +7,7 @@ rejected if the key is in use (If-None-Match, if the server supports it).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Self
@@ -18,6 +18,7 @@ from obstore.store import S3Store
 
 from kesin.foundation.messages import Message
 from kesin.workloads.pdf.storage import base
+from kesin.workloads.pdf.storage.base import StoredObject
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -87,22 +88,15 @@ class S3Storage(base.StorageBackend):
                 retry_config={"max_retries": retries, "retry_timeout": _RETRY_TIMEOUT},
             )
         except (BaseError, ValueError, OSError) as error:
-            raise base.StorageMisconfigured(
-                Message(
-                    "%(place)s cannot be used: %(problem)s",
-                    place=self._name,
-                    problem=_first_line(error),
-                )
-            ) from None
+            why = _first_line(error)
+            text = Message("%(place)s cannot be used: %(problem)s", place=self._name, problem=why)
+            raise base.StorageMisconfigured(text) from None
 
     def __repr__(self) -> str:
         return f"S3Storage({self._name!r})"
 
     def put_bytes(self, key: str, data: bytes, content_type: str) -> None:
-        """Store these bytes.
-
-        A key in use may hold our own upload: if its response was lost, the request was repeated.
-        """
+        """Store these bytes; a key in use may hold our own upload whose response was lost."""
         base.check_key(key)
         with self._translated_errors():
             try:
@@ -115,11 +109,12 @@ class S3Storage(base.StorageBackend):
                     use_multipart=False,
                 )
             except AlreadyExistsError:
-                if not self._holds(key, data):
-                    raise base.KeyTaken(key) from None
+                with suppress(base.NotStored):
+                    if self.get_bytes(key) == data:
+                        return
+                raise base.KeyTaken(key) from None
 
     def get_bytes(self, key: str) -> bytes:
-        """Return all bytes under this key."""
         base.check_key(key)
         with self._translated_errors(key):
             return obstore.get(self._store, key).bytes().to_bytes()
@@ -141,7 +136,6 @@ class S3Storage(base.StorageBackend):
                 return self.get_bytes(key)[start:end]
 
     def head(self, key: str) -> base.StoredObject:
-        """Return size and age."""
         base.check_key(key)
         with self._translated_errors(key):
             return _describe(obstore.head(self._store, key))
@@ -154,10 +148,7 @@ class S3Storage(base.StorageBackend):
             obstore.delete(self._store, key)
         return True
 
-    def list(
-        self, prefix: str = "", *, before_us: int | None = None
-    ) -> Iterator[base.StoredObject]:
-        """List the objects below a prefix, page by page."""
+    def list(self, prefix: str = "", *, before_us: int | None = None) -> Iterator[StoredObject]:
         if prefix:
             base.check_key(prefix)
         with self._translated_errors():
@@ -170,12 +161,6 @@ class S3Storage(base.StorageBackend):
     def delete_partial_writes(self, before_us: int) -> int:  # noqa: ARG002
         """Return 0: an upload in a single request leaves no partial write."""
         return 0
-
-    def _holds(self, key: str, data: bytes) -> bool:
-        try:
-            return self.get_bytes(key) == data
-        except base.NotStored:
-            return False
 
     @contextmanager
     def _translated_errors(self, key: str | None = None) -> Iterator[None]:

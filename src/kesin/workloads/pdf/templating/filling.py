@@ -43,7 +43,6 @@ class _ChildDied(Exception):
 
 
 def too_costly(name: str, limits: FillLimits) -> RenderFailed:
-    """Build the error of a template that exceeded its limits."""
     message = Message(
         "it was stopped: it needs more than %(n)s s of processor time or %(most)s MiB of memory",
         n=f"{limits.cpu_s:g}",
@@ -131,7 +130,7 @@ class FillHelper(ForkAware):
         """Return the connection to a new child; a helper that was killed is replaced once."""
         for _ in range(2):
             ours, theirs = socket.socketpair()
-            channel = ChildChannel(ours, MAX_REPLY_BYTES, clock=self._clock)
+            channel = ChildChannel(ours, MAX_REPLY_BYTES)
             helper = self._helper()
             try:
                 with theirs:

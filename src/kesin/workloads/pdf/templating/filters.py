@@ -157,9 +157,7 @@ def css_text(value: object) -> Markup:
     All characters but letters and digits are escaped by number, so that none can end the string,
     the style or the element; HTML escapes have no meaning there.
     """
-    letters = (
-        character if character.isalnum() else f"\\{ord(character):06x}" for character in str(value)
-    )
+    letters = (each if each.isalnum() else f"\\{ord(each):06x}" for each in str(value))
     return Markup('"' + "".join(letters).replace("\\000000", "\\00fffd") + '"')  # noqa: S704
 
 
@@ -229,15 +227,11 @@ def _localised(function: Callable[..., str]) -> Callable[..., str]:
     return localised
 
 
+_IN_A_LANGUAGE: Final = (number, money, percent, date, datetime)
+_IN_ANY_LANGUAGE: Final = (upper_tr, lower_tr, iban, css, css_text, url, image, qr)
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
-    **{
-        filter_.__name__: _localised(filter_)
-        for filter_ in (number, money, percent, date, datetime)
-    },
-    **{
-        filter_.__name__: filter_
-        for filter_ in (upper_tr, lower_tr, iban, css, css_text, url, image, qr)
-    },
+    **{each.__name__: _localised(each) for each in _IN_A_LANGUAGE},
+    **{each.__name__: each for each in _IN_ANY_LANGUAGE},
 }
 
 
@@ -255,10 +249,7 @@ _CURRENCY_WORDS: Final = {
 
 
 def in_words(value: object, currency: str = "TRY") -> str:
-    """Spell an amount: *bin iki yüz otuz dört Türk lirası elli altı kuruş*.
-
-    Empty for a currency without words.
-    """
+    """Spell an amount: *bin iki yüz Türk lirası elli kuruş*; '' for a currency without words."""
     if currency not in _CURRENCY_WORDS:
         return ""
     exact = round_half_up(value)

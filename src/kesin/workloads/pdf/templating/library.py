@@ -182,12 +182,10 @@ class TemplateLibrary:
         """Return a template; raises RenderFailed for an unknown name or a broken template."""
         if name in self.broken:
             raise self.broken[name]
-        template = self._templates.get(name)
-        if template is None:
-            raise template_failure(
-                name if _NAME.fullmatch(name) else "?", "there is no template of this name"
-            )
-        return template
+        if name not in self._templates:
+            shown = name if _NAME.fullmatch(name) else "?"
+            raise template_failure(shown, "there is no template of this name")
+        return self._templates[name]
 
     def find_problems(self, name: str, variables: Mapping[str, Any]) -> list[VariableProblem]:
         """Return the problems of the variables, by JSON path; empty if they are valid."""
@@ -203,15 +201,9 @@ class TemplateLibrary:
         """
         problems = self.find_problems(name, variables)
         if problems:
-            first = problems[0]
-            failure = template_failure(
-                name,
-                Message(
-                    "%(field)s %(problem)s",
-                    field=f"variables{first.path}",
-                    problem=Message(first.message),
-                ),
-            )
+            field, first = f"variables{problems[0].path}", Message(problems[0].message)
+            message = Message("%(field)s %(problem)s", field=field, problem=first)
+            failure = template_failure(name, message)
             failure.details["problems"] = [asdict(problem) for problem in problems]
             raise failure
         task = {"fill": name, "pictures": asdict(self.pictures)}
@@ -271,10 +263,8 @@ def _read_files(folder: Path) -> dict[str, bytes]:
         if not path.is_file() or any(step.startswith(".") for step in name.split("/")):
             continue
         if len(files) >= MAX_FILES or path.stat().st_size > MAX_FILE_BYTES:
-            raise template_failure(
-                folder.name,
-                f"more than {MAX_FILES} files, or one of more than {MAX_FILE_BYTES} bytes",
-            )
+            reason = f"more than {MAX_FILES} files, or one of more than {MAX_FILE_BYTES} bytes"
+            raise template_failure(folder.name, reason)
         files[name] = path.read_bytes()
     return files
 
@@ -303,7 +293,6 @@ def _load_schema(template: PdfTemplate) -> VariableSchema:
 
 
 def _decode(files: Mapping[str, bytes]) -> dict[str, str]:
-    """Decode the text files among these."""
     texts = {}
     for name, data in files.items():
         if name.endswith(_TEXT_SUFFIXES):
@@ -314,16 +303,11 @@ def _decode(files: Mapping[str, bytes]) -> dict[str, str]:
     return texts
 
 
-def _font_faces(shared: Mapping[str, bytes]) -> str:
+def _font_faces(fonts: Mapping[str, bytes]) -> str:
     """Return the fonts as CSS: ``fonts/sans-bold.woff2`` is *Kesin Sans* in weight 700."""
-    faces = []
-    for name in sorted(shared):
-        match = _FONT.fullmatch(name)
-        if match:
-            data = base64.b64encode(shared[name]).decode()
-            faces.append(
-                f"@font-face{{font-family:'Kesin {match[1].title()}';"
-                f"font-weight:{_WEIGHTS[match[2]]};"
-                f"src:url(data:font/woff2;base64,{data}) format('woff2')}}"
-            )
-    return "\n".join(faces)
+    return "\n".join(
+        f"@font-face{{font-family:'Kesin {match[1].title()}';font-weight:{_WEIGHTS[match[2]]};"
+        f"src:url(data:font/woff2;base64,{base64.b64encode(data).decode()}) format('woff2')}}"
+        for name, data in sorted(fonts.items())
+        if (match := _FONT.fullmatch(name))
+    )

@@ -89,10 +89,7 @@ class PictureLimits:
 
 
 def picture_data(text: str) -> bytes | None:
-    """Return the bytes of a picture in a data: URI; None for any other text.
-
-    SVG is rejected, because it can refer to other files.
-    """
+    """Return the bytes of a picture in a data: URI; None for any other text, and for SVG."""
     match = _VARIABLE.fullmatch(text)
     if match is None:
         return None
@@ -124,12 +121,11 @@ def is_readable_picture(text: str) -> bool:
 
 def _require_at_most(pixels: int, most: int, subject: str) -> None:
     if pixels > most:
-        raise _refused(
-            Message(
-                "%(what)s more pixels than the %(most)s million that are allowed",
-                what=Message(subject),
-                most=f"{most / 1_000_000:g}",
-            )
+        raise RenderFailed(
+            PICTURES_TOO_LARGE,
+            "%(what)s more pixels than the %(most)s million that are allowed",
+            what=Message(subject),
+            most=f"{most / 1_000_000:g}",
         )
 
 

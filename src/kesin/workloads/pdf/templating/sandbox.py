@@ -23,6 +23,8 @@ from kesin.workloads.pdf.limits import MAX_HTML_BYTES
 from kesin.workloads.pdf.templating.filters import FILTERS, Unprintable
 
 MAX_REPEATED: Final = 10_000  # characters or items that ``*`` may produce
+_MAX_BASE: Final = 10_000  # of ``**``
+_MAX_POWER: Final = 16
 _UNSAFE_FILTERS: Final = ("safe", "urlize", "pprint")
 _UNWANTED_GLOBALS: Final = ("lipsum", "cycler")
 _REASONS: Final[dict[type[Exception], str]] = {
@@ -187,9 +189,6 @@ def _require_printable(value: object) -> object:
 
 
 def _is_small(base: object, power: object) -> bool:
-    return (
-        isinstance(base, int | float)
-        and isinstance(power, int | float)
-        and abs(base) <= 10_000  # noqa: PLR2004
-        and abs(power) <= 16  # noqa: PLR2004
-    )
+    if not isinstance(base, int | float) or not isinstance(power, int | float):
+        return False
+    return abs(base) <= _MAX_BASE and abs(power) <= _MAX_POWER

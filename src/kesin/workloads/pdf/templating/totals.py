@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
-from kesin.workloads.pdf.templating.filters import (
-    Unprintable,
-    in_words,
-    parse_amount,
-    round_half_up,
-)
+from kesin.workloads.pdf.templating import filters
+from kesin.workloads.pdf.templating.filters import Unprintable, parse_amount, round_half_up
 
 Object = Mapping[str, Any]
 
@@ -60,10 +56,8 @@ def invoice_sums(lines: Sequence[Object], stated: object = None) -> InvoiceTotal
         invoice_lines.append(InvoiceLine(item, gross, discount, net))
         rate = parse_amount(item["vat_percent"]).normalize()
         bases[rate] = bases.get(rate, Decimal(0)) + net
-    vat = tuple(
-        VatTotal(rate, base, round_half_up(base * rate / 100))
-        for rate, base in sorted(bases.items())
-    )
+    rates = sorted(bases.items())
+    vat = tuple(VatTotal(rate, base, round_half_up(base * rate / 100)) for rate, base in rates)
     net = sum((line.net for line in invoice_lines), Decimal(0))
     tax = sum((vat_total.tax for vat_total in vat), Decimal(0))
     if stated is not None and round_half_up(stated) != net + tax:
@@ -119,7 +113,6 @@ class DrawnPlan(NamedTuple):
     bands: tuple[tuple[str, Decimal], ...]  # name and metres, by name
 
 
-_SIDES: Final = ("up", "lo", "sx", "dx")
 _DRAWING_WIDTH_MM: Final = 182.0  # width of a drawing
 _DRAWING_HEIGHT_MM: Final = 150.0
 _TYPE_MM: Final = (1.7, 3.0)  # smallest and largest on paper
@@ -131,13 +124,11 @@ def cutting_sums(boards: Sequence[Object]) -> DrawnPlan:
     """Prepare the boards for drawing and compute totals; a part off its board is an error."""
     drawn_boards = tuple(_draw_board(board) for board in boards)
     band_mm: Counter[str] = Counter()
-    areas = {"board": Decimal(0), "part": Decimal(0), "offcut": Decimal(0)}
+    board_area = part_area = offcut_area = Decimal(0)
     for board in drawn_boards:
-        areas["board"] += _area(board.item) * board.times
-        areas["part"] += sum((_area(piece.item) for piece in board.parts), Decimal(0)) * board.times
-        areas["offcut"] += (
-            sum((_area(piece.item) for piece in board.offcuts), Decimal(0)) * board.times
-        )
+        board_area += _area(board.item) * board.times
+        part_area += _total_area(board.parts) * board.times
+        offcut_area += _total_area(board.offcuts) * board.times
         for part in board.parts:
             for band, x1, y1, x2, y2 in part.bands:
                 band_mm[band] += round((abs(x2 - x1) + abs(y2 - y1)) * board.times)
@@ -145,10 +136,10 @@ def cutting_sums(boards: Sequence[Object]) -> DrawnPlan:
         boards=drawn_boards,
         board_count=sum(board.times for board in drawn_boards),
         part_count=sum(board.times * len(board.parts) for board in drawn_boards),
-        board_m2=areas["board"] / _MM2,
-        part_m2=areas["part"] / _MM2,
-        offcut_m2=areas["offcut"] / _MM2,
-        yield_percent=_share(areas["part"], areas["board"]),
+        board_m2=board_area / _MM2,
+        part_m2=part_area / _MM2,
+        offcut_m2=offcut_area / _MM2,
+        yield_percent=_share(part_area, board_area),
         bands=tuple((band, Decimal(mm) / 1000) for band, mm in sorted(band_mm.items())),
     )
 
@@ -160,17 +151,9 @@ def _draw_board(item: Object) -> DrawnBoard:
         kind: tuple(_draw_piece(entry, length, width, unit) for entry in item.get(kind, ()))
         for kind in ("parts", "offcuts")
     }
-    cut = sum((_area(entry.item) for entry in pieces["parts"]), Decimal(0))
-    return DrawnBoard(
-        item=item,
-        length=length,
-        width=width,
-        times=int(item.get("count", 1)),
-        unit=unit,
-        parts=pieces["parts"],
-        offcuts=pieces["offcuts"],
-        yield_percent=_share(cut, _area(item)),
-    )
+    yield_percent = _share(_total_area(pieces["parts"]), _area(item))
+    times = int(item.get("count", 1))
+    return DrawnBoard(item, length, width, times, unit, **pieces, yield_percent=yield_percent)
 
 
 def _draw_piece(item: Object, board_length: float, board_width: float, unit: float) -> DrawnPiece:
@@ -193,7 +176,7 @@ def _draw_piece(item: Object, board_length: float, board_width: float, unit: flo
         "sx": (x, y, x, y + width),
         "dx": (x + length, y, x + length, y + width),
     }
-    sides = tuple((str(bands[side]), *lines[side]) for side in _SIDES if bands.get(side))
+    sides = tuple((str(bands[side]), *line) for side, line in lines.items() if bands.get(side))
     return DrawnPiece(item, x, y, length, width, letter, min(small, letter), upright, sides)
 
 
@@ -206,6 +189,10 @@ def _fitting_type(text: str, along: float, across: float, unit: float) -> float:
 
 def _area(item: Object) -> Decimal:
     return parse_amount(item["length_mm"]) * parse_amount(item["width_mm"])
+
+
+def _total_area(pieces: Iterable[DrawnPiece]) -> Decimal:
+    return sum((_area(piece.item) for piece in pieces), Decimal(0))
 
 
 def _share(part: Decimal, whole: Decimal) -> Decimal:
@@ -229,11 +216,9 @@ class CountTally(NamedTuple):
 
 def tally(counts: Mapping[str, int], order: Sequence[str]) -> CountTally:
     """Return the total, and the count and share of each name."""
-    total = sum(int(counts.get(name, 0)) for name in order)
-    shares = []
-    for name in order:
-        count = int(counts.get(name, 0))
-        shares.append(CountShare(name, count, _share(Decimal(count), Decimal(total))))
+    listed = [(name, int(counts.get(name, 0))) for name in order]
+    total = sum(count for _, count in listed)
+    shares = (CountShare(name, n, _share(Decimal(n), Decimal(total))) for name, n in listed)
     return CountTally(total, tuple(shares))
 
 
@@ -241,5 +226,5 @@ TEMPLATE_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "invoice_sums": invoice_sums,
     "cutting_sums": cutting_sums,
     "tally": tally,
-    "in_words": in_words,
+    "in_words": filters.in_words,
 }

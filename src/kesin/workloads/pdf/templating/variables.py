@@ -17,7 +17,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from kesin.foundation.messages import Message
-from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.errors import RenderFailed, TemplateError
 from kesin.workloads.pdf.security import check_plain_data
 from kesin.workloads.pdf.templating.pictures import is_readable_picture
 
@@ -60,9 +60,7 @@ class VariableSchema:
                 if len(problems) > MAX_PROBLEMS * 4:
                     break
         except Unresolvable as problem:
-            raise RenderFailed(
-                PdfErrorCode.TEMPLATE_ERROR, "its schema refers to another that is not in it"
-            ) from problem
+            raise TemplateError("its schema refers to another that is not in it") from problem
         return sorted(problems, key=_path_key)[:MAX_PROBLEMS]
 
 
@@ -80,10 +78,8 @@ def _describe(error: ValidationError) -> list[VariableProblem]:
         return [VariableProblem(f"{path}/{_escape(name)}", rule, "is missing") for name in missing]
     if rule == "additionalProperties" and isinstance(value, Mapping):
         properties = error.schema.get("properties", {}) if isinstance(error.schema, Mapping) else {}
-        unknown = [str(name) for name in value if name not in properties]
-        return [
-            VariableProblem(f"{path}/{_escape(name)}", rule, "is not known") for name in unknown
-        ]
+        unknown = [_escape(str(name)) for name in value if name not in properties]
+        return [VariableProblem(f"{path}/{name}", rule, "is not known") for name in unknown]
     return [VariableProblem(path or "/", rule, _message(rule, expected))]
 
 
@@ -128,24 +124,18 @@ def _message(rule: str, expected: object) -> str:
     return Message("does not keep to %(rule)s", rule=rule)
 
 
-@_formats.checks("date")
+@_formats.checks("date", raises=ValueError)
 def _is_date(value: object) -> bool:
     if not isinstance(value, str):
         return True
-    try:
-        return bool(re.fullmatch(r"[0-9-]{10}", value) and dt.date.fromisoformat(value))
-    except ValueError:
-        return False
+    return bool(re.fullmatch(r"[0-9-]{10}", value) and dt.date.fromisoformat(value))
 
 
-@_formats.checks("date-time")
+@_formats.checks("date-time", raises=ValueError)
 def _is_datetime(value: object) -> bool:
     if not isinstance(value, str):
         return True
-    try:
-        return value[10:11] in {"T", " "} and bool(dt.datetime.fromisoformat(value))
-    except ValueError:
-        return False
+    return value[10:11] in {"T", " "} and bool(dt.datetime.fromisoformat(value))
 
 
 @_formats.checks("iban")

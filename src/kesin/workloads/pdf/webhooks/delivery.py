@@ -14,7 +14,7 @@ import hmac
 import http.client
 import re
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -33,9 +33,8 @@ TIMEOUT_S: Final = 10.0  # for the whole exchange, from name resolution to the r
 MAX_REPLY_BYTES: Final = 4 * 1024  # read and discarded: some servers mind if it is not read
 MAX_RETRY_AFTER_S: Final = HOUR_S  # the longest pause a receiver may ask for
 DELETED_STATUS: Final = "expired"  # of a deleted subject: only expired ones are deleted
-ID_HEADER: Final = "webhook-id"
-TIMESTAMP_HEADER: Final = "webhook-timestamp"
-SIGNATURE_HEADER: Final = "webhook-signature"
+_SIGNATURE_HEADERS: Final = ("webhook-id", "webhook-timestamp", "webhook-signature")
+ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER = _SIGNATURE_HEADERS
 WHSEC: Final = "whsec_"
 TOLERANCE_S: Final = 5 * MINUTE_S  # between the sender's clock and the receiver's
 _VERSION: Final = "v1"
@@ -77,8 +76,9 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> WebhookReply:
     Raises OSError or HTTPException without a response. An internal host must be named literally on
     the list of allowed URLs; any other must have a public address.
     """
-    with GuardedConnection(url, TIMEOUT_S, public_only=not is_internal_url(url)) as connection:
-        response = connection.request("POST", body, {**_HEADERS, **headers})
+    public_only = not is_internal_url(url)
+    with closing(GuardedConnection(url, TIMEOUT_S, public_only=public_only)) as connection:
+        response = connection.request("POST", {**_HEADERS, **headers}, body)
         status, retry_after = response.status, response.getheader("Retry-After", "")
         with suppress(OSError, http.client.HTTPException):  # the status is all that counts
             response.read1(MAX_REPLY_BYTES)
@@ -108,25 +108,16 @@ def deliver(
     message = f"it answered {reply.status}"
     if reply.status == http.HTTPStatus.GONE:
         return Failed("HOOK_GONE", message)
-    if (
-        reply.status in _BUSY
-        and reply.retry_after_s is not None
-        and _exceeds_backoff(reply.retry_after_s, delivery)
-    ):
-        return Act(
-            "later",
-            code="HOOK_BAD_ANSWER",
-            message=f"{message} and asked for {reply.retry_after_s} s of peace",
-            category=Category.TRANSIENT,
-            run_in_s=reply.retry_after_s,
-        )
-    return Failed("HOOK_BAD_ANSWER", message)
-
-
-def _exceeds_backoff(pause_s: int, delivery: Job) -> bool:
-    """Whether a pause exceeds the lifecycle's delay; shorter ones would use up the attempts."""
-    return pause_s * SECOND_US > RETRY_DELAYS.delay_us(
-        delay_index(RETRY_DELAYS, delivery), delivery.salt
+    pause_s = reply.retry_after_s if reply.status in _BUSY else None
+    delay_us = RETRY_DELAYS.delay_us(delay_index(RETRY_DELAYS, delivery), delivery.salt)
+    if pause_s is None or pause_s * SECOND_US <= delay_us:  # it would use up the attempts
+        return Failed("HOOK_BAD_ANSWER", message)
+    return Act(
+        "later",
+        code="HOOK_BAD_ANSWER",
+        message=f"{message} and asked for {pause_s} s of peace",
+        category=Category.TRANSIENT,
+        run_in_s=pause_s,
     )
 
 
@@ -136,11 +127,9 @@ def _describe_problem(problem: Exception) -> str:
     return f"{type(problem).__name__}: {problem}"[:200]
 
 
-def build_message(
-    subscription: Subscription, status: str, subject: Job | None, ready_at: int
-) -> bytes:
+def build_message(subscription: Subscription, status: str, subject: Job | None, at: int) -> bytes:
     """Build the message, the same at every attempt; a deleted subject has only its status."""
-    ended_at = subject.finished_at if subject and subject.finished_at is not None else ready_at
+    ended_at = subject.finished_at if subject and subject.finished_at is not None else at
     build_data = _job_data if subscription.kind == "job" else _batch_data
     content = {
         "type": f"pdf.{subscription.kind}.{status}",
@@ -158,9 +147,7 @@ def _job_data(job_id: str, status: str, subject: Job | None) -> dict[str, Any]:
         "status": status,
         "error_code": job and job.error_code,
         "template_name": job and job.template_name,
-        "sha256": output.get("sha256"),
-        "pages": output.get("pages"),
-        "bytes": output.get("bytes"),
+        **{fact: output.get(fact) for fact in ("sha256", "pages", "bytes")},
         "download_url": f"/pdf/jobs/{job_id}/download" if status == "succeeded" else None,
         "retry_count": job and job.retry_count,
         "finished_at": iso(subject.finished_at) if subject else None,
@@ -177,11 +164,7 @@ def _batch_data(batch_id: str, status: str, subject: Job | None) -> dict[str, An
         "error_code": subject and subject.error_code,
         "template_name": payload.get("template"),
         "rows": payload.get("rows"),
-        "made": output.get("made"),
-        "failed": output.get("failed"),
-        "sha256": output.get("sha256"),
-        "pages": output.get("pages"),
-        "bytes": output.get("bytes"),
+        **{fact: output.get(fact) for fact in ("made", "failed", "sha256", "pages", "bytes")},
         "download_url": f"/pdf/batches/{batch_id}/download" if has_file else None,
         "finished_at": iso(subject.finished_at) if subject else None,
     }
@@ -194,13 +177,9 @@ def derive_secret(master: str, owner: str) -> str:
 
 
 def signature_headers(secret: str, message_id: str, at_s: int, body: bytes) -> dict[str, str]:
-    """Return the headers that sign a body."""
-    signature = _signature(_decode_secret(secret), message_id, str(at_s), body)
-    return {
-        ID_HEADER: message_id,
-        TIMESTAMP_HEADER: str(at_s),
-        SIGNATURE_HEADER: f"{_VERSION},{signature}",
-    }
+    signature = f"{_VERSION},{_signature(_decode_secret(secret), message_id, str(at_s), body)}"
+    values = (message_id, str(at_s), signature)
+    return dict(zip(_SIGNATURE_HEADERS, values, strict=True))
 
 
 def verify(
@@ -211,17 +190,13 @@ def verify(
     The header may hold several signatures while a secret is being changed; one must match.
     """
     values = {name.lower(): value for name, value in headers.items()}
-    message_id, at, signatures = (
-        values.get(name, "") for name in (ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER)
-    )
+    message_id, at, signatures = (values.get(name, "") for name in _SIGNATURE_HEADERS)
     now = wall_clock_us() / SECOND_US if now_s is None else now_s
     if not message_id or not _TIMESTAMP.fullmatch(at) or abs(now - int(at)) > TOLERANCE_S:
         return False
     expected = f"{_VERSION},{_signature(_decode_secret(secret), message_id, at, body)}".encode()
-    return any(
-        hmac.compare_digest(expected, signature.encode("utf-8", "replace"))
-        for signature in signatures.split(" ")
-    )
+    given = (signature.encode("utf-8", "replace") for signature in signatures.split(" "))
+    return any(hmac.compare_digest(expected, signature) for signature in given)
 
 
 def _signature(key: bytes, message_id: str, at: str, body: bytes) -> str:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Final
 
 from kesin.engine.queue import Queue, apply_changes
@@ -30,16 +31,8 @@ from kesin.lifecycle.model import Change, Job
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, Outcome
 from kesin.workloads.pdf.security import validate_url
-from kesin.workloads.pdf.webhooks.delivery import (
-    DELETED_STATUS,
-    Kind,
-    Subscription,
-    build_message,
-    deliver,
-    derive_secret,
-    parse_subscription,
-    signature_headers,
-)
+from kesin.workloads.pdf.webhooks import delivery as sending
+from kesin.workloads.pdf.webhooks.delivery import Kind, Subscription, parse_subscription
 from kesin.workloads.pdf.webhooks.lifecycle import MAX_WAIT_S
 
 log = Logger("kesin.pdf")
@@ -91,7 +84,7 @@ class Webhooks:
         """Return the secret that signs an owner's messages; raises RequestConflict if off."""
         if not self._is_on:
             raise RequestConflict(_OFF, code="WEBHOOK_REFUSED")
-        return derive_secret(self._master, owner)
+        return sending.derive_secret(self._master, owner)
 
     @property
     def _is_on(self) -> bool:
@@ -104,13 +97,12 @@ class WebhookSender:
     def __init__(self, context: WorkloadContext) -> None:
         self.webhooks = Webhooks(context)
         self._queue = self.webhooks.queue
-        self._subjects = {
-            kind: context.commands.queues[name] for kind, name in SUBJECT_QUEUES.items()
-        }
+        queues = context.commands.queues
+        self._subjects = {kind: queues[name] for kind, name in SUBJECT_QUEUES.items()}
         self._final_states = {
-            kind: frozenset(
+            kind: {
                 state.name for state in queue.lifecycle.states if state.resting or state.terminal
-            )
+            }
             for kind, queue in self._subjects.items()
         }
         self._scan_lock = threading.Lock()
@@ -123,22 +115,16 @@ class WebhookSender:
         """Scan the waiting subscriptions, then claim the deliveries that are due."""
         if self._scan_lock.acquire(blocking=False):  # one thread scans at a time
             try:
-                self._scan_if_due()
+                now = self._queue.clock.monotonic()
+                if self._scanned_at is None or now - self._scanned_at >= SCAN_INTERVAL_S:
+                    self._scanned_at = now
+                    self.scan()
             finally:
                 self._scan_lock.release()
         yield ClaimShare(None, REQUESTS_PER_THREAD)
 
-    def _scan_if_due(self) -> None:
-        now = self._queue.clock.monotonic()
-        if self._scanned_at is None or now - self._scanned_at >= SCAN_INTERVAL_S:
-            self._scanned_at = now
-            self.scan()
-
     def scan(self) -> int:
-        """Mark the subscriptions ready whose subject has ended; returns their number.
-
-        Each scan continues where the last one ended.
-        """
+        """Mark the next subscriptions ready whose subject has ended; returns their number."""
         ready = 0
         for _ in range(MAX_SCANNED // MAX_PAGE):
             page = self._queue.jobs(_WAITING, limit=MAX_PAGE, cursor=self._cursor)
@@ -156,9 +142,9 @@ class WebhookSender:
         }
         changes = []
         for delivery_id, subscription in subscriptions.items():
-            status = DELETED_STATUS
+            status = sending.DELETED_STATUS
             if subscription is not None:
-                status = states[subscription.kind].get(subscription.subject, DELETED_STATUS)
+                status = states[subscription.kind].get(subscription.subject, status)
                 if status not in self._final_states[subscription.kind]:
                     continue
             changes.append(Change(delivery_id, note=canonical_json({"status": status})))
@@ -171,20 +157,14 @@ class WebhookSender:
 
     def send(self, deliveries: Sequence[Job]) -> list[HandlerResult]:
         """Send the deliveries in parallel; returns a result for each."""
-        subjects = self._find_subjects(deliveries)
-        if len(deliveries) == 1:
-            return [self._send_logged(deliveries[0], subjects)]
-        with ThreadPoolExecutor(len(deliveries), "kesin-webhook") as pool:
-            return list(
-                pool.map(lambda delivery: self._send_logged(delivery, subjects), deliveries)
-            )
-
-    def _find_subjects(self, deliveries: Sequence[Job]) -> dict[str, Job]:
         subscriptions = [parse_subscription(delivery) for delivery in deliveries]
         subjects: dict[str, Job] = {}
         for kind, queue in self._subjects.items():
             subjects |= queue.find(_subjects_of(kind, subscriptions))
-        return subjects
+        if len(deliveries) == 1:
+            return [self._send_logged(deliveries[0], subjects)]
+        with ThreadPoolExecutor(len(deliveries), "kesin-webhook") as pool:
+            return list(pool.map(partial(self._send_logged, subjects=subjects), deliveries))
 
     def _send_logged(self, delivery: Job, subjects: Mapping[str, Job]) -> HandlerResult:
         try:
@@ -205,13 +185,12 @@ class WebhookSender:
         subject = subjects.get(subscription.subject)
         status, ready_at = self._subject_status(delivery, subject)
         if status not in self._final_states[subscription.kind]:
-            return Failed(
-                "NEVER_ENDED", Message("what it tells of is still %(state)s", state=status)
-            )
-        body = build_message(subscription, status, subject, ready_at)
-        now_s = self._queue.now() // SECOND_US
-        headers = signature_headers(self.webhooks.secret(delivery.tenant), delivery.id, now_s, body)
-        return deliver(delivery, subscription, body, headers, self._queue.clock)
+            message = Message("what it tells of is still %(state)s", state=status)
+            return Failed("NEVER_ENDED", message)
+        body = sending.build_message(subscription, status, subject, ready_at)
+        now_s, secret = self._queue.now() // SECOND_US, self.webhooks.secret(delivery.tenant)
+        headers = sending.signature_headers(secret, delivery.id, now_s, body)
+        return sending.deliver(delivery, subscription, body, headers, self._queue.clock)
 
     def _subject_status(self, delivery: Job, subject: Job | None) -> tuple[str, int]:
         """Return the final status of the subject and the time it was seen.
@@ -223,7 +202,7 @@ class WebhookSender:
             if event.move == "ready" and event.note:
                 note: dict[str, Any] = json.loads(event.note)
                 return str(note.get("status")), event.at
-        return (subject.state if subject else DELETED_STATUS), delivery.created_at
+        return (subject.state if subject else sending.DELETED_STATUS), delivery.created_at
 
 
 def _subjects_of(kind: Kind, subscriptions: Iterable[Subscription | None]) -> list[str]:
@@ -231,7 +210,6 @@ def _subjects_of(kind: Kind, subscriptions: Iterable[Subscription | None]) -> li
 
 
 def build_worker(context: WorkloadContext) -> Worker:
-    """Build the worker that delivers webhooks."""
     sender = WebhookSender(context)
     return Worker(
         context.commands.queues[QUEUE],
