@@ -12,7 +12,6 @@ from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.access.commands import MAX_BULK_JOBS, MAX_LISTED_OUTCOMES
 from kesin.engine.access.masking import ListReveal
 from kesin.engine.bulk import BulkResult
-from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message
@@ -22,7 +21,6 @@ from kesin.foundation.terminal import pluralize
 from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.directory import Site
 from kesin.store.records import Filter, MoveCount
 from kesin.store.rules import jobs_by_state
 from kesin.workloads.common.advice import Advice, Language
@@ -34,16 +32,8 @@ from kesin.workloads.oci.conversions.conversion import (
     key_of,
 )
 from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
-from kesin.workloads.oci.lifecycle import limits_of
 from kesin.workloads.oci.script import parse_category, reason_of, refusal_reason
-from kesin.workloads.oci.site import (
-    HEARTBEAT,
-    UPLOADS,
-    SiteSettings,
-    is_paused,
-    only_name_of,
-    read_metadata,
-)
+from kesin.workloads.oci.site import HEARTBEAT, UPLOADS, SiteContext
 
 STATES: Final = ("QUEUED", "RETRY", "PROCESSING", "COMPLETED", "FAILED")
 ACTIONS: Final = ("RETRY_SELECTED", "RESET_TO_QUEUED", "MARK_FAILED")
@@ -96,16 +86,16 @@ class SiteStats:
         return finished >= MIN_FINISHED_ROWS and self.failed_share > FAILED_SHARE_LIMIT
 
 
-def site_stats(context: WorkloadContext, site: Site, move_counts: Iterable[MoveCount]) -> SiteStats:
+def site_stats(site: SiteContext, move_counts: Iterable[MoveCount]) -> SiteStats:
     """Compute the site's statistics from the queue's counters."""
-    queue = context.queue
+    queue = site.queue
     counts = [count for count in move_counts if count.tenant == site.id]
     totals = {**dict.fromkeys(STATES, 0), **jobs_by_state(counts)}
     acks = (count.at for count in counts if count.to_state == "COMPLETED")
     warning_age_us = (CLICK_LIFETIME_DAYS - EXPIRES_SOON_DAYS) * DAY_S * SECOND_US
     waiting = queue.waiting(site.id, aged=("conversion_at", queue.now() - warning_age_us))
     ended = totals["FAILED"] + totals["COMPLETED"]
-    breaker = read_breaker(context, site)
+    breaker = read_breaker(site)
     stats = SiteStats(
         totals=totals,
         stuck=waiting.lease_over,
@@ -119,14 +109,14 @@ def site_stats(context: WorkloadContext, site: Site, move_counts: Iterable[MoveC
         warnings=[],
     )
     stats.warnings.extend(
-        {"code": code, "message": message} for code, message in _warnings(context, site, stats)
+        {"code": code, "message": message} for code, message in _warnings(site, stats)
     )
     return stats
 
 
-def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterable[tuple[str, str]]:
+def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
     """The codes of what deserves a look, with a sentence each."""
-    now = context.queue.now()
+    now = site.queue.now()
     if stats.fails_often:
         share = round(100 * stats.failed_share)
         yield "FAILED_SHARE_HIGH", Message("%(share)s %% of the finished rows failed", share=share)
@@ -139,7 +129,7 @@ def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterabl
             "%(rows)s too old for Google within %(days)s days", rows=rows, days=EXPIRES_SOON_DAYS
         )
         yield "EXPIRING_SOON", message
-    if is_paused(context, site):
+    if site.is_paused:
         yield "PAUSED", "the site or the whole queue is paused"
     if stats.breaker.kind:
         state = stats.breaker.state(now).replace("_", " ")
@@ -150,13 +140,13 @@ def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterabl
             problem=Message(stats.breaker.message),
         )
         yield "BREAKER_OPEN", message
-    if only_name_of(site) == "":
+    if site.only_name == "":
         yield "MISSING_CONVERSION_NAME", "the site has no conversion name: every row is refused"
     waiting = stats.totals["QUEUED"] + stats.totals["RETRY"]
-    if site.channel == "script" and waiting and _is_silent(context, site, stats, now):
-        hours = _silent_hours(context, site)
+    if site.channel == "script" and waiting and _is_silent(site, stats, now):
+        hours = site.silent_hours
         yield "SCRIPT_SILENT", Message("no sign of the script for %(n)s hours, rows wait", n=hours)
-    refused = (read_metadata(context, site, UPLOADS) or {}).get("refused")
+    refused = (site.read_metadata(UPLOADS) or {}).get("refused")
     if refused:
         message = Message(
             "Google did not take all of request %(request)s: %(status)s",
@@ -166,23 +156,18 @@ def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterabl
         yield "UPLOAD_NOT_TAKEN", message
 
 
-def _silent_hours(context: WorkloadContext, site: Site) -> int:
-    return SiteSettings.of(site).silent_hours or context.settings.oci_silent_hours
-
-
-def _is_silent(context: WorkloadContext, site: Site, stats: SiteStats, now: int) -> bool:
-    last_beat = int((read_metadata(context, site, HEARTBEAT) or {}).get("at", 0))
-    last = max(last_beat, stats.last_ack_at or 0, site.created_at)
-    return now - last > _silent_hours(context, site) * HOUR_S * SECOND_US
+def _is_silent(site: SiteContext, stats: SiteStats, now: int) -> bool:
+    last_beat = int((site.read_metadata(HEARTBEAT) or {}).get("at", 0))
+    last = max(last_beat, stats.last_ack_at or 0, site.record.created_at)
+    return now - last > site.silent_hours * HOUR_S * SECOND_US
 
 
 # Rows
 
 
 def list_rows(
-    context: WorkloadContext,
+    site: SiteContext,
     actor: Actor,
-    site: Site,
     *,
     criteria: Mapping[str, Sequence[str]],
     search: str | None = None,
@@ -196,18 +181,18 @@ def list_rows(
     """
     where = build_filter(site, criteria)
     if search:
-        exact = _find_directly(context, actor, site, search, reveal)
+        exact = _find_directly(site, actor, search, reveal)
         fragment = _payload_fragment(search, clicks=actor.has("reveal"))
         if exact or fragment is None:
             return [job for job in exact if _matches(job, criteria)][:limit], None
         where = replace(where, contains=fragment)
-    page = context.commands.jobs(
-        actor, context.queue.name, where, limit=limit, cursor=cursor, reveal=reveal
+    page = site.context.commands.jobs(
+        actor, site.queue.name, where, limit=limit, cursor=cursor, reveal=reveal
     )
     return page.jobs, page.cursor
 
 
-def build_filter(site: Site, criteria: Mapping[str, Sequence[str]]) -> Filter:
+def build_filter(site: SiteContext, criteria: Mapping[str, Sequence[str]]) -> Filter:
     """Build the store's filter; raises Problem for an unknown state."""
     for state in criteria.get("status", ()):
         if state not in STATES:
@@ -232,17 +217,15 @@ def _payload_fragment(search: str, *, clicks: bool) -> str | None:
     return f'id":"{search}"' if clicks and _CLICK.fullmatch(search) else None
 
 
-def _find_directly(
-    context: WorkloadContext, actor: Actor, site: Site, search: str, reveal: ListReveal
-) -> list[Job]:
+def _find_directly(site: SiteContext, actor: Actor, search: str, reveal: ListReveal) -> list[Job]:
     """Find rows by index: by id, or by external id with every revision."""
-    commands, name = context.commands, context.queue.name
+    commands, name = site.context.commands, site.queue.name
     job_id = search.removeprefix(SEAL_PREFIX)
     if is_id(job_id):
         jobs = commands.find(actor, name, [job_id], reveal=reveal)
         return [job for job in jobs if job.tenant == site.id]
     keys = {key_of(search, revision) for revision in range(1, MAX_REVISION + 1)}
-    holders = context.queue.holders(site.id, sorted(keys))
+    holders = site.queue.holders(site.id, sorted(keys))
     jobs = commands.find(actor, name, list(holders.values()), reveal=reveal) if holders else []
     if not actor.has("reveal"):
         jobs = [job for job in jobs if job.dedup_key in keys]  # not masked
@@ -275,9 +258,8 @@ class ActionResult:
 
 
 def run_action(
-    context: WorkloadContext,
+    site: SiteContext,
     actor: Actor,
-    site: Site,
     action: str,
     *,
     ids: Sequence[str] | None,
@@ -295,13 +277,13 @@ def run_action(
     if (ids is None) == (where is None):
         raise Invalid("name the rows by ids or by a filter, not both", code="bad_selection")
     arguments = action_arguments(
-        context, site, action, code=code, category=category, clear_errors=clear_errors
+        site, action, code=code, category=category, clear_errors=clear_errors
     )
     ids = None if ids is None else strip_seals(ids)
     if dry_run:
-        preview = context.commands.preview(
+        preview = site.context.commands.preview(
             actor,
-            context.queue.name,
+            site.queue.name,
             action,
             ids=ids,
             where=where,
@@ -309,16 +291,15 @@ def run_action(
             site=site.id,
         )
         return _planned_result(preview, len(ids or ()))
-    bulk = context.commands.act(
-        actor, context.queue.name, action, ids=ids, where=where, reason=reason, **arguments
+    bulk = site.context.commands.act(
+        actor, site.queue.name, action, ids=ids, where=where, reason=reason, **arguments
     )
     max_listed = MAX_LISTED_OUTCOMES if where is not None else None
     return action_result(bulk, max_listed, more=len(bulk.outcomes) >= MAX_BULK_JOBS)
 
 
 def action_arguments(
-    context: WorkloadContext,
-    site: Site,
+    site: SiteContext,
     action: str,
     *,
     code: str | None = None,
@@ -334,7 +315,7 @@ def action_arguments(
         "options": frozenset({"clearErrors"} if clear_errors and resets else ()),
         "code": code if marks_failed else None,
         "category": parse_category(category, Category) if marks_failed and category else None,
-        "max_attempts": limits_of(context.settings).max_attempts(site.channel),
+        "max_attempts": site.max_attempts,
     }
 
 

@@ -15,7 +15,6 @@ from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Invalid, Problem
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.directory import Site
 from kesin.store.records import MoveCount
 from kesin.web.dependencies import UNCACHED, SignedInActor
 from kesin.web.schemas import Cursor
@@ -35,7 +34,7 @@ from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.google.pending_uploads import dismiss_warning
-from kesin.workloads.oci.site import require_site, visible_sites
+from kesin.workloads.oci.site import SiteContext, require_site, visible_sites
 
 MAX_PAGE_ROWS: Final = 200
 MAX_FIXES: Final = 1_000
@@ -62,12 +61,12 @@ def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         """How a site stands, or all that are yours; with warnings."""
         if scope == "site":
             site = require_site(context, actor, site_id, "read", action="oci.stats")
-            stats = operations.site_stats(context, site, _move_counts(context))
+            stats = operations.site_stats(site, _move_counts(context))
             return schemas.AllTotals(**_site_totals(site, stats).model_dump())
         context.commands.accounts.require(actor, "read", "oci.stats", queue="oci")
         move_counts = _move_counts(context)
         site_totals = [
-            _site_totals(site, operations.site_stats(context, site, move_counts))
+            _site_totals(site, operations.site_stats(site, move_counts))
             for site in visible_sites(context, actor)
         ]
         return _sum_totals(site_totals)
@@ -90,9 +89,8 @@ def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         site = require_site(context, actor, site_id, "read", action="oci.rows")
         criteria = {"status": status or [], "code": code or [], "category": category or []}
         jobs, next_cursor = operations.list_rows(
-            context,
-            actor,
             site,
+            actor,
             criteria=criteria,
             search=search,
             limit=limit,
@@ -129,10 +127,10 @@ def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         The columns of click ids are there for those who may reveal them.
         """
         site = require_site(context, actor, site_id, "read", action="oci.dead_letters")
-        note_dead_letters(context, actor, site)
+        note_dead_letters(site, actor)
         name = f"dead-letters-{site.id}.csv"
         return StreamingResponse(
-            dead_letter_chunks(context, actor, site, language=language),
+            dead_letter_chunks(site, actor, language=language),
             media_type="text/csv; charset=utf-8",
             headers={
                 "content-disposition": f'attachment; filename="{name}"',
@@ -158,10 +156,10 @@ def _add_action_routes(
                 details={"field": "dryRun"},
             )
         if body.action in FIXES:
-            result = _fix_rows(context, actor, site, body)
+            result = _fix_rows(site, actor, body)
         elif body.action == DISMISS:
-            dismiss_warning(context, site)
-            context.commands.accounts.note(actor, "oci.dismiss", queue="oci", site=site.id)
+            dismiss_warning(site)
+            site.note(actor, "oci.dismiss")
             result = operations.ActionResult(0, [])
         else:
             criteria = None if body.filter is None else body.filter.model_dump()
@@ -174,9 +172,8 @@ def _add_action_routes(
                 )
             where = None if criteria is None else operations.build_filter(site, criteria)
             result = operations.run_action(
-                context,
-                actor,
                 site,
+                actor,
                 body.action,
                 ids=body.ids,
                 where=where,
@@ -207,7 +204,7 @@ def _add_action_routes(
     def put_credentials(actor: SignedInActor, body: schemas.CredentialsBody) -> schemas.Ok:
         """Seal a site's credentials; nothing sends them back. The breaker closes."""
         site = require_site(context, actor, body.site_id, "admin", action="oci.credentials")
-        seal_credentials(context, actor, site, body.credentials)
+        seal_credentials(site, actor, body.credentials)
         return schemas.Ok()
 
     @router.delete("/api/oci/credentials")
@@ -221,8 +218,8 @@ def _add_action_routes(
     def check_credentials(actor: SignedInActor, site_id: SiteId = None) -> schemas.Checked:
         """Try token, account and action without recording anything; well, the breaker closes."""
         site = require_site(context, actor, site_id, "operate", action="oci.check")
-        findings = check_site(context, site, channels_of(context.settings))
-        context.commands.accounts.note(actor, "oci.check", queue="oci", site=site.id)
+        findings = check_site(site, channels_of(context.settings))
+        site.note(actor, "oci.check")
         return schemas.Checked(
             ok=all(finding.ok for finding in findings),
             findings=[schemas.FindingBody(**asdict(finding)) for finding in findings],
@@ -230,7 +227,7 @@ def _add_action_routes(
 
 
 def _fix_rows(
-    context: WorkloadContext, actor: Actor, site: Site, body: schemas.QueueActionBody
+    site: SiteContext, actor: Actor, body: schemas.QueueActionBody
 ) -> operations.ActionResult:
     if not body.ids:
         raise Invalid(f"{body.action} needs ids", code="bad_selection", details={"field": "ids"})
@@ -245,9 +242,8 @@ def _fix_rows(
     if len(body.ids) > MAX_FIXES:
         raise Invalid(f"at most {MAX_FIXES} rows a call", details={"field": "ids"})
     affected, refused = fix_selected(
-        context,
-        actor,
         site,
+        actor,
         operations.strip_seals(body.ids),
         body.conversion,
         reason=body.reason,
@@ -267,7 +263,7 @@ def row_body(job: Job) -> schemas.ConversionRowBody:
     return schemas.ConversionRowBody(**{**columns, **times})
 
 
-def _site_totals(site: Site, stats: operations.SiteStats) -> schemas.SiteTotals:
+def _site_totals(site: SiteContext, stats: operations.SiteStats) -> schemas.SiteTotals:
     return schemas.SiteTotals(site_id=site.id, stuck_processing=stats.stuck, **stats.record())
 
 

@@ -15,7 +15,6 @@ from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Forbidden, Problem
-from kesin.store.directory import Site
 from kesin.web.bodies import LargeBodyRoute
 from kesin.web.dependencies import (
     JSON,
@@ -34,7 +33,7 @@ from kesin.workloads.oci.api.cron_routes import add_cron_routes
 from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS, EXPORTED_FIELDS
 from kesin.workloads.oci.conversions.ingest import IngestResult, ingest
 from kesin.workloads.oci.conversions.parsing import CONTENT_TYPES, MAX_ROWS, parse_body
-from kesin.workloads.oci.site import HEARTBEAT, is_paused, put_metadata, require_site
+from kesin.workloads.oci.site import HEARTBEAT, SiteContext, require_site
 
 SESSION_S: Final = 300
 PAUSED_HEADER: Final = "X-Kesin-Paused"
@@ -131,7 +130,7 @@ def _add_producer_routes(router: APIRouter, context: WorkloadContext) -> None:
         site = require_site(
             context, actor, site_id or body_site_id, "oci:ingest", action="oci.ingest"
         )
-        results = ingest(context, site, rows, actor=actor)
+        results = ingest(site, rows, actor=actor)
         return uncached_response({"results": [_ingest_row(result) for result in results]})
 
 
@@ -161,18 +160,18 @@ def _add_script_routes(
         """
         if mark_as_exported:
             site = require_site(context, actor, site_id, "oci:script", action="oci.export")
-            _require_key(context, actor, site.id)
-            items = script.export(context, site, limit=limit, actor=actor.name)
+            _require_key(site, actor)
+            items = script.export(site, limit=limit, actor=actor.name)
             if items:
-                _note_export(context, actor, site, "oci.export", len(items))
-            headers = {PAUSED_HEADER: "true"} if not items and is_paused(context, site) else {}
+                site.note(actor, "oci.export", {"rows": len(items)})  # click ids went out
+            headers = {PAUSED_HEADER: "true"} if not items and site.is_paused else {}
             return uncached_response(items, headers)
         site = require_site(context, actor, site_id, "read", "oci:script", action="oci.preview")
-        preview = script.preview_export(context, site, limit=limit)
+        preview = script.preview_export(site, limit=limit)
         if not actor.has("reveal") and not actor.has("oci:script"):
-            preview = preview.masked(context)
+            preview = preview.masked(site)
         elif preview.items:
-            _note_export(context, actor, site, "oci.preview", len(preview.items))
+            site.note(actor, "oci.preview", {"rows": len(preview.items)})
         return uncached_response(
             {
                 "siteId": site.id,
@@ -186,14 +185,13 @@ def _add_script_routes(
     def post_ack(actor: SignedInActor, body: schemas.AckBody) -> schemas.Acked:
         """Google has these rows. Late and repeated reports are welcome."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack")
-        return _acked_body(script.ack(context, site, body.queue_ids, actor=actor.name))
+        return _acked_body(script.ack(site, body.queue_ids, actor=actor.name))
 
     @batch_router.post("/api/oci/ack-failed")
     def post_ack_failed(actor: SignedInActor, body: schemas.AckFailedBody) -> schemas.Acked:
         """These rows failed at the script: they rest in FAILED with the reason."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack_failed")
         report = script.ack_failed(
-            context,
             site,
             body.queue_ids,
             code=body.error_code,
@@ -208,7 +206,7 @@ def _add_script_routes(
         """A script ran; the site warns when none does for long."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.heartbeat")
         heartbeat = body.model_dump(exclude={"site_id"}, exclude_none=True)
-        put_metadata(context, site, HEARTBEAT, {**heartbeat, "at": context.queue.now()})
+        site.put_metadata(HEARTBEAT, {**heartbeat, "at": context.queue.now()})
         return schemas.Ok()
 
     @router.post("/api/oci/v2/verify")
@@ -223,18 +221,10 @@ def _add_script_routes(
         )
 
 
-def _note_export(
-    context: WorkloadContext, actor: Actor, site: Site, action: str, rows: int
-) -> None:
-    """Write to the audit log that click ids went out."""
-    accounts = context.commands.accounts
-    accounts.note(actor, action, queue="oci", site=site.id, details={"rows": rows})
-
-
-def _require_key(context: WorkloadContext, actor: Actor, site: str) -> None:
+def _require_key(site: SiteContext, actor: Actor) -> None:
     """Refuse users: a claim is a GET, and a browser follows any link with its cookie."""
     if not actor.name.startswith("key:"):
-        context.commands.accounts.note(actor, "oci.export", allowed=False, queue="oci", site=site)
+        site.note(actor, "oci.export", allowed=False)
         raise Forbidden("only a key claims rows; without markAsExported you see what would go")
 
 

@@ -14,12 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem
 from kesin.lifecycle.model import Job
-from kesin.store.directory import Site
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, Outcome
 from kesin.workloads.common.advice import Language
@@ -43,7 +41,7 @@ from kesin.workloads.oci.conversions.ingest import (
     new_job,
 )
 from kesin.workloads.oci.conversions.parsing import ParsedRow
-from kesin.workloads.oci.site import WORKLOAD, defaults_of
+from kesin.workloads.oci.site import SiteContext
 
 FIX_BATCH: Final = 500  # rows per transaction
 USUAL_REVISIONS: Final = 4  # looked up first
@@ -52,9 +50,8 @@ _NOT_ITS_DATA: Final = "it did not fail because of its data: RETRY_SELECTED send
 
 
 def fix_rows(
-    context: WorkloadContext,
+    site: SiteContext,
     actor: Actor,
-    site: Site,
     rows: Sequence[ParsedRow],
     *,
     reason: str | None = None,
@@ -71,15 +68,13 @@ def fix_rows(
     results: dict[int, IngestResult] = {}
     for start in range(0, len(order), FIX_BATCH):
         batch = {index: rows[index] for index in order[start : start + FIX_BATCH]}
-        with context.queue.store.transaction():
-            batch_results = _FixBatch(context, actor, site, reason).run(batch, again=again)
+        with site.queue.store.transaction():
+            batch_results = _FixBatch(site, actor, reason).run(batch, again=again)
             changed_count = sum(
                 result.result in ("queued", "corrected") for result in batch_results.values()
             )
             details = {"changed": changed_count, **({"reason": reason} if reason else {})}
-            context.commands.accounts.note(
-                actor, "oci.fix", queue=WORKLOAD, site=site.id, details=details
-            )
+            site.note(actor, "oci.fix", details)
         results |= batch_results
     return [results[index] for index in range(len(rows))]
 
@@ -87,12 +82,9 @@ def fix_rows(
 class _FixBatch:
     """Rows fixed in one transaction: one lookup, one correction, one batch of new revisions."""
 
-    def __init__(
-        self, context: WorkloadContext, actor: Actor, site: Site, reason: str | None
-    ) -> None:
-        self._context = context
-        self._actor = actor
+    def __init__(self, site: SiteContext, actor: Actor, reason: str | None) -> None:
         self._site = site
+        self._actor = actor
         self._reason = reason or "fixed"
         self._results: dict[int, IngestResult] = {}
         self._corrections: dict[str, Correction] = {}
@@ -100,9 +92,7 @@ class _FixBatch:
 
     def run(self, rows: Mapping[int, ParsedRow], *, again: bool) -> dict[int, IngestResult]:
         """Fix the rows; returns one result per row."""
-        latest_jobs = latest_revisions(
-            self._context, self._site, [_external_id_of(row) for row in rows.values()]
-        )
+        latest_jobs = latest_revisions(self._site, [_external_id_of(row) for row in rows.values()])
         for index, row in rows.items():
             try:
                 self._plan(index, row, latest_jobs.get(_external_id_of(row)), again=again)
@@ -123,7 +113,7 @@ class _FixBatch:
             return  # named twice: the first counts
         changes = {name: value for name, value in row.items() if value not in (None, "")}
         merged = {**job.payload, **changes, "revision": job.payload.get("revision")}
-        defaults, now = defaults_of(self._site), self._context.queue.now()
+        defaults, now = self._site.defaults, self._site.queue.now()
         new = Conversion.parse(merged, defaults, now_us=now)
         changed = changed_fields(job.payload, new)
         if job.state == "FAILED" and changed:
@@ -136,7 +126,6 @@ class _FixBatch:
 
     def _apply_corrections(self) -> None:
         for outcome in correct_rows(
-            self._context,
             self._site,
             self._corrections,
             role="operator",
@@ -152,11 +141,11 @@ class _FixBatch:
 
     def _enqueue_revisions(self) -> None:
         new_jobs = [
-            new_job(self._context, self._site, new, {"reason": self._reason, "fixes": job_id})
+            new_job(self._site, new, {"reason": self._reason, "fixes": job_id})
             for job_id, (_, new) in self._revisions.items()
         ]
         outcomes = (
-            self._context.queue.enqueue_many(new_jobs, actor=self._actor.name) if new_jobs else []
+            self._site.queue.enqueue_many(new_jobs, actor=self._actor.name) if new_jobs else []
         )
         for (index, new), outcome in zip(self._revisions.values(), outcomes, strict=True):
             if not isinstance(outcome, Outcome):
@@ -171,48 +160,43 @@ def _external_id_of(row: ParsedRow) -> str:
     return str(value).strip() if isinstance(value, str | int) else ""
 
 
-def latest_revisions(
-    context: WorkloadContext, site: Site, external_ids: Sequence[str]
-) -> dict[str, Job]:
+def latest_revisions(site: SiteContext, external_ids: Sequence[str]) -> dict[str, Job]:
     """Find the last revision of each conversion: the usual revisions first, then later ones.
 
     An old revision may have been pruned while a later one exists.
     """
     names = list(dict.fromkeys(name for name in external_ids if name))
     latest: dict[str, tuple[int, str]] = {}
-    _find_revisions(context, site, names, range(1, USUAL_REVISIONS + 1), latest)
+    _find_revisions(site, names, range(1, USUAL_REVISIONS + 1), latest)
     maybe_later = [
         name for name in names if latest.get(name, (USUAL_REVISIONS,))[0] == USUAL_REVISIONS
     ]
     for start in range(0, len(maybe_later), LOOKUP_BATCH):
         _find_revisions(
-            context,
             site,
             maybe_later[start : start + LOOKUP_BATCH],
             range(USUAL_REVISIONS + 1, MAX_REVISION + 1),
             latest,
         )
-    jobs = context.queue.find([job_id for _, job_id in latest.values()]) if latest else {}
+    jobs = site.queue.find([job_id for _, job_id in latest.values()]) if latest else {}
     return {name: jobs[job_id] for name, (_, job_id) in latest.items() if job_id in jobs}
 
 
 def _find_revisions(
-    context: WorkloadContext,
-    site: Site,
+    site: SiteContext,
     names: Sequence[str],
     revisions: range,
     latest: dict[str, tuple[int, str]],
 ) -> None:
     keys = {key_of(name, number): (name, number) for name in names for number in revisions}
-    for key, job_id in context.queue.holders(site.id, list(keys)).items():
+    for key, job_id in site.queue.holders(site.id, list(keys)).items():
         name, revision = keys[key]
         latest[name] = max(latest.get(name, (0, "")), (revision, job_id))
 
 
 def fix_selected(
-    context: WorkloadContext,
+    site: SiteContext,
     actor: Actor,
-    site: Site,
     ids: Sequence[str],
     changes: Mapping[str, Any] | None,
     *,
@@ -224,12 +208,12 @@ def fix_selected(
         raise Problem("change one row at a time", code="bad_selection", details={"field": "ids"})
     payloads = {
         job_id: job.payload
-        for job_id, job in context.queue.find(ids).items()
+        for job_id, job in site.queue.find(ids).items()
         if job.tenant == site.id and isinstance(job.payload, dict)
     }
     rows = [{**(changes or {}), "externalId": old.get("externalId")} for old in payloads.values()]
     refused = [(each, "no such row of this site") for each in ids if each not in payloads]
-    results = fix_rows(context, actor, site, rows, reason=reason, again=again)
+    results = fix_rows(site, actor, rows, reason=reason, again=again)
     affected = 0
     for job_id, result in zip(payloads, results, strict=True):
         if result.result in ("queued", "corrected"):
@@ -247,29 +231,26 @@ DEAD_LETTER_COLUMNS: Final = (
 _THREE_DECIMALS: Final = re.compile(r"[0-9]+\.[0-9]{3}")
 
 
-def note_dead_letters(context: WorkloadContext, actor: Actor, site: Site) -> None:
+def note_dead_letters(site: SiteContext, actor: Actor) -> None:
     """Write the download to the audit log, and whether it has the click ids."""
-    details = {"revealed": actor.has("reveal")}
-    context.commands.accounts.note(
-        actor, "oci.dead_letters", queue=WORKLOAD, site=site.id, details=details
-    )
+    site.note(actor, "oci.dead_letters", {"revealed": actor.has("reveal")})
 
 
 def dead_letter_chunks(
-    context: WorkloadContext, actor: Actor, site: Site, *, language: Language = "en"
+    site: SiteContext, actor: Actor, *, language: Language = "en"
 ) -> Iterator[str]:
     """Yield the site's FAILED rows as CSV: the header, then a page at a time, newest first.
 
     For an actor who may not reveal them, the columns of personal data are left out.
     """
-    masking = context.commands.masking(context.queue.name)
+    masking = site.context.commands.masking(site.queue.name)
     reveals = actor.has("reveal")
     columns = [name for name in DEAD_LETTER_COLUMNS if reveals or not masking.hides(name)]
     yield "\ufeff" + _csv_text([columns])  # the byte order mark tells spreadsheets that it is UTF-8
     cursor: str | None = None
     where = Filter(states=("FAILED",), tenants=(site.id,))
     while True:
-        page = context.queue.jobs(where, limit=MAX_PAGE, cursor=cursor)
+        page = site.queue.jobs(where, limit=MAX_PAGE, cursor=cursor)
         jobs = page.jobs if reveals else list(map(masking.job, page.jobs))
         if jobs:
             yield _csv_text([_dead_letter_cells(job, columns, language) for job in jobs])
