@@ -25,9 +25,8 @@ LATER = Meaning(Category.TRANSIENT)
 QUOTA = Meaning(Category.RATE_LIMIT)
 OUR_FAULT = Meaning(Category.PERMANENT)  # we built a wrong request
 TOO_RECENT = Meaning(Category.TRANSIENT, Verdict.WAIT)  # Google does not know the click yet
-ALREADY_RECORDED = Meaning(
-    Category.PERMANENT, Verdict.COMPLETE, "ack_duplicate"
-)  # by an earlier request
+# By an earlier request.
+ALREADY_RECORDED = Meaning(Category.PERMANENT, Verdict.COMPLETE, "ack_duplicate")
 
 
 class ErrorGroup(NamedTuple):
