@@ -25,6 +25,7 @@ from kesin.lifecycle.drawing.text_metrics import (
 )
 from kesin.lifecycle.vocabulary import GONE
 
+Point = tuple[float, float]
 Side = Literal[-1, 1]
 SIDES: Final[tuple[Side, Side]] = (-1, 1)  # left and right, in the direction of the x axis
 
@@ -41,13 +42,8 @@ PORT_HALF: Final = 9.0  # half the height of an arc's end at a box
 CORNER_MARGIN: Final = 14.0  # from a box's corner to the nearest end of a line
 RAIL_PAD: Final = 26.0
 MAX_PAGE_WIDTH: Final = 880.0
-LABEL_WIDTHS: Final = (
-    260.0,
-    215.0,
-    190.0,
-    165.0,
-    140.0,
-)  # the widths at which a lane's label wraps, tried in order
+# The widths at which a lane's label wraps, tried in order.
+LABEL_WIDTHS: Final = (260.0, 215.0, 190.0, 165.0, 140.0)
 NARROW_LABEL_WIDTH: Final = 128.0
 
 
@@ -67,7 +63,7 @@ class DrawnEdge:
     """An edge with coordinates: its corners (drawn rounded), its label and the label's top left."""
 
     edge: Edge
-    points: tuple[tuple[float, float], ...]
+    points: tuple[Point, ...]
     label: EdgeLabel
     x: float
     y: float
@@ -186,8 +182,7 @@ def _sort_edges(lifecycle: Lifecycle, label_width: float, translate: Translate) 
     }
     wide = max(MIN_COLUMN_WIDTH, *(cells[row].width for row in plan.rows))
     cells |= {row: state_text(lifecycle, row, wide, translate) for row in plan.rows}
-    half = wide / 2
-    sketch = _Sketch(plan, cells, half)
+    sketch = _Sketch(plan, cells, wide / 2)
     row = {name: index for index, name in enumerate(plan.rows)}
     for edge in edges(lifecycle):
         if GONE in edge.pair or edge.source == edge.to:
@@ -235,8 +230,8 @@ def _run_arcs(sketch: _Sketch, side: Side) -> None:
     passed = [0.0] * count
     arcs = [arc for arc in sketch.arcs if arc.side == side]
     for arc in sorted(arcs, key=lambda arc: (arc.bottom - arc.top, arc.top)):
-        near = max(0.0, *(used[gap] for gap in arc.gaps), *(passed[row] for row in arc.inner), 0.0)
-        near = max(near, passed[arc.top], passed[arc.bottom]) + ARC_GAP
+        touched = passed[arc.top : arc.bottom + 1]
+        near = max(0.0, *(used[gap] for gap in arc.gaps), *touched) + ARC_GAP
         room = arc.label.width + 2 * LABEL_GAP
         choices = []
         for gap in arc.gaps:
@@ -395,10 +390,8 @@ def _draw_lanes(sketch: _Sketch, centre: float, edge_of: dict[Side, float]) -> I
         ends = [(near, lane.y), (edge_of[lane.side], lane.y)]
         if lane in sketch.across:
             ends = [(edge_of[-1], lane.y), (edge_of[1], lane.y)]
-        if lane.edge.source == sketch.rail(1) or lane.edge.to == sketch.rail(-1):
-            ends.sort(reverse=True)
-        else:
-            ends.sort()
+        leftwards = lane.edge.source == sketch.rail(1) or lane.edge.to == sketch.rail(-1)
+        ends.sort(reverse=leftwards)
         free = near + lane.side * sketch.clear_of_arcs(lane.side)
         x = (free + edge_of[lane.side] - lane.label.width) / 2
         yield DrawnEdge(

@@ -99,21 +99,11 @@ def markdown(lifecycle: Lifecycle) -> str:
     """The states and the moves as two Markdown tables."""
     states = [(f"`{state.name}`", _marks(lifecycle, state)) for state in lifecycle.states]
     moves = [
-        (
-            f"`{line.move}`",
-            line.sources,
-            line.to,
-            line.by,
-            line.when,
-            _with_note(line),
-        )
-        for line in move_rows(lifecycle)
+        (f"`{row.move}`", row.sources, row.to, row.by, row.when, _with_note(row))
+        for row in move_rows(lifecycle)
     ]
-    return (
-        _table(("state", "marks"), states)
-        + "\n"
-        + _table(("move", "from", "to", "who", "when", "effects"), moves)
-    )
+    head = ("move", "from", "to", "who", "when", "effects")
+    return f"{_table(('state', 'marks'), states)}\n{_table(head, moves)}"
 
 
 def mermaid(lifecycle: Lifecycle) -> str:
