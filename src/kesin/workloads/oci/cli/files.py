@@ -19,6 +19,7 @@ from kesin.foundation.terminal import console, format_counts, say, say_json, vis
 from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci.cli.context import LanguageOption, SiteOption, open_site
+from kesin.workloads.oci.conversions.conversion import ParsedRow
 from kesin.workloads.oci.conversions.corrections import (
     DEAD_LETTER_COLUMNS,
     dead_letter_chunks,
@@ -31,7 +32,6 @@ from kesin.workloads.oci.conversions.parsing import (
     MAX_ROWS,
     STDIN,
     FileFormat,
-    ParsedRow,
     RowBatch,
     RowSource,
     detect_format,

@@ -26,8 +26,9 @@ from kesin.workloads.oci.conversions.conversion import (
     MAX_REVISION,
     SEAL_PREFIX,
     Conversion,
+    ParsedRow,
     Unsendable,
-    check_fields,
+    checked_row,
     key_of,
 )
 from kesin.workloads.oci.conversions.csv_cells import escape_cell
@@ -40,7 +41,6 @@ from kesin.workloads.oci.conversions.ingest import (
     correct_rows,
     new_job,
 )
-from kesin.workloads.oci.conversions.parsing import ParsedRow
 from kesin.workloads.oci.site import SiteContext
 
 FIX_BATCH: Final = 500  # rows per transaction
@@ -103,15 +103,13 @@ class _FixBatch:
         return self._results
 
     def _plan(self, index: int, row: ParsedRow, job: Job | None, *, again: bool) -> None:
-        if isinstance(row, Unsendable):
-            raise row
-        check_fields(row)
+        given = checked_row(row)
         if job is None or not isinstance(job.payload, dict):
             raise Unsendable("UNKNOWN_ROW", "externalId", "there is no such conversion here")
         self._results[index] = IngestResult(index, _external_id_of(row), "duplicate", job.id)
         if job.id in self._corrections or job.id in self._revisions:
             return  # named twice: the first counts
-        changes = {name: value for name, value in row.items() if value not in (None, "")}
+        changes = {name: value for name, value in given.items() if value not in (None, "")}
         merged = {**job.payload, **changes, "revision": job.payload.get("revision")}
         defaults, now = self._site.defaults, self._site.queue.now()
         new = Conversion.parse(merged, defaults, now_us=now)
@@ -165,33 +163,23 @@ def latest_revisions(site: SiteContext, external_ids: Sequence[str]) -> dict[str
 
     An old revision may have been pruned while a later one exists.
     """
-    names = list(dict.fromkeys(name for name in external_ids if name))
     latest: dict[str, tuple[int, str]] = {}
-    _find_revisions(site, names, range(1, USUAL_REVISIONS + 1), latest)
-    maybe_later = [
-        name for name in names if latest.get(name, (USUAL_REVISIONS,))[0] == USUAL_REVISIONS
-    ]
+
+    def look_up(names: Sequence[str], revisions: range) -> None:
+        keys = {key_of(name, number): (name, number) for name in names for number in revisions}
+        for key, job_id in site.queue.holders(site.id, list(keys)).items():
+            name, revision = keys[key]
+            latest[name] = max(latest.get(name, (0, "")), (revision, job_id))
+
+    names = list(dict.fromkeys(name for name in external_ids if name))
+    look_up(names, range(1, USUAL_REVISIONS + 1))
+    usual_last = (USUAL_REVISIONS, "")
+    maybe_later = [name for name in names if latest.get(name, usual_last)[0] == USUAL_REVISIONS]
     for start in range(0, len(maybe_later), LOOKUP_BATCH):
-        _find_revisions(
-            site,
-            maybe_later[start : start + LOOKUP_BATCH],
-            range(USUAL_REVISIONS + 1, MAX_REVISION + 1),
-            latest,
-        )
+        batch = maybe_later[start : start + LOOKUP_BATCH]
+        look_up(batch, range(USUAL_REVISIONS + 1, MAX_REVISION + 1))
     jobs = site.queue.find([job_id for _, job_id in latest.values()]) if latest else {}
     return {name: jobs[job_id] for name, (_, job_id) in latest.items() if job_id in jobs}
-
-
-def _find_revisions(
-    site: SiteContext,
-    names: Sequence[str],
-    revisions: range,
-    latest: dict[str, tuple[int, str]],
-) -> None:
-    keys = {key_of(name, number): (name, number) for name in names for number in revisions}
-    for key, job_id in site.queue.holders(site.id, list(keys)).items():
-        name, revision = keys[key]
-        latest[name] = max(latest.get(name, (0, "")), (revision, job_id))
 
 
 def fix_selected(

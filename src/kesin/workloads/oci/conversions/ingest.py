@@ -25,11 +25,11 @@ from kesin.workloads.oci.conversions.conversion import (
     CONVERSION_FIELDS,
     MAX_EXTERNAL_ID,
     Conversion,
+    ParsedRow,
     Unsendable,
-    check_fields,
+    checked_row,
     parse_time,
 )
-from kesin.workloads.oci.conversions.parsing import ParsedRow
 from kesin.workloads.oci.site import SiteContext
 
 IngestOutcome = Literal["queued", "duplicate", "corrected", "rejected"]
@@ -65,16 +65,11 @@ def ingest(site: SiteContext, rows: Sequence[ParsedRow], *, actor: Actor) -> lis
     defaults, now = site.defaults, site.queue.now()
     for index, row in enumerate(rows):
         try:
-            if isinstance(row, Unsendable):
-                raise row
-            check_fields(row)
-            conversions[index] = Conversion.parse(row, defaults, now_us=now)
+            conversions[index] = Conversion.parse(checked_row(row), defaults, now_us=now)
         except Unsendable as problem:
             results[index] = build_rejection(index, row, problem)
-    first: dict[int, Conversion] = {}
-    later: dict[int, Conversion] = {}
-    for index, conversion in conversions.items():
-        (first if conversion.revision == 1 else later)[index] = conversion
+    first = {index: each for index, each in conversions.items() if each.revision == 1}
+    later = {index: each for index, each in conversions.items() if each.revision > 1}
     results |= _enqueue(site, first, actor.name)
     results |= _match_revisions(site, later)
     results |= _correct(site, conversions, results, actor)

@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path, PurePath
@@ -18,19 +18,22 @@ from typing import Any, BinaryIO, Final, Literal, NamedTuple
 from kesin.foundation.problems import Invalid, Problem, TooLarge
 from kesin.foundation.text import storable
 from kesin.workloads.common.columns import UNKNOWN_COLUMNS, is_ignored, unknown_columns
-from kesin.workloads.oci.conversions.conversion import EXPORTED_FIELDS, MAX_SHOWN_NAME, Unsendable
+from kesin.workloads.oci.conversions.conversion import (
+    CONVERSION_FIELDS,
+    EXPORTED_FIELDS,
+    MAX_SHOWN_NAME,
+    ParsedRow,
+    Unsendable,
+)
 from kesin.workloads.oci.conversions.csv_cells import unescape_cell
 
 MAX_ROWS: Final = 10_000
 MAX_DIGITS: Final = 18
-ParsedRow = Mapping[str, Any] | Unsendable
 FileFormat = Literal["csv", "ndjson", "json"]
 
-_NDJSON_TYPES: Final = frozenset(
-    {"application/x-ndjson", "application/ndjson", "application/jsonl"}
-)
-_CSV_TYPES: Final = frozenset({"text/csv", "application/csv"})
-_JSON_TYPES: Final = frozenset({"application/json", "text/json", ""})
+_NDJSON_TYPES: Final = ("application/x-ndjson", "application/ndjson", "application/jsonl")
+_CSV_TYPES: Final = ("text/csv", "application/csv")
+_JSON_TYPES: Final = ("application/json", "text/json", "")
 CONTENT_TYPES: Final = ("application/json", "application/x-ndjson", "text/csv")
 STDIN: Final = "-"
 _FORMAT_BY_SUFFIX: Final[dict[str, FileFormat]] = {
@@ -43,20 +46,6 @@ _FORMAT_BY_SUFFIX: Final[dict[str, FileFormat]] = {
 _DELIMITERS: Final = ",;\t"
 _BLANK_CHARACTERS: Final = f'{_DELIMITERS}"'
 csv.field_size_limit(1_000_000_000)  # the size of a body is limited elsewhere
-
-# Column names of other tools, without case, spaces and punctuation.
-_COLUMNS: Final = {
-    "externalid": "externalId",
-    "revision": "revision",
-    "gclid": "gclid",
-    "googleclickid": "gclid",
-    "wbraid": "wbraid",
-    "gbraid": "gbraid",
-    "conversionname": "conversionName",
-    "conversiontime": "conversionTime",
-    "conversionvalue": "conversionValue",
-    "conversioncurrency": "conversionCurrency",
-}
 
 
 def parse_body(
@@ -76,20 +65,21 @@ def parse_body(
     if content_kind in _NDJSON_TYPES:
         return None, _take_bounded(_ndjson_rows(text.split("\n")))
     if content_kind in _JSON_TYPES or content_kind.endswith("+json"):
-        return _json_rows(text)
+        site, rows = _json_rows(text, Problem("the body is no JSON", code="not_json"))
+        return site, _take_bounded(rows)
     raise Problem(
         f"conversions come as {', '.join(CONTENT_TYPES)}, not as {content_kind[:100]!r}",
         code="unsupported_type",
     )
 
 
-def _json_rows(text: str) -> tuple[str | None, list[ParsedRow]]:
+def _json_rows(text: str, refusal: Problem) -> tuple[str | None, Iterator[ParsedRow]]:
     try:
         document = parse_json(text)
     except (ValueError, RecursionError):
-        raise Problem("the body is no JSON", code="not_json") from None
+        raise refusal from None
     site, rows = _unwrap(document)
-    return site, _take_bounded(map(_check_row, rows))
+    return site, map(_check_row, rows)
 
 
 def _unwrap(document: Any) -> tuple[str | None, list[Any]]:
@@ -164,19 +154,13 @@ def csv_rows(lines: Iterable[str], ignored: frozenset[str] = frozenset()) -> Ite
             if header:
                 yield _csv_row(header, cells)
             else:
-                header = [_column_field(cell) for cell in cells]
+                header = [_COLUMNS.get(_normalise_header(cell)) for cell in cells]
                 _check_header(header, cells, ignored)
     except csv.Error as problem:
         line = skipped + rows.line_num
         raise Problem(
             "line %(n)s is no CSV: %(problem)s", code="not_csv", n=line, problem=problem
         ) from None
-
-
-def _column_field(column: str) -> str | None:
-    """The field of a column: "" for one that is ignored, None for one that is unknown."""
-    name = _normalise_header(column)
-    return _COLUMNS.get(name, "" if name in _OWN_COLUMNS else None)
 
 
 def _check_header(header: list[str | None], columns: list[str], ignored: frozenset[str]) -> None:
@@ -211,7 +195,12 @@ def _normalise_header(header: str) -> str:
     return "".join(char for char in header.lower() if char.isalnum())
 
 
-_OWN_COLUMNS: Final = frozenset(map(_normalise_header, EXPORTED_FIELDS))
+# The field of a column, "" if it is ignored; other tools call it "Google Click ID".
+_COLUMNS: Final = {
+    **dict.fromkeys(map(_normalise_header, EXPORTED_FIELDS), ""),
+    **{_normalise_header(name): name for name in CONVERSION_FIELDS},
+    "googleclickid": "gclid",
+}
 
 
 def _take_bounded(rows: Iterator[ParsedRow]) -> list[ParsedRow]:
@@ -276,13 +265,8 @@ class RowSource:
             return None, csv_rows(self.text, ignored)
         if self.file_format == "ndjson":
             return None, _ndjson_rows(self.text)
-        content = self.text.read()
-        try:
-            document = parse_json(content)
-        except (ValueError, RecursionError):
-            raise Problem("this is no JSON; for one document a line say --format ndjson") from None
-        site, rows = _unwrap(document)
-        return site, map(_check_row, rows)
+        refusal = Problem("this is no JSON; for one document a line say --format ndjson")
+        return _json_rows(self.text.read(), refusal)
 
 
 @contextmanager
