@@ -49,10 +49,8 @@ def sell(store: Store, clock: ManualClock) -> None:
     chance = random.Random(SEED)
     ingest(site, _sales(clock, chance), actor=_ROOT)
     send = _doors(site)
-    script = ScriptSimulator("", site.id, "", rng=chance, fail_share=0.06, limit=PAGE, send=send)
-    thrower = ScriptSimulator(
-        "", site.id, "", rng=chance, upload_error_share=1, limit=PAGE, send=send
-    )
+    script = ScriptSimulator(send, site.id, rng=chance, fail_share=0.06, limit=PAGE)
+    thrower = ScriptSimulator(send, site.id, rng=chance, upload_error_share=1, limit=PAGE)
     script.run("after-export")
     _wait(house, clock, LEASE_S)
     script.run("before-ack")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -19,7 +19,7 @@ from kesin.foundation.terminal import console, format_counts, say, say_json, vis
 from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci.cli.context import LanguageOption, SiteOption, open_site
-from kesin.workloads.oci.conversions.conversion import ParsedRow
+from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS, ParsedRow
 from kesin.workloads.oci.conversions.corrections import (
     DEAD_LETTER_COLUMNS,
     dead_letter_chunks,
@@ -42,12 +42,8 @@ from kesin.workloads.oci.site import SiteContext
 FIX_ROWS: Final = 1_000  # fixed together; each is looked up by itself
 MAX_LISTED_REJECTS: Final = 20  # rejected rows listed on the terminal
 RESULTS: Final[tuple[IngestOutcome, ...]] = ("queued", "duplicate", "corrected", "rejected")
-REJECT_COLUMNS: Final = (
-    *("row", "externalId", "revision", "gclid", "wbraid", "gbraid", "conversionName"),
-    *("conversionTime", "conversionValue", "conversionCurrency"),
-    *("errorCode", "errorField", "errorMessage"),
-)
-
+REJECT_COLUMNS: Final = ("row", *CONVERSION_FIELDS, "errorCode", "errorField", "errorMessage")
+REJECT_FIELDS: Final = ("external_id", "code", "field", "message")  # of a rejected row, as JSON
 _RERUN_HINT: Final = "mend the file and run it again, what is done already stays as it is"
 _NO_RERUN_HINT: Final = "mend the file and take what is done out of it, or it is sent once more"
 
@@ -147,7 +143,7 @@ def enqueue_fix(
     ignored = column_names(ignore_columns)
     with open_site(site, "oci.fix") as found, open_source(file, chosen_format) as source:
         summary = _process_file(found, source, process, size=FIX_ROWS, hint=hint, ignored=ignored)
-    _print_summary(summary, found.id, as_json=as_json, renamed={"duplicate": "left"})
+    _print_summary(summary, found.id, as_json=as_json, duplicates="left")
 
 
 # Rows in
@@ -162,6 +158,11 @@ class _FileSummary:
     reasons: Counter[str] = field(default_factory=Counter)
     differing: int = 0  # duplicates with other data, which were not taken
     listed_rejects: list[tuple[int, IngestResult]] = field(default_factory=list)  # (row, result)
+
+    def counts(self, duplicates: str = "duplicate") -> dict[str, int]:
+        """The number of rows of each result; those that changed nothing under this name."""
+        names = {outcome: outcome for outcome in RESULTS} | {"duplicate": duplicates}
+        return {name: self.results[outcome] for outcome, name in names.items()}
 
 
 WriteReject = Callable[[int, ParsedRow, IngestResult], None]
@@ -203,7 +204,7 @@ def _next_batch(batches: Iterator[RowBatch], summary: _FileSummary, hint: str) -
     except Problem as problem:
         if not summary.rows:
             raise
-        done = f"the {summary.rows} rows before it are done ({_format_counts(summary)})"
+        done = f"the {summary.rows} rows before it are done ({_format_counts(summary.counts())})"
         raise Problem(f"{problem.message}; {done}: {hint}", code=problem.code) from None
 
 
@@ -213,31 +214,27 @@ def _check_site(site: SiteContext, name: str | None) -> None:
         raise Invalid(f"the file is for the site {name!r}, and --site says {site.id!r}")
 
 
-def _format_counts(summary: _FileSummary, renamed: Mapping[str, str] | None = None) -> str:
-    names = {outcome: (renamed or {}).get(outcome, outcome) for outcome in RESULTS}
-    return ", ".join(f"{name} {summary.results[outcome]}" for outcome, name in names.items())
-
-
 def _print_summary(
     summary: _FileSummary,
     site_id: str,
     *,
     as_json: bool,
     rejects: Path | None = None,
-    renamed: Mapping[str, str] | None = None,
+    duplicates: str = "duplicate",
 ) -> None:
-    names = {outcome: (renamed or {}).get(outcome, outcome) for outcome in RESULTS}
+    counts = summary.counts(duplicates)
     if as_json:
         say_json(
             {
                 "site": site_id,
                 "rows": summary.rows,
-                **{name: summary.results[outcome] for outcome, name in names.items()},
+                **counts,
                 "differing": summary.differing,
                 "reasons": dict(summary.reasons.most_common()),
                 "rejects": str(rejects) if rejects else None,
                 "first_rejected": [
-                    _reject_record(number, result) for number, result in summary.listed_rejects
+                    {"row": number, **{name: getattr(result, name) for name in REJECT_FIELDS}}
+                    for number, result in summary.listed_rejects
                 ],
             }
         )
@@ -245,7 +242,7 @@ def _print_summary(
         _print_rejected(summary, rejects)
         if summary.differing:
             warn(f"{summary.differing} duplicates differ from the stored rows, which stay")
-        say(f"{summary.rows} rows for {site_id}: {_format_counts(summary, renamed)}")
+        say(f"{summary.rows} rows for {site_id}: {_format_counts(counts)}")
     if summary.results["rejected"]:
         raise typer.Exit(FAILED)
 
@@ -263,14 +260,8 @@ def _print_rejected(summary: _FileSummary, rejects: Path | None) -> None:
         warn(f"they are in {rejects}: mend them there and import that file")
 
 
-def _reject_record(number: int, result: IngestResult) -> dict[str, Any]:
-    return {
-        "row": number,
-        "external_id": result.external_id,
-        "code": result.code,
-        "field": result.field,
-        "message": result.message,
-    }
+def _format_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {n}" for name, n in counts.items())
 
 
 @contextmanager
@@ -285,13 +276,8 @@ def _open_rejects(path: Path | None) -> Iterator[WriteReject | None]:
 
         def write(number: int, row: ParsedRow, result: IngestResult) -> None:
             cells = row if isinstance(row, Mapping) else {}
-            reason = {
-                "row": number,
-                "errorCode": result.code,
-                "errorField": result.field,
-                "errorMessage": result.message,
-            }
-            writer.writerow([escape_cell({**cells, **reason}.get(name)) for name in REJECT_COLUMNS])
+            given = [number, *(cells.get(name) for name in CONVERSION_FIELDS)]
+            writer.writerow(map(escape_cell, [*given, result.code, result.field, result.message]))
 
         yield write
 
@@ -309,7 +295,7 @@ def _progress(source: RowSource) -> Iterator[Callable[[_FileSummary], None]]:
         yield lambda summary: bar.update(
             task,
             completed=source.bytes_read,
-            description=f"{summary.rows} rows: {_format_counts(summary)}",
+            description=f"{summary.rows} rows: {_format_counts(summary.counts())}",
         )
 
 

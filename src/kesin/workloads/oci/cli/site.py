@@ -75,19 +75,14 @@ def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOpti
     else:
         _print_settings(settings)
         say(f"\n{format_counts(stats.totals) or 'no conversions yet'}\n")
-        print_table(
-            ("", "check", "found", "what to do"),
-            [
-                *(
-                    ("!", each["code"], each["message"], stats.advice(each["code"], lang).act)
-                    for each in stats.warnings
-                ),
-                *(
-                    ("✓" if each.ok else "✗", each.name, each.detail, each.advice)
-                    for each in findings
-                ),
-            ],
-        )
+        warned = [
+            ("!", each["code"], each["message"], stats.advice(each["code"], lang).act)
+            for each in stats.warnings
+        ]
+        checked = [
+            ("✓" if each.ok else "✗", each.name, each.detail, each.advice) for each in findings
+        ]
+        print_table(("", "check", "found", "what to do"), [*warned, *checked])
         if reasons:
             print_table(
                 ("failed lately", "rows", "what to do"),
@@ -102,15 +97,11 @@ def _failure_reasons(site: SiteContext, language: Language) -> list[dict[str, An
     where = Filter(states=("FAILED",), tenants=(site.id,))
     newest = site.queue.jobs(where, limit=MAX_PAGE).jobs
     counts = Counter((job.error_code or "", job.error_category or "") for job in newest)
-    return [
-        {
-            "code": code,
-            "category": category,
-            "rows": rows,
-            "act": ADVICE.find(code, category, language).act,
-        }
-        for (code, category), rows in counts.most_common(MAX_REASONS)
-    ]
+    reasons = []
+    for (code, category), rows in counts.most_common(MAX_REASONS):
+        act = ADVICE.find(code, category, language).act
+        reasons.append({"code": code, "category": category, "rows": rows, "act": act})
+    return reasons
 
 
 def stats(
@@ -258,7 +249,10 @@ def credentials(
         raise Invalid("--drop forgets credentials and --file keeps some: give one of them")
     with open_site(site, "oci.credentials") as found:
         if drop:
-            _drop_credentials(found)
+            try:
+                found.context.vault.drop(local_operator(), vault_name(found.id))
+            except NotFound:
+                raise NotFound(f"there are no credentials of {found.id}") from None
         else:
             found.context.vault.keys()  # fails here if there is no key, before the input is read
             seal_credentials(found, local_operator(), _read_document(file))
@@ -271,13 +265,6 @@ def credentials(
         warn(f"they are used after `{command}`: now it has a script")
     elif not drop:
         warn(f"`kesin oci doctor {found.id}` tries them at Google")
-
-
-def _drop_credentials(site: SiteContext) -> None:
-    try:
-        site.context.vault.drop(local_operator(), vault_name(site.id))
-    except NotFound:
-        raise NotFound(f"there are no credentials of {site.id}") from None
 
 
 def _read_document(file: Path | None) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from kesin.store.records import Filter, Outcome
 from kesin.workloads.common.advice import Language
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions.conversion import (
+    CONVERSION_FIELDS,
     MAX_REVISION,
     SEAL_PREFIX,
     Conversion,
@@ -212,8 +213,7 @@ def fix_selected(
 
 
 DEAD_LETTER_COLUMNS: Final = (
-    *("id", "externalId", "revision", "gclid", "wbraid", "gbraid", "conversionName"),
-    *("conversionTime", "conversionValue", "conversionCurrency", "orderId"),
+    *("id", *CONVERSION_FIELDS, "orderId"),
     *("errorCode", "errorCategory", "lastError", "whatToDo", "attempts", "failedAt"),
 )
 _THREE_DECIMALS: Final = re.compile(r"[0-9]+\.[0-9]{3}")
