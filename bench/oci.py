@@ -72,7 +72,7 @@ def mapping(report: Report) -> None:
     """How long it takes to find the rows of a partial failure in which every row failed."""
     costs = {}
     for count in MAPPED:
-        rows = [UploadRow(str(n), _conversion(n), 1) for n in range(count)]
+        rows = [UploadRow(str(n), _conversion(n)) for n in range(count)]
         body = _all_failed(count)
         costs[count] = 1_000 * min(
             timed(partial(read_upload, body, rows))[1] for _ in range(REPEATS)

@@ -26,6 +26,7 @@ from kesin.store.rules import jobs_by_state
 from kesin.workloads.common.advice import Advice, Language
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions.conversion import (
+    CLICK_ID,
     CLICK_LIFETIME_DAYS,
     MAX_REVISION,
     SEAL_PREFIX,
@@ -40,7 +41,6 @@ ACTIONS: Final = ("RETRY_SELECTED", "RESET_TO_QUEUED", "MARK_FAILED")
 FAILED_SHARE_LIMIT: Final = 0.2  # above it, a warning
 MIN_FINISHED_ROWS: Final = 10  # fewer say nothing about a share
 EXPIRES_SOON_DAYS: Final = 7
-_CLICK: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
 _ORDER_ID: Final = re.compile(r"k[0-9a-f]{40}")
 
 
@@ -57,7 +57,7 @@ class SiteStats:
     last_ack_at: int | None
     breaker: Breaker
     breaker_state: str | None  # None where a script uploads
-    warnings: list[dict[str, str]]
+    warnings: Sequence[dict[str, str]] = ()
 
     def record(self) -> dict[str, Any]:
         """The figures by name, ready for JSON."""
@@ -106,12 +106,9 @@ def site_stats(site: SiteContext, move_counts: Iterable[MoveCount]) -> SiteStats
         last_ack_at=max(acks, default=None),
         breaker=breaker,
         breaker_state=None if site.channel == "script" else breaker.state(queue.now()),
-        warnings=[],
     )
-    stats.warnings.extend(
-        {"code": code, "message": message} for code, message in _warnings(site, stats)
-    )
-    return stats
+    warnings = [{"code": code, "message": message} for code, message in _warnings(site, stats)]
+    return replace(stats, warnings=warnings)
 
 
 def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
@@ -214,7 +211,7 @@ def _payload_fragment(search: str, *, clicks: bool) -> str | None:
     """The payload text to scan for: an order id, or a click id of any kind."""
     if _ORDER_ID.fullmatch(search):
         return f'orderId":"{search}"'
-    return f'id":"{search}"' if clicks and _CLICK.fullmatch(search) else None
+    return f'id":"{search}"' if clicks and CLICK_ID.fullmatch(search) else None
 
 
 def _find_directly(site: SiteContext, actor: Actor, search: str, reveal: ListReveal) -> list[Job]:

@@ -11,6 +11,7 @@ import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from kesin.engine.results import Act, HandlerResult
@@ -86,11 +87,8 @@ class Uploader:
     def plan(self) -> Iterator[ClaimShare]:
         """Yield the sites with waiting rows, each with the number of rows it may send now."""
         records = self._context.commands.accounts.directory.sites()
-        sites = [
-            SiteContext(self._context, record)
-            for record in records
-            if record.channel in self._channels
-        ]
+        sites = [SiteContext(self._context, record) for record in records]
+        sites = [site for site in sites if site.channel in self._channels]
         shares = self._row_shares(sites)
         with self._lock:
             self._rounds += 1
@@ -98,11 +96,8 @@ class Uploader:
         waiting = [site for site in sites if shares.get(site.id)]
         for site in _rotate(waiting, turn):
             with self._reserve(site) as free:
-                rows = (
-                    self._claimable_rows(site, shares[site.id])
-                    if free and self._is_upload_due(site)
-                    else 0
-                )
+                is_due = free and self._is_upload_due(site)
+                rows = self._claimable_rows(site, shares[site.id]) if is_due else 0
                 if rows:
                     yield ClaimShare((site.id,), rows)
         for site in _rotate(sites, turn):
@@ -205,15 +200,10 @@ class Uploader:
         if isinstance(credentials, ConnectionTrouble):
             return [self._release(job) for job in jobs]
         sendable, unsendable = split_sendable(site, jobs)
-        rows = [UploadRow(job.id, conversion, job.attempt_count) for job, conversion in sendable]
+        rows = [UploadRow(job.id, conversion) for job, conversion in sendable]
+        fail = partial(Act, "ack_failed", category=Category.VALIDATION)
         answers: dict[str, HandlerResult] = {
-            job.id: Act(
-                "ack_failed",
-                code=problem.code,
-                message=problem.message,
-                category=Category.VALIDATION,
-            )
-            for job, problem in unsendable
+            job.id: fail(code=problem.code, message=problem.message) for job, problem in unsendable
         }
         if rows:
             if len(rows) == MAX_ROWS:
@@ -246,31 +236,18 @@ class Uploader:
     def _job_result(
         self, site: SiteContext, job: Job, outcome: RowAccepted | RowRefused, conversion: Conversion
     ) -> HandlerResult:
-        result: dict[str, Any] = {"channel": site.channel}
-        if outcome.note and "requestId" in outcome.note:
-            result["requestId"] = outcome.note["requestId"]
-        if isinstance(outcome, RowAccepted) and outcome.code is None:
-            return Act("ack", result=result, note=outcome.note, fenced=False)  # Google has it
-        if isinstance(outcome, RowAccepted) and self._is_twin(outcome, job, conversion):
-            return Act(
-                "ack_failed",
-                code=outcome.code,
-                message=Message(
-                    "another conversion has this click and this second: %(problem)s",
-                    problem=outcome.message,
-                ),
-                category=Category.VALIDATION,
-                note=outcome.note,
-            )
+        act = partial(Act, code=outcome.code, message=outcome.message, note=outcome.note)
         if isinstance(outcome, RowAccepted):
-            return Act(
-                "ack_duplicate",
-                result=result,
-                code=outcome.code,
-                message=outcome.message,
-                category=Category.PERMANENT,
-                note=outcome.note,
-            )
+            if self._is_twin(outcome, job, conversion):
+                sentence = "another conversion has this click and this second: %(problem)s"
+                message = Message(sentence, problem=outcome.message)
+                return act("ack_failed", message=message, category=Category.VALIDATION)
+            result: dict[str, Any] = {"channel": site.channel}
+            if outcome.note and "requestId" in outcome.note:
+                result["requestId"] = outcome.note["requestId"]
+            if outcome.code is None:  # Google has it
+                return Act("ack", result=result, note=outcome.note, fenced=False)
+            return act("ack_duplicate", result=result, category=Category.PERMANENT)
         if not outcome.was_sent:
             return self._release(job, outcome)
         errors = self._context.queue.lifecycle.errors
@@ -280,13 +257,7 @@ class Uploader:
             move = "quota_wait"
         if move in _FREE_WAITS and job.retry_count >= self._limits.too_recent_waits:
             move = "retry_later"
-        return Act(
-            move,
-            code=outcome.code,
-            message=outcome.message,
-            category=verdict.category,
-            note=outcome.note,
-        )
+        return act(move, category=verdict.category)
 
     def _is_twin(self, outcome: RowAccepted, job: Job, conversion: Conversion) -> bool:
         """Whether Google has another row of this site with the same click and second.
@@ -301,10 +272,7 @@ class Uploader:
             return False
         same_click = Filter(tenants=(job.tenant,), contains=f'":"{conversion.click[1]}"')
         candidates = self._context.queue.jobs(same_click, limit=MAX_TWINS).jobs
-        return any(
-            candidate.id != job.id and candidate.stamp_1 == conversion.at_us
-            for candidate in candidates
-        )
+        return any(it.id != job.id and it.stamp_1 == conversion.at_us for it in candidates)
 
     def _release(self, job: Job, refusal: RowRefused = _SITE_CHANGED) -> HandlerResult:
         """Release a row that was not sent; the attempt is returned while returns are left."""

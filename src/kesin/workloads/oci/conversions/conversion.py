@@ -45,7 +45,7 @@ MAX_EXTERNAL_ID: Final = 200
 MAX_NAME: Final = 100
 MAX_SHOWN_NAME: Final = 80  # characters of an unknown field's name
 MAX_REVISION: Final = 99
-_CLICK: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
+CLICK_ID: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
 _CLICK_IN_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{6,}")
 _NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 _GROUPED: Final = re.compile(r"[0-9]{1,3}([.,])(?:[0-9]{2,3}\1)*[0-9]{3}")  # 1.500.000, 15,00,000
@@ -359,7 +359,7 @@ def _parse_click(value: Any, kind: ClickKind) -> str:
     if value is None:
         return ""
     text = value.strip() if isinstance(value, str) else "?"
-    if text and not _CLICK.fullmatch(text):
+    if text and not CLICK_ID.fullmatch(text):
         raise Unsendable(
             "INVALID_CLICK_ID_FORMAT",
             kind,
