@@ -86,9 +86,11 @@ class SiteStats:
         return finished >= MIN_FINISHED_ROWS and self.failed_share > FAILED_SHARE_LIMIT
 
 
-def site_stats(site: SiteContext, move_counts: Iterable[MoveCount]) -> SiteStats:
-    """Compute the site's statistics from the queue's counters."""
+def site_stats(site: SiteContext, move_counts: Iterable[MoveCount] | None = None) -> SiteStats:
+    """Compute the site's statistics from the queue's counters, which are read if not given."""
     queue = site.queue
+    if move_counts is None:
+        move_counts = queue.store.move_counts(queue.name)
     counts = [count for count in move_counts if count.tenant == site.id]
     totals = {**dict.fromkeys(STATES, 0), **jobs_by_state(counts)}
     acks = (count.at for count in counts if count.to_state == "COMPLETED")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Final, Literal
 
@@ -22,7 +23,6 @@ from kesin.workloads.common.advice import Language
 from kesin.workloads.oci import operations
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.api import schemas
-from kesin.workloads.oci.api.common import SiteId
 from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS
 from kesin.workloads.oci.conversions.corrections import (
     dead_letter_chunks,
@@ -42,18 +42,13 @@ FIXES: Final = ("CORRECT", "ENQUEUE_FIX")
 DISMISS: Final = "DISMISS_WARNING"
 ACTIONS: Final = (*operations.ACTIONS, *FIXES, DISMISS)
 
+SiteId = Annotated[str | None, Query(alias="siteId", max_length=128)]
 FilterValues = Annotated[list[Annotated[str, Query(max_length=64)]] | None, Query(max_length=100)]
 
 
-def add_control_routes(
-    router: APIRouter, batch_router: APIRouter, context: WorkloadContext
-) -> None:
-    """Add every route of this module."""
-    _add_read_routes(router, context)
-    _add_action_routes(router, batch_router, context)
+def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
+    """Add the routes that change nothing."""
 
-
-def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
     @router.get("/api/oci/queue-stats", response_model_exclude_unset=True)
     def queue_stats(
         actor: SignedInActor, site_id: SiteId = None, scope: Literal["site", "multi"] = "site"
@@ -61,15 +56,11 @@ def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         """How a site stands, or all that are yours; with warnings."""
         if scope == "site":
             site = require_site(context, actor, site_id, "read", action="oci.stats")
-            stats = operations.site_stats(site, _move_counts(context))
-            return schemas.AllTotals(**_site_totals(site, stats).model_dump())
+            return schemas.AllTotals(**_site_totals(site).model_dump())
         context.commands.accounts.require(actor, "read", "oci.stats", queue="oci")
-        move_counts = _move_counts(context)
-        site_totals = [
-            _site_totals(site, operations.site_stats(site, move_counts))
-            for site in visible_sites(context, actor)
-        ]
-        return _sum_totals(site_totals)
+        move_counts = context.queue.store.move_counts("oci")
+        sites = visible_sites(context, actor)
+        return _sum_totals([_site_totals(site, move_counts) for site in sites])
 
     @router.get("/api/oci/queue-rows")
     def queue_rows(  # noqa: PLR0917  # each one is a query parameter
@@ -109,8 +100,7 @@ def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         language: Annotated[Language, Query(alias="lang")] = "en",
     ) -> schemas.AdviceBody:
         """What an error code means, who must act, and what happens next."""
-        entry = ADVICE.find(code, category, language)
-        return schemas.AdviceBody(**asdict(entry))
+        return schemas.AdviceBody(**asdict(ADVICE.find(code, category, language)))
 
     @router.get(
         "/api/oci/dead-letter.csv",
@@ -128,20 +118,17 @@ def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         """
         site = require_site(context, actor, site_id, "read", action="oci.dead_letters")
         note_dead_letters(site, actor)
-        name = f"dead-letters-{site.id}.csv"
+        disposition = f'attachment; filename="dead-letters-{site.id}.csv"'
         return StreamingResponse(
             dead_letter_chunks(site, actor, language=language),
             media_type="text/csv; charset=utf-8",
-            headers={
-                "content-disposition": f'attachment; filename="{name}"',
-                "cache-control": UNCACHED,
-            },
+            headers={"content-disposition": disposition, "cache-control": UNCACHED},
         )
 
 
-def _add_action_routes(
-    router: APIRouter, batch_router: APIRouter, context: WorkloadContext
-) -> None:
+def add_action_routes(router: APIRouter, batch_router: APIRouter, context: WorkloadContext) -> None:
+    """Add the routes for actions and credentials."""
+
     @batch_router.post("/api/oci/queue-actions", response_model_exclude_none=True)
     def queue_actions(actor: SignedInActor, body: schemas.QueueActionBody) -> schemas.Acted:
         """An operator's action on rows of a site, by ids or by what they have in common."""
@@ -183,9 +170,6 @@ def _add_action_routes(
                 clear_errors=body.clear_errors,
                 dry_run=body.dry_run,
             )
-        refused = [
-            schemas.RefusedRow(id=row_id, reason=reason) for row_id, reason in result.refused
-        ]
         planned = [
             schemas.PlannedRows(state=state, reason=reason, rows=n)
             for (state, reason), n in (result.planned or {}).items()
@@ -195,7 +179,7 @@ def _add_action_routes(
             affected=result.affected,
             already=result.already,
             refused_count=result.refused_count,
-            refused=refused,
+            refused=[schemas.RefusedRow(id=row, reason=why) for row, why in result.refused],
             planned=None if result.planned is None else planned,
             more=result.more or None,
         )
@@ -252,10 +236,6 @@ def _fix_rows(
     return operations.ActionResult(affected, refused)
 
 
-def _move_counts(context: WorkloadContext) -> list[MoveCount]:
-    return context.queue.store.move_counts(context.queue.name)
-
-
 def row_body(job: Job) -> schemas.ConversionRowBody:
     """The JSON body of a row."""
     columns = operations.row_columns(job)
@@ -263,7 +243,10 @@ def row_body(job: Job) -> schemas.ConversionRowBody:
     return schemas.ConversionRowBody(**{**columns, **times})
 
 
-def _site_totals(site: SiteContext, stats: operations.SiteStats) -> schemas.SiteTotals:
+def _site_totals(
+    site: SiteContext, move_counts: Sequence[MoveCount] | None = None
+) -> schemas.SiteTotals:
+    stats = operations.site_stats(site, move_counts)
     return schemas.SiteTotals(site_id=site.id, stuck_processing=stats.stuck, **stats.record())
 
 

@@ -27,8 +27,7 @@ from kesin.web.dependencies import (
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci import script
 from kesin.workloads.oci.api import schemas
-from kesin.workloads.oci.api.common import SiteId
-from kesin.workloads.oci.api.control_routes import add_control_routes
+from kesin.workloads.oci.api.control_routes import SiteId, add_action_routes, add_read_routes
 from kesin.workloads.oci.api.cron_routes import add_cron_routes
 from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS, EXPORTED_FIELDS
 from kesin.workloads.oci.conversions.ingest import IngestResult, ingest
@@ -51,33 +50,20 @@ _CONVERSION: Final[dict[str, Any]] = {
     "additionalProperties": False,
 }
 _LIST: Final[dict[str, Any]] = {"type": "array", "items": _CONVERSION, "maxItems": MAX_ROWS}
+_SITE: Final[dict[str, Any]] = {"siteId": {"type": "string"}}
+_DOCUMENT: Final[dict[str, Any]] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["conversions"],
+    "properties": {**_SITE, "conversions": _LIST},
+}
+_SINGLE: Final = {**_CONVERSION, "properties": {**_CONVERSION["properties"], **_SITE}}
+_TEXT: Final = {"schema": {"type": "string"}}
+_CONTENTS: Final = ({"schema": {"anyOf": [_SINGLE, _LIST, _DOCUMENT]}}, _TEXT, _TEXT)
 _REQUEST_BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
-        "content": {
-            CONTENT_TYPES[0]: {
-                "schema": {
-                    "anyOf": [
-                        {
-                            **_CONVERSION,
-                            "properties": {
-                                **_CONVERSION["properties"],
-                                "siteId": {"type": "string"},
-                            },
-                        },
-                        _LIST,
-                        {
-                            "type": "object",
-                            "additionalProperties": False,
-                            "required": ["conversions"],
-                            "properties": {"siteId": {"type": "string"}, "conversions": _LIST},
-                        },
-                    ]
-                }
-            },
-            CONTENT_TYPES[1]: {"schema": {"type": "string"}},
-            CONTENT_TYPES[2]: {"schema": {"type": "string"}},
-        },
+        "content": dict(zip(CONTENT_TYPES, _CONTENTS, strict=True)),
     }
 }
 
@@ -88,7 +74,8 @@ def oci_router(context: WorkloadContext) -> APIRouter:
     batch_router = APIRouter(tags=["oci"], route_class=LargeBodyRoute)
     _add_producer_routes(router, context)
     _add_script_routes(router, batch_router, context)
-    add_control_routes(router, batch_router, context)
+    add_read_routes(router, context)
+    add_action_routes(router, batch_router, context)
     add_cron_routes(router, context)
     router.routes.extend(batch_router.routes)  # include_router would build each route again
     return router
@@ -110,21 +97,18 @@ def _add_producer_routes(router: APIRouter, context: WorkloadContext) -> None:
         A row with an unknown field is rejected. A CSV with an unknown column is refused, unless
         `ignoreColumns` names the column; the columns of our own files are known.
         """
+        content_type = request.headers.get("content-type", "")
+        ignored = column_names(ignore_columns)
         return await run_with_body(
-            request, body, take_in, request, actor, body, site_id, ignore_columns
+            request, body, take_in, actor, body, content_type, site_id, ignored
         )
 
     def take_in(
-        request: Request,
-        actor: Actor,
-        body: bytes,
-        site_id: str | None,
-        ignore_columns: list[str] | None,
+        actor: Actor, body: bytes, content_type: str, site_id: str | None, ignored: frozenset[str]
     ) -> Response:
         accounts = context.commands.accounts
         accounts.require(actor, "oci:ingest", "oci.ingest", queue="oci", site=site_id)
-        content_type = request.headers.get("content-type", "")
-        body_site_id, rows = parse_body(body, content_type, column_names(ignore_columns))
+        body_site_id, rows = parse_body(body, content_type, ignored)
         if site_id and body_site_id and site_id != body_site_id:
             raise Problem("the address and the body name two sites", code="two_sites")
         site = require_site(
@@ -172,14 +156,8 @@ def _add_script_routes(
             preview = preview.masked(site)
         elif preview.items:
             site.note(actor, "oci.preview", {"rows": len(preview.items)})
-        return uncached_response(
-            {
-                "siteId": site.id,
-                "items": preview.items,
-                "counts": preview.counts,
-                "warnings": preview.warnings,
-            }
-        )
+        shown = {"items": preview.items, "counts": preview.counts, "warnings": preview.warnings}
+        return uncached_response({"siteId": site.id, **shown})
 
     @batch_router.post("/api/oci/ack")
     def post_ack(actor: SignedInActor, body: schemas.AckBody) -> schemas.Acked:
@@ -216,9 +194,8 @@ def _add_script_routes(
         token, expires_at = context.commands.accounts.start_key_session(
             actor, "oci:script", site.id, SESSION_S
         )
-        return schemas.Verified(
-            session_token=token, expires_at=iso(expires_at) or "", site_id=site.id
-        )
+        until = iso(expires_at) or ""
+        return schemas.Verified(session_token=token, expires_at=until, site_id=site.id)
 
 
 def _require_key(site: SiteContext, actor: Actor) -> None:

@@ -55,7 +55,7 @@ def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOpti
     check fails or there is a warning.
     """
     with open_site(site, "oci.check") as found:
-        stats = site_stats(found, found.queue.store.move_counts(WORKLOAD))
+        stats = site_stats(found)
         reasons = _failure_reasons(found, lang)
         channels = {} if found.channel == "script" else channels_of(found.context.settings)
         findings = check_site(found, channels, language=lang)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlencode
@@ -30,6 +30,7 @@ from kesin.web.schemas import Cursor
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci import operations, script
 from kesin.workloads.oci.advice import ADVICE
+from kesin.workloads.oci.conversions.conversion import CLICK_KINDS
 from kesin.workloads.oci.conversions.corrections import fix_rows
 from kesin.workloads.oci.conversions.parsing import parse_body
 from kesin.workloads.oci.google.pending_uploads import dismiss_warning
@@ -150,7 +151,7 @@ def oci_control(  # noqa: PLR0917  # each is a query parameter
 
 
 def _summary(ctx: PageContext, site: SiteContext) -> dict[str, Any]:
-    stats = operations.site_stats(site, site.queue.store.move_counts(site.queue.name))
+    stats = operations.site_stats(site)
     warnings = [(each, stats.advice(each["code"], ctx.language)) for each in stats.warnings]
     return {"stats": stats, "warnings": warnings, "breaker": stats.breaker_state}
 
@@ -198,8 +199,7 @@ def oci_preview(ctx: Context, site_id: str, fields: Fields) -> HTMLResponse:
     site = find_site(ctx, site_id, "operate", "oci.preview")
     action = fields.get("action", "")
     operations.action_arguments(site, action)  # raises Problem for an unknown one
-    until = actions.read_until(site.queue, fields.get("until", ""))
-    ids, where, chosen = _selection(site, fields, until)
+    ids, where, chosen, until = _selection(site, fields)
     preview = site.context.commands.preview(
         ctx.actor,
         "oci",
@@ -230,9 +230,8 @@ def oci_act(ctx: Context, site_id: str, fields: Fields) -> HTMLResponse:
     """Take the action and report exactly what happened; many rows move in the background."""
     action = fields.get("action", "")
     site = find_site(ctx, site_id, "operate", f"queue.{action[:40]}")
-    until = actions.read_until(site.queue, fields.get("until", ""))
-    ids, where, _ = _selection(site, fields, until)
-    reason = fields.get("reason", "").strip()[: actions.MAX_REASON_CHARS] or None
+    ids, where, _, _ = _selection(site, fields)
+    reason = _reason(fields)
     options: dict[str, Any] = {
         "code": fields.get("mark_code", "").strip() or None,  # ``code`` is what is filtered by
         "category": fields.get("kind") or None,
@@ -246,27 +245,36 @@ def oci_act(ctx: Context, site_id: str, fields: Fields) -> HTMLResponse:
                 ctx.actor, "oci", action, where, preview.matched, reason=reason, **arguments
             )
             runs = runs_shown(ctx, site.queue)
-            response = ctx.page("oci/part_begun.html", queue=site.queue, runs=runs)
-            response.headers.update(CHANGED)
-            return response
+            return _changed_page(ctx, "oci/part_begun.html", queue=site.queue, runs=runs)
     done = operations.run_action(
         site, ctx.actor, action, ids=ids, where=where, reason=reason, **options
     )
-    response = ctx.page(
+    return _changed_page(
+        ctx,
         "oci/part_acted.html",
         done=done,
         reasons=Counter(done.reasons).most_common(),
         shown=done.refused[:MAX_LISTED_ROWS],
         **frame(ctx, site),
     )
+
+
+def _changed_page(ctx: PageContext, template: str, **values: Any) -> HTMLResponse:
+    """A part of the page, after which the others are loaded again."""
+    response = ctx.page(template, **values)
     response.headers.update(CHANGED)
     return response
 
 
+def _reason(fields: Mapping[str, str]) -> str | None:
+    return fields.get("reason", "").strip()[: actions.MAX_REASON_CHARS] or None
+
+
 def _selection(
-    site: SiteContext, fields: dict[str, str], until: int
-) -> tuple[list[str] | None, Filter | None, ControlFilter]:
+    site: SiteContext, fields: dict[str, str]
+) -> tuple[list[str] | None, Filter | None, ControlFilter, int]:
     """The selected rows, or all that match and were created before the dialog was opened."""
+    until = actions.read_until(site.queue, fields.get("until", ""))
     chosen = ControlFilter(*(fields.get(name, "")[:64] for name in ("status", "code", "category")))
     if fields.get("all"):
         if fields.get("q", "").strip():  # the filter has no search: more would move than is shown
@@ -275,7 +283,7 @@ def _selection(
                 code="bad_selection",
             )
         where = operations.build_filter(site, chosen.criteria)
-        return None, replace(where, created_before=until), chosen
+        return None, replace(where, created_before=until), chosen, until
     ids = [row_id for row_id in fields.get("ids", "").split(",") if row_id]
     if not ids:
         raise Invalid("choose some rows first", code="bad_selection")
@@ -284,7 +292,7 @@ def _selection(
             Message("choose at most %(most)s rows, or all that match", most=actions.MAX_SELECTED),
             code="bad_selection",
         )
-    return ids, None, chosen
+    return ids, None, chosen, until
 
 
 @router.get(f"{PATH}/pause", response_class=HTMLResponse)
@@ -302,8 +310,7 @@ def oci_pause(ctx: Context, site_id: str, fields: Fields) -> Response:
     if fields.get("resume"):
         site.context.commands.resume(ctx.actor, "oci", site=site.id)
     else:
-        reason = fields.get("reason", "").strip()[: actions.MAX_REASON_CHARS] or None
-        site.context.commands.pause(ctx.actor, "oci", site=site.id, reason=reason)
+        site.context.commands.pause(ctx.actor, "oci", site=site.id, reason=_reason(fields))
     return RedirectResponse(control_path(site.id), status_code=303)
 
 
@@ -344,10 +351,8 @@ def oci_export_preview(ctx: Context, site_id: str) -> HTMLResponse:
 
 def _short_click_id(item: dict[str, Any]) -> str:
     """The kind of a click id and its last letters: enough to recognise it."""
-    for kind in ("gclid", "wbraid", "gbraid"):
-        if item.get(kind):
-            return f"{kind} …{str(item[kind])[-4:]}"
-    return "–"
+    kinds = (kind for kind in CLICK_KINDS if item.get(kind))
+    return next((f"{kind} …{str(item[kind])[-4:]}" for kind in kinds), "–")
 
 
 @router.post(f"{PATH}/fixes", response_class=HTMLResponse)
@@ -363,11 +368,12 @@ def _import_fixes(ctx: PageContext, site_id: str, sent: Upload) -> HTMLResponse:
     _, rows = parse_body(
         sent.data, "text/csv", column_names([sent.fields.get("ignoreColumns", "")])
     )
-    reason = sent.fields.get("reason", "").strip()[: actions.MAX_REASON_CHARS] or None
-    results = fix_rows(site, ctx.actor, rows, reason=reason, again="again" in sent.fields)
+    reason, again = _reason(sent.fields), "again" in sent.fields
+    results = fix_rows(site, ctx.actor, rows, reason=reason, again=again)
     counts = Counter(result.result for result in results)
     refused: Sequence[Any] = [result for result in results if result.result == "rejected"]
-    response = ctx.page(
+    return _changed_page(
+        ctx,
         "oci/part_fixed.html",
         counts=counts,
         total=len(results),
@@ -375,5 +381,3 @@ def _import_fixes(ctx: PageContext, site_id: str, sent: Upload) -> HTMLResponse:
         refused_count=len(refused),
         **frame(ctx, site),
     )
-    response.headers.update(CHANGED)
-    return response
