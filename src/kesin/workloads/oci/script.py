@@ -81,10 +81,7 @@ def export(site: SiteContext, *, limit: int, actor: str) -> list[dict[str, Any]]
         return []
     reject_unsendable(site, limit=limit, actor=actor)
     jobs = site.queue.claim(
-        actor,
-        limit=limit,
-        lease_seconds=site.settings.recover_minutes * 60,
-        tenants=[site.id],
+        actor, limit=limit, lease_seconds=site.settings.recover_minutes * 60, tenants=[site.id]
     )
     sendable, unsendable = split_sendable(site, jobs)
     # These were enqueued between the check and the claim, not by ingest.

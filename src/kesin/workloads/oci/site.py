@@ -156,11 +156,7 @@ class SiteContext:
     def note_event(self, kind: str, actor: str, **details: Any) -> None:
         """Add a note of this site to the events of the queue."""
         self.queue.store.add_note(
-            self.queue.name,
-            kind=kind,
-            actor=actor,
-            tenant=self.id,
-            details=canonical_json(details),
+            self.queue.name, kind=kind, actor=actor, tenant=self.id, details=canonical_json(details)
         )
 
     def read_metadata(self, name: str) -> dict[str, Any] | None:

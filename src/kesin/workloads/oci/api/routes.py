@@ -61,10 +61,7 @@ _SINGLE: Final = {**_CONVERSION, "properties": {**_CONVERSION["properties"], **_
 _TEXT: Final = {"schema": {"type": "string"}}
 _CONTENTS: Final = ({"schema": {"anyOf": [_SINGLE, _LIST, _DOCUMENT]}}, _TEXT, _TEXT)
 _REQUEST_BODY: Final[dict[str, Any]] = {
-    "requestBody": {
-        "required": True,
-        "content": dict(zip(CONTENT_TYPES, _CONTENTS, strict=True)),
-    }
+    "requestBody": {"required": True, "content": dict(zip(CONTENT_TYPES, _CONTENTS, strict=True))}
 }
 
 

@@ -24,12 +24,7 @@ from kesin.store.records import Filter
 from kesin.workloads.common.advice import Language
 from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
 from kesin.workloads.oci.advice import ADVICE
-from kesin.workloads.oci.cli.context import (
-    LanguageOption,
-    SiteArgument,
-    open_context,
-    open_site,
-)
+from kesin.workloads.oci.cli.context import LanguageOption, SiteArgument, open_context, open_site
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site

@@ -193,10 +193,7 @@ class _ClaimedMeanwhile(Exception):
 
 
 def _correct_unclaimed(
-    site: SiteContext,
-    corrections: dict[str, Correction],
-    jobs: Mapping[str, Job],
-    actor: Actor,
+    site: SiteContext, corrections: dict[str, Correction], jobs: Mapping[str, Job], actor: Actor
 ) -> list[str]:
     """Correct the rows that were not claimed since they were read; returns their ids."""
     while corrections:
