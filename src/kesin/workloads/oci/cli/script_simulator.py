@@ -238,7 +238,11 @@ def simulate_script(
         uploaded = {"conversions": len(script.uploaded), "more_than_once": script.repeated}
         say_json({"runs": [asdict(run) for run in completed], "uploaded": uploaded})
         return
-    _print_runs(completed)
+    rows = []
+    for number, run in enumerate(completed, 1):
+        end = f"crashed {run.crashed}" if run.crashed else "paused" if run.paused else "well"
+        rows.append((number, run.exported, run.acked, run.failed, run.refused, end))
+    print_table(("run", "exported", "acked", "failed", "refused", "end"), rows)
     say(
         f"{len(script.uploaded)} conversions would be at Google, {script.repeated} of them sent "
         "more than once under the same orderId, which Google counts once"
@@ -252,14 +256,6 @@ def _parse_crash(word: str) -> Crash:
     raise Invalid(
         f"a script dies {', '.join(CRASH_POINTS[:-1])} or {CRASH_POINTS[-1]}, not {word!r}"
     )
-
-
-def _print_runs(completed: list[ScriptRun]) -> None:
-    rows = []
-    for number, run in enumerate(completed, 1):
-        end = f"crashed {run.crashed}" if run.crashed else "paused" if run.paused else "well"
-        rows.append((number, run.exported, run.acked, run.failed, run.refused, end))
-    print_table(("run", "exported", "acked", "failed", "refused", "end"), rows)
 
 
 def _read_key(file: Path | None, variable: str | None) -> str:

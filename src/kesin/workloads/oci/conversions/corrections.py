@@ -11,7 +11,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kesin.foundation.clock import iso
@@ -70,88 +70,87 @@ def fix_rows(
     for start in range(0, len(order), FIX_BATCH):
         batch = {index: rows[index] for index in order[start : start + FIX_BATCH]}
         with site.queue.store.transaction():
-            batch_results = _FixBatch(site, actor, reason).run(batch, again=again)
-            changed_count = sum(
-                result.result in ("queued", "corrected") for result in batch_results.values()
-            )
-            details = {"changed": changed_count, **({"reason": reason} if reason else {})}
+            batch_results = _FixBatch(site, actor, reason or "fixed", again).run(batch)
+            changed = sum(result.is_change for result in batch_results.values())
+            details = {"changed": changed, **({"reason": reason} if reason else {})}
             site.note(actor, "oci.fix", details)
         results |= batch_results
     return [results[index] for index in range(len(rows))]
 
 
+@dataclass(slots=True)
 class _FixBatch:
     """Rows fixed in one transaction: one lookup, one correction, one batch of new revisions."""
 
-    def __init__(self, site: SiteContext, actor: Actor, reason: str | None) -> None:
-        self._site = site
-        self._actor = actor
-        self._reason = reason or "fixed"
-        self._results: dict[int, IngestResult] = {}
-        self._corrections: dict[str, Correction] = {}
-        self._revisions: dict[str, tuple[int, Conversion]] = {}  # by the job they replace
+    site: SiteContext
+    actor: Actor
+    reason: str
+    again: bool
+    results: dict[int, IngestResult] = field(default_factory=dict)
+    corrections: dict[str, Correction] = field(default_factory=dict)
+    revisions: dict[str, tuple[int, Conversion]] = field(default_factory=dict)  # by job replaced
 
-    def run(self, rows: Mapping[int, ParsedRow], *, again: bool) -> dict[int, IngestResult]:
+    def run(self, rows: Mapping[int, ParsedRow]) -> dict[int, IngestResult]:
         """Fix the rows; returns one result per row."""
-        latest_jobs = latest_revisions(self._site, [_external_id_of(row) for row in rows.values()])
+        latest_jobs = latest_revisions(self.site, [_external_id_of(row) for row in rows.values()])
         for index, row in rows.items():
             try:
-                self._plan(index, row, latest_jobs.get(_external_id_of(row)), again=again)
+                self._plan(index, row, latest_jobs.get(_external_id_of(row)))
             except Unsendable as problem:
-                self._results[index] = build_rejection(index, row, problem)
+                self.results[index] = build_rejection(index, row, problem)
         self._apply_corrections()
         self._enqueue_revisions()
-        return self._results
+        return self.results
 
-    def _plan(self, index: int, row: ParsedRow, job: Job | None, *, again: bool) -> None:
+    def _plan(self, index: int, row: ParsedRow, job: Job | None) -> None:
         given = checked_row(row)
         if job is None or not isinstance(job.payload, dict):
             raise Unsendable("UNKNOWN_ROW", "externalId", "there is no such conversion here")
-        self._results[index] = IngestResult(index, _external_id_of(row), "duplicate", job.id)
-        if job.id in self._corrections or job.id in self._revisions:
+        self.results[index] = IngestResult(index, _external_id_of(row), "duplicate", job.id)
+        if job.id in self.corrections or job.id in self.revisions:
             return  # named twice: the first counts
         changes = {name: value for name, value in given.items() if value not in (None, "")}
         merged = {**job.payload, **changes, "revision": job.payload.get("revision")}
-        defaults, now = self._site.defaults, self._site.queue.now()
+        defaults, now = self.site.defaults, self.site.queue.now()
         new = Conversion.parse(merged, defaults, now_us=now)
         changed = changed_fields(job.payload, new)
         if job.state == "FAILED" and changed:
-            self._corrections[job.id] = Correction(index, job.payload, new)
-        elif job.state == "COMPLETED" and (changed or again):
+            self.corrections[job.id] = Correction(index, job.payload, new)
+        elif job.state == "COMPLETED" and (changed or self.again):
             if new.revision >= MAX_REVISION:
                 raise Unsendable("INVALID_REVISION", "revision", "it was sent too often already")
             next_revision = {**new.payload(), "revision": new.revision + 1}
-            self._revisions[job.id] = (index, Conversion.parse(next_revision, defaults))
+            self.revisions[job.id] = (index, Conversion.parse(next_revision, defaults))
 
     def _apply_corrections(self) -> None:
         for outcome in correct_rows(
-            self._site,
-            self._corrections,
+            self.site,
+            self.corrections,
             role="operator",
-            actor=self._actor,
-            note={"reason": self._reason},
+            actor=self.actor,
+            note={"reason": self.reason},
         ):
-            index = self._corrections[outcome.id].position
-            unchanged = self._results[index]
+            index = self.corrections[outcome.id].position
+            unchanged = self.results[index]
             if outcome.result == "moved":
-                self._results[index] = replace(unchanged, result="corrected")
+                self.results[index] = replace(unchanged, result="corrected")
             elif outcome.reason == "category_in":
-                self._results[index] = replace(unchanged, message=_NOT_ITS_DATA)
+                self.results[index] = replace(unchanged, message=_NOT_ITS_DATA)
 
     def _enqueue_revisions(self) -> None:
+        if not self.revisions:
+            return
         new_jobs = [
-            new_job(self._site, new, {"reason": self._reason, "fixes": job_id})
-            for job_id, (_, new) in self._revisions.items()
+            new_job(self.site, new, {"reason": self.reason, "fixes": job_id})
+            for job_id, (_, new) in self.revisions.items()
         ]
-        outcomes = (
-            self._site.queue.enqueue_many(new_jobs, actor=self._actor.name) if new_jobs else []
-        )
-        for (index, new), outcome in zip(self._revisions.values(), outcomes, strict=True):
+        outcomes = self.site.queue.enqueue_many(new_jobs, actor=self.actor.name)
+        for (index, new), outcome in zip(self.revisions.values(), outcomes, strict=True):
             if not isinstance(outcome, Outcome):
                 raise outcome
             # Another operator may have created this revision first.
             result: IngestOutcome = "queued" if outcome.result == "inserted" else "duplicate"
-            self._results[index] = IngestResult(index, new.external_id, result, outcome.id)
+            self.results[index] = IngestResult(index, new.external_id, result, outcome.id)
 
 
 def _external_id_of(row: ParsedRow) -> str:
@@ -205,7 +204,7 @@ def fix_selected(
     results = fix_rows(site, actor, rows, reason=reason, again=again)
     affected = 0
     for job_id, result in zip(payloads, results, strict=True):
-        if result.result in ("queued", "corrected"):
+        if result.is_change:
             affected += 1
         else:
             refused.append((job_id, result.message or "it is on its way, or nothing was changed"))

@@ -57,6 +57,10 @@ class IngestResult:
     message: str | None = None
     differs: tuple[str, ...] = ()  # fields of a duplicate that the stored row has otherwise
 
+    @property
+    def is_change(self) -> bool:
+        return self.result in ("queued", "corrected")
+
 
 def ingest(site: SiteContext, rows: Sequence[ParsedRow], *, actor: Actor) -> list[IngestResult]:
     """Take rows in; returns one result per row, in order."""

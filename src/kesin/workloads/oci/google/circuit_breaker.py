@@ -86,30 +86,23 @@ def next_breaker(
         return breaker
     if trouble is None:
         return Breaker()
-    code, message = trouble.code, trouble.message
+    told: dict[str, Any] = {"code": trouble.code, "message": trouble.message}
     if trouble.kind == "AUTH":
         first = breaker if breaker.kind == "AUTH" else Breaker(opened_at=now)
         pause_s = min(OPEN_S * 2**first.checks, MAX_CHECK_PAUSE_S) + JITTER_S * jitter
-        return replace(
-            first,
-            kind="AUTH",
-            code=code,
-            message=message,
-            probe_at=now + round(pause_s * SECOND_US),
-            checks=min(first.checks + 1, 10),
-        )
+        probe_at, checks = now + round(pause_s * SECOND_US), min(first.checks + 1, 10)
+        return replace(first, kind="AUTH", **told, probe_at=probe_at, checks=checks)
     failures = breaker.failures + 1
     retry_after_s = trouble.retry_after_s
     if retry_after_s is None and failures < FAILURES_TO_OPEN and not breaker.kind:
-        return replace(breaker, failures=failures, code=code, message=message)
+        return replace(breaker, failures=failures, **told)
     pause_s = (
         OPEN_S + JITTER_S * jitter if retry_after_s is None else min(retry_after_s, MAX_OPEN_S)
     )
     return Breaker(
         failures=failures,
         kind=trouble.kind,
-        code=code,
-        message=message,
+        **told,
         opened_at=breaker.opened_at or now,
         probe_at=now + round(pause_s * SECOND_US),
     )

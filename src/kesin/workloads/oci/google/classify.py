@@ -127,15 +127,11 @@ def classify_errors(errors: Sequence[GoogleError]) -> RowAccepted | RowRefused:
     if not errors:
         raise ValueError("a row without an error is not judged")
     code, meaning = min((look_up(error) for error in errors), key=lambda match: _SEVERITY[match[1]])
-    message = _join_messages(errors) or code
+    messages = dict.fromkeys(error.message for error in errors if error.message)
+    message = "; ".join(messages)[:MAX_MESSAGE] or code
     if meaning == ALREADY_RECORDED:
         return RowAccepted(code, message)
     return RowRefused(code, message, meaning.category)
-
-
-def _join_messages(errors: Sequence[GoogleError]) -> str:
-    messages = dict.fromkeys(error.message for error in errors if error.message)
-    return "; ".join(messages)[:MAX_MESSAGE]
 
 
 class ClassifiedResponse(NamedTuple):
@@ -162,8 +158,9 @@ def classify_response(http_status: int, body: Any) -> ClassifiedResponse:
     """Classify a response that is not 200: the body gives the code, the status the severity."""
     errors = read_errors(body)
     matches = [look_up(error) for error in errors]
-    if status := storable(text_at(body, "error", "status")).strip():
-        matches.append(_look_up_status(status))
+    if status := storable(text_at(body, "error", "status")).strip()[:MAX_CODE]:
+        meaning = _MEANINGS.get(status, LATER)
+        matches.append(_BY_ALIAS.get(status.casefold(), (status, meaning)))
     category, trouble = _category_of(http_status, matches[: len(errors)] or matches)
     code = next(
         (
@@ -179,11 +176,6 @@ def classify_response(http_status: int, body: Any) -> ClassifiedResponse:
         "Google answered %(status)s", status=http_status
     )
     return ClassifiedResponse(RowRefused(code, text, category), trouble)
-
-
-def _look_up_status(status: str) -> tuple[str, Meaning]:
-    code = status[:MAX_CODE]
-    return _BY_ALIAS.get(code.casefold()) or (code, _MEANINGS.get(code, LATER))
 
 
 def _category_of(

@@ -40,11 +40,8 @@ TRIAL_CONVERSION: Final = Conversion(
 
 _TOKEN_CODES: Final = ("INVALID_GRANT", "TOKEN_", "OAUTH_TOKEN", "ACCESS_TOKEN", "UNAUTHENTICATED")
 _ACTION_CODES: Final = (
-    "NO_CONVERSION_ACTION",
-    "INVALID_CONVERSION_ACTION",
-    "RESOURCE_NAME_",
-    "RESOURCE_NOT_",
-    "BAD_RESOURCE_ID",
+    *("NO_CONVERSION_ACTION", "INVALID_CONVERSION_ACTION"),
+    *("RESOURCE_NAME_", "RESOURCE_NOT_", "BAD_RESOURCE_ID"),
 )
 _ADVICE: Final = {
     "token": "Consent again and put the new refresh token; a consent screen in testing gives"

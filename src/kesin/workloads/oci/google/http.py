@@ -108,7 +108,8 @@ def retry_after_s(response: GoogleResponse) -> float | None:
     if header.isdecimal() and header.isascii():
         return _bounded(float(header[:10]))
     waits = [] if not header else [_seconds_until(header, response.headers.get("date", ""))]
-    waits += [_parse_delay(delay) for delay in _retry_delays(response.body)]
+    delays = map(_DELAY.fullmatch, _retry_delays(response.body))
+    waits += [_bounded(float(delay[1])) for delay in delays if delay]
     return max((wait for wait in waits if wait is not None), default=None)
 
 
@@ -120,11 +121,6 @@ def _seconds_until(moment: str, date: str) -> float | None:
         )
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _parse_delay(text: str) -> float | None:
-    match = _DELAY.fullmatch(text)
-    return _bounded(float(match[1])) if match else None
 
 
 def _bounded(seconds: float) -> float | None:
