@@ -144,8 +144,7 @@ def _edges(
     for drawn in sorted(layout.edges, key=lambda drawn: drawn.edge.pair in travelled):
         edge = drawn.edge
         lit = " lit" if edge.pair in travelled else " unlit" if travelled else ""
-        title = _title(edge, translate)
-        yield f'<g class="edge {edge.kind}{lit}"{_ends(edge)}><title>{title}</title>'
+        yield f'<g class="edge {edge.kind}{lit}"{_about(edge, translate)}'
         route = _route(drawn)
         yield f'<path class="case" d="{route}"/><path class="line" d="{route}"/>{_tip(drawn)}'
         if edge.source == GONE:
@@ -154,12 +153,11 @@ def _edges(
         yield f"{_label(drawn.label, drawn.x, drawn.y)}</g>"
 
 
-def _ends(edge: Edge) -> str:
-    return f" data-from={quoteattr(edge.source)} data-to={quoteattr(edge.to)}"
-
-
-def _title(edge: Edge, translate: Translate) -> str:
-    return escape(f"{edge.source or translate('new')} → {edge.to}: {', '.join(edge.names)}")
+def _about(edge: Edge, translate: Translate) -> str:
+    """The attributes of an edge's group, and its title."""
+    title = escape(f"{edge.source or translate('new')} → {edge.to}: {', '.join(edge.names)}")
+    ends = f"data-from={quoteattr(edge.source)} data-to={quoteattr(edge.to)}"
+    return f" {ends}><title>{title}</title>"
 
 
 def _route(drawn: DrawnEdge) -> str:
@@ -237,11 +235,10 @@ def _box(
     for line in text.marks:
         parts.append(_text("mark", x + ICON_WIDTH, y + SMALL_SIZE + 1, line))
         y += LINE_HEIGHT
-    if text.stays and text.edge:
+    if text.stays:
         y += LINE_HEIGHT / 2
-        lit = " lit" if text.edge.pair in travelled else ""
-        title = _title(text.edge, translate)
-        parts.append(f'<g class="stays{lit}"{_ends(text.edge)}><title>{title}</title>')
+        lit = " lit" if text.stays.edge.pair in travelled else ""
+        parts.append(f'<g class="stays{lit}"{_about(text.stays.edge, translate)}')
         rule = f"M{_pair((box.x + 1, y - 2))}h{_number(box.width - 2)}"
         parts.append(f'<path class="rule" d="{rule}"/>')
         parts.append(f"{_label(text.stays, x, y + 3)}</g>")

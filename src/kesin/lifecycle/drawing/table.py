@@ -86,7 +86,7 @@ def move_rows(lifecycle: Lifecycle) -> list[MoveRow]:
             move=move.name,
             sources=", ".join(move.sources) or "(new)",
             to={STAY: "(stays)", GONE: "(gone)"}.get(move.to, move.to),
-            by=_roles(move),
+            by=" or ".join(move.by) + (f" ({move.stage})" if move.stage else ""),
             when=", ".join(_conditions(lifecycle, move)) or EMPTY_CELL,
             effects=", ".join(_effects(move)) or EMPTY_CELL,
             note=move.doc,
@@ -171,11 +171,8 @@ def _with_note(row: MoveRow) -> str:
 
 def _table(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *body]
-    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    cells = ([" ".join(text.split()).replace("|", "\\|") for text in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
 def _mermaid_id(lifecycle: Lifecycle, name: str) -> str:
@@ -185,11 +182,6 @@ def _mermaid_id(lifecycle: Lifecycle, name: str) -> str:
     while alias in lifecycle.state:
         alias += "_"
     return alias
-
-
-def _roles(move: Move) -> str:
-    roles = " or ".join(move.by)
-    return f"{roles} ({move.stage})" if move.stage else roles
 
 
 def _conditions(lifecycle: Lifecycle, move: Move) -> Iterator[str]:

@@ -26,7 +26,7 @@ class CamelCaseBody(CamelCaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class SiteBody(CamelCaseBody):
+class OciSiteBody(CamelCaseBody):
     """A request body about one site."""
 
     site_id: Id
@@ -90,7 +90,7 @@ class PreviewBody(CamelCaseModel):
     warnings: list[dict[str, Any]]
 
 
-class AckBody(SiteBody):
+class AckBody(OciSiteBody):
     """Rows that Google has."""
 
     queue_ids: Annotated[list[str], Field(max_length=MAX_IDS)]
@@ -175,7 +175,7 @@ class Chosen(CamelCaseBody):
     category: Annotated[list[Text], Field(max_length=5)] = []
 
 
-class QueueActionBody(SiteBody):
+class QueueActionBody(OciSiteBody):
     """Something an operator wants done with rows of a site."""
 
     action: Text
@@ -213,7 +213,7 @@ class Acted(Ok):
     more: bool | None = None  # set if more may match: repeat the request
 
 
-class HeartbeatBody(SiteBody):
+class HeartbeatBody(OciSiteBody):
     """A script says that it runs."""
 
     script_version: ShortText | None = None
@@ -223,7 +223,7 @@ class HeartbeatBody(SiteBody):
     failed: Count | None = None
 
 
-class VerifyBody(SiteBody):
+class VerifyBody(OciSiteBody):
     """A script asks for a short-lived token."""
 
 
@@ -256,7 +256,7 @@ class Processed(Ok):
     retry: int
 
 
-class CredentialsBody(SiteBody):
+class CredentialsBody(OciSiteBody):
     """A site's credentials; they are never sent back."""
 
     credentials: dict[str, Any]
