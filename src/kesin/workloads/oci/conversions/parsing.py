@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, Final, Literal, NamedTuple
+from typing import Any, BinaryIO, Final, Literal, NamedTuple, TextIO
 
 from kesin.foundation.problems import Invalid, Problem, TooLarge
 from kesin.foundation.text import storable
@@ -31,9 +31,11 @@ MAX_ROWS: Final = 10_000
 MAX_DIGITS: Final = 18
 FileFormat = Literal["csv", "ndjson", "json"]
 
-_NDJSON_TYPES: Final = ("application/x-ndjson", "application/ndjson", "application/jsonl")
-_CSV_TYPES: Final = ("text/csv", "application/csv")
-_JSON_TYPES: Final = ("application/json", "text/json", "")
+_FORMAT_BY_TYPE: Final[dict[str, FileFormat]] = {
+    **dict.fromkeys(("text/csv", "application/csv"), "csv"),
+    **dict.fromkeys(("application/x-ndjson", "application/ndjson", "application/jsonl"), "ndjson"),
+    **dict.fromkeys(("application/json", "text/json", ""), "json"),
+}
 CONTENT_TYPES: Final = ("application/json", "application/x-ndjson", "text/csv")
 STDIN: Final = "-"
 _FORMAT_BY_SUFFIX: Final[dict[str, FileFormat]] = {
@@ -60,24 +62,31 @@ def parse_body(
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise Problem("the body is no UTF-8", code="not_utf8") from None
-    if content_kind in _CSV_TYPES:
-        return None, _take_bounded(csv_rows(io.StringIO(text, newline=""), ignored))
-    if content_kind in _NDJSON_TYPES:
-        return None, _take_bounded(_ndjson_rows(text.split("\n")))
-    if content_kind in _JSON_TYPES or content_kind.endswith("+json"):
-        site, rows = _json_rows(text, Problem("the body is no JSON", code="not_json"))
-        return site, _take_bounded(rows)
-    raise Problem(
-        f"conversions come as {', '.join(CONTENT_TYPES)}, not as {content_kind[:100]!r}",
-        code="unsupported_type",
-    )
+    file_format = _FORMAT_BY_TYPE.get(content_kind)
+    if file_format is None and not content_kind.endswith("+json"):
+        raise Problem(
+            f"conversions come as {', '.join(CONTENT_TYPES)}, not as {content_kind[:100]!r}",
+            code="unsupported_type",
+        )
+    not_json = Problem("the body is no JSON", code="not_json")
+    lines = io.StringIO(text, newline="" if file_format == "csv" else "\n")
+    site, rows = _parse(file_format or "json", lines, ignored, not_json)
+    return site, _take_bounded(rows)
 
 
-def _json_rows(text: str, refusal: Problem) -> tuple[str | None, Iterator[ParsedRow]]:
+def _parse(
+    file_format: FileFormat, text: TextIO, ignored: frozenset[str], not_json: Problem
+) -> tuple[str | None, Iterator[ParsedRow]]:
+    """The site that the text names, if any, and its rows; only JSON is read as a whole."""
+    if file_format == "csv":
+        return None, csv_rows(text, ignored)
+    if file_format == "ndjson":
+        return None, _ndjson_rows(text)
+    content = text.read()
     try:
-        document = parse_json(text)
+        document = parse_json(content)
     except (ValueError, RecursionError):
-        raise refusal from None
+        raise not_json from None
     site, rows = _unwrap(document)
     return site, map(_check_row, rows)
 
@@ -249,7 +258,8 @@ class RowSource:
     ) -> Iterator[RowBatch]:
         """Yield the rows in batches; raises Problem where the file cannot be read further."""
         try:
-            site, parsed = self._parse(ignored)
+            not_json = Problem("this is no JSON; for one document a line say --format ndjson")
+            site, parsed = _parse(self.file_format, self.text, ignored, not_json)
             while batch := list(islice(parsed, min(rows, MAX_ROWS))):
                 yield RowBatch(site, batch)
         except UnicodeDecodeError:
@@ -258,15 +268,6 @@ class RowSource:
                 code="not_utf8",
                 file=self.name,
             ) from None
-
-    def _parse(self, ignored: frozenset[str]) -> tuple[str | None, Iterator[ParsedRow]]:
-        """The site that the file names, if any, and its rows; only JSON is read as a whole."""
-        if self.file_format == "csv":
-            return None, csv_rows(self.text, ignored)
-        if self.file_format == "ndjson":
-            return None, _ndjson_rows(self.text)
-        refusal = Problem("this is no JSON; for one document a line say --format ndjson")
-        return _json_rows(self.text.read(), refusal)
 
 
 @contextmanager

@@ -131,7 +131,9 @@ def oci_control(  # noqa: PLR0917  # each is a query parameter
         "categories": [kind.value for kind in Category],
     }
     if part != "rows":
-        values |= _summary(ctx, site)
+        stats = operations.site_stats(site)
+        warnings = [(each, stats.advice(each["code"], ctx.language)) for each in stats.warnings]
+        values |= {"stats": stats, "warnings": warnings, "breaker": stats.breaker_state}
     if part != "summary":
         values |= _rows(ctx, site, control_filter, cursor)
     if not part:
@@ -148,12 +150,6 @@ def oci_control(  # noqa: PLR0917  # each is a query parameter
     if part == "rows" and cursor is not None:
         template = "oci/part_older.html"
     return ctx.page(template, **frame(ctx, site), **values)
-
-
-def _summary(ctx: PageContext, site: SiteContext) -> dict[str, Any]:
-    stats = operations.site_stats(site)
-    warnings = [(each, stats.advice(each["code"], ctx.language)) for each in stats.warnings]
-    return {"stats": stats, "warnings": warnings, "breaker": stats.breaker_state}
 
 
 def _rows(
