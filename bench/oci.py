@@ -21,7 +21,7 @@ from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
-from kesin.store.directory import Directory, Site
+from kesin.store.directory import Directory
 from kesin.store.open import open_store
 from kesin.workloads.oci.conversions.conversion import Conversion
 from kesin.workloads.oci.conversions.ingest import ingest
@@ -31,6 +31,7 @@ from kesin.workloads.oci.google.google_ads import read_upload
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.oci.operations import site_stats
 from kesin.workloads.oci.script import ack, export
+from kesin.workloads.oci.site import SiteContext
 
 ROWS = 10_000  # the largest call
 EXPORTED = 1_000
@@ -71,7 +72,7 @@ def mapping(report: Report) -> None:
     """How long it takes to find the rows of a partial failure in which every row failed."""
     costs = {}
     for count in MAPPED:
-        rows = [UploadRow(str(n), _conversion(n), 1) for n in range(count)]
+        rows = [UploadRow(str(n), _conversion(n)) for n in range(count)]
         body = _all_failed(count)
         costs[count] = 1_000 * min(
             timed(partial(read_upload, body, rows))[1] for _ in range(REPEATS)
@@ -87,23 +88,21 @@ def mapping(report: Report) -> None:
 
 
 def _at(address: str, rows: int) -> dict[str, Any]:
-    house, site = _house(address)
-    load(house.queue, rows, tenant=SITE, state="COMPLETED")
+    site = _site(address)
+    load(site.queue, rows, tenant=SITE, state="COMPLETED")
     body = "\n".join(json.dumps(_row(n)) for n in range(ROWS)).encode()
-    _, ingest_s = timed(lambda: _post(house, site, body))
+    _, ingest_s = timed(lambda: _post(site, body))
     exports, acks, stats = [], [], []
     for _ in range(REPEATS):
-        items, seconds = timed(lambda: export(house, site, limit=EXPORTED, actor="bench"))
+        items, seconds = timed(lambda: export(site, limit=EXPORTED, actor="bench"))
         assert len(items) == EXPORTED
         exports.append(seconds)
         ids = [one["id"] for one in items]
-        report, seconds = timed(lambda ids=ids: ack(house, site, ids, actor="bench"))
+        report, seconds = timed(lambda ids=ids: ack(site, ids, actor="bench"))
         assert report.updated == EXPORTED
         acks.append(seconds)
-        stats.append(
-            timed(lambda: site_stats(house, site, house.queue.store.move_counts("oci")))[1]
-        )
-    house.queue.store.close()
+        stats.append(timed(lambda: site_stats(site, site.queue.store.move_counts("oci")))[1])
+    site.queue.store.close()
     export_ms, ack_ms, stats_ms = (
         1_000 * statistics.median(each) for each in (exports, acks, stats)
     )
@@ -116,20 +115,19 @@ def _at(address: str, rows: int) -> dict[str, Any]:
     }
 
 
-def _post(house: WorkloadContext, site: Site, body: bytes) -> None:
+def _post(site: SiteContext, body: bytes) -> None:
     _, rows = parse_body(body, "application/x-ndjson")
-    results = ingest(house, site, rows, actor=system_actor("bench"))
+    results = ingest(site, rows, actor=system_actor("bench"))
     assert all(one.result == "queued" for one in results)
 
 
-def _house(address: str) -> tuple[WorkloadContext, Site]:
+def _site(address: str) -> SiteContext:
     store = open_store(address)
     accounts = Accounts(Directory(store))
     queue = Queue("oci", oci_lifecycle(), store)
     site = accounts.add_site(system_actor("bench"), SITE)
-    return WorkloadContext(
-        Settings(data_dir=Path()), Commands({"oci": queue}, accounts), queue
-    ), site
+    commands = Commands({"oci": queue}, accounts)
+    return SiteContext(WorkloadContext(Settings(data_dir=Path()), commands, queue), site)
 
 
 def _row(number: int) -> dict[str, Any]:

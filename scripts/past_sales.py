@@ -21,7 +21,7 @@ from kesin.foundation.clock import ManualClock
 from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.store.contract import Store
-from kesin.store.directory import Directory, Site
+from kesin.store.directory import Directory
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.common.api_client import ApiResponse, Send
@@ -29,7 +29,7 @@ from kesin.workloads.oci.cli.script_simulator import ScriptSimulator
 from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.oci.script import AckReport, ack, ack_failed, export
-from kesin.workloads.oci.site import HEARTBEAT, WORKLOAD, put_metadata
+from kesin.workloads.oci.site import HEARTBEAT, WORKLOAD, SiteContext
 
 SITE: Final = "bosphorus-plumbing"
 ROWS: Final = 500
@@ -45,14 +45,12 @@ def sell(store: Store, clock: ManualClock) -> None:
     queue = Queue(WORKLOAD, oci_lifecycle(), store, clock=clock, seed=SEED)
     commands = Commands({WORKLOAD: queue}, Accounts(Directory(store), clock))
     house = WorkloadContext(Settings.model_construct(), commands, queue)
-    site = commands.accounts.add_site(_ROOT, SITE, name="Bosphorus Plumbing")
+    site = SiteContext(house, commands.accounts.add_site(_ROOT, SITE, name="Bosphorus Plumbing"))
     chance = random.Random(SEED)
-    ingest(house, site, _sales(clock, chance), actor=_ROOT)
-    send = _doors(house, site)
-    script = ScriptSimulator("", site.id, "", rng=chance, fail_share=0.06, limit=PAGE, send=send)
-    thrower = ScriptSimulator(
-        "", site.id, "", rng=chance, upload_error_share=1, limit=PAGE, send=send
-    )
+    ingest(site, _sales(clock, chance), actor=_ROOT)
+    send = _doors(site)
+    script = ScriptSimulator(send, site.id, rng=chance, fail_share=0.06, limit=PAGE)
+    thrower = ScriptSimulator(send, site.id, rng=chance, upload_error_share=1, limit=PAGE)
     script.run("after-export")
     _wait(house, clock, LEASE_S)
     script.run("before-ack")
@@ -60,7 +58,7 @@ def sell(store: Store, clock: ManualClock) -> None:
     thrower.run()
     _wait(house, clock, PAUSE_S)
     script.run()
-    _mend(house, site)
+    _mend(site)
     script.run()
 
 
@@ -81,7 +79,7 @@ def _sales(clock: ManualClock, chance: random.Random) -> list[dict[str, Any]]:
     return rows
 
 
-def _doors(house: WorkloadContext, site: Site) -> Send:
+def _doors(site: SiteContext) -> Send:
     """What the service would answer."""
 
     def send(_method: str, path: str, body: Mapping[str, Any] | None) -> ApiResponse:
@@ -90,12 +88,11 @@ def _doors(house: WorkloadContext, site: Site) -> Send:
         match asked.path.rpartition("/")[2]:
             case "google-ads-export":
                 limit = int(parse_qs(asked.query)["limit"][0])
-                return ApiResponse(200, {}, export(house, site, limit=limit, actor="key:script"))
+                return ApiResponse(200, {}, export(site, limit=limit, actor="key:script"))
             case "ack":
-                return _heard(ack(house, site, told["queueIds"], actor="key:script"))
+                return _heard(ack(site, told["queueIds"], actor="key:script"))
             case "ack-failed":
                 report = ack_failed(
-                    house,
                     site,
                     told["queueIds"],
                     code=told["errorCode"],
@@ -105,7 +102,7 @@ def _doors(house: WorkloadContext, site: Site) -> Send:
                 )
                 return _heard(report)
             case _:
-                put_metadata(house, site, HEARTBEAT, {**told, "at": house.queue.now()})
+                site.put_metadata(HEARTBEAT, {**told, "at": site.queue.now()})
                 return ApiResponse(200, {}, {"ok": True})
 
     return send
@@ -122,9 +119,9 @@ def _wait(house: WorkloadContext, clock: ManualClock, seconds: int) -> None:
     Sweeper([house.queue]).sweep(("cap", "recover", "revive"))
 
 
-def _mend(house: WorkloadContext, site: Site) -> None:
+def _mend(site: SiteContext) -> None:
     """Whoever sends the sales corrects every second one that failed because of its data."""
     where = Filter(states=("FAILED",), tenants=(site.id,))
-    dead = house.queue.jobs(where, limit=MAX_PAGE).jobs[::2]
+    dead = site.queue.jobs(where, limit=MAX_PAGE).jobs[::2]
     rows = [{**job.data, "conversionValue": 1_000} for job in dead]
-    ingest(house, site, rows, actor=_ROOT)
+    ingest(site, rows, actor=_ROOT)

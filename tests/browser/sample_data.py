@@ -16,6 +16,7 @@ from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.script import ack, ack_failed, export
+from kesin.workloads.oci.site import SiteContext
 from kesin.workloads.optiplan.orders.payload import read_payload
 from kesin.workloads.optiplan.pipeline.runner import Runner
 from kesin.workloads.pdf.engines.base import Paper, RenderedPdf
@@ -96,9 +97,9 @@ def conversions(
     world: World, n: int = 8, *, first: int = 1, site: str = SITE, probe: str = ""
 ) -> list[str]:
     """A quarter is delivered, a quarter failed, a quarter is at the script, the rest wait."""
-    context = world.service.workload_context("oci")
-    tenant = world.accounts.find_site(site)
-    assert tenant is not None
+    found = world.accounts.find_site(site)
+    assert found is not None
+    tenant = SiteContext(world.service.workload_context("oci"), found)
     now = datetime.fromtimestamp(world.clock.monotonic(), UTC)
     rows: list[Any] = [
         {
@@ -110,12 +111,11 @@ def conversions(
         }
         for number in range(first, first + n)
     ]
-    results = ingest(context, tenant, rows, actor=ROOT)
-    taken = [one["id"] for one in export(context, tenant, limit=3 * n // 4, actor="key:script")]
+    results = ingest(tenant, rows, actor=ROOT)
+    taken = [one["id"] for one in export(tenant, limit=3 * n // 4, actor="key:script")]
     quarter = n // 4
-    ack(context, tenant, taken[:quarter], actor="key:script")
+    ack(tenant, taken[:quarter], actor="key:script")
     ack_failed(
-        context,
         tenant,
         taken[quarter : 2 * quarter],
         code="UNPARSEABLE_GCLID",

@@ -13,6 +13,7 @@ from kesin.lifecycle.errors import Category
 from kesin.web.dashboard.queues.charts import Trends
 from kesin.workloads.oci.google.channel import ConnectionTrouble
 from kesin.workloads.oci.google.circuit_breaker import record_upload
+from kesin.workloads.oci.site import SiteContext
 from tests.web.conftest import ROOT, World
 
 
@@ -134,11 +135,8 @@ def test_an_open_breaker_is_reported_to_users_of_the_site(world):
     world.person("ece", sites=["south"])
     world.accounts.set_site(ROOT, "north", channel="api")
     context = world.service.workload_context("oci")
-    record_upload(
-        context,
-        world.accounts.directory.site("north"),
-        ConnectionTrouble("AUTH", "BAD_LOGIN", "no"),
-    )
+    site = SiteContext(context, world.accounts.directory.site("north"))
+    record_upload(site, ConnectionTrouble("AUTH", "BAD_LOGIN", "no"))
     text = overview(world)
     assert "the breaker is open for north" in text
     assert "breaker" not in overview(world, "ece")

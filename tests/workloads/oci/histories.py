@@ -108,7 +108,7 @@ class History:
         sites.draw_as_before()
         for site in SITES:
             self.switch(site, "script")
-            close_breaker(sites.context, sites.place(site))
+            close_breaker(sites.place(site))
         for site in ("", *SITES):
             sites.queue.resume(tenant=site)
         self._forget_others()

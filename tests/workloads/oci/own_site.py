@@ -21,11 +21,11 @@ from kesin.engine.workload import WorkloadContext
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.store.audit_chain import AuditLine
-from kesin.store.directory import Site
 from kesin.store.records import Event, Filter
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
 from kesin.workloads.oci.google.credentials import vault_name
+from kesin.workloads.oci.site import SiteContext
 from kesin.workloads.oci.uploader import build_worker
 from tests.web.conftest import CRON_SECRET, ROOT, World
 from tests.workloads.oci.fake_google import GoogleServer
@@ -56,10 +56,10 @@ class Oci(World):
     def context(self) -> WorkloadContext:
         return self.service.workload_context("oci")
 
-    def place(self, site_id: str) -> Site:
+    def place(self, site_id: str) -> SiteContext:
         site = self.accounts.find_site(site_id)
         assert site is not None
-        return site
+        return SiteContext(self.context, site)
 
     def ago(self, seconds: float) -> str:
         """A conversion time this many seconds ago."""
@@ -137,7 +137,7 @@ class OwnSite:
         return site_uuid(self.id)
 
     @property
-    def place(self) -> Site:
+    def place(self) -> SiteContext:
         return self.oci.place(self.id)
 
     def change(self, **how: Any) -> None:
@@ -312,7 +312,7 @@ class ApiSite(OwnSite):
         return dict(worker.run_once())
 
     def breaker(self) -> Breaker:
-        return read_breaker(self.context, self.place)
+        return read_breaker(self.place)
 
 
 def seals(ids: Sequence[str]) -> list[str]:

@@ -27,7 +27,7 @@ def conversion(number: int, **changes: object) -> Conversion:
 
 
 def row(number: int, **changes: object) -> UploadRow:
-    return UploadRow(f"job-{number}", conversion(number, **changes), 1)
+    return UploadRow(f"job-{number}", conversion(number, **changes))
 
 
 def rows(count: int) -> list[UploadRow]:

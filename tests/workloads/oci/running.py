@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from kesin.workloads.oci.site import HEARTBEAT, read_metadata
+from kesin.workloads.oci.site import HEARTBEAT
 from tests.web.conftest import opened
 from tests.workloads.oci.own_site import Oci, OwnSite, seals
 from tests.workloads.oci.script import Script
@@ -62,7 +62,7 @@ class Running:
         return {name: n for name, n in counts.items() if n}
 
     def heartbeat(self) -> dict[str, Any] | None:
-        return read_metadata(self.oci.context, self.site.place, HEARTBEAT)
+        return self.site.place.read_metadata(HEARTBEAT)
 
     def pass_time(self, seconds: float) -> None:
         self.oci.clock.advance(seconds)

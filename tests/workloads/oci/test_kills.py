@@ -21,7 +21,6 @@ from kesin.foundation.clock import ManualClock, wall_clock_us
 from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.store.contract import Store
-from kesin.store.directory import Site
 from kesin.store.open import open_store
 from kesin.web.service import Service
 from kesin.workloads.oci import OCI
@@ -30,6 +29,7 @@ from kesin.workloads.oci.conversions.ingest import IngestResult, ingest
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.script import ack, export
+from kesin.workloads.oci.site import SiteContext
 from kesin.workloads.oci.uploader import build_worker
 from tests.apart import PATIENCE_S, Start, crew
 from tests.faults.cast import Point, die
@@ -48,10 +48,10 @@ def context_of(store: Store, *, later_us: int = 0, **settings: Any) -> WorkloadC
     return Service(own, store, {"oci": OCI}, work=False, clock=clock).workload_context("oci")
 
 
-def site_of(context: WorkloadContext) -> Site:
+def site_of(context: WorkloadContext) -> SiteContext:
     site = context.commands.accounts.find_site(SITE)
     assert site is not None
-    return site
+    return SiteContext(context, site)
 
 
 def sale(number: int) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def sale(number: int) -> dict[str, Any]:
 
 
 def ingest_file(context: WorkloadContext) -> list[IngestResult]:
-    return ingest(context, site_of(context), [sale(n) for n in range(ROWS)], actor=ROOT)
+    return ingest(site_of(context), [sale(n) for n in range(ROWS)], actor=ROOT)
 
 
 class Place:
@@ -137,7 +137,7 @@ def export_and_die(address: str, pipe: Connection, point: Point) -> None:
     with closing(open_store(address)) as store:
         context = context_of(store)
         point.arm(store)
-        pipe.send(export(context, site_of(context), limit=ROWS, actor="doomed"))
+        pipe.send(export(site_of(context), limit=ROWS, actor="doomed"))
 
 
 @moments("after", "inside")
@@ -149,15 +149,15 @@ def test_an_export_that_is_killed_loses_no_row_and_no_attempt_too_many(
     context, site = place.context, site_of(place.context)
     if moment == "after":
         assert place.states() == {"PROCESSING": ROWS}
-        assert export(context, site, limit=ROWS, actor="heir") == []
+        assert export(site, limit=ROWS, actor="heir") == []
         assert Sweeper([context.queue]).sweep().total == 0
-        context = place.recover()
+        site = site_of(place.recover())
     got: list[str] = []
     while len(got) < ROWS:  # a dying connection may hold a row for a moment
-        got.extend(item["id"] for item in export(context, site, limit=ROWS, actor="heir"))
+        got.extend(item["id"] for item in export(site, limit=ROWS, actor="heir"))
     assert sorted(got) == sorted(f"{SEAL_PREFIX}{job_id}" for job_id in ids)
-    assert ack(context, site, got, actor="heir").updated == ROWS
-    assert ack(context, site, got, actor="heir").updated == 0
+    assert ack(site, got, actor="heir").updated == ROWS
+    assert ack(site, got, actor="heir").updated == 0
     place.check(ids, attempts=1 if moment == "inside" else 2)
 
 

@@ -8,9 +8,6 @@ from kesin.foundation.problems import Forbidden, Invalid
 from kesin.workloads.oci.lifecycle import configured_lifecycle, limits_of, oci_lifecycle
 from kesin.workloads.oci.site import (
     SiteSettings,
-    defaults_of,
-    put_metadata,
-    read_metadata,
     require_site,
     validate_settings,
     visible_sites,
@@ -22,11 +19,11 @@ from tests.workloads.oci.own_site import Oci, OwnSite
 
 
 def test_settings_have_defaults_and_are_kept_and_unknown_ones_are_skipped(site: OwnSite):
-    assert SiteSettings.of(site.place) == SiteSettings(15, None, "")
+    assert site.place.settings == SiteSettings(15, None, "")
     site.change_settings(recover_minutes=45, silent_hours=3, conversion_name="Call")
-    assert SiteSettings.of(site.place) == SiteSettings(45, 3, "Call")
+    assert site.place.settings == SiteSettings(45, 3, "Call")
     site.change_settings(silent_hours=None, something_else=True)
-    assert SiteSettings.of(site.place) == SiteSettings(45, None, "Call")
+    assert site.place.settings == SiteSettings(45, None, "Call")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +58,7 @@ def test_invalid_settings_are_refused_by_name(name: str, values: list[Any]):
 def test_the_site_adds_its_zone_currency_and_name(site: OwnSite):
     site.change(timezone="Europe/Berlin", currency="EUR")
     site.change_settings(conversion_name="Call")
-    defaults = defaults_of(site.place)
+    defaults = site.place.defaults
     assert (defaults.site, str(defaults.zone)) == (site.id, "Europe/Berlin")
     assert (defaults.currency, defaults.name) == ("EUR", "Call")
 
@@ -70,12 +67,12 @@ def test_the_site_adds_its_zone_currency_and_name(site: OwnSite):
 
 
 def test_metadata_is_what_was_last_put(site: OwnSite, neighbour: OwnSite):
-    assert read_metadata(site.context, site.place, "heartbeat") is None
-    put_metadata(site.context, site.place, "heartbeat", {"at": 1})
-    put_metadata(site.context, site.place, "heartbeat", {"at": 2})
-    assert read_metadata(site.context, site.place, "heartbeat") == {"at": 2}
-    assert read_metadata(site.context, site.place, "breaker") is None
-    assert read_metadata(site.context, neighbour.place, "heartbeat") is None
+    assert site.place.read_metadata("heartbeat") is None
+    site.place.put_metadata("heartbeat", {"at": 1})
+    site.place.put_metadata("heartbeat", {"at": 2})
+    assert site.place.read_metadata("heartbeat") == {"at": 2}
+    assert site.place.read_metadata("breaker") is None
+    assert neighbour.place.read_metadata("heartbeat") is None
 
 
 # Permissions

@@ -137,7 +137,7 @@ def test_two_fixes_of_one_row_at_once_make_one_revision(api: ApiSite):
     def mend(value: int) -> None:
         meet.wait(20)
         row = {"externalId": "sale-1", "conversionValue": value}
-        results.append((value, fix_rows(api.context, ROOT, place, [row])[0]))
+        results.append((value, fix_rows(place, ROOT, [row])[0]))
 
     threads = [threading.Thread(target=mend, args=(value,)) for value in (5, 6)]
     for thread in threads:

@@ -25,6 +25,7 @@ from kesin.lifecycle.drawing.text_metrics import (
 )
 from kesin.lifecycle.vocabulary import GONE
 
+Point = tuple[float, float]
 Side = Literal[-1, 1]
 SIDES: Final[tuple[Side, Side]] = (-1, 1)  # left and right, in the direction of the x axis
 
@@ -41,13 +42,8 @@ PORT_HALF: Final = 9.0  # half the height of an arc's end at a box
 CORNER_MARGIN: Final = 14.0  # from a box's corner to the nearest end of a line
 RAIL_PAD: Final = 26.0
 MAX_PAGE_WIDTH: Final = 880.0
-LABEL_WIDTHS: Final = (
-    260.0,
-    215.0,
-    190.0,
-    165.0,
-    140.0,
-)  # the widths at which a lane's label wraps, tried in order
+# The widths at which a lane's label wraps, tried in order.
+LABEL_WIDTHS: Final = (260.0, 215.0, 190.0, 165.0, 140.0)
 NARROW_LABEL_WIDTH: Final = 128.0
 
 
@@ -66,11 +62,14 @@ class StateBox:
 class DrawnEdge:
     """An edge with coordinates: its corners (drawn rounded), its label and the label's top left."""
 
-    edge: Edge
-    points: tuple[tuple[float, float], ...]
     label: EdgeLabel
+    points: tuple[Point, ...]
     x: float
     y: float
+
+    @property
+    def edge(self) -> Edge:
+        return self.label.edge
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +86,9 @@ class DiagramLayout:
 class _Arc:
     """An edge between two rows that are no neighbours on the happy path."""
 
-    edge: Edge
+    label: EdgeLabel
     top: int
     bottom: int
-    label: EdgeLabel
     side: Side = -1
     out: float = 0.0  # distance from the column's edge
     gap: int = 0  # the row above its label
@@ -111,10 +109,9 @@ class _Arc:
 class _Lane:
     """An edge between a row and a rail, or between two rails (``row`` is then the row above)."""
 
-    edge: Edge
+    label: EdgeLabel
     row: int
     side: Side
-    label: EdgeLabel
     y: float = 0.0
 
 
@@ -135,7 +132,7 @@ class _Sketch:
     plan: DrawingPlan
     cells: dict[str, StateText]
     half: float  # half the width of the column
-    straight: dict[int, tuple[Edge, EdgeLabel]] = field(default_factory=dict)
+    straight: dict[int, EdgeLabel] = field(default_factory=dict)
     arcs: list[_Arc] = field(default_factory=list)
     lanes: list[_Lane] = field(default_factory=list)
     across: list[_Lane] = field(default_factory=list)
@@ -186,8 +183,7 @@ def _sort_edges(lifecycle: Lifecycle, label_width: float, translate: Translate) 
     }
     wide = max(MIN_COLUMN_WIDTH, *(cells[row].width for row in plan.rows))
     cells |= {row: state_text(lifecycle, row, wide, translate) for row in plan.rows}
-    half = wide / 2
-    sketch = _Sketch(plan, cells, half)
+    sketch = _Sketch(plan, cells, wide / 2)
     row = {name: index for index, name in enumerate(plan.rows)}
     for edge in edges(lifecycle):
         if GONE in edge.pair or edge.source == edge.to:
@@ -195,19 +191,17 @@ def _sort_edges(lifecycle: Lifecycle, label_width: float, translate: Translate) 
         source, to = row.get(edge.source), row.get(edge.to)
         if source is not None and to is not None:
             if to == source + 1:
-                sketch.straight[source] = (edge, edge_label(edge, NARROW_LABEL_WIDTH))
+                sketch.straight[source] = edge_label(edge, NARROW_LABEL_WIDTH)
             else:
                 top, bottom = sorted((source, to))
-                sketch.arcs.append(_Arc(edge, top, bottom, edge_label(edge, NARROW_LABEL_WIDTH)))
+                sketch.arcs.append(_Arc(edge_label(edge, NARROW_LABEL_WIDTH), top, bottom))
             continue
-        text = edge_label(edge, label_width)
+        label = edge_label(edge, label_width)
         if source is None and to is None:
-            side: Side = -1 if edge.source == plan.left else 1
-            sketch.across.append(_Lane(edge, 0, side, text))
+            sketch.across.append(_Lane(label, 0, -1 if edge.source == plan.left else 1))
         else:
-            side = -1 if plan.left in edge.pair else 1
             at = source if source is not None else to
-            sketch.lanes.append(_Lane(edge, at or 0, side, text))
+            sketch.lanes.append(_Lane(label, at or 0, -1 if plan.left in edge.pair else 1))
     return sketch
 
 
@@ -218,7 +212,7 @@ def _choose_sides(sketch: _Sketch) -> None:
             side: sum(lane.side == side and lane.row in arc.inner for lane in sketch.lanes)
             for side in SIDES
         }
-        downwards = sketch.plan.rows[arc.top] == arc.edge.source
+        downwards = sketch.plan.rows[arc.top] == arc.label.edge.source
         if crossings[-1] == crossings[1]:
             arc.side = 1 if downwards and sketch.rail(-1) else -1
         else:
@@ -230,13 +224,13 @@ def _run_arcs(sketch: _Sketch, side: Side) -> None:
     count = len(sketch.plan.rows)
     used = [LABEL_GAP - sketch.half] * count  # the width in use in each gap
     if side > 0:
-        for gap, (_, text) in sketch.straight.items():
-            used[gap] += text.width
+        for gap, label in sketch.straight.items():
+            used[gap] += label.width
     passed = [0.0] * count
     arcs = [arc for arc in sketch.arcs if arc.side == side]
     for arc in sorted(arcs, key=lambda arc: (arc.bottom - arc.top, arc.top)):
-        near = max(0.0, *(used[gap] for gap in arc.gaps), *(passed[row] for row in arc.inner), 0.0)
-        near = max(near, passed[arc.top], passed[arc.bottom]) + ARC_GAP
+        touched = passed[arc.top : arc.bottom + 1]
+        near = max(0.0, *(used[gap] for gap in arc.gaps), *touched) + ARC_GAP
         room = arc.label.width + 2 * LABEL_GAP
         choices = []
         for gap in arc.gaps:
@@ -320,7 +314,7 @@ def _stack_gap(sketch: _Sketch, row: int, y: float) -> float:
             lane.y = y
     heights = [arc.label.height for arc in sketch.arcs if arc.gap == row]
     if row in sketch.straight:
-        heights.append(sketch.straight[row][1].height)
+        heights.append(sketch.straight[row].height)
     room = max(MIN_ROW_GAP, max(heights, default=0) + 2 * LABEL_PAD)
     sketch.section.append(y + room / 2)
     return y + room
@@ -354,10 +348,10 @@ def _position(lifecycle: Lifecycle, sketch: _Sketch) -> DiagramLayout:
         *_draw_straight_edges(sketch, centre, boxes),
     ]
     enqueue = next(edge for edge in edges(lifecycle) if edge.source == GONE)
-    text = edge_label(enqueue, NARROW_LABEL_WIDTH)
+    label = edge_label(enqueue, NARROW_LABEL_WIDTH)
     entry = ((centre, MARGIN + 6), (centre, boxes[0].y))
-    middle = (MARGIN + 6 + boxes[0].y - text.height) / 2
-    drawn.append(DrawnEdge(enqueue, entry, text, centre + LABEL_GAP, middle))
+    middle = (MARGIN + 6 + boxes[0].y - label.height) / 2
+    drawn.append(DrawnEdge(label, entry, centre + LABEL_GAP, middle))
     bottom = max(sketch.bottom, *(box.y + box.height for box in boxes))
     return DiagramLayout(width, bottom + MARGIN, tuple(boxes), tuple(drawn))
 
@@ -366,7 +360,7 @@ def _zone_width(sketch: _Sketch, side: Side) -> float:
     """The width between the column and the rail of that side, or the edge of the picture."""
     arcs = [arc for arc in sketch.arcs if arc.side == side]
     reach = max((max(arc.out, arc.label_out + arc.label.width) for arc in arcs), default=0.0)
-    labels = [text.width - sketch.half for _, text in sketch.straight.values() if side > 0]
+    labels = [label.width - sketch.half for label in sketch.straight.values() if side > 0]
     reach = max(reach, *labels, 0.0)
     if not sketch.rail(side):
         return reach
@@ -395,15 +389,12 @@ def _draw_lanes(sketch: _Sketch, centre: float, edge_of: dict[Side, float]) -> I
         ends = [(near, lane.y), (edge_of[lane.side], lane.y)]
         if lane in sketch.across:
             ends = [(edge_of[-1], lane.y), (edge_of[1], lane.y)]
-        if lane.edge.source == sketch.rail(1) or lane.edge.to == sketch.rail(-1):
-            ends.sort(reverse=True)
-        else:
-            ends.sort()
+        edge = lane.label.edge
+        ends.sort(reverse=edge.source == sketch.rail(1) or edge.to == sketch.rail(-1))
         free = near + lane.side * sketch.clear_of_arcs(lane.side)
         x = (free + edge_of[lane.side] - lane.label.width) / 2
-        yield DrawnEdge(
-            lane.edge, tuple(ends), lane.label, x, lane.y - LABEL_ABOVE_LINE - lane.label.height
-        )
+        y = lane.y - LABEL_ABOVE_LINE - lane.label.height
+        yield DrawnEdge(lane.label, tuple(ends), x, y)
 
 
 def _draw_arcs(sketch: _Sketch, centre: float) -> Iterable[DrawnEdge]:
@@ -416,21 +407,18 @@ def _draw_arcs(sketch: _Sketch, centre: float) -> Iterable[DrawnEdge]:
         near = centre + arc.side * sketch.half
         far = near + arc.side * arc.out
         ends = [(near, port[id(arc), arc.top]), (near, port[id(arc), arc.bottom])]
-        if sketch.plan.rows[arc.top] != arc.edge.source:
+        if sketch.plan.rows[arc.top] != arc.label.edge.source:
             ends.reverse()
         x = near + arc.side * arc.label_out
         if arc.side < 0:
             x -= arc.label.width
         points = (ends[0], (far, ends[0][1]), (far, ends[1][1]), ends[1])
-        yield DrawnEdge(
-            arc.edge, points, arc.label, x, sketch.section[arc.gap] - arc.label.height / 2
-        )
+        yield DrawnEdge(arc.label, points, x, sketch.section[arc.gap] - arc.label.height / 2)
 
 
 def _draw_straight_edges(
     sketch: _Sketch, centre: float, boxes: list[StateBox]
 ) -> Iterable[DrawnEdge]:
-    for row, (edge, text) in sketch.straight.items():
+    for row, label in sketch.straight.items():
         ends = ((centre, boxes[row].y + boxes[row].height), (centre, boxes[row + 1].y))
-        y = sketch.section[row] - text.height / 2
-        yield DrawnEdge(edge, ends, text, centre + LABEL_GAP, y)
+        yield DrawnEdge(label, ends, centre + LABEL_GAP, sketch.section[row] - label.height / 2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Verdict
@@ -18,16 +18,8 @@ from kesin.lifecycle.vocabulary import GONE, STAY, duration
 Kind = Literal["worker", "clock", "person"]
 Family = Literal["waiting", "working", "retrying", "resting", "done", "failed", "expired"]
 
-KINDS: Final[tuple[Kind, ...]] = ("worker", "clock", "person")
-FAMILIES: Final[tuple[Family, ...]] = (
-    "waiting",
-    "working",
-    "retrying",
-    "resting",
-    "done",
-    "failed",
-    "expired",
-)
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +99,8 @@ def _targets_of(lifecycle: Lifecycle, verdict: Verdict) -> set[str]:
 
 def marks(state: State) -> tuple[str, ...]:
     """The marks of a state; a state that is neither terminal nor resting is working."""
-    words = (
-        ("initial", state.initial),
-        ("working", state.working),
-        ("success", state.success),
-        ("resting", state.resting),
-        ("terminal", state.terminal),
-        ("exclusive", state.exclusive),
-        ("holds key", state.holds_key),
-    )
-    return tuple(word for word, is_set in words if is_set)
+    names = ("initial", "working", "success", "resting", "terminal", "exclusive", "holds_key")
+    return tuple(name.replace("_", " ") for name in names if getattr(state, name))
 
 
 def retention(lifecycle: Lifecycle, state: str) -> str | None:

@@ -11,8 +11,15 @@ from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
 from kesin.lifecycle.declare import Lifecycle
-from kesin.lifecycle.drawing.layout import MARGIN, DiagramLayout, DrawnEdge, StateBox, lay_out
-from kesin.lifecycle.drawing.shape import FAMILIES, KINDS, Edge, Family, Kind, edges
+from kesin.lifecycle.drawing.layout import (
+    MARGIN,
+    DiagramLayout,
+    DrawnEdge,
+    Point,
+    StateBox,
+    lay_out,
+)
+from kesin.lifecycle.drawing.shape import FAMILIES, Edge, Family, Kind, edges
 from kesin.lifecycle.drawing.text_metrics import (
     BOX_PAD,
     ICON_WIDTH,
@@ -26,51 +33,31 @@ from kesin.lifecycle.drawing.text_metrics import (
 )
 from kesin.lifecycle.vocabulary import GONE
 
-LIGHT: Final = {
-    "paper": "#ffffff",
-    "ink": "#1f2328",
-    "muted": "#57606a",
-    "line": "#6b7580",
-    "faint": "#d5dae0",
-    "accent": "#0a5bd3",
-    "waiting": "#566b7f",
-    "waiting-fill": "#eef2f6",
-    "working": "#1b62c4",
-    "working-fill": "#e8f1fd",
-    "retrying": "#8f5f00",
-    "retrying-fill": "#fdf3dc",
-    "resting": "#7447c4",
-    "resting-fill": "#f4effd",
-    "done": "#1a7437",
-    "done-fill": "#e6f5ea",
-    "failed": "#bd3028",
-    "failed-fill": "#fdeeec",
-    "expired": "#656d76",
-    "expired-fill": "#f1f2f4",
+# Of the light theme and of the dark one.
+COLOURS: Final = {
+    "paper": ("#ffffff", "#14171c"),
+    "ink": ("#1f2328", "#e6e8eb"),
+    "muted": ("#57606a", "#a0a9b4"),
+    "line": ("#6b7580", "#8a94a0"),
+    "faint": ("#d5dae0", "#343b44"),
+    "accent": ("#0a5bd3", "#6cb0ff"),
+    "waiting": ("#566b7f", "#94abc1"),
+    "waiting-fill": ("#eef2f6", "#1c242d"),
+    "working": ("#1b62c4", "#74b0fb"),
+    "working-fill": ("#e8f1fd", "#152741"),
+    "retrying": ("#8f5f00", "#e0a73a"),
+    "retrying-fill": ("#fdf3dc", "#2e2511"),
+    "resting": ("#7447c4", "#ba9af5"),
+    "resting-fill": ("#f4effd", "#261d3b"),
+    "done": ("#1a7437", "#5bc676"),
+    "done-fill": ("#e6f5ea", "#132a1b"),
+    "failed": ("#bd3028", "#f28b82"),
+    "failed-fill": ("#fdeeec", "#341c1b"),
+    "expired": ("#656d76", "#a0a7af"),
+    "expired-fill": ("#f1f2f4", "#20242a"),
 }
-DARK: Final = {
-    "paper": "#14171c",
-    "ink": "#e6e8eb",
-    "muted": "#a0a9b4",
-    "line": "#8a94a0",
-    "faint": "#343b44",
-    "accent": "#6cb0ff",
-    "waiting": "#94abc1",
-    "waiting-fill": "#1c242d",
-    "working": "#74b0fb",
-    "working-fill": "#152741",
-    "retrying": "#e0a73a",
-    "retrying-fill": "#2e2511",
-    "resting": "#ba9af5",
-    "resting-fill": "#261d3b",
-    "done": "#5bc676",
-    "done-fill": "#132a1b",
-    "failed": "#f28b82",
-    "failed-fill": "#341c1b",
-    "expired": "#a0a7af",
-    "expired-fill": "#20242a",
-}
-DASHES: Final[dict[Kind, str]] = {"worker": "none", "clock": "7 4", "person": "0.1 5"}
+LIGHT: Final = {name: light for name, (light, _) in COLOURS.items()}
+DARK: Final = {name: dark for name, (_, dark) in COLOURS.items()}
 KIND_NAMES: Final[dict[Kind, str]] = {
     "worker": "worker",
     "clock": "clock",
@@ -141,17 +128,13 @@ def _description(lifecycle: Lifecycle, current: str | None, translate: Translate
     """The picture in words, for screen readers."""
     sentences = []
     for edge in edges(lifecycle):
-        ends = {
-            "source": edge.source or translate("the start"),
-            "to": edge.to or translate("the end"),
-        }
-        sentences.append(f"{translate('%(source)s to %(to)s') % ends}: {', '.join(edge.names)}")
-    position = (
-        f" {translate('The job is in %(state)s.') % {'state': current}}"
-        if current in lifecycle.state
-        else ""
-    )
-    return f"{translate(lifecycle.doc)} {'; '.join(sentences)}.{position}".strip()
+        source, to = edge.source or translate("the start"), edge.to or translate("the end")
+        ends = translate("%(source)s to %(to)s") % {"source": source, "to": to}
+        sentences.append(f"{ends}: {', '.join(edge.names)}")
+    text = f"{translate(lifecycle.doc)} {'; '.join(sentences)}."
+    if current in lifecycle.state:
+        text += f" {translate('The job is in %(state)s.') % {'state': current}}"
+    return text.strip()
 
 
 def _edges(
@@ -161,8 +144,7 @@ def _edges(
     for drawn in sorted(layout.edges, key=lambda drawn: drawn.edge.pair in travelled):
         edge = drawn.edge
         lit = " lit" if edge.pair in travelled else " unlit" if travelled else ""
-        title = _title(edge, translate)
-        yield f'<g class="edge {edge.kind}{lit}"{_ends(edge)}><title>{title}</title>'
+        yield f'<g class="edge {edge.kind}{lit}"{_about(edge, translate)}'
         route = _route(drawn)
         yield f'<path class="case" d="{route}"/><path class="line" d="{route}"/>{_tip(drawn)}'
         if edge.source == GONE:
@@ -171,22 +153,18 @@ def _edges(
         yield f"{_label(drawn.label, drawn.x, drawn.y)}</g>"
 
 
-def _ends(edge: Edge) -> str:
-    return f" data-from={quoteattr(edge.source)} data-to={quoteattr(edge.to)}"
-
-
-def _title(edge: Edge, translate: Translate) -> str:
-    return escape(f"{edge.source or translate('new')} → {edge.to}: {', '.join(edge.names)}")
+def _about(edge: Edge, translate: Translate) -> str:
+    """The attributes of an edge's group, and its title."""
+    title = escape(f"{edge.source or translate('new')} → {edge.to}: {', '.join(edge.names)}")
+    ends = f"data-from={quoteattr(edge.source)} data-to={quoteattr(edge.to)}"
+    return f" {ends}><title>{title}</title>"
 
 
 def _route(drawn: DrawnEdge) -> str:
     """The path with rounded corners; it ends where the arrow head begins."""
-    points = list(drawn.points)
-    (x, y), (end_x, end_y) = points[-2:]
-    length = abs(end_x - x) + abs(end_y - y)
-    back = (length - TIP + 1) / length
-    points[-1] = (x + (end_x - x) * back, y + (end_y - y) * back)
-    path = [f"M{_number(points[0][0])} {_number(points[0][1])}"]
+    *points, end = drawn.points
+    points.append(_towards(end, points[-1], TIP - 1))
+    path = [f"M{_pair(points[0])}"]
     inner = points[1:-1]
     for before, corner, after in zip(points, inner, points[2:], strict=False):
         radius = min(
@@ -194,37 +172,26 @@ def _route(drawn: DrawnEdge) -> str:
             _distance(before, corner) / (2 if before in inner else 1),
             _distance(corner, after) / (2 if after in inner else 1),
         )
-        path.append(f"L{_towards(corner, before, radius)}")
-        path.append(f"Q{_number(corner[0])} {_number(corner[1])} {_towards(corner, after, radius)}")
-    path.append(f"L{_number(points[-1][0])} {_number(points[-1][1])}")
-    return "".join(path)
+        path.append(f"L{_pair(_towards(corner, before, radius))}")
+        path.append(f"Q{_pair(corner)} {_pair(_towards(corner, after, radius))}")
+    return "".join((*path, f"L{_pair(points[-1])}"))
 
 
-def _distance(start: tuple[float, float], end: tuple[float, float]) -> float:
+def _distance(start: Point, end: Point) -> float:
     return abs(start[0] - end[0]) + abs(start[1] - end[1])
 
 
-def _towards(start: tuple[float, float], end: tuple[float, float], distance: float) -> str:
+def _towards(start: Point, end: Point, distance: float) -> Point:
     share = distance / max(_distance(start, end), 1)
-    x = start[0] + (end[0] - start[0]) * share
-    y = start[1] + (end[1] - start[1]) * share
-    return f"{_number(x)} {_number(y)}"
+    return start[0] + (end[0] - start[0]) * share, start[1] + (end[1] - start[1]) * share
 
 
 def _tip(drawn: DrawnEdge) -> str:
-    (x, y), (end_x, end_y) = drawn.points[-2:]
-    ahead = (_sign(end_x - x), _sign(end_y - y))
-    foot = (end_x - TIP * ahead[0], end_y - TIP * ahead[1])
-    aside = (ahead[1] * TIP / 2, ahead[0] * TIP / 2)
-    return (
-        f'<path class="tip" d="M{_number(end_x)} {_number(end_y)}'
-        f"L{_number(foot[0] + aside[0])} {_number(foot[1] + aside[1])}"
-        f'L{_number(foot[0] - aside[0])} {_number(foot[1] - aside[1])}Z"/>'
-    )
-
-
-def _sign(number: float) -> int:
-    return (number > 0) - (number < 0)
+    before, end = drawn.points[-2:]
+    x, y = _towards(end, before, TIP)
+    aside_x, aside_y = (end[1] - y) / 2, (end[0] - x) / 2
+    one, other = (x + aside_x, y + aside_y), (x - aside_x, y - aside_y)
+    return f'<path class="tip" d="M{_pair(end)}L{_pair(one)}L{_pair(other)}Z"/>'
 
 
 def _label(label: EdgeLabel, x: float, y: float) -> str:
@@ -241,7 +208,7 @@ def _label(label: EdgeLabel, x: float, y: float) -> str:
 
 
 def _sample(kind: Kind, x: float, base: float) -> str:
-    line = f"M{_number(x)} {_number(base - 4)}h{_number(SAMPLE_WIDTH - 6)}"
+    line = f"M{_pair((x, base - 4))}h{_number(SAMPLE_WIDTH - 6)}"
     return f'<path class="key {kind}" d="{line}"/>'
 
 
@@ -261,19 +228,18 @@ def _box(
     if text.name == current:
         pin = f'cx="{_number(box.x + box.width - 13)}" cy="{_number(box.y + 13)}"'
         parts.append(f'<circle class="pin" {pin} r="4.5"/>')
-    at = f"translate({_number(x)} {_number(y + 2)})"
+    at = f"translate({_pair((x, y + 2))})"
     parts.append(f'<path class="icon" d="{ICONS[text.family]}" transform="{at}"/>')
     parts.append(_text("name", x + ICON_WIDTH, y + LARGE_SIZE - 1, text.name))
     y += LINE_HEIGHT
     for line in text.marks:
         parts.append(_text("mark", x + ICON_WIDTH, y + SMALL_SIZE + 1, line))
         y += LINE_HEIGHT
-    if text.stays and text.edge:
+    if text.stays:
         y += LINE_HEIGHT / 2
-        lit = " lit" if text.edge.pair in travelled else ""
-        title = _title(text.edge, translate)
-        parts.append(f'<g class="stays{lit}"{_ends(text.edge)}><title>{title}</title>')
-        rule = f"M{_number(box.x + 1)} {_number(y - 2)}h{_number(box.width - 2)}"
+        lit = " lit" if text.stays.edge.pair in travelled else ""
+        parts.append(f'<g class="stays{lit}"{_about(text.stays.edge, translate)}')
+        rule = f"M{_pair((box.x + 1, y - 2))}h{_number(box.width - 2)}"
         parts.append(f'<path class="rule" d="{rule}"/>')
         parts.append(f"{_label(text.stays, x, y + 3)}</g>")
     return "".join((*parts, "</g>"))
@@ -294,23 +260,26 @@ def _rect(name: str, box: StateBox, inset: float) -> str:
 def _legend(layout: DiagramLayout, translate: Translate) -> tuple[float, list[str]]:
     """The legend of the lines: its width and its parts."""
     x, base = 0.0, layout.height + SMALL_SIZE
-    parts = []
-    for kind in KINDS:
-        parts.append(_sample(kind, x, base))
-        name = translate(KIND_NAMES[kind])
-        parts.append(_text("who", x + SAMPLE_WIDTH, base, name))
-        x += SAMPLE_WIDTH + width_of(name) + LEGEND_GAP
+    entries: list[tuple[Kind | None, str]] = [*KIND_NAMES.items()]
     if any(box.cell.stays for box in layout.boxes):
-        parts.append(f'<path class="small" d="M{_number(x)} {_number(base - 9)}h15v10h-15z"/>')
-        stays = translate(BOX_LEGEND)
-        parts.append(_text("who", x + SAMPLE_WIDTH, base, stays))
-        x += SAMPLE_WIDTH + width_of(stays) + LEGEND_GAP
+        entries.append((None, BOX_LEGEND))
+    parts = []
+    for kind, name in entries:
+        small_box = f'<path class="small" d="M{_pair((x, base - 9))}h15v10h-15z"/>'
+        parts.append(_sample(kind, x, base) if kind else small_box)
+        text = translate(name)
+        parts.append(_text("who", x + SAMPLE_WIDTH, base, text))
+        x += SAMPLE_WIDTH + width_of(text) + LEGEND_GAP
     return x - LEGEND_GAP, parts
 
 
 def _number(number: float) -> str:
     """A number with at most one decimal, and never ``-0``."""
     return f"{round(number, 1) + 0:g}"
+
+
+def _pair(point: Point) -> str:
+    return f"{_number(point[0])} {_number(point[1])}"
 
 
 def _style() -> str:
@@ -327,8 +296,8 @@ def _style() -> str:
         f".line,& .key,& .small{{{pen};stroke-width:1.5;{ink('stroke', 'line')}}}",
         f".case{{fill:none;stroke-width:6;{ink('stroke', 'paper')}}}",
         f".tip{{{ink('fill', 'line')}}}",
-        f".clock .line,& .key.clock{{stroke-dasharray:{DASHES['clock']}}}",
-        f".person .line,& .key.person{{stroke-width:2.2;stroke-dasharray:{DASHES['person']}}}",
+        ".clock .line,& .key.clock{stroke-dasharray:7 4}",
+        ".person .line,& .key.person{stroke-width:2.2;stroke-dasharray:0.1 5}",
         f".paper{{{ink('fill', 'paper')}}}",
         f"text{{font-size:{_number(SMALL_SIZE)}px;{ink('fill', 'ink')}}}",
         f".name{{font-size:{_number(LARGE_SIZE)}px;font-weight:600}}",

@@ -86,7 +86,7 @@ def move_rows(lifecycle: Lifecycle) -> list[MoveRow]:
             move=move.name,
             sources=", ".join(move.sources) or "(new)",
             to={STAY: "(stays)", GONE: "(gone)"}.get(move.to, move.to),
-            by=_roles(move),
+            by=" or ".join(move.by) + (f" ({move.stage})" if move.stage else ""),
             when=", ".join(_conditions(lifecycle, move)) or EMPTY_CELL,
             effects=", ".join(_effects(move)) or EMPTY_CELL,
             note=move.doc,
@@ -99,21 +99,11 @@ def markdown(lifecycle: Lifecycle) -> str:
     """The states and the moves as two Markdown tables."""
     states = [(f"`{state.name}`", _marks(lifecycle, state)) for state in lifecycle.states]
     moves = [
-        (
-            f"`{line.move}`",
-            line.sources,
-            line.to,
-            line.by,
-            line.when,
-            _with_note(line),
-        )
-        for line in move_rows(lifecycle)
+        (f"`{row.move}`", row.sources, row.to, row.by, row.when, _with_note(row))
+        for row in move_rows(lifecycle)
     ]
-    return (
-        _table(("state", "marks"), states)
-        + "\n"
-        + _table(("move", "from", "to", "who", "when", "effects"), moves)
-    )
+    head = ("move", "from", "to", "who", "when", "effects")
+    return f"{_table(('state', 'marks'), states)}\n{_table(head, moves)}"
 
 
 def mermaid(lifecycle: Lifecycle) -> str:
@@ -181,11 +171,8 @@ def _with_note(row: MoveRow) -> str:
 
 def _table(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *body]
-    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    cells = ([" ".join(text.split()).replace("|", "\\|") for text in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
 def _mermaid_id(lifecycle: Lifecycle, name: str) -> str:
@@ -195,11 +182,6 @@ def _mermaid_id(lifecycle: Lifecycle, name: str) -> str:
     while alias in lifecycle.state:
         alias += "_"
     return alias
-
-
-def _roles(move: Move) -> str:
-    roles = " or ".join(move.by)
-    return f"{roles} ({move.stage})" if move.stage else roles
 
 
 def _conditions(lifecycle: Lifecycle, move: Move) -> Iterator[str]:

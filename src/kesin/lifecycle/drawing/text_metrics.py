@@ -53,6 +53,7 @@ class TextRun:
 class EdgeLabel:
     """The names of an edge's moves, as lines of text runs."""
 
+    edge: Edge
     lines: tuple[tuple[TextRun, ...], ...]
     width: float
 
@@ -69,7 +70,6 @@ class StateText:
     family: Family
     marks: tuple[str, ...]  # lines
     stays: EdgeLabel | None
-    edge: Edge | None  # the edge of the moves that stay
     width: float
     height: float
     terminal: bool
@@ -79,17 +79,16 @@ def edge_label(edge: Edge, max_width: float) -> EdgeLabel:
     """The wrapped names of an edge; samples mark the kinds where there is more than one."""
     if len(edge.groups) == 1:
         lines = [(TextRun(0, text),) for text in wrap(_with_commas(edge.names), max_width)]
-        return EdgeLabel(tuple(lines), max(width_of(line[0].text) for line in lines))
+        return EdgeLabel(edge, tuple(lines), max(width_of(line[0].text) for line in lines))
     row, x = [], 0.0
     for kind, names in edge.groups:
         text = " ".join(_with_commas(names))
         row.append(TextRun(x, text, kind))
         x += SAMPLE_WIDTH + width_of(text) + GROUP_GAP
-    return (
-        EdgeLabel((tuple(row),), x - GROUP_GAP)
-        if x - GROUP_GAP <= max_width
-        else _stacked_label(edge, max_width)
-    )
+    width = x - GROUP_GAP
+    if width > max_width:
+        return _stacked_label(edge, max_width)
+    return EdgeLabel(edge, (tuple(row),), width)
 
 
 def state_text(
@@ -112,18 +111,14 @@ def state_text(
         stays.width if stays else 0,
     )
     lines = tuple(wrap(words, width - ICON_WIDTH, " · "))
-    height = (
-        2 * BOX_PAD
-        + LINE_HEIGHT
-        + len(lines) * LINE_HEIGHT
-        + (stays.height + LINE_HEIGHT / 2 if stays else 0)
-    )
+    height = 2 * BOX_PAD + LINE_HEIGHT + len(lines) * LINE_HEIGHT
+    if stays:
+        height += stays.height + LINE_HEIGHT / 2
     return StateText(
         name=name,
         family=family(lifecycle, name),
         marks=lines,
         stays=stays,
-        edge=loop,
         width=width + 2 * BOX_PAD,
         height=height,
         terminal=state.terminal,
@@ -137,7 +132,8 @@ def _stacked_label(edge: Edge, max_width: float) -> EdgeLabel:
         for kind, names in edge.groups
         for text in wrap(_with_commas(names), max_width - SAMPLE_WIDTH)
     ]
-    return EdgeLabel(tuple(lines), max(SAMPLE_WIDTH + width_of(line[0].text) for line in lines))
+    width = SAMPLE_WIDTH + max(width_of(line[0].text) for line in lines)
+    return EdgeLabel(edge, tuple(lines), width)
 
 
 def _with_commas(names: tuple[str, ...]) -> list[str]:

@@ -24,7 +24,7 @@ from kesin.store.contract import Store
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.common import demo
-from kesin.workloads.common.api_client import over_http
+from kesin.workloads.common.api_client import Send, over_http
 from kesin.workloads.oci.cli.script_simulator import Crash, ScriptRun, ScriptSimulator
 
 if TYPE_CHECKING:
@@ -66,19 +66,10 @@ PACES: Final[Mapping[demo.Pace, ScriptPace]] = {
 }
 
 Turn = Crash | Literal["throws"] | None
-TURNS: Final[Sequence[Turn]] = (
-    None,
-    "after-export",
-    None,
-    "before-ack",
-    None,
-    None,
-    "throws",
-    None,
-    "after-upload",
-    None,
-    None,
-)
+MISHAPS: Final[Mapping[int, Turn]] = {
+    1: "after-export", 3: "before-ack", 6: "throws", 8: "after-upload",
+}  # fmt: skip
+TURNS: Final[Sequence[Turn]] = [MISHAPS.get(run) for run in range(11)]
 _CRASHED: Final[Mapping[Crash, str]] = {
     "after-export": "took {exported} and crashed before it uploaded any",
     "after-upload": "uploaded {exported} and crashed before it could say so",
@@ -89,61 +80,54 @@ _CRASHED: Final[Mapping[Crash, str]] = {
 }
 
 
+@dataclass
 class Sales:
     """A site's own program, which posts what was sold by phone."""
 
-    def __init__(
-        self, address: str, site: str, key: str, news: demo.News, chance: random.Random
-    ) -> None:
-        self._send = over_http(address, key)
-        self._site = site
-        self._news = news
-        self._chance = chance
-        self._count = 0
+    send: Send
+    site: str
+    news: demo.News
+    chance: random.Random
+    count: int = 0
 
     def post(self, sales: int, *, duplicates: int = 0, without_click: int = 0) -> Counter[str]:
         """Post sales, some of them twice, some without a click id; counts the results."""
         rows = [self._sale() for _ in range(sales)]
         clickless = [{**self._sale(), "gclid": ""} for _ in range(without_click)]
-        body = {"siteId": self._site, "conversions": [*rows, *clickless, *rows[:duplicates]]}
-        response = self._send("POST", "/api/oci/conversions", body)
+        body = {"siteId": self.site, "conversions": [*rows, *clickless, *rows[:duplicates]]}
+        response = self.send("POST", "/api/oci/conversions", body)
         if not isinstance(response.body, dict) or "results" not in response.body:
-            raise Problem(f"conversions of {self._site} were answered with {response.status}")
+            raise Problem(f"conversions of {self.site} were answered with {response.status}")
         results = Counter(row["result"] for row in response.body["results"])
-        self._news.count(QUEUED, results["queued"])
+        self.news.count(QUEUED, results["queued"])
         return results
 
     def post_a_few(self) -> None:
         """Post a few more."""
-        self.post(self._chance.randrange(1, MAX_LATER_SALES))
+        self.post(self.chance.randrange(1, MAX_LATER_SALES))
 
     def _sale(self) -> dict[str, Any]:
-        self._count += 1
+        self.count += 1
         now = datetime.fromtimestamp(wall_clock_us() / SECOND_US, UTC)
-        ago = timedelta(minutes=self._chance.randrange(60, _OLDEST_MIN))
+        ago = timedelta(minutes=self.chance.randrange(60, _OLDEST_MIN))
         return {
-            "externalId": f"call-{self._count}",
-            "gclid": f"Cj0KCQiA{self._chance.getrandbits(64):016x}",
+            "externalId": f"call-{self.count}",
+            "gclid": f"Cj0KCQiA{self.chance.getrandbits(64):016x}",
             "conversionName": "Phone sale",
             "conversionTime": (now - ago).isoformat(timespec="seconds"),
-            "conversionValue": self._chance.randrange(400, 9_000),
+            "conversionValue": self.chance.randrange(400, 9_000),
         }
 
 
 class Script:
     """The script of a site, one page a run; every few runs something goes wrong with it."""
 
-    def __init__(
-        self, address: str, site: str, key: str, pace: ScriptPace, news: demo.News
-    ) -> None:
+    def __init__(self, send: Send, site: str, pace: ScriptPace, news: demo.News) -> None:
         chance = random.Random(f"{SEED}{site}")  # a story, no secret
-        send = over_http(address, key)
         self._plain = ScriptSimulator(
-            "", site, "", rng=chance, fail_share=FAIL_SHARE, limit=pace.page, pages=1, send=send
+            send, site, rng=chance, fail_share=FAIL_SHARE, limit=pace.page, pages=1
         )
-        self._thrower = ScriptSimulator(
-            "", site, "", rng=chance, upload_error_share=1, limit=pace.page, pages=1, send=send
-        )
+        self._thrower = replace(self._plain, fail_share=0.0, upload_error_share=1.0)
         self._site = site
         self._lease_s = pace.lease_s
         self._news = news
@@ -225,24 +209,21 @@ class OciDemo(demo.DemoPart):
     def set_up(self, context: demo.DemoContext) -> None:
         """Create the sites, and a key for the programs of each."""
         accounts = context.accounts
+        actor = demo.DEMO_ACTOR
         for site, name in SITES.items():
-            accounts.add_site(demo.DEMO_ACTOR, site, name=name)
-        self._keys = {
-            site: accounts.create_key(
-                demo.DEMO_ACTOR, f"script of {site}", SCOPES, site=site, days=1
-            )[0]
-            for site in SITES
-        }
+            accounts.add_site(actor, site, name=name)
+            key, _ = accounts.create_key(actor, f"script of {site}", SCOPES, site=site, days=1)
+            self._keys[site] = key
 
     def begin(self, context: demo.DemoContext) -> None:
         """Post the sales of both sites, and start their scripts."""
         pace = PACES[context.pace]
+        sends = {site: over_http(context.address, key) for site, key in self._keys.items()}
         sales, quiet_sales = (
-            Sales(context.address, site, self._keys[site], context.news, context.chance)
-            for site in SITES
+            Sales(send, site, context.news, context.chance) for site, send in sends.items()
         )
         script, quiet_script = (
-            Script(context.address, site, self._keys[site], pace, context.news) for site in SITES
+            Script(send, site, pace, context.news) for site, send in sends.items()
         )
         self._scripts = [script, quiet_script]
         results = sales.post(SALES, duplicates=DUPLICATES, without_click=WITHOUT_CLICK)

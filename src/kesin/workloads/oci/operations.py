@@ -12,7 +12,6 @@ from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.access.commands import MAX_BULK_JOBS, MAX_LISTED_OUTCOMES
 from kesin.engine.access.masking import ListReveal
 from kesin.engine.bulk import BulkResult
-from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message
@@ -22,35 +21,26 @@ from kesin.foundation.terminal import pluralize
 from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.directory import Site
 from kesin.store.records import Filter, MoveCount
 from kesin.store.rules import jobs_by_state
 from kesin.workloads.common.advice import Advice, Language
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions.conversion import (
+    CLICK_ID,
     CLICK_LIFETIME_DAYS,
     MAX_REVISION,
     SEAL_PREFIX,
     key_of,
 )
 from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
-from kesin.workloads.oci.lifecycle import limits_of
 from kesin.workloads.oci.script import parse_category, reason_of, refusal_reason
-from kesin.workloads.oci.site import (
-    HEARTBEAT,
-    UPLOADS,
-    SiteSettings,
-    is_paused,
-    only_name_of,
-    read_metadata,
-)
+from kesin.workloads.oci.site import HEARTBEAT, UPLOADS, SiteContext
 
 STATES: Final = ("QUEUED", "RETRY", "PROCESSING", "COMPLETED", "FAILED")
 ACTIONS: Final = ("RETRY_SELECTED", "RESET_TO_QUEUED", "MARK_FAILED")
 FAILED_SHARE_LIMIT: Final = 0.2  # above it, a warning
 MIN_FINISHED_ROWS: Final = 10  # fewer say nothing about a share
 EXPIRES_SOON_DAYS: Final = 7
-_CLICK: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
 _ORDER_ID: Final = re.compile(r"k[0-9a-f]{40}")
 
 
@@ -67,7 +57,7 @@ class SiteStats:
     last_ack_at: int | None
     breaker: Breaker
     breaker_state: str | None  # None where a script uploads
-    warnings: list[dict[str, str]]
+    warnings: Sequence[dict[str, str]] = ()
 
     def record(self) -> dict[str, Any]:
         """The figures by name, ready for JSON."""
@@ -96,16 +86,18 @@ class SiteStats:
         return finished >= MIN_FINISHED_ROWS and self.failed_share > FAILED_SHARE_LIMIT
 
 
-def site_stats(context: WorkloadContext, site: Site, move_counts: Iterable[MoveCount]) -> SiteStats:
-    """Compute the site's statistics from the queue's counters."""
-    queue = context.queue
+def site_stats(site: SiteContext, move_counts: Iterable[MoveCount] | None = None) -> SiteStats:
+    """Compute the site's statistics from the queue's counters, which are read if not given."""
+    queue = site.queue
+    if move_counts is None:
+        move_counts = queue.store.move_counts(queue.name)
     counts = [count for count in move_counts if count.tenant == site.id]
     totals = {**dict.fromkeys(STATES, 0), **jobs_by_state(counts)}
     acks = (count.at for count in counts if count.to_state == "COMPLETED")
     warning_age_us = (CLICK_LIFETIME_DAYS - EXPIRES_SOON_DAYS) * DAY_S * SECOND_US
     waiting = queue.waiting(site.id, aged=("conversion_at", queue.now() - warning_age_us))
     ended = totals["FAILED"] + totals["COMPLETED"]
-    breaker = read_breaker(context, site)
+    breaker = read_breaker(site)
     stats = SiteStats(
         totals=totals,
         stuck=waiting.lease_over,
@@ -116,17 +108,14 @@ def site_stats(context: WorkloadContext, site: Site, move_counts: Iterable[MoveC
         last_ack_at=max(acks, default=None),
         breaker=breaker,
         breaker_state=None if site.channel == "script" else breaker.state(queue.now()),
-        warnings=[],
     )
-    stats.warnings.extend(
-        {"code": code, "message": message} for code, message in _warnings(context, site, stats)
-    )
-    return stats
+    warnings = [{"code": code, "message": message} for code, message in _warnings(site, stats)]
+    return replace(stats, warnings=warnings)
 
 
-def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterable[tuple[str, str]]:
+def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
     """The codes of what deserves a look, with a sentence each."""
-    now = context.queue.now()
+    now = site.queue.now()
     if stats.fails_often:
         share = round(100 * stats.failed_share)
         yield "FAILED_SHARE_HIGH", Message("%(share)s %% of the finished rows failed", share=share)
@@ -139,7 +128,7 @@ def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterabl
             "%(rows)s too old for Google within %(days)s days", rows=rows, days=EXPIRES_SOON_DAYS
         )
         yield "EXPIRING_SOON", message
-    if is_paused(context, site):
+    if site.is_paused:
         yield "PAUSED", "the site or the whole queue is paused"
     if stats.breaker.kind:
         state = stats.breaker.state(now).replace("_", " ")
@@ -150,13 +139,13 @@ def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterabl
             problem=Message(stats.breaker.message),
         )
         yield "BREAKER_OPEN", message
-    if only_name_of(site) == "":
+    if site.only_name == "":
         yield "MISSING_CONVERSION_NAME", "the site has no conversion name: every row is refused"
     waiting = stats.totals["QUEUED"] + stats.totals["RETRY"]
-    if site.channel == "script" and waiting and _is_silent(context, site, stats, now):
-        hours = _silent_hours(context, site)
+    if site.channel == "script" and waiting and _is_silent(site, stats, now):
+        hours = site.silent_hours
         yield "SCRIPT_SILENT", Message("no sign of the script for %(n)s hours, rows wait", n=hours)
-    refused = (read_metadata(context, site, UPLOADS) or {}).get("refused")
+    refused = (site.read_metadata(UPLOADS) or {}).get("refused")
     if refused:
         message = Message(
             "Google did not take all of request %(request)s: %(status)s",
@@ -166,23 +155,18 @@ def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterabl
         yield "UPLOAD_NOT_TAKEN", message
 
 
-def _silent_hours(context: WorkloadContext, site: Site) -> int:
-    return SiteSettings.of(site).silent_hours or context.settings.oci_silent_hours
-
-
-def _is_silent(context: WorkloadContext, site: Site, stats: SiteStats, now: int) -> bool:
-    last_beat = int((read_metadata(context, site, HEARTBEAT) or {}).get("at", 0))
-    last = max(last_beat, stats.last_ack_at or 0, site.created_at)
-    return now - last > _silent_hours(context, site) * HOUR_S * SECOND_US
+def _is_silent(site: SiteContext, stats: SiteStats, now: int) -> bool:
+    last_beat = int((site.read_metadata(HEARTBEAT) or {}).get("at", 0))
+    last = max(last_beat, stats.last_ack_at or 0, site.record.created_at)
+    return now - last > site.silent_hours * HOUR_S * SECOND_US
 
 
 # Rows
 
 
 def list_rows(
-    context: WorkloadContext,
+    site: SiteContext,
     actor: Actor,
-    site: Site,
     *,
     criteria: Mapping[str, Sequence[str]],
     search: str | None = None,
@@ -196,18 +180,18 @@ def list_rows(
     """
     where = build_filter(site, criteria)
     if search:
-        exact = _find_directly(context, actor, site, search, reveal)
+        exact = _find_directly(site, actor, search, reveal)
         fragment = _payload_fragment(search, clicks=actor.has("reveal"))
         if exact or fragment is None:
             return [job for job in exact if _matches(job, criteria)][:limit], None
         where = replace(where, contains=fragment)
-    page = context.commands.jobs(
-        actor, context.queue.name, where, limit=limit, cursor=cursor, reveal=reveal
+    page = site.context.commands.jobs(
+        actor, site.queue.name, where, limit=limit, cursor=cursor, reveal=reveal
     )
     return page.jobs, page.cursor
 
 
-def build_filter(site: Site, criteria: Mapping[str, Sequence[str]]) -> Filter:
+def build_filter(site: SiteContext, criteria: Mapping[str, Sequence[str]]) -> Filter:
     """Build the store's filter; raises Problem for an unknown state."""
     for state in criteria.get("status", ()):
         if state not in STATES:
@@ -229,20 +213,18 @@ def _payload_fragment(search: str, *, clicks: bool) -> str | None:
     """The payload text to scan for: an order id, or a click id of any kind."""
     if _ORDER_ID.fullmatch(search):
         return f'orderId":"{search}"'
-    return f'id":"{search}"' if clicks and _CLICK.fullmatch(search) else None
+    return f'id":"{search}"' if clicks and CLICK_ID.fullmatch(search) else None
 
 
-def _find_directly(
-    context: WorkloadContext, actor: Actor, site: Site, search: str, reveal: ListReveal
-) -> list[Job]:
+def _find_directly(site: SiteContext, actor: Actor, search: str, reveal: ListReveal) -> list[Job]:
     """Find rows by index: by id, or by external id with every revision."""
-    commands, name = context.commands, context.queue.name
+    commands, name = site.context.commands, site.queue.name
     job_id = search.removeprefix(SEAL_PREFIX)
     if is_id(job_id):
         jobs = commands.find(actor, name, [job_id], reveal=reveal)
         return [job for job in jobs if job.tenant == site.id]
     keys = {key_of(search, revision) for revision in range(1, MAX_REVISION + 1)}
-    holders = context.queue.holders(site.id, sorted(keys))
+    holders = site.queue.holders(site.id, sorted(keys))
     jobs = commands.find(actor, name, list(holders.values()), reveal=reveal) if holders else []
     if not actor.has("reveal"):
         jobs = [job for job in jobs if job.dedup_key in keys]  # not masked
@@ -275,9 +257,8 @@ class ActionResult:
 
 
 def run_action(
-    context: WorkloadContext,
+    site: SiteContext,
     actor: Actor,
-    site: Site,
     action: str,
     *,
     ids: Sequence[str] | None,
@@ -295,13 +276,13 @@ def run_action(
     if (ids is None) == (where is None):
         raise Invalid("name the rows by ids or by a filter, not both", code="bad_selection")
     arguments = action_arguments(
-        context, site, action, code=code, category=category, clear_errors=clear_errors
+        site, action, code=code, category=category, clear_errors=clear_errors
     )
     ids = None if ids is None else strip_seals(ids)
     if dry_run:
-        preview = context.commands.preview(
+        preview = site.context.commands.preview(
             actor,
-            context.queue.name,
+            site.queue.name,
             action,
             ids=ids,
             where=where,
@@ -309,16 +290,15 @@ def run_action(
             site=site.id,
         )
         return _planned_result(preview, len(ids or ()))
-    bulk = context.commands.act(
-        actor, context.queue.name, action, ids=ids, where=where, reason=reason, **arguments
+    bulk = site.context.commands.act(
+        actor, site.queue.name, action, ids=ids, where=where, reason=reason, **arguments
     )
     max_listed = MAX_LISTED_OUTCOMES if where is not None else None
     return action_result(bulk, max_listed, more=len(bulk.outcomes) >= MAX_BULK_JOBS)
 
 
 def action_arguments(
-    context: WorkloadContext,
-    site: Site,
+    site: SiteContext,
     action: str,
     *,
     code: str | None = None,
@@ -334,7 +314,7 @@ def action_arguments(
         "options": frozenset({"clearErrors"} if clear_errors and resets else ()),
         "code": code if marks_failed else None,
         "category": parse_category(category, Category) if marks_failed and category else None,
-        "max_attempts": limits_of(context.settings).max_attempts(site.channel),
+        "max_attempts": site.max_attempts,
     }
 
 

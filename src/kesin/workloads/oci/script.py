@@ -10,15 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kesin.engine.queue import apply_changes
-from kesin.engine.workload import WorkloadContext
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message, note_json
 from kesin.foundation.problems import Problem, RequestConflict
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
-from kesin.store.directory import Site
 from kesin.store.limits import MAX_CODE, MAX_MESSAGE
 from kesin.store.records import Outcome
 from kesin.workloads.oci.conversions.conversion import (
@@ -28,7 +25,7 @@ from kesin.workloads.oci.conversions.conversion import (
     Unsendable,
     hide_clicks,
 )
-from kesin.workloads.oci.site import SiteSettings, is_paused, only_name_of, zone_of
+from kesin.workloads.oci.site import SiteContext
 
 MAX_EXPORT_ROWS: Final = 1_000
 MAX_REJECT_ROUNDS: Final = 10  # rejected rows make room for others
@@ -64,15 +61,15 @@ class ExportPreview:
         counts: dict[str, int | bool] = {"queued": len(self.items), "skipped": len(self.skipped)}
         return counts | ({"atLeast": True} if self.is_full else {})
 
-    def masked(self, context: WorkloadContext) -> ExportPreview:
+    def masked(self, site: SiteContext) -> ExportPreview:
         """The preview as those see it who may not see click ids."""
-        mask = context.commands.masking(context.queue.name).value
+        mask = site.context.commands.masking(site.queue.name).value
         return ExportPreview(
             mask(self.items), mask(self.skipped), mask(self.warnings), self.is_full
         )
 
 
-def export(context: WorkloadContext, site: Site, *, limit: int, actor: str) -> list[dict[str, Any]]:
+def export(site: SiteContext, *, limit: int, actor: str) -> list[dict[str, Any]]:
     """Claim up to ``limit`` due rows for a script and return its items; nothing while paused."""
     if site.channel != "script":
         raise RequestConflict(
@@ -80,27 +77,22 @@ def export(context: WorkloadContext, site: Site, *, limit: int, actor: str) -> l
             "switch the script off, or the site back with `kesin site set --channel script`",
             code="wrong_channel",
         )
-    if is_paused(context, site):
+    if site.is_paused:
         return []
-    reject_unsendable(context, site, limit=limit, actor=actor)
-    jobs = context.queue.claim(
-        actor,
-        limit=limit,
-        lease_seconds=SiteSettings.of(site).recover_minutes * 60,
-        tenants=[site.id],
+    reject_unsendable(site, limit=limit, actor=actor)
+    jobs = site.queue.claim(
+        actor, limit=limit, lease_seconds=site.settings.recover_minutes * 60, tenants=[site.id]
     )
-    sendable, unsendable = split_sendable(context, site, jobs)
-    if unsendable:  # enqueued between the check and the claim, not by ingest
-        apply_changes(
-            context.queue, "ack_failed", _rejections(unsendable), actor=actor, tenants=[site.id]
-        )
+    sendable, unsendable = split_sendable(site, jobs)
+    # These were enqueued between the check and the claim, not by ingest.
+    site.apply("ack_failed", _rejections(unsendable), actor=actor)
     return _script_items(site, sendable)
 
 
-def preview_export(context: WorkloadContext, site: Site, *, limit: int) -> ExportPreview:
+def preview_export(site: SiteContext, *, limit: int) -> ExportPreview:
     """Show what an export would return, without changing anything; rows left out have a reason."""
-    jobs = context.queue.peek(limit=limit, tenants=[site.id])
-    sendable, unsendable = split_sendable(context, site, jobs)
+    jobs = site.queue.peek(limit=limit, tenants=[site.id])
+    sendable, unsendable = split_sendable(site, jobs)
     skipped = [
         {
             "id": f"{SEAL_PREFIX}{job.id}",
@@ -112,10 +104,10 @@ def preview_export(context: WorkloadContext, site: Site, *, limit: int) -> Expor
         for job, problem in unsendable
     ]
     warnings = list(skipped)
-    counts = context.queue.stats().tenants.get(site.id, {})
+    counts = site.queue.stats().tenants.get(site.id, {})
     others = sum(counts.get(state, 0) for state in WAITING_STATES) - len(jobs)
     is_full = others > 0 and len(jobs) >= limit
-    if is_paused(context, site):
+    if site.is_paused:
         warnings.append({"code": "PAUSED", "message": "paused: an export gives nothing now"})
     elif is_full:
         message = Message("%(n)s more rows wait for later exports", n=others)
@@ -131,24 +123,21 @@ def preview_export(context: WorkloadContext, site: Site, *, limit: int) -> Expor
     return ExportPreview(_script_items(site, sendable), skipped, warnings, is_full)
 
 
-def reject_unsendable(context: WorkloadContext, site: Site, *, limit: int, actor: str) -> None:
+def reject_unsendable(site: SiteContext, *, limit: int, actor: str) -> None:
     """Reject due rows that cannot be sent, before they are claimed."""
     for _ in range(MAX_REJECT_ROUNDS):
-        jobs = context.queue.peek(limit=limit, tenants=[site.id])
-        _, unsendable = split_sendable(context, site, jobs)
+        _, unsendable = split_sendable(site, site.queue.peek(limit=limit, tenants=[site.id]))
         if not unsendable:
             return
-        apply_changes(
-            context.queue, "reject", _rejections(unsendable), actor=actor, tenants=[site.id]
-        )
+        site.apply("reject", _rejections(unsendable), actor=actor)
 
 
 def split_sendable(
-    context: WorkloadContext, site: Site, jobs: Sequence[Job]
+    site: SiteContext, jobs: Sequence[Job]
 ) -> tuple[list[tuple[Job, Conversion]], list[tuple[Job, Unsendable]]]:
     """The jobs that can be sent, with their conversions, and the others, with what is wrong."""
     sendable, unsendable = [], []
-    now, only_name = context.queue.now(), only_name_of(site)
+    now, only_name = site.queue.now(), site.only_name
     for job in jobs:
         try:
             conversion = Conversion.from_payload(
@@ -173,8 +162,10 @@ def _rejections(unsendable: Sequence[tuple[Job, Unsendable]]) -> list[Change]:
     ]
 
 
-def _script_items(site: Site, sendable: Sequence[tuple[Job, Conversion]]) -> list[dict[str, Any]]:
-    zone = zone_of(site)
+def _script_items(
+    site: SiteContext, sendable: Sequence[tuple[Job, Conversion]]
+) -> list[dict[str, Any]]:
+    zone = site.zone
     return [conversion.script_item(job.id, zone) for job, conversion in sendable]
 
 
@@ -187,17 +178,16 @@ class AckReport:
     refused: list[tuple[str, str]]  # (sealed id, reason)
 
 
-def ack(context: WorkloadContext, site: Site, queue_ids: Sequence[str], *, actor: str) -> AckReport:
+def ack(site: SiteContext, queue_ids: Sequence[str], *, actor: str) -> AckReport:
     """Complete rows that Google has; a repeated report succeeds and changes nothing."""
     ids = parse_queue_ids(queue_ids)
     result = canonical_json({"channel": "script"})
     changes = [Change(job_id, result=result) for job_id in ids]
-    return _apply_report(context, site, "ack", changes, actor, done="COMPLETED")
+    return _apply_report(site, "ack", changes, actor, done="COMPLETED")
 
 
 def ack_failed(
-    context: WorkloadContext,
-    site: Site,
+    site: SiteContext,
     queue_ids: Sequence[str],
     *,
     code: str | None,
@@ -210,7 +200,7 @@ def ack_failed(
         category = parse_category(category, SCRIPT_CATEGORIES)
     ids = parse_queue_ids(queue_ids)
     code = storable((code or "").strip())[:MAX_CODE] or DEFAULT_CODE
-    message = _without_clicks(context, site, ids, message or "")
+    message = _without_clicks(site, ids, message or "")
     message = storable(message.strip())[:MAX_MESSAGE] or code
     changes = [
         Change(
@@ -221,12 +211,12 @@ def ack_failed(
         )
         for job_id in ids
     ]
-    return _apply_report(context, site, "ack_failed", changes, actor, done="FAILED")
+    return _apply_report(site, "ack_failed", changes, actor, done="FAILED")
 
 
-def _without_clicks(context: WorkloadContext, site: Site, ids: Sequence[str], message: str) -> str:
+def _without_clicks(site: SiteContext, ids: Sequence[str], message: str) -> str:
     """The message without click ids of these rows: each row gets it, and others may read it."""
-    jobs = context.queue.find([job_id for job_id in ids if is_id(job_id)]) if message else {}
+    jobs = site.queue.find([job_id for job_id in ids if is_id(job_id)]) if message else {}
     payloads = [
         job.payload
         for job in jobs.values()
@@ -263,18 +253,10 @@ def parse_queue_ids(queue_ids: Sequence[str]) -> list[str]:
 
 
 def _apply_report(
-    context: WorkloadContext,
-    site: Site,
-    action: str,
-    changes: list[Change],
-    actor: str,
-    *,
-    done: str,
+    site: SiteContext, action: str, changes: list[Change], actor: str, *, done: str
 ) -> AckReport:
     valid = [change for change in changes if is_id(change.id)]
-    outcomes = (
-        apply_changes(context.queue, action, valid, actor=actor, tenants=[site.id]) if valid else []
-    )
+    outcomes = site.apply(action, valid, actor=actor)
     refused = [
         (f"{SEAL_PREFIX}{change.id}", _REFUSALS["unknown"])
         for change in changes

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Final, Self
 from zoneinfo import ZoneInfo
 
+from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.permissions import Actor, Permission
 from kesin.foundation.problems import Forbidden, Invalid, NotFound
 from kesin.foundation.text import canonical_json
+from kesin.lifecycle.model import Change
+from kesin.lifecycle.vocabulary import Role
 from kesin.store.directory import MetadataEntry, Site
+from kesin.store.records import Outcome
 from kesin.workloads.oci.conversions.conversion import MAX_NAME, RowDefaults
+from kesin.workloads.oci.lifecycle import limits_of
 
 WORKLOAD: Final = "oci"
 HEARTBEAT: Final = "heartbeat"
@@ -72,67 +79,130 @@ def _check_whole_number(name: str, value: Any, minimum: int, maximum: int) -> No
         )
 
 
+@dataclass(frozen=True, slots=True)
+class SiteContext:
+    """A site, and the workload it is served by: what all work for one site is given."""
+
+    context: WorkloadContext
+    record: Site
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def channel(self) -> str:
+        return self.record.channel
+
+    @property
+    def queue(self) -> Queue:
+        return self.context.queue
+
+    @property
+    def settings(self) -> SiteSettings:
+        return SiteSettings.of(self.record)
+
+    @property
+    def silent_hours(self) -> int:
+        """How long its script may be silent before a warning."""
+        return self.settings.silent_hours or self.context.settings.oci_silent_hours
+
+    @property
+    def zone(self) -> ZoneInfo:
+        return ZoneInfo(self.record.timezone)
+
+    @property
+    def only_name(self) -> str | None:
+        """The conversion name that it takes: on API channels its own, as there is one action."""
+        return None if self.channel == "script" else self.settings.conversion_name
+
+    @property
+    def defaults(self) -> RowDefaults:
+        """What it gives to rows that leave something out."""
+        name = self.settings.conversion_name
+        return RowDefaults(self.id, self.zone, self.record.currency, name, self.only_name)
+
+    @property
+    def max_attempts(self) -> int:
+        """The attempt cap of its rows."""
+        return limits_of(self.context.settings).max_attempts(self.channel)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the site or the whole queue is paused."""
+        pauses = self.queue.store.paused(self.queue.name)
+        return any(pause.tenant in {"", self.id} for pause in pauses)
+
+    def apply(
+        self, action: str, changes: Sequence[Change], *, actor: str, role: Role = "worker"
+    ) -> list[Outcome]:
+        """Ask for an action on rows of this site."""
+        if not changes:
+            return []
+        return apply_changes(self.queue, action, changes, role=role, actor=actor, tenants=[self.id])
+
+    def note(
+        self,
+        actor: Actor,
+        action: str,
+        details: Mapping[str, Any] | None = None,
+        *,
+        allowed: bool = True,
+    ) -> None:
+        """Write to the audit log what an actor did for this site, or was refused."""
+        accounts = self.context.commands.accounts
+        accounts.note(actor, action, allowed=allowed, queue=WORKLOAD, site=self.id, details=details)
+
+    def note_event(self, kind: str, actor: str, **details: Any) -> None:
+        """Add a note of this site to the events of the queue."""
+        self.queue.store.add_note(
+            self.queue.name, kind=kind, actor=actor, tenant=self.id, details=canonical_json(details)
+        )
+
+    def read_metadata(self, name: str) -> dict[str, Any] | None:
+        """Read the metadata entry of this name."""
+        row = self.context.commands.accounts.directory.metadata_entry(WORKLOAD, self.id, name)
+        value = json.loads(row.value) if row else None
+        return value if isinstance(value, dict) else None
+
+    def put_metadata(self, name: str, value: dict[str, Any]) -> None:
+        """Store the metadata entry of this name, replacing the old one."""
+        entry = MetadataEntry(WORKLOAD, self.id, name, canonical_json(value), self.queue.now())
+        self.context.commands.accounts.directory.put_metadata(entry)
+
+    @contextmanager
+    def locked_metadata(self, name: str) -> Iterator[dict[str, Any]]:
+        """Lock the metadata entry of this name, and store what the block makes of it."""
+        directory = self.context.commands.accounts.directory
+        with directory.transaction():
+            row = directory.lock_metadata(WORKLOAD, self.id, name, self.queue.now())
+            value = json.loads(row.value) or {}
+            yield value
+            self.put_metadata(name, value)
+
+
 def require_site(
     context: WorkloadContext, actor: Actor, name: str | None, *rights: Permission, action: str
-) -> Site:
+) -> SiteContext:
     """Return the site if the actor has one of these rights on it.
 
     An actor limited to some sites gets the same answer for a foreign site and for an unknown one.
     """
     accounts = context.commands.accounts
-    if name is None or not name:
+    if not name:
         raise Invalid("name the site: siteId", code="missing_site", details={"field": "siteId"})
     if not any(actor.has(right) for right in rights):
         accounts.require(actor, rights[0], action, queue=WORKLOAD, site=name)
     site = accounts.find_site(name)
     if site is not None and actor.sees(WORKLOAD, site.id):
-        return site
+        return SiteContext(context, site)
     if site is None and (actor.is_admin or actor.all_sites):
         raise NotFound("there is no site %(site)s: add it with `kesin site add`", site=repr(name))
     accounts.note(actor, action, allowed=False, queue=WORKLOAD, site=name)
     raise Forbidden("this site is not yours")
 
 
-def visible_sites(context: WorkloadContext, actor: Actor) -> list[Site]:
+def visible_sites(context: WorkloadContext, actor: Actor) -> list[SiteContext]:
     """The sites whose rows the actor may see."""
     sites = context.commands.accounts.directory.sites()
-    return [site for site in sites if actor.sees(WORKLOAD, site.id)]
-
-
-def zone_of(site: Site) -> ZoneInfo:
-    """The site's time zone."""
-    return ZoneInfo(site.timezone)
-
-
-def defaults_of(site: Site) -> RowDefaults:
-    """The defaults the site gives to its rows."""
-    name = SiteSettings.of(site).conversion_name
-    return RowDefaults(site.id, zone_of(site), site.currency, name, only_name_of(site))
-
-
-def only_name_of(site: Site) -> str | None:
-    """The conversion name that the site takes: on API channels its own, as there is one action."""
-    return None if site.channel == "script" else SiteSettings.of(site).conversion_name
-
-
-def is_paused(context: WorkloadContext, site: Site) -> bool:
-    """Whether the site or the whole queue is paused."""
-    pauses = context.queue.store.paused(context.queue.name)
-    return any(pause.tenant in {"", site.id} for pause in pauses)
-
-
-# Metadata
-
-
-def read_metadata(context: WorkloadContext, site: Site, name: str) -> dict[str, Any] | None:
-    """Read the site's metadata entry of this name."""
-    row = context.commands.accounts.directory.metadata_entry(WORKLOAD, site.id, name)
-    value = json.loads(row.value) if row else None
-    return value if isinstance(value, dict) else None
-
-
-def put_metadata(context: WorkloadContext, site: Site, name: str, value: dict[str, Any]) -> None:
-    """Store the site's metadata entry of this name, replacing the old one."""
-    directory = context.commands.accounts.directory
-    now = context.queue.now()
-    directory.put_metadata(MetadataEntry(WORKLOAD, site.id, name, canonical_json(value), now))
+    return [SiteContext(context, site) for site in sites if actor.sees(WORKLOAD, site.id)]

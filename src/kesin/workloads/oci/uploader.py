@@ -11,6 +11,7 @@ import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from kesin.engine.results import Act, HandlerResult
@@ -21,7 +22,6 @@ from kesin.foundation.logs import Logger
 from kesin.foundation.messages import Message
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.directory import Site
 from kesin.store.records import Filter
 from kesin.workloads.oci.conversions.conversion import Conversion
 from kesin.workloads.oci.google import pending_uploads
@@ -42,11 +42,11 @@ from kesin.workloads.oci.google.circuit_breaker import (
     read_breaker,
     record_upload,
 )
-from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
+from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.google.error_table import CIRCUIT_OPEN
 from kesin.workloads.oci.lifecycle import limits_of
 from kesin.workloads.oci.script import WAITING_STATES, reject_unsendable, split_sendable
-from kesin.workloads.oci.site import is_paused
+from kesin.workloads.oci.site import SiteContext
 
 log = Logger("kesin.oci")
 
@@ -86,8 +86,9 @@ class Uploader:
 
     def plan(self) -> Iterator[ClaimShare]:
         """Yield the sites with waiting rows, each with the number of rows it may send now."""
-        directory = self._context.commands.accounts.directory
-        sites = [site for site in directory.sites() if site.channel in self._channels]
+        records = self._context.commands.accounts.directory.sites()
+        sites = [SiteContext(self._context, record) for record in records]
+        sites = [site for site in sites if site.channel in self._channels]
         shares = self._row_shares(sites)
         with self._lock:
             self._rounds += 1
@@ -95,19 +96,16 @@ class Uploader:
         waiting = [site for site in sites if shares.get(site.id)]
         for site in _rotate(waiting, turn):
             with self._reserve(site) as free:
-                rows = (
-                    self._claimable_rows(site, shares[site.id])
-                    if free and self._is_upload_due(site)
-                    else 0
-                )
+                is_due = free and self._is_upload_due(site)
+                rows = self._claimable_rows(site, shares[site.id]) if is_due else 0
                 if rows:
                     yield ClaimShare((site.id,), rows)
         for site in _rotate(sites, turn):
             with self._reserve(site) as free:
                 if free:
-                    pending_uploads.poll_requests(self._context, site, self._channels[site.channel])
+                    pending_uploads.poll_requests(site, self._channels[site.channel])
 
-    def _row_shares(self, sites: Sequence[Site]) -> dict[str, int]:
+    def _row_shares(self, sites: Sequence[SiteContext]) -> dict[str, int]:
         """The rows each site may send; only sites that can upload now share a limit."""
         queue = self._context.queue
         counts = queue.stats().tenants if sites else {}
@@ -120,7 +118,7 @@ class Uploader:
                 if not waiting[site.id]:
                     continue
                 is_open = self._recheck_breaker(site).max_rows(queue.now(), 1) == 0
-                if is_open or is_paused(self._context, site):
+                if is_open or site.is_paused:
                     waiting[site.id] = 0
                 else:
                     due = len(queue.peek(limit=self._limit, tenants=[site.id]))
@@ -128,7 +126,7 @@ class Uploader:
         return fair_shares(waiting, self._limit)
 
     @contextmanager
-    def _reserve(self, site: Site) -> Iterator[bool]:
+    def _reserve(self, site: SiteContext) -> Iterator[bool]:
         """Reserve the site for this thread; yields False if another thread is serving it."""
         with self._lock:
             free = site.id not in self._reserved_sites
@@ -141,21 +139,21 @@ class Uploader:
                 with self._lock:
                     self._reserved_sites.discard(site.id)
 
-    def _is_upload_due(self, site: Site) -> bool:
+    def _is_upload_due(self, site: SiteContext) -> bool:
         """Whether to upload now: Google counts requests, so single rows wait for each other."""
         last = self._last_upload.get(site.id)  # None also after a full request: there is more
         every_s = self._context.settings.oci_upload_every_s
         return last is None or self._context.queue.clock.monotonic() - last >= every_s
 
-    def _claimable_rows(self, site: Site, share: int) -> int:
+    def _claimable_rows(self, site: SiteContext, share: int) -> int:
         """The number of rows to claim now: none while the site is paused or cannot upload."""
-        if is_paused(self._context, site):
+        if site.is_paused:
             return 0
         breaker = self._recheck_breaker(site)
         rows = breaker.max_rows(self._context.queue.now(), min(share, MAX_ROWS))
         if not rows:
             return 0
-        credentials = open_credentials(self._context, site)
+        credentials = open_credentials(site)
         trouble = (
             credentials
             if isinstance(credentials, ConnectionTrouble)
@@ -164,51 +162,48 @@ class Uploader:
         if trouble is not None:
             self._record_upload(site, trouble)
             return 0
-        reject_unsendable(self._context, site, limit=rows, actor=WORKER_ACTOR)
+        reject_unsendable(site, limit=rows, actor=WORKER_ACTOR)
         return rows
 
-    def _recheck_breaker(self, site: Site) -> Breaker:
+    def _recheck_breaker(self, site: SiteContext) -> Breaker:
         """Read the site's breaker; close it if the credentials are new, or pass another check."""
-        breaker = read_breaker(self._context, site)
+        breaker = read_breaker(site)
         if not breaker.kind:
             return breaker
         secret = self._context.commands.accounts.directory.secret(vault_name(site.id))
         if secret and breaker.opened_at and secret.changed_at > breaker.opened_at:
-            return close_breaker(self._context, site)
+            return close_breaker(site)
         if not breaker.wants_check(self._context.queue.now()):
             return breaker
-        credentials = open_credentials(self._context, site)
+        credentials = open_credentials(site)
         if isinstance(credentials, ConnectionTrouble):
             return self._record_upload(site, credentials)
         findings = self._channels[site.channel].check(credentials)
         failed = next((finding for finding in findings if not finding.ok), None)
         if failed is None:
-            return close_breaker(self._context, site)
+            return close_breaker(site)
         return self._record_upload(site, ConnectionTrouble("AUTH", breaker.code, failed.detail))
 
-    def _record_upload(self, site: Site, trouble: ConnectionTrouble | None) -> Breaker:
-        return record_upload(self._context, site, trouble, jitter=self._rng.random())
+    def _record_upload(self, site: SiteContext, trouble: ConnectionTrouble | None) -> Breaker:
+        return record_upload(site, trouble, jitter=self._rng.random())
 
     # Uploading
 
     def upload(self, jobs: Sequence[Job]) -> list[HandlerResult]:
         """Send the rows of one site; returns one result per job."""
-        directory = self._context.commands.accounts.directory
-        site = directory.site(jobs[0].tenant)
-        channel = self._channels.get(site.channel) if site else None
-        credentials = open_credentials(self._context, site) if site else None
-        if site is None or channel is None or not isinstance(credentials, GoogleCredentials):
+        record = self._context.commands.accounts.directory.site(jobs[0].tenant)
+        channel = self._channels.get(record.channel) if record else None
+        if record is None or channel is None:
             return [self._release(job) for job in jobs]  # the site changed after the check
-        sendable, unsendable = split_sendable(self._context, site, jobs)
-        rows = [UploadRow(job.id, conversion, job.attempt_count) for job, conversion in sendable]
+        site = SiteContext(self._context, record)
+        credentials = open_credentials(site)
+        if isinstance(credentials, ConnectionTrouble):
+            return [self._release(job) for job in jobs]
+        sendable, unsendable = split_sendable(site, jobs)
+        rows = [UploadRow(job.id, conversion) for job, conversion in sendable]
+        fail = partial(Act, "ack_failed", category=Category.VALIDATION)
         answers: dict[str, HandlerResult] = {
-            job.id: Act(
-                "ack_failed",
-                code=problem.code,
-                message=problem.message,
-                category=Category.VALIDATION,
-            )
-            for job, problem in unsendable
+            job.id: fail(code=problem.code, message=problem.message) for job, problem in unsendable
         }
         if rows:
             if len(rows) == MAX_ROWS:
@@ -222,12 +217,12 @@ class Uploader:
             self._record_result(site, sent)
         return [answers[job.id] for job in jobs]
 
-    def _record_result(self, site: Site, sent: UploadResult) -> None:
+    def _record_result(self, site: SiteContext, sent: UploadResult) -> None:
         """Record the upload for the site; a failure here does not affect the rows."""
         try:
             self._record_upload(site, sent.trouble)
             if site.channel == "data_manager":
-                pending_uploads.remember_requests(self._context, site, sent.request_ids)
+                pending_uploads.remember_requests(site, sent.request_ids)
         except Exception:  # the rows' results must not be lost
             log.exception("upload_not_recorded", site=site.id, requests=list(sent.request_ids))
         log.info(
@@ -239,33 +234,22 @@ class Uploader:
         )
 
     def _job_result(
-        self, site: Site, job: Job, outcome: RowAccepted | RowRefused, conversion: Conversion
+        self, site: SiteContext, job: Job, outcome: RowAccepted | RowRefused, conversion: Conversion
     ) -> HandlerResult:
-        result: dict[str, Any] = {"channel": site.channel}
-        if outcome.note and "requestId" in outcome.note:
-            result["requestId"] = outcome.note["requestId"]
-        if isinstance(outcome, RowAccepted) and outcome.code is None:
-            return Act("ack", result=result, note=outcome.note, fenced=False)  # Google has it
-        if isinstance(outcome, RowAccepted) and self._is_twin(outcome, job, conversion):
-            return Act(
-                "ack_failed",
-                code=outcome.code,
-                message=Message(
+        act = partial(Act, code=outcome.code, message=outcome.message, note=outcome.note)
+        if isinstance(outcome, RowAccepted):
+            if self._is_twin(outcome, job, conversion):
+                message = Message(
                     "another conversion has this click and this second: %(problem)s",
                     problem=outcome.message,
-                ),
-                category=Category.VALIDATION,
-                note=outcome.note,
-            )
-        if isinstance(outcome, RowAccepted):
-            return Act(
-                "ack_duplicate",
-                result=result,
-                code=outcome.code,
-                message=outcome.message,
-                category=Category.PERMANENT,
-                note=outcome.note,
-            )
+                )
+                return act("ack_failed", message=message, category=Category.VALIDATION)
+            result: dict[str, Any] = {"channel": site.channel}
+            if outcome.note and "requestId" in outcome.note:
+                result["requestId"] = outcome.note["requestId"]
+            if outcome.code is None:  # Google has it
+                return Act("ack", result=result, note=outcome.note, fenced=False)
+            return act("ack_duplicate", result=result, category=Category.PERMANENT)
         if not outcome.was_sent:
             return self._release(job, outcome)
         errors = self._context.queue.lifecycle.errors
@@ -275,13 +259,7 @@ class Uploader:
             move = "quota_wait"
         if move in _FREE_WAITS and job.retry_count >= self._limits.too_recent_waits:
             move = "retry_later"
-        return Act(
-            move,
-            code=outcome.code,
-            message=outcome.message,
-            category=verdict.category,
-            note=outcome.note,
-        )
+        return act(move, category=verdict.category)
 
     def _is_twin(self, outcome: RowAccepted, job: Job, conversion: Conversion) -> bool:
         """Whether Google has another row of this site with the same click and second.
@@ -296,10 +274,7 @@ class Uploader:
             return False
         same_click = Filter(tenants=(job.tenant,), contains=f'":"{conversion.click[1]}"')
         candidates = self._context.queue.jobs(same_click, limit=MAX_TWINS).jobs
-        return any(
-            candidate.id != job.id and candidate.stamp_1 == conversion.at_us
-            for candidate in candidates
-        )
+        return any(it.id != job.id and it.stamp_1 == conversion.at_us for it in candidates)
 
     def _release(self, job: Job, refusal: RowRefused = _SITE_CHANGED) -> HandlerResult:
         """Release a row that was not sent; the attempt is returned while returns are left."""
@@ -310,7 +285,7 @@ class Uploader:
         )
 
 
-def _rotate(sites: Sequence[Site], turn: int) -> Sequence[Site]:
+def _rotate(sites: Sequence[SiteContext], turn: int) -> Sequence[SiteContext]:
     """The sites, starting with another site each turn."""
     first = turn % len(sites) if sites else 0
     return [*sites[first:], *sites[:first]]

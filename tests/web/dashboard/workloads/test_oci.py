@@ -17,6 +17,7 @@ from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.google.channel import ConnectionTrouble
 from kesin.workloads.oci.google.circuit_breaker import record_upload
 from kesin.workloads.oci.pages import control as control_page
+from kesin.workloads.oci.site import SiteContext
 from tests.web.conftest import MakeWorld, World
 from tests.workloads.optiplan.orders_ready import held_order
 
@@ -36,8 +37,10 @@ class ControlPage:
         world.person("ayse", "admin", all_sites=True)
         self._headers: dict[str, dict[str, str]] = {}
 
-    def site(self, name: str = "north") -> Any:
-        return self.world.accounts.find_site(name)
+    def site(self, name: str = "north") -> SiteContext:
+        found = self.world.accounts.find_site(name)
+        assert found is not None
+        return SiteContext(self.context, found)
 
     def rows(self, n: int, name: str = "sale", site: str = "north") -> list[str]:
         at = iso(self.world.clock.now())
@@ -51,11 +54,11 @@ class ControlPage:
             }
             for one in range(n)
         ]
-        return [one.id or "" for one in ingest(self.context, self.site(site), given, actor=ROOT)]
+        return [one.id or "" for one in ingest(self.site(site), given, actor=ROOT)]
 
     def failed(self, n: int, code: str = "UNPARSEABLE_GCLID") -> list[str]:
         ids = self.rows(n, "bad")
-        script.export(self.context, self.site(), limit=1_000, actor="tests")
+        script.export(self.site(), limit=1_000, actor="tests")
         changes = [Change(one, error_code=code, error_category="VALIDATION") for one in ids]
         apply_changes(self.context.queue, "ack_failed", changes, actor="tests")
         return ids
@@ -168,7 +171,7 @@ def test_a_preview_says_what_would_move_and_moves_nothing(control):
 def test_an_action_says_exactly_what_it_moved_and_refused(control):
     failed = control.failed(2)
     [done] = control.rows(1, "done")
-    script.export(control.context, control.site(), limit=1_000, actor="tests")
+    script.export(control.site(), limit=1_000, actor="tests")
     apply_changes(control.context.queue, "ack", [Change(done)], actor="tests")
     ids = [*failed, done, *control.rows(1)]
     response = control.post("/actions", data={"action": "RETRY_SELECTED", "ids": ",".join(ids)})
@@ -205,7 +208,7 @@ def test_all_that_match_are_marked_failed_with_the_defaults(control):
 def test_of_all_that_match_each_is_counted_and_only_the_list_is_cut(control, monkeypatch):
     monkeypatch.setattr(operations, "MAX_LISTED_OUTCOMES", 1)
     done = control.rows(2, "done")
-    script.export(control.context, control.site(), limit=1_000, actor="tests")
+    script.export(control.site(), limit=1_000, actor="tests")
     apply_changes(control.context.queue, "ack", [Change(one) for one in done], actor="tests")
     control.failed(2)
     control.rows(3)
@@ -334,7 +337,7 @@ def test_credentials_go_in_and_never_come_out(control):
 
 def test_an_open_breaker_is_told_with_what_to_do(control):
     control.post("/settings", "ayse", data={"channel": "api"})
-    record_upload(control.context, control.site(), ConnectionTrouble("AUTH", "INVALID_GRANT", "no"))
+    record_upload(control.site(), ConnectionTrouble("AUTH", "INVALID_GRANT", "no"))
     assert "BREAKER_OPEN" in control.get().text
     page = control.get("/settings").text
     assert "INVALID_GRANT" in page
@@ -349,7 +352,7 @@ def test_no_page_shows_a_phone_that_a_message_holds(control):
     [row] = control.rows(1)
     said = f"ask {phone}"
     control.context.queue.act("MARK_FAILED", actor="tests", ids=[row], reason=said)
-    record_upload(control.context, control.site(), ConnectionTrouble("AUTH", "INVALID_GRANT", said))
+    record_upload(control.site(), ConnectionTrouble("AUTH", "INVALID_GRANT", said))
     shown = ["", "/queues/oci", "/queues/optiplan", "/optiplan", f"/jobs/{row}", f"/jobs/{order}"]
     shown += ["/queues/oci/rows.csv", "/queues/optiplan/rows.csv"]
     shown += [f"/site/north/oci-control{one}" for one in ("", "/settings", "/export")]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kesin.engine.access.masking import MASK
-from kesin.workloads.oci.site import HEARTBEAT, read_metadata
+from kesin.workloads.oci.site import HEARTBEAT
 from tests.workloads.oci.own_site import (
     MINUTE,
     NOWHERE,
@@ -266,7 +266,7 @@ def test_the_events_name_the_key_that_reported(site: OwnSite):
 
 def test_a_heartbeat_is_kept_with_its_time(site: OwnSite):
     ok(site.report("script-heartbeat", scriptVersion="4.2", exported=3))
-    heartbeat = read_metadata(site.context, site.place, HEARTBEAT)
+    heartbeat = site.place.read_metadata(HEARTBEAT)
     assert heartbeat == {"script_version": "4.2", "exported": 3, "at": site.clock.time_us}
 
 

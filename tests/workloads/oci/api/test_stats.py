@@ -6,7 +6,7 @@ import pytest
 
 from kesin.foundation.clock import iso
 from kesin.workloads.oci.google.circuit_breaker import Breaker
-from kesin.workloads.oci.site import BREAKER, UPLOADS, put_metadata
+from kesin.workloads.oci.site import BREAKER, UPLOADS
 from tests.workloads.oci.own_site import DAY, HOUR, MINUTE, Oci, OwnSite, ok
 
 NOTHING = {"QUEUED": 0, "RETRY": 0, "PROCESSING": 0, "COMPLETED": 0, "FAILED": 0}
@@ -166,7 +166,7 @@ def test_an_open_breaker_is_a_warning_with_its_code(site: OwnSite):
     site.change(channel="api")
     assert site.stats()["breaker"] == "closed"
     broken = Breaker(kind="AUTH", code="invalid_grant", message="sign in again", opened_at=1)
-    put_metadata(site.context, site.place, BREAKER, broken.to_dict())
+    site.place.put_metadata(BREAKER, broken.to_dict())
     stats = site.stats()
     assert (stats["breaker"], stats["warnings"][0]["code"]) == ("open", "BREAKER_OPEN")
     assert "invalid_grant" in stats["warnings"][0]["message"]
@@ -174,7 +174,7 @@ def test_an_open_breaker_is_a_warning_with_its_code(site: OwnSite):
 
 def test_an_upload_that_google_refused_later_is_a_warning(site: OwnSite):
     refused_later = {"requestId": "r-1", "status": "PARTIAL_SUCCESS"}
-    put_metadata(site.context, site.place, UPLOADS, {"refused": refused_later})
+    site.place.put_metadata(UPLOADS, {"refused": refused_later})
     [warning] = site.stats()["warnings"]
     assert (warning["code"], "r-1" in warning["message"]) == ("UPLOAD_NOT_TAKEN", True)
 

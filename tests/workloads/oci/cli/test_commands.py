@@ -32,16 +32,15 @@ def play(oci):
     """Take what waits as a script would, and report; how many rows were taken."""
 
     def ended(**fields: Any) -> int:
-        from kesin.workloads.oci.cli.context import find_site, open_context
+        from kesin.workloads.oci.cli.context import open_site
         from kesin.workloads.oci.script import ack, ack_failed, export
 
-        with open_context() as context:
-            site = find_site(context, "north", "test")
-            ids = [one["id"] for one in export(context, site, limit=1_000, actor="script")]
+        with open_site("north", "test") as site:
+            ids = [one["id"] for one in export(site, limit=1_000, actor="script")]
             if fields:
-                ack_failed(context, site, ids, message=None, actor="script", **fields)
+                ack_failed(site, ids, message=None, actor="script", **fields)
             else:
-                ack(context, site, ids, actor="script")
+                ack(site, ids, actor="script")
             return len(ids)
 
     return ended

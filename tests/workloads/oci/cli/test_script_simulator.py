@@ -5,7 +5,7 @@ import random
 import pytest
 
 from kesin.foundation.problems import Invalid, Problem, Unavailable
-from kesin.workloads.common.api_client import ApiResponse, checked_url, is_loopback
+from kesin.workloads.common.api_client import ApiResponse, checked_url, is_loopback, over_http
 from kesin.workloads.oci.cli.script_simulator import (
     CRASH_POINTS,
     ScriptRun,
@@ -18,7 +18,9 @@ LEASE_S = 16 * MINUTE
 
 
 def simulate(site: Running, seed: int = 1, **how) -> ScriptSimulator:
-    return ScriptSimulator(site.base_url, site.site_id, site.key, rng=random.Random(seed), **how)
+    return ScriptSimulator(
+        over_http(site.base_url, site.key), site.site_id, rng=random.Random(seed), **how
+    )
 
 
 def test_a_run_takes_page_after_page_and_acknowledges_every_row(server):
@@ -86,7 +88,7 @@ def test_the_same_seed_plays_the_same_and_another_does_not():
             return ApiResponse(200, {}, {"refused": []})
 
         chance = random.Random(seed)
-        ScriptSimulator("", "s", "k", rng=chance, fail_share=0.4, send=send).run()
+        ScriptSimulator(send, "s", rng=chance, fail_share=0.4).run()
         return acked_ids
 
     assert acked(3) == acked(3)
@@ -115,23 +117,25 @@ def test_a_paused_site_hands_out_nothing(server):
 def test_refusals_of_the_server_say_what_to_do(server, service):
     stranger = service()
     with pytest.raises(Problem, match=r"answered 401: .*wrong, over or revoked"):
-        ScriptSimulator(server.base_url, server.site_id, "no-key", rng=random.Random(1)).run()
+        ScriptSimulator(
+            over_http(server.base_url, "no-key"), server.site_id, rng=random.Random(1)
+        ).run()
     with pytest.raises(Problem, match=r"answered 403: .*oci:script of this very site"):
-        ScriptSimulator(server.base_url, stranger.site_id, server.key, rng=random.Random(1)).run()
+        ScriptSimulator(
+            over_http(server.base_url, server.key), stranger.site_id, rng=random.Random(1)
+        ).run()
 
 
 def test_a_server_that_is_none_is_told_apart(server):
-    gone = ScriptSimulator("http://127.0.0.1:9", "s", "k", rng=random.Random(1))
+    gone = ScriptSimulator(over_http("http://127.0.0.1:9", "k"), "s", rng=random.Random(1))
     with pytest.raises(Unavailable, match="is `kesin serve` running"):
         gone.run()
     other = ScriptSimulator(
-        "", "s", "k", rng=random.Random(1), send=lambda *_: ApiResponse(200, {}, {"hello": 1})
+        lambda *_: ApiResponse(200, {}, {"hello": 1}), "s", rng=random.Random(1)
     )
     with pytest.raises(Problem, match="the export is no list"):
         other.run()
-    moved = ScriptSimulator(
-        "", "s", "k", rng=random.Random(1), send=lambda *_: ApiResponse(302, {}, None)
-    )
+    moved = ScriptSimulator(lambda *_: ApiResponse(302, {}, None), "s", rng=random.Random(1))
     with pytest.raises(Problem, match="answered 302"):
         moved.run()
 

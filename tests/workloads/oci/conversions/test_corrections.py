@@ -20,7 +20,7 @@ OPERATOR = system_actor("cli:operator")
 
 
 def fix(site: OwnSite, *rows: Any, **how: Any) -> list[IngestResult]:
-    return fix_rows(site.context, OPERATOR, site.place, rows, **how)
+    return fix_rows(site.place, OPERATOR, rows, **how)
 
 
 def deliver(site: OwnSite, count: int = 1) -> list[str]:
@@ -70,7 +70,7 @@ def test_each_fix_is_a_revision_more_once_the_one_before_was_deliver(site: OwnSi
         orders.add(item["orderId"])
         site.ack([item["id"]])
     assert orders == {order_id_of(site.id, "sale-1", n) for n in (2, 3, 4)}
-    job = latest_revisions(site.context, site.place, ["sale-1"])["sale-1"]
+    job = latest_revisions(site.place, ["sale-1"])["sale-1"]
     assert job.payload["revision"] == 4
 
 

@@ -92,7 +92,7 @@ def test_every_failed_row_is_there_once_page_by_page(
     monkeypatch.setattr(corrections, "MAX_PAGE", 20)
     ids = site.enqueue(25)
     site.act("MARK_FAILED", filter={}, all=True)
-    chunks = dead_letter_chunks(site.context, ROOT, site.place)
+    chunks = dead_letter_chunks(site.place, ROOT)
     assert isinstance(chunks, Iterator)
     assert [chunk.count("seal_") for chunk in chunks] == [0, 20, 5]
     assert sorted(row["id"] for row in letters(site)) == sorted(seals(ids))

@@ -304,7 +304,7 @@ def test_a_row_claimed_since_it_was_read_keeps_its_data(
 
     monkeypatch.setattr(site.context.queue, "find", find_before_a_claim)
     rows = [site.row(n, conversionValue=999) for n in (1, 2)]
-    results = ingest(site.context, site.place, rows, actor=ROOT)
+    results = ingest(site.place, rows, actor=ROOT)
     assert [result.result for result in results] == ["duplicate", "corrected"]
     assert "conversionValue" in results[0].differs
     values = [site.job(job_id).payload["conversionValue"] for job_id in (claimed, waiting)]

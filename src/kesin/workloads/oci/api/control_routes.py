@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Final, Literal
 
@@ -15,7 +16,6 @@ from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Invalid, Problem
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.directory import Site
 from kesin.store.records import MoveCount
 from kesin.web.dependencies import UNCACHED, SignedInActor
 from kesin.web.schemas import Cursor
@@ -23,7 +23,6 @@ from kesin.workloads.common.advice import Language
 from kesin.workloads.oci import operations
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.api import schemas
-from kesin.workloads.oci.api.common import SiteId
 from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS
 from kesin.workloads.oci.conversions.corrections import (
     dead_letter_chunks,
@@ -35,7 +34,7 @@ from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.google.pending_uploads import dismiss_warning
-from kesin.workloads.oci.site import require_site, visible_sites
+from kesin.workloads.oci.site import SiteContext, require_site, visible_sites
 
 MAX_PAGE_ROWS: Final = 200
 MAX_FIXES: Final = 1_000
@@ -43,18 +42,13 @@ FIXES: Final = ("CORRECT", "ENQUEUE_FIX")
 DISMISS: Final = "DISMISS_WARNING"
 ACTIONS: Final = (*operations.ACTIONS, *FIXES, DISMISS)
 
+SiteId = Annotated[str | None, Query(alias="siteId", max_length=128)]
 FilterValues = Annotated[list[Annotated[str, Query(max_length=64)]] | None, Query(max_length=100)]
 
 
-def add_control_routes(
-    router: APIRouter, batch_router: APIRouter, context: WorkloadContext
-) -> None:
-    """Add every route of this module."""
-    _add_read_routes(router, context)
-    _add_action_routes(router, batch_router, context)
+def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
+    """Add the routes that change nothing."""
 
-
-def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
     @router.get("/api/oci/queue-stats", response_model_exclude_unset=True)
     def queue_stats(
         actor: SignedInActor, site_id: SiteId = None, scope: Literal["site", "multi"] = "site"
@@ -62,15 +56,11 @@ def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         """How a site stands, or all that are yours; with warnings."""
         if scope == "site":
             site = require_site(context, actor, site_id, "read", action="oci.stats")
-            stats = operations.site_stats(context, site, _move_counts(context))
-            return schemas.AllTotals(**_site_totals(site, stats).model_dump())
+            return schemas.AllTotals(**_site_totals(site).model_dump())
         context.commands.accounts.require(actor, "read", "oci.stats", queue="oci")
-        move_counts = _move_counts(context)
-        site_totals = [
-            _site_totals(site, operations.site_stats(context, site, move_counts))
-            for site in visible_sites(context, actor)
-        ]
-        return _sum_totals(site_totals)
+        move_counts = context.queue.store.move_counts("oci")
+        sites = visible_sites(context, actor)
+        return _sum_totals([_site_totals(site, move_counts) for site in sites])
 
     @router.get("/api/oci/queue-rows")
     def queue_rows(  # noqa: PLR0917  # each one is a query parameter
@@ -90,9 +80,8 @@ def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         site = require_site(context, actor, site_id, "read", action="oci.rows")
         criteria = {"status": status or [], "code": code or [], "category": category or []}
         jobs, next_cursor = operations.list_rows(
-            context,
-            actor,
             site,
+            actor,
             criteria=criteria,
             search=search,
             limit=limit,
@@ -111,8 +100,7 @@ def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         language: Annotated[Language, Query(alias="lang")] = "en",
     ) -> schemas.AdviceBody:
         """What an error code means, who must act, and what happens next."""
-        entry = ADVICE.find(code, category, language)
-        return schemas.AdviceBody(**asdict(entry))
+        return schemas.AdviceBody(**asdict(ADVICE.find(code, category, language)))
 
     @router.get(
         "/api/oci/dead-letter.csv",
@@ -129,21 +117,18 @@ def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         The columns of click ids are there for those who may reveal them.
         """
         site = require_site(context, actor, site_id, "read", action="oci.dead_letters")
-        note_dead_letters(context, actor, site)
-        name = f"dead-letters-{site.id}.csv"
+        note_dead_letters(site, actor)
+        disposition = f'attachment; filename="dead-letters-{site.id}.csv"'
         return StreamingResponse(
-            dead_letter_chunks(context, actor, site, language=language),
+            dead_letter_chunks(site, actor, language=language),
             media_type="text/csv; charset=utf-8",
-            headers={
-                "content-disposition": f'attachment; filename="{name}"',
-                "cache-control": UNCACHED,
-            },
+            headers={"content-disposition": disposition, "cache-control": UNCACHED},
         )
 
 
-def _add_action_routes(
-    router: APIRouter, batch_router: APIRouter, context: WorkloadContext
-) -> None:
+def add_action_routes(router: APIRouter, batch_router: APIRouter, context: WorkloadContext) -> None:
+    """Add the routes for actions and credentials."""
+
     @batch_router.post("/api/oci/queue-actions", response_model_exclude_none=True)
     def queue_actions(actor: SignedInActor, body: schemas.QueueActionBody) -> schemas.Acted:
         """An operator's action on rows of a site, by ids or by what they have in common."""
@@ -158,10 +143,10 @@ def _add_action_routes(
                 details={"field": "dryRun"},
             )
         if body.action in FIXES:
-            result = _fix_rows(context, actor, site, body)
+            result = _fix_rows(site, actor, body)
         elif body.action == DISMISS:
-            dismiss_warning(context, site)
-            context.commands.accounts.note(actor, "oci.dismiss", queue="oci", site=site.id)
+            dismiss_warning(site)
+            site.note(actor, "oci.dismiss")
             result = operations.ActionResult(0, [])
         else:
             criteria = None if body.filter is None else body.filter.model_dump()
@@ -174,9 +159,8 @@ def _add_action_routes(
                 )
             where = None if criteria is None else operations.build_filter(site, criteria)
             result = operations.run_action(
-                context,
-                actor,
                 site,
+                actor,
                 body.action,
                 ids=body.ids,
                 where=where,
@@ -186,9 +170,6 @@ def _add_action_routes(
                 clear_errors=body.clear_errors,
                 dry_run=body.dry_run,
             )
-        refused = [
-            schemas.RefusedRow(id=row_id, reason=reason) for row_id, reason in result.refused
-        ]
         planned = [
             schemas.PlannedRows(state=state, reason=reason, rows=n)
             for (state, reason), n in (result.planned or {}).items()
@@ -198,7 +179,7 @@ def _add_action_routes(
             affected=result.affected,
             already=result.already,
             refused_count=result.refused_count,
-            refused=refused,
+            refused=[schemas.RefusedRow(id=row, reason=why) for row, why in result.refused],
             planned=None if result.planned is None else planned,
             more=result.more or None,
         )
@@ -207,7 +188,7 @@ def _add_action_routes(
     def put_credentials(actor: SignedInActor, body: schemas.CredentialsBody) -> schemas.Ok:
         """Seal a site's credentials; nothing sends them back. The breaker closes."""
         site = require_site(context, actor, body.site_id, "admin", action="oci.credentials")
-        seal_credentials(context, actor, site, body.credentials)
+        seal_credentials(site, actor, body.credentials)
         return schemas.Ok()
 
     @router.delete("/api/oci/credentials")
@@ -221,8 +202,8 @@ def _add_action_routes(
     def check_credentials(actor: SignedInActor, site_id: SiteId = None) -> schemas.Checked:
         """Try token, account and action without recording anything; well, the breaker closes."""
         site = require_site(context, actor, site_id, "operate", action="oci.check")
-        findings = check_site(context, site, channels_of(context.settings))
-        context.commands.accounts.note(actor, "oci.check", queue="oci", site=site.id)
+        findings = check_site(site, channels_of(context.settings))
+        site.note(actor, "oci.check")
         return schemas.Checked(
             ok=all(finding.ok for finding in findings),
             findings=[schemas.FindingBody(**asdict(finding)) for finding in findings],
@@ -230,7 +211,7 @@ def _add_action_routes(
 
 
 def _fix_rows(
-    context: WorkloadContext, actor: Actor, site: Site, body: schemas.QueueActionBody
+    site: SiteContext, actor: Actor, body: schemas.QueueActionBody
 ) -> operations.ActionResult:
     if not body.ids:
         raise Invalid(f"{body.action} needs ids", code="bad_selection", details={"field": "ids"})
@@ -245,19 +226,14 @@ def _fix_rows(
     if len(body.ids) > MAX_FIXES:
         raise Invalid(f"at most {MAX_FIXES} rows a call", details={"field": "ids"})
     affected, refused = fix_selected(
-        context,
-        actor,
         site,
+        actor,
         operations.strip_seals(body.ids),
         body.conversion,
         reason=body.reason,
         again=body.action == "ENQUEUE_FIX",
     )
     return operations.ActionResult(affected, refused)
-
-
-def _move_counts(context: WorkloadContext) -> list[MoveCount]:
-    return context.queue.store.move_counts(context.queue.name)
 
 
 def row_body(job: Job) -> schemas.ConversionRowBody:
@@ -267,7 +243,10 @@ def row_body(job: Job) -> schemas.ConversionRowBody:
     return schemas.ConversionRowBody(**{**columns, **times})
 
 
-def _site_totals(site: Site, stats: operations.SiteStats) -> schemas.SiteTotals:
+def _site_totals(
+    site: SiteContext, move_counts: Sequence[MoveCount] | None = None
+) -> schemas.SiteTotals:
+    stats = operations.site_stats(site, move_counts)
     return schemas.SiteTotals(site_id=site.id, stuck_processing=stats.stuck, **stats.record())
 
 

@@ -9,12 +9,13 @@ from fastapi import APIRouter, Query, Request
 from kesin.engine.queue import apply_changes
 from kesin.engine.sweeper import BATCH, MAX_BATCHES_PER_MOVE
 from kesin.engine.workload import WorkloadContext
+from kesin.foundation.permissions import Actor
+from kesin.foundation.problems import Forbidden
 from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.lifecycle.model import Change
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.oci.api import schemas
-from kesin.workloads.oci.api.common import require_cron
 from kesin.workloads.oci.google.channel import MAX_ROWS
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.uploader import build_worker
@@ -28,7 +29,7 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
         request: Request, min_age_minutes: Annotated[int, Query(ge=0, le=1_440)] = 0
     ) -> schemas.Recovered:
         """Take back rows whose claim ran out."""
-        actor = require_cron(context, request)
+        actor = _require_cron(context, request)
         arguments = {"min_age_minutes": min_age_minutes}
         moved = _sweep(context, "recover", min_age_minutes, None)  # FAILED rows stay
         accounts.note(actor, "cron.recover", queue="oci", details={"moved": moved, **arguments})
@@ -40,7 +41,7 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
         min_age_minutes: Annotated[int | None, Query(ge=0, le=1_440)] = None,
     ) -> schemas.Capped:
         """Fail rows whose budget is spent; with a parameter, also those in PROCESSING."""
-        actor = require_cron(context, request)
+        actor = _require_cron(context, request)
         arguments = {"max_attempts": max_attempts, "min_age_minutes": min_age_minutes}
         age = min_age_minutes or 0
         moved = _sweep(context, "attempt_cap", age, max_attempts)
@@ -53,7 +54,7 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
         request: Request, limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 50
     ) -> schemas.Processed:
         """One turn of our worker, shared fairly between the sites."""
-        actor = require_cron(context, request)
+        actor = _require_cron(context, request)
         worker = build_worker(context, channels_of(context.settings), limit=limit, threads=1)
         ended = worker.run_once()
         accounts.note(actor, "cron.process", queue="oci", details={"moved": ended.total()})
@@ -76,6 +77,16 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
                 methods=[method],
                 operation_id=f"{handler.__name__}_{method.lower()}",
             )
+
+
+def _require_cron(context: WorkloadContext, request: Request) -> Actor:
+    """The actor that knows the cron secret; raises Forbidden for any other."""
+    actor: Actor = request.state.actor
+    if not actor.has("cron"):
+        if actor.grants:  # an anonymous request is not logged: it could fill the log
+            context.commands.accounts.note(actor, "cron.oci", allowed=False, queue="oci")
+        raise Forbidden("the cron secret is not set or not this one")
+    return actor
 
 
 def _cap_in_flight(context: WorkloadContext, max_attempts: int | None, min_age_minutes: int) -> int:

@@ -15,7 +15,6 @@ from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Forbidden, Problem
-from kesin.store.directory import Site
 from kesin.web.bodies import LargeBodyRoute
 from kesin.web.dependencies import (
     JSON,
@@ -28,13 +27,12 @@ from kesin.web.dependencies import (
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci import script
 from kesin.workloads.oci.api import schemas
-from kesin.workloads.oci.api.common import SiteId
-from kesin.workloads.oci.api.control_routes import add_control_routes
+from kesin.workloads.oci.api.control_routes import SiteId, add_action_routes, add_read_routes
 from kesin.workloads.oci.api.cron_routes import add_cron_routes
 from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS, EXPORTED_FIELDS
 from kesin.workloads.oci.conversions.ingest import IngestResult, ingest
 from kesin.workloads.oci.conversions.parsing import CONTENT_TYPES, MAX_ROWS, parse_body
-from kesin.workloads.oci.site import HEARTBEAT, is_paused, put_metadata, require_site
+from kesin.workloads.oci.site import HEARTBEAT, SiteContext, require_site
 
 SESSION_S: Final = 300
 PAUSED_HEADER: Final = "X-Kesin-Paused"
@@ -52,34 +50,18 @@ _CONVERSION: Final[dict[str, Any]] = {
     "additionalProperties": False,
 }
 _LIST: Final[dict[str, Any]] = {"type": "array", "items": _CONVERSION, "maxItems": MAX_ROWS}
+_SITE: Final[dict[str, Any]] = {"siteId": {"type": "string"}}
+_DOCUMENT: Final[dict[str, Any]] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["conversions"],
+    "properties": {**_SITE, "conversions": _LIST},
+}
+_SINGLE: Final = {**_CONVERSION, "properties": {**_CONVERSION["properties"], **_SITE}}
+_TEXT: Final = {"schema": {"type": "string"}}
+_CONTENTS: Final = ({"schema": {"anyOf": [_SINGLE, _LIST, _DOCUMENT]}}, _TEXT, _TEXT)
 _REQUEST_BODY: Final[dict[str, Any]] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            CONTENT_TYPES[0]: {
-                "schema": {
-                    "anyOf": [
-                        {
-                            **_CONVERSION,
-                            "properties": {
-                                **_CONVERSION["properties"],
-                                "siteId": {"type": "string"},
-                            },
-                        },
-                        _LIST,
-                        {
-                            "type": "object",
-                            "additionalProperties": False,
-                            "required": ["conversions"],
-                            "properties": {"siteId": {"type": "string"}, "conversions": _LIST},
-                        },
-                    ]
-                }
-            },
-            CONTENT_TYPES[1]: {"schema": {"type": "string"}},
-            CONTENT_TYPES[2]: {"schema": {"type": "string"}},
-        },
-    }
+    "requestBody": {"required": True, "content": dict(zip(CONTENT_TYPES, _CONTENTS, strict=True))}
 }
 
 
@@ -89,7 +71,8 @@ def oci_router(context: WorkloadContext) -> APIRouter:
     batch_router = APIRouter(tags=["oci"], route_class=LargeBodyRoute)
     _add_producer_routes(router, context)
     _add_script_routes(router, batch_router, context)
-    add_control_routes(router, batch_router, context)
+    add_read_routes(router, context)
+    add_action_routes(router, batch_router, context)
     add_cron_routes(router, context)
     router.routes.extend(batch_router.routes)  # include_router would build each route again
     return router
@@ -111,27 +94,24 @@ def _add_producer_routes(router: APIRouter, context: WorkloadContext) -> None:
         A row with an unknown field is rejected. A CSV with an unknown column is refused, unless
         `ignoreColumns` names the column; the columns of our own files are known.
         """
+        content_type = request.headers.get("content-type", "")
+        ignored = column_names(ignore_columns)
         return await run_with_body(
-            request, body, take_in, request, actor, body, site_id, ignore_columns
+            request, body, take_in, actor, body, content_type, site_id, ignored
         )
 
     def take_in(
-        request: Request,
-        actor: Actor,
-        body: bytes,
-        site_id: str | None,
-        ignore_columns: list[str] | None,
+        actor: Actor, body: bytes, content_type: str, site_id: str | None, ignored: frozenset[str]
     ) -> Response:
         accounts = context.commands.accounts
         accounts.require(actor, "oci:ingest", "oci.ingest", queue="oci", site=site_id)
-        content_type = request.headers.get("content-type", "")
-        body_site_id, rows = parse_body(body, content_type, column_names(ignore_columns))
+        body_site_id, rows = parse_body(body, content_type, ignored)
         if site_id and body_site_id and site_id != body_site_id:
             raise Problem("the address and the body name two sites", code="two_sites")
         site = require_site(
             context, actor, site_id or body_site_id, "oci:ingest", action="oci.ingest"
         )
-        results = ingest(context, site, rows, actor=actor)
+        results = ingest(site, rows, actor=actor)
         return uncached_response({"results": [_ingest_row(result) for result in results]})
 
 
@@ -161,39 +141,32 @@ def _add_script_routes(
         """
         if mark_as_exported:
             site = require_site(context, actor, site_id, "oci:script", action="oci.export")
-            _require_key(context, actor, site.id)
-            items = script.export(context, site, limit=limit, actor=actor.name)
+            _require_key(site, actor)
+            items = script.export(site, limit=limit, actor=actor.name)
             if items:
-                _note_export(context, actor, site, "oci.export", len(items))
-            headers = {PAUSED_HEADER: "true"} if not items and is_paused(context, site) else {}
+                site.note(actor, "oci.export", {"rows": len(items)})  # click ids went out
+            headers = {PAUSED_HEADER: "true"} if not items and site.is_paused else {}
             return uncached_response(items, headers)
         site = require_site(context, actor, site_id, "read", "oci:script", action="oci.preview")
-        preview = script.preview_export(context, site, limit=limit)
+        preview = script.preview_export(site, limit=limit)
         if not actor.has("reveal") and not actor.has("oci:script"):
-            preview = preview.masked(context)
+            preview = preview.masked(site)
         elif preview.items:
-            _note_export(context, actor, site, "oci.preview", len(preview.items))
-        return uncached_response(
-            {
-                "siteId": site.id,
-                "items": preview.items,
-                "counts": preview.counts,
-                "warnings": preview.warnings,
-            }
-        )
+            site.note(actor, "oci.preview", {"rows": len(preview.items)})
+        shown = {"items": preview.items, "counts": preview.counts, "warnings": preview.warnings}
+        return uncached_response({"siteId": site.id, **shown})
 
     @batch_router.post("/api/oci/ack")
     def post_ack(actor: SignedInActor, body: schemas.AckBody) -> schemas.Acked:
         """Google has these rows. Late and repeated reports are welcome."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack")
-        return _acked_body(script.ack(context, site, body.queue_ids, actor=actor.name))
+        return _acked_body(script.ack(site, body.queue_ids, actor=actor.name))
 
     @batch_router.post("/api/oci/ack-failed")
     def post_ack_failed(actor: SignedInActor, body: schemas.AckFailedBody) -> schemas.Acked:
         """These rows failed at the script: they rest in FAILED with the reason."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack_failed")
         report = script.ack_failed(
-            context,
             site,
             body.queue_ids,
             code=body.error_code,
@@ -208,7 +181,7 @@ def _add_script_routes(
         """A script ran; the site warns when none does for long."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.heartbeat")
         heartbeat = body.model_dump(exclude={"site_id"}, exclude_none=True)
-        put_metadata(context, site, HEARTBEAT, {**heartbeat, "at": context.queue.now()})
+        site.put_metadata(HEARTBEAT, {**heartbeat, "at": context.queue.now()})
         return schemas.Ok()
 
     @router.post("/api/oci/v2/verify")
@@ -218,23 +191,14 @@ def _add_script_routes(
         token, expires_at = context.commands.accounts.start_key_session(
             actor, "oci:script", site.id, SESSION_S
         )
-        return schemas.Verified(
-            session_token=token, expires_at=iso(expires_at) or "", site_id=site.id
-        )
+        until = iso(expires_at) or ""
+        return schemas.Verified(session_token=token, expires_at=until, site_id=site.id)
 
 
-def _note_export(
-    context: WorkloadContext, actor: Actor, site: Site, action: str, rows: int
-) -> None:
-    """Write to the audit log that click ids went out."""
-    accounts = context.commands.accounts
-    accounts.note(actor, action, queue="oci", site=site.id, details={"rows": rows})
-
-
-def _require_key(context: WorkloadContext, actor: Actor, site: str) -> None:
+def _require_key(site: SiteContext, actor: Actor) -> None:
     """Refuse users: a claim is a GET, and a browser follows any link with its cookie."""
     if not actor.name.startswith("key:"):
-        context.commands.accounts.note(actor, "oci.export", allowed=False, queue="oci", site=site)
+        site.note(actor, "oci.export", allowed=False)
         raise Forbidden("only a key claims rows; without markAsExported you see what would go")
 
 

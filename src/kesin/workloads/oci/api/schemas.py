@@ -9,8 +9,9 @@ from pydantic.alias_generators import to_camel
 
 MAX_IDS: Final = 10_000  # of a report or an action
 Text = Annotated[str, StringConstraints(max_length=2_048)]
-SiteId = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 Id = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+ShortText = Annotated[str, StringConstraints(max_length=64)]
+Count = Annotated[int, Field(ge=0, le=10**9)]
 
 
 class CamelCaseModel(BaseModel):
@@ -23,6 +24,12 @@ class CamelCaseBody(CamelCaseModel):
     """A request body; a field that it does not know is refused by name."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class OciSiteBody(CamelCaseBody):
+    """A request body about one site."""
+
+    site_id: Id
 
 
 class Ok(CamelCaseModel):
@@ -83,10 +90,9 @@ class PreviewBody(CamelCaseModel):
     warnings: list[dict[str, Any]]
 
 
-class AckBody(CamelCaseBody):
+class AckBody(OciSiteBody):
     """Rows that Google has."""
 
-    site_id: SiteId
     queue_ids: Annotated[list[str], Field(max_length=MAX_IDS)]
 
 
@@ -169,10 +175,9 @@ class Chosen(CamelCaseBody):
     category: Annotated[list[Text], Field(max_length=5)] = []
 
 
-class QueueActionBody(CamelCaseBody):
+class QueueActionBody(OciSiteBody):
     """Something an operator wants done with rows of a site."""
 
-    site_id: SiteId
     action: Text
     ids: Annotated[list[Id], Field(min_length=1, max_length=MAX_IDS)] | None = None
     filter: Chosen | None = None
@@ -208,21 +213,18 @@ class Acted(Ok):
     more: bool | None = None  # set if more may match: repeat the request
 
 
-class HeartbeatBody(CamelCaseBody):
+class HeartbeatBody(OciSiteBody):
     """A script says that it runs."""
 
-    site_id: SiteId
-    script_version: Annotated[str, StringConstraints(max_length=64)] | None = None
-    last_run_at: Annotated[str, StringConstraints(max_length=64)] | None = None
-    exported: Annotated[int, Field(ge=0, le=10**9)] | None = None
-    acked: Annotated[int, Field(ge=0, le=10**9)] | None = None
-    failed: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    script_version: ShortText | None = None
+    last_run_at: ShortText | None = None
+    exported: Count | None = None
+    acked: Count | None = None
+    failed: Count | None = None
 
 
-class VerifyBody(CamelCaseBody):
+class VerifyBody(OciSiteBody):
     """A script asks for a short-lived token."""
-
-    site_id: SiteId
 
 
 class Verified(BaseModel):
@@ -254,10 +256,9 @@ class Processed(Ok):
     retry: int
 
 
-class CredentialsBody(CamelCaseBody):
+class CredentialsBody(OciSiteBody):
     """A site's credentials; they are never sent back."""
 
-    site_id: SiteId
     credentials: dict[str, Any]
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Annotated
 
 import typer
 
 from kesin.engine.workload import WorkloadContext
-from kesin.store.directory import Site
 from kesin.workloads.common.advice import Language
 from kesin.workloads.common.cli import local_operator, open_workload
-from kesin.workloads.oci.site import WORKLOAD, require_site
+from kesin.workloads.oci.site import WORKLOAD, SiteContext, require_site
 
 SiteArgument = Annotated[str, typer.Argument(metavar="SITE", help="The site's id or dashed uuid.")]
 SiteOption = Annotated[
@@ -27,6 +27,8 @@ def open_context() -> AbstractContextManager[WorkloadContext]:
     return open_workload(WORKLOAD, made_by="make it with `kesin site add`")
 
 
-def find_site(context: WorkloadContext, name: str, action: str) -> Site:
-    """The site with this id or uuid; raises NotFound, which says how to add one."""
-    return require_site(context, local_operator(), name, "read", action=action)
+@contextmanager
+def open_site(name: str, action: str) -> Iterator[SiteContext]:
+    """Open the store, with the site of this id or uuid; NotFound says how to add one."""
+    with open_context() as context:
+        yield require_site(context, local_operator(), name, "read", action=action)

@@ -10,17 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-from kesin.engine.workload import WorkloadContext
 from kesin.foundation.problems import Invalid, Problem
 from kesin.foundation.terminal import console, format_counts, say, say_json, visible, warn
-from kesin.store.directory import Site
 from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
 from kesin.workloads.common.columns import column_names
-from kesin.workloads.oci.cli.context import LanguageOption, SiteOption, find_site, open_context
+from kesin.workloads.oci.cli.context import LanguageOption, SiteOption, open_site
+from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS, ParsedRow
 from kesin.workloads.oci.conversions.corrections import (
     DEAD_LETTER_COLUMNS,
     dead_letter_chunks,
@@ -33,23 +32,18 @@ from kesin.workloads.oci.conversions.parsing import (
     MAX_ROWS,
     STDIN,
     FileFormat,
-    ParsedRow,
     RowBatch,
     RowSource,
     detect_format,
     open_source,
 )
-from kesin.workloads.oci.site import WORKLOAD
+from kesin.workloads.oci.site import SiteContext
 
 FIX_ROWS: Final = 1_000  # fixed together; each is looked up by itself
 MAX_LISTED_REJECTS: Final = 20  # rejected rows listed on the terminal
 RESULTS: Final[tuple[IngestOutcome, ...]] = ("queued", "duplicate", "corrected", "rejected")
-REJECT_COLUMNS: Final = (
-    *("row", "externalId", "revision", "gclid", "wbraid", "gbraid", "conversionName"),
-    *("conversionTime", "conversionValue", "conversionCurrency"),
-    *("errorCode", "errorField", "errorMessage"),
-)
-
+REJECT_COLUMNS: Final = ("row", *CONVERSION_FIELDS, "errorCode", "errorField", "errorMessage")
+REJECT_FIELDS: Final = ("external_id", "code", "field", "message")  # of a rejected row, as JSON
 _RERUN_HINT: Final = "mend the file and run it again, what is done already stays as it is"
 _NO_RERUN_HINT: Final = "mend the file and take what is done out of it, or it is sent once more"
 
@@ -70,7 +64,7 @@ IgnoreColumnsOption = Annotated[
         help="Unknown columns of a CSV that may be ignored; repeated, or separated by commas.",
     ),
 ]
-ProcessRows = Callable[[WorkloadContext, Site, Sequence[ParsedRow]], list[IngestResult]]
+ProcessRows = Callable[[SiteContext, Sequence[ParsedRow]], list[IngestResult]]
 
 
 def import_conversions(
@@ -99,30 +93,23 @@ def import_conversions(
     chosen_format = detect_format(file, file_format)
     if rejects and file != STDIN and rejects.exists() and rejects.samefile(file):
         raise Invalid("--rejects would overwrite the file that is imported: name another")
-    with open_context() as context:
-        site_record = find_site(context, site, "oci.import")
-        with open_source(file, chosen_format) as source, _open_rejects(rejects) as write_reject:
-            summary = _process_file(
-                context,
-                site_record,
-                source,
-                _import_rows,
-                write_reject=write_reject,
-                ignored=column_names(ignore_columns),
-            )
-    _print_summary(summary, site_record, as_json=as_json, rejects=rejects)
-
-
-def _import_rows(
-    context: WorkloadContext, site: Site, rows: Sequence[ParsedRow]
-) -> list[IngestResult]:
-    actor = local_operator()
-    with context.queue.store.transaction():
-        results = ingest(context, site, rows, actor=actor)
-        counts: Counter[str] = Counter(result.result for result in results)
-        context.commands.accounts.note(
-            actor, "oci.import", queue=WORKLOAD, site=site.id, details=dict(counts)
+    with (
+        open_site(site, "oci.import") as found,
+        open_source(file, chosen_format) as source,
+        _open_rejects(rejects) as write_reject,
+    ):
+        ignored = column_names(ignore_columns)
+        summary = _process_file(
+            found, source, _import_rows, write_reject=write_reject, ignored=ignored
         )
+    _print_summary(summary, found.id, as_json=as_json, rejects=rejects)
+
+
+def _import_rows(site: SiteContext, rows: Sequence[ParsedRow]) -> list[IngestResult]:
+    actor = local_operator()
+    with site.queue.store.transaction():
+        results = ingest(site, rows, actor=actor)
+        site.note(actor, "oci.import", Counter(result.result for result in results))
     return results
 
 
@@ -149,25 +136,14 @@ def enqueue_fix(
     """
     chosen_format = detect_format(file, file_format)
 
-    def process(
-        context: WorkloadContext, site: Site, rows: Sequence[ParsedRow]
-    ) -> list[IngestResult]:
-        return fix_rows(context, local_operator(), site, rows, reason=reason, again=again)
+    def process(site: SiteContext, rows: Sequence[ParsedRow]) -> list[IngestResult]:
+        return fix_rows(site, local_operator(), rows, reason=reason, again=again)
 
-    with open_context() as context:
-        site_record = find_site(context, site, "oci.fix")
-        hint = _NO_RERUN_HINT if again else _RERUN_HINT
-        with open_source(file, chosen_format) as source:
-            summary = _process_file(
-                context,
-                site_record,
-                source,
-                process,
-                size=FIX_ROWS,
-                hint=hint,
-                ignored=column_names(ignore_columns),
-            )
-    _print_summary(summary, site_record, as_json=as_json, renamed={"duplicate": "left"})
+    hint = _NO_RERUN_HINT if again else _RERUN_HINT
+    ignored = column_names(ignore_columns)
+    with open_site(site, "oci.fix") as found, open_source(file, chosen_format) as source:
+        summary = _process_file(found, source, process, size=FIX_ROWS, hint=hint, ignored=ignored)
+    _print_summary(summary, found.id, as_json=as_json, duplicates="left")
 
 
 # Rows in
@@ -183,13 +159,17 @@ class _FileSummary:
     differing: int = 0  # duplicates with other data, which were not taken
     listed_rejects: list[tuple[int, IngestResult]] = field(default_factory=list)  # (row, result)
 
+    def counts(self, duplicates: str = "duplicate") -> dict[str, int]:
+        """The number of rows of each result; those that changed nothing under this name."""
+        names = {outcome: outcome for outcome in RESULTS} | {"duplicate": duplicates}
+        return {name: self.results[outcome] for outcome, name in names.items()}
+
 
 WriteReject = Callable[[int, ParsedRow, IngestResult], None]
 
 
 def _process_file(
-    context: WorkloadContext,
-    site: Site,
+    site: SiteContext,
     source: RowSource,
     process: ProcessRows,
     *,
@@ -202,8 +182,8 @@ def _process_file(
     with _progress(source) as show_progress:
         batches = source.batches(size, ignored)
         while batch := _next_batch(batches, summary, hint):
-            _check_site(context, site, batch.site)
-            for row, result in zip(batch.rows, process(context, site, batch.rows), strict=True):
+            _check_site(site, batch.site)
+            for row, result in zip(batch.rows, process(site, batch.rows), strict=True):
                 summary.rows += 1
                 summary.results[result.result] += 1
                 summary.differing += bool(result.differs)
@@ -224,41 +204,37 @@ def _next_batch(batches: Iterator[RowBatch], summary: _FileSummary, hint: str) -
     except Problem as problem:
         if not summary.rows:
             raise
-        done = f"the {summary.rows} rows before it are done ({_format_counts(summary)})"
+        done = f"the {summary.rows} rows before it are done ({_format_counts(summary.counts())})"
         raise Problem(f"{problem.message}; {done}: {hint}", code=problem.code) from None
 
 
-def _check_site(context: WorkloadContext, site: Site, name: str | None) -> None:
-    file_site = context.commands.accounts.find_site(name) if name else site
+def _check_site(site: SiteContext, name: str | None) -> None:
+    file_site = site.context.commands.accounts.find_site(name) if name else site
     if file_site is None or file_site.id != site.id:
         raise Invalid(f"the file is for the site {name!r}, and --site says {site.id!r}")
 
 
-def _format_counts(summary: _FileSummary, renamed: Mapping[str, str] | None = None) -> str:
-    names = {outcome: (renamed or {}).get(outcome, outcome) for outcome in RESULTS}
-    return ", ".join(f"{name} {summary.results[outcome]}" for outcome, name in names.items())
-
-
 def _print_summary(
     summary: _FileSummary,
-    site: Site,
+    site_id: str,
     *,
     as_json: bool,
     rejects: Path | None = None,
-    renamed: Mapping[str, str] | None = None,
+    duplicates: str = "duplicate",
 ) -> None:
-    names = {outcome: (renamed or {}).get(outcome, outcome) for outcome in RESULTS}
+    counts = summary.counts(duplicates)
     if as_json:
         say_json(
             {
-                "site": site.id,
+                "site": site_id,
                 "rows": summary.rows,
-                **{name: summary.results[outcome] for outcome, name in names.items()},
+                **counts,
                 "differing": summary.differing,
                 "reasons": dict(summary.reasons.most_common()),
                 "rejects": str(rejects) if rejects else None,
                 "first_rejected": [
-                    _reject_record(number, result) for number, result in summary.listed_rejects
+                    {"row": number, **{name: getattr(result, name) for name in REJECT_FIELDS}}
+                    for number, result in summary.listed_rejects
                 ],
             }
         )
@@ -266,7 +242,7 @@ def _print_summary(
         _print_rejected(summary, rejects)
         if summary.differing:
             warn(f"{summary.differing} duplicates differ from the stored rows, which stay")
-        say(f"{summary.rows} rows for {site.id}: {_format_counts(summary, renamed)}")
+        say(f"{summary.rows} rows for {site_id}: {_format_counts(counts)}")
     if summary.results["rejected"]:
         raise typer.Exit(FAILED)
 
@@ -284,14 +260,8 @@ def _print_rejected(summary: _FileSummary, rejects: Path | None) -> None:
         warn(f"they are in {rejects}: mend them there and import that file")
 
 
-def _reject_record(number: int, result: IngestResult) -> dict[str, Any]:
-    return {
-        "row": number,
-        "external_id": result.external_id,
-        "code": result.code,
-        "field": result.field,
-        "message": result.message,
-    }
+def _format_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {n}" for name, n in counts.items())
 
 
 @contextmanager
@@ -306,13 +276,8 @@ def _open_rejects(path: Path | None) -> Iterator[WriteReject | None]:
 
         def write(number: int, row: ParsedRow, result: IngestResult) -> None:
             cells = row if isinstance(row, Mapping) else {}
-            reason = {
-                "row": number,
-                "errorCode": result.code,
-                "errorField": result.field,
-                "errorMessage": result.message,
-            }
-            writer.writerow([escape_cell({**cells, **reason}.get(name)) for name in REJECT_COLUMNS])
+            given = [number, *(cells.get(name) for name in CONVERSION_FIELDS)]
+            writer.writerow(map(escape_cell, [*given, result.code, result.field, result.message]))
 
         yield write
 
@@ -330,7 +295,7 @@ def _progress(source: RowSource) -> Iterator[Callable[[_FileSummary], None]]:
         yield lambda summary: bar.update(
             task,
             completed=source.bytes_read,
-            description=f"{summary.rows} rows: {_format_counts(summary)}",
+            description=f"{summary.rows} rows: {_format_counts(summary.counts())}",
         )
 
 
@@ -353,21 +318,20 @@ def export_dead_letters(
     a formula to a spreadsheet. With --json the rows come as JSON, one a line; together with -o the
     CSV goes into the file and the summary is JSON.
     """
-    with open_context() as context:
-        site_record = find_site(context, site, "oci.dead_letters")
-        note_dead_letters(context, local_operator(), site_record)
-        chunks = dead_letter_chunks(context, local_operator(), site_record, language=lang)
+    with open_site(site, "oci.dead_letters") as found:
+        note_dead_letters(found, local_operator())
+        chunks = dead_letter_chunks(found, local_operator(), language=lang)
         if out is None and as_json:
             for record in _records(chunks):
                 say_json(record, line=True)
             return
         rows = _write_csv(chunks, out)
     if as_json:
-        say_json({"site": site_record.id, "rows": rows, "file": str(out)})
+        say_json({"site": found.id, "rows": rows, "file": str(out)})
     elif out is not None:
         say(f"wrote {rows} rows to {out}")
     elif not rows:
-        warn(f"{site_record.id} has no dead letters")
+        warn(f"{found.id} has no dead letters")
 
 
 def _write_csv(chunks: Iterable[str], out: Path | None) -> int:

@@ -6,9 +6,9 @@ import os
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 from urllib.parse import quote
 
 import typer
@@ -24,7 +24,7 @@ from kesin.workloads.oci.script import MAX_EXPORT_ROWS
 
 Crash = Literal["after-export", "after-upload", "before-ack"]
 
-CRASH_POINTS: Final[tuple[Crash, ...]] = ("after-export", "after-upload", "before-ack")
+CRASH_POINTS: Final[tuple[Crash, ...]] = get_args(Crash)
 VERSION: Final = "simulator"
 MAX_PAGES: Final = 10_000  # of a run, so that every loop ends
 MAX_RUNS: Final = 1_000
@@ -49,7 +49,7 @@ _HINTS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ScriptRun:
     """The counts of a run, as the script would report them."""
 
@@ -61,31 +61,22 @@ class ScriptRun:
     paused: bool = False
 
 
+@dataclass
 class ScriptSimulator:
     """The script of one site. Equal random generators give equal runs."""
 
-    def __init__(
-        self,
-        url: str,
-        site: str,
-        key: str,
-        *,
-        rng: random.Random,
-        fail_share: float = 0.0,  # of the rows, reported as failed
-        upload_error_share: float = 0.0,  # of the pages, whose upload throws
-        limit: int = MAX_EXPORT_ROWS,
-        pages: int = MAX_PAGES,  # at most, per run
-        send: Send | None = None,  # in place of HTTP
-    ) -> None:
-        self._site = site
-        self._rng = rng
-        self._salt = rng.getrandbits(64)
-        self._fail_share = fail_share
-        self._upload_error_share = upload_error_share
-        self._limit = limit
-        self._pages = pages
-        self._send = send or over_http(url, key)
-        self.uploaded: Counter[str] = Counter()  # order id → uploads
+    send: Send
+    site: str
+    _: KW_ONLY
+    rng: random.Random
+    fail_share: float = 0.0  # of the rows, reported as failed
+    upload_error_share: float = 0.0  # of the pages, whose upload throws
+    limit: int = MAX_EXPORT_ROWS
+    pages: int = MAX_PAGES  # at most, per run
+    uploaded: Counter[str] = field(default_factory=Counter)  # order id → uploads
+
+    def __post_init__(self) -> None:
+        self._salt = self.rng.getrandbits(64)
 
     @property
     def repeated(self) -> int:
@@ -94,44 +85,45 @@ class ScriptSimulator:
 
     def run(self, crash: Crash | None = None) -> ScriptRun:
         """Export pages until none is left or an upload throws; ``crash`` ends the first page."""
-        exported = acked = failed = refused = 0
-        crashed: Crash | None = None
-        paused = False
-        for _ in range(self._pages):
-            rows, paused = self._export()
-            if not rows:
+        ran = ScriptRun()
+        for _ in range(self.pages):
+            if self._run_page(ran, crash):
                 break
-            exported += len(rows)
-            if crash == "after-export":
-                crashed = crash
-                break
-            sent, faults, threw = self._upload(rows)
-            if crash == "after-upload":
-                crashed = crash
-                break
-            for (code, category), ids in faults.items():
-                message = _FAULTS.get(code, "simulated: Google did not take the upload")
-                report = {"errorCode": code, "errorMessage": message, "errorCategory": category}
-                refused += self._report("/api/oci/ack-failed", ids, report)
-                failed += len(ids)
-            if crash == "before-ack":
-                crashed = crash
-                break
-            if sent:
-                refused += self._report("/api/oci/ack", sent, {})
-                acked += len(sent)
-            if threw:
-                break
-        ran = ScriptRun(exported, acked, failed, crashed, refused, paused)
-        if crashed is None:
-            self._heartbeat(ran)
+        if ran.crashed is None:
+            counts = {"exported": ran.exported, "acked": ran.acked, "failed": ran.failed}
+            body = {"siteId": self.site, "scriptVersion": VERSION, **counts}
+            self._ask("POST", "/api/oci/script-heartbeat", body)
         return ran
+
+    def _run_page(self, ran: ScriptRun, crash: Crash | None) -> bool:
+        """Export, upload and report one page; returns whether the run is over."""
+        rows, ran.paused = self._export()
+        if not rows:
+            return True
+        ran.exported += len(rows)
+        ran.crashed = crash  # on its first page, if at all
+        if crash == "after-export":
+            return True
+        sent, faults, threw = self._upload(rows)
+        if crash == "after-upload":
+            return True
+        for (code, category), ids in faults.items():
+            message = _FAULTS.get(code, "simulated: Google did not take the upload")
+            report = {"errorCode": code, "errorMessage": message, "errorCategory": category}
+            ran.refused += self._report("/api/oci/ack-failed", ids, report)
+            ran.failed += len(ids)
+        if crash == "before-ack":
+            return True
+        if sent:
+            ran.refused += self._report("/api/oci/ack", sent, {})
+            ran.acked += len(sent)
+        return threw
 
     def _export(self) -> tuple[list[dict[str, Any]], bool]:
         response = self._ask(
             "GET",
-            f"/api/oci/google-ads-export?siteId={quote(self._site, safe='')}"
-            f"&markAsExported=true&limit={self._limit}",
+            f"/api/oci/google-ads-export?siteId={quote(self.site, safe='')}"
+            f"&markAsExported=true&limit={self.limit}",
         )
         if not isinstance(response.body, list):
             raise Problem("the export is no list: is this the address of `kesin serve`?")
@@ -141,7 +133,7 @@ class ScriptSimulator:
         self, rows: Sequence[Mapping[str, Any]]
     ) -> tuple[list[str], dict[tuple[str, str], list[str]], bool]:
         """The ids that were sent, the other ids by reason, and whether the upload threw."""
-        throws = self._rng.random() < self._upload_error_share
+        throws = self.rng.random() < self.upload_error_share
         sent: list[Mapping[str, Any]] = []
         faults: dict[tuple[str, str], list[str]] = {}
         for row in rows:
@@ -160,19 +152,14 @@ class ScriptSimulator:
         """Why a row cannot be sent: the same on every attempt, until its data changes."""
         seed = canonical_json({name: row.get(name) for name in _FAULT_FIELDS})
         rng = random.Random(f"{self._salt}{seed}")
-        return rng.choice([*_FAULTS]) if rng.random() < self._fail_share else None
+        return rng.choice([*_FAULTS]) if rng.random() < self.fail_share else None
 
     def _report(self, path: str, ids: Sequence[str], fields: Mapping[str, str]) -> int:
-        response = self._ask("POST", path, {"siteId": self._site, "queueIds": list(ids), **fields})
+        response = self._ask("POST", path, {"siteId": self.site, "queueIds": list(ids), **fields})
         return len(response.body["refused"])
 
-    def _heartbeat(self, ran: ScriptRun) -> None:
-        counts = {"exported": ran.exported, "acked": ran.acked, "failed": ran.failed}
-        body = {"siteId": self._site, "scriptVersion": VERSION, **counts}
-        self._ask("POST", "/api/oci/script-heartbeat", body)
-
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> ApiResponse:
-        response = self._send(method, path, body)
+        response = self.send(method, path, body)
         if response.status == _OK:
             return response
         error = response.body.get("error") if isinstance(response.body, dict) else None
@@ -239,9 +226,8 @@ def simulate_script(
     key = _read_key(key_file, key_env)
     warn(f"this is no script of Google's: {_WARNING}")
     script = ScriptSimulator(
-        base,
+        over_http(base, key),
         site,
-        key,
         rng=random.Random(seed),
         fail_share=fail_share,
         upload_error_share=upload_error_share,
@@ -252,11 +238,15 @@ def simulate_script(
         uploaded = {"conversions": len(script.uploaded), "more_than_once": script.repeated}
         say_json({"runs": [asdict(run) for run in completed], "uploaded": uploaded})
         return
-    _print_runs(completed)
-    summary = (
-        f"{len(script.uploaded)} conversions would be at Google, {script.repeated} of them sent"
+    rows = []
+    for number, run in enumerate(completed, 1):
+        end = f"crashed {run.crashed}" if run.crashed else "paused" if run.paused else "well"
+        rows.append((number, run.exported, run.acked, run.failed, run.refused, end))
+    print_table(("run", "exported", "acked", "failed", "refused", "end"), rows)
+    say(
+        f"{len(script.uploaded)} conversions would be at Google, {script.repeated} of them sent "
+        "more than once under the same orderId, which Google counts once"
     )
-    say(f"{summary} more than once under the same orderId, which Google counts once")
 
 
 def _parse_crash(word: str) -> Crash:
@@ -265,23 +255,6 @@ def _parse_crash(word: str) -> Crash:
             return point
     raise Invalid(
         f"a script dies {', '.join(CRASH_POINTS[:-1])} or {CRASH_POINTS[-1]}, not {word!r}"
-    )
-
-
-def _print_runs(completed: list[ScriptRun]) -> None:
-    print_table(
-        ("run", "exported", "acked", "failed", "refused", "end"),
-        [
-            (
-                number,
-                run.exported,
-                run.acked,
-                run.failed,
-                run.refused,
-                f"crashed {run.crashed}" if run.crashed else "paused" if run.paused else "well",
-            )
-            for number, run in enumerate(completed, 1)
-        ],
     )
 
 

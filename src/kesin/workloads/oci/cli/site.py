@@ -15,24 +15,28 @@ from typing import Annotated, Any, Final
 import typer
 
 from kesin.engine.access.sites import site_uuid
-from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.encryption import MAX_SECRET_BYTES
 from kesin.foundation.problems import Invalid, NotFound, Problem
 from kesin.foundation.terminal import format_counts, print_table, say, say_json, warn
-from kesin.store.directory import Site
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.common.advice import Language
 from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
 from kesin.workloads.oci.advice import ADVICE
-from kesin.workloads.oci.cli.context import LanguageOption, SiteArgument, find_site, open_context
+from kesin.workloads.oci.cli.context import LanguageOption, SiteArgument, open_context, open_site
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.operations import SiteStats, site_stats
-from kesin.workloads.oci.site import WORKLOAD, SiteSettings, validate_settings, visible_sites
+from kesin.workloads.oci.site import (
+    WORKLOAD,
+    SiteContext,
+    require_site,
+    validate_settings,
+    visible_sites,
+)
 
 MAX_REASONS: Final = 5  # of recent failures that `doctor` explains
 
@@ -45,24 +49,20 @@ def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOpti
     of life. If all is well, a breaker that wrong credentials opened closes. Exits with 1 when a
     check fails or there is a warning.
     """
-    with open_context() as context:
-        site_record = find_site(context, site, "oci.check")
-        move_counts = context.queue.store.move_counts(context.queue.name)
-        stats = site_stats(context, site_record, move_counts)
-        reasons = _failure_reasons(context, site_record, lang)
-        channels = {} if site_record.channel == "script" else channels_of(context.settings)
-        findings = check_site(context, site_record, channels, language=lang)
-        context.commands.accounts.note(
-            local_operator(), "oci.check", queue=WORKLOAD, site=site_record.id
-        )
-        settings = _settings_record(context, site_record)
+    with open_site(site, "oci.check") as found:
+        stats = site_stats(found)
+        reasons = _failure_reasons(found, lang)
+        channels = {} if found.channel == "script" else channels_of(found.context.settings)
+        findings = check_site(found, channels, language=lang)
+        found.note(local_operator(), "oci.check")
+        settings = _settings_record(found)
     ok = all(finding.ok for finding in findings) and not stats.warnings
     if as_json:
         say_json(
             {
                 "ok": ok,
                 "settings": settings,
-                "stats": _stats_record(site_record, stats),
+                "stats": _stats_record(found, stats),
                 "reasons": reasons,
                 "checks": [asdict(finding) for finding in findings],
             }
@@ -70,19 +70,14 @@ def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOpti
     else:
         _print_settings(settings)
         say(f"\n{format_counts(stats.totals) or 'no conversions yet'}\n")
-        print_table(
-            ("", "check", "found", "what to do"),
-            [
-                *(
-                    ("!", each["code"], each["message"], stats.advice(each["code"], lang).act)
-                    for each in stats.warnings
-                ),
-                *(
-                    ("✓" if each.ok else "✗", each.name, each.detail, each.advice)
-                    for each in findings
-                ),
-            ],
-        )
+        warned = [
+            ("!", each["code"], each["message"], stats.advice(each["code"], lang).act)
+            for each in stats.warnings
+        ]
+        checked = [
+            ("✓" if each.ok else "✗", each.name, each.detail, each.advice) for each in findings
+        ]
+        print_table(("", "check", "found", "what to do"), [*warned, *checked])
         if reasons:
             print_table(
                 ("failed lately", "rows", "what to do"),
@@ -92,22 +87,16 @@ def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOpti
         raise typer.Exit(FAILED)
 
 
-def _failure_reasons(
-    context: WorkloadContext, site: Site, language: Language
-) -> list[dict[str, Any]]:
+def _failure_reasons(site: SiteContext, language: Language) -> list[dict[str, Any]]:
     """The reasons of the newest failures, the most frequent first."""
     where = Filter(states=("FAILED",), tenants=(site.id,))
-    newest = context.queue.jobs(where, limit=MAX_PAGE).jobs
+    newest = site.queue.jobs(where, limit=MAX_PAGE).jobs
     counts = Counter((job.error_code or "", job.error_category or "") for job in newest)
-    return [
-        {
-            "code": code,
-            "category": category,
-            "rows": rows,
-            "act": ADVICE.find(code, category, language).act,
-        }
-        for (code, category), rows in counts.most_common(MAX_REASONS)
-    ]
+    reasons = []
+    for (code, category), rows in counts.most_common(MAX_REASONS):
+        act = ADVICE.find(code, category, language).act
+        reasons.append({"code": code, "category": category, "rows": rows, "act": act})
+    return reasons
 
 
 def stats(
@@ -124,12 +113,13 @@ def stats(
     """
     with open_context() as context:
         move_counts = context.queue.store.move_counts(context.queue.name)
+        actor = local_operator()
         sites = (
-            [find_site(context, site, "oci.stats")]
+            [require_site(context, actor, site, "read", action="oci.stats")]
             if site
-            else visible_sites(context, local_operator())
+            else visible_sites(context, actor)
         )
-        records = [_stats_record(each, site_stats(context, each, move_counts)) for each in sites]
+        records = [_stats_record(each, site_stats(each, move_counts)) for each in sites]
     if as_json:
         say_json(records)
         return
@@ -152,7 +142,7 @@ def stats(
     )
 
 
-def _stats_record(site: Site, stats: SiteStats) -> dict[str, Any]:
+def _stats_record(site: SiteContext, stats: SiteStats) -> dict[str, Any]:
     return {"site": site.id, "channel": site.channel, **stats.record()}
 
 
@@ -189,34 +179,31 @@ def settings(
         changes["silent_hours"] = silent_hours or None
     if conversion_name is not None:
         changes["conversion_name"] = conversion_name.strip() or None
-    with open_context() as context:
-        site_record = find_site(context, site, "site.set")
+    with open_site(site, "site.set") as found:
         if changes:
-            accounts = context.commands.accounts
-            accounts.set_site_settings(
-                local_operator(), site_record.id, WORKLOAD, validate_settings(changes)
+            found.context.commands.accounts.set_site_settings(
+                local_operator(), found.id, WORKLOAD, validate_settings(changes)
             )
-            site_record = find_site(context, site_record.id, "site.set")
-        record = _settings_record(context, site_record)
+        fresh = require_site(found.context, local_operator(), found.id, "read", action="site.set")
+        record = _settings_record(fresh)
     if as_json:
         say_json(record)
     else:
         _print_settings(record)
 
 
-def _settings_record(context: WorkloadContext, site: Site) -> dict[str, Any]:
-    stored = SiteSettings.of(site)
-    secret = context.commands.accounts.directory.secret(vault_name(site.id))
+def _settings_record(site: SiteContext) -> dict[str, Any]:
+    secret = site.context.commands.accounts.directory.secret(vault_name(site.id))
     return {
         "site": site.id,
         "uuid": site_uuid(site.id),
-        "name": site.name,
+        "name": site.record.name,
         "channel": site.channel,
-        "timezone": site.timezone,
-        "currency": site.currency,
-        "recover_minutes": stored.recover_minutes,
-        "silent_hours": stored.silent_hours or context.settings.oci_silent_hours,
-        "conversion_name": stored.conversion_name or None,
+        "timezone": site.record.timezone,
+        "currency": site.record.currency,
+        "recover_minutes": site.settings.recover_minutes,
+        "silent_hours": site.silent_hours,
+        "conversion_name": site.settings.conversion_name or None,
         "credentials_changed_at": iso(secret.changed_at) if secret else None,
     }
 
@@ -255,29 +242,24 @@ def credentials(
         )
     if drop and file:
         raise Invalid("--drop forgets credentials and --file keeps some: give one of them")
-    with open_context() as context:
-        site_record = find_site(context, site, "oci.credentials")
+    with open_site(site, "oci.credentials") as found:
         if drop:
-            _drop_credentials(context, site_record)
+            try:
+                found.context.vault.drop(local_operator(), vault_name(found.id))
+            except NotFound:
+                raise NotFound(f"there are no credentials of {found.id}") from None
         else:
-            context.vault.keys()  # fails here if there is no key, before the input is read
-            seal_credentials(context, local_operator(), site_record, _read_document(file))
+            found.context.vault.keys()  # fails here if there is no key, before the input is read
+            seal_credentials(found, local_operator(), _read_document(file))
     if as_json:
-        say_json({"site": site_record.id, "kept": not drop})
+        say_json({"site": found.id, "kept": not drop})
         return
-    say(f"dropped the credentials of {site_record.id}" if drop else f"kept, for {site_record.id}")
-    if not drop and site_record.channel == "script":
-        command = f"kesin site set {site_record.id} --channel api"
+    say(f"dropped the credentials of {found.id}" if drop else f"kept, for {found.id}")
+    if not drop and found.channel == "script":
+        command = f"kesin site set {found.id} --channel api"
         warn(f"they are used after `{command}`: now it has a script")
     elif not drop:
-        warn(f"`kesin oci doctor {site_record.id}` tries them at Google")
-
-
-def _drop_credentials(context: WorkloadContext, site: Site) -> None:
-    try:
-        context.vault.drop(local_operator(), vault_name(site.id))
-    except NotFound:
-        raise NotFound(f"there are no credentials of {site.id}") from None
+        warn(f"`kesin oci doctor {found.id}` tries them at Google")
 
 
 def _read_document(file: Path | None) -> dict[str, Any]:

@@ -45,7 +45,7 @@ MAX_EXTERNAL_ID: Final = 200
 MAX_NAME: Final = 100
 MAX_SHOWN_NAME: Final = 80  # characters of an unknown field's name
 MAX_REVISION: Final = 99
-_CLICK: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
+CLICK_ID: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
 _CLICK_IN_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{6,}")
 _NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 _GROUPED: Final = re.compile(r"[0-9]{1,3}([.,])(?:[0-9]{2,3}\1)*[0-9]{3}")  # 1.500.000, 15,00,000
@@ -68,6 +68,9 @@ class Unsendable(MessageError):
         self.code = code
         self.field = field
         self.message = str(self)
+
+
+ParsedRow = Mapping[str, Any] | Unsendable  # a producer's row, or why it cannot be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,13 +272,8 @@ def _normalise_amount(text: str) -> str:
     ``1.500`` is ambiguous between locales: it is refused, not guessed.
     """
     text = text.strip().replace(" ", "").replace("\u00a0", "")
-    separator_at = max(text.rfind(","), text.rfind("."))
-    separator, whole, fraction = (
-        text[separator_at : separator_at + 1],
-        text[: max(separator_at, 0)],
-        text[separator_at + 1 :],
-    )
-    if separator_at < 0:
+    whole, separator, fraction = text.rpartition(max(",.", key=text.rfind))
+    if not separator:
         amount = text
     elif separator in whole:
         amount = _drop_separators(text)
@@ -297,13 +295,16 @@ def _drop_separators(text: str) -> str:
     return text.replace(".", "").replace(",", "")
 
 
-def check_fields(row: Mapping[str, Any]) -> None:
-    """Raise Unsendable for a field that no conversion has."""
+def checked_row(row: ParsedRow) -> Mapping[str, Any]:
+    """Return the row; raises Unsendable if it was not read, or has a field no conversion has."""
+    if isinstance(row, Unsendable):
+        raise row
     for name in row:
         if name not in _KNOWN_FIELDS:
             shown = storable(str(name))[:MAX_SHOWN_NAME]
             message = Message("%(field)s is no field of a conversion", field=repr(shown))
             raise Unsendable("UNKNOWN_FIELD", shown, message)
+    return row
 
 
 def _refuse_masked(row: Mapping[str, Any]) -> None:
@@ -358,7 +359,7 @@ def _parse_click(value: Any, kind: ClickKind) -> str:
     if value is None:
         return ""
     text = value.strip() if isinstance(value, str) else "?"
-    if text and not _CLICK.fullmatch(text):
+    if text and not CLICK_ID.fullmatch(text):
         raise Unsendable(
             "INVALID_CLICK_ID_FORMAT",
             kind,

@@ -11,25 +11,25 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem
 from kesin.lifecycle.model import Job
-from kesin.store.directory import Site
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, Outcome
 from kesin.workloads.common.advice import Language
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions.conversion import (
+    CONVERSION_FIELDS,
     MAX_REVISION,
     SEAL_PREFIX,
     Conversion,
+    ParsedRow,
     Unsendable,
-    check_fields,
+    checked_row,
     key_of,
 )
 from kesin.workloads.oci.conversions.csv_cells import escape_cell
@@ -42,8 +42,7 @@ from kesin.workloads.oci.conversions.ingest import (
     correct_rows,
     new_job,
 )
-from kesin.workloads.oci.conversions.parsing import ParsedRow
-from kesin.workloads.oci.site import WORKLOAD, defaults_of
+from kesin.workloads.oci.site import SiteContext
 
 FIX_BATCH: Final = 500  # rows per transaction
 USUAL_REVISIONS: Final = 4  # looked up first
@@ -52,9 +51,8 @@ _NOT_ITS_DATA: Final = "it did not fail because of its data: RETRY_SELECTED send
 
 
 def fix_rows(
-    context: WorkloadContext,
+    site: SiteContext,
     actor: Actor,
-    site: Site,
     rows: Sequence[ParsedRow],
     *,
     reason: str | None = None,
@@ -71,99 +69,88 @@ def fix_rows(
     results: dict[int, IngestResult] = {}
     for start in range(0, len(order), FIX_BATCH):
         batch = {index: rows[index] for index in order[start : start + FIX_BATCH]}
-        with context.queue.store.transaction():
-            batch_results = _FixBatch(context, actor, site, reason).run(batch, again=again)
-            changed_count = sum(
-                result.result in ("queued", "corrected") for result in batch_results.values()
-            )
-            details = {"changed": changed_count, **({"reason": reason} if reason else {})}
-            context.commands.accounts.note(
-                actor, "oci.fix", queue=WORKLOAD, site=site.id, details=details
-            )
+        with site.queue.store.transaction():
+            batch_results = _FixBatch(site, actor, reason or "fixed", again).run(batch)
+            changed = sum(result.is_change for result in batch_results.values())
+            details = {"changed": changed, **({"reason": reason} if reason else {})}
+            site.note(actor, "oci.fix", details)
         results |= batch_results
     return [results[index] for index in range(len(rows))]
 
 
+@dataclass(slots=True)
 class _FixBatch:
     """Rows fixed in one transaction: one lookup, one correction, one batch of new revisions."""
 
-    def __init__(
-        self, context: WorkloadContext, actor: Actor, site: Site, reason: str | None
-    ) -> None:
-        self._context = context
-        self._actor = actor
-        self._site = site
-        self._reason = reason or "fixed"
-        self._results: dict[int, IngestResult] = {}
-        self._corrections: dict[str, Correction] = {}
-        self._revisions: dict[str, tuple[int, Conversion]] = {}  # by the job they replace
+    site: SiteContext
+    actor: Actor
+    reason: str
+    again: bool
+    results: dict[int, IngestResult] = field(default_factory=dict)
+    corrections: dict[str, Correction] = field(default_factory=dict)
+    revisions: dict[str, tuple[int, Conversion]] = field(default_factory=dict)  # by job replaced
 
-    def run(self, rows: Mapping[int, ParsedRow], *, again: bool) -> dict[int, IngestResult]:
+    def run(self, rows: Mapping[int, ParsedRow]) -> dict[int, IngestResult]:
         """Fix the rows; returns one result per row."""
-        latest_jobs = latest_revisions(
-            self._context, self._site, [_external_id_of(row) for row in rows.values()]
-        )
+        latest_jobs = latest_revisions(self.site, [_external_id_of(row) for row in rows.values()])
         for index, row in rows.items():
             try:
-                self._plan(index, row, latest_jobs.get(_external_id_of(row)), again=again)
+                self._plan(index, row, latest_jobs.get(_external_id_of(row)))
             except Unsendable as problem:
-                self._results[index] = build_rejection(index, row, problem)
+                self.results[index] = build_rejection(index, row, problem)
         self._apply_corrections()
         self._enqueue_revisions()
-        return self._results
+        return self.results
 
-    def _plan(self, index: int, row: ParsedRow, job: Job | None, *, again: bool) -> None:
-        if isinstance(row, Unsendable):
-            raise row
-        check_fields(row)
+    def _plan(self, index: int, row: ParsedRow, job: Job | None) -> None:
+        given = checked_row(row)
         if job is None or not isinstance(job.payload, dict):
             raise Unsendable("UNKNOWN_ROW", "externalId", "there is no such conversion here")
-        self._results[index] = IngestResult(index, _external_id_of(row), "duplicate", job.id)
-        if job.id in self._corrections or job.id in self._revisions:
+        self.results[index] = IngestResult(index, _external_id_of(row), "duplicate", job.id)
+        if job.id in self.corrections or job.id in self.revisions:
             return  # named twice: the first counts
-        changes = {name: value for name, value in row.items() if value not in (None, "")}
+        changes = {name: value for name, value in given.items() if value not in (None, "")}
         merged = {**job.payload, **changes, "revision": job.payload.get("revision")}
-        defaults, now = defaults_of(self._site), self._context.queue.now()
+        defaults, now = self.site.defaults, self.site.queue.now()
         new = Conversion.parse(merged, defaults, now_us=now)
         changed = changed_fields(job.payload, new)
         if job.state == "FAILED" and changed:
-            self._corrections[job.id] = Correction(index, job.payload, new)
-        elif job.state == "COMPLETED" and (changed or again):
+            self.corrections[job.id] = Correction(index, job.payload, new)
+        elif job.state == "COMPLETED" and (changed or self.again):
             if new.revision >= MAX_REVISION:
                 raise Unsendable("INVALID_REVISION", "revision", "it was sent too often already")
             next_revision = {**new.payload(), "revision": new.revision + 1}
-            self._revisions[job.id] = (index, Conversion.parse(next_revision, defaults))
+            self.revisions[job.id] = (index, Conversion.parse(next_revision, defaults))
 
     def _apply_corrections(self) -> None:
         for outcome in correct_rows(
-            self._context,
-            self._site,
-            self._corrections,
+            self.site,
+            self.corrections,
             role="operator",
-            actor=self._actor,
-            note={"reason": self._reason},
+            actor=self.actor,
+            note={"reason": self.reason},
         ):
-            index = self._corrections[outcome.id].position
-            unchanged = self._results[index]
+            index = self.corrections[outcome.id].position
+            unchanged = self.results[index]
             if outcome.result == "moved":
-                self._results[index] = replace(unchanged, result="corrected")
+                self.results[index] = replace(unchanged, result="corrected")
             elif outcome.reason == "category_in":
-                self._results[index] = replace(unchanged, message=_NOT_ITS_DATA)
+                self.results[index] = replace(unchanged, message=_NOT_ITS_DATA)
 
     def _enqueue_revisions(self) -> None:
+        if not self.revisions:
+            return
         new_jobs = [
-            new_job(self._context, self._site, new, {"reason": self._reason, "fixes": job_id})
-            for job_id, (_, new) in self._revisions.items()
+            new_job(self.site, new, {"reason": self.reason, "fixes": job_id})
+            for job_id, (_, new) in self.revisions.items()
         ]
-        outcomes = (
-            self._context.queue.enqueue_many(new_jobs, actor=self._actor.name) if new_jobs else []
-        )
-        for (index, new), outcome in zip(self._revisions.values(), outcomes, strict=True):
+        outcomes = self.site.queue.enqueue_many(new_jobs, actor=self.actor.name)
+        for (index, new), outcome in zip(self.revisions.values(), outcomes, strict=True):
             if not isinstance(outcome, Outcome):
                 raise outcome
             # Another operator may have created this revision first.
             result: IngestOutcome = "queued" if outcome.result == "inserted" else "duplicate"
-            self._results[index] = IngestResult(index, new.external_id, result, outcome.id)
+            self.results[index] = IngestResult(index, new.external_id, result, outcome.id)
 
 
 def _external_id_of(row: ParsedRow) -> str:
@@ -171,48 +158,33 @@ def _external_id_of(row: ParsedRow) -> str:
     return str(value).strip() if isinstance(value, str | int) else ""
 
 
-def latest_revisions(
-    context: WorkloadContext, site: Site, external_ids: Sequence[str]
-) -> dict[str, Job]:
+def latest_revisions(site: SiteContext, external_ids: Sequence[str]) -> dict[str, Job]:
     """Find the last revision of each conversion: the usual revisions first, then later ones.
 
     An old revision may have been pruned while a later one exists.
     """
-    names = list(dict.fromkeys(name for name in external_ids if name))
     latest: dict[str, tuple[int, str]] = {}
-    _find_revisions(context, site, names, range(1, USUAL_REVISIONS + 1), latest)
-    maybe_later = [
-        name for name in names if latest.get(name, (USUAL_REVISIONS,))[0] == USUAL_REVISIONS
-    ]
+
+    def look_up(names: Sequence[str], revisions: range) -> None:
+        keys = {key_of(name, number): (name, number) for name in names for number in revisions}
+        for key, job_id in site.queue.holders(site.id, list(keys)).items():
+            name, revision = keys[key]
+            latest[name] = max(latest.get(name, (0, "")), (revision, job_id))
+
+    names = list(dict.fromkeys(name for name in external_ids if name))
+    look_up(names, range(1, USUAL_REVISIONS + 1))
+    usual_last = (USUAL_REVISIONS, "")
+    maybe_later = [name for name in names if latest.get(name, usual_last)[0] == USUAL_REVISIONS]
     for start in range(0, len(maybe_later), LOOKUP_BATCH):
-        _find_revisions(
-            context,
-            site,
-            maybe_later[start : start + LOOKUP_BATCH],
-            range(USUAL_REVISIONS + 1, MAX_REVISION + 1),
-            latest,
-        )
-    jobs = context.queue.find([job_id for _, job_id in latest.values()]) if latest else {}
+        batch = maybe_later[start : start + LOOKUP_BATCH]
+        look_up(batch, range(USUAL_REVISIONS + 1, MAX_REVISION + 1))
+    jobs = site.queue.find([job_id for _, job_id in latest.values()]) if latest else {}
     return {name: jobs[job_id] for name, (_, job_id) in latest.items() if job_id in jobs}
 
 
-def _find_revisions(
-    context: WorkloadContext,
-    site: Site,
-    names: Sequence[str],
-    revisions: range,
-    latest: dict[str, tuple[int, str]],
-) -> None:
-    keys = {key_of(name, number): (name, number) for name in names for number in revisions}
-    for key, job_id in context.queue.holders(site.id, list(keys)).items():
-        name, revision = keys[key]
-        latest[name] = max(latest.get(name, (0, "")), (revision, job_id))
-
-
 def fix_selected(
-    context: WorkloadContext,
+    site: SiteContext,
     actor: Actor,
-    site: Site,
     ids: Sequence[str],
     changes: Mapping[str, Any] | None,
     *,
@@ -224,15 +196,15 @@ def fix_selected(
         raise Problem("change one row at a time", code="bad_selection", details={"field": "ids"})
     payloads = {
         job_id: job.payload
-        for job_id, job in context.queue.find(ids).items()
+        for job_id, job in site.queue.find(ids).items()
         if job.tenant == site.id and isinstance(job.payload, dict)
     }
     rows = [{**(changes or {}), "externalId": old.get("externalId")} for old in payloads.values()]
     refused = [(each, "no such row of this site") for each in ids if each not in payloads]
-    results = fix_rows(context, actor, site, rows, reason=reason, again=again)
+    results = fix_rows(site, actor, rows, reason=reason, again=again)
     affected = 0
     for job_id, result in zip(payloads, results, strict=True):
-        if result.result in ("queued", "corrected"):
+        if result.is_change:
             affected += 1
         else:
             refused.append((job_id, result.message or "it is on its way, or nothing was changed"))
@@ -240,36 +212,32 @@ def fix_selected(
 
 
 DEAD_LETTER_COLUMNS: Final = (
-    *("id", "externalId", "revision", "gclid", "wbraid", "gbraid", "conversionName"),
-    *("conversionTime", "conversionValue", "conversionCurrency", "orderId"),
+    *("id", *CONVERSION_FIELDS, "orderId"),
     *("errorCode", "errorCategory", "lastError", "whatToDo", "attempts", "failedAt"),
 )
 _THREE_DECIMALS: Final = re.compile(r"[0-9]+\.[0-9]{3}")
 
 
-def note_dead_letters(context: WorkloadContext, actor: Actor, site: Site) -> None:
+def note_dead_letters(site: SiteContext, actor: Actor) -> None:
     """Write the download to the audit log, and whether it has the click ids."""
-    details = {"revealed": actor.has("reveal")}
-    context.commands.accounts.note(
-        actor, "oci.dead_letters", queue=WORKLOAD, site=site.id, details=details
-    )
+    site.note(actor, "oci.dead_letters", {"revealed": actor.has("reveal")})
 
 
 def dead_letter_chunks(
-    context: WorkloadContext, actor: Actor, site: Site, *, language: Language = "en"
+    site: SiteContext, actor: Actor, *, language: Language = "en"
 ) -> Iterator[str]:
     """Yield the site's FAILED rows as CSV: the header, then a page at a time, newest first.
 
     For an actor who may not reveal them, the columns of personal data are left out.
     """
-    masking = context.commands.masking(context.queue.name)
+    masking = site.context.commands.masking(site.queue.name)
     reveals = actor.has("reveal")
     columns = [name for name in DEAD_LETTER_COLUMNS if reveals or not masking.hides(name)]
     yield "\ufeff" + _csv_text([columns])  # the byte order mark tells spreadsheets that it is UTF-8
     cursor: str | None = None
     where = Filter(states=("FAILED",), tenants=(site.id,))
     while True:
-        page = context.queue.jobs(where, limit=MAX_PAGE, cursor=cursor)
+        page = site.queue.jobs(where, limit=MAX_PAGE, cursor=cursor)
         jobs = page.jobs if reveals else list(map(masking.job, page.jobs))
         if jobs:
             yield _csv_text([_dead_letter_cells(job, columns, language) for job in jobs])

@@ -13,27 +13,24 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 
-from kesin.engine.queue import NewJob, apply_changes
+from kesin.engine.queue import NewJob
 from kesin.engine.validation import BadInput
-from kesin.engine.workload import WorkloadContext
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
-from kesin.store.directory import Site
 from kesin.store.records import Outcome
 from kesin.workloads.oci.conversions.conversion import (
     CONVERSION_FIELDS,
     MAX_EXTERNAL_ID,
     Conversion,
+    ParsedRow,
     Unsendable,
-    check_fields,
+    checked_row,
     parse_time,
 )
-from kesin.workloads.oci.conversions.parsing import ParsedRow
-from kesin.workloads.oci.lifecycle import limits_of
-from kesin.workloads.oci.site import WORKLOAD, defaults_of
+from kesin.workloads.oci.site import SiteContext
 
 IngestOutcome = Literal["queued", "duplicate", "corrected", "rejected"]
 MAX_AUDITED_ROWS: Final = 100  # named in the audit line of a call; each row's event has its own
@@ -60,29 +57,26 @@ class IngestResult:
     message: str | None = None
     differs: tuple[str, ...] = ()  # fields of a duplicate that the stored row has otherwise
 
+    @property
+    def is_change(self) -> bool:
+        return self.result in ("queued", "corrected")
 
-def ingest(
-    context: WorkloadContext, site: Site, rows: Sequence[ParsedRow], *, actor: Actor
-) -> list[IngestResult]:
+
+def ingest(site: SiteContext, rows: Sequence[ParsedRow], *, actor: Actor) -> list[IngestResult]:
     """Take rows in; returns one result per row, in order."""
     conversions: dict[int, Conversion] = {}
     results: dict[int, IngestResult] = {}
-    defaults, now = defaults_of(site), context.queue.now()
+    defaults, now = site.defaults, site.queue.now()
     for index, row in enumerate(rows):
         try:
-            if isinstance(row, Unsendable):
-                raise row
-            check_fields(row)
-            conversions[index] = Conversion.parse(row, defaults, now_us=now)
+            conversions[index] = Conversion.parse(checked_row(row), defaults, now_us=now)
         except Unsendable as problem:
             results[index] = build_rejection(index, row, problem)
-    first: dict[int, Conversion] = {}
-    later: dict[int, Conversion] = {}
-    for index, conversion in conversions.items():
-        (first if conversion.revision == 1 else later)[index] = conversion
-    results |= _enqueue(context, site, first, actor.name)
-    results |= _match_revisions(context, site, later)
-    results |= _correct(context, site, conversions, results, actor)
+    first = {index: each for index, each in conversions.items() if each.revision == 1}
+    later = {index: each for index, each in conversions.items() if each.revision > 1}
+    results |= _enqueue(site, first, actor.name)
+    results |= _match_revisions(site, later)
+    results |= _correct(site, conversions, results, actor)
     return [results[index] for index in range(len(rows))]
 
 
@@ -95,10 +89,10 @@ def build_rejection(index: int, row: ParsedRow, problem: Unsendable) -> IngestRe
 
 
 def _enqueue(
-    context: WorkloadContext, site: Site, conversions: Mapping[int, Conversion], actor: str
+    site: SiteContext, conversions: Mapping[int, Conversion], actor: str
 ) -> dict[int, IngestResult]:
-    new_jobs = [new_job(context, site, conversion) for conversion in conversions.values()]
-    outcomes = context.queue.enqueue_many(new_jobs, actor=actor) if new_jobs else []
+    new_jobs = [new_job(site, conversion) for conversion in conversions.values()]
+    outcomes = site.queue.enqueue_many(new_jobs, actor=actor) if new_jobs else []
     results = {}
     for (index, conversion), outcome in zip(conversions.items(), outcomes, strict=True):
         if isinstance(outcome, BadInput):
@@ -110,26 +104,24 @@ def _enqueue(
     return results
 
 
-def new_job(
-    context: WorkloadContext, site: Site, conversion: Conversion, note: Any = None
-) -> NewJob:
+def new_job(site: SiteContext, conversion: Conversion, note: Any = None) -> NewJob:
     """The job of a conversion."""
     return NewJob(
         conversion.payload(),
         key=conversion.key,
         tenant=site.id,
-        max_attempts=limits_of(context.settings).max_attempts(site.channel),
+        max_attempts=site.max_attempts,
         stamps={"conversion_at": conversion.at_us},
         note=note,
     )
 
 
 def _match_revisions(
-    context: WorkloadContext, site: Site, conversions: Mapping[int, Conversion]
+    site: SiteContext, conversions: Mapping[int, Conversion]
 ) -> dict[int, IngestResult]:
     """Match later revisions to their rows: only operators create revisions."""
     keys = [conversion.key for conversion in conversions.values()]
-    holders = context.queue.holders(site.id, keys) if keys else {}
+    holders = site.queue.holders(site.id, keys) if keys else {}
     results = {}
     for index, conversion in conversions.items():
         holder = holders.get(conversion.key)
@@ -161,8 +153,7 @@ class Correction(NamedTuple):
 
 
 def _correct(
-    context: WorkloadContext,
-    site: Site,
+    site: SiteContext,
     conversions: Mapping[int, Conversion],
     results: Mapping[int, IngestResult],
     actor: Actor,
@@ -173,7 +164,7 @@ def _correct(
     """
     duplicates = {index: row for index, row in results.items() if row.result == "duplicate"}
     job_ids = [row.id for row in duplicates.values() if row.id]
-    jobs = context.queue.find(job_ids) if job_ids else {}
+    jobs = site.queue.find(job_ids) if job_ids else {}
     stored = {job_id: job.payload for job_id, job in jobs.items()}
     taken = {row.id for row in results.values() if row.result == "queued"}
     corrections: dict[str, Correction] = {}
@@ -185,7 +176,7 @@ def _correct(
             taken.add(job.id)
             corrections[job.id] = Correction(index, stored[job.id], conversions[index])
     changed = {}
-    for job_id in _correct_unclaimed(context, site, dict(corrections), jobs, actor):
+    for job_id in _correct_unclaimed(site, dict(corrections), jobs, actor):
         index, _, new = corrections[job_id]
         stored[job_id] = new.payload()
         changed[index] = IngestResult(index, new.external_id, "corrected", job_id)
@@ -206,17 +197,13 @@ class _ClaimedMeanwhile(Exception):
 
 
 def _correct_unclaimed(
-    context: WorkloadContext,
-    site: Site,
-    corrections: dict[str, Correction],
-    jobs: Mapping[str, Job],
-    actor: Actor,
+    site: SiteContext, corrections: dict[str, Correction], jobs: Mapping[str, Job], actor: Actor
 ) -> list[str]:
     """Correct the rows that were not claimed since they were read; returns their ids."""
     while corrections:
-        with suppress(_ClaimedMeanwhile), context.queue.store.transaction():
-            outcomes = correct_rows(context, site, corrections, role="producer", actor=actor)
-            for job_id, job in context.queue.find(list(corrections)).items():
+        with suppress(_ClaimedMeanwhile), site.queue.store.transaction():
+            outcomes = correct_rows(site, corrections, role="producer", actor=actor)
+            for job_id, job in site.queue.find(list(corrections)).items():
                 if job.claim_seq != jobs[job_id].claim_seq:
                     del corrections[job_id]
             if len(corrections) < len(outcomes):
@@ -250,8 +237,7 @@ def changed_fields(payload: Any, new: Conversion) -> tuple[str, ...]:
 
 
 def correct_rows(
-    context: WorkloadContext,
-    site: Site,
+    site: SiteContext,
     corrections: Mapping[str, Correction],
     *,
     role: Literal["producer", "operator"],
@@ -265,27 +251,21 @@ def correct_rows(
     """
     if not corrections:
         return []
-    mask = context.commands.masking(context.queue.name).value
+    mask = site.context.commands.masking(site.queue.name).value
     changed = {job_id: mask(correction.changes()) for job_id, correction in corrections.items()}
-    cap = limits_of(context.settings).max_attempts(site.channel)
     changes = [
         Change(
             job_id,
             payload=canonical_json(new.payload()),
-            max_attempts=cap,
+            max_attempts=site.max_attempts,
             note=canonical_json({**(note or {}), "changed": changed[job_id]}),
             stamps={"conversion_at": new.at_us},
         )
         for job_id, (_, _, new) in corrections.items()
     ]
-    outcomes = apply_changes(
-        context.queue, "correct", changes, role=role, actor=actor.name, tenants=[site.id]
-    )
+    outcomes = site.apply("correct", changes, role=role, actor=actor.name)
     corrected = [outcome.id for outcome in outcomes if outcome.result == "moved"]
     if corrected:
         rows = {job_id: changed[job_id] for job_id in corrected[:MAX_AUDITED_ROWS]}
-        details = {"corrected": len(corrected), "changed": rows}
-        context.commands.accounts.note(
-            actor, "oci.correct", queue=WORKLOAD, site=site.id, details=details
-        )
+        site.note(actor, "oci.correct", {"corrected": len(corrected), "changed": rows})
     return outcomes

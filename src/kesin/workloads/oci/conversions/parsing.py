@@ -9,28 +9,33 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, Final, Literal, NamedTuple
+from typing import Any, BinaryIO, Final, Literal, NamedTuple, TextIO
 
 from kesin.foundation.problems import Invalid, Problem, TooLarge
 from kesin.foundation.text import storable
 from kesin.workloads.common.columns import UNKNOWN_COLUMNS, is_ignored, unknown_columns
-from kesin.workloads.oci.conversions.conversion import EXPORTED_FIELDS, MAX_SHOWN_NAME, Unsendable
+from kesin.workloads.oci.conversions.conversion import (
+    CONVERSION_FIELDS,
+    EXPORTED_FIELDS,
+    MAX_SHOWN_NAME,
+    ParsedRow,
+    Unsendable,
+)
 from kesin.workloads.oci.conversions.csv_cells import unescape_cell
 
 MAX_ROWS: Final = 10_000
 MAX_DIGITS: Final = 18
-ParsedRow = Mapping[str, Any] | Unsendable
 FileFormat = Literal["csv", "ndjson", "json"]
 
-_NDJSON_TYPES: Final = frozenset(
-    {"application/x-ndjson", "application/ndjson", "application/jsonl"}
-)
-_CSV_TYPES: Final = frozenset({"text/csv", "application/csv"})
-_JSON_TYPES: Final = frozenset({"application/json", "text/json", ""})
+_FORMAT_BY_TYPE: Final[dict[str, FileFormat]] = {
+    **dict.fromkeys(("text/csv", "application/csv"), "csv"),
+    **dict.fromkeys(("application/x-ndjson", "application/ndjson", "application/jsonl"), "ndjson"),
+    **dict.fromkeys(("application/json", "text/json", ""), "json"),
+}
 CONTENT_TYPES: Final = ("application/json", "application/x-ndjson", "text/csv")
 STDIN: Final = "-"
 _FORMAT_BY_SUFFIX: Final[dict[str, FileFormat]] = {
@@ -43,20 +48,6 @@ _FORMAT_BY_SUFFIX: Final[dict[str, FileFormat]] = {
 _DELIMITERS: Final = ",;\t"
 _BLANK_CHARACTERS: Final = f'{_DELIMITERS}"'
 csv.field_size_limit(1_000_000_000)  # the size of a body is limited elsewhere
-
-# Column names of other tools, without case, spaces and punctuation.
-_COLUMNS: Final = {
-    "externalid": "externalId",
-    "revision": "revision",
-    "gclid": "gclid",
-    "googleclickid": "gclid",
-    "wbraid": "wbraid",
-    "gbraid": "gbraid",
-    "conversionname": "conversionName",
-    "conversiontime": "conversionTime",
-    "conversionvalue": "conversionValue",
-    "conversioncurrency": "conversionCurrency",
-}
 
 
 def parse_body(
@@ -71,25 +62,33 @@ def parse_body(
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise Problem("the body is no UTF-8", code="not_utf8") from None
-    if content_kind in _CSV_TYPES:
-        return None, _take_bounded(csv_rows(io.StringIO(text, newline=""), ignored))
-    if content_kind in _NDJSON_TYPES:
-        return None, _take_bounded(_ndjson_rows(text.split("\n")))
-    if content_kind in _JSON_TYPES or content_kind.endswith("+json"):
-        return _json_rows(text)
-    raise Problem(
-        f"conversions come as {', '.join(CONTENT_TYPES)}, not as {content_kind[:100]!r}",
-        code="unsupported_type",
-    )
+    file_format = _FORMAT_BY_TYPE.get(content_kind)
+    if file_format is None and not content_kind.endswith("+json"):
+        raise Problem(
+            f"conversions come as {', '.join(CONTENT_TYPES)}, not as {content_kind[:100]!r}",
+            code="unsupported_type",
+        )
+    not_json = Problem("the body is no JSON", code="not_json")
+    lines = io.StringIO(text, newline="" if file_format == "csv" else "\n")
+    site, rows = _parse(file_format or "json", lines, ignored, not_json)
+    return site, _take_bounded(rows)
 
 
-def _json_rows(text: str) -> tuple[str | None, list[ParsedRow]]:
+def _parse(
+    file_format: FileFormat, text: TextIO, ignored: frozenset[str], not_json: Problem
+) -> tuple[str | None, Iterator[ParsedRow]]:
+    """The site that the text names, if any, and its rows; only JSON is read as a whole."""
+    if file_format == "csv":
+        return None, csv_rows(text, ignored)
+    if file_format == "ndjson":
+        return None, _ndjson_rows(text)
+    content = text.read()
     try:
-        document = parse_json(text)
+        document = parse_json(content)
     except (ValueError, RecursionError):
-        raise Problem("the body is no JSON", code="not_json") from None
+        raise not_json from None
     site, rows = _unwrap(document)
-    return site, _take_bounded(map(_check_row, rows))
+    return site, map(_check_row, rows)
 
 
 def _unwrap(document: Any) -> tuple[str | None, list[Any]]:
@@ -164,19 +163,13 @@ def csv_rows(lines: Iterable[str], ignored: frozenset[str] = frozenset()) -> Ite
             if header:
                 yield _csv_row(header, cells)
             else:
-                header = [_column_field(cell) for cell in cells]
+                header = [_COLUMNS.get(_normalise_header(cell)) for cell in cells]
                 _check_header(header, cells, ignored)
     except csv.Error as problem:
         line = skipped + rows.line_num
         raise Problem(
             "line %(n)s is no CSV: %(problem)s", code="not_csv", n=line, problem=problem
         ) from None
-
-
-def _column_field(column: str) -> str | None:
-    """The field of a column: "" for one that is ignored, None for one that is unknown."""
-    name = _normalise_header(column)
-    return _COLUMNS.get(name, "" if name in _OWN_COLUMNS else None)
 
 
 def _check_header(header: list[str | None], columns: list[str], ignored: frozenset[str]) -> None:
@@ -211,7 +204,12 @@ def _normalise_header(header: str) -> str:
     return "".join(char for char in header.lower() if char.isalnum())
 
 
-_OWN_COLUMNS: Final = frozenset(map(_normalise_header, EXPORTED_FIELDS))
+# The field of a column, "" if it is ignored; other tools call it "Google Click ID".
+_COLUMNS: Final = {
+    **dict.fromkeys(map(_normalise_header, EXPORTED_FIELDS), ""),
+    **{_normalise_header(name): name for name in CONVERSION_FIELDS},
+    "googleclickid": "gclid",
+}
 
 
 def _take_bounded(rows: Iterator[ParsedRow]) -> list[ParsedRow]:
@@ -260,7 +258,8 @@ class RowSource:
     ) -> Iterator[RowBatch]:
         """Yield the rows in batches; raises Problem where the file cannot be read further."""
         try:
-            site, parsed = self._parse(ignored)
+            not_json = Problem("this is no JSON; for one document a line say --format ndjson")
+            site, parsed = _parse(self.file_format, self.text, ignored, not_json)
             while batch := list(islice(parsed, min(rows, MAX_ROWS))):
                 yield RowBatch(site, batch)
         except UnicodeDecodeError:
@@ -269,20 +268,6 @@ class RowSource:
                 code="not_utf8",
                 file=self.name,
             ) from None
-
-    def _parse(self, ignored: frozenset[str]) -> tuple[str | None, Iterator[ParsedRow]]:
-        """The site that the file names, if any, and its rows; only JSON is read as a whole."""
-        if self.file_format == "csv":
-            return None, csv_rows(self.text, ignored)
-        if self.file_format == "ndjson":
-            return None, _ndjson_rows(self.text)
-        content = self.text.read()
-        try:
-            document = parse_json(content)
-        except (ValueError, RecursionError):
-            raise Problem("this is no JSON; for one document a line say --format ndjson") from None
-        site, rows = _unwrap(document)
-        return site, map(_check_row, rows)
 
 
 @contextmanager

@@ -26,7 +26,6 @@ class UploadRow(NamedTuple):
 
     job_id: str
     conversion: Conversion
-    attempts: int
 
 
 @dataclass(frozen=True, slots=True)

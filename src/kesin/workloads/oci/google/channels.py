@@ -29,10 +29,7 @@ def channels_of(settings: Settings) -> Mapping[str, Channel]:
     client = GoogleClient(http, tokens, monotonic=monotonic)
     ads_url = f"{settings.oci_google_url.rstrip('/')}/{settings.oci_google_version}"
     manager_url = f"{settings.oci_data_manager_url.rstrip('/')}/v1"
-    return {
-        "api": GoogleAds(client, ads_url),
-        "data_manager": DataManager(client, manager_url),
-    }
+    return {"api": GoogleAds(client, ads_url), "data_manager": DataManager(client, manager_url)}
 
 
 def _http_client(settings: Settings) -> httpx.Client:

@@ -8,22 +8,18 @@ nothing passes. New credentials close it, whatever opened it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, Self
 
-from kesin.engine.workload import WorkloadContext
 from kesin.foundation.logs import Logger
 from kesin.foundation.messages import Message, parts_of, restore
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem
-from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
-from kesin.store.directory import Site
 from kesin.workloads.oci.google.channel import ConnectionTrouble, TroubleKind
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
-from kesin.workloads.oci.site import BREAKER, WORKLOAD, put_metadata, read_metadata
+from kesin.workloads.oci.site import BREAKER, SiteContext
 
 log = Logger("kesin.oci")
 
@@ -90,102 +86,85 @@ def next_breaker(
         return breaker
     if trouble is None:
         return Breaker()
-    code, message = trouble.code, trouble.message
+    told: dict[str, Any] = {"code": trouble.code, "message": trouble.message}
     if trouble.kind == "AUTH":
         first = breaker if breaker.kind == "AUTH" else Breaker(opened_at=now)
         pause_s = min(OPEN_S * 2**first.checks, MAX_CHECK_PAUSE_S) + JITTER_S * jitter
-        return replace(
-            first,
-            kind="AUTH",
-            code=code,
-            message=message,
-            probe_at=now + round(pause_s * SECOND_US),
-            checks=min(first.checks + 1, 10),
-        )
+        probe_at, checks = now + round(pause_s * SECOND_US), min(first.checks + 1, 10)
+        return replace(first, kind="AUTH", **told, probe_at=probe_at, checks=checks)
     failures = breaker.failures + 1
     retry_after_s = trouble.retry_after_s
     if retry_after_s is None and failures < FAILURES_TO_OPEN and not breaker.kind:
-        return replace(breaker, failures=failures, code=code, message=message)
+        return replace(breaker, failures=failures, **told)
     pause_s = (
         OPEN_S + JITTER_S * jitter if retry_after_s is None else min(retry_after_s, MAX_OPEN_S)
     )
     return Breaker(
         failures=failures,
         kind=trouble.kind,
-        code=code,
-        message=message,
+        **told,
         opened_at=breaker.opened_at or now,
         probe_at=now + round(pause_s * SECOND_US),
     )
 
 
-def open_credentials(context: WorkloadContext, site: Site) -> GoogleCredentials | ConnectionTrouble:
+def open_credentials(site: SiteContext) -> GoogleCredentials | ConnectionTrouble:
     """Open the site's sealed credentials, or return the trouble with them."""
     name = vault_name(site.id)
-    if context.commands.accounts.directory.secret(name) is None:
+    if site.context.commands.accounts.directory.secret(name) is None:
         message: str = Message(
             "there are no credentials: put them with `kesin oci credentials %(site)s`", site=site.id
         )
         return ConnectionTrouble("AUTH", "CREDENTIALS_MISSING", message)
     try:
-        return GoogleCredentials.from_text(context.vault.get(name))
+        return GoogleCredentials.from_text(site.context.vault.get(name))
     except (Problem, ValueError) as problem:
         log.warning("credentials_unreadable", site=site.id, why=type(problem).__name__)
         message = "the credentials cannot be opened: look at KESIN_SECRET_KEYS, or enter them again"
         return ConnectionTrouble("AUTH", "CREDENTIALS_UNREADABLE", message)
 
 
-def seal_credentials(
-    context: WorkloadContext, actor: Actor, site: Site, document: Mapping[str, Any]
-) -> None:
+def seal_credentials(site: SiteContext, actor: Actor, document: Mapping[str, Any]) -> None:
     """Seal the site's credentials; the breaker closes, as it opened with other ones."""
     credentials = GoogleCredentials.parse(document)
-    context.vault.put(actor, vault_name(site.id), credentials.to_text())
-    close_breaker(context, site, actor.name)
+    site.context.vault.put(actor, vault_name(site.id), credentials.to_text())
+    close_breaker(site, actor.name)
 
 
-def read_breaker(context: WorkloadContext, site: Site) -> Breaker:
+def read_breaker(site: SiteContext) -> Breaker:
     """Read the site's breaker."""
-    return Breaker.from_dict(read_metadata(context, site, BREAKER))
+    return Breaker.from_dict(site.read_metadata(BREAKER))
 
 
 def record_upload(
-    context: WorkloadContext, site: Site, trouble: ConnectionTrouble | None, *, jitter: float = 0.5
+    site: SiteContext, trouble: ConnectionTrouble | None, *, jitter: float = 0.5
 ) -> Breaker:
     """Record the result of an upload; returns the breaker after it."""
-    if trouble is None and read_breaker(context, site) == Breaker():
+    if trouble is None and read_breaker(site) == Breaker():
         return Breaker()
-    return _update_breaker(
-        context, site, lambda before, now: next_breaker(before, trouble, now, jitter)
-    )
+    return _update_breaker(site, lambda before, now: next_breaker(before, trouble, now, jitter))
 
 
-def close_breaker(context: WorkloadContext, site: Site, actor: str = WORKER_ACTOR) -> Breaker:
+def close_breaker(site: SiteContext, actor: str = WORKER_ACTOR) -> Breaker:
     """Close the breaker: the credentials changed, or a check of them passed."""
-    if read_breaker(context, site) == Breaker():
+    if read_breaker(site) == Breaker():
         return Breaker()
-    return _update_breaker(context, site, lambda _before, _now: Breaker(), actor)
+    return _update_breaker(site, lambda _before, _now: Breaker(), actor)
 
 
 def _update_breaker(
-    context: WorkloadContext,
-    site: Site,
-    step: Callable[[Breaker, int], Breaker],
-    actor: str = WORKER_ACTOR,
+    site: SiteContext, step: Callable[[Breaker, int], Breaker], actor: str = WORKER_ACTOR
 ) -> Breaker:
-    directory, queue = context.commands.accounts.directory, context.queue
-    now = queue.now()
-    with directory.transaction():
-        held = directory.lock_metadata(WORKLOAD, site.id, BREAKER, now)
-        before = Breaker.from_dict(json.loads(held.value))
+    now = site.queue.now()
+    with site.locked_metadata(BREAKER) as stored:
+        before = Breaker.from_dict(stored)
         breaker = step(before, now)
-        put_metadata(context, site, BREAKER, breaker.to_dict())
-        flipped = bool(breaker.kind) != bool(before.kind)
+        stored.clear()
+        stored.update(breaker.to_dict())
+        is_open = bool(breaker.kind)
+        flipped = is_open != bool(before.kind)
         if flipped:
-            details = canonical_json({"open": bool(breaker.kind), "code": breaker.code})
-            queue.store.add_note(
-                queue.name, kind="breaker", actor=actor, tenant=site.id, details=details
-            )
+            site.note_event("breaker", actor, open=is_open, code=breaker.code)
     if flipped:
-        log.warning("breaker_changed", site=site.id, open=bool(breaker.kind), code=breaker.code)
+        log.warning("breaker_changed", site=site.id, open=is_open, code=breaker.code)
     return breaker

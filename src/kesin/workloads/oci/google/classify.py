@@ -29,6 +29,7 @@ from kesin.workloads.oci.google.error_table import (
     TOO_RECENT,
     Meaning,
 )
+from kesin.workloads.oci.google.json_paths import dig, objects, text_at
 
 WORKER_CHANNELS: Final = ("api", "data_manager")  # the channels of our own worker
 
@@ -65,44 +66,30 @@ def _unambiguous_codes() -> dict[str, Meaning]:
             meanings.setdefault(stored_code(group, value), set()).add(meaning)
     for name, meaning in (*ALIASES.items(), *STATUSES.items(), *OWN_CODES.items()):
         meanings.setdefault(name, set()).add(meaning)
-    return {
-        name: next(iter(candidates))
-        for name, candidates in meanings.items()
-        if len(candidates) == 1
-    }
+    return {name: found.pop() for name, found in meanings.items() if len(found) == 1}
 
 
 _MEANINGS: Final = _unambiguous_codes()
 CODES: Final[tuple[Code, ...]] = tuple(
-    Code(
-        name,
-        meaning.category,
-        meaning.verdict,
-        meaning.move,
-        WORKER_CHANNELS if meaning.verdict else (),
-    )
+    Code(name, *meaning, WORKER_CHANNELS if meaning.verdict else ())
     for name, meaning in _MEANINGS.items()
 )
 
 
 def read_error(error: Any) -> GoogleError:
     """Read an error of a `GoogleAdsFailure`, with REST or proto keys; never raises."""
-    fields = error if isinstance(error, Mapping) else {}
-    group, value = _error_code(get_either(fields, "errorCode", "error_code"))
-    message = fields.get("message")
-    message = message if isinstance(message, str) else ""
-    details = fields.get("details")
-    if isinstance(details, Mapping):
-        hidden = get_either(details, "unpublishedErrorCode", "unpublished_error_code")
-        if hidden:
-            message = f"{message} (unpublished code: {hidden})".strip()
+    group, value = _error_code(get_either(error, "errorCode", "error_code"))
+    message = text_at(error, "message")
+    hidden = get_either(dig(error, "details"), "unpublishedErrorCode", "unpublished_error_code")
+    if hidden:
+        message = f"{message} (unpublished code: {hidden})".strip()
     return GoogleError(group, value, storable(message), error)
 
 
-def get_either(fields: Mapping[str, Any], camel: str, snake: str) -> Any:
+def get_either(fields: Any, camel: str, snake: str) -> Any:
     """A field by its REST name, or else by its proto name."""
-    value = fields.get(camel)
-    return fields.get(snake) if value is None else value
+    value = dig(fields, camel)
+    return dig(fields, snake) if value is None else value
 
 
 def _error_code(code: Any) -> tuple[str, str]:
@@ -140,15 +127,11 @@ def classify_errors(errors: Sequence[GoogleError]) -> RowAccepted | RowRefused:
     if not errors:
         raise ValueError("a row without an error is not judged")
     code, meaning = min((look_up(error) for error in errors), key=lambda match: _SEVERITY[match[1]])
-    message = _join_messages(errors) or code
+    messages = dict.fromkeys(error.message for error in errors if error.message)
+    message = "; ".join(messages)[:MAX_MESSAGE] or code
     if meaning == ALREADY_RECORDED:
         return RowAccepted(code, message)
     return RowRefused(code, message, meaning.category)
-
-
-def _join_messages(errors: Sequence[GoogleError]) -> str:
-    messages = dict.fromkeys(error.message for error in errors if error.message)
-    return "; ".join(messages)[:MAX_MESSAGE]
 
 
 class ClassifiedResponse(NamedTuple):
@@ -161,6 +144,9 @@ class ClassifiedResponse(NamedTuple):
     trouble: TroubleKind | None
 
 
+_TROUBLES: Final[Mapping[Category, TroubleKind]] = {
+    Category.AUTH: "AUTH", Category.RATE_LIMIT: "RATE_LIMIT", Category.TRANSIENT: "TRANSIENT",
+}  # fmt: skip
 _TRANSIENT_STATUSES: Final = frozenset({408, 409, 425, 499})
 _SIZE_CODES: Final = frozenset(
     {"REQUEST_TOO_LARGE", "TOO_MANY_CONVERSIONS_IN_REQUEST", "TOO_MANY_EVENTS"}
@@ -170,13 +156,11 @@ _BAD_REQUEST, _TOO_LARGE, _TOO_MANY, _SERVER = 400, 413, 429, 500
 
 def classify_response(http_status: int, body: Any) -> ClassifiedResponse:
     """Classify a response that is not 200: the body gives the code, the status the severity."""
-    error = body.get("error") if isinstance(body, Mapping) else None
-    fields: Mapping[str, Any] = error if isinstance(error, Mapping) else {}
     errors = read_errors(body)
-    status = fields.get("status")
     matches = [look_up(error) for error in errors]
-    if isinstance(status, str) and (status := storable(status).strip()):
-        matches.append(_look_up_status(status))
+    if status := storable(text_at(body, "error", "status")).strip()[:MAX_CODE]:
+        meaning = _MEANINGS.get(status, LATER)
+        matches.append(_BY_ALIAS.get(status.casefold(), (status, meaning)))
     category, trouble = _category_of(http_status, matches[: len(errors)] or matches)
     code = next(
         (
@@ -186,17 +170,12 @@ def classify_response(http_status: int, body: Any) -> ClassifiedResponse:
         ),
         f"HTTP_{http_status}",
     )
-    messages = [fields.get("message"), *(item.message for item in errors)]
-    text = "; ".join(dict.fromkeys(storable(item) for item in messages if isinstance(item, str)))
+    messages = (text_at(body, "error", "message"), *(error.message for error in errors))
+    text = "; ".join(dict.fromkeys(map(storable, messages)))
     text = text.strip("; ")[:MAX_MESSAGE] or Message(
         "Google answered %(status)s", status=http_status
     )
     return ClassifiedResponse(RowRefused(code, text, category), trouble)
-
-
-def _look_up_status(status: str) -> tuple[str, Meaning]:
-    code = status[:MAX_CODE]
-    return _BY_ALIAS.get(code.casefold()) or (code, _MEANINGS.get(code, LATER))
 
 
 def _category_of(
@@ -207,14 +186,10 @@ def _category_of(
         return Category.TRANSIENT, None
     if status == _BAD_REQUEST:
         return _category_of_400(matches)
-    if status == _TOO_MANY:
-        return (
-            (Category.AUTH, "AUTH")
-            if Category.AUTH in categories
-            else (Category.RATE_LIMIT, "RATE_LIMIT")
-        )
     if status in _TRANSIENT_STATUSES or status >= _SERVER or status < _BAD_REQUEST:
         return Category.TRANSIENT, "TRANSIENT"
+    if status == _TOO_MANY and Category.AUTH not in categories:
+        return Category.RATE_LIMIT, "RATE_LIMIT"
     return Category.AUTH, "AUTH"
 
 
@@ -223,28 +198,15 @@ def _category_of_400(matches: list[tuple[str, Meaning]]) -> tuple[Category, Trou
     if any(name in _SIZE_CODES for name, _ in matches):
         return Category.TRANSIENT, None
     meaning = min((meaning for _, meaning in matches), key=_SEVERITY.__getitem__, default=ROW)
-    match meaning.category:
-        case Category.AUTH:
-            return Category.AUTH, "AUTH"
-        case Category.RATE_LIMIT:
-            return Category.RATE_LIMIT, "RATE_LIMIT"
-        case Category.TRANSIENT if meaning != TOO_RECENT:
-            return Category.TRANSIENT, "TRANSIENT"
-        case Category.VALIDATION | Category.PERMANENT | Category.TRANSIENT:
-            return meaning.category, None
+    return meaning.category, None if meaning == TOO_RECENT else _TROUBLES.get(meaning.category)
 
 
 def read_errors(body: Any) -> list[GoogleError]:
     """Read the details of an HTTP error: errors of Google Ads and reasons of other APIs."""
-    error = body.get("error") if isinstance(body, Mapping) else None
-    details = error.get("details") if isinstance(error, Mapping) else None
     result: list[GoogleError] = []
-    for detail in details if isinstance(details, list) else ():
-        if not isinstance(detail, Mapping):
-            continue
+    for detail in objects(dig(body, "error", "details")):
         errors = detail.get("errors")
         result += [read_error(item) for item in errors] if isinstance(errors, list) else ()
-        reason = detail.get("reason")
-        if isinstance(reason, str) and reason:
+        if reason := text_at(detail, "reason"):
             result.append(GoogleError("errorReason", reason, "", detail))
     return result

@@ -8,10 +8,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
-from kesin.engine.workload import WorkloadContext
 from kesin.foundation.messages import Message
 from kesin.lifecycle.errors import Category
-from kesin.store.directory import Site
 from kesin.workloads.common.advice import Language
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions.conversion import Conversion
@@ -25,7 +23,7 @@ from kesin.workloads.oci.google.channel import (
 )
 from kesin.workloads.oci.google.circuit_breaker import close_breaker, open_credentials, read_breaker
 from kesin.workloads.oci.google.error_table import REQUEST_REFUSED
-from kesin.workloads.oci.site import HEARTBEAT, read_metadata
+from kesin.workloads.oci.site import HEARTBEAT, SiteContext
 
 # A click id that cannot exist: the conversion is validated and never recorded.
 TRIAL_CONVERSION: Final = Conversion(
@@ -42,11 +40,8 @@ TRIAL_CONVERSION: Final = Conversion(
 
 _TOKEN_CODES: Final = ("INVALID_GRANT", "TOKEN_", "OAUTH_TOKEN", "ACCESS_TOKEN", "UNAUTHENTICATED")
 _ACTION_CODES: Final = (
-    "NO_CONVERSION_ACTION",
-    "INVALID_CONVERSION_ACTION",
-    "RESOURCE_NAME_",
-    "RESOURCE_NOT_",
-    "BAD_RESOURCE_ID",
+    *("NO_CONVERSION_ACTION", "INVALID_CONVERSION_ACTION"),
+    *("RESOURCE_NAME_", "RESOURCE_NOT_", "BAD_RESOURCE_ID"),
 )
 _ADVICE: Final = {
     "token": "Consent again and put the new refresh token; a consent screen in testing gives"
@@ -105,26 +100,22 @@ def _passed(name: str) -> Finding:
 
 
 def check_site(
-    context: WorkloadContext,
-    site: Site,
-    channels: Mapping[str, Channel],
-    *,
-    language: Language = "en",
+    site: SiteContext, channels: Mapping[str, Channel], *, language: Language = "en"
 ) -> list[Finding]:
     """Check the site; if all passes, a breaker opened by wrong credentials closes."""
     return [
         replace(finding, advice=ADVICE.find(finding.code, "AUTH", language).act)
         if finding.code and language != "en"  # the advice on a code is in every language
         else finding
-        for finding in _check(context, site, channels)
+        for finding in _check(site, channels)
     ]
 
 
-def _check(context: WorkloadContext, site: Site, channels: Mapping[str, Channel]) -> list[Finding]:
+def _check(site: SiteContext, channels: Mapping[str, Channel]) -> list[Finding]:
     channel = channels.get(site.channel)
     if channel is None:
-        return [_script_finding(context, site)]
-    credentials = open_credentials(context, site)
+        return [_script_finding(site)]
+    credentials = open_credentials(site)
     if isinstance(credentials, ConnectionTrouble):
         code = credentials.code
         act = ADVICE.find(code, "AUTH").act
@@ -133,14 +124,14 @@ def _check(context: WorkloadContext, site: Site, channels: Mapping[str, Channel]
         Finding("credentials", ok=True, detail="sealed and readable"),
         *channel.check(credentials),
     ]
-    if all(finding.ok for finding in findings) and read_breaker(context, site).kind == "AUTH":
-        close_breaker(context, site)
+    if all(finding.ok for finding in findings) and read_breaker(site).kind == "AUTH":
+        close_breaker(site)
         findings.append(Finding("breaker", ok=True, detail="was open, is closed now"))
     return findings
 
 
-def _script_finding(context: WorkloadContext, site: Site) -> Finding:
-    beat = read_metadata(context, site, HEARTBEAT)
+def _script_finding(site: SiteContext) -> Finding:
+    beat = site.read_metadata(HEARTBEAT)
     if beat is None:
         return Finding(
             "script",

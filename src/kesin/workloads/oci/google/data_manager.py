@@ -8,6 +8,7 @@ accepted request later and reports on it only as a whole: ``status`` asks for it
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.error_table import UNREADABLE_RESPONSE
 from kesin.workloads.oci.google.google_ads import classify_row
 from kesin.workloads.oci.google.http import OK, GoogleResponse, details_of
+from kesin.workloads.oci.google.json_paths import dig, objects, text_at
 
 MAX_WARNINGS: Final = 20
 MAX_DESTINATIONS: Final = 10
@@ -59,27 +61,20 @@ class DataManager(GoogleChannel):
         """Send these conversions; always returns one outcome per row."""
 
         def send(part: Sequence[UploadRow]) -> RequestReply | RequestFailure:
-            response = self._ingest(credentials, [row.conversion for row in part])
-            if isinstance(response, RequestFailure):
-                return response
-            if response.status != OK:
-                return _read_refusal(response, len(part))
-            return _read_acceptance(response, len(part))
+            reply = self._ingest(credentials, [row.conversion for row in part])
+            if isinstance(reply, GoogleResponse):
+                return _read_acceptance(reply, len(part))
+            return reply
 
         return deliver(rows, chunk_positions(len(rows)), send)
 
     def check(self, credentials: GoogleCredentials) -> list[Finding]:
         """Check token, account and action with an event that is only validated."""
-        response = self._ingest(credentials, [TRIAL_CONVERSION], validate_only=True)
-        if isinstance(response, RequestFailure):
-            return build_findings(response)
-        if response.status == OK:
-            return build_findings(
-                RequestReply([])
-                if isinstance(response.body, dict)
-                else _read_acceptance(response, 1)
-            )
-        return build_findings(_read_refusal(response, 1))
+        reply = self._ingest(credentials, [TRIAL_CONVERSION], validate_only=True)
+        if isinstance(reply, GoogleResponse):
+            is_read = isinstance(reply.body, dict)
+            reply = RequestReply([]) if is_read else _read_acceptance(reply, 1)
+        return build_findings(reply)
 
     def status(self, credentials: GoogleCredentials, request_id: str) -> RequestStatus:
         """The state of an accepted request; UNKNOWN while Google does not say."""
@@ -98,26 +93,29 @@ class DataManager(GoogleChannel):
         conversions: Sequence[Conversion],
         *,
         validate_only: bool = False,
-    ) -> GoogleResponse | RequestFailure:
-        body: dict[str, Any] = {
+    ) -> GoogleResponse | RequestReply | RequestFailure:
+        """Send one request; a response is one with status 200."""
+        body = {
             "destinations": [destination(credentials)],
             "events": [event(conversion) for conversion in conversions],
+            **({"validateOnly": True} if validate_only else {}),
         }
-        if validate_only:
-            body["validateOnly"] = True
-        return self._client.send(credentials, "POST", f"{self._base_url}/events:ingest", json=body)
+        url = f"{self._base_url}/events:ingest"
+        response = self._client.send(credentials, "POST", url, json=body)
+        if isinstance(response, RequestFailure) or response.status == OK:
+            return response
+        return _read_refusal(response, len(conversions))
 
 
 def destination(credentials: GoogleCredentials) -> dict[str, Any]:
     """The conversion action, in the account that owns it."""
     action = credentials.conversion_action_resource_name.rpartition("/")[2]
-    body: dict[str, Any] = {
+    login = credentials.login_customer_id
+    return {
         "operatingAccount": _account(credentials.customer_id),
         "productDestinationId": action,
+        **({"loginAccount": _account(login)} if login else {}),
     }
-    if credentials.login_customer_id:
-        body["loginAccount"] = _account(credentials.login_customer_id)
-    return body
 
 
 def event(conversion: Conversion) -> dict[str, Any]:
@@ -139,19 +137,18 @@ def _account(account_id: str) -> dict[str, str]:
 
 def _read_acceptance(response: GoogleResponse, count: int) -> RequestReply:
     """Only a request id proves that Google has the events."""
-    body = response.body if isinstance(response.body, dict) else {}
-    request_id = body.get("requestId")
-    if not isinstance(request_id, str) or not request_id:
+    request_id = text_at(response.body, "requestId")[:200]
+    if not request_id:
         refused = RowRefused(
             UNREADABLE_RESPONSE, "the answer has no requestId", Category.TRANSIENT,
             event_note(response.request_id),
         )  # fmt: skip
         trouble = ConnectionTrouble("TRANSIENT", refused.code, refused.message)
         return RequestReply([refused] * count, trouble)
-    warnings = body.get("fieldWarnings")
+    warnings = dig(response.body, "fieldWarnings")
     extra = {"warnings": warnings[:MAX_WARNINGS]} if isinstance(warnings, list) and warnings else {}
-    accepted = RowAccepted(note=event_note(request_id[:200], **extra))
-    return RequestReply([accepted] * count, request_id=request_id[:200])
+    accepted = RowAccepted(note=event_note(request_id, **extra))
+    return RequestReply([accepted] * count, request_id=request_id)
 
 
 def _read_refusal(response: GoogleResponse, count: int) -> RequestReply | RequestFailure:
@@ -160,7 +157,12 @@ def _read_refusal(response: GoogleResponse, count: int) -> RequestReply | Reques
     if response.status != _BAD_REQUEST or failure.trouble is not None:
         return failure
     errors_by_row: dict[int, list[GoogleError]] = {}
-    for violation in _violations(response.body):
+    violations = [
+        violation
+        for detail in details_of(response.body)
+        for violation in objects(detail.get("fieldViolations"))
+    ]
+    for violation in violations:
         field = str(violation.get("field", ""))
         error = _violation_error(violation)
         match = _EVENT.search(field)
@@ -186,37 +188,19 @@ def _wrong_destination(error: GoogleError, response: GoogleResponse) -> RequestF
     return RequestFailure(refused, ConnectionTrouble("AUTH", code, message))
 
 
-def _violations(body: Any) -> list[dict[str, Any]]:
-    entries = []
-    for detail in details_of(body):
-        violations = detail.get("fieldViolations")
-        entries += violations if isinstance(violations, list) else []
-    return [entry for entry in entries if isinstance(entry, dict)]
-
-
-def _violation_error(violation: Mapping[str, Any]) -> GoogleError:
-    reason = violation.get("reason")
-    reason = reason if isinstance(reason, str) and reason else "INVALID_ARGUMENT"
-    message = violation.get("description")
-    message = message if isinstance(message, str) else ""
-    return GoogleError("errorReason", reason, message, dict(violation))
+def _violation_error(violation: dict[str, Any]) -> GoogleError:
+    reason = text_at(violation, "reason") or "INVALID_ARGUMENT"
+    return GoogleError("errorReason", reason, text_at(violation, "description"), violation)
 
 
 def _parse_status(body: Any) -> RequestStatus:
-    document = body if isinstance(body, dict) else {}
-    statuses = document.get("requestStatusPerDestination")
     states: list[RequestState] = []
-    errors: dict[str, int] = {}
-    for destination_status in statuses[:MAX_DESTINATIONS] if isinstance(statuses, list) else ():
-        if not isinstance(destination_status, dict):
-            continue
-        states.append(_STATES.get(str(destination_status.get("requestStatus")), "UNKNOWN"))
-        info = destination_status.get("errorInfo")
-        counts = info.get("errorCounts") if isinstance(info, dict) else None
-        for count in counts[:100] if isinstance(counts, list) else ():
-            if isinstance(count, dict):
-                reason = str(count.get("reason", "UNKNOWN"))[:100]
-                errors[reason] = errors.get(reason, 0) + _parse_count(count.get("recordCount"))
+    errors: Counter[str] = Counter()
+    for status in objects(dig(body, "requestStatusPerDestination"))[:MAX_DESTINATIONS]:
+        states.append(_STATES.get(str(status.get("requestStatus")), "UNKNOWN"))
+        for count in objects(dig(status, "errorInfo", "errorCounts"))[:100]:
+            reason = str(count.get("reason", "UNKNOWN"))[:100]
+            errors[reason] += _parse_count(count.get("recordCount"))
     return RequestStatus(min(states, key=_WORST_FIRST.index, default="UNKNOWN"), {"errors": errors})
 
 

@@ -25,9 +25,8 @@ LATER = Meaning(Category.TRANSIENT)
 QUOTA = Meaning(Category.RATE_LIMIT)
 OUR_FAULT = Meaning(Category.PERMANENT)  # we built a wrong request
 TOO_RECENT = Meaning(Category.TRANSIENT, Verdict.WAIT)  # Google does not know the click yet
-ALREADY_RECORDED = Meaning(
-    Category.PERMANENT, Verdict.COMPLETE, "ack_duplicate"
-)  # by an earlier request
+# By an earlier request.
+ALREADY_RECORDED = Meaning(Category.PERMANENT, Verdict.COMPLETE, "ack_duplicate")
 
 
 class ErrorGroup(NamedTuple):
@@ -48,62 +47,23 @@ _MEANINGS: Final = {
 }
 
 
-def _read_groups() -> dict[str, ErrorGroup]:
-    table = files(__package__).joinpath("error_table.toml").read_text("utf-8")
-    return {enum: _group(**lines) for enum, lines in tomllib.loads(table).items()}
+def _meanings(lines: Mapping[str, str]) -> dict[str, Meaning]:
+    return {name: _MEANINGS[key] for key, names in lines.items() for name in names.split()}
 
 
 def _group(default: str, **lines: str) -> ErrorGroup:
-    values = {name: _MEANINGS[key] for key, names in lines.items() for name in names.split()}
     unnamed = dict.fromkeys(("UNSPECIFIED", "UNKNOWN"), _MEANINGS[default])
-    return ErrorGroup(_MEANINGS[default], MappingProxyType(unnamed | values))
+    return ErrorGroup(_MEANINGS[default], MappingProxyType(unnamed | _meanings(lines)))
 
 
-ERROR_TABLE: Final[Mapping[str, ErrorGroup]] = _read_groups()
-
-# Older names of errors, and the statuses of every Google API.
-ALIASES: Final[Mapping[str, Meaning]] = {
-    "ConversionPrecedesClick": ROW,
-    "TooRecentConversion": ROW,
-    "INVALID_GCLID": ROW,
-    "UNPARSEABLE_GCLID": ROW,
-    "INVALID_FIELD_VALUES_IN_DATE_TIME": ROW,
-    "DateError": ROW,
-    "CONVERSION_NOT_FOUND": ROW,
-    "INVALID_ARGUMENT": ROW,
-    "RESOURCE_NOT_FOUND": ACCOUNT,
-    "RESOURCE_EXHAUSTED": QUOTA,
-    "RATE_LIMIT": QUOTA,
-    "UNAVAILABLE": LATER,
-    "DEADLINE_EXCEEDED": LATER,
-    "BACKEND_ERROR": LATER,
-    "TEMPORARILY": LATER,
+_TABLE: Final = tomllib.loads(files(__package__).joinpath("error_table.toml").read_text("utf-8"))
+ALIASES, STATUSES, OWN_CODES = map(_meanings, _TABLE.pop("names").values())
+ERROR_TABLE: Final[Mapping[str, ErrorGroup]] = {
+    enum: _group(**lines) for enum, lines in _TABLE.items()
 }
-STATUSES: Final[Mapping[str, Meaning]] = {
-    "UNAUTHENTICATED": ACCOUNT,
-    "PERMISSION_DENIED": ACCOUNT,
-    "NOT_FOUND": ACCOUNT,
-    "UNIMPLEMENTED": ACCOUNT,
-    "ABORTED": LATER,
-    "CANCELLED": LATER,
-    "INTERNAL": LATER,
-    "FAILED_PRECONDITION": ROW,
-    "OUT_OF_RANGE": ROW,
-}
+
 # Codes of the channels themselves.
 PARTIAL_FAILURE_UNREADABLE: Final = "PARTIAL_FAILURE_UNREADABLE"
 UNREADABLE_RESPONSE: Final = "UNREADABLE_RESPONSE"
 REQUEST_REFUSED: Final = "REQUEST_REFUSED"
 CIRCUIT_OPEN: Final = "CIRCUIT_OPEN"
-OWN_CODES: Final[Mapping[str, Meaning]] = {
-    PARTIAL_FAILURE_UNREADABLE: LATER,
-    UNREADABLE_RESPONSE: LATER,
-    REQUEST_REFUSED: LATER,
-    CIRCUIT_OPEN: LATER,
-    "TIMEOUT": LATER,
-    "CONNECTION_FAILED": LATER,
-    "TOKEN_UNAVAILABLE": LATER,
-    "INVALID_GRANT": ACCOUNT,
-    "TOKEN_REFUSED": ACCOUNT,
-    "REQUEST_UNSENDABLE": ACCOUNT,
-}

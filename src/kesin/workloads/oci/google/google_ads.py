@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -36,6 +36,7 @@ from kesin.workloads.oci.google.error_table import (
     UNREADABLE_RESPONSE,
 )
 from kesin.workloads.oci.google.http import OK, GoogleResponse
+from kesin.workloads.oci.google.json_paths import dig, objects
 
 FAILURE_TYPE: Final = "GoogleAdsFailure"
 MAX_DIGITS: Final = 10
@@ -96,7 +97,7 @@ def partial_errors(body: Mapping[str, Any]) -> list[Any]:
 
 def failure_errors(status: Any) -> list[Any]:
     """The errors in the details of a status; raises UnreadableResponse."""
-    details = status.get("details") if isinstance(status, dict) else None
+    details = dig(status, "details")
     if not isinstance(details, list):
         raise UnreadableResponse("a failure without details")
     errors: list[Any] = []
@@ -126,23 +127,14 @@ def errors_by_row(errors: Sequence[Any], count: int) -> dict[int, list[GoogleErr
 
 def _index(error: Any) -> int | None:
     """The row index in the field path of an error."""
-    for element in _path(error):
-        if (
-            isinstance(element, dict)
-            and get_either(element, "fieldName", "field_name") == "conversions"
-        ):
+    elements = get_either(dig(error, "location"), "fieldPathElements", "field_path_elements")
+    for element in objects(elements):
+        if get_either(element, "fieldName", "field_name") == "conversions":
             index = element.get("index")
             if isinstance(index, str) and index.isascii() and index.isdecimal():
                 return int(index) if len(index) < MAX_DIGITS else None
             return index if isinstance(index, int) and not isinstance(index, bool) else None
     return None
-
-
-def _path(error: Any) -> Iterator[Any]:
-    location = error.get("location") if isinstance(error, dict) else None
-    if isinstance(location, dict):
-        elements = get_either(location, "fieldPathElements", "field_path_elements")
-        yield from elements if isinstance(elements, list) else ()
 
 
 def _results(body: Mapping[str, Any], rows: Sequence[UploadRow]) -> list[Any]:
@@ -191,25 +183,20 @@ class GoogleAds(GoogleChannel):
         """Send these conversions; always returns one outcome per row."""
 
         def send(part: Sequence[UploadRow]) -> RequestReply | RequestFailure:
-            response = self._upload(credentials, [row.conversion for row in part])
-            if isinstance(response, RequestFailure):
-                return response
-            if response.status != OK:
-                return _read_refusal(response, len(part))
-            request_id = response.request_id
-            outcomes = read_upload(response.body, part, request_id)
-            return RequestReply(outcomes, _common_trouble(outcomes), request_id)
+            reply = self._upload(credentials, [row.conversion for row in part])
+            if not isinstance(reply, GoogleResponse):
+                return reply
+            outcomes = read_upload(reply.body, part, reply.request_id)
+            return RequestReply(outcomes, _common_trouble(outcomes), reply.request_id)
 
         return deliver(rows, separate_twins(rows), send)
 
     def check(self, credentials: GoogleCredentials) -> list[Finding]:
         """Check token, account and action with a conversion that is only validated."""
-        response = self._upload(credentials, [TRIAL_CONVERSION], validate_only=True)
-        if isinstance(response, RequestFailure):
-            return build_findings(response)
-        if response.status == OK:
-            return build_findings(RequestReply(_validation_result(response)))
-        return build_findings(_read_refusal(response, 1))
+        reply = self._upload(credentials, [TRIAL_CONVERSION], validate_only=True)
+        if isinstance(reply, GoogleResponse):
+            reply = RequestReply(_validation_result(reply))
+        return build_findings(reply)
 
     def _upload(
         self,
@@ -217,21 +204,24 @@ class GoogleAds(GoogleChannel):
         conversions: Sequence[Conversion],
         *,
         validate_only: bool = False,
-    ) -> GoogleResponse | RequestFailure:
+    ) -> GoogleResponse | RequestReply | RequestFailure:
+        """Send one request; a response is one with status 200."""
         action = credentials.conversion_action_resource_name
-        body: dict[str, Any] = {
+        body = {
             "conversions": [click_conversion(conversion, action) for conversion in conversions],
             "partialFailure": True,
+            **({"validateOnly": True} if validate_only else {}),
         }
-        if validate_only:
-            body["validateOnly"] = True
-        headers = {}
-        if credentials.developer_token:
-            headers["developer-token"] = credentials.developer_token
-        if credentials.login_customer_id:
-            headers["login-customer-id"] = credentials.login_customer_id
+        headers = {
+            "developer-token": credentials.developer_token,
+            "login-customer-id": credentials.login_customer_id,
+        }
         url = f"{self._base_url}/customers/{credentials.customer_id}:uploadClickConversions"
-        return self._client.send(credentials, "POST", url, headers=headers, json=body)
+        given = {name: value for name, value in headers.items() if value}
+        response = self._client.send(credentials, "POST", url, headers=given, json=body)
+        if isinstance(response, RequestFailure) or response.status == OK:
+            return response
+        return _read_refusal(response, len(conversions))
 
 
 def click_conversion(conversion: Conversion, action: str) -> dict[str, Any]:
@@ -249,9 +239,8 @@ def click_conversion(conversion: Conversion, action: str) -> dict[str, Any]:
 
 def _read_refusal(response: GoogleResponse, count: int) -> RequestReply | RequestFailure:
     """Read a refused request; if an error names no row, it failed as a whole."""
-    error = response.body.get("error") if isinstance(response.body, dict) else None
     try:
-        grouped = errors_by_row(failure_errors(error), count)
+        grouped = errors_by_row(failure_errors(dig(response.body, "error")), count)
     except UnreadableResponse:
         grouped = {}
     if not grouped or response.status != _BAD_REQUEST:

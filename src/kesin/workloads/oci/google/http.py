@@ -16,6 +16,7 @@ import httpx
 
 from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
+from kesin.workloads.oci.google.json_paths import dig, objects, text_at
 
 OK: Final = 200
 UNAUTHENTICATED: Final = 401
@@ -40,11 +41,8 @@ class GoogleResponse(NamedTuple):
         for name in ("request-id", "x-request-id", "x-goog-request-id"):
             if request_id := self.headers.get(name):
                 return request_id[:200]
-        for detail in details_of(self.body):
-            request_id = detail.get("requestId")
-            if isinstance(request_id, str):
-                return storable(request_id)[:200]
-        return ""
+        request_ids = (text_at(detail, "requestId") for detail in details_of(self.body))
+        return storable(next(filter(None, request_ids), ""))[:200]
 
 
 class NoResponse(NamedTuple):
@@ -86,9 +84,8 @@ class BoundedHttpClient:
             message = Message("no answer (%(problem)s)", problem=type(problem).__name__)
             return NoResponse("CONNECTION_FAILED", message)
         except (httpx.InvalidURL, ValueError) as problem:  # invalid characters in a header or URL
-            message = Message(
-                "the request cannot be sent (%(problem)s)", problem=type(problem).__name__
-            )
+            name = type(problem).__name__
+            message = Message("the request cannot be sent (%(problem)s)", problem=name)
             return NoResponse(UNSENDABLE, message)
 
 
@@ -102,14 +99,7 @@ def read_json(content: bytes) -> Any:
 
 def details_of(body: Any) -> list[dict[str, Any]]:
     """The details of a request error or of a partial failure."""
-    document = body if isinstance(body, dict) else {}
-    error = document.get("error") or document.get("partialFailureError")
-    details = error.get("details") if isinstance(error, dict) else None
-    return (
-        [detail for detail in details if isinstance(detail, dict)]
-        if isinstance(details, list)
-        else []
-    )
+    return objects(dig(dig(body, "error") or dig(body, "partialFailureError"), "details"))
 
 
 def retry_after_s(response: GoogleResponse) -> float | None:
@@ -118,9 +108,9 @@ def retry_after_s(response: GoogleResponse) -> float | None:
     if header.isdecimal() and header.isascii():
         return _bounded(float(header[:10]))
     waits = [] if not header else [_seconds_until(header, response.headers.get("date", ""))]
-    waits += [_parse_delay(delay) for delay in _retry_delays(response.body)]
-    known_waits = [delay for delay in waits if delay is not None]
-    return max(known_waits, default=None)
+    delays = map(_DELAY.fullmatch, _retry_delays(response.body))
+    waits += [_bounded(float(delay[1])) for delay in delays if delay]
+    return max((wait for wait in waits if wait is not None), default=None)
 
 
 def _seconds_until(moment: str, date: str) -> float | None:
@@ -133,22 +123,13 @@ def _seconds_until(moment: str, date: str) -> float | None:
         return None
 
 
-def _parse_delay(text: Any) -> float | None:
-    match = _DELAY.fullmatch(text) if isinstance(text, str) else None
-    return _bounded(float(match[1])) if match else None
-
-
 def _bounded(seconds: float) -> float | None:
     return min(max(seconds, 0.0), MAX_RETRY_AFTER_S) if math.isfinite(seconds) else None
 
 
-def _retry_delays(body: Any) -> Iterator[Any]:
+def _retry_delays(body: Any) -> Iterator[str]:
     """Every ``retryDelay`` in an error body: of ``QuotaErrorDetails`` or of ``RetryInfo``."""
     for detail in details_of(body):
-        yield detail.get("retryDelay")
-        errors = detail.get("errors")
-        for error in errors if isinstance(errors, list) else ():
-            details = error.get("details") if isinstance(error, dict) else None
-            quota = details.get("quotaErrorDetails") if isinstance(details, dict) else None
-            if isinstance(quota, dict):
-                yield quota.get("retryDelay")
+        yield text_at(detail, "retryDelay")
+        for error in objects(detail.get("errors")):
+            yield text_at(error, "details", "quotaErrorDetails", "retryDelay")

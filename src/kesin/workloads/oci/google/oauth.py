@@ -17,6 +17,7 @@ from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.http import OK, BoundedHttpClient, NoResponse
+from kesin.workloads.oci.google.json_paths import dig, text_at
 
 RENEW_EARLY_S: Final = 60.0  # before a token expires
 DEFAULT_LIFETIME_S: Final = 300.0  # of a token without expires_in
@@ -99,35 +100,27 @@ class AccessTokens:
         if isinstance(response, NoResponse):
             message = Message("the token endpoint: %(problem)s", problem=Message(response.message))
             raise TokenRefused("TOKEN_UNAVAILABLE", message, transient=True)
-        body = response.body if isinstance(response.body, dict) else {}
-        token = body.get("access_token")
-        if response.status == OK and isinstance(token, str) and token:
-            return token, _lifetime_s(body.get("expires_in"))
-        raise _refusal(response.status, body, credentials)
+        token = text_at(response.body, "access_token")
+        if response.status == OK and token:
+            return token, _lifetime_s(dig(response.body, "expires_in"))
+        raise _refusal(response.status, response.body, credentials)
 
 
 def _lifetime_s(seconds: Any) -> float:
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, int | float)
-        or not 0 <= seconds < 10**6
-    ):
-        return DEFAULT_LIFETIME_S
-    return float(seconds)
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    return float(seconds) if is_number and 0 <= seconds < 10**6 else DEFAULT_LIFETIME_S
 
 
-def _refusal(status: int, body: dict[str, Any], credentials: GoogleCredentials) -> TokenRefused:
+def _refusal(status: int, body: Any, credentials: GoogleCredentials) -> TokenRefused:
     """The refusal is final only if Google names a problem of the credentials."""
-    error = body.get("error")
+    error = dig(body, "error")
     is_named = isinstance(error, str) and error not in _TRANSIENT_ERRORS
     final = _CLIENT <= status < _SERVER and status not in {_TIMEOUT, _TOO_MANY} and is_named
     if not final:
         message: str = Message("the token endpoint answered %(status)s", status=status)
         return TokenRefused("TOKEN_UNAVAILABLE", message, transient=True)
-    description = body.get("error_description")
-    message = (
-        f"{error}: {description}" if isinstance(description, str) and description else str(error)
-    )
+    description = text_at(body, "error_description")
+    message = f"{error}: {description}" if description else str(error)
     for secret in (credentials.client_secret, credentials.refresh_token):
         message = message.replace(secret, "…") if secret else message
     code = "INVALID_GRANT" if error == "invalid_grant" else "TOKEN_REFUSED"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlencode
@@ -13,12 +13,10 @@ from fastapi import Depends, Query
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
-from kesin.engine.workload import WorkloadContext
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Permission
 from kesin.foundation.problems import Invalid
 from kesin.lifecycle.errors import Category
-from kesin.store.directory import Site
 from kesin.store.records import Filter
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.forms.uploads import Upload, Uploaded
@@ -32,11 +30,12 @@ from kesin.web.schemas import Cursor
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci import operations, script
 from kesin.workloads.oci.advice import ADVICE
+from kesin.workloads.oci.conversions.conversion import CLICK_KINDS
 from kesin.workloads.oci.conversions.corrections import fix_rows
 from kesin.workloads.oci.conversions.parsing import parse_body
 from kesin.workloads.oci.google.pending_uploads import dismiss_warning
 from kesin.workloads.oci.pages.site_links import SITES_PATH, control_path
-from kesin.workloads.oci.site import require_site, visible_sites
+from kesin.workloads.oci.site import SiteContext, require_site, visible_sites
 
 router = guarded_router(include_in_schema=False)
 
@@ -71,33 +70,29 @@ class ControlFilter:
         return f"?{urlencode(parameters)}" if parameters else ""
 
 
-def find_site(
-    ctx: PageContext, site_id: str, permission: Permission, action: str
-) -> tuple[WorkloadContext, Site]:
+def find_site(ctx: PageContext, site_id: str, permission: Permission, action: str) -> SiteContext:
     """The site, if the user has this permission on it."""
-    context = ctx.workload("oci")
-    return context, require_site(context, ctx.actor, site_id, permission, action=action)
+    return require_site(ctx.workload("oci"), ctx.actor, site_id, permission, action=action)
 
 
-def frame(ctx: PageContext, context: WorkloadContext, site: Site) -> dict[str, Any]:
+def frame(ctx: PageContext, site: SiteContext) -> dict[str, Any]:
     """Values that every page of a site shows."""
     pauses = [
         pause
-        for pause in context.commands.pauses(ctx.actor, context.queue.name)
+        for pause in site.context.commands.pauses(ctx.actor, site.queue.name)
         if pause.tenant in {"", site.id}
     ]
+    others = visible_sites(site.context, ctx.actor)[:MAX_SITES]
     return {
-        "site": site,
+        "site": site.record,
         "path": control_path(site.id),
-        "sites": [(other, control_path(other.id)) for other in visible_sites(context, ctx.actor)][
-            :MAX_SITES
-        ],
+        "sites": [(other.record, control_path(other.id)) for other in others],
         "paused": bool(pauses),
         "pauses": pauses,
         "site_paused": any(pause.tenant for pause in pauses),
         "may_operate": ctx.actor.has("operate"),
         "may_administer": ctx.actor.is_admin,
-        "now": context.queue.now(),
+        "now": site.queue.now(),
     }
 
 
@@ -108,9 +103,9 @@ def oci_sites(ctx: Context, q: Word = "") -> HTMLResponse:
     counts = context.commands.stats(ctx.actor, "oci").tenants
     wanted = q.strip().casefold()
     found = [
-        (site, control_path(site.id), counts.get(site.id, {}))
+        (site.record, control_path(site.id), counts.get(site.id, {}))
         for site in visible_sites(context, ctx.actor)
-        if wanted in site.name.casefold() or wanted in site.id
+        if wanted in site.record.name.casefold() or wanted in site.id
     ]
     return ctx.page(
         "oci/sites.html", sites=found[:MAX_SITES], more=len(found[MAX_SITES:]), wanted=q
@@ -129,51 +124,40 @@ def oci_control(  # noqa: PLR0917  # each is a query parameter
     part: Literal["", "summary", "rows"] = "",
 ) -> HTMLResponse:
     """The page, or a part of it: the summary, the rows, the rows that follow."""
-    context, site = find_site(ctx, site_id, "read", "oci.control")
+    site = find_site(ctx, site_id, "read", "oci.control")
     control_filter = ControlFilter(status, code.strip(), category, q.strip())
     values: dict[str, Any] = {
         "chosen": control_filter,
         "categories": [kind.value for kind in Category],
     }
     if part != "rows":
-        values |= _summary(ctx, context, site)
+        stats = operations.site_stats(site)
+        warnings = [(each, stats.advice(each["code"], ctx.language)) for each in stats.warnings]
+        values |= {"stats": stats, "warnings": warnings, "breaker": stats.breaker_state}
     if part != "summary":
-        values |= _rows(ctx, context, site, control_filter, cursor)
+        values |= _rows(ctx, site, control_filter, cursor)
     if not part:
         values |= {
             "offers": [
                 offer
-                for offer in actions.offered_actions(ctx, context.queue)
+                for offer in actions.offered_actions(ctx, site.queue)
                 if offer.action in operations.ACTIONS
             ],
-            "queue": context.queue,
-            "runs": runs_shown(ctx, context.queue),
+            "queue": site.queue,
+            "runs": runs_shown(ctx, site.queue),
         }
     template = f"oci/part_{part}.html" if part else "oci/control.html"
     if part == "rows" and cursor is not None:
         template = "oci/part_older.html"
-    return ctx.page(template, **frame(ctx, context, site), **values)
-
-
-def _summary(ctx: PageContext, context: WorkloadContext, site: Site) -> dict[str, Any]:
-    stats = operations.site_stats(
-        context, site, context.queue.store.move_counts(context.queue.name)
-    )
-    warnings = [(each, stats.advice(each["code"], ctx.language)) for each in stats.warnings]
-    return {"stats": stats, "warnings": warnings, "breaker": stats.breaker_state}
+    return ctx.page(template, **frame(ctx, site), **values)
 
 
 def _rows(
-    ctx: PageContext,
-    context: WorkloadContext,
-    site: Site,
-    chosen: ControlFilter,
-    cursor: str | None,
+    ctx: PageContext, site: SiteContext, chosen: ControlFilter, cursor: str | None
 ) -> dict[str, Any]:
     jobs, following = operations.list_rows(
-        context,
-        ctx.actor,
         site,
+        ctx.actor,
         criteria=chosen.criteria,
         search=chosen.q or None,
         limit=PAGE_ROWS,
@@ -185,7 +169,8 @@ def _rows(
         for job in jobs
         if job.error_code
     }
-    states = context.commands.stats(ctx.actor, context.queue.name, site=site.id).states
+    stats = site.context.commands.stats(ctx.actor, site.queue.name, site=site.id)
+    states = stats.states
     shown_states = [chosen.status] if chosen.status else [state for state, n in states.items() if n]
     counted = not (chosen.code or chosen.category or chosen.q)
     if not counted and following is None and cursor is None:  # all that match are here
@@ -197,7 +182,7 @@ def _rows(
         "states": shown_states,
         "advices": advices,
         "following": following,
-        "family": state_groups(context.queue.lifecycle),
+        "family": state_groups(site.queue.lifecycle),
     }
 
 
@@ -207,12 +192,11 @@ def _rows(
 @router.post(f"{PATH}/preview", response_class=HTMLResponse)
 def oci_preview(ctx: Context, site_id: str, fields: Fields) -> HTMLResponse:
     """The dialog of an action: what it would move."""
-    context, site = find_site(ctx, site_id, "operate", "oci.preview")
+    site = find_site(ctx, site_id, "operate", "oci.preview")
     action = fields.get("action", "")
-    operations.action_arguments(context, site, action)  # raises Problem for an unknown one
-    until = actions.read_until(context.queue, fields.get("until", ""))
-    ids, where, chosen = _selection(site, fields, until)
-    preview = context.commands.preview(
+    operations.action_arguments(site, action)  # raises Problem for an unknown one
+    ids, where, chosen, until = _selection(site, fields)
+    preview = site.context.commands.preview(
         ctx.actor,
         "oci",
         action,
@@ -233,7 +217,7 @@ def oci_preview(ctx: Context, site_id: str, fields: Fields) -> HTMLResponse:
         until=until,
         chosen=chosen,
         categories=[category.value for category in Category],
-        **frame(ctx, context, site),
+        **frame(ctx, site),
     )
 
 
@@ -241,44 +225,52 @@ def oci_preview(ctx: Context, site_id: str, fields: Fields) -> HTMLResponse:
 def oci_act(ctx: Context, site_id: str, fields: Fields) -> HTMLResponse:
     """Take the action and report exactly what happened; many rows move in the background."""
     action = fields.get("action", "")
-    context, site = find_site(ctx, site_id, "operate", f"queue.{action[:40]}")
-    until = actions.read_until(context.queue, fields.get("until", ""))
-    ids, where, _ = _selection(site, fields, until)
-    reason = fields.get("reason", "").strip()[: actions.MAX_REASON_CHARS] or None
+    site = find_site(ctx, site_id, "operate", f"queue.{action[:40]}")
+    ids, where, _, _ = _selection(site, fields)
+    reason = _reason(fields)
     options: dict[str, Any] = {
         "code": fields.get("mark_code", "").strip() or None,  # ``code`` is what is filtered by
         "category": fields.get("kind") or None,
         "clear_errors": "clear_errors" in fields,
     }
     if where is not None:
-        arguments = operations.action_arguments(context, site, action, **options)
-        preview = context.commands.preview(ctx.actor, "oci", action, where=where, site=site.id)
+        arguments = operations.action_arguments(site, action, **options)
+        preview = site.context.commands.preview(ctx.actor, "oci", action, where=where, site=site.id)
         if preview.matched > actions.MAX_FOREGROUND_JOBS:
             runs_of(ctx).start(
                 ctx.actor, "oci", action, where, preview.matched, reason=reason, **arguments
             )
-            runs = runs_shown(ctx, context.queue)
-            response = ctx.page("oci/part_begun.html", queue=context.queue, runs=runs)
-            response.headers.update(CHANGED)
-            return response
+            runs = runs_shown(ctx, site.queue)
+            return _changed_page(ctx, "oci/part_begun.html", queue=site.queue, runs=runs)
     done = operations.run_action(
-        context, ctx.actor, site, action, ids=ids, where=where, reason=reason, **options
+        site, ctx.actor, action, ids=ids, where=where, reason=reason, **options
     )
-    response = ctx.page(
+    return _changed_page(
+        ctx,
         "oci/part_acted.html",
         done=done,
         reasons=Counter(done.reasons).most_common(),
         shown=done.refused[:MAX_LISTED_ROWS],
-        **frame(ctx, context, site),
+        **frame(ctx, site),
     )
+
+
+def _changed_page(ctx: PageContext, template: str, **values: Any) -> HTMLResponse:
+    """A part of the page, after which the others are loaded again."""
+    response = ctx.page(template, **values)
     response.headers.update(CHANGED)
     return response
 
 
+def _reason(fields: Mapping[str, str]) -> str | None:
+    return fields.get("reason", "").strip()[: actions.MAX_REASON_CHARS] or None
+
+
 def _selection(
-    site: Site, fields: dict[str, str], until: int
-) -> tuple[list[str] | None, Filter | None, ControlFilter]:
+    site: SiteContext, fields: dict[str, str]
+) -> tuple[list[str] | None, Filter | None, ControlFilter, int]:
     """The selected rows, or all that match and were created before the dialog was opened."""
+    until = actions.read_until(site.queue, fields.get("until", ""))
     chosen = ControlFilter(*(fields.get(name, "")[:64] for name in ("status", "code", "category")))
     if fields.get("all"):
         if fields.get("q", "").strip():  # the filter has no search: more would move than is shown
@@ -287,7 +279,7 @@ def _selection(
                 code="bad_selection",
             )
         where = operations.build_filter(site, chosen.criteria)
-        return None, replace(where, created_before=until), chosen
+        return None, replace(where, created_before=until), chosen, until
     ids = [row_id for row_id in fields.get("ids", "").split(",") if row_id]
     if not ids:
         raise Invalid("choose some rows first", code="bad_selection")
@@ -296,35 +288,34 @@ def _selection(
             Message("choose at most %(most)s rows, or all that match", most=actions.MAX_SELECTED),
             code="bad_selection",
         )
-    return ids, None, chosen
+    return ids, None, chosen, until
 
 
 @router.get(f"{PATH}/pause", response_class=HTMLResponse)
 def oci_pause_dialog(ctx: Context, site_id: str) -> HTMLResponse:
     """The dialog that asks for a reason."""
-    context, site = find_site(ctx, site_id, "operate", "queue.pause")
-    values = frame(ctx, context, site)
+    site = find_site(ctx, site_id, "operate", "queue.pause")
+    values = frame(ctx, site)
     return ctx.page("oci/part_pause.html", most_reason=actions.MAX_REASON_CHARS, **values)
 
 
 @router.post(f"{PATH}/pause")
 def oci_pause(ctx: Context, site_id: str, fields: Fields) -> Response:
     """Pause or resume this site."""
-    context, site = find_site(ctx, site_id, "operate", "queue.pause")
+    site = find_site(ctx, site_id, "operate", "queue.pause")
     if fields.get("resume"):
-        context.commands.resume(ctx.actor, "oci", site=site.id)
+        site.context.commands.resume(ctx.actor, "oci", site=site.id)
     else:
-        reason = fields.get("reason", "").strip()[: actions.MAX_REASON_CHARS] or None
-        context.commands.pause(ctx.actor, "oci", site=site.id, reason=reason)
+        site.context.commands.pause(ctx.actor, "oci", site=site.id, reason=_reason(fields))
     return RedirectResponse(control_path(site.id), status_code=303)
 
 
 @router.post(f"{PATH}/dismiss")
 def oci_dismiss(ctx: Context, site_id: str) -> Response:
     """Dismiss the warning that Google did not accept all of a request."""
-    context, site = find_site(ctx, site_id, "operate", "oci.dismiss")
-    dismiss_warning(context, site)
-    context.commands.accounts.note(ctx.actor, "oci.dismiss", queue="oci", site=site.id)
+    site = find_site(ctx, site_id, "operate", "oci.dismiss")
+    dismiss_warning(site)
+    site.note(ctx.actor, "oci.dismiss")
     return RedirectResponse(control_path(site.id), status_code=303)
 
 
@@ -334,8 +325,8 @@ def oci_dismiss(ctx: Context, site_id: str) -> Response:
 @router.get(f"{PATH}/export", response_class=HTMLResponse)
 def oci_export_preview(ctx: Context, site_id: str) -> HTMLResponse:
     """The dialog with what the next export would contain, and what not and why."""
-    context, site = find_site(ctx, site_id, "read", "oci.preview")
-    preview = script.preview_export(context, site, limit=script.MAX_EXPORT_ROWS).masked(context)
+    site = find_site(ctx, site_id, "read", "oci.preview")
+    preview = script.preview_export(site, limit=script.MAX_EXPORT_ROWS).masked(site)
     left_out = {item["id"] for item in preview.skipped}
     return ctx.page(
         "oci/part_export.html",
@@ -350,16 +341,14 @@ def oci_export_preview(ctx: Context, site_id: str) -> HTMLResponse:
         ],
         warnings=[item for item in preview.warnings if item.get("id") not in left_out],
         most=script.MAX_EXPORT_ROWS,
-        **frame(ctx, context, site),
+        **frame(ctx, site),
     )
 
 
 def _short_click_id(item: dict[str, Any]) -> str:
     """The kind of a click id and its last letters: enough to recognise it."""
-    for kind in ("gclid", "wbraid", "gbraid"):
-        if item.get(kind):
-            return f"{kind} …{str(item[kind])[-4:]}"
-    return "–"
+    kinds = (kind for kind in CLICK_KINDS if item.get(kind))
+    return next((f"{kind} …{str(item[kind])[-4:]}" for kind in kinds), "–")
 
 
 @router.post(f"{PATH}/fixes", response_class=HTMLResponse)
@@ -369,23 +358,22 @@ async def oci_fixes(ctx: Context, site_id: str, sent: Uploaded) -> HTMLResponse:
 
 
 def _import_fixes(ctx: PageContext, site_id: str, sent: Upload) -> HTMLResponse:
-    context, site = find_site(ctx, site_id, "operate", "oci.fix")
+    site = find_site(ctx, site_id, "operate", "oci.fix")
     if not sent.data:
         raise Invalid("The file is empty. Choose the CSV you mended.", code="no_file")
     _, rows = parse_body(
         sent.data, "text/csv", column_names([sent.fields.get("ignoreColumns", "")])
     )
-    reason = sent.fields.get("reason", "").strip()[: actions.MAX_REASON_CHARS] or None
-    results = fix_rows(context, ctx.actor, site, rows, reason=reason, again="again" in sent.fields)
+    reason, again = _reason(sent.fields), "again" in sent.fields
+    results = fix_rows(site, ctx.actor, rows, reason=reason, again=again)
     counts = Counter(result.result for result in results)
     refused: Sequence[Any] = [result for result in results if result.result == "rejected"]
-    response = ctx.page(
+    return _changed_page(
+        ctx,
         "oci/part_fixed.html",
         counts=counts,
         total=len(results),
         refused=refused[:MAX_LISTED_ROWS],
         refused_count=len(refused),
-        **frame(ctx, context, site),
+        **frame(ctx, site),
     )
-    response.headers.update(CHANGED)
-    return response

@@ -9,9 +9,7 @@ from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
 from kesin.engine.access.sites import CHANNELS, site_uuid
-from kesin.engine.workload import WorkloadContext
 from kesin.foundation.problems import Invalid, Problem
-from kesin.store.directory import Site
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.frame.page import Context, PageContext
 from kesin.workloads.oci.advice import ADVICE
@@ -21,13 +19,7 @@ from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
 from kesin.workloads.oci.pages.control import PATH, Fields, find_site, frame
 from kesin.workloads.oci.pages.site_links import control_path
-from kesin.workloads.oci.site import (
-    HEARTBEAT,
-    WORKLOAD,
-    SiteSettings,
-    read_metadata,
-    validate_settings,
-)
+from kesin.workloads.oci.site import HEARTBEAT, WORKLOAD, SiteContext, validate_settings
 
 router = guarded_router(include_in_schema=False)
 
@@ -39,14 +31,13 @@ _SITE_FIELDS: Final = ("name", "channel", "timezone", "currency")
 @router.get(f"{PATH}/settings", response_class=HTMLResponse)
 def oci_settings(ctx: Context, site_id: str, done: str = "") -> HTMLResponse:
     """The settings of a site, and the state of its connection."""
-    context, site = find_site(ctx, site_id, "operate", "oci.settings")
-    return _page(ctx, context, site, done=done)
+    site = find_site(ctx, site_id, "operate", "oci.settings")
+    return _page(ctx, site, done=done)
 
 
 def _page(
     ctx: PageContext,
-    context: WorkloadContext,
-    site: Site,
+    site: SiteContext,
     *,
     done: str = "",
     problem: Problem | None = None,
@@ -54,9 +45,9 @@ def _page(
     typed: dict[str, str] | None = None,
     findings: Any = None,
 ) -> HTMLResponse:
-    site_settings, breaker = SiteSettings.of(site), read_breaker(context, site)
+    context, site_settings, breaker = site.context, site.settings, read_breaker(site)
     values = {
-        **{name: getattr(site, name) for name in _SITE_FIELDS},
+        **{name: getattr(site.record, name) for name in _SITE_FIELDS},
         "recover_minutes": str(site_settings.recover_minutes),
         "silent_hours": str(site_settings.silent_hours or ""),
         "conversion_name": site_settings.conversion_name,
@@ -75,21 +66,21 @@ def _page(
         breaker=breaker,
         breaker_state=breaker.state(context.queue.now()),
         breaker_advice=ADVICE.find(breaker.code, breaker.kind or None, ctx.language),
-        heartbeat=read_metadata(context, site, HEARTBEAT),
+        heartbeat=site.read_metadata(HEARTBEAT),
         done=done,
         problem=problem,
         about=about,
         wrong_field=(problem.details.get("field") if problem else None),
         findings=findings,
-        **frame(ctx, context, site),
+        **frame(ctx, site),
     )
 
 
 @router.post(f"{PATH}/settings")
 def change_oci_settings(ctx: Context, site_id: str, fields: Fields) -> Response:
     """Change the settings of a site; all of them or none."""
-    context, site = find_site(ctx, site_id, "admin", "site.set")
-    accounts = context.commands.accounts
+    site = find_site(ctx, site_id, "admin", "site.set")
+    accounts = site.context.commands.accounts
     site_values = {name: fields.get(name, "").strip() for name in _SITE_FIELDS}
     try:
         changes = validate_settings(_changes(fields))
@@ -98,7 +89,7 @@ def change_oci_settings(ctx: Context, site_id: str, fields: Fields) -> Response:
             accounts.set_site_settings(ctx.actor, site.id, WORKLOAD, changes)
     except Invalid as problem:
         typed = {name: value for name, value in fields.items() if len(value) <= 200}  # noqa: PLR2004
-        return _page(ctx, context, site, problem=problem, about="settings", typed=typed)
+        return _page(ctx, site, problem=problem, about="settings", typed=typed)
     return _redirect_back(site, "settings")
 
 
@@ -124,30 +115,30 @@ def _read_whole_number(fields: dict[str, str], name: str) -> int | None:
 @router.post(f"{PATH}/credentials")
 def change_oci_credentials(ctx: Context, site_id: str, fields: Fields) -> Response:
     """Replace the sealed credentials, or delete them; they are never shown."""
-    context, site = find_site(ctx, site_id, "admin", "oci.credentials")
+    site = find_site(ctx, site_id, "admin", "oci.credentials")
     try:
         if fields.get("drop"):
-            context.vault.drop(ctx.actor, vault_name(site.id))
+            site.context.vault.drop(ctx.actor, vault_name(site.id))
             return _redirect_back(site, "dropped")
         typed = {
             credential.name: fields.get(credential.name, "")
             for credential in fields_of(GoogleCredentials)
         }
-        seal_credentials(context, ctx.actor, site, typed)
+        seal_credentials(site, ctx.actor, typed)
     except Problem as problem:
-        return _page(ctx, context, site, problem=problem, about="credentials")
+        return _page(ctx, site, problem=problem, about="credentials")
     return _redirect_back(site, "credentials")
 
 
 @router.post(f"{PATH}/check", response_class=HTMLResponse)
 def check_oci_connection(ctx: Context, site_id: str) -> HTMLResponse:
     """Check token, account and conversion action without uploading; success closes the breaker."""
-    context, site = find_site(ctx, site_id, "operate", "oci.check")
-    channels = {} if site.channel == "script" else channels_of(context.settings)
-    findings = check_site(context, site, channels, language=ctx.language)
-    context.commands.accounts.note(ctx.actor, "oci.check", queue="oci", site=site.id)
-    return _page(ctx, context, site, findings=findings)
+    site = find_site(ctx, site_id, "operate", "oci.check")
+    channels = {} if site.channel == "script" else channels_of(site.context.settings)
+    findings = check_site(site, channels, language=ctx.language)
+    site.note(ctx.actor, "oci.check")
+    return _page(ctx, site, findings=findings)
 
 
-def _redirect_back(site: Site, done: str) -> Response:
+def _redirect_back(site: SiteContext, done: str) -> Response:
     return RedirectResponse(f"{control_path(site.id)}/settings?done={done}", status_code=303)

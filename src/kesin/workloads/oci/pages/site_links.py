@@ -34,7 +34,7 @@ def links(ctx: PageContext) -> list[Link]:
         return []
     sites = visible_sites(ctx.workload(WORKLOAD), ctx.actor)
     shown = [
-        Link(ctx.say("OCI · %(site)s", site=site.name), control_path(site.id))
+        Link(ctx.say("OCI · %(site)s", site=site.record.name), control_path(site.id))
         for site in sites[:MAX_LINKS]
     ]
     if others := sites[MAX_LINKS:]:
