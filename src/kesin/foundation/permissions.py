@@ -19,7 +19,6 @@ UserRole = Literal["viewer", "operator", "admin"]
 
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 ROLES: Final[tuple[UserRole, ...]] = get_args(UserRole)
-# An API key with one of these scopes belongs to a site.
 SCOPE_PURPOSES: Final[dict[Scope, str]] = {
     "oci:ingest": "post conversions of its site",
     "oci:script": "export and acknowledge conversions of its site",
@@ -31,6 +30,7 @@ SCOPE_PURPOSES: Final[dict[Scope, str]] = {
     "metrics": "read the metrics",
     "admin": "everything",
 }
+# An API key with one of these scopes belongs to a site.
 SITE_SCOPES: Final = frozenset({"oci:ingest", "oci:script"})
 # A site does not narrow what these allow, so an API key with one of them has no site.
 SITELESS_SCOPES: Final = frozenset({"pdf", "optiplan", "metrics", "admin"})

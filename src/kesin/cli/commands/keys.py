@@ -24,11 +24,7 @@ def create_key(
     name: Annotated[str, option("NAME", "What it is for.")],
     scope: Annotated[
         list[str],
-        option(
-            "SCOPE",
-            "What it opens: oci:ingest, oci:script, pdf, optiplan, read, operate, metrics "
-            "or admin; repeatable.",
-        ),
+        option("SCOPE", f"What it opens: {', '.join(SCOPES[:-1])} or {SCOPES[-1]}; repeatable."),
     ],
     site: Annotated[
         str | None,

@@ -34,7 +34,7 @@ class GoogleCredentials:
 
     def __repr__(self) -> str:
         """Without secrets: this may end up in a log."""
-        return f"Credentials(customer_id={self.customer_id!r}, …)"
+        return f"GoogleCredentials(customer_id={self.customer_id!r}, …)"
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:

@@ -89,7 +89,10 @@ class PictureLimits:
 
 
 def picture_data(text: str) -> bytes | None:
-    """Return the bytes of a picture in a data: URI; None for any other text, and for SVG."""
+    """Return the bytes of a picture in a data: URI; None for other texts.
+
+    None for SVG too, which can refer to other files.
+    """
     match = _VARIABLE.fullmatch(text)
     if match is None:
         return None
