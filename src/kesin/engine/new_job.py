@@ -10,6 +10,7 @@ from kesin.engine.validation import (
     BadInput,
     checked_attempts,
     checked_name,
+    checked_priority,
     checked_time,
     delay_us,
     json_text,
@@ -37,6 +38,7 @@ class NewJob:
     note: Any = None
     once: bool = False  # its key is held until it is pruned, not only until it is done
     delay_s: Duration = 0  # from now, instead of ``run_at``
+    priority: int = 0  # -1 low, 1 high, 2 urgent: within its tenant
 
     def row(self, queue: Queue, job_id: str) -> NewJobRow:
         """The job as a store takes it; raises BadInput for a value that is not accepted."""
@@ -69,6 +71,7 @@ class NewJob:
             note=None if self.note is None else json_text(self.note, "note"),
             stamps={name: checked_time(at, name) or 0 for name, at in self.stamps.items()},
             once=self.once,
+            priority=checked_priority(self.priority),
         )
 
     def _run_at(self, queue: Queue) -> int | None:

@@ -107,6 +107,7 @@ class Queue:
         key: str | None = None,
         once: bool = False,
         tenant: str = "default",
+        priority: int = 0,
         delay_s: Duration = 0,
         run_at: Time | None = None,
         max_attempts: int | None = None,
@@ -116,19 +117,21 @@ class Queue:
     ) -> Outcome:
         """Enqueue one job: ``inserted``, or ``duplicate`` with the id of the job that has the key.
 
-        With ``once``, the key stays taken when the job is done, until it is pruned.
+        Of a tenant's due jobs, those of a higher ``priority`` come first: -1, 0, 1 or 2. With
+        ``once``, the key stays taken when the job is done, until it is pruned.
 
         ``within`` is a session or connection of yours, of psycopg, sqlite3, SQLAlchemy or Django:
         the job is then part of its transaction, and exists when you commit.
 
         Raises BadInput for a value that is not accepted; then nothing is written.
         """
-        new = NewJob(payload, key, tenant, run_at, max_attempts, stamps or {}, None, once, delay_s)
+        new = NewJob(
+            payload, key, tenant, run_at, max_attempts, stamps or {}, None, once, delay_s, priority
+        )
         job = self.row_of(new)
+        actor, now = storable(actor), self.clock.now()
         with nullcontext() if within is None else self.store.joining(within):
-            return self.store.enqueue(
-                self.name, [job], actor=storable(actor), now=self.clock.now()
-            )[0]
+            return self.store.enqueue(self.name, [job], actor=actor, now=now)[0]
 
     def enqueue_many(
         self, news: Iterable[NewJob], *, actor: str = "producer", within: Any = None
@@ -164,9 +167,8 @@ class Queue:
 
     def payload_text(self, payload: Any) -> str:
         """The payload as it is stored; raises BadInput if it is no JSON or too large."""
-        if self._payloads:
-            payload = self._payloads.plain(payload)
-        return payload_text(payload, self.max_payload_bytes)
+        plain = self._payloads.plain(payload) if self._payloads else payload
+        return payload_text(plain, self.max_payload_bytes)
 
     # Workers
 

@@ -71,7 +71,7 @@ class Verification:
 
 def fold(created: Job, events: Iterable[Event]) -> dict[str, Any]:
     """The row these events lead to; ``created`` supplies only the columns that never change."""
-    unchanging = ("id", "queue", "tenant", "salt", "dedup_key", "payload", "once")
+    unchanging = ("id", "queue", "tenant", "salt", "dedup_key", "payload", "once", "priority")
     stored = zip(JOB_COLUMNS, created, strict=True)
     row = {column: value if column in unchanging else None for column, value in stored}
     row.update(claim_seq=0, payload_seq=1, flags=0)

@@ -44,6 +44,14 @@ def checked_attempts(value: object) -> int:
     return value
 
 
+def checked_priority(value: object) -> int:
+    """A job's priority."""
+    if not _is_int(value) or not -1 <= value <= 2:  # noqa: PLR2004  # low, normal, high, urgent
+        why = Message("priority must be -1, 0, 1 or 2, got %(given)s", given=repr(value))
+        raise BadInput("bad_priority", "priority", why)
+    return value
+
+
 def require_positive_limit(limit: int) -> None:
     """Raise BadInput unless the limit of a claim is at least 1."""
     if limit < 1:

@@ -65,6 +65,7 @@ class Job(NamedTuple):
     dedup_key: str | None
     payload_json: str
     once: int = 0  # 1: its key is held until it is pruned
+    priority: int = 0  # -1 low, 1 high, 2 urgent: within its tenant
 
     @property
     def payload(self) -> Any:  # any JSON value
@@ -100,7 +101,7 @@ class Job(NamedTuple):
 
 
 JOB_COLUMNS = tuple(field.removesuffix("_json") for field in Job._fields)
-HOT_COLUMNS = JOB_COLUMNS[: JOB_COLUMNS.index("dedup_key")]
+HOT_COLUMNS = (*JOB_COLUMNS[: JOB_COLUMNS.index("dedup_key")], "priority")
 NO_STAMPS: Mapping[str, int] = MappingProxyType({})
 
 

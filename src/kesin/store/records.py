@@ -28,6 +28,7 @@ class NewJobRow(NamedTuple):
     note: str | None = None
     stamps: Mapping[str, int] = NO_STAMPS
     once: bool = False
+    priority: int = 0
 
 
 class Outcome(NamedTuple):

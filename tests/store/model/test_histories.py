@@ -116,6 +116,8 @@ class Chance:
             if chance.random() < 0.5:
                 fields["dedup_key"] = f"key-{chance.randrange(25)}"
                 fields["once"] = self.lifecycle.initial.holds_key and chance.random() < 0.2
+            if chance.random() < 0.2:
+                fields["priority"] = chance.choice([-1, 1, 2])
             if chance.random() < 0.3:
                 fields["run_at"] = lockstep.now + chance.randrange(-(10**8), 10**9)
             if chance.random() < 0.3:

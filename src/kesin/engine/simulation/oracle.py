@@ -141,7 +141,7 @@ class Oracle:
         self, returned: list[Job], kwargs: dict[str, Any], context: MoveContext
     ) -> None:
         """Within a tenant older jobs are claimed first."""
-        newest: dict[str, tuple[int, str]] = {}
+        newest: dict[str, tuple[int, int, str]] = {}
         for job in returned:
             order = claim_order(self._row(job.id))
             newest[job.tenant] = max(newest.get(job.tenant, order), order)
@@ -368,9 +368,9 @@ def _matches_event(move: Move, job: Job, event: Event) -> bool:
     return fits and move.name == event.move
 
 
-def claim_order(job: Job) -> tuple[int, str]:
+def claim_order(job: Job) -> tuple[int, int, str]:
     """The order in which jobs of one tenant are claimed."""
-    return (job.run_at or 0, job.id)
+    return (-job.priority, job.run_at or 0, job.id)
 
 
 def has_lost_claim(job: Job, token: int | None) -> bool:
@@ -395,7 +395,7 @@ def created_job(queue: str, lifecycle: Lifecycle, new: NewJobRow, actor: str, no
     row |= {"move": "enqueue", "actor": actor, "seq": 1, "payload_seq": 1}
     row |= {"created_at": now, "moved_at": now}
     row |= {"run_at": now if new.run_at is None else new.run_at}
-    for column in ("id", "tenant", "max_attempts", "salt", "note", "dedup_key", "once"):
+    for column in ("id", "tenant", "max_attempts", "salt", "note", "dedup_key", "once", "priority"):
         row[column] = getattr(new, column)
     row["payload_json"] = new.payload
     for name, at in new.stamps.items():

@@ -30,7 +30,7 @@ async def enqueue_within(
         raise StoreError("within: the connection leads to another database than the queue")
     places = [f"CAST({{{place}}} AS {kind})" for place, kind in enumerate(_TYPES)]
     places[6] = f"to_timestamp({places[6]} / 1000000.0)"
-    values = (queue, job.payload, job.dedup_key, job.once, job.tenant, 0)
+    values = (queue, job.payload, job.dedup_key, job.once, job.tenant, job.priority)
     row = await fetch(
         f"SELECT result, CAST(job_id AS text) FROM {schema}.enqueue({', '.join(places)})",
         (*values, job.run_at, job.max_attempts, actor),

@@ -70,7 +70,7 @@ def parse_job(row: list[Any]) -> Job:
         value = row[index]
         if value is not None:
             row[index] = int(value)
-    row[-1] = row[-1] or 0  # once
+    row[-2:] = row[-2] or 0, row[-1] or 0  # once and priority, which older jobs lack
     return Job._make(row)
 
 

@@ -25,6 +25,7 @@ INPUT_TYPES = {
     "dedup_key": "text",
     "salt": "integer",
     "once": "boolean",
+    "priority": "smallint",
 }
 
 SHARED_PREFIX = "same_"  # of a parameter whose value all jobs of a statement share

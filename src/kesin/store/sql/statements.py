@@ -124,9 +124,14 @@ class Statements(InputRows):
         return self._fill("claim_open")
 
     @cached_property
+    def claim_levels(self) -> str:
+        """Whether jobs of another priority than 0 wait, for SQLite."""
+        return self._fill("claim_levels")
+
+    @cached_property
     def claim_pick(self) -> str:
         """A tenant's due jobs as the claim sets them, and when they became due, for SQLite."""
-        columns = f"{self.claim_decoder.columns}, j.run_at"
+        columns = f"{self.claim_decoder.columns}, -j.priority, j.run_at"
         return self._fill("claim_pick", columns=columns, condition=self._claimable)
 
     @cached_property

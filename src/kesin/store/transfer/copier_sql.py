@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from operator import attrgetter
 from typing import Any
 
 from kesin.foundation.text import canonical_json, wire_json
@@ -21,6 +22,7 @@ NOTE_COLUMNS = ("queue", "tenant", "job_id", "at", "kind", "actor", "details")
 BODY_COLUMNS = ("id", "queue", "tenant", "dedup_key", "payload", "once", "held_key")
 FLOW_COLUMNS = ("queue", "tenant", "move", "from_state", "to_state", "n", "at")
 Rows = Sequence[Sequence[Any]]
+_hot_values = attrgetter(*("result_json" if name == "result" else name for name in HOT_COLUMNS))
 _SKIP = " ON CONFLICT DO NOTHING"
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
@@ -114,7 +116,7 @@ class SqlCopier(Copier, ABC):
             self._delete([job.id for job in jobs])
             self._delete(self._rivals(queue, jobs, held))
             rows = [
-                (*job[: len(HOT_COLUMNS)], job.dedup_key is not None, slot)
+                (*_hot_values(job), job.dedup_key is not None, slot)
                 for job, (slot, _) in zip(jobs, held, strict=True)
             ]
             self.insert("job", (*HOT_COLUMNS, "keyed", "slot"), rows)

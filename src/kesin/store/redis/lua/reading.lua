@@ -53,9 +53,14 @@ function OPS.flows()
 end
 
 local function oldest_due(tenant)
-  local first = call('ZRANGEBYSCORE', Q .. ':due:' .. tenant, '-inf', text(NOW),
-    'WITHSCORES', 'LIMIT', 0, 1)
-  return first[2] and tonumber(first[2]) or nil
+  local oldest
+  for _, level in ipairs(levels()) do
+    local first = call('ZRANGEBYSCORE', due_key(tenant, level), '-inf', text(NOW),
+      'WITHSCORES', 'LIMIT', 0, 1)
+    local at = first[2] and tonumber(first[2])
+    if at and (not oldest or at < oldest) then oldest = at end
+  end
+  return oldest
 end
 
 function OPS.overdue()
@@ -104,10 +109,12 @@ function OPS.ahead()
   if not job.run_at then return before end
   local at = text(job.run_at)
   for _, tenant in ipairs(call('SMEMBERS', Q .. ':ready')) do
-    local key = Q .. ':due:' .. tenant
-    before = before + call('ZCOUNT', key, '-inf', '(' .. at)
-    for _, id in ipairs(call('ZRANGEBYSCORE', key, at, at)) do
-      if id < job.id then before = before + 1 end
+    for _, level in ipairs(levels()) do
+      local key = due_key(tenant, level)
+      before = before + call('ZCOUNT', key, '-inf', '(' .. at)
+      for _, id in ipairs(call('ZRANGEBYSCORE', key, at, at)) do
+        if id < job.id then before = before + 1 end
+      end
     end
   end
   return math.min(before, ASK.most)

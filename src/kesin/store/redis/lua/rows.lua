@@ -10,6 +10,19 @@ for _, name in ipairs(WHOLE) do
 end
 local AGES
 
+-- Priorities, the highest first; a queue that never had another than 0 has one level.
+local LEVELS
+local function levels()
+  if not LEVELS then
+    LEVELS = call('EXISTS', Q .. ':levels') == 1 and {2, 1, 0, -1} or {0}
+  end
+  return LEVELS
+end
+
+local function due_key(tenant, level)
+  return Q .. ':due' .. (level == 0 and '' or level) .. ':' .. tenant
+end
+
 local function job_key(id) return Q .. ':job:' .. id end
 
 -- The job without its long texts; null columns are absent.
@@ -53,7 +66,7 @@ local function places(job)
   at[Q .. ':jobs:' .. state] = job.created_at
   at[Q .. ':rows:' .. state .. ':' .. job.tenant] = 0
   if job.phase == READY then
-    if job.run_at then at[Q .. ':due:' .. job.tenant] = job.run_at end
+    if job.run_at then at[due_key(job.tenant, job.priority or 0)] = job.run_at end
     if job.stamp_1 then at[Q .. ':aged:' .. job.tenant] = job.stamp_1 end
     local used = job.attempt_count - job.attempt_base
     if used > 0 then at[Q .. ':tried'] = used end
@@ -75,11 +88,17 @@ local function index(id, tenant, before, after)
   for key, score in pairs(after) do
     if before[key] ~= score then zadd(key, score, id) end
   end
-  local due = Q .. ':due:' .. tenant
-  if after[due] and not before[due] then
-    sadd(Q .. ':ready', tenant)
-  elseif before[due] and not after[due] and call('EXISTS', due) == 0 then
-    srem(Q .. ':ready', tenant)
+  local was, is, waits = false, false, false
+  for _, level in ipairs(levels()) do
+    local due = due_key(tenant, level)
+    was, is = was or before[due], is or after[due]
+  end
+  if is and not was then sadd(Q .. ':ready', tenant) end
+  if was and not is then
+    for _, level in ipairs(levels()) do
+      waits = waits or call('EXISTS', due_key(tenant, level)) == 1
+    end
+    if not waits then srem(Q .. ':ready', tenant) end
   end
 end
 

@@ -5,6 +5,14 @@ local WALK = 1000 -- members of an index read at a time
 
 local function beat() call('PUBLISH', 'kesin:pulse', Q) end
 
+local function use_levels()
+  if call('EXISTS', Q .. ':levels') == 0 then
+    keep(Q .. ':levels')
+    call('SET', Q .. ':levels', '1')
+    LEVELS = nil
+  end
+end
+
 local function born(item)
   local job = {
     id = item.id, queue = Q, tenant = item.tenant, state = LIFE.initial, move = LIFE.birth,
@@ -12,7 +20,8 @@ local function born(item)
     attempt_count = 0, attempt_base = 0, return_count = 0, max_attempts = item.max_attempts,
     retry_count = 0, salt = item.salt, flags = 0, created_at = NOW, moved_at = NOW,
     run_at = item.run_at or NOW, note = item.note, dedup_key = item.dedup_key,
-    payload = item.payload, once = item.once and 1 or nil, stamp_1 = item.stamp_1, stamp_2 = item.stamp_2,
+    payload = item.payload, priority = item.priority ~= 0 and item.priority or nil,
+    once = item.once and 1 or nil, stamp_1 = item.stamp_1, stamp_2 = item.stamp_2,
     stamp_3 = item.stamp_3, stamp_4 = item.stamp_4,
   }
   local key, fields = job_key(job.id), {}
@@ -22,6 +31,7 @@ local function born(item)
   end
   keep(key)
   call('HSET', key, unpack(fields))
+  if job.priority then use_levels() end
   local mask = LIFE.masks[table.concat({LIFE.birth, '', LIFE.initial}, SEP)]
   write_event(job, '', mask, -1, function(name) return job[name] end)
   count({LIFE.birth, '', LIFE.initial, job.tenant}, NOW)
@@ -72,23 +82,35 @@ local function claimable(id)
 end
 
 local function by_due(a, b)
+  local first, second = a.priority or 0, b.priority or 0
+  if first ~= second then return first > second end
   if a.run_at ~= b.run_at then return a.run_at < b.run_at end
   return a.id < b.id
 end
 
 local function due_of(tenant, most)
-  local found, from = {}, 0
-  repeat
-    local ids = call('ZRANGEBYSCORE', Q .. ':due:' .. tenant, '-inf', text(NOW),
-      'LIMIT', from, math.min(most, WALK))
-    for _, id in ipairs(ids) do
-      local job = claimable(id)
-      if job then found[#found + 1] = job end
-      if #found == most then return found end
-    end
-    from = from + #ids
-  until #ids == 0
+  local found = {}
+  for _, level in ipairs(levels()) do
+    local from = 0
+    repeat
+      local ids = call('ZRANGEBYSCORE', due_key(tenant, level), '-inf', text(NOW),
+        'LIMIT', from, math.min(most, WALK))
+      for _, id in ipairs(ids) do
+        local job = claimable(id)
+        if job then found[#found + 1] = job end
+        if #found == most then return found end
+      end
+      from = from + #ids
+    until #ids == 0
+  end
   return found
+end
+
+local function has_due(tenant)
+  for _, level in ipairs(levels()) do
+    if call('ZCOUNT', due_key(tenant, level), '-inf', text(NOW)) > 0 then return true end
+  end
+  return false
 end
 
 local function due_among(ids)
@@ -117,8 +139,7 @@ local function due()
   local closed, open = paused(), {}
   if closed[''] then return {} end
   for _, tenant in ipairs(turns(ASK.tenants or call('SMEMBERS', Q .. ':ready'))) do
-    if not closed[tenant]
-      and call('ZCOUNT', Q .. ':due:' .. tenant, '-inf', text(NOW)) > 0 then
+    if not closed[tenant] and has_due(tenant) then
       open[#open + 1] = tenant
       closed[tenant] = true -- named twice, served once
     end
@@ -388,6 +409,7 @@ function OPS.put_jobs()
     keep(key)
     call('HSET', key, unpack(item.fields))
     local job = row_of(item.id)
+    if job.priority and job.priority ~= 0 then use_levels() end
     keep(stream)
     for _, event in ipairs(item.events) do call('XADD', stream, event[1] .. '-0', unpack(event[2])) end
     keep(notes)

@@ -1,4 +1,57 @@
--- Keys that are held for good, and a function that enqueues in a transaction of the caller's own.
+-- Priorities, keys that are held for good, and a function that enqueues in a transaction of the
+-- caller's own.
+
+-- Whether a queue has jobs of another priority than 0 waiting: else its claims look at one level.
+CREATE INDEX job_prior ON {schema}.job (queue) WHERE phase = 0 AND priority <> 0;
+
+CREATE OR REPLACE FUNCTION {schema}.guard_births() RETURNS trigger
+LANGUAGE plpgsql SET enable_nestloop = off SET enable_seqscan = off AS $guard$
+DECLARE
+  total   bigint;
+  latest  bigint;
+  written bigint;
+BEGIN
+  SELECT count(*), max(moved_at) INTO total, latest FROM born;
+  IF total = 0 THEN RETURN NULL; END IF;
+  IF latest > {schema}.now_us() + 86400000000 AND EXISTS (
+    SELECT 1 FROM born n
+    WHERE n.moved_at > {schema}.now_us() + 86400000000 AND NOT {schema}.virtual_time(n.queue))
+  THEN
+    RAISE EXCEPTION 'kesin: a move more than a day ahead of the database''s clock'
+      USING ERRCODE = 'check_violation';
+  END IF;
+  WITH ok AS MATERIALIZED (
+    SELECT n.*, d.mask
+    FROM born n
+    JOIN {schema}.declared d
+      ON d.queue = n.queue AND d.move = n.move AND d.from_state = '' AND d.to_state = n.state
+    WHERE d.retired_at IS NULL AND n.seq = 1 AND n.claim_seq = 0 AND n.payload_seq = 1 AND n.phase = d.phase
+      AND n.attempt_count = 0 AND n.attempt_base = 0 AND n.return_count = 0 AND n.retry_count = 0
+      AND n.moved_at = n.created_at AND n.flags = 0 AND n.new_payload IS NULL
+      AND n.slot IS NOT DISTINCT FROM d.slot AND n.result IS NULL AND n.timer_at IS NULL
+      AND n.error_code IS NULL AND n.error_category IS NULL AND n.error_message IS NULL
+      AND n.finished_at IS NULL
+      AND (d.mask & 128 <> 0 OR n.stamp_1 IS NULL) AND (d.mask & 256 <> 0 OR n.stamp_2 IS NULL)
+      AND (d.mask & 512 <> 0 OR n.stamp_3 IS NULL) AND (d.mask & 1024 <> 0 OR n.stamp_4 IS NULL)
+  ), events AS (
+    INSERT INTO {schema}.event (job_id, seq, at, move, from_state, to_state, phase, claim, actor,
+      attempt, attempt_base, return_count, max_attempts, retry_count, flags, mask, note, run_at,
+      stamp_1, stamp_2, stamp_3, stamp_4)
+    SELECT id, 1, created_at, move, '', state, phase, -1, actor, 0, 0, 0, max_attempts, 0, 0, mask,
+      note, run_at, stamp_1, stamp_2, stamp_3, stamp_4
+    FROM ok
+  ), flows AS (
+    INSERT INTO {schema}.flow (queue, tenant, move, from_state, to_state, n, at)
+    SELECT queue, tenant, move, '', state, count(*), max(created_at) FROM ok GROUP BY 1, 2, 3, 5
+  )
+  SELECT count(*) INTO written FROM ok;
+  IF written <> total THEN
+    RAISE EXCEPTION 'kesin: a job is created only by its declared enqueue'
+      USING ERRCODE = 'check_violation';
+  END IF;
+  PERFORM pg_notify('{schema}', queue) FROM (SELECT DISTINCT queue FROM born) q;
+  RETURN NULL;
+END $guard$;
 
 CREATE OR REPLACE FUNCTION {schema}.guard_moves() RETURNS trigger
 LANGUAGE plpgsql
@@ -170,7 +223,7 @@ CREATE FUNCTION {schema}.enqueue(
   key          text        DEFAULT NULL,
   once         boolean     DEFAULT FALSE,     -- the key is held until the job is pruned
   tenant       text        DEFAULT 'default',
-  priority     integer     DEFAULT 0,
+  priority     integer     DEFAULT 0,         -- -1 low, 1 high, 2 urgent; within the tenant
   run_at       timestamptz DEFAULT NULL,      -- now
   max_attempts integer     DEFAULT NULL,      -- as declared
   actor        text        DEFAULT 'producer'
@@ -208,8 +261,8 @@ BEGIN
       RAISE EXCEPTION 'kesin: max_attempts must be in 1 to 1000' USING ERRCODE = 'check_violation';
     WHEN enqueue.once AND (enqueue.key IS NULL OR NOT birth.holds_key) THEN
       RAISE EXCEPTION 'kesin: once needs a key, and an initial state that holds it' USING ERRCODE = 'check_violation';
-    WHEN enqueue.priority <> 0 THEN
-      RAISE EXCEPTION 'kesin: priority must be 0' USING ERRCODE = 'check_violation';
+    WHEN enqueue.priority BETWEEN -1 AND 2 IS NOT TRUE THEN
+      RAISE EXCEPTION 'kesin: priority must be -1, 0, 1 or 2' USING ERRCODE = 'check_violation';
     ELSE
       PERFORM enqueue.payload::jsonb;
   END CASE;
@@ -228,11 +281,11 @@ BEGIN
       RETURNING id
     )
     INSERT INTO {schema}.job (id, queue, tenant, state, phase, move, actor, seq, max_attempts, salt,
-      keyed, slot, created_at, moved_at, run_at)
+      keyed, slot, created_at, moved_at, run_at, priority)
     SELECT id, enqueue.queue, enqueue.tenant, birth.to_state, birth.phase, birth.move, enqueue.actor, 1,
       max_attempts, ('x' || right(id::text, 8))::bit(32)::integer & 2147483647,
       enqueue.key IS NOT NULL, birth.slot, at, at,
-      coalesce((extract(epoch FROM enqueue.run_at) * 1000000)::bigint, at)
+      coalesce((extract(epoch FROM enqueue.run_at) * 1000000)::bigint, at), enqueue.priority
     FROM body;
     IF FOUND THEN
       RETURN QUERY SELECT 'inserted', made;

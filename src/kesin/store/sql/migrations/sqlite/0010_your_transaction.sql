@@ -1,4 +1,39 @@
--- Keys that are held for good: the job of such a key never lets go of it.
+-- Priorities, and keys that are held for good: the job of such a key never lets go of it.
+
+-- Whether a queue has jobs of another priority than 0 waiting: else its claims look at one level.
+CREATE INDEX job_prior ON job (queue) WHERE phase = 0 AND priority <> 0;
+
+DROP TRIGGER guard_births;
+CREATE TRIGGER guard_births AFTER INSERT ON job
+WHEN NOT EXISTS (SELECT 1 FROM copying WHERE queue = NEW.queue)
+BEGIN
+  INSERT INTO event (job_id, seq, at, move, from_state, to_state, phase, claim, actor, attempt,
+    attempt_base, return_count, max_attempts, retry_count, flags, mask, note, run_at,
+    stamp_1, stamp_2, stamp_3, stamp_4)
+  VALUES (NEW.id, 1, NEW.created_at, NEW.move, '', NEW.state, NEW.phase, -1, NEW.actor, 0,
+    0, 0, NEW.max_attempts, 0, 0, coalesce((
+      SELECT d.mask FROM declared d
+      WHERE d.queue = NEW.queue AND d.move = NEW.move AND d.from_state = ''
+        AND d.to_state = NEW.state AND d.retired_at IS NULL AND NEW.priority BETWEEN -1 AND 2
+        AND (NEW.created_at < (unixepoch() + 86400) * 1000000
+          OR EXISTS (SELECT 1 FROM rules WHERE queue = NEW.queue AND virtual_time))
+        AND NEW.seq = 1 AND NEW.claim_seq = 0 AND NEW.payload_seq = 1 AND NEW.phase = d.phase
+        AND NEW.attempt_count = 0 AND NEW.attempt_base = 0 AND NEW.return_count = 0
+        AND NEW.retry_count = 0 AND NEW.moved_at = NEW.created_at AND NEW.flags = 0
+        AND NEW.new_payload IS NULL AND NEW.slot IS d.slot AND NEW.result IS NULL
+        AND NEW.error_code IS NULL AND NEW.error_category IS NULL AND NEW.error_message IS NULL
+        AND NEW.timer_at IS NULL AND NEW.finished_at IS NULL
+        AND (NEW.stamp_1 IS NULL OR d.mask & 128) AND (NEW.stamp_2 IS NULL OR d.mask & 256)
+        AND (NEW.stamp_3 IS NULL OR d.mask & 512) AND (NEW.stamp_4 IS NULL OR d.mask & 1024)),
+      iif(NEW.created_at < (unixepoch() + 86400) * 1000000
+        OR EXISTS (SELECT 1 FROM rules WHERE queue = NEW.queue AND virtual_time),
+        RAISE(ABORT, 'kesin: a job is created only by its declared enqueue'),
+        RAISE(ABORT, 'kesin: a move more than a day ahead of the clock'))),
+    NEW.note, NEW.run_at, NEW.stamp_1, NEW.stamp_2, NEW.stamp_3, NEW.stamp_4);
+  INSERT INTO flow (queue, tenant, move, from_state, to_state, n, at)
+  VALUES (NEW.queue, NEW.tenant, NEW.move, '', NEW.state, 1, NEW.created_at)
+  ON CONFLICT DO UPDATE SET n = n + 1, at = max(at, excluded.at);
+END;
 
 DROP TRIGGER guard_moves;
 CREATE TRIGGER guard_moves AFTER UPDATE OF

@@ -7,7 +7,7 @@ pick AS MATERIALIZED (
       SELECT 1 FROM {schema}.paused p
       WHERE p.queue = %(queue)s AND p.tenant IN ('', j.tenant))
     AND ({condition})
-  ORDER BY j.run_at, j.id
+  ORDER BY j.priority DESC, j.run_at, j.id
   LIMIT %(limit)s
   {lock}
 )

@@ -6,4 +6,4 @@ CROSS JOIN LATERAL (SELECT j.* FROM {schema}.job j WHERE j.id = pick.id OFFSET 0
 CROSS JOIN LATERAL (
   SELECT b.dedup_key, b.payload, b.once FROM {schema}.job_body b WHERE b.id = pick.id OFFSET 0
 ) b
-ORDER BY j.run_at, j.id
+ORDER BY j.priority DESC, j.run_at, j.id

@@ -1,9 +1,12 @@
 WITH {clock}
 SELECT 'due', '', (
-  SELECT j.run_at FROM {schema}.job j
-  WHERE j.queue = %(queue)s AND j.tenant = %(tenant)s AND j.phase = 0 AND j.priority = 0
-    AND j.run_at <= (SELECT t FROM clock)
-  ORDER BY j.run_at LIMIT 1)
+  SELECT min(d.run_at)
+  FROM unnest(ARRAY[2, 1, 0, -1]) AS l(priority)
+  CROSS JOIN LATERAL (
+    SELECT j.run_at FROM {schema}.job j
+    WHERE j.queue = %(queue)s AND j.tenant = %(tenant)s AND j.phase = 0
+      AND j.priority = l.priority AND j.run_at <= (SELECT t FROM clock)
+    ORDER BY j.run_at LIMIT 1) d)
 UNION ALL
 SELECT 'first', w.state, (
   SELECT j.created_at FROM {schema}.job j

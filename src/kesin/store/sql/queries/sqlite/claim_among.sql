@@ -6,5 +6,5 @@ WHERE j.id IN (SELECT value FROM json_each(:ids)) AND j.queue = :queue AND j.pha
   AND NOT EXISTS (
     SELECT 1 FROM paused p WHERE p.queue = :queue AND p.tenant IN ('', j.tenant))
   AND ({condition})
-ORDER BY j.run_at, j.id
+ORDER BY j.priority DESC, j.run_at, j.id
 LIMIT :limit

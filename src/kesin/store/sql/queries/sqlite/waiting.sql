@@ -1,7 +1,8 @@
 SELECT 'due', '', (
-  SELECT min(j.run_at) FROM job j
-  WHERE j.queue = :queue AND j.tenant = :tenant AND j.phase = 0 AND j.priority = 0
-    AND j.run_at <= :now)
+  SELECT min((SELECT min(j.run_at) FROM job j
+              WHERE j.queue = :queue AND j.tenant = :tenant AND j.phase = 0
+                AND j.priority = l.value AND j.run_at <= :now))
+  FROM json_each('[2, 1, 0, -1]') l)
 UNION ALL
 SELECT 'first', w.value, (
   SELECT j.created_at FROM job j INDEXED BY job_state
