@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from kesin import open_store
 from kesin.foundation.ids import is_id
 
 
@@ -32,6 +33,15 @@ def test_a_delayed_job_is_not_due(kesin):
 def test_a_job_has_the_given_tenant(kesin):
     kesin("enqueue", "task", "1", "--tenant", "north")
     assert kesin("stats", "--json").json[0]["tenants"]["north"]["ready"] == 1
+
+
+def test_a_key_held_for_good_and_a_priority(kesin, database):
+    job = kesin("enqueue", "task", "1", "--key", "k", "--once", "--priority", "2", "--json").json
+    stored = open_store(database).job(job["id"])
+    assert (stored.once, stored.priority) == (1, 2)
+    for wrong in (("--once",), ("--priority", "3")):
+        answer = kesin("enqueue", "task", "1", *wrong)
+        assert (answer.code, answer.err.count("\n")) == (2, 1)
 
 
 @pytest.mark.parametrize("payload", ["{", "NaN", "[" * 100_000])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kesin import BadInput, ManualClock, Queue, Schedule, Store, Sweeper, task_lifecycle
 from kesin.engine.schedules import run_now, tick
+from kesin.store.records import ScheduleRow
 from tests.store.conftest import STORES, opened
 
 BEGIN = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -172,8 +173,10 @@ def test_a_job_of_a_schedule_can_be_made_at_once(reports):
         ({"cron": 5}, "no cron expression"),
         ({"timezone": "Europe/Ankara"}, "there is no time zone 'Europe/Ankara'"),
         ({"timezone": "../etc/passwd"}, "there is no time zone"),
-        ({"catch_up": 0}, "catch_up must lie in"),
-        ({"catch_up": 1_001}, "catch_up must lie in"),
+        ({"catch_up": 0}, "catch_up must be a whole number"),
+        ({"catch_up": 1_001}, "catch_up must be a whole number"),
+        ({"catch_up": 1.0}, "catch_up must be a whole number"),
+        ({"catch_up": True}, "catch_up must be a whole number"),
         ({"name": ""}, "name must have"),
         ({"tenant": "t" * 129}, "tenant must have"),
         ({"payload": object()}, "the payload is"),
@@ -182,6 +185,25 @@ def test_a_job_of_a_schedule_can_be_made_at_once(reports):
 def test_what_cannot_be_meant_is_refused(change, why):
     with pytest.raises(BadInput, match=why):
         Schedule(**{"name": "n", "cron": "0 3 * * *", "payload": {}, **change})
+
+
+def test_a_schedule_whose_jobs_the_queue_would_refuse_is_refused_at_once(store, clock):
+    small = Schedule("big", "0 * * * *", {"text": "x" * 300_000})
+    with pytest.raises(BadInput, match="the payload has"):
+        Queue("reports", task_lifecycle(), store, clock=clock, schedules=[small])
+    with pytest.raises(BadInput, match="a list of schedules"):
+        Queue("reports", task_lifecycle(), store, clock=clock, schedules=NIGHTLY)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="is no Schedule"):
+        Queue("reports", task_lifecycle(), store, clock=clock, schedules=["0 3 * * *"])  # type: ignore[list-item]
+
+
+def test_a_schedule_that_fails_holds_up_no_other(reports, clock, caplog):
+    queue = reports(NIGHTLY, Schedule("hourly", "0 * * * *", {}))
+    broken = ScheduleRow("hourly", '{"name": "hourly", "cron": "?", "payload": {}}', 0)
+    queue.store.write_schedules("reports", [broken])
+    clock.advance(timedelta(days=1))
+    assert tick(queue) == 1
+    assert "schedule_failed" in caplog.text
 
 
 def test_two_schedules_of_one_name_are_refused(reports):

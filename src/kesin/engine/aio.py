@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from kesin.engine.new_job import NewJob
+from kesin.engine.waiting import Looks
+from kesin.foundation.text import storable
 
 if TYPE_CHECKING:
     from kesin.engine.queue import Queue
@@ -35,10 +37,12 @@ class AioQueue:
         """As ``queue.enqueue``; ``within`` is of psycopg, asyncpg or SQLAlchemy, for coroutines."""
         if within is None:
             return await _in_thread(self._queue.enqueue, payload, **how)
-        actor = how.pop("actor", "producer")
-        queue = self._queue
-        row = queue.row_of(NewJob(payload, **how))
-        return await queue.store.enqueue_within(queue.name, row, within, actor=actor)
+        queue, actor = self._queue, storable(how.pop("actor", "producer"))
+        row = queue.row_of(NewJob(payload, **{**how, "stamps": how.get("stamps") or {}}))
+        outcome = await queue.store.enqueue_within(queue.name, row, within, actor=actor)
+        if outcome.result == "inserted":
+            return outcome._replace(state=queue.lifecycle.initial.name, seq=1)
+        return outcome
 
     async def enqueue_many(
         self, news: Iterable[NewJob], *, actor: str = "producer"
@@ -47,8 +51,13 @@ class AioQueue:
         return await _in_thread(self._queue.enqueue_many, news, actor=actor)
 
     async def wait(self, job_id: str, timeout: Duration) -> Job:  # noqa: ASYNC109
-        """As ``queue.wait``."""
-        return await _in_thread(self._queue.wait, job_id, timeout)
+        """As ``queue.wait``; holds no thread meanwhile."""
+        import asyncio
+
+        looks = Looks(self._queue, job_id, timeout)
+        while (job := looks.ended(await self.job(job_id))) is None:  # noqa: ASYNC110
+            await asyncio.sleep(looks.pause_s())  # nothing tells of the end of a job elsewhere
+        return job
 
     async def job(self, job_id: str) -> Job | None:
         """As ``queue.job``."""

@@ -11,9 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kesin.engine.results import Failed, HandlerResult, failure_of
+from kesin.engine.results import Failed, HandlerResult, failure_of, over_time
 from kesin.engine.worker_thread import ClaimShare, WorkerThread
-from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ class AsyncWorkerThread(WorkerThread):
         """The tasks that are not done; those whose job was taken away are cancelled."""
         running = {task: job for task, job in tasks.items() if not task.done()}
         for task, job in running.items():
-            if self.worker.leases.is_lost(job):
+            if self.worker.leases.is_lost(job) and not task.cancelling():
                 task.cancel()
         return running
 
@@ -135,6 +134,5 @@ class AsyncWorkerThread(WorkerThread):
             self._log_exception(problem, job=job.id)
             result = failure_of(problem)
             if isinstance(problem, TimeoutError) and limit.expired():
-                why = f"the handler took longer than {worker.time_limit_s:g} s"
-                result = Failed("TIME_LIMIT", why, category=Category.TRANSIENT)
+                result = over_time(worker.time_limit_s or 0)
         self._results.append((job, result))

@@ -1,10 +1,17 @@
-"""The result of an action on many jobs."""
+"""Actions on many jobs: their batches, and their result."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kesin.store.records import Outcome
+from kesin.store.filters import normalise_filter
+from kesin.store.limits import MAX_PAGE
+from kesin.store.records import Filter, Outcome
+
+if TYPE_CHECKING:
+    from kesin.engine.queue import Queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +34,24 @@ class BulkResult:
         moved = sum(outcome.result == "moved" for outcome in outcomes)
         already = sum(outcome.result == "already" for outcome in outcomes)
         return cls(moved, already, refused, outcomes)
+
+
+def id_batches(
+    queue: Queue, ids: Sequence[str] | None, where: Filter | None
+) -> Iterator[Sequence[str]]:
+    """These ids, or pages of those that match, each read before its jobs are acted on.
+
+    No job occurs twice: pages go on by id.
+    """
+    if where is None:
+        chosen = list(ids or ())
+        yield from (chosen[n : n + MAX_PAGE] for n in range(0, len(chosen), MAX_PAGE))
+        return
+    cursor: str | None = ""
+    while cursor is not None:
+        page = queue.store.jobs(
+            queue.name, normalise_filter(where), limit=MAX_PAGE, cursor=cursor or None
+        )
+        if page.jobs:
+            yield [job.id for job in page.jobs]
+        cursor = page.cursor

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from math import inf
 from operator import attrgetter
 
 from kesin.engine.queue import Queue
@@ -28,11 +27,10 @@ _claim: Callable[[Job], _Claim] = attrgetter("id", "claim_seq")
 class Leases(ForkAware):
     """The claims whose results are not written yet."""
 
-    def __init__(self, queue: Queue, lease_s: float, *, time_limit_s: float | None = None) -> None:
+    def __init__(self, queue: Queue, lease_s: float) -> None:
         self.lease_s = lease_s
-        self.time_limit_s = time_limit_s  # a claim is not renewed after it
         self._queue = queue
-        self._held: dict[_Claim, tuple[Job, float, float]] = {}  # renewed at, given up at
+        self._held: dict[_Claim, tuple[Job, float]] = {}
         self._lost: set[_Claim] = set()
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -46,9 +44,7 @@ class Leases(ForkAware):
 
     def take(self, jobs: Sequence[Job]) -> None:
         """Add jobs that were just claimed."""
-        now = self._queue.clock.monotonic()
-        ends_at = inf if self.time_limit_s is None else now + self.time_limit_s
-        entries = zip(jobs, repeat(now), repeat(ends_at), strict=False)
+        entries = zip(jobs, repeat(self._queue.clock.monotonic()), strict=False)
         with self._lock:
             self._held.update(zip(map(_claim, jobs), entries, strict=True))
 
@@ -64,7 +60,12 @@ class Leases(ForkAware):
     def held(self) -> list[Job]:
         """The jobs still claimed, without lost claims."""
         with self._lock:
-            return [entry[0] for claim, entry in self._held.items() if claim not in self._lost]
+            return [job for claim, (job, _) in self._held.items() if claim not in self._lost]
+
+    def lose(self, job: Job) -> None:
+        """Renew this claim no more: its job was given up."""
+        with self._lock:
+            self._lost.add(_claim(job))
 
     def is_lost(self, job: Job) -> bool:
         """Whether a renewal found that this worker no longer holds the claim."""
@@ -75,16 +76,11 @@ class Leases(ForkAware):
         """Renew the leases that are due; return how many were extended."""
         now = self._queue.clock.monotonic()
         with self._lock:
-            held = [entry for claim, entry in self._held.items() if claim not in self._lost]
             due = [
                 job
-                for job, renewed_at, ends_at in held
-                if now - renewed_at >= self.lease_s / 3 and now < ends_at
+                for claim, (job, renewed_at) in self._held.items()
+                if now - renewed_at >= self.lease_s / 3 and claim not in self._lost
             ]
-            overdue = [job for job, _, ends_at in held if now >= ends_at]
-            self._lost.update(map(_claim, overdue))
-        for job in overdue:
-            log.warning("time_limit_over", queue=self._queue.name, job=job.id)
         if not due:
             return 0
         renewed_ids: set[str] = set()
@@ -96,7 +92,7 @@ class Leases(ForkAware):
                 if _claim(job) not in self._held:
                     continue
                 if job.id in renewed_ids:
-                    self._held[_claim(job)] = (job, now, self._held[_claim(job)][2])
+                    self._held[_claim(job)] = (job, now)
                 else:
                     self._lost.add(_claim(job))
                     log.warning("lease_lost", queue=self._queue.name, job=job.id)

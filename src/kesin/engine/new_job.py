@@ -57,6 +57,8 @@ class NewJob:
                         takes=accepted,
                     ),
                 )
+        if not isinstance(self.once, bool):
+            raise BadInput("bad_once", "once", f"once must be True or False, got {self.once!r}")
         if self.once and (self.key is None or not lifecycle.initial.holds_key):
             why = "once needs a key, and an initial state that holds it"
             raise BadInput("bad_once", "once", why)
@@ -75,7 +77,7 @@ class NewJob:
         )
 
     def _run_at(self, queue: Queue) -> int | None:
-        if not self.delay_s:
+        if self.delay_s == 0:
             return checked_time(self.run_at, "run_at")
         if self.run_at is not None:
             raise BadInput("bad_delay_s", "delay_s", "give delay_s or run_at, not both")

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from kesin.engine.aio import AioQueue
-from kesin.engine.bulk import BulkResult
+from kesin.engine.bulk import BulkResult, id_batches
 from kesin.engine.new_job import NewJob as NewJob  # noqa: PLC0414  # its home for those who import
 from kesin.engine.proof_cache import proof_of
 from kesin.engine.turns import Turns
@@ -32,7 +32,6 @@ from kesin.foundation.clock import (
     Duration,
     SystemClock,
     Time,
-    in_seconds,
     wall_clock_us,
 )
 from kesin.foundation.deprecation import warn_renamed
@@ -46,7 +45,7 @@ from kesin.lifecycle.proof.rules import Unproved
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.contract import Store
 from kesin.store.filters import normalise_filter, normalise_names
-from kesin.store.limits import MAX_BATCH, MAX_CODE, MAX_MESSAGE, MAX_PAGE
+from kesin.store.limits import MAX_BATCH, MAX_CODE, MAX_MESSAGE
 from kesin.store.records import Backlog, Event, Filter, NewJobRow, Note, Outcome, Page, QueueStats
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ class Queue:
         if schedules is not None:
             from kesin.engine.schedules import declare_schedules  # few queues have any
 
-            declare_schedules(self, tuple(schedules))
+            declare_schedules(self, schedules)
 
     # Enqueue
 
@@ -201,6 +200,9 @@ class Queue:
         )
         if takes_turns:
             self._turns.advance(jobs)
+        return self._typed(jobs)
+
+    def _typed(self, jobs: list[Job]) -> list[Job]:
         return self._payloads.typed(jobs) if self._payloads else jobs
 
     def peek(self, *, limit: int = 1, tenants: Sequence[str] | None = None) -> list[Job]:
@@ -208,7 +210,8 @@ class Queue:
         require_positive_limit(limit)
         names, after = normalise_names(tenants), self._turns.after()
         now = self.clock.now()
-        return self.store.peek(self.name, limit=limit, tenants=names, after=after, now=now)
+        jobs = self.store.peek(self.name, limit=limit, tenants=names, after=after, now=now)
+        return self._typed(jobs)
 
     def renew(self, jobs: Sequence[Job], *, lease_seconds: Duration | None = None) -> set[str]:
         """Extend the leases of these claims; return the ids still held."""
@@ -305,7 +308,7 @@ class Queue:
             note=None if reason is None else canonical_json({"reason": reason}),
         )
         outcomes: list[Outcome] = []
-        for batch in self._batches(ids, where):
+        for batch in id_batches(self, ids, where):
             changes = [template._replace(id=job_id) for job_id in batch]
             with self.store.transaction() if in_transaction else nullcontext():
                 moved = apply_changes(
@@ -317,25 +320,6 @@ class Queue:
             if limit is not None and len(outcomes) >= limit:
                 break
         return BulkResult.of(outcomes)
-
-    def _batches(self, ids: Sequence[str] | None, where: Filter | None) -> Iterable[Sequence[str]]:
-        if where is None:
-            chosen = list(ids or ())
-            return (chosen[n : n + MAX_PAGE] for n in range(0, len(chosen), MAX_PAGE))
-        return self._matching(where)
-
-    def _matching(self, where: Filter) -> Iterable[Sequence[str]]:
-        """Pages of matching ids, each read before its jobs are acted on; no job occurs twice."""
-        cursor: str | None = None
-        while True:
-            page = self.store.jobs(
-                self.name, normalise_filter(where), limit=MAX_PAGE, cursor=cursor
-            )
-            if page.jobs:
-                yield [job.id for job in page.jobs]
-            if page.cursor is None:
-                return
-            cursor = page.cursor
 
     def preview(
         self, action: str, where: Filter, ids: Sequence[str] | None, options: frozenset[str]
@@ -374,15 +358,16 @@ class Queue:
         job = self.store.job(job_id)
         if job is None or job.queue != self.name:
             return None
-        return self._payloads.typed([job])[0] if self._payloads else job
+        return self._typed([job])[0]
 
     def wait(self, job_id: str, timeout: Duration) -> Job:
         """The job once it is at rest or over; raises TimeoutError if that takes longer."""
-        return wait_for(self, job_id, in_seconds(timeout, "timeout"))
+        return wait_for(self, job_id, timeout)
 
     def find(self, ids: Sequence[str]) -> dict[str, Job]:
         """The jobs of this queue among these ids."""
-        return self.store.find(self.name, ids)
+        found = self.store.find(self.name, ids)
+        return dict(zip(found, self._typed(list(found.values())), strict=True))
 
     def states(self, ids: Sequence[str]) -> dict[str, str]:
         """The states of the jobs of this queue among these ids; payloads are not read."""
@@ -396,9 +381,9 @@ class Queue:
         self, where: Filter | None = None, *, limit: int = 100, cursor: str | None = None
     ) -> Page:
         """A page of jobs, newest first."""
-        return self.store.jobs(
-            self.name, normalise_filter(where or Filter()), limit=limit, cursor=cursor
-        )
+        where = normalise_filter(where or Filter())
+        page = self.store.jobs(self.name, where, limit=limit, cursor=cursor)
+        return Page(self._typed(page.jobs), page.cursor)
 
     def events(self, job_id: str) -> list[Event]:
         """A job's history."""

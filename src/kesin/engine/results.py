@@ -20,6 +20,7 @@ from kesin.engine.leases import Leases
 from kesin.engine.queue import Queue, StaleClaim
 from kesin.foundation.clock import Duration, in_seconds
 from kesin.foundation.text import storable
+from kesin.lifecycle.budget import MAX_DELAY_S
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import OWNED
@@ -120,9 +121,15 @@ def _seconds(duration: Duration, name: str) -> float:
         seconds = in_seconds(duration, name)
     except ValueError as problem:
         raise BadResult(str(problem)) from None
-    if not seconds >= 0:
-        raise BadResult(f"{name} must not be negative, got {duration!r}")
+    if not 0 <= seconds <= MAX_DELAY_S:
+        raise BadResult(f"{name} must lie in 0…{MAX_DELAY_S}, got {duration!r}")
     return seconds
+
+
+def over_time(limit_s: float) -> Failed:
+    """The failure of a handler that took longer than its time limit."""
+    why = f"the handler took longer than {limit_s:g} s"
+    return Failed("TIME_LIMIT", why, category=Category.TRANSIENT)
 
 
 def is_handler_error(problem: BaseException) -> bool:

@@ -7,7 +7,7 @@ finds its key taken. So the row of a schedule needs to be right only about what 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -53,8 +53,8 @@ class Schedule:
         checked_name(self.name, "name", MAX_NAME)
         checked_name(self.tenant, "tenant", MAX_TENANT)
         json_text(self.payload, "payload")
-        if self.catch_up not in range(1, MAX_CATCH_UP + 1):
-            why = f"catch_up must lie in 1…{MAX_CATCH_UP}, got {self.catch_up!r}"
+        if type(self.catch_up) is not int or not 1 <= self.catch_up <= MAX_CATCH_UP:
+            why = f"catch_up must be a whole number in 1…{MAX_CATCH_UP}, got {self.catch_up!r}"
             raise BadInput("bad_catch_up", "catch_up", why)
         try:
             zone = ZoneInfo(self.timezone)
@@ -103,8 +103,14 @@ class Schedule:
         return NewJob(self.payload, self.key_at(at_us), self.tenant, once=True)
 
 
-def declare_schedules(queue: Queue, schedules: tuple[Schedule, ...]) -> None:
+def declare_schedules(queue: Queue, schedules: Sequence[Schedule]) -> None:
     """Make these the queue's schedules; a changed one begins with its next tick from now."""
+    if isinstance(schedules, Schedule):
+        raise BadInput("bad_schedule", "schedules", "give a list of schedules, not one alone")
+    for schedule in schedules:
+        if not isinstance(schedule, Schedule):
+            raise BadInput("bad_schedule", "schedules", f"{schedule!r} is no Schedule")
+        queue.row_of(schedule.job_at(queue.now()))  # what the queue would refuse at each tick
     by_name = {schedule.name: schedule for schedule in schedules}
     if len(by_name) < len(schedules):
         raise BadInput("bad_name", "name", f"two schedules of {queue.name} have the same name")
@@ -122,23 +128,17 @@ def declare_schedules(queue: Queue, schedules: tuple[Schedule, ...]) -> None:
 
 
 def tick(queue: Queue) -> int:
-    """Enqueue the jobs of the ticks that have come; return how many there were."""
-    now = queue.now()
-    due = [row.name for row in queue.store.schedules(queue.name) if _is_due(row, now)]
-    if not due:
-        return 0
-    enqueued = 0
-    with queue.store.transaction():
-        for row in queue.store.schedules(queue.name, lock=due):
-            schedule = Schedule.stored(row)
-            jobs = [schedule.job_at(at) for at in schedule.missed(row.next_at, now)]
-            outcomes = queue.enqueue_many(jobs, actor=f"schedule:{row.name}")
-            enqueued += sum(
-                isinstance(outcome, Outcome) and outcome.result == "inserted"
-                for outcome in outcomes
-            )
-            next_row = row._replace(next_at=schedule.next_after(now))
-            queue.store.write_schedules(queue.name, [next_row])
+    """Enqueue the jobs of the ticks that have come; return how many there were.
+
+    A schedule that fails is logged, and holds up no other.
+    """
+    now, enqueued = queue.now(), 0
+    for row in queue.store.schedules(queue.name):
+        try:
+            if _is_due(row, now):
+                enqueued += _tick_one(queue, row.name, now)
+        except (BadInput, TypeError, ValueError):
+            log.exception("schedule_failed", queue=queue.name, schedule=row.name)
     if enqueued:
         log.info("ticked", queue=queue.name, jobs=enqueued)
     return enqueued
@@ -147,6 +147,21 @@ def tick(queue: Queue) -> int:
 def _is_due(row: ScheduleRow, now: int) -> bool:
     """Whether its time has come, or was set by a clock that ran ahead."""
     return row.next_at <= now or row.next_at > Schedule.stored(row).next_after(now)
+
+
+def _tick_one(queue: Queue, name: str, now: int) -> int:
+    enqueued = 0
+    with queue.store.transaction():
+        for row in queue.store.schedules(queue.name, lock=[name]):
+            schedule = Schedule.stored(row)
+            jobs = [schedule.job_at(at) for at in schedule.missed(row.next_at, now)]
+            for outcome in queue.enqueue_many(jobs, actor=f"schedule:{name}"):
+                if isinstance(outcome, BadInput):
+                    raise outcome
+                enqueued += outcome.result == "inserted"
+            next_row = row._replace(next_at=schedule.next_after(now))
+            queue.store.write_schedules(queue.name, [next_row])
+    return enqueued
 
 
 class ListedSchedule(NamedTuple):

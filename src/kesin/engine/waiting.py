@@ -2,32 +2,54 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from kesin.engine.validation import BadInput
-from kesin.foundation.clock import SystemClock
+from kesin.foundation.clock import Duration, SystemClock, in_seconds
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import FINISHED, RESTING
 
 if TYPE_CHECKING:
     from kesin.engine.queue import Queue
 
-FIRST_PAUSE_S, LAST_PAUSE_S = 0.01, 0.5  # between two looks
+FIRST_PAUSE_S = 0.02  # between two looks
+LAST_PAUSE_S = 0.5
+_monotonic = SystemClock().monotonic
 
 
-def wait_for(queue: Queue, job_id: str, timeout_s: float) -> Job:
-    """The job once it is at rest or over; raises TimeoutError if that takes longer."""
-    monotonic = SystemClock().monotonic
-    ends_at, pause_s = monotonic() + timeout_s, FIRST_PAUSE_S
-    while True:
-        notified = queue.store.notification_count(queue.name)
-        job = queue.job(job_id)
+class Looks:
+    """The looks at one job until it is at rest or over, with growing pauses, within a timeout."""
+
+    def __init__(self, queue: Queue, job_id: str, timeout: Duration) -> None:
+        self._what = f"job {job_id}"
+        self._nowhere = f"{queue.name} has no job {job_id}"
+        self._timeout_s = in_seconds(timeout, "timeout")
+        self._ends_at = _monotonic() + self._timeout_s
+        self._pause_s = FIRST_PAUSE_S
+
+    def ended(self, job: Job | None) -> Job | None:
+        """The job, if it is at rest or over; raises TimeoutError after the timeout."""
         if job is None:
-            raise BadInput("unknown_job", "job_id", f"{queue.name} has no job {job_id}")
+            raise BadInput("unknown_job", "job_id", self._nowhere)
         if job.phase in (RESTING, FINISHED):
             return job
-        left_s = ends_at - monotonic()
-        if left_s <= 0:
-            raise TimeoutError(f"job {job_id} is still {job.state} after {timeout_s:g} s")
-        queue.store.wait(queue.name, notified, min(pause_s, left_s))
-        pause_s = min(pause_s * 1.5, LAST_PAUSE_S)
+        if _monotonic() >= self._ends_at:
+            raise TimeoutError(f"{self._what} is still {job.state} after {self._timeout_s:g} s")
+        return None
+
+    def pause_s(self) -> float:
+        """How long to wait before the next look."""
+        pause_s, self._pause_s = self._pause_s, min(self._pause_s * 1.5, LAST_PAUSE_S)
+        return max(0.0, min(pause_s, self._ends_at - _monotonic()))
+
+
+def wait_for(queue: Queue, job_id: str, timeout: Duration) -> Job:
+    """The job once it is at rest or over; raises TimeoutError if that takes longer."""
+    looks, pause = Looks(queue, job_id, timeout), threading.Event()
+    while True:
+        notified = queue.store.notification_count(queue.name)
+        if job := looks.ended(queue.job(job_id)):
+            return job
+        pause.wait(min(FIRST_PAUSE_S, looks.pause_s()))  # a busy queue wakes it all the time
+        queue.store.wait(queue.name, notified, looks.pause_s())

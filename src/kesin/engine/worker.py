@@ -13,9 +13,9 @@ import socket
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -31,6 +31,7 @@ from kesin.engine.results import (
     Wait,
     accepts_run,
     is_async,
+    over_time,
     require_plain_function,
     truncate,
     unusable_result,
@@ -55,7 +56,7 @@ from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.errors import Category, Verdict
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.task import LATER
-from kesin.store.errors import StoreUnreachable
+from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.limits import MAX_BATCH, MAX_CODE, MAX_MESSAGE
 
 log = Logger("kesin.worker")
@@ -108,6 +109,8 @@ class Worker(ForkAware):
             raise ValueError("an async handler has neither threads nor batches: give concurrency")
         if concurrency is not None and not self._awaits:
             raise ValueError("concurrency is for an async handler: give threads")
+        if limit_s is not None and batch_handler:
+            raise ValueError("time_limit_s is for a handler of single jobs")
         self.queue = queue
         self.batch_handler = batch_handler
         self.plan = plan
@@ -129,9 +132,8 @@ class Worker(ForkAware):
         self._own_name = name
         self.name = name or _unique_name()
         lease = queue.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
-        self.time_limit_s = limit_s  # async handlers are cancelled; others lose their claim
-        thread_limit_s = None if self._awaits else limit_s
-        self.leases = Leases(queue, lease_us(lease) / SECOND_US, time_limit_s=thread_limit_s)
+        self.time_limit_s = limit_s
+        self.leases = Leases(queue, lease_us(lease) / SECOND_US)
         self._complete_action = queue.lifecycle.errors.move_for(Verdict.COMPLETE)
         self._allowed: set[ActionKey] = set()  # actions already found to be allowed for a worker
         self.takes_run = handler is not None and accepts_run(handler)
@@ -281,6 +283,29 @@ class Worker(ForkAware):
         thread.handle_ids(ids)
         return thread.state_counts
 
+    @contextmanager
+    def time_limited(self, job: Job) -> Iterator[None]:
+        """Fail the job if the block takes longer than the time limit; what comes then is refused.
+
+        Python cannot end the handler's thread: it can only be left alone.
+        """
+        timer = threading.Timer(self.time_limit_s or 0, self._give_up, [job])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _give_up(self, job: Job) -> None:
+        log.warning("time_limit_over", queue=self.queue.name, job=job.id)
+        self.leases.lose(job)
+        (action, options), change = self.change_for(job, over_time(self.time_limit_s or 0))
+        try:
+            apply_changes(self.queue, action, [change], actor=self.name, options=options)
+        except StoreError:  # its lease ends, and the sweeper recovers it
+            log.exception("time_limit_not_written", queue=self.queue.name, job=job.id)
+
     def release_claims(self, jobs: Sequence[Job]) -> set[str]:
         """Release claims as far as the budget lets attempts be returned; return the released ids.
 
@@ -352,10 +377,9 @@ class Worker(ForkAware):
             failed.code, channel=self.channel, category=failed.category
         )
         options = _NO_OPTIONS if failed.retry_in_s is None else frozenset({LATER})
-        if options - lifecycle.options_of(resolved.move):
-            raise BadResult(
-                f"retry_in_s has no effect after {failed.code}: the next call is {resolved.move!r}"
-            )
+        if options - lifecycle.options_of(resolved.move):  # the code counts for more than the time
+            log.warning("retry_in_s_without_effect", code=failed.code, action=resolved.move)
+            options = _NO_OPTIONS
         return (resolved.move, options), Change(
             job.id,
             job.claim_seq,
@@ -363,7 +387,7 @@ class Worker(ForkAware):
             error_category=resolved.category.value,
             error_message=truncate(failed.message or failed.code, MAX_MESSAGE),
             note=note_json(failed.message, traceback=failed.traceback),
-            run_at=None if failed.retry_in_s is None else self._time_after(failed.retry_in_s),
+            run_at=self._time_after(failed.retry_in_s or 0) if options else None,
         )
 
     def _time_after(self, seconds: float) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from math import isqrt
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -44,6 +44,7 @@ MAX_PAUSE_S = 30.0
 MAX_WRITE_PAUSE_S = 2.0  # short, to write before the sweeper runs when the store is back
 
 
+_NO_LIMIT = nullcontext()
 ActionKey = tuple[str, frozenset[str]]  # an action and its options
 
 
@@ -242,6 +243,8 @@ class WorkerThread:
                 self._write_results(results)
                 worker.release_claims(jobs[number:])
                 return
+            if worker.leases.is_lost(job):
+                continue  # another worker has it by now
             if results and job.id in self._alone:
                 self._write_results(results)
                 results = []
@@ -256,7 +259,8 @@ class WorkerThread:
         worker = self.worker
         handler = cast("Callable[..., HandlerResult]", worker.handler)  # neither None nor async
         try:
-            return handler(job, worker.run_of(job)) if worker.takes_run else handler(job)
+            with _NO_LIMIT if worker.time_limit_s is None else worker.time_limited(job):
+                return handler(job, worker.run_of(job)) if worker.takes_run else handler(job)
         except Failed as failed:
             return failed
         except BaseException as problem:  # a handler may raise anything

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from math import isfinite
 from typing import Final, Protocol
 
 EARLIEST_US: Final = 100_000_000_000_000  # March 1973: less is a number of seconds, misread
@@ -80,9 +81,9 @@ def in_seconds(value: object, name: str) -> float:
     """A number of seconds, from such a number or from a timedelta."""
     if isinstance(value, timedelta):
         return value.total_seconds()
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ValueError(f"{name} must be a timedelta or a number of seconds, got {value!r}")  # noqa: TRY004
-    return value
+    if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
+        return value
+    raise ValueError(f"{name} must be a timedelta or a number of seconds, got {value!r}")
 
 
 def datetime_of(time_us: int) -> datetime:

@@ -20,9 +20,15 @@ def driver_connection(given: Any) -> Any:
     if hasattr(given, "get_bind"):  # a session of SQLAlchemy
         given = given.connection()
     if hasattr(given, "exec_driver_sql"):  # a connection of SQLAlchemy
+        driver = given.connection.driver_connection
+        commits_itself = getattr(driver, "autocommit", None)
+        if commits_itself is True or (
+            commits_itself is None and getattr(driver, "isolation_level", "") is None
+        ):
+            raise no_transaction("use another isolation level than AUTOCOMMIT")
         if not given.in_transaction():
             given.begin()  # as its first statement would
-        return given.connection.driver_connection
+        return driver
     if hasattr(given, "in_atomic_block"):  # Django
         if not given.in_atomic_block and given.get_autocommit():
             raise no_transaction("enqueue inside transaction.atomic()")

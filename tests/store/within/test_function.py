@@ -117,7 +117,7 @@ def test_times_and_budgets(queue, call):
     ("given", "why"),
     [
         ({"queue": "nowhere"}, "not open in this database"),
-        ({"payload": "{"}, "invalid input syntax for type json"),
+        ({"payload": "{"}, "kesin: the payload is no JSON: invalid input syntax"),
         ({"payload": json.dumps("x" * 262_144)}, "at most 262144 bytes"),
         ({"payload": None}, "must be JSON"),
         ({"key": ""}, "key must have"),
@@ -128,6 +128,18 @@ def test_times_and_budgets(queue, call):
         ({"max_attempts": 1_001}, "max_attempts must be"),
         ({"once": True}, "once needs a key"),
         ({"priority": 3}, "priority must be"),
+        ({"priority": None}, "priority must be"),
+        ({"once": None}, "once needs a key"),
+        ({"actor": ""}, "actor must have"),
+        ({"actor": None}, "actor must have"),
+        ({"run_at": "20000-01-01"}, "run_at must be"),
+        ({"run_at": "infinity"}, "run_at must be"),
+        ({"run_at": "1960-01-01"}, "run_at must be"),
+        ({"payload": "[" * 3_000 + "]" * 3_000}, "nested deeper than 100 levels"),
+        ({"payload": "[" * 9_000 + "]" * 9_000}, "at most 5000 lists"),
+        ({"payload": "9" * 5_000}, "a number that is too large"),
+        ({"payload": "[1e400]"}, "a number that is too large"),
+        ({"payload": '"\\u0000"'}, "kesin: the payload is no JSON"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(given, why, queue, call):
@@ -178,6 +190,24 @@ def test_a_user_needs_only_the_right_to_call_it(queue, postgres_url):
             own.execute(f"SELECT * FROM {schema}.job")
         assert own.execute(ONE_STEP.format(s=schema), ("mail", "{}")).fetchone()
         own.rollback()
+
+
+def test_a_caller_cannot_pass_for_a_copy(queue, postgres_url):
+    """The switches with which a restore turns the guards off are of no use to it."""
+    with psycopg.connect(postgres_url) as own:
+        own.execute(
+            "SELECT set_config('kesin.copying', txid_current()::text, true),"
+            " set_config('kesin.copied_queue', 'mail', true)"
+        )
+        own.execute(ONE_STEP.format(s=queue.store.schema), ("mail", "{}"))
+    [job] = queue.jobs().jobs
+    assert [event.move for event in queue.events(job.id)] == ["enqueue"]
+    assert queue.stats().states["ready"] == 1
+
+
+def test_digits_in_texts_are_no_large_numbers(queue, call):
+    text = json.dumps({"iban": "9" * 400, "note": 'a "1e400" and \\'})
+    assert call(queue="mail", payload=text)[0] == "inserted"
 
 
 def test_names_of_the_callers_schema_are_not_taken_for_ours(queue, postgres_url):

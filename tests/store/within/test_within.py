@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy
+from psycopg.types.string import TextLoader
 from sqlalchemy.orm import Session
 
 from kesin import NewJob, Queue, Store, StoreError, task_lifecycle
@@ -203,6 +204,40 @@ def test_a_lost_answer_to_commit_is_repeated_with_once(place):
         own.commit()
     assert (again.result, again.id) == ("duplicate", sent.id)
     assert place.queue.stats().states["done"] == place.jobs() == 1
+
+
+def test_a_connection_that_answers_in_another_way_is_refused(place):
+    with psycopg.connect(place.url) as own, own.pipeline():
+        refused(place, own, "pipeline mode")
+    with psycopg.connect(place.url, client_encoding="latin1") as own:
+        refused(place, own, "client_encoding must be UTF8")
+
+
+def test_a_time_without_a_zone_is_no_other_database(place):
+    """As Django reads times with USE_TZ = False."""
+    with psycopg.connect(place.url) as own:
+        own.adapters.register_loader("timestamptz", TextLoader)
+        assert place.queue.enqueue({}, within=own).result == "inserted"
+
+
+def test_a_refusal_leaves_the_connection_as_it_was(place, file_place, postgres_server):
+    elsewhere = postgres_server.create_database("elsewhere_idle")
+    with psycopg.connect(elsewhere) as own:
+        refused(place, own, "another database")
+        assert own.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    engine = sqlalchemy.create_engine(
+        place.url.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT"
+    )
+    with engine.connect() as alone:
+        refused(place, alone, "AUTOCOMMIT")
+        with alone.begin():
+            alone.execute(sqlalchemy.text("SELECT 1"))
+    engine.dispose()
+    file, store = sqlite3.connect(file_place.url), file_place.queue.store
+    with pytest.raises(sqlite3.OperationalError), store.joining(file):
+        store._rows("SELECT * FROM nowhere", {})
+    assert not file.in_transaction
+    file.close()
 
 
 def test_errors_of_the_callers_transaction_are_the_drivers_own(place):

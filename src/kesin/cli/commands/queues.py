@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import AsJson, LifecycleName, QueueName, argument, option
+from kesin.cli.support.arguments import AsJson, LifecycleName, QueueName, argument, flag, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, UsageError
 from kesin.engine.queue import NewJob, Queue
@@ -73,7 +74,9 @@ def enqueue(
     payload: Annotated[str, argument("JSON", "The payload; - reads one from each input line.")],
     *,
     key: Annotated[str | None, option("KEY", "Only one job at a time holds this key.")] = None,
+    once: Annotated[bool, flag("--once", "The key is held until the job is pruned.")] = False,
     tenant: Annotated[str, option("TENANT", "Whose job it is.")] = "default",
+    priority: Annotated[int, option("N", "-1 low, 1 high, 2 urgent; within its tenant.")] = 0,
     delay: Annotated[float, option("SECONDS", "Not before this much later.", min=0)] = 0,
     lifecycle: LifecycleName = None,
     as_json: AsJson = False,
@@ -90,17 +93,18 @@ def enqueue(
     with open_context(create=True) as context:
         opened = context.open_queue(queue, lifecycle)
         run_at = opened.now() + round(delay * 1_000_000) if delay else None
+        new = NewJob(None, key, tenant, run_at, once=once, priority=priority)
         if payload == "-":
             lines = ((n, line) for n, line in enumerate(sys.stdin, 1) if line.strip())
-            _enqueue_lines(opened, lines, tenant, run_at, as_json=as_json)
+            _enqueue_lines(opened, lines, new, as_json=as_json)
         else:
-            _enqueue_one(opened, _parse_payload(payload), key, tenant, run_at, as_json=as_json)
+            _enqueue_one(opened, replace(new, payload=_parse_payload(payload)), as_json=as_json)
 
 
-def _enqueue_one(
-    queue: Queue, payload: Any, key: str | None, tenant: str, run_at: int | None, *, as_json: bool
-) -> None:
-    outcome = queue.enqueue(payload, key=key, tenant=tenant, run_at=run_at, actor=cli_actor())
+def _enqueue_one(queue: Queue, new: NewJob, *, as_json: bool) -> None:
+    [outcome] = queue.enqueue_many([new], actor=cli_actor())
+    if isinstance(outcome, BadInput):
+        raise outcome
     if as_json:
         say_json({"result": outcome.result, "id": outcome.id, "state": outcome.state})
     else:
@@ -109,11 +113,11 @@ def _enqueue_one(
 
 
 def _enqueue_lines(
-    queue: Queue, lines: Iterator[NumberedLine], tenant: str, run_at: int | None, *, as_json: bool
+    queue: Queue, lines: Iterator[NumberedLine], new: NewJob, *, as_json: bool
 ) -> None:
     inserted, refused = 0, list[tuple[int, str]]()
     while batch := list(islice(lines, BATCH)):
-        for number, outcome in _enqueue_batch(queue, batch, tenant, run_at):
+        for number, outcome in _enqueue_batch(queue, batch, new):
             if isinstance(outcome, str):
                 refused.append((number, outcome))
             else:
@@ -132,16 +136,16 @@ def _enqueue_lines(
 
 
 def _enqueue_batch(
-    queue: Queue, batch: Iterable[NumberedLine], tenant: str, run_at: int | None
+    queue: Queue, batch: Iterable[NumberedLine], new: NewJob
 ) -> Iterator[tuple[int, Outcome | str]]:
     """Enqueue a batch of lines: line number and outcome, or why it was refused."""
     good: list[tuple[int, NewJob]] = []
     for number, line in batch:
         try:
-            good.append((number, NewJob(_parse_payload(line), tenant=tenant, run_at=run_at)))
+            good.append((number, replace(new, payload=_parse_payload(line))))
         except UsageError as problem:
             yield number, str(problem)
-    outcomes = queue.enqueue_many([new for _, new in good], actor=cli_actor())
+    outcomes = queue.enqueue_many([job for _, job in good], actor=cli_actor())
     for (number, _), outcome in zip(good, outcomes, strict=True):
         yield number, str(outcome) if isinstance(outcome, BadInput) else outcome
 

@@ -8,7 +8,7 @@ from typing import Any
 from weakref import WeakSet
 
 import psycopg
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from kesin.store.errors import StoreError
@@ -16,7 +16,8 @@ from kesin.store.within import driver_connection, no_transaction, not_ours
 
 # Which server, and which of its databases: the same through a pooler and under any name.
 WHICH_DATABASE = (
-    "SELECT oid, pg_postmaster_start_time() FROM pg_database WHERE datname = current_database()"
+    "SELECT oid::bigint, (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint"
+    " FROM pg_database WHERE datname = current_database()"
 )
 
 
@@ -49,11 +50,18 @@ class Callers:
         if not isinstance(connection, psycopg.Connection):
             wanted = "give a connection of psycopg, SQLAlchemy or Django to this database"
             raise not_ours(connection, f"{wanted}, or call the SQL function enqueue")
-        if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
+        idle = connection.info.transaction_status == TransactionStatus.IDLE
+        if connection.autocommit and idle:
             raise no_transaction("enqueue inside `with connection.transaction()`")
+        if connection.pgconn.pipeline_status != PipelineStatus.OFF:
+            raise StoreError("within: the connection is in pipeline mode: enqueue outside of it")
+        if connection.info.encoding != "utf-8":
+            raise StoreError("within: the connection's client_encoding must be UTF8")
         callers = CallersPostgres(connection)
         if connection not in self._known:
             if [callers.execute(WHICH_DATABASE).fetchone()] != self._read(WHICH_DATABASE, {}):
+                if idle:
+                    connection.rollback()  # the look began a transaction
                 raise StoreError("within: the connection leads to another database than the queue")
             self._known.add(connection)
         return callers

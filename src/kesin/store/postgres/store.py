@@ -9,6 +9,7 @@ polling alone is enough.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -79,6 +80,7 @@ class PostgresStore(SqlStore):
         self.dialect = _dialect(schema)
         self._ownership = Ownership[TimedConnection | CallersPostgres]()
         self._callers = Callers(self._read)
+        self._database: list[tuple[Any, ...]] = []  # which one it is, once it was asked
         self._schema_checked = False  # whether the schema is known to match this code
         self._pool = PostgresPool(
             url, size=pool_size, timeout_s=timeout_s, response_timeout_s=response_timeout_s
@@ -115,8 +117,11 @@ class PostgresStore(SqlStore):
     async def enqueue_within(
         self, queue: str, job: NewJobRow, connection: Any, *, actor: str
     ) -> Outcome:
-        [ours] = self._read(WHICH_DATABASE, {})
-        return await enqueue_within(self.schema, ours, queue, job, connection, actor=actor)
+        if not self._database:  # in a thread: it may have to wait for a connection
+            self._database = await asyncio.to_thread(self._read, WHICH_DATABASE, {})
+        return await enqueue_within(
+            self.schema, self._database[0], queue, job, connection, actor=actor
+        )
 
     @contextmanager
     def _savepoint(self) -> Iterator[None]:

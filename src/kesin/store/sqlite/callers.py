@@ -37,13 +37,19 @@ def callers_connection(given: Any, path: str) -> Iterator[CallersSqlite]:
     text_factory, connection.text_factory = connection.text_factory, str
     try:
         callers = CallersSqlite(connection)
-        _require_transaction(connection, callers, path)
-        yield callers
+        began = _begin(connection, callers, path)
+        try:
+            yield callers
+        except BaseException:
+            if began and connection.in_transaction:
+                callers.execute("ROLLBACK")
+            raise
     finally:
         connection.text_factory = text_factory
 
 
-def _require_transaction(connection: sqlite3.Connection, callers: CallersSqlite, path: str) -> None:
+def _begin(connection: sqlite3.Connection, callers: CallersSqlite, path: str) -> bool:
+    """Begin a transaction, unless the connection is in one; whether it was begun."""
     file = callers.execute("PRAGMA database_list").fetchone()[2]
     if not file or not Path(path).exists() or not Path(path).samefile(file):
         raise StoreError("within: the connection leads to another database than the queue")
@@ -52,3 +58,5 @@ def _require_transaction(connection: sqlite3.Connection, callers: CallersSqlite,
         if by_itself or connection.isolation_level is None:
             raise no_transaction("execute BEGIN IMMEDIATE first")
         callers.execute("BEGIN IMMEDIATE")
+        return True
+    return False

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kesin import Queue, Schedule
 from kesin.engine.queue import apply_changes
 from kesin.lifecycle.model import Change
 from kesin.store.directory import MetadataEntry
@@ -130,6 +131,18 @@ def test_a_search_without_a_count_shows_that_there_is_more(tasks):
 def test_an_empty_queue_and_an_empty_answer_say_so(tasks):
     assert "This queue is empty" in look(tasks).text
     assert "No job matches" in look(tasks, "?code=X").text
+
+
+def test_schedules_are_listed_with_their_next_tick_and_last_job(tasks):
+    assert "schedules-title" not in look(tasks).text
+    nightly = Schedule("nightly", "0 3 * * *", {}, "Europe/Istanbul", tenant="north")
+    task = tasks.task
+    Queue(task.name, task.lifecycle, task.store, clock=task.clock, schedules=[nightly])
+    [made] = task.enqueue_many([nightly.job_at(nightly.latest(task.now(), 1)[0])])
+    page = look(tasks).text
+    assert re.search(r"nightly.*?<code>0 3 \* \* \*</code> Europe/Istanbul", page, re.DOTALL)
+    assert f'<a href="/dashboard/jobs/{made.id}">' in page
+    assert tasks.client.get(f"/dashboard/jobs/{made.id}", headers=tasks.cookie("ayse")).is_success
 
 
 def test_texts_of_users_are_escaped(tasks):

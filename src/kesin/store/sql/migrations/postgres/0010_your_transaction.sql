@@ -215,6 +215,23 @@ BEGIN
   RETURN NULL;
 END $guard$;
 
+CREATE FUNCTION {schema}.json_depth(value jsonb) RETURNS integer LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp AS $depth$
+  WITH RECURSIVE walk(part, depth) AS (
+    SELECT value, 1
+    UNION ALL
+    SELECT inner_part, depth + 1
+    FROM walk CROSS JOIN LATERAL (
+      SELECT e.value FROM jsonb_each(CASE jsonb_typeof(part) WHEN 'object' THEN part END) e
+      UNION ALL
+      SELECT a.value FROM jsonb_array_elements(CASE jsonb_typeof(part) WHEN 'array' THEN part END) a
+    ) AS parts(inner_part)
+    WHERE depth <= 101 AND jsonb_typeof(inner_part) IN ('object', 'array')
+  )
+  SELECT max(depth) FROM walk
+$depth$;
+REVOKE ALL ON FUNCTION {schema}.json_depth FROM PUBLIC;
+
 -- Enqueues in the transaction of whoever calls it: for drivers that Python's `within` does not take,
 -- for triggers and for other languages. Its owner may write the tables, its caller need not.
 CREATE FUNCTION {schema}.enqueue(
@@ -228,7 +245,9 @@ CREATE FUNCTION {schema}.enqueue(
   max_attempts integer     DEFAULT NULL,      -- as declared
   actor        text        DEFAULT 'producer'
 ) RETURNS TABLE (result text, job_id uuid)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $enqueue$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET kesin.copying = '' SET kesin.copied_queue = ''  -- a caller must not pass for a copy
+AS $enqueue$
 #variable_conflict use_column
 DECLARE
   rules   jsonb;
@@ -236,6 +255,7 @@ DECLARE
   birth   {schema}.declared;
   at      bigint := {schema}.now_us();
   made    uuid;
+  wrong   text;
 BEGIN
   SELECT r.definition::jsonb INTO rules FROM {schema}.rules r
   WHERE r.queue = enqueue.queue AND r.version > 0 ORDER BY r.version DESC LIMIT 1;
@@ -250,22 +270,36 @@ BEGIN
     AND d.move IN (SELECT m ->> 'name' FROM jsonb_array_elements(rules -> 'moves') m
                    WHERE m ->> 'to' = initial AND coalesce(m -> 'sources', '[]') = '[]');
   max_attempts := coalesce(enqueue.max_attempts, (rules ->> 'max_attempts')::integer, 5);
-  CASE
-    WHEN enqueue.payload IS NULL OR octet_length(enqueue.payload) > 262144 THEN
-      RAISE EXCEPTION 'kesin: the payload must be JSON of at most 262144 bytes' USING ERRCODE = 'check_violation';
-    WHEN length(enqueue.key) NOT BETWEEN 1 AND 512 THEN
-      RAISE EXCEPTION 'kesin: key must have 1 to 512 characters' USING ERRCODE = 'check_violation';
-    WHEN length(enqueue.tenant) BETWEEN 1 AND 128 IS NOT TRUE THEN
-      RAISE EXCEPTION 'kesin: tenant must have 1 to 128 characters' USING ERRCODE = 'check_violation';
-    WHEN max_attempts NOT BETWEEN 1 AND 1000 THEN
-      RAISE EXCEPTION 'kesin: max_attempts must be in 1 to 1000' USING ERRCODE = 'check_violation';
-    WHEN enqueue.once AND (enqueue.key IS NULL OR NOT birth.holds_key) THEN
-      RAISE EXCEPTION 'kesin: once needs a key, and an initial state that holds it' USING ERRCODE = 'check_violation';
-    WHEN enqueue.priority BETWEEN -1 AND 2 IS NOT TRUE THEN
-      RAISE EXCEPTION 'kesin: priority must be -1, 0, 1 or 2' USING ERRCODE = 'check_violation';
-    ELSE
-      PERFORM enqueue.payload::jsonb;
-  END CASE;
+  wrong := CASE
+    WHEN enqueue.payload IS NULL OR octet_length(enqueue.payload) > 262144
+      THEN 'the payload must be JSON of at most 262144 bytes'
+    WHEN length(enqueue.key) NOT BETWEEN 1 AND 512 THEN 'key must have 1 to 512 characters'
+    WHEN length(enqueue.tenant) BETWEEN 1 AND 128 IS NOT TRUE THEN 'tenant must have 1 to 128 characters'
+    WHEN length(enqueue.actor) BETWEEN 1 AND 200 IS NOT TRUE THEN 'actor must have 1 to 200 characters'
+    WHEN max_attempts NOT BETWEEN 1 AND 1000 THEN 'max_attempts must be in 1 to 1000'
+    WHEN enqueue.once IS NULL OR (enqueue.once AND (enqueue.key IS NULL OR NOT birth.holds_key))
+      THEN 'once needs a key, and an initial state that holds it'
+    WHEN enqueue.priority BETWEEN -1 AND 2 IS NOT TRUE THEN 'priority must be -1, 0, 1 or 2'
+    WHEN enqueue.run_at NOT BETWEEN '1973-04-01Z' AND '9999-12-30Z' THEN 'run_at must be in 1973 to 9999'
+    -- Numbers and depths that PostgreSQL reads and other readers do not.
+    WHEN regexp_replace(enqueue.payload, '"([^"\\]|\\.)*"', '', 'g') 
+      ~ (repeat('[0-9]', 300) || '|[eE][+]?[0-9][0-9][0-9]')
+      THEN 'the payload has a number that is too large'
+    WHEN length(enqueue.payload) - length(translate(enqueue.payload, '[{', '')) > 5000
+      THEN 'the payload must have at most 5000 lists and objects'
+  END;
+  IF wrong IS NULL THEN
+    BEGIN
+      IF {schema}.json_depth(enqueue.payload::jsonb) > 100 THEN
+        wrong := 'the payload is nested deeper than 100 levels';
+      END IF;
+    EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+      wrong := 'the payload is no JSON: ' || SQLERRM;
+    END;
+  END IF;
+  IF wrong IS NOT NULL THEN
+    RAISE EXCEPTION 'kesin: %', wrong USING ERRCODE = 'check_violation';
+  END IF;
   FOR attempt IN 1..3 LOOP
     -- A uuid of version 7: 48 bits of milliseconds, then random ones.
     made := encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())

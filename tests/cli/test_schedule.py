@@ -1,0 +1,50 @@
+"""`kesin schedule`: what is enqueued by the calendar."""
+
+from kesin import Queue, Schedule, open_store, task_lifecycle
+
+NIGHTLY = Schedule("nightly", "0 3 * * *", {"kind": "sales"}, "Europe/Istanbul")
+
+
+def declare(database) -> Queue:
+    return Queue("reports", task_lifecycle(), open_store(database), schedules=[NIGHTLY])
+
+
+def test_schedules_are_listed_with_their_next_tick(kesin, database):
+    declare(database)
+    [listed] = kesin("schedule", "list", "--json").json
+    next_at = listed.pop("next_at")
+    assert next_at.endswith("T00:00:00.000000Z")
+    assert listed == {
+        "queue": "reports",
+        "name": "nightly",
+        "cron": "0 3 * * *",
+        "timezone": "Europe/Istanbul",
+        "tenant": "default",
+        "catch_up": 1,
+        "payload": {"kind": "sales"},
+        "last_job": None,
+    }
+    assert "nightly" in kesin("schedule", "list", "reports").out
+
+
+def test_the_last_job_is_that_of_the_latest_tick(kesin, database):
+    queue = declare(database)
+    tick = NIGHTLY.latest(queue.now(), 1)[0]
+    [made] = queue.enqueue_many([NIGHTLY.job_at(tick)])
+    [listed] = kesin("schedule", "list", "--json").json
+    assert listed["last_job"] == made.id
+
+
+def test_a_job_is_made_at_once(kesin, database):
+    queue = declare(database)
+    answer = kesin("schedule", "run", "reports", "nightly", "--json").json
+    assert queue.job(answer["id"]).payload == {"kind": "sales"}
+    unknown = kesin("schedule", "run", "reports", "weekly")
+    assert (unknown.code, unknown.err.count("\n")) == (2, 1)
+    assert "no schedule 'weekly'" in unknown.err
+
+
+def test_nothing_is_scheduled(kesin, database):
+    open_store(database).close()
+    assert kesin("schedule", "list", "--json").json == []
+    assert "there is no schedule" in kesin("schedule", "list").out
