@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-import kesin.engine.queue
+import kesin.engine.bulk
 from kesin import BadInput, NewJob, Queue, Unproved, task_lifecycle
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category
@@ -142,7 +142,7 @@ def test_an_action_by_filter_reaches_every_job_that_matches_and_no_other(queue: 
 def test_an_action_by_filter_reaches_each_job_once_even_if_it_still_matches(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(kesin.engine.queue, "MAX_PAGE", 100)
+    monkeypatch.setattr(kesin.engine.bulk, "MAX_PAGE", 100)
     queue.enqueue_many(NewJob(n) for n in range(234))
     bulk = queue.act("cancel", actor="o", where=Filter())
     assert (bulk.moved, bulk.refused) == (234, {})

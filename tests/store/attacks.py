@@ -146,7 +146,7 @@ WRONG_JOBS = columns(
     retry_count = 1, max_attempts = -1, flags = 1, slot = 'mine', worker = 'me',
     error_code = 'FORGED', error_category = 'AUTH', error_message = 'forged', result = '[9]',
     new_payload = '[9]', timer_at = 1, claimed_at = 1, lease_until = 1, finished_at = 1,
-    run_at = NULL, stamp_1 = 1, stamp_2 = 1, stamp_3 = 1, stamp_4 = 1, priority = 1
+    run_at = NULL, stamp_1 = 1, stamp_2 = 1, stamp_3 = 1, stamp_4 = 1, priority = 3
     """
 )
 FORGED_EVENT = (

@@ -78,16 +78,19 @@ class Ownership(ForkAware, Generic[Handle]):
             transaction.thread = NO_THREAD
 
     @contextmanager
-    def held(self, handle: Handle) -> Iterator[None]:
-        """Let the caller own a transaction until the block ends."""
+    def held(self, handle: Handle, *, callers: bool = False) -> Iterator[None]:
+        """Let the caller own a transaction until the block ends: the store's, or the caller's."""
         transaction = OpenTransaction(handle, threading.get_ident(), _current_task())
-        previous, self._newest = self._newest, transaction
+        previous = self._newest
+        if not callers:
+            self._newest = transaction
         token = self._inherited.set(transaction)
         try:
             yield
         finally:
             transaction.is_open = False
-            self._newest = previous
+            if not callers:
+                self._newest = previous
             with suppress(ValueError):  # ended from another context, where nothing is to be reset
                 self._inherited.reset(token)
 

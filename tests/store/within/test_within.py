@@ -176,6 +176,17 @@ def test_the_connection_of_the_stores_own_transaction_is_taken(store: Store):
     assert queue.stats().total == 1
 
 
+def test_a_second_connection_inside_the_stores_own_transaction_is_refused(file_place):
+    """It would wait for itself."""
+    own = sqlite3.connect(file_place.url)
+    with (
+        file_place.queue.store.transaction(),
+        pytest.raises(StoreError, match="the store's own transaction"),
+    ):
+        file_place.queue.enqueue({}, within=own)
+    own.close()
+
+
 # PostgreSQL
 
 

@@ -112,7 +112,7 @@ class PostgresStore(SqlStore):
             yield connection
 
     def _join(self, connection: Any) -> AbstractContextManager[None]:
-        return self._ownership.held(self._callers.admit(connection))
+        return self._ownership.held(self._callers.admit(connection), callers=True)
 
     async def enqueue_within(
         self, queue: str, job: NewJobRow, connection: Any, *, actor: str

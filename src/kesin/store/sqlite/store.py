@@ -18,7 +18,7 @@ from kesin.foundation.clock import wall_clock_us
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.store.declarations import DECLARED_COLUMNS, DeclaredMoves, Edge, Effects
-from kesin.store.errors import GuardRefused, StoreUnreachable
+from kesin.store.errors import GuardRefused, StoreError, StoreUnreachable
 from kesin.store.ownership import Ownership
 from kesin.store.records import Event, NewJobRow, Outcome, RulesVersion, refusal
 from kesin.store.sql.columns import event_columns, job_columns
@@ -102,7 +102,12 @@ class SqliteStore(SqlStore):
 
     @contextmanager
     def _join(self, connection: Any) -> Iterator[None]:
-        with callers_connection(connection, self.path) as callers, self._ownership.held(callers):
+        if self._ownership.joined():
+            raise StoreError("within: the store's own transaction is open here and has the file")
+        with (
+            callers_connection(connection, self.path) as given,
+            self._ownership.held(given, callers=True),
+        ):
             yield
 
     def _begin(self) -> None:
