@@ -358,9 +358,9 @@ class PostgresStore(SqlStore):
         self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]
     ) -> set[str]:
         in_order = sorted(jobs, key=lambda job: (job.tenant, job.dedup_key or "", job.id))
-        statement = statements.enqueue()
-        items = statements.items(statement, in_order)
-        return {row[0] for row in self._rows(statement.sql, {**params, "items": items})}
+        statement = statements.enqueue(in_order)
+        call_params = self._params_for(statements, statement, in_order, params)
+        return {row[0] for row in self._rows(statement.sql, call_params)}
 
     # Notes, counters, pauses and health
 

@@ -15,6 +15,7 @@ from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.vocabulary import READY, Role
+from kesin.store.records import NewJobRow
 from kesin.store.sql.columns import ClaimRowDecoder, job_columns
 from kesin.store.sql.compiler import Compiler
 from kesin.store.sql.dialect import INPUT_TYPES, SHARED_PREFIX, Dialect, literal
@@ -228,13 +229,19 @@ class Statements(InputRows):
             lambda: self._with_input("reasons", reason=self.compiler.reason(moves)),
         )
 
-    def enqueue(self, name: str = "enqueue") -> Statement:
-        """Insert new jobs."""
+    def enqueue(self, jobs: Sequence[NewJobRow], name: str = "enqueue") -> Statement:
+        """Insert these new jobs; what hardly ever differs between them is sent once."""
         enqueue_move, initial = self.lifecycle.enqueue_move, self.lifecycle.initial
+        shared = frozenset(
+            column
+            for column in ("once", "priority")
+            if len({getattr(j, column) for j in jobs}) == 1
+        )
         return self._cached(
-            (name,),
+            (name, shared),
             lambda: self._with_input(
                 name,
+                shared_columns=shared,
                 state=literal(initial.name),
                 phase=str(self.lifecycle.unowned_phase(initial.name)),
                 move=literal(enqueue_move.name),

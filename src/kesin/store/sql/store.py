@@ -22,7 +22,7 @@ from kesin.store.errors import StoreError
 from kesin.store.limits import LAST_ID, MAX_BATCH, check_batch_size, option_params, prepare_changes
 from kesin.store.notify import QueueListener
 from kesin.store.ownership import Ownership
-from kesin.store.records import Filter, Outcome, ScheduleRow, refusal
+from kesin.store.records import Filter, NewJobRow, Outcome, ScheduleRow, refusal
 from kesin.store.sql.input_rows import Statement
 from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS
 from kesin.store.sql.rules import SqlRules
@@ -263,7 +263,7 @@ class SqlStore(SqlRules):
         self,
         statements: Statements,
         statement: Statement,
-        changes: Sequence[Change],
+        changes: Sequence[Change | NewJobRow],
         params: dict[str, Any],
     ) -> dict[str, Any]:
         """The parameters of a statement about these jobs."""

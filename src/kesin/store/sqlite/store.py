@@ -324,12 +324,12 @@ class SqliteStore(SqlStore):
         self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]
     ) -> set[str]:
         params = self._with_time(params)
-        rows, bodies = statements.enqueue("enqueue_jobs"), statements.enqueue("enqueue_bodies")
         with self.transaction():
-            items = statements.items(rows, jobs)
-            inserted = self._writer.execute(rows.sql, {**params, "items": items}).fetchall()
-            items = statements.items(bodies, jobs)
-            self._writer.execute(bodies.sql, {**params, "items": items})
+            rows = statements.enqueue(jobs, "enqueue_jobs")
+            row_params = self._params_for(statements, rows, jobs, params)
+            inserted = self._writer.execute(rows.sql, row_params).fetchall()
+            bodies = statements.enqueue(jobs, "enqueue_bodies")
+            self._writer.execute(bodies.sql, self._params_for(statements, bodies, jobs, params))
         return {row[0] for row in inserted}
 
     # Notes, counters, pauses and health
