@@ -134,7 +134,7 @@ def test_an_empty_queue_and_an_empty_answer_say_so(tasks):
 
 
 def test_schedules_are_listed_with_their_next_tick_and_last_job(tasks):
-    assert "schedules-title" not in look(tasks).text
+    assert "table-wrap schedules" not in look(tasks).text
     nightly = Schedule("nightly", "0 3 * * *", {}, "Europe/Istanbul", tenant="north")
     task = tasks.task
     Queue(task.name, task.lifecycle, task.store, clock=task.clock, schedules=[nightly])
