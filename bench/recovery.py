@@ -30,7 +30,8 @@ import psycopg
 import kesin
 from bench.beside import own_environment, say
 from bench.report import Report
-from kesin.engine.queue import NewJob, Queue
+from kesin.engine.new_job import NewJob
+from kesin.engine.queue import Queue
 from kesin.engine.results import Done
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker

@@ -10,7 +10,8 @@ from kesin.foundation.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from kesin.engine.bulk import BulkResult
-    from kesin.engine.queue import NewJob, Queue, StaleClaim
+    from kesin.engine.new_job import NewJob
+    from kesin.engine.queue import Queue, StaleClaim
     from kesin.engine.replay import Verification, verify
     from kesin.engine.results import Act, Done, Failed, RunContext, Wait
     from kesin.engine.schedules import Schedule
@@ -77,7 +78,8 @@ if TYPE_CHECKING:
 _MODULES = {
     "kesin.engine.results": ("Act", "Done", "Failed", "RunContext", "Wait"),
     "kesin.engine.bulk": ("BulkResult",),
-    "kesin.engine.queue": ("NewJob", "Queue", "StaleClaim"),
+    "kesin.engine.new_job": ("NewJob",),
+    "kesin.engine.queue": ("Queue", "StaleClaim"),
     "kesin.engine.replay": ("Verification", "verify"),
     "kesin.engine.schedules": ("Schedule",),
     "kesin.engine.sweeper": ("Sweeper",),

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from kesin.engine.queue import NewJob, Queue
+from kesin.engine.new_job import NewJob
+from kesin.engine.queue import Queue
 from kesin.engine.results import Done
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker

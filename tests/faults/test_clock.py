@@ -11,7 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from kesin.engine.access.accounts import Accounts
-from kesin.engine.queue import NewJob, Queue
+from kesin.engine.new_job import NewJob
+from kesin.engine.queue import Queue
 from kesin.engine.results import Done, Failed
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker

@@ -15,7 +15,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from kesin.engine.queue import NewJob, Queue
+from kesin.engine.new_job import NewJob
+from kesin.engine.queue import Queue
 from kesin.engine.results import Done
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker

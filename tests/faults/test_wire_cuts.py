@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from kesin.engine.bulk import BulkResult
-from kesin.engine.queue import NewJob, Queue, apply_changes
+from kesin.engine.new_job import NewJob
+from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.results import Failed
 from kesin.engine.worker import Worker
 from kesin.lifecycle.declare import Lifecycle

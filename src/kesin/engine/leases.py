@@ -65,7 +65,8 @@ class Leases(ForkAware):
     def lose(self, job: Job) -> None:
         """Renew this claim no more: its job was given up."""
         with self._lock:
-            self._lost.add(_claim(job))
+            if _claim(job) in self._held:  # its result may have been written meanwhile
+                self._lost.add(_claim(job))
 
     def is_lost(self, job: Job) -> bool:
         """Whether a renewal found that this worker no longer holds the claim."""

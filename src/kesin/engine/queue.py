@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kesin.engine.aio import AioQueue
 from kesin.engine.bulk import BulkResult, id_batches
-from kesin.engine.new_job import NewJob as NewJob  # noqa: PLC0414  # its home for those who import
+from kesin.engine.new_job import NewJob
 from kesin.engine.proof_cache import proof_of
 from kesin.engine.turns import Turns
 from kesin.engine.validation import (
@@ -27,13 +27,7 @@ from kesin.engine.validation import (
     result_text,
 )
 from kesin.engine.waiting import wait_for
-from kesin.foundation.clock import (
-    Clock,
-    Duration,
-    SystemClock,
-    Time,
-    wall_clock_us,
-)
+from kesin.foundation.clock import Clock, Duration, SystemClock, Time, wall_clock_us
 from kesin.foundation.deprecation import warn_renamed
 from kesin.foundation.ids import IdMaker
 from kesin.foundation.messages import Message
@@ -404,6 +398,14 @@ class Queue:
     def sweep(self, move: Move, *, limit: int = 1_000) -> int:
         """Run one batch of a scheduled move; return how many jobs moved."""
         return self.store.sweep(self.name, move, limit=limit, now=self.clock.now())
+
+    def tick(self) -> int:
+        """Enqueue what this process's schedules have due; return how many jobs there were."""
+        if not self.ticks:
+            return 0
+        from kesin.engine.schedules import tick
+
+        return tick(self)
 
     def now(self) -> int:
         """The time, for calculations; the store's clock decides which time is written."""

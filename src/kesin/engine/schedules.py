@@ -1,7 +1,7 @@
 """Schedules: at each tick of a cron expression, a job under a key that is held for good.
 
-Whoever ticks first enqueues the job; a second sweeper, a repeated pass or a clock that was set back
-finds its key taken. So the row of a schedule needs to be right only about what comes next.
+The first sweeper to tick enqueues the job. A second one, a repeated pass or a clock that was set
+back finds the key taken. So the row of a schedule needs to be right only about what comes next.
 """
 
 from __future__ import annotations

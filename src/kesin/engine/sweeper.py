@@ -133,13 +133,12 @@ class Sweeper(ForkAware):
     def _tick(self) -> None:
         """Enqueue the jobs of schedules whose time has come; a failure is retried in a second."""
         for queue in self.queues:
-            if queue.ticks:
-                from kesin.engine.schedules import tick
-
-                try:
-                    tick(queue)
-                except Exception:
-                    log.exception("schedules_failed", queue=queue.name)
+            try:
+                queue.tick()
+            except StoreUnreachable as problem:
+                log.warning("schedules_failed", queue=queue.name, why=str(problem))
+            except Exception:
+                log.exception("schedules_failed", queue=queue.name)
 
     def _run_periodic(self) -> None:
         """Run the work that does not wait for a stage; a failure is retried at the next turn."""
@@ -182,7 +181,7 @@ class Sweeper(ForkAware):
 
     def run(self) -> None:
         """Sweep each stage when it is due, until stopped. Every error is logged and retried."""
-        pause_s, self._looping = 1.0, True
+        pause_s, self._looping, periodic_due = 1.0, True, 0.0
         while not self._stop.is_set():
             now = self._monotonic()
             due = [stage for stage in STAGES if self._due.get(stage, now) <= now]
@@ -192,7 +191,9 @@ class Sweeper(ForkAware):
                     self.last_success = self._monotonic()
                 else:
                     self._tick()
-                    self._run_periodic()
+                    if now >= periodic_due:
+                        self._run_periodic()
+                        periodic_due = now + PERIODIC_INTERVAL_S
                 pause_s = 1.0
             except Exception:  # the next pass tries again
                 log.exception("sweep_failed", again_in_s=pause_s)

@@ -1,4 +1,4 @@
-"""Waiting for a job's end: woken by moves of this process, else by looking again."""
+"""Waiting for a job's end: woken by moves of this process, else by reading the job again."""
 
 from __future__ import annotations
 

@@ -299,12 +299,13 @@ class Worker(ForkAware):
 
     def _give_up(self, job: Job) -> None:
         log.warning("time_limit_over", queue=self.queue.name, job=job.id)
-        self.leases.lose(job)
         (action, options), change = self.change_for(job, over_time(self.time_limit_s or 0))
         try:
             apply_changes(self.queue, action, [change], actor=self.name, options=options)
         except StoreError:  # its lease ends, and the sweeper recovers it
             log.exception("time_limit_not_written", queue=self.queue.name, job=job.id)
+        finally:
+            self.leases.lose(job)
 
     def release_claims(self, jobs: Sequence[Job]) -> set[str]:
         """Release claims as far as the budget lets attempts be returned; return the released ids.

@@ -244,7 +244,8 @@ class WorkerThread:
                 worker.release_claims(jobs[number:])
                 return
             if worker.leases.is_lost(job):
-                continue  # another worker has it by now
+                worker.leases.drop([job])  # another worker has it by now
+                continue
             if results and job.id in self._alone:
                 self._write_results(results)
                 results = []

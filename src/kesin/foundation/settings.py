@@ -125,7 +125,7 @@ class Settings(BaseSettings):
     )
     pdf_ttl_hours: int = _env(24, "hours in 1…720 a PDF is kept", ge=1, le=720)
     pdf_max_queued: int = _env(1_000, "waiting jobs in 1…1000000 before 429", ge=1, le=1_000_000)
-    pdf_webhooks: str = _env("", "patterns, with spaces between, of URLs that may be told")
+    pdf_webhooks: str = _env("", "patterns, with spaces between, of URLs that webhooks may go to")
     pdf_webhook_secret: SecretStr | None = _env(
         None, "16 or more characters, from which owners get theirs", min_length=16
     )

@@ -4,7 +4,8 @@ import pytest
 
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands
-from kesin.engine.queue import NewJob, Queue
+from kesin.engine.new_job import NewJob
+from kesin.engine.queue import Queue
 from kesin.foundation.permissions import system_actor
 from kesin.foundation.problems import Invalid
 from kesin.lifecycle.task import task_lifecycle

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from kesin import Queue, task_lifecycle
-from kesin.engine.queue import NewJob, apply_changes
+from kesin.engine.new_job import NewJob
+from kesin.engine.queue import apply_changes
 from kesin.engine.replay import verify
 from kesin.engine.transfer import backup
 from kesin.engine.transfer.backup import BackupFile, back_up

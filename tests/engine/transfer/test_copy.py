@@ -13,7 +13,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from kesin.engine.queue import NewJob, Queue
+from kesin.engine.new_job import NewJob
+from kesin.engine.queue import Queue
 from kesin.engine.replay import verify
 from kesin.engine.transfer import queue_copy
 from kesin.engine.transfer.copy import copy_queues

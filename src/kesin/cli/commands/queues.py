@@ -14,7 +14,8 @@ import typer
 from kesin.cli.support.arguments import AsJson, LifecycleName, QueueName, argument, flag, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, UsageError
-from kesin.engine.queue import NewJob, Queue
+from kesin.engine.new_job import NewJob
+from kesin.engine.queue import Queue
 from kesin.engine.validation import BadInput
 from kesin.foundation.terminal import cli_actor, say, say_json, warn
 from kesin.store.records import Outcome

@@ -40,7 +40,7 @@ def serve(
         bool, flag("--workers/--no-workers", "Run workers and sweeper here, or elsewhere.")
     ] = True,
     insecure: Annotated[
-        bool, flag("--insecure", "Listen to others although nobody can sign in yet.")
+        bool, flag("--insecure", "Listen to others although there is no user yet.")
     ] = False,
 ) -> None:
     """Serve the API, work and sweep, until SIGTERM or Ctrl-C.

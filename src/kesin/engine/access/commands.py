@@ -27,7 +27,8 @@ from kesin.engine.access.masking import (
     reveal_in_list,
 )
 from kesin.engine.bulk import BulkResult
-from kesin.engine.queue import NewJob, Queue
+from kesin.engine.new_job import NewJob
+from kesin.engine.queue import Queue
 from kesin.engine.validation import BadInput
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor, Permission

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from kesin.engine.queue import NewJob
+from kesin.engine.new_job import NewJob
 from kesin.engine.results import Act, Done, Failed, HandlerResult
 from kesin.engine.simulation.checker import signed_result
 from kesin.lifecycle.budget import DAY_S, SECOND_US

@@ -19,8 +19,9 @@ from starlette.concurrency import run_in_threadpool
 
 from kesin.engine.access.commands import MAX_LISTED_OUTCOMES, Commands
 from kesin.engine.access.sites import site_uuid
+from kesin.engine.new_job import NewJob
 from kesin.engine.proof_cache import proof_of
-from kesin.engine.queue import NewJob, Queue
+from kesin.engine.queue import Queue
 from kesin.engine.validation import BadInput
 from kesin.foundation.permissions import Actor
 from kesin.lifecycle.drawing.table import mermaid

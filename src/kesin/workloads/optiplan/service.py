@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kesin.engine.access.masking import find_masked, mask_private
-from kesin.engine.queue import NewJob
+from kesin.engine.new_job import NewJob
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from kesin.engine.queue import NewJob
+from kesin.engine.new_job import NewJob
 from kesin.lifecycle.budget import SECOND_US
 from kesin.store.records import Filter, Outcome
 from kesin.store.sqlite.store import SqliteStore

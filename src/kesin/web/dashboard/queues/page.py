@@ -307,7 +307,7 @@ def _result(
     if not ctx.in_part:
         return RedirectResponse(f"/dashboard/queues/{queue.name}", status_code=303)
     runs, label = runs_shown(ctx, queue), actions.label_of(ctx, action) if action else ""
-    values: dict[str, Any] = {"queue": queue, "told": result, "said": message, "label": label}
+    values: dict[str, Any] = {"queue": queue, "result": result, "said": message, "label": label}
     response = ctx.page("part_result.html", runs=runs, **values)
     response.headers["HX-Trigger"] = "kesin:forget"
     response.headers["HX-Trigger-After-Swap"] = json.dumps({"renew": {"target": "#view"}})

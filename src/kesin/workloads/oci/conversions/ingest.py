@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 
-from kesin.engine.queue import NewJob
+from kesin.engine.new_job import NewJob
 from kesin.engine.validation import BadInput
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor

@@ -86,23 +86,23 @@ def next_breaker(
         return breaker
     if trouble is None:
         return Breaker()
-    told: dict[str, Any] = {"code": trouble.code, "message": trouble.message}
+    error: dict[str, Any] = {"code": trouble.code, "message": trouble.message}
     if trouble.kind == "AUTH":
         first = breaker if breaker.kind == "AUTH" else Breaker(opened_at=now)
         pause_s = min(OPEN_S * 2**first.checks, MAX_CHECK_PAUSE_S) + JITTER_S * jitter
         probe_at, checks = now + round(pause_s * SECOND_US), min(first.checks + 1, 10)
-        return replace(first, kind="AUTH", **told, probe_at=probe_at, checks=checks)
+        return replace(first, kind="AUTH", **error, probe_at=probe_at, checks=checks)
     failures = breaker.failures + 1
     retry_after_s = trouble.retry_after_s
     if retry_after_s is None and failures < FAILURES_TO_OPEN and not breaker.kind:
-        return replace(breaker, failures=failures, **told)
+        return replace(breaker, failures=failures, **error)
     pause_s = (
         OPEN_S + JITTER_S * jitter if retry_after_s is None else min(retry_after_s, MAX_OPEN_S)
     )
     return Breaker(
         failures=failures,
         kind=trouble.kind,
-        **told,
+        **error,
         opened_at=breaker.opened_at or now,
         probe_at=now + round(pause_s * SECOND_US),
     )

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
-from kesin.engine.queue import NewJob, Queue, apply_changes
+from kesin.engine.new_job import NewJob
+from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.validation import BadInput
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Change, Job

@@ -232,7 +232,7 @@ SET search_path = pg_catalog, pg_temp AS $depth$
 $depth$;
 REVOKE ALL ON FUNCTION {schema}.json_depth FROM PUBLIC;
 
--- Enqueues in the transaction of whoever calls it: for drivers that Python's `within` does not take,
+-- Enqueues in the caller's transaction: for drivers that Python's `within` does not take,
 -- for triggers and for other languages. Its owner may write the tables, its caller need not.
 CREATE FUNCTION {schema}.enqueue(
   queue        text,
