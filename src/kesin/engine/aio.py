@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from kesin.engine.new_job import NewJob
+from kesin.engine.validation import BadInput
 from kesin.engine.waiting import Looks
 from kesin.foundation.text import storable
 
 if TYPE_CHECKING:
     from kesin.engine.queue import Queue
-    from kesin.engine.validation import BadInput
     from kesin.foundation.clock import Duration
     from kesin.lifecycle.model import Job
     from kesin.store.records import Outcome
@@ -38,6 +38,9 @@ class AioQueue:
         if within is None:
             return await _in_thread(self._queue.enqueue, payload, **how)
         queue, actor = self._queue, storable(how.pop("actor", "producer"))
+        if how.get("after"):
+            why = "within an asynchronous connection takes no after: use queue.enqueue(within=…)"
+            raise BadInput("bad_after", "after", why)
         row = queue.row_of(NewJob(payload, **{**how, "stamps": how.get("stamps") or {}}))
         outcome = await queue.store.enqueue_within(queue.name, row, within, actor=actor)
         if outcome.result == "inserted":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,10 @@ from kesin.engine.validation import (
     json_text,
 )
 from kesin.foundation.clock import Duration, Time
-from kesin.foundation.ids import salt_of
+from kesin.foundation.ids import is_id, salt_of
 from kesin.foundation.messages import Message
-from kesin.store.limits import MAX_KEY, MAX_TENANT
+from kesin.store.errors import UnknownParents
+from kesin.store.limits import MAX_KEY, MAX_PARENTS, MAX_TENANT
 from kesin.store.records import NewJobRow
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class NewJob:
     once: bool = False  # its key is held until it is pruned, not only until it is done
     delay_s: Duration = 0  # from now, instead of ``run_at``
     priority: int = 0  # -1 low, 1 high, 2 urgent: within its tenant
+    after: Sequence[str] = ()  # ids of jobs: it runs once they have succeeded
 
     def row(self, queue: Queue, job_id: str) -> NewJobRow:
         """The job as a store takes it; raises BadInput for a value that is not accepted."""
@@ -74,7 +76,35 @@ class NewJob:
             stamps={name: checked_time(at, name) or 0 for name, at in self.stamps.items()},
             once=self.once,
             priority=checked_priority(self.priority),
+            after=self._after(queue),
         )
+
+    def _after(self, queue: Queue) -> tuple[str, ...]:
+        if isinstance(self.after, str):
+            raise BadInput("bad_after", "after", "after is a list of ids, not one id")
+        parents = tuple(dict.fromkeys(self.after))
+        if not parents:
+            return ()
+        if queue.lifecycle.enqueue_after_move is None:
+            raise BadInput(
+                "bad_after",
+                "after",
+                Message(
+                    "the jobs of %(queue)s come after no others: its lifecycle has no move"
+                    " enqueue_after (task_lifecycle(parents=True) has one)",
+                    queue=repr(queue.name),
+                ),
+            )
+        if len(parents) > MAX_PARENTS:
+            why = Message("after names at most %(most)s jobs", most=MAX_PARENTS)
+            raise BadInput("bad_after", "after", why)
+        if self.delay_s or self.run_at is not None:
+            both = "a job with after runs when those jobs are done: give no delay_s or run_at"
+            raise BadInput("bad_after", "after", both)
+        unknown = {str(parent) for parent in parents if not is_id(parent)}
+        if unknown:
+            raise unknown_parent(UnknownParents(unknown))
+        return parents
 
     def _run_at(self, queue: Queue) -> int | None:
         if self.delay_s == 0:
@@ -82,3 +112,10 @@ class NewJob:
         if self.run_at is not None:
             raise BadInput("bad_delay_s", "delay_s", "give delay_s or run_at, not both")
         return queue.now() + delay_us(self.delay_s)
+
+
+def unknown_parent(problem: UnknownParents) -> BadInput:
+    """The refusal of a job that was to come after one that is not there."""
+    first = min(problem.ids)
+    why = Message("after names no job of this store: %(id)s", id=first)
+    return BadInput("unknown_parent", "after", why)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kesin.engine.aio import AioQueue
 from kesin.engine.bulk import BulkResult, id_batches
-from kesin.engine.new_job import NewJob
+from kesin.engine.new_job import NewJob, unknown_parent
 from kesin.engine.proof_cache import proof_of
+from kesin.engine.queue_reader import QueueReader
 from kesin.engine.turns import Turns
 from kesin.engine.validation import (
     BadInput,
@@ -26,8 +28,7 @@ from kesin.engine.validation import (
     require_result_fits,
     result_text,
 )
-from kesin.engine.waiting import wait_for
-from kesin.foundation.clock import Clock, Duration, SystemClock, Time, wall_clock_us
+from kesin.foundation.clock import Clock, Duration, SystemClock, Time
 from kesin.foundation.deprecation import warn_renamed
 from kesin.foundation.ids import IdMaker
 from kesin.foundation.messages import Message
@@ -38,9 +39,10 @@ from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.proof.rules import Unproved
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.contract import Store
+from kesin.store.errors import UnknownParents
 from kesin.store.filters import normalise_filter, normalise_names
 from kesin.store.limits import MAX_BATCH, MAX_CODE, MAX_MESSAGE
-from kesin.store.records import Backlog, Event, Filter, NewJobRow, Note, Outcome, Page, QueueStats
+from kesin.store.records import Filter, NewJobRow, Outcome
 
 if TYPE_CHECKING:
     from kesin.engine.payload_type import PayloadType
@@ -53,7 +55,7 @@ class StaleClaim(RuntimeError):
     """The claim was lost: another worker may have the job. Stop working on it."""
 
 
-class Queue:
+class Queue(QueueReader):
     """A durable queue under one lifecycle. A lifecycle that is not proved to end is refused."""
 
     def __init__(
@@ -101,6 +103,7 @@ class Queue:
         once: bool = False,
         tenant: str = "default",
         priority: int = 0,
+        after: Sequence[str] = (),
         delay_s: Duration = 0,
         run_at: Time | None = None,
         max_attempts: int | None = None,
@@ -111,25 +114,34 @@ class Queue:
         """Enqueue one job: ``inserted``, or ``duplicate`` with the id of the job that has the key.
 
         Of a tenant's due jobs, those of a higher ``priority`` come first: -1, 0, 1 or 2. With
-        ``once``, the key stays taken when the job is done, until it is pruned.
+        ``once``, the key stays taken when the job is done, until it is pruned. ``after`` names jobs
+        of the same store: it runs once all of them have succeeded, and fails if one has not.
 
         ``within`` is a session or connection of yours, of psycopg, sqlite3, SQLAlchemy or Django:
         the job is then part of its transaction, and exists when you commit.
 
         Raises BadInput for a value that is not accepted; then nothing is written.
         """
+        stamps = stamps or {}
         new = NewJob(
-            payload, key, tenant, run_at, max_attempts, stamps or {}, None, once, delay_s, priority
+            *(payload, key, tenant, run_at, max_attempts, stamps, None, once, delay_s, priority),
+            after=after,
         )
         job = self.row_of(new)
         actor, now = storable(actor), self.clock.now()
         with nullcontext() if within is None else self.store.joining(within):
-            return self.store.enqueue(self.name, [job], actor=actor, now=now)[0]
+            try:
+                return self.store.enqueue(self.name, [job], actor=actor, now=now)[0]
+            except UnknownParents as problem:
+                raise unknown_parent(problem) from None
 
     def enqueue_many(
         self, news: Iterable[NewJob], *, actor: str = "producer", within: Any = None
     ) -> list[Outcome | BadInput]:
-        """Enqueue a batch in one transaction; a job that is not valid gives its BadInput."""
+        """Enqueue a batch in one transaction; a job that is not valid gives its BadInput.
+
+        One that is to come after a job that is not there refuses the whole batch.
+        """
         new_jobs = list(news)
         results: list[Outcome | BadInput] = []
         jobs: list[NewJobRow] = []
@@ -149,7 +161,10 @@ class Queue:
         with self.store.transaction() if within is None else self.store.joining(within):
             for start in range(0, len(jobs), MAX_BATCH):
                 batch = jobs[start : start + MAX_BATCH]
-                outcomes += self.store.enqueue(self.name, batch, actor=storable(actor), now=now)
+                try:
+                    outcomes += self.store.enqueue(self.name, batch, actor=storable(actor), now=now)
+                except UnknownParents as problem:
+                    raise unknown_parent(problem) from None
         for position, outcome in zip(positions, outcomes, strict=True):
             results[position] = outcome
         return results
@@ -181,12 +196,26 @@ class Queue:
         require_positive_limit(limit)
         lease = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
         names = normalise_names(tenants)
+        claim = partial(self._claim, storable(worker), lease_us(lease), names, ids)
+        jobs = claim(limit)
+        if len(jobs) < limit and self.lifecycle.waiting_states and self.settle():
+            jobs += claim(limit - len(jobs))
+        return self._typed(jobs)
+
+    def _claim(
+        self,
+        worker: str,
+        lease: int,
+        names: Sequence[str] | None,
+        ids: Sequence[str] | None,
+        limit: int,
+    ) -> list[Job]:
         takes_turns = ids is None and (names is None or len(names) > 1)
         jobs = self.store.claim(
             self.name,
-            worker=storable(worker),
+            worker=worker,
             limit=limit,
-            lease_us=lease_us(lease),
+            lease_us=lease,
             tenants=names,
             ids=ids,
             after=self._turns.after() if takes_turns else "",
@@ -194,10 +223,7 @@ class Queue:
         )
         if takes_turns:
             self._turns.advance(jobs)
-        return self._typed(jobs)
-
-    def _typed(self, jobs: list[Job]) -> list[Job]:
-        return self._payloads.typed(jobs) if self._payloads else jobs
+        return jobs
 
     def peek(self, *, limit: int = 1, tenants: Sequence[str] | None = None) -> list[Job]:
         """The jobs that ``claim`` would return now; nothing is claimed."""
@@ -345,59 +371,15 @@ class Queue:
             raise BadInput("not_retiring", "state", f"{state} is not declared with retiring=True")
         self.store.retire(self.name, state, now=self.clock.now())
 
-    # Reading
-
-    def job(self, job_id: str) -> Job | None:
-        """One job of this queue."""
-        job = self.store.job(job_id)
-        if job is None or job.queue != self.name:
-            return None
-        return self._typed([job])[0]
-
-    def wait(self, job_id: str, timeout: Duration) -> Job:
-        """The job once it is at rest or over; raises TimeoutError if that takes longer."""
-        return wait_for(self, job_id, timeout)
-
-    def find(self, ids: Sequence[str]) -> dict[str, Job]:
-        """The jobs of this queue among these ids."""
-        found = self.store.find(self.name, ids)
-        return dict(zip(found, self._typed(list(found.values())), strict=True))
-
-    def states(self, ids: Sequence[str]) -> dict[str, str]:
-        """The states of the jobs of this queue among these ids; payloads are not read."""
-        return self.store.states(self.name, ids)
-
-    def holders(self, tenant: str, keys: Sequence[str]) -> dict[str, str]:
-        """Dedup key → id of the job that holds it now."""
-        return self.store.ids_by_key(self.name, tenant, keys)
-
-    def jobs(
-        self, where: Filter | None = None, *, limit: int = 100, cursor: str | None = None
-    ) -> Page:
-        """A page of jobs, newest first."""
-        where = normalise_filter(where or Filter())
-        page = self.store.jobs(self.name, where, limit=limit, cursor=cursor)
-        return Page(self._typed(page.jobs), page.cursor)
-
-    def events(self, job_id: str) -> list[Event]:
-        """A job's history."""
-        return self.store.events(job_id)
-
-    def notes(self, job_id: str) -> list[Note]:
-        """The notes on a job."""
-        return self.store.notes(job_id)
-
-    def stats(self) -> QueueStats:
-        """Counts by state and tenant, and how much is overdue."""
-        return self.store.stats(self.name, now=self.clock.now())
-
-    def waiting(self, tenant: str, aged: tuple[str, int] | None = None) -> Backlog:
-        """The waiting jobs of one tenant; ``aged`` is a stamp and the time up to which to count."""
-        return self.store.backlog(self.name, storable(tenant), aged=aged, now=self.clock.now())
+    # The clock
 
     def sweep(self, move: Move, *, limit: int = 1_000) -> int:
         """Run one batch of a scheduled move; return how many jobs moved."""
         return self.store.sweep(self.name, move, limit=limit, now=self.clock.now())
+
+    def settle(self, *, limit: int = 1_000) -> int:
+        """Move on jobs that wait for others which came to rest; return how many moved."""
+        return self.store.settle(self.name, limit=limit, now=self.clock.now())
 
     def tick(self) -> int:
         """Enqueue what this process's schedules have due; return how many jobs there were."""
@@ -406,11 +388,6 @@ class Queue:
         from kesin.engine.schedules import tick
 
         return tick(self)
-
-    def now(self) -> int:
-        """The time, for calculations; the store's clock decides which time is written."""
-        now = self.clock.now()
-        return wall_clock_us() if now is None else now
 
 
 def apply_changes(

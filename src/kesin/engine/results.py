@@ -25,10 +25,11 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import OWNED
 from kesin.store.errors import StoreError
-from kesin.store.limits import MAX_CODE
+from kesin.store.limits import MAX_CODE, MAX_MESSAGE
 from kesin.store.records import Outcome
 
 CANCELLED_CHECK_S = 1.0
+PROGRESS_INTERVAL_S = 1.0
 MAX_TRACEBACK = 4_000  # characters that are stored with a failed job
 _LONG_PATH = re.compile(r'File "[^"]*?([^/"]+/[^/"]+)"')  # where it is installed tells nothing
 _NOT_RUN = {
@@ -260,7 +261,10 @@ class Transaction:
 class RunContext:
     """The second argument of a handler that takes two."""
 
-    __slots__ = ("_cancelled", "_leases", "_looked_at", "_queue", "_stop", "_worker", "job")
+    __slots__ = (
+        *("_cancelled", "_leases", "_looked_at", "_queue", "_said_at", "_stop", "_worker"),
+        "job",
+    )
 
     def __init__(
         self, job: Job, *, queue: Queue, leases: Leases, worker: str, stop: threading.Event
@@ -271,6 +275,7 @@ class RunContext:
         self._worker = worker
         self._stop = stop
         self._cancelled, self._looked_at = False, queue.clock.monotonic()
+        self._said_at = -PROGRESS_INTERVAL_S + self._looked_at
 
     @property
     def lost(self) -> bool:
@@ -291,6 +296,26 @@ class RunContext:
     def stopping(self) -> bool:
         """Whether the worker was asked to stop: finish soon, or the job is released."""
         return self._stop.is_set()
+
+    def parents(self) -> list[Job]:
+        """The jobs that this one came after, with their results."""
+        return self._queue.parents(self.job.id)
+
+    def progress(self, fraction: float | None = None, message: str | None = None) -> None:
+        """Say how far the job is, from 0 to 1, and what it is doing: shown while it runs.
+
+        Written at most once a second: what is said in between is left out, the end is not.
+        """
+        if fraction is not None and not 0 <= fraction <= 1:
+            raise BadResult(f"the progress of a job is a number from 0 to 1, got {fraction!r}")
+        now = self._queue.clock.monotonic()
+        if now - self._said_at >= PROGRESS_INTERVAL_S or fraction == 1:
+            self._said_at = now
+            said = None if message is None else truncate(message, MAX_MESSAGE)
+            claim = (self.job.id, self.job.token)
+            queue = self._queue
+            at = queue.clock.now()
+            queue.store.report_progress(queue.name, claim, fraction, said, now=at)
 
     def move(self, action: str, **details: Any) -> Outcome:
         """Ask for an action while the handler runs, under the claim."""

@@ -1,4 +1,4 @@
-"""Runs the scheduled moves: cap, recover, expire, revive, time out, prune, in that order.
+"""Runs the scheduled moves: settle, cap, recover, expire, revive, time out, prune, in that order.
 
 Each move is one set-based statement in limited batches. Many sweepers may run at once, on one
 machine or several: they skip each other's rows.
@@ -10,11 +10,11 @@ import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from kesin.engine.queue import Queue
 from kesin.foundation.forks import ForkAware
 from kesin.foundation.logs import Logger
-from kesin.lifecycle.declare import Move
 from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.store.errors import StoreUnreachable
 from kesin.store.rules import jobs_by_state
@@ -27,6 +27,7 @@ PERIODIC_INTERVAL_S = 5.0
 TICK_INTERVAL_S = 1.0
 AFTER_SWEEP_GRACE_S = 4.0  # a stop waits this long for it; the next run does what is left
 STAGE_INTERVALS_S: Mapping[Stage, float] = {
+    "settle": 60,
     "cap": 60,
     "recover": 60,
     "expire": 3_600,
@@ -121,9 +122,14 @@ class Sweeper(ForkAware):
         return swept
 
     def _sweep(self, queue: Queue, stages: Sequence[Stage], swept: SweepResult) -> None:
+        if "settle" in stages and queue.lifecycle.waiting_states:
+            settled = self._in_batches(partial(queue.settle, limit=self.batch))
+            swept.moved[queue.name, "settle"] = settled
         for move in queue.lifecycle.scheduled_moves:
-            if move.stage in stages:
-                moved = self._sweep_move(queue, move)
+            if move.stage in stages and move.stage != "settle":
+                moved = self._in_batches(partial(queue.sweep, move, limit=self.batch))
+                if moved:
+                    log.info("swept", queue=queue.name, move=move.name, jobs=moved)
                 key = (queue.name, move.name)
                 swept.moved[key] = swept.moved.get(key, 0) + moved
         if "prune" in stages and (unknown := unknown_states(queue)):
@@ -131,10 +137,12 @@ class Sweeper(ForkAware):
         queue.store.compact(queue.name)
 
     def _tick(self) -> None:
-        """Enqueue the jobs of schedules whose time has come; a failure is retried in a second."""
+        """What is due each second: schedules, and jobs that waited for others."""
         for queue in self.queues:
             try:
                 queue.tick()
+                if queue.lifecycle.waiting_states:
+                    queue.settle(limit=self.batch)
             except StoreUnreachable as problem:
                 log.warning("schedules_failed", queue=queue.name, why=str(problem))
             except Exception:
@@ -168,15 +176,13 @@ class Sweeper(ForkAware):
             )
             self._after_sweep_thread.start()
 
-    def _sweep_move(self, queue: Queue, move: Move) -> int:
+    def _in_batches(self, make: Callable[[], int]) -> int:
         moved = 0
         for _ in range(MAX_BATCHES_PER_MOVE):
-            batch = queue.sweep(move, limit=self.batch)
+            batch = make()
             moved += batch
             if batch < self.batch or self._stop.is_set():
                 break
-        if moved:
-            log.info("swept", queue=queue.name, move=move.name, jobs=moved)
         return moved
 
     def run(self) -> None:
@@ -204,7 +210,7 @@ class Sweeper(ForkAware):
                 early = 1 - self.jitter * self._random.random()
                 self._due[stage] = now + self.every_s[stage] * early
             next_due = min(self._due.values(), default=now + 1)
-            if any(queue.ticks for queue in self.queues):
+            if any(queue.ticks or queue.lifecycle.waiting_states for queue in self.queues):
                 next_due = min(next_due, now + TICK_INTERVAL_S)
             if self.periodic:
                 next_due = min(next_due, now + PERIODIC_INTERVAL_S)

@@ -11,7 +11,7 @@ from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import FINISHED, RESTING
 
 if TYPE_CHECKING:
-    from kesin.engine.queue import Queue
+    from kesin.engine.queue_reader import QueueReader
 
 FIRST_PAUSE_S = 0.02  # between two looks
 LAST_PAUSE_S = 0.5
@@ -21,9 +21,10 @@ _monotonic = SystemClock().monotonic
 class Looks:
     """The looks at one job until it is at rest or over, with growing pauses, within a timeout."""
 
-    def __init__(self, queue: Queue, job_id: str, timeout: Duration) -> None:
+    def __init__(self, queue: QueueReader, job_id: str, timeout: Duration) -> None:
         self._what = f"job {job_id}"
         self._nowhere = f"{queue.name} has no job {job_id}"
+        self._waiting = queue.lifecycle.waiting_states  # these end by themselves
         self._timeout_s = in_seconds(timeout, "timeout")
         self._ends_at = _monotonic() + self._timeout_s
         self._pause_s = FIRST_PAUSE_S
@@ -32,7 +33,7 @@ class Looks:
         """The job, if it is at rest or over; raises TimeoutError after the timeout."""
         if job is None:
             raise BadInput("unknown_job", "job_id", self._nowhere)
-        if job.phase in (RESTING, FINISHED):
+        if job.phase in (RESTING, FINISHED) and job.state not in self._waiting:
             return job
         if _monotonic() >= self._ends_at:
             raise TimeoutError(f"{self._what} is still {job.state} after {self._timeout_s:g} s")
@@ -44,7 +45,7 @@ class Looks:
         return max(0.0, min(pause_s, self._ends_at - _monotonic()))
 
 
-def wait_for(queue: Queue, job_id: str, timeout: Duration) -> Job:
+def wait_for(queue: QueueReader, job_id: str, timeout: Duration) -> Job:
     """The job once it is at rest or over; raises TimeoutError if that takes longer."""
     looks, pause = Looks(queue, job_id, timeout), threading.Event()
     while True:

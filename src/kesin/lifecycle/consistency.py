@@ -9,12 +9,23 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NoReturn
 
-from kesin.lifecycle.vocabulary import GONE, MAX_FLAGS, MAX_STAMPS, STAY, DeclarationError
+from kesin.lifecycle.budget import DAY_S
+from kesin.lifecycle.vocabulary import (
+    GONE,
+    MAX_FLAGS,
+    MAX_RATE,
+    MAX_SLOTS,
+    MAX_STAMPS,
+    STAY,
+    DeclarationError,
+)
 
 if TYPE_CHECKING:
-    from kesin.lifecycle.declare import Lifecycle, Move
+    from kesin.lifecycle.declare import Lifecycle, Move, State
+    from kesin.lifecycle.vocabulary import Guard
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+CREATING = ("enqueue", "enqueue_after")
 
 
 def check_consistency(lifecycle: Lifecycle) -> None:
@@ -68,12 +79,25 @@ def _check_states(lifecycle: Lifecycle) -> None:
     initial = [state.name for state in lifecycle.states if state.initial]
     if len(initial) != 1:
         _refuse(where, f"exactly one state is initial, got {initial or 'none'}")
-    if any(state.initial and state.exclusive for state in lifecycle.states):
-        _refuse(where, f"{initial[0]} is initial and exclusive: no second job could be born")
+    for state in lifecycle.states:
+        _check_slots(f"{lifecycle.name}.{state.name}", state)
     if any(state.initial and state.retiring for state in lifecycle.states):
         _refuse(where, f"{initial[0]} is initial and retiring: jobs are created in it")
     if not any(state.success for state in lifecycle.states):
         _refuse(where, "no state is marked success")
+
+
+def _check_slots(where: str, state: State) -> None:
+    if not 0 <= state.slots <= MAX_SLOTS:
+        _refuse(where, f"slots must lie in 1…{MAX_SLOTS}, got {state.slots}")
+    if state.slots_per not in ("queue", "tenant"):
+        _refuse(where, f"slots_per is 'queue' or 'tenant', got {state.slots_per!r}")
+    if state.exclusive and (state.slots or state.per_tenant):
+        _refuse(where, "exclusive is one slot a queue: say slots= alone for another limit")
+    if state.per_tenant and not state.slots:
+        _refuse(where, "slots_per without slots= has no effect")
+    if state.initial and state.capacity:
+        _refuse(where, "it is initial and has slots: no job could be created while they are taken")
 
 
 def _check_edges(lifecycle: Lifecycle, move: Move) -> None:
@@ -92,8 +116,20 @@ def _check_edges(lifecycle: Lifecycle, move: Move) -> None:
     if len(set(move.sources)) != len(move.sources):
         _refuse(where, "a source is named twice")
     slot = move.guard("slot_free")
-    if slot and not getattr(lifecycle.state.get(slot.names[0]), "exclusive", False):
-        _refuse(where, f"slot_free names {slot.names[0]}, which is not exclusive")
+    if slot and not getattr(lifecycle.state.get(slot.names[0]), "capacity", 0):
+        _refuse(where, f"slot_free names {slot.names[0]}, which has no slots")
+    rate = move.guard("rate")
+    if rate:
+        _check_rate(lifecycle, move, rate)
+
+
+def _check_rate(lifecycle: Lifecycle, move: Move, rate: Guard) -> None:
+    where = f"{lifecycle.name}.{move.name}"
+    if not 1 <= rate.number <= MAX_RATE or not 1 <= rate.per_s <= DAY_S:
+        given = f"rate({rate.number}, {rate.per_s})"
+        _refuse(where, f"a rate is 1…{MAX_RATE} claims in 1…{DAY_S} seconds, got {given}")
+    if not move.claims or len(lifecycle.claims) > 1:
+        _refuse(where, "a rate is for the claim of a lifecycle that has only one")
 
 
 def _check_same_named_moves(lifecycle: Lifecycle, move: Move) -> None:
@@ -170,7 +206,7 @@ def _check_scheduled(lifecycle: Lifecycle, move: Move) -> None:
         _refuse(where, "only a clock move has a stage")
     if move.stage is None:
         return
-    for kind in ("option", "holds_claim"):
+    for kind in ("option", "holds_claim", "rate"):
         if any(guard.kind == kind for guard in move.when):
             _refuse(where, f"the clock cannot meet the guard {kind}")
     if move.error == "record" or move.result == "record":
@@ -210,11 +246,13 @@ def _takes_input(move: Move) -> bool:
 
 def _check_enqueue_and_prune(lifecycle: Lifecycle) -> None:
     where = f"lifecycle {lifecycle.name!r}"
-    creating = [move for move in lifecycle.moves if move.creates]
-    if len(creating) != 1 or creating[0].name != "enqueue":
-        _refuse(where, "exactly one move has no source, and it is named enqueue")
-    if creating[0].to != lifecycle.initial.name:
+    creating = {move.name: move for move in lifecycle.moves if move.creates}
+    count = sum(move.creates for move in lifecycle.moves)
+    if "enqueue" not in creating or count != len(creating) or creating.keys() - CREATING:
+        _refuse(where, f"the moves without a source are {' and '.join(CREATING)}, each once")
+    if creating["enqueue"].to != lifecycle.initial.name:
         _refuse(where, f"enqueue must lead to {lifecycle.initial.name}")
+    _check_parents(where, lifecycle, creating.get("enqueue_after"))
     if not lifecycle.claims:
         _refuse(where, "no move claims a job")
     for prune in (move for move in lifecycle.moves if move.prunes):
@@ -223,3 +261,23 @@ def _check_enqueue_and_prune(lifecycle: Lifecycle) -> None:
                 _refuse(where, f"prune may not take a job from {source}: it is still working")
         if prune.by != ("clock",) or not prune.guard("age_over"):
             _refuse(where, "a prune is the clock's move under age_over")
+
+
+def _check_parents(where: str, lifecycle: Lifecycle, enqueue_after: Move | None) -> None:
+    """A job that comes after others is created where the clock moves it on."""
+    waiting = lifecycle.waiting_states
+    if enqueue_after is None:
+        if waiting:
+            _refuse(where, "parents_done needs a move enqueue_after: no job comes after others")
+        return
+    if enqueue_after.to not in waiting:
+        _refuse(where, f"enqueue_after leads to {enqueue_after.to}, which parents_done must leave")
+    for move in lifecycle.moves:
+        waits = move.guard("parents_done") or move.guard("parents_failed")
+        if waits and move.action != "settle":
+            why = "what waits for other jobs is settled by one call: say action='settle'"
+            _refuse(f"{lifecycle.name}.{move.name}", why)
+    for name in sorted(waiting):
+        state = lifecycle.state[name]
+        if not state.resting or state.success or state.capacity:
+            _refuse(where, f"{name} waits for other jobs: it is resting, no success, without slots")

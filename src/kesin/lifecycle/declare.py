@@ -41,14 +41,26 @@ class State:
     terminal: bool = False  # no move but a prune leaves it
     resting: bool = False  # a job may stay here for good
     success: bool = False
-    exclusive: bool = False  # at most one job of the queue may be in it
+    exclusive: bool = False  # the same as slots=1
     holds_key: bool = False  # a job in it holds its dedup key
     retiring: bool = False  # on its way out of the lifecycle: jobs leave it and none enters
+    slots: int = 0  # how many jobs may be in it at once; 0: any number
+    slots_per: Literal["queue", "tenant"] = "queue"
 
     @property
     def working(self) -> bool:
         """Whether something automatic must move the job on."""
         return not (self.terminal or self.resting)
+
+    @property
+    def capacity(self) -> int:
+        """How many jobs of the queue or of a tenant may be in it at once; 0: any number."""
+        return 1 if self.exclusive else self.slots
+
+    @property
+    def per_tenant(self) -> bool:
+        """Whether each tenant has slots of its own."""
+        return self.slots_per == "tenant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +173,36 @@ class Lifecycle:
         return tuple(move for move in self.moves if move.claims)
 
     @cached_property
+    def limited_claim(self) -> Move | None:
+        """The only claim, where a rate or slots limit it; one slot a queue needs no counting."""
+        [first, *others] = self.claims
+        limited = first.guard("rate") or self.has_numbers(first)
+        return first if limited and not others else None
+
+    def has_numbers(self, move: Move) -> bool:
+        """Whether the move enters a state that has more than one slot."""
+        to = self.state.get(move.to)
+        return to is not None and (to.capacity > 1 or to.per_tenant)
+
+    def capacity_of(self, move: Move) -> int:
+        """The slots of the state that the move enters; 0: any number."""
+        return self.state[move.to].capacity if move.to in self.state else 0
+
+    @cached_property
     def enqueue_move(self) -> Move:
         """The move that creates a job."""
-        return next(move for move in self.moves if move.creates)
+        return next(move for move in self.moves if move.creates and move.name == "enqueue")
+
+    @cached_property
+    def enqueue_after_move(self) -> Move | None:
+        """The move that creates a job which comes after others; None where there is none."""
+        return next((m for m in self.moves if m.creates and m.name == "enqueue_after"), None)
+
+    @cached_property
+    def waiting_states(self) -> frozenset[str]:
+        """The states in which jobs wait for those that they come after."""
+        settling = [move for move in self.moves if move.guard("parents_done")]
+        return frozenset(source for move in settling for source in move.sources)
 
     @cached_property
     def scheduled_moves(self) -> tuple[Move, ...]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from kesin.lifecycle.budget import SECOND_US, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move
@@ -103,6 +104,7 @@ class Job(NamedTuple):
 JOB_COLUMNS = tuple(field.removesuffix("_json") for field in Job._fields)
 HOT_COLUMNS = (*JOB_COLUMNS[: JOB_COLUMNS.index("dedup_key")], "priority")
 NO_STAMPS: Mapping[str, int] = MappingProxyType({})
+ParentMark = Literal["pending", "done", "failed"]
 
 
 class Change(NamedTuple):
@@ -130,7 +132,9 @@ class MoveContext:
     worker: str | None = None
     lease_us: int = 60 * SECOND_US
     options: frozenset[str] = frozenset()
-    slots_taken: frozenset[str] = frozenset()
+    slots_taken: frozenset[str] = frozenset()  # the states that have no slot for this job
+    rate_used: bool = False  # its tenant has no claim left for now
+    parents: ParentMark = "pending"
 
 
 def guard_holds(  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
@@ -182,6 +186,12 @@ def guard_holds(  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
             return stamp is not None and stamp <= context.now - guard.number * SECOND_US
         case "slot_free":
             return guard.names[0] not in context.slots_taken
+        case "rate":
+            return not context.rate_used
+        case "parents_done":
+            return context.parents == "done"
+        case "parents_failed":
+            return context.parents == "failed"
 
 
 def failing_guard(
@@ -297,6 +307,64 @@ def _time_columns(
     for stamp in move.stamp_input:
         columns[lifecycle.stamp_column(stamp)] = change.stamps.get(stamp)
     return columns
+
+
+class Meter(NamedTuple):
+    """A rate of claims: ``claims`` in ``per_us``, counted by when the last of them is paid off."""
+
+    claims: int
+    per_us: int
+
+    def left(self, free_at: int, now: int) -> int:
+        """How many claims a tenant has left."""
+        return (now + self.per_us - self._since(free_at, now)) * self.claims // self.per_us
+
+    def after(self, free_at: int, now: int, taken: int) -> int:
+        """``free_at`` after so many claims."""
+        return self._since(free_at, now) + -(-taken * self.per_us // self.claims)
+
+    def _since(self, free_at: int, now: int) -> int:
+        return min(max(free_at, now), now + self.per_us)  # a clock may have gone back
+
+
+def meter_of(move: Move) -> Meter | None:
+    """The rate that limits a claim."""
+    guard = move.guard("rate")
+    return Meter(guard.number, guard.per_s * SECOND_US) if guard else None
+
+
+def marked(lifecycle: Lifecycle, parent: Job, before: ParentMark = "pending") -> ParentMark:
+    """How a parent is for the jobs that come after it; one that has succeeded stays so."""
+    state = lifecycle.state[parent.state]
+    if before == "done" or (state.success and not state.working):
+        return "done"
+    waits = parent.state in lifecycle.waiting_states
+    return "pending" if state.working or waits else "failed"
+
+
+def parents_mark(marks: Collection[ParentMark]) -> ParentMark:
+    """How all parents of a job are together."""
+    if "failed" in marks:
+        return "failed"
+    return "pending" if "pending" in marks else "done"
+
+
+def full_states(lifecycle: Lifecycle, job: Job, others: Collection[Job]) -> frozenset[str]:
+    """The states that have no slot left for a job."""
+    limited = [state for state in lifecycle.states if state.capacity]
+    used = Counter(
+        state.name
+        for state in limited
+        for other in others
+        if other.state == state.name and other.id != job.id
+        if other.tenant == job.tenant or not state.per_tenant
+    )
+    return frozenset(state.name for state in limited if used[state.name] >= state.capacity)
+
+
+def slot_name(state: str, number: int, tenant: str = "") -> str:
+    """A slot as the stores spell it; the first of a queue has the name of its state."""
+    return state if number == 1 and not tenant else f"{state}/{tenant}/{number}"
 
 
 def delay_index(backoff: Backoff, job: Job) -> int:

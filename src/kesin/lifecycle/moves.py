@@ -24,12 +24,17 @@ from kesin.lifecycle.vocabulary import (
     due,
     holds_claim,
     lease_over,
+    parents_done,
+    parents_failed,
     returns_left,
     unclaimed,
 )
 
 Sources = str | tuple[str, ...]
 
+PARENT_FAILED = Fixed(
+    "PARENT_FAILED", Category.PERMANENT, "a job that it was to come after did not succeed"
+)
 OUT_OF_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "every attempt was used up")
 
 
@@ -61,6 +66,11 @@ class MoveFields(TypedDict, total=False):
 def enqueue(to: str, **fields: Unpack[MoveFields]) -> Move:
     """A producer creates a job, due at the time it names."""
     return _move("enqueue", (), to, fields, by=("producer",), run_at="input")
+
+
+def enqueue_after(to: str, **fields: Unpack[MoveFields]) -> Move:
+    """A producer creates a job that comes after others: it waits in ``to`` until they are over."""
+    return _move("enqueue_after", (), to, fields, by=("producer",), run_at="input")
 
 
 # Workers
@@ -106,6 +116,17 @@ def release(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
 
 
 # The sweeper
+
+
+def unblock(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
+    """Every job that this one comes after has succeeded."""
+    return _settles("unblock", sources, to, fields, when=(parents_done,), run_at="now")
+
+
+def parent_failed(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
+    """A job that this one comes after is at rest without success."""
+    ends: dict[str, Any] = {"error": PARENT_FAILED, "stamp": ("finished_at",)}
+    return _settles("parent_failed", sources, to, fields, when=(parents_failed,), **ends)
 
 
 def attempt_cap(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
@@ -176,6 +197,11 @@ def _by_worker(name: str, sources: Sources, to: str, fields: MoveFields, **kind:
 
 def _ends(name: str, sources: Sources, to: str, fields: MoveFields, **kind: Any) -> Move:
     return _by_worker(name, sources, to, fields, stamp=("finished_at",), **kind)
+
+
+def _settles(name: str, sources: Sources, to: str, fields: MoveFields, **kind: Any) -> Move:
+    clock: dict[str, Any] = {"by": ("clock",), "action": "settle", "stage": "settle"}
+    return _move(name, sources, to, fields, **clock, **kind)
 
 
 def _gives_up(name: str, sources: Sources, to: str, fields: MoveFields, **kind: Any) -> Move:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from kesin.lifecycle import moves
 from kesin.lifecycle.budget import Backoff, doubling
-from kesin.lifecycle.declare import Lifecycle, State
+from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.vocabulary import Fixed, budget_left, holds_claim, option
+from kesin.lifecycle.vocabulary import (
+    Fixed,
+    budget_left,
+    due,
+    holds_claim,
+    option,
+    unclaimed,
+)
+from kesin.lifecycle.vocabulary import rate as limit_of
 
 LATER = "later"  # the option of a retry at a time that the handler says
 RETRY = (holds_claim, budget_left)
@@ -21,9 +31,20 @@ def task_lifecycle(
     backoff: Backoff | None = None,
     lease_seconds: int = 60,
     keep_days: int = 30,
+    concurrency: int = 0,
+    per: Literal["queue", "tenant"] = "queue",
+    rate: tuple[int, int] | None = None,
+    parents: bool = False,
 ) -> Lifecycle:
-    """A lifecycle for work with retries, as most queues need it."""
+    """A lifecycle for work with retries, as most queues need it.
+
+    At most ``concurrency`` jobs run at once, of the queue or of each tenant; 0 is any number. With
+    ``rate=(100, 60)``, at most 100 jobs of a tenant start in 60 seconds, after as many at once.
+    With ``parents``, a job may come after others: ``enqueue(…, after=[…])``.
+    """
     retry_backoff = backoff or doubling(15, 3_600, jitter_s=15)
+    limits = () if rate is None else (limit_of(*rate),)
+    blocked = (State("blocked", resting=True, holds_key=True),) if parents else ()
     return Lifecycle(
         name=name,
         doc="A handler that may fail, tried again with growing pauses.",
@@ -31,13 +52,15 @@ def task_lifecycle(
         lease_seconds=lease_seconds,
         states=(
             State("ready", initial=True, holds_key=True),
-            State("running", holds_key=True),
+            State("running", holds_key=True, slots=concurrency, slots_per=per),
             State("done", terminal=True, success=True),
             State("failed", resting=True),
+            *blocked,
         ),
         moves=(
             moves.enqueue("ready"),
-            moves.claim("ready", "running"),
+            *(_after_others() if parents else ()),
+            moves.claim("ready", "running", when=(due, unclaimed, budget_left, *limits)),
             moves.complete("running", "done"),
             moves.retry(
                 "running", "ready", retry_backoff, when=(*RETRY, option(LATER, is_set=False))
@@ -106,6 +129,17 @@ def task_lifecycle(
             codes=(
                 Code("MAX_ATTEMPTS", Category.PERMANENT),
                 Code("CANCELLED", Category.PERMANENT),
+                *((Code("PARENT_FAILED", Category.PERMANENT),) if parents else ()),
             ),
         ),
+    )
+
+
+def _after_others() -> tuple[Move, ...]:
+    """The moves of jobs that come after others."""
+    return (
+        moves.enqueue_after("blocked", doc="enqueue(…, after=[…]): it waits for those jobs."),
+        moves.unblock("blocked", "ready", doc="Every job that it comes after has succeeded."),
+        moves.parent_failed("blocked", "failed"),
+        moves.cancel("blocked", "failed", name="cancel_blocked", action="cancel", error=CANCELLED),
     )

@@ -13,14 +13,18 @@ from kesin.lifecycle.budget import DAY_S
 from kesin.lifecycle.errors import Category
 
 Role = Literal["worker", "clock", "operator", "producer"]
-Stage = Literal["cap", "recover", "expire", "revive", "timeout", "prune"]
+Stage = Literal["settle", "cap", "recover", "expire", "revive", "timeout", "prune"]
 
-STAGES: Final[tuple[Stage, ...]] = ("cap", "recover", "expire", "revive", "timeout", "prune")
+STAGES: Final[tuple[Stage, ...]] = (
+    *("settle", "cap", "recover", "expire", "revive", "timeout", "prune"),
+)
 STAY: Final = "="  # the target of a move that leaves the state as it is
 GONE: Final = ""  # the source of enqueue and the target of a prune
 BUILT_IN_STAMPS: Final = ("created_at", "moved_at", "finished_at")
 MAX_STAMPS: Final = 4
 MAX_FLAGS: Final = 31
+MAX_SLOTS: Final = 10_000  # of a state
+MAX_RATE: Final = 10_000  # claims of a tenant in one period
 
 # The stores index jobs by phase, so that no index depends on the names of states.
 READY: Final = 0  # unclaimed and claimable
@@ -49,6 +53,9 @@ GuardKind = Literal[
     "flag_not_set",
     "age_over",
     "slot_free",
+    "rate",
+    "parents_done",
+    "parents_failed",
 ]
 
 
@@ -63,6 +70,7 @@ class Guard:
     kind: GuardKind
     names: tuple[str, ...] = ()
     number: int = 0
+    per_s: int = 0
 
     def __str__(self) -> str:
         arguments = [*self.names]
@@ -72,6 +80,8 @@ class Guard:
             arguments.append(duration(self.number))
         elif self.kind == "retries_left":
             arguments.append(f"< {self.number}")
+        elif self.kind == "rate":
+            arguments.append(f"{self.number} a tenant in {duration(self.per_s)}")
         return f"{self.kind}({', '.join(arguments)})" if arguments else self.kind
 
 
@@ -85,6 +95,8 @@ budget_left: Final = Guard("budget_left")
 budget_spent: Final = Guard("budget_spent")
 returns_left: Final = Guard("returns_left")
 was_claimed: Final = Guard("was_claimed")  # claimed since its payload was last replaced
+parents_done: Final = Guard("parents_done")  # every job it comes after has succeeded
+parents_failed: Final = Guard("parents_failed")  # one of them is at rest without success
 
 
 def retries_left(limit: int) -> Guard:
@@ -128,8 +140,13 @@ def age_over(stamp: str, seconds: int) -> Guard:
 
 
 def slot_free(state: str) -> Guard:
-    """No job of the queue is in this exclusive state."""
+    """A slot of this state is free for the job."""
     return Guard("slot_free", (state,))
+
+
+def rate(claims: int, per_s: int) -> Guard:
+    """A tenant has not used up its claims: so many in ``per_s`` seconds, as many more at once."""
+    return Guard("rate", number=claims, per_s=per_s)
 
 
 @dataclass(frozen=True, slots=True)

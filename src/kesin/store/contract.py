@@ -27,6 +27,7 @@ from kesin.store.records import (
     Outcome,
     Page,
     Pause,
+    Progress,
     QueueStats,
     RulesVersion,
     ScheduleRow,
@@ -102,7 +103,10 @@ class Store(ABC):
     def enqueue(
         self, queue: str, jobs: Sequence[NewJobRow], *, actor: str, now: int | None = None
     ) -> list[Outcome]:
-        """Create jobs; a job whose key is held gives ``duplicate`` with the holder's id."""
+        """Create jobs; a job whose key is held gives ``duplicate`` with the holder's id.
+
+        Raises UnknownParents, and creates none, if one is to come after a job that is not here.
+        """
 
     @abstractmethod
     def claim(
@@ -181,6 +185,34 @@ class Store(ABC):
         max_attempts: int | None = None,
     ) -> int:
         """Make a scheduled move for up to ``limit`` jobs; return how many moved."""
+
+    @abstractmethod
+    def settle(self, queue: str, *, limit: int, now: int | None = None) -> int:
+        """Move on jobs that wait for others which came to rest; return how many moved."""
+
+    @abstractmethod
+    def parents(self, queue: str, job_id: str) -> list[Job]:
+        """The jobs that a job of the queue comes after, of any queue, in the order of their ids."""
+
+    @abstractmethod
+    def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
+        """The first so many jobs, of any queue, that come after a job of the queue."""
+
+    @abstractmethod
+    def report_progress(
+        self,
+        queue: str,
+        claim: tuple[str, int],
+        fraction: float | None,
+        message: str | None,
+        *,
+        now: int | None = None,
+    ) -> bool:
+        """Note how far a claimed job is, beside the audit; False if the claim was lost."""
+
+    @abstractmethod
+    def progress(self, queue: str, ids: Sequence[str]) -> dict[str, Progress]:
+        """How far these jobs are; those not claimed, or that say nothing, are absent."""
 
     @abstractmethod
     def job(self, job_id: str) -> Job | None:

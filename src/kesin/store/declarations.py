@@ -38,16 +38,16 @@ class Effects(NamedTuple):
     returns: int
     retries: int
     mask: int  # the optional columns it may set
-    slot: str | None  # the target, where that is exclusive
+    slot: str | None  # the target, where that has slots
     holds_key: bool  # in the target
     slots: int = 0  # jobs that may be in the target at once; 0: any number
-    slots_per: int = 0
+    slots_per: int = 0  # 0: of the queue, 1: of a tenant
     min_age_us: int = 0  # of a prune: how long ago the job must have finished
 
     @property
     def fixed(self) -> Effects:
         """What a later version may not change under the same name."""
-        return self._replace(mask=0, min_age_us=0)
+        return self._replace(mask=0, min_age_us=0, slots=int(self.slots > 0))
 
 
 Edge = tuple[str, str, str, str]  # queue, move, from, to; '' for a birth and for a prune
@@ -80,7 +80,7 @@ def declared_moves(queue: str, lifecycle: Lifecycle) -> dict[Edge, Effects]:
         mask |= column_mask(lifecycle, move)
         if source and holds_key != source_holds_key:
             mask |= TAKES_KEY if holds_key else FREES_KEY
-        exclusive = bool(target) and lifecycle.state[target].exclusive
+        slots = lifecycle.state[target].capacity if target else 0
         moves[edge] = Effects(
             phase=lifecycle.unowned_phase(target) if target else FINISHED,
             claim={"take": 1, "drop": 0, "keep": -1}[move.claim],
@@ -89,9 +89,10 @@ def declared_moves(queue: str, lifecycle: Lifecycle) -> dict[Edge, Effects]:
             returns=int(move.attempt == "return" and move.guard("returns_left") is not None),
             retries=int(move.retry == "count"),
             mask=mask,
-            slot=target if exclusive else None,
+            slot=target if slots else None,
             holds_key=holds_key,
-            slots=int(exclusive),
+            slots=slots,
+            slots_per=int(bool(target) and lifecycle.state[target].per_tenant),
             min_age_us=_min_age_us(move),
         )
     return moves

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 
 class StoreError(Exception):
     """The store refused or failed; the message says what happened and what to do."""
@@ -32,6 +34,14 @@ class GuardRefused(StoreError):
             f"the database refused the change: {why.removeprefix('kesin: ')}. A process that began"
             " before an upgrade may have older rules than its queue: restart it"
         )
+
+
+class UnknownParents(StoreError):
+    """Jobs that a new job was to come after are not in this store."""
+
+    def __init__(self, ids: Collection[str]) -> None:
+        super().__init__(f"after names no job of this store: {', '.join(sorted(ids))}"[:200])
+        self.ids = frozenset(ids)
 
 
 class UnknownQueue(StoreError):

@@ -29,6 +29,7 @@ class NewJobRow(NamedTuple):
     stamps: Mapping[str, int] = NO_STAMPS
     once: bool = False
     priority: int = 0
+    after: tuple[str, ...] = ()  # the jobs that it waits for
 
 
 class Outcome(NamedTuple):
@@ -149,6 +150,14 @@ class RulesVersion(NamedTuple):
         return {
             (move, source, target) for move, source, target in json.loads(self.definition)["edges"]
         }
+
+
+class Progress(NamedTuple):
+    """How far a job is, as its handler last said."""
+
+    at: int
+    fraction: float | None  # 0…1
+    message: str | None
 
 
 class ScheduleRow(NamedTuple):

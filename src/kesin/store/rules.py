@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.codec import lifecycle_from_json, lifecycle_json, rules_fingerprint
@@ -110,13 +111,27 @@ def next_version(
     return RulesVersion(queue, number, rules_fingerprint(lifecycle), text, virtual_time, now)
 
 
-def states_of(version: RulesVersion) -> list[tuple[str, int, bool]]:
-    """(name, phase of an unclaimed job, success) of its states; version 0 has only names."""
+class StateRow(NamedTuple):
+    """A state as the stores keep it."""
+
+    name: str
+    phase: int  # of an unclaimed job in it
+    success: bool
+    waits: bool  # at rest, but only until other jobs are
+
+
+def states_of(version: RulesVersion) -> list[StateRow]:
+    """The states of a version; version 0 has only names."""
     if not version.version:
         return []
     lifecycle = lifecycle_from_json(version.definition)
     return [
-        (state.name, lifecycle.unowned_phase(state.name), state.success)
+        StateRow(
+            state.name,
+            lifecycle.unowned_phase(state.name),
+            state.success,
+            state.name in lifecycle.waiting_states,
+        )
         for state in lifecycle.states
     ]
 

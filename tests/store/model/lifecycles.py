@@ -1,5 +1,7 @@
 """The lifecycles of random histories; one of them leans on words the workloads use little."""
 
+from functools import partial
+
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Taxonomy, Verdict, same_everywhere
 from kesin.lifecycle.moves import (
@@ -14,6 +16,7 @@ from kesin.lifecycle.moves import (
     release,
     requeue,
 )
+from kesin.lifecycle.task import task_lifecycle
 from kesin.lifecycle.vocabulary import Fixed, flag_not_set, flag_set, unclaimed
 from kesin.workloads import lifecycles
 
@@ -69,4 +72,11 @@ def ferry_lifecycle() -> Lifecycle:
 
 # Batches and webhooks say nothing that the others do not: their words are tried with the others'.
 ALL = {name: make for name, make in lifecycles().items() if not name.startswith("pdf_")}
-ALL |= {"ferry": ferry_lifecycle}
+ALL |= {
+    "ferry": ferry_lifecycle,
+    "after_others": partial(task_lifecycle, parents=True, max_attempts=2, keep_days=1),
+    "three_at_once": partial(task_lifecycle, concurrency=3, max_attempts=3),
+    "two_a_tenant": partial(
+        task_lifecycle, concurrency=2, per="tenant", rate=(3, 60), max_attempts=3
+    ),
+}

@@ -136,6 +136,12 @@ class Lockstep:
             lambda store: store.sweep(self.queue, move, **arguments),
         )
 
+    def settle(self, *, limit: int = 1_000) -> int:
+        return self._agree(
+            self.reference.settle(limit=limit, now=self.now),
+            lambda store: store.settle(self.queue, limit=limit, now=self.now),
+        )
+
     def pause(self, tenant: str = "") -> None:
         self.reference.paused.add(tenant)
         for store in self.stores.values():
@@ -192,6 +198,10 @@ class Lockstep:
         self.compare_counts()
         self.compare_histories()
         self.compare_notes()
+        for job_id in self.reference.parents:
+            parents = sorted(self.reference.parents[job_id])
+            expected = [self.jobs[parent] for parent in parents]
+            self._agree(expected, lambda store, job_id=job_id: store.parents(self.queue, job_id))  # type: ignore[misc]
         for store in self.stores.values():
             assert verify(store, self.queue).differences == []
 

@@ -8,12 +8,24 @@ and what an event, a count, a note and a page contain. It uses no SQL and no gen
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kesin.engine.simulation.oracle import claim_order, created_job, has_lost_claim, was_made
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import Change, Job, MoveContext, apply_move, failing_guard
+from kesin.lifecycle.model import (
+    Change,
+    Job,
+    MoveContext,
+    ParentMark,
+    apply_move,
+    failing_guard,
+    full_states,
+    marked,
+    meter_of,
+    parents_mark,
+)
 from kesin.lifecycle.vocabulary import OWNED, READY, STAY, WAITING, Role
 from kesin.store.records import (
     Backlog,
@@ -41,6 +53,9 @@ class Reference:
         self.counts: Counter[tuple[str, str, str, str]] = Counter()
         self.counted_at: dict[tuple[str, str, str, str], int] = {}
         self.paused: set[str] = set()
+        self.meters: dict[str, int] = {}  # by tenant
+        self.parents: dict[str, dict[str, ParentMark]] = {}  # of each job that comes after others
+        self.news: set[str] = set()  # those of them whose parents came to rest
         self.successes: Counter[str] = Counter()
 
     def fork(self) -> "Reference":
@@ -49,16 +64,16 @@ class Reference:
         twin.jobs, twin.paused = dict(self.jobs), set(self.paused)
         twin.history = {job_id: list(events) for job_id, events in self.history.items()}
         twin.notes_by_job = {job_id: list(notes) for job_id, notes in self.notes_by_job.items()}
+        twin.meters, twin.news = dict(self.meters), set(self.news)
+        twin.parents = {job_id: dict(marks) for job_id, marks in self.parents.items()}
         twin.counts, twin.counted_at = Counter(self.counts), dict(self.counted_at)
         return twin
 
     # What the operations share
 
-    def slots(self, besides: str = "") -> frozenset[str]:
-        """The exclusive states some other job is in."""
-        exclusive = {state.name for state in self.lifecycle.states if state.exclusive}
-        others = self.jobs.values() if exclusive else ()
-        return frozenset(exclusive & {job.state for job in others if job.id != besides})
+    def slots(self, job: Job) -> frozenset[str]:
+        """The states that have no slot for this job."""
+        return full_states(self.lifecycle, job, list(self.jobs.values()))
 
     def holder(self, tenant: str, key: str | None, besides: str = "") -> Job | None:
         """The job that owns a dedup key."""
@@ -76,7 +91,7 @@ class Reference:
         to, here = self.lifecycle.state.get(move.to), self.lifecycle.state[job.state]
         if to is None:
             return ""
-        if to.exclusive and move.to in self.slots(job.id):
+        if to.capacity and move.to in self.slots(job):
             return "busy"
         if to.holds_key and not here.holds_key:
             return "duplicate" if self.holder(job.tenant, job.dedup_key, job.id) else ""
@@ -85,11 +100,39 @@ class Reference:
     def write(self, move: Move, old: Job | None, new: Job) -> None:
         """Store a row with its event and its count."""
         self.jobs[new.id] = new
+        self.tell(new)
         self.history.setdefault(new.id, []).append(self.event(move, old, new))
         self.count(move, old, new.state, new)
         state = self.lifecycle.state[new.state]
         if state.success and (old is None or old.state != new.state):
             self.successes[new.id] += 1
+
+    def tell(self, parent: Job) -> None:
+        """Say to the jobs that wait for this one how it is."""
+        for child, marks in self.parents.items():
+            if parent.id in marks:
+                marks[parent.id] = marked(self.lifecycle, parent, marks[parent.id])
+                if marked(self.lifecycle, parent) != "pending":
+                    self.news.add(child)
+
+    def settle(self, *, limit: int, now: int) -> int:
+        """Those with news, until none has any: one that fails is news for others."""
+        moved = 0
+        while self.news:
+            job_id = min(self.news)
+            self.news.discard(job_id)
+            outcome = self.judge(
+                "settle", "clock", self.jobs[job_id], Change(job_id), MoveContext(now, "clock")
+            )
+            moved += outcome.result == "moved"
+        return moved
+
+    def waits_for(self, job: Job) -> ParentMark:
+        return parents_mark(self.parents.get(job.id, {}).values())
+
+    def is_over(self, job: Job) -> bool:
+        state = self.lifecycle.state[job.state]
+        return not state.working and job.state not in self.lifecycle.waiting_states
 
     def count(self, move: Move, old: Job | None, to: str, job: Job) -> None:
         edge = (job.tenant, move.name, old.state if old else "", to)
@@ -159,7 +202,12 @@ class Reference:
             holder = self.holder(new.tenant, new.dedup_key)
             if holder is None:
                 job = created_job(self.queue, self.lifecycle, new, actor, now)
-                self.write(self.lifecycle.enqueue_move, None, job)
+                after = self.lifecycle.enqueue_after_move if new.after else None
+                if new.after:
+                    self.parents[job.id] = dict.fromkeys(new.after, "pending")
+                self.write(after or self.lifecycle.enqueue_move, None, job)
+                for parent in new.after:
+                    self.tell(self.jobs[parent])
                 outcomes.append(Outcome("inserted", job.id, job.state, 1))
             else:
                 outcomes.append(Outcome("duplicate", holder.id, holder.state, holder.seq))
@@ -188,15 +236,19 @@ class Reference:
             waits = job.phase == READY and job.run_at is not None and job.run_at <= now
             if wanted and waits and not self.paused & {"", job.tenant}:
                 due.setdefault(job.tenant, []).append(job)
-        slots = {state.name for state in self.lifecycle.states if state.exclusive}
-        if slots & {move.to for move in self.lifecycle.claims}:
+        limited = self.lifecycle.limited_claim
+        if limited:
+            limit = min(limit, 100, self.free_slots(limited, ""))
+            due = {tenant: jobs for tenant, jobs in due.items() if self.left(tenant, now)}
+        elif any(map(self.lifecycle.capacity_of, self.lifecycle.claims)):
             limit = min(limit, 1)
         share, more = divmod(limit, max(min(len(due), limit), 1))
-        context = MoveContext(now, worker, worker, lease_us, slots_taken=self.slots())
+        context = MoveContext(now, worker, worker, lease_us)
         picked: list[tuple[Job, Move]] = []
         for nth, tenant in enumerate(sorted(due, key=lambda name: (name <= after, name))):
             able = [(job, move) for job in due[tenant] if (move := self.claim_of(job, context))]
-            picked += able[: share + (nth < more)]
+            picked += able[: min(share + (nth < more), self.left(tenant, now))]
+        self.spend(Counter(job.tenant for job, _ in picked[:limit]), now)
         claimed = []
         for old, move in sorted(picked[:limit], key=lambda pick: claim_order(pick[0])):
             if not self.target_taken(move, old):
@@ -206,11 +258,33 @@ class Reference:
         return sorted(claimed, key=claim_order)
 
     def claim_of(self, job: Job, context: MoveContext) -> Move | None:
+        seen = replace(context, slots_taken=self.slots(job))
         for move in self.lifecycle.claims:
             fits = job.state in move.sources and not self.target_taken(move, job)
-            if fits and failing_guard(move, job, self.lifecycle, context, None) is None:
+            if fits and failing_guard(move, job, self.lifecycle, seen, None) is None:
                 return move
         return None
+
+    def free_slots(self, move: Move, tenant: str) -> int:
+        """How many jobs of this tenant, or of the queue, may still enter the move's target."""
+        state = self.lifecycle.state[move.to]
+        if not state.capacity or state.per_tenant != bool(tenant):
+            return 1_000
+        jobs = [job for job in self.jobs.values() if job.state == state.name]
+        return state.capacity - sum(job.tenant == tenant or not tenant for job in jobs)
+
+    def left(self, tenant: str, now: int) -> int:
+        """How many jobs a claim may take of a tenant, beside its share."""
+        limited = self.lifecycle.limited_claim
+        if limited is None:
+            return 1_000
+        left, meter = self.free_slots(limited, tenant), meter_of(limited)
+        return min(left, meter.left(self.meters.get(tenant, 0), now)) if meter else left
+
+    def spend(self, taken: Counter[str], now: int) -> None:
+        meter = meter_of(self.lifecycle.claims[0])
+        for tenant, n in taken.items() if meter else ():
+            self.meters[tenant] = meter.after(self.meters.get(tenant, 0), now, n)
 
     def renew(self, claims: Iterable[tuple[str, int]], *, lease_us: int, now: int) -> set[str]:
         renewed = set()
@@ -295,7 +369,11 @@ class Reference:
         if change.token is not None and has_lost_claim(job, change.token):
             return "stale"
         seen = MoveContext(
-            context.now, context.actor, options=context.options, slots_taken=self.slots(job.id)
+            context.now,
+            context.actor,
+            options=context.options,
+            slots_taken=self.slots(job),
+            parents=self.waits_for(job),
         )
         guard = failing_guard(move, job, self.lifecycle, seen, change.token)
         return guard.kind if guard else self.target_taken(move, job)
@@ -322,8 +400,11 @@ class Reference:
         for job in picked:
             if move.prunes:
                 self.count(move, job, "", job)
-                for table in (self.jobs, self.history, self.notes_by_job):
+                for table in (self.jobs, self.history, self.notes_by_job, self.parents):
                     table.pop(job.id, None)
+                for marks in self.parents.values():
+                    marks.pop(job.id, None)
+                self.news.discard(job.id)
             else:
                 self.make(move, job, NO_CHANGE, context, by="clock")
         return len(picked)
@@ -335,16 +416,26 @@ class Reference:
         candidates = []
         for job in self.jobs.values():
             capped = job if max_attempts is None else job._replace(max_attempts=max_attempts)
-            context = MoveContext(now, "clock", slots_taken=self.slots(job.id))
+            context = MoveContext(
+                now, "clock", slots_taken=self.slots(job), parents=self.waits_for(job)
+            )
             if (
                 job.state in move.sources
                 and (not min_age_us or job.moved_at <= now - min_age_us)
                 and failing_guard(move, capped, self.lifecycle, context, None) is None
                 and not self.target_taken(move, job)
+                and not (move.prunes and self.is_awaited(job.id))
             ):
                 candidates.append(job)
         return sorted(
             candidates, key=lambda job: (_overdue_since(self.lifecycle, move, job), job.id)
+        )
+
+    def is_awaited(self, job_id: str) -> bool:
+        """Whether a job that is not over comes after this one."""
+        return any(
+            job_id in marks and not self.is_over(self.jobs[child])
+            for child, marks in self.parents.items()
         )
 
     def same_order_everywhere(self, move: Move, due: list[Job]) -> bool:

@@ -118,7 +118,10 @@ class Chance:
                 fields["once"] = self.lifecycle.initial.holds_key and chance.random() < 0.2
             if chance.random() < 0.2:
                 fields["priority"] = chance.choice([-1, 1, 2])
-            if chance.random() < 0.3:
+            if self.lifecycle.enqueue_after_move and lockstep.jobs and chance.random() < 0.5:
+                several = chance.sample(list(lockstep.jobs), min(len(lockstep.jobs), 3))
+                fields["after"] = tuple(several[: chance.randint(1, 3)])
+            elif chance.random() < 0.3:
                 fields["run_at"] = lockstep.now + chance.randrange(-(10**8), 10**9)
             if chance.random() < 0.3:
                 fields["max_attempts"] = chance.randint(1, 4)
@@ -263,8 +266,13 @@ class Chance:
 
     def sweep(self) -> None:
         """Any scheduled move; a limited one only where the order of picking is promised."""
+        if self.lifecycle.waiting_states and self.random.random() < 0.4:
+            self.note("settle")
+            self.lockstep.settle()
+            return
         chance, lockstep = self.random, self.lockstep
-        move = chance.choice(self.lifecycle.scheduled_moves)
+        settled = [move for move in self.lifecycle.scheduled_moves if move.stage != "settle"]
+        move = chance.choice(settled)
         if chance.random() < 0.4:
             self.wait_for_the_moment(move)
         arguments: dict[str, Any] = {}
@@ -336,7 +344,7 @@ def check_promises(lockstep: Lockstep, ended: dict[str, str]) -> None:
         assert lockstep.reference.successes[job.id] <= 1
         if state.terminal:
             ended[job.id] = job.state
-    slots = Counter(job.state for job in jobs if lifecycle.state[job.state].exclusive)
+    slots = Counter(job.state for job in jobs if lifecycle.state[job.state].capacity == 1)
     assert max(slots.values(), default=1) == 1, "two jobs are in one exclusive state"
     keys = Counter(
         (job.tenant, job.dedup_key)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from kesin.engine.replay import differences, verify
 from kesin.engine.simulation.oracle import BrokenPromise, Oracle, break_promise
 from kesin.foundation.messages import recorded_traceback
-from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.declare import Lifecycle, State
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import OWNED
 from kesin.store.contract import Store
@@ -43,6 +43,7 @@ class StoreChecker:
         self._store = store
         self._bound = bound
         self._paused: set[str] = set()
+        self._meters: dict[str, int] = {}
         self._pruned: set[str] = set()
         self._progress: dict[str, _JobProgress] = {}
         self._notes: dict[str, int] = {}
@@ -87,7 +88,13 @@ class StoreChecker:
         unchanged = not full and not result and method in READ_LATER
         rows, new_events = (self.rows, {}) if unchanged else self._read(full=full)
         oracle = Oracle(
-            self.queue, self.lifecycle, self.rows, new_events, frozenset(self._paused), self.history
+            self.queue,
+            self.lifecycle,
+            self.rows,
+            new_events,
+            frozenset(self._paused),
+            self.history,
+            self._meters,
         )
         predict: Callable[..., dict[str, Job | None]] | None = getattr(oracle, method, None)
         expected = predict(*args, returned=result, **kwargs) if predict else {}
@@ -195,18 +202,19 @@ class StoreChecker:
     # Invariants
 
     def _check_invariants(self) -> None:
-        slots: Counter[str] = Counter()
+        slots: Counter[tuple[State, str]] = Counter()
         keys: Counter[tuple[str, str]] = Counter()
         for job in self.rows.values():
             self._check_job(job)
             state = self.lifecycle.state[job.state]
-            if state.exclusive:
-                slots[job.state] += 1
+            if state.capacity:
+                slots[state, job.tenant if state.per_tenant else ""] += 1
             if job.dedup_key is not None and (job.once or state.holds_key):
                 keys[job.tenant, job.dedup_key] += 1
-        for name, jobs in slots.items():
-            if jobs > 1:
-                break_promise("slot", f"{jobs} jobs are in {name}")
+        for (state, tenant), jobs in slots.items():
+            if jobs > state.capacity:
+                where = f"{state.name} {tenant}".strip()
+                break_promise("slot", f"{jobs} jobs are in {where}, which has {state.capacity}")
         for key, jobs in keys.items():
             if jobs > 1:
                 break_promise("key", f"{jobs} jobs hold the key {key}")

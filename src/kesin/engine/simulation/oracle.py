@@ -9,12 +9,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from kesin.lifecycle.budget import SECOND_US
-from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import Change, Job, MoveContext, apply_move, failing_guard
+from kesin.lifecycle.declare import Lifecycle, Move, State
+from kesin.lifecycle.model import (
+    Change,
+    Job,
+    MoveContext,
+    apply_move,
+    failing_guard,
+    full_states,
+    meter_of,
+)
 from kesin.lifecycle.vocabulary import OWNED, READY, Role
 from kesin.store.records import Event, NewJobRow, Outcome
 
@@ -48,6 +56,7 @@ class Oracle:
     new_events: Mapping[str, Sequence[Event]]  # by job; empty if the job is gone
     paused: frozenset[str]
     history: Mapping[str, Sequence[Event]]  # by job, before the call
+    meters: dict[str, int]  # tenant → when its claims are paid off, where there is a rate
 
     # Enqueue
 
@@ -90,9 +99,7 @@ class Oracle:
                 "claim", f"{len(returned)} jobs were given where {kwargs['limit']} were asked for"
             )
         worker, now = kwargs["worker"], kwargs["now"]
-        context = MoveContext(
-            now, worker, worker, kwargs["lease_us"], slots_taken=self._taken_slots()
-        )
+        context = MoveContext(now, worker, worker, kwargs["lease_us"])
         claimed: dict[str, Job | None] = {}
         for job in returned:
             old = self._row(job.id)
@@ -105,11 +112,23 @@ class Oracle:
                 break_promise("answer", f"a claim gave {_first_difference(job, new)}")
         if not returned:
             self._check_nothing_due(kwargs, context)
-        slots = {state.name for state in self.lifecycle.states if state.exclusive}
-        if not slots & {move.to for move in self.lifecycle.claims}:  # else jobs wait for a slot
-            self._check_oldest_first(returned, kwargs, context)
+        limited = self.lifecycle.limited_claim
+        if limited or not any(map(self.lifecycle.capacity_of, self.lifecycle.claims)):
+            self._check_oldest_first(returned, kwargs, context)  # else jobs wait for a slot
+        if not limited and not any(map(self.lifecycle.capacity_of, self.lifecycle.claims)):
             self._check_turns(returned, kwargs, context)
+        self._check_rate(returned, now)
         return claimed
+
+    def _check_rate(self, returned: list[Job], now: int) -> None:
+        """No tenant got more than its rate allows."""
+        meter = meter_of(self.lifecycle.claims[0])
+        for tenant, taken in Counter(job.tenant for job in returned).items() if meter else ():
+            free_at = self.meters.get(tenant, 0)
+            if meter and taken > meter.left(free_at, now):
+                break_promise("rate", f"{tenant} got {taken} jobs of {meter.left(free_at, now)}")
+            if meter:
+                self.meters[tenant] = meter.after(free_at, now, taken)
 
     def _check_turns(
         self, returned: list[Job], kwargs: dict[str, Any], context: MoveContext
@@ -212,7 +231,6 @@ class Oracle:
                 kwargs["now"],
                 kwargs["actor"],
                 options=kwargs.get("options", frozenset()),
-                slots_taken=self._taken_slots(change.id),
             )
             job = self.rows.get(change.id)
             if outcome.result == "moved":
@@ -246,7 +264,7 @@ class Oracle:
 
     def sweep(self, _queue: str, move: Move, returned: int, **kwargs: Any) -> dict[str, Job | None]:
         """Every moved job was due; below the limit, no due job is left."""
-        context = MoveContext(kwargs["now"], "clock", slots_taken=self._taken_slots())
+        context = MoveContext(kwargs["now"], "clock")
         gone = {
             job_id
             for job_id in self.rows
@@ -307,8 +325,9 @@ class Oracle:
         """The move among these whose guards hold."""
         if change.token is not None and has_lost_claim(job, change.token):
             break_promise("fence", f"{job.id} made {moves[0].name} for a claim that was lost")
+        seen = self._seen_by(job, context)
         failing = {
-            move: failing_guard(move, job, self.lifecycle, context, change.token) for move in moves
+            move: failing_guard(move, job, self.lifecycle, seen, change.token) for move in moves
         }
         for move, guard in failing.items():
             if guard is None and job.state in move.sources:
@@ -322,14 +341,14 @@ class Oracle:
         stale = change.token is not None and has_lost_claim(job, change.token)
         if job.state not in move.sources or stale:
             return False
-        if failing_guard(move, job, self.lifecycle, context, change.token) is not None:
+        seen = self._seen_by(job, context)
+        if failing_guard(move, job, self.lifecycle, seen, change.token) is not None:
             return False
         to, source = self.lifecycle.state.get(move.to), self.lifecycle.state[job.state]
         if to is None:
             return True
         others = [other for other in self.rows.values() if other.id != job.id]
-        reached = {event.to_state for events in self.new_events.values() for event in events}
-        if to.exclusive and (to.name in reached or any(other.state == to.name for other in others)):
+        if to.capacity and self._may_have_used(to, job) >= to.capacity:
             return False
         if not to.holds_key or source.holds_key or job.dedup_key is None:
             return True
@@ -339,15 +358,25 @@ class Oracle:
             for other in others
         )
 
-    def _taken_slots(self, except_job: str = "") -> frozenset[str]:
-        """The exclusive states that are taken and were not left by this call."""
-        return frozenset(
-            job.state
-            for job in self.rows.values()
-            if self.lifecycle.state[job.state].exclusive
-            and job.id != except_job
-            and not self._has_left(job)
+    def _seen_by(self, job: Job, context: MoveContext) -> MoveContext:
+        """The context with what the job's guards see of other jobs."""
+        others = [other for other in self.rows.values() if not self._has_left(other)]
+        meter = meter_of(self.lifecycle.claims[0])
+        used = meter is not None and not meter.left(self.meters.get(job.tenant, 0), context.now)
+        full = full_states(self.lifecycle, job, others)
+        return replace(context, slots_taken=full, rate_used=used)
+
+    def _may_have_used(self, state: State, job: Job) -> int:
+        """How many slots other jobs had before this call or took in it."""
+        rows = [row for row in self.rows.values() if row.id != job.id]
+        if state.per_tenant:
+            rows = [row for row in rows if row.tenant == job.tenant]
+        came = sum(
+            row.state != state.name
+            and any(event.to_state == state.name for event in self.new_events.get(row.id, ()))
+            for row in rows
         )
+        return came + sum(row.state == state.name for row in rows)
 
     def _has_left(self, job: Job) -> bool:
         """Whether the job left its state by this call; a wake-up may keep the state."""
@@ -388,11 +417,12 @@ def _first_difference(row: Job, other: Job) -> str:
 
 def created_job(queue: str, lifecycle: Lifecycle, new: NewJobRow, actor: str, now: int) -> Job:
     """The row of a job that was just enqueued."""
-    initial = lifecycle.initial.name
+    after = lifecycle.enqueue_after_move if new.after else None
+    move = after or lifecycle.enqueue_move
     zero = ("claim_seq", "attempt_count", "attempt_base", "return_count", "retry_count", "flags")
     row: dict[str, Any] = {**dict.fromkeys(Job._fields), **dict.fromkeys(zero, 0)}
-    row |= {"queue": queue, "state": initial, "phase": lifecycle.unowned_phase(initial)}
-    row |= {"move": "enqueue", "actor": actor, "seq": 1, "payload_seq": 1}
+    row |= {"queue": queue, "state": move.to, "phase": lifecycle.unowned_phase(move.to)}
+    row |= {"move": move.name, "actor": actor, "seq": 1, "payload_seq": 1}
     row |= {"created_at": now, "moved_at": now}
     row |= {"run_at": now if new.run_at is None else new.run_at}
     for column in ("id", "tenant", "max_attempts", "salt", "note", "dedup_key", "once", "priority"):

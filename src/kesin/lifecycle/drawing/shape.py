@@ -100,7 +100,8 @@ def _targets_of(lifecycle: Lifecycle, verdict: Verdict) -> set[str]:
 def marks(state: State) -> tuple[str, ...]:
     """The marks of a state; a state that is neither terminal nor resting is working."""
     names = ("initial", "working", "success", "resting", "terminal", "exclusive", "holds_key")
-    return tuple(name.replace("_", " ") for name in names if getattr(state, name))
+    slots = (f"{state.slots} slots a {state.slots_per}",) if state.slots else ()
+    return (*(name.replace("_", " ") for name in names if getattr(state, name)), *slots)
 
 
 def retention(lifecycle: Lifecycle, state: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The proof that every job ends: eight rules, checked on every configuration a job can reach.
+"""The proof that every job ends: nine rules, checked on every configuration a job can reach.
 
 A broken rule comes with the shortest path to a counter-example, and a queue refuses its lifecycle.
 A proved lifecycle has an upper bound on the automatic moves of a job.
@@ -21,7 +21,7 @@ from kesin.lifecycle.proof.graph import (
     strongly_connected,
 )
 from kesin.lifecycle.proof.walk import Configuration, Graph, Node, Step, Transition, Walk
-from kesin.lifecycle.vocabulary import Guard
+from kesin.lifecycle.vocabulary import Guard, GuardKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,10 @@ RULES: dict[str, str] = {
     "R3": "a dead worker's job is always taken back by the clock",
     "R4": "an unclaimed working job can always be claimed or moved by the clock",
     "R5": "automatic moves never go round in a circle",
-    "R6": "an exclusive state is left in bounded time and never under a live claim",
+    "R6": "a state with slots is left in bounded time and never under a live claim",
     "R7": "of the moves one call stands for, at most one fits a job",
     "R8": "every failure gets exactly one verdict",
+    "R9": "a job that waits for others is moved on by the clock, however they end",
 }
 
 
@@ -95,9 +96,11 @@ def prove(lifecycle: Lifecycle) -> Proof:
         *check_walk(walk, automatic, components),
         *_check_alternatives(lifecycle),
         *_check_verdicts(lifecycle),
+        *check_parents(lifecycle),
     ]
     endless = any(rule.rule == "R5" for rule in broken)
-    bound = None if endless else 1 + longest_from(walk, automatic, components)[walk.start]
+    onward = {} if endless else longest_from(walk, automatic, components)
+    bound = None if endless else 1 + max(onward[start] for start in walk.starts)
     for cap in () if broken else _other_caps(lifecycle):
         broken += _check_with_cap(lifecycle, cap)
     return Proof(lifecycle.name, tuple(broken), len(walk.configurations), bound)
@@ -269,24 +272,24 @@ def _miscount(lifecycle: Lifecycle, job: Configuration, edge: Transition) -> str
 
 
 def _check_slots(walk: Walk, cyclic: list[Component]) -> Iterator[BrokenRule]:
-    exclusive = {state.name for state in walk.lifecycle.states if state.exclusive}
+    limited = {state.name for state in walk.lifecycle.states if state.capacity}
     for state in walk.lifecycle.states:
-        if state.exclusive and not state.working:
-            yield BrokenRule("R6", f"the exclusive state {state.name} is not a working state")
+        if state.capacity and not state.working:
+            yield BrokenRule("R6", f"{state.name} has slots and is not a working state")
     for move in walk.lifecycle.moves:
-        for source in sorted(set(move.sources) & exclusive):
-            yield from _check_slot_exit(move, source, exclusive)
+        for source in sorted(set(move.sources) & limited):
+            yield from _check_slot_exit(move, source, limited)
     waiting = {node: walk.configurations[node] for component in cyclic for node in component}
-    untimed = [node for node, job in waiting.items() if job.state in exclusive and not job.timer]
+    untimed = [node for node, job in waiting.items() if job.state in limited and not job.timer]
     if untimed:
         first = min(untimed)
-        why = f"a job waits in the exclusive {waiting[first].state} with no timer armed"
+        why = f"a job waits in {waiting[first].state}, which has slots, with no timer armed"
         yield BrokenRule("R6", why, walk.path(first))
 
 
-def _check_slot_exit(move: Move, source: str, exclusive: set[str]) -> Iterator[BrokenRule]:
-    if move.target(source) in exclusive - {source}:
-        yield BrokenRule("R6", f"{move.name} leads from one exclusive state to another")
+def _check_slot_exit(move: Move, source: str, limited: set[str]) -> Iterator[BrokenRule]:
+    if move.target(source) in limited - {source}:
+        yield BrokenRule("R6", f"{move.name} leads from one state with slots to another")
     if move.stage and not (move.guard("lease_over") or move.guard("unclaimed")):
         yield BrokenRule("R6", f"the clock's {move.name} may leave {source} under a live claim")
     if move.guard("slot_free"):
@@ -314,6 +317,7 @@ _OPPOSITES = {
     ("timer_over", "timer_not_over"),
     ("unclaimed", "holds_claim"),
     ("unclaimed", "lease_over"),
+    ("parents_done", "parents_failed"),
 }
 
 
@@ -327,6 +331,29 @@ def _contradict(a: Guard, b: Guard) -> bool:
     if (a.kind, b.kind) == ("flag_set", "flag_not_set"):
         return a.names == b.names
     return a.kind == b.kind == "option" and a.names == b.names and a.number != b.number
+
+
+def check_parents(lifecycle: Lifecycle) -> Iterator[BrokenRule]:
+    """Check R9: once all its parents are at rest, exactly one of the two moves is open to a job.
+
+    Parents are older than the job, so by induction each comes to rest.
+    """
+    sources: dict[GuardKind, set[str]] = {"parents_done": set(), "parents_failed": set()}
+    for move in lifecycle.moves:
+        for guard in (guard for guard in move.when if guard.kind in sources):
+            sources[guard.kind] |= set(move.sources)
+            if move.by != ("clock",) or move.stage != "settle" or len(move.when) > 1:
+                why = "only the clock makes it, in the stage settle, and under this guard alone"
+                yield BrokenRule("R9", f"{move.name} has {guard.kind}: {why}")
+            for source in move.sources:
+                if _needs_key(lifecycle, move, source) or lifecycle.capacity_of(move):
+                    why = f"leads from {source} to {move.to}, whose key or slot may be taken"
+                    yield BrokenRule("R9", f"{move.name} {why}")
+    for ours, left in sources.items():
+        for other, also_left in sources.items():
+            for state in sorted(left - also_left):
+                why = f"a job waits in {state} for ever: {ours} leaves it and {other} does not"
+                yield BrokenRule("R9", why)
 
 
 def _check_verdicts(lifecycle: Lifecycle) -> Iterator[BrokenRule]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.declare import Lifecycle, State
 from kesin.lifecycle.proof.graph import strongly_connected
 from kesin.lifecycle.proof.rules import (
     SMALL_ATTEMPT_CAPS,
     BrokenRule,
     Proof,
     automatic_graph,
+    check_parents,
     check_walk,
     longest_from,
 )
@@ -25,7 +26,7 @@ from kesin.lifecycle.proof.walk import Walk
 UPGRADE_RULES: dict[str, str] = {
     "U1": "stored flags and stamps are a prefix of the declared ones: jobs hold them by position",
     "U2": "a stored state is declared, or was retired while empty",
-    "U3": "a kept state keeps its phase, and whether it holds the key or is exclusive",
+    "U3": "a kept state keeps its phase, whether it holds the key, and whose slots it has",
     "U4": "wherever moves of both versions leave a job, the new moves bring it to rest",
 }
 
@@ -92,7 +93,7 @@ def prove_upgrade(
         walk = Walk(lifecycle.with_limits(max_attempts=cap), stored.with_limits(max_attempts=cap))
         automatic = automatic_graph(walk)
         components = list(strongly_connected(automatic))
-        found = list(check_walk(walk, automatic, components))
+        found = [*check_walk(walk, automatic, components), *check_parents(lifecycle)]
         if found:
             subject = f"a job with a cap of {cap}{_stored(jobs)}"
             broken += [
@@ -123,12 +124,22 @@ def _check_kept_states(
                 f"jobs in {before.name} are {was}, and would have to be {is_now}: rows keep it"
                 f"{count}",
             )
-        for mark in ("holds_key", "exclusive"):
-            if getattr(before, mark) != getattr(after, mark):
-                said = "no longer" if getattr(before, mark) else "now"
-                yield BrokenRule(
-                    "U3", f"{before.name} is {said} {mark}: rows keep what they had{count}"
-                )
+        if before.holds_key != after.holds_key:
+            said = "now holds" if after.holds_key else "no longer holds"
+            yield BrokenRule("U3", f"{before.name} {said} the key: rows keep what they had{count}")
+        if _scope(before) != _scope(after):
+            why = f"{before.name} had {_scope(before)} and would have {_scope(after)}"
+            yield BrokenRule("U3", f"{why}: rows keep what they had{count}")
+        waits = before.name in stored.waiting_states, before.name in lifecycle.waiting_states
+        if waits[0] != waits[1]:
+            said = "now waits" if waits[1] else "no longer waits"
+            why = f"{before.name} {said} for other jobs: rows keep what they had"
+            yield BrokenRule("U3", f"{why}{count}")
+
+
+def _scope(state: State) -> str:
+    """Whose slots a state has; how many they are may change."""
+    return f"slots per {state.slots_per}" if state.capacity else "no slots"
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -89,10 +89,10 @@ class Walk:
 
     def __init__(self, lifecycle: Lifecycle, stored: Lifecycle | None = None) -> None:
         self.lifecycle = lifecycle
-        self.start: Node = 0
+        self.starts: list[Node] = []  # enqueue, and enqueue_after where there is one
         self.configurations: list[Configuration] = []
         self.graph: Graph = {}
-        self._predecessors: list[tuple[Node, Transition] | None] = []
+        self._predecessors: list[tuple[Node | None, Transition]] = []
         self._explore(lifecycle, *(() if stored is None else (stored,)))
 
     def _explore(self, *versions: Lifecycle) -> None:
@@ -100,12 +100,13 @@ class Walk:
         moves_by_state = [_moves_by_state(version, shared) for version in versions]
         configurations, predecessors = self.configurations, self._predecessors
         numbers: dict[Configuration, Node] = {}
-        for version in versions:
-            start = Configuration(version.initial.name)
+        for move in (m for version in versions for m in version.moves if m.creates):
+            start = Configuration(move.to)
             if start not in numbers:
                 numbers[start] = len(configurations)
+                self.starts.append(numbers[start])
                 configurations.append(start)
-                predecessors.append(None)
+                predecessors.append((None, Transition(move)))
         for node, job in enumerate(configurations):  # the list grows during the loop
             steps: list[Step] = []
             for index, moves in enumerate(moves_by_state):
@@ -126,11 +127,9 @@ class Walk:
         lines: list[str] = []
         node: Node | None = to
         while node is not None:
-            predecessor = self._predecessors[node]
-            lines.append(
-                f"{predecessor[1].name if predecessor else 'enqueue'} → {self.configurations[node]}"
-            )
-            node = predecessor[0] if predecessor else None
+            before, edge = self._predecessors[node]
+            lines.append(f"{edge.name} → {self.configurations[node]}")
+            node = before
         return tuple(reversed(lines))
 
     def format_step(self, step: Step) -> str:
@@ -241,7 +240,8 @@ def _is_armed_by(move: Move, error: JobError) -> bool:
 
 # Guards that the time, the caller or a slot decides: a chained move under one may not happen.
 UNDECIDED_GUARDS = frozenset(
-    {"due", "timer_not_over", "option", "age_over", "slot_free", "timer_over"}
+    {"due", "timer_not_over", "option", "age_over", "slot_free", "timer_over", "rate"}
+    | {"parents_done", "parents_failed"}
 )
 
 GuardTest = Callable[[Configuration], bool]
@@ -278,7 +278,9 @@ def _guard_test(guard: Guard, lifecycle: Lifecycle) -> GuardTest | None:  # noqa
             return lambda job: names[0] in job.flags
         case "flag_not_set":
             return lambda job: names[0] not in job.flags
-        case "due" | "timer_not_over" | "option" | "age_over" | "slot_free":
+        case "due" | "timer_not_over" | "option" | "age_over" | "slot_free" | "rate":
+            return None
+        case "parents_done" | "parents_failed":
             return None
 
 

@@ -28,6 +28,7 @@ from kesin.store.postgres.callers import WHICH_DATABASE, Callers, CallersPostgre
 from kesin.store.postgres.connection import PostgresListener, TimedConnection
 from kesin.store.postgres.pool import PostgresPool, TransactionRolledBack
 from kesin.store.records import Event, NewJobRow, Outcome, RulesVersion, refusal
+from kesin.store.rules import StateRow
 from kesin.store.sql.columns import event_columns, job_columns
 from kesin.store.sql.dialect import Dialect
 from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS, NewNote
@@ -52,6 +53,7 @@ def _dialect(schema: str) -> Dialect:
         modulo="%%",  # psycopg reads a single one as a placeholder
         param=lambda name: f"%({name})s",
         table=lambda name: f"{schema}.{name}",
+        given_slot="(SELECT slots FROM chosen) ->> j.id::text",
     )
 
 
@@ -60,6 +62,11 @@ class PostgresStore(SqlStore):
 
     skip_locked = " FOR UPDATE SKIP LOCKED"
     now_or_clock = "coalesce(%(now)s::bigint, (extract(epoch FROM now()) * 1000000)::bigint)"
+    share_lock = " FOR SHARE"
+    _pairs_given = (
+        "(SELECT (v.value ->> 0)::uuid AS child, (v.value ->> 1)::uuid AS parent"
+        " FROM jsonb_array_elements(%(pairs)s::jsonb) v)"
+    )
 
     def __init__(
         self,
@@ -230,7 +237,8 @@ class PostgresStore(SqlStore):
                 cursor.executemany(
                     f"INSERT INTO {table('declared')} AS d ({DECLARED_COLUMNS}) VALUES ({marks})"
                     " ON CONFLICT (queue, move, from_state, to_state) DO UPDATE SET"
-                    " mask = d.mask | excluded.mask, min_age_us = excluded.min_age_us",
+                    " mask = d.mask | excluded.mask, min_age_us = excluded.min_age_us,"
+                    " slots = excluded.slots",
                     rows,
                 )
             self._rows(
@@ -240,15 +248,15 @@ class PostgresStore(SqlStore):
                 {"queue": queue, "definition": definition},
             )
 
-    def _write_rules(self, version: RulesVersion, states: Sequence[tuple[str, int, bool]]) -> None:
+    def _write_rules(self, version: RulesVersion, states: Sequence[StateRow]) -> None:
         table = self.dialect.table
         with self.transaction() as connection, connection.cursor() as cursor:
             cursor.execute(
                 f"INSERT INTO {table('rules')} VALUES (%s, %s, %s, %s, %s, %s)", tuple(version)
             )
             cursor.executemany(
-                f"INSERT INTO {table('state')} (queue, name, phase, success)"
-                " VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
+                f"INSERT INTO {table('state')} (queue, name, phase, success, waits)"
+                " VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
                 [(version.queue, *state) for state in states],
             )
 
@@ -271,6 +279,9 @@ class PostgresStore(SqlStore):
 
     def _is_in(self, column: str, name: str) -> str:
         return f"{column} = ANY(%({name})s::text[])"
+
+    def _is_id_in(self, column: str) -> str:
+        return f"{column} = ANY(%(ids)s::uuid[])"
 
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         sql = statements.claim(named="tenants" in params, among="ids" in params)

@@ -20,7 +20,7 @@ from kesin.lifecycle.budget import (
     Backoff,
 )
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import JOB_COLUMNS
+from kesin.lifecycle.model import JOB_COLUMNS, meter_of
 from kesin.lifecycle.vocabulary import READY, After, Fixed, Guard, Role
 from kesin.store.declarations import COLUMN_BITS
 from kesin.store.errors import StoreError
@@ -90,17 +90,25 @@ class Program:
     ) -> None:
         self.lifecycle = lifecycle
         self._built: dict[tuple[object, ...], str] = {}
-        claims = lifecycle.claims
-        self.claims_slot = any(self.takes_slot(move) for move in claims)
+        claims, limited = lifecycle.claims, lifecycle.limited_claim
+        meter = meter_of(limited) if limited else None
+        takes_slot = any(self.takes_slot(move) for move in claims)
+        self.claims_slot = takes_slot and not limited  # such a claim takes one job
         contested = self.claims_slot or any(self._takes_key(move) for move in claims)
         names = [state.name for state in lifecycle.states]
         self.lifecycle_json = wire_json(
             {
                 "initial": lifecycle.initial.name,
                 "birth": lifecycle.enqueue_move.name,
+                "after": _encode_after(lifecycle.enqueue_after_move),
+                "success": _as_set(state.name for state in lifecycle.states if state.success),
+                "waits": _as_set(lifecycle.waiting_states),
                 "phase": {name: lifecycle.unowned_phase(name) for name in names},
                 "holds": _as_set(state.name for state in lifecycle.states if state.holds_key),
-                "exclusive": _as_set(state.name for state in lifecycle.states if state.exclusive),
+                "slots": {state.name: state.capacity for state in lifecycle.states},
+                "per_tenant": _as_set(s.name for s in lifecycle.states if s.per_tenant),
+                "limited": limited is not None,
+                "meter": {"move": claims[0].name, **meter._asdict()} if meter else False,
                 "max_returns": lifecycle.max_returns,
                 "max_run_us": lifecycle.max_run_seconds * SECOND_US,
                 "claims_contested": contested,
@@ -225,8 +233,8 @@ class Program:
         return {"way": "states"}
 
     def takes_slot(self, move: Move) -> bool:
-        target = self.lifecycle.state.get(move.to)
-        return target is not None and target.exclusive
+        """Whether the move enters a state that has slots."""
+        return self.lifecycle.capacity_of(move) > 0
 
     def _takes_key(self, move: Move) -> bool:
         target = self.lifecycle.state.get(move.to)
@@ -238,6 +246,10 @@ class Program:
 def _as_set(names: Iterable[str]) -> dict[str, bool]:
     """Names as a Lua table for lookups; an empty one decodes as a list, which works as well."""
     return dict.fromkeys(names, True)
+
+
+def _encode_after(move: Move | None) -> object:
+    return {"birth": move.name, "initial": move.to} if move else False
 
 
 def _encode_error(error: object) -> object:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -115,7 +115,7 @@ class RedisReader(Store):
 
     def declared(self, queue: str) -> dict[Edge, Effects]:
         """The queue's declared moves, as stored."""
-        flat, _, _ = self._execute("declared", {"queue": queue})
+        flat, *_ = self._execute("declared", {"queue": queue})
         declared: dict[Edge, Effects] = {}
         for name, text in zip(flat[::2], flat[1::2], strict=True):
             move, source, target = name.split(SEPARATOR)
@@ -275,9 +275,7 @@ class RedisReader(Store):
         }
         pairs = self._pairs(queue, where) if ids is None else []
         counts: Counter[tuple[str, str]] = Counter()
-        winning_states: dict[
-            str, str
-        ] = {}  # a key or slot → the state of the oldest job that wants it
+        winning_states: dict[str, deque[str]] = {}  # a key or slot → states of the oldest that want
         next_cursor: str | None = ""
         while next_cursor is not None:
             answers, next_cursor = self._execute(
@@ -288,17 +286,17 @@ class RedisReader(Store):
                 items=pairs,
             )
             params["cursor"] = next_cursor
-            for state, reason, message, contested_name in answers:
+            for state, reason, message, contested_name, free in answers:
                 if where.text and where.text.lower() not in (message or "").lower():
                     continue
-                if (
-                    contested_name in winning_states
-                ):  # jobs come newest first, and the oldest gets it
-                    loses = "busy" if contested_name.startswith(f"{queue}:slot:") else "duplicate"
-                    counts[winning_states[contested_name], ""] -= 1
-                    counts[winning_states[contested_name], loses] += 1
-                if contested_name:
-                    winning_states[contested_name] = state
+                if contested_name:  # jobs come newest first, and the oldest get it
+                    winners = winning_states.setdefault(contested_name, deque())
+                    winners.append(state)
+                    if len(winners) > free:
+                        is_slot = contested_name.startswith(f"{queue}:slot:")
+                        loser = winners.popleft()
+                        counts[loser, ""] -= 1
+                        counts[loser, "busy" if is_slot else "duplicate"] += 1
                 counts[state, reason] += 1
         return dict(+counts)
 

@@ -21,17 +21,19 @@ from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.ids import is_id
 from kesin.foundation.logs import Logger
 from kesin.foundation.text import canonical_json
+from kesin.lifecycle.codec import rules_fingerprint
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.declarations import check_compatible, declared_moves
-from kesin.store.errors import StoreError, StoreUnreachable, UnknownQueue
+from kesin.store.errors import StoreError, StoreUnreachable, UnknownParents, UnknownQueue
 from kesin.store.limits import MAX_BATCH, QUEUE_NAME, check_batch_size, prepare_changes
 from kesin.store.notify import Notifier
 from kesin.store.records import Definition, NewJobRow, Outcome, ScheduleRow
+from kesin.store.redis.companions import RedisCompanions
 from kesin.store.redis.connection import RedisConnection
 from kesin.store.redis.program import SEPARATOR, Program
-from kesin.store.redis.reader import RedisReader, parse_job
+from kesin.store.redis.reader import parse_job
 from kesin.store.redis.replies import (
     SCHEMA_VERSION,
     QueueUndeclared,
@@ -54,7 +56,7 @@ MAX_SWEPT_PER_SCRIPT: Final = 20_000  # jobs that one script checks before other
 _STAMPS: Final = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
 
 
-class RedisStore(RedisReader):
+class RedisStore(RedisCompanions):
     """Jobs in Redis. ``keys_name_tenant``: queues whose dedup keys are unique across tenants."""
 
     def __init__(
@@ -155,8 +157,13 @@ class RedisStore(RedisReader):
         new_rules = self._new_rules(queue, lifecycle)  # its refusal says more than the next
         for edge, effects in moves.items():
             check_compatible(edge, effects, declared.get(edge))
+        stored = rules_fingerprint(lifecycle) if new_rules else self.rules(queue)[-1].fingerprint
+        outdated = stored != rules_fingerprint(lifecycle)
         merged = {
-            edge: effects._replace(mask=effects.mask | declared[edge].mask)
+            edge: effects._replace(
+                mask=effects.mask | declared[edge].mask,
+                slots=declared[edge].slots if outdated else effects.slots,
+            )
             if edge in declared
             else effects
             for edge, effects in {**declared, **moves}.items()
@@ -166,10 +173,10 @@ class RedisStore(RedisReader):
         changed = {edge for edge in moves if declared.get(edge) != merged[edge]}
         states = tuple(state.name for state in lifecycle.states)
         definition = Definition(lifecycle.name, states, lifecycle.stamps, lifecycle.flags)
-        _, indexed, version = self._execute("declared", {"queue": queue})
+        _, indexed, version, has_states = self._execute("declared", {"queue": queue})
         check_version(version)
         ages = [age for age in program.indexed_ages() if SEPARATOR.join(age) not in indexed]
-        if changed or ages or new_rules or version is None:
+        if changed or ages or new_rules or version is None or not has_states:
             items = [
                 (SEPARATOR.join(edge[1:]), canonical_json(list(merged[edge])))
                 for edge in sorted(changed)
@@ -180,6 +187,7 @@ class RedisStore(RedisReader):
                 "definition": definition_json,
                 "ages": ages,
                 "version": SCHEMA_VERSION,
+                "slots": {edge[3]: row.slots for edge, row in merged.items() if row.slots},
                 **new_rules,
             }
             try:
@@ -226,9 +234,11 @@ class RedisStore(RedisReader):
             return []
         params = {"queue": queue, "actor": actor, "now": now}
         items = self._items_of(program, jobs)
-        answers = self._execute(
+        missing, answers = self._execute(
             "enqueue", params, lifecycle_json=program.lifecycle_json, items=items
         )
+        if missing:
+            raise UnknownParents(set(missing))
         if any(answer[0] == "inserted" for answer in answers):
             self._notifier.notify(queue)
         return [Outcome(*answer) for answer in answers]

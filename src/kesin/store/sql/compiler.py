@@ -36,7 +36,7 @@ class Compiler(MoveConditions):
             "move": self.literal(move.name),
             "phase": self._phase(move),
         }
-        if any(state.exclusive for state in self.lifecycle.states):
+        if any(state.capacity for state in self.lifecycle.states):
             sets["slot"] = self._slot(move)
         sets |= self._claim_effects(move)
         sets |= self._counter_effects(move)
@@ -66,9 +66,18 @@ class Compiler(MoveConditions):
         return f"CASE j.phase WHEN {OWNED} THEN {OWNED} ELSE {unowned} END"
 
     def _slot(self, move: Move) -> str:
-        if move.to != STAY:
-            return self.literal(move.to) if self.takes_slot(move) else "NULL"
-        return "j.slot"
+        if move.to == STAY:
+            return "j.slot"
+        if not self.takes_slot(move):
+            return "NULL"
+        if move is self.lifecycle.limited_claim:
+            return self.dialect.given_slot
+        if not self.numbered(move.to):
+            return self.literal(move.to)
+        free = f"({self.free_slots(move.to, 'j.queue', 'j.tenant')} LIMIT 1)"
+        if move.to in move.sources:
+            return f"CASE j.state WHEN {self.literal(move.to)} THEN j.slot ELSE {free} END"
+        return free
 
     def _claim_effects(self, move: Move) -> dict[str, str]:
         param = self.dialect.param
@@ -220,8 +229,13 @@ class Compiler(MoveConditions):
         whens = [f"WHEN c.verdict NOT IN {chosen_moves} THEN c.verdict"]
         for state in dict.fromkeys(move.to for move in moves if self.takes_slot(move)):
             enters = f"c.verdict IN {self._verdicts(move.to == state for move in moves)}"
-            turn = f"row_number() OVER (PARTITION BY {enters} ORDER BY c.id)"
-            whens.append(f"WHEN {enters} AND {turn} > 1 THEN 'busy'")
+            whose = ", b.tenant" if self.lifecycle.state[state].per_tenant else ""
+            turn = f"row_number() OVER (PARTITION BY {enters}{whose} ORDER BY c.id)"
+            queue, free = self.dialect.param("queue"), "1"
+            if self.numbered(state):
+                used = self.slots_used(state, queue, "b.tenant")
+                free = f"{self.slots(state, queue)} - {used}"
+            whens.append(f"WHEN {enters} AND {turn} > {free} THEN 'busy'")
         if any(self.takes_key(move) for move in moves):
             enters = f"c.verdict IN {self._verdicts(map(self.takes_key, moves))}"
             turn = f"row_number() OVER (PARTITION BY {enters}, b.tenant, b.dedup_key ORDER BY c.id)"

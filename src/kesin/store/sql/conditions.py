@@ -83,13 +83,89 @@ class MoveConditions:
                 return f"coalesce(j.{column} <= {now} - {guard.number * SECOND_US}, FALSE)"
             case "slot_free":
                 return self.slot_free(guard.names[0])
+            case "rate":
+                return "TRUE"  # the claim counts how many it may take
+            case "parents_done":
+                return f"NOT EXISTS (SELECT 1 FROM {self._parents_undone})"
+            case "parents_failed":
+                job, state = self.dialect.table("job"), self.dialect.table("state")
+                return (
+                    f"EXISTS (SELECT 1 FROM {job} k JOIN {state} s"
+                    " ON s.queue = k.queue AND s.name = k.state WHERE k.phase IN (2, 3)"
+                    " AND NOT s.success AND NOT s.waits"
+                    f" AND k.id IN (SELECT p.parent FROM {self._parents_undone}))"
+                )
+
+    @property
+    def _parents_undone(self) -> str:
+        return f"{self.dialect.table('parent')} p WHERE p.child = j.id AND NOT p.done"
+
+    def no_child_waits(self) -> str:
+        """Every job that comes after this one is over."""
+        parent, job, state = map(self.dialect.table, ("parent", "job", "state"))
+        return (
+            f"NOT EXISTS (SELECT 1 FROM {parent} p JOIN {job} c ON c.id = p.child"
+            f" LEFT JOIN {state} s ON s.queue = c.queue AND s.name = c.state"
+            " WHERE p.parent = j.id AND (c.phase NOT IN (2, 3) OR s.waits))"
+        )
 
     def slot_free(self, state: str) -> str:
-        """No other job of the queue is in the exclusive state."""
-        job = self.dialect.table("job")
+        """Other jobs leave a slot of the state to this job."""
+        if not self.numbered(state):
+            job = self.dialect.table("job")
+            return (
+                f"NOT EXISTS (SELECT 1 FROM {job} s WHERE s.queue = j.queue"
+                f" AND s.slot = {self.literal(state)} AND s.id <> j.id)"
+            )
+        return f"({self.slots_used(state, 'j.queue', 'j.tenant', 'j.id')} < {self.slots(state)})"
+
+    def numbered(self, state: str) -> bool:
+        """Whether the state has more slots than one a queue."""
+        declared = self.lifecycle.state[state]
+        return declared.capacity > 1 or declared.per_tenant
+
+    def slots(self, state: str, queue: str = "j.queue") -> str:
+        """How many slots the state has: the newest rules say it, to processes of older ones too."""
+        declared = self.dialect.table("declared")
         return (
-            f"NOT EXISTS (SELECT 1 FROM {job} s WHERE s.queue = j.queue"
-            f" AND s.slot = {self.literal(state)} AND s.id <> j.id)"
+            f"(SELECT max(d.slots) FROM {declared} d WHERE d.queue = {queue}"
+            f" AND d.to_state = {self.literal(state)})"
+        )
+
+    def slots_used(self, state: str, queue: str, tenant: str, besides: str = "") -> str:
+        """How many jobs are in the state; those of a number above a lowered limit count too."""
+        other = f" AND s.id <> {besides}" if besides else ""
+        return f"(SELECT count(*) {self.slot_rows(state, queue, tenant)}{other})"
+
+    def slot_rows(self, state: str, queue: str, tenant: str) -> str:
+        """The jobs that have a slot of the state, as ``s``."""
+        job, name = self.dialect.table("job"), self.literal(state)
+        if self.lifecycle.state[state].per_tenant:
+            first, end = (f"{name} || '/' || {tenant} || '{last}'" for last in "/0")
+            whose = f"s.tenant = {tenant}"  # a tenant's name may look like a number of another's
+        else:
+            first, end, whose = name, self.literal(f"{state}0"), f"s.state = {name}"
+        return (
+            f"FROM {job} s WHERE s.queue = {queue} AND s.slot >= {first} AND s.slot < {end}"
+            f" AND {whose}"
+        )
+
+    def free_slots(self, state: str, queue: str, tenant: str) -> str:
+        """A query of the free slots of the state, spelled as ``slot_name`` does, in order."""
+        declared, name = self.lifecycle.state[state], self.literal(state)
+        spelled = f"{name} || '/' || {tenant} || '/' || n.n"
+        if not declared.per_tenant:
+            spelled = f"CASE n.n WHEN 1 THEN {name} ELSE {name} || '//' || n.n END"
+        numbers = f"(SELECT generate_series(1, {declared.capacity}) AS n)"
+        if self.dialect.name == "sqlite":
+            numbers = (
+                "(WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers"
+                f" WHERE n < {declared.capacity}) SELECT n FROM numbers)"
+            )
+        return (
+            f"SELECT {spelled} AS slot FROM {numbers} n WHERE n.n <= {self.slots(state, queue)}"
+            f" AND NOT EXISTS (SELECT 1 FROM {self.dialect.table('job')} s"
+            f" WHERE s.queue = {queue} AND s.slot = {spelled}) ORDER BY n.n"
         )
 
     def key_free(self) -> str:
@@ -111,9 +187,8 @@ class MoveConditions:
         return " AND ".join(parts)
 
     def takes_slot(self, move: Move) -> bool:
-        """Whether the move enters an exclusive state."""
-        target = self.lifecycle.state.get(move.to)
-        return target is not None and target.exclusive
+        """Whether the move enters a state that has slots."""
+        return self.lifecycle.capacity_of(move) > 0
 
     def takes_key(self, move: Move) -> bool:
         """Whether the move enters a key-holding state from a state that holds no key."""
@@ -125,7 +200,7 @@ class MoveConditions:
     def target_free(self, move: Move) -> str:
         """The implied guards: the slot and the key of the target state are free."""
         conditions = ""
-        if self.takes_slot(move):
+        if self.takes_slot(move) and move is not self.lifecycle.limited_claim:
             conditions += f" AND {self.slot_free(move.to)}"
         if self.takes_key(move):
             conditions += f" AND {self.key_free()}"

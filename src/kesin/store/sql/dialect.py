@@ -41,6 +41,7 @@ class Dialect:
     modulo: str
     param: Callable[[str], str]
     table: Callable[[str], str]
+    given_slot: str  # the slot that a claim chose for a job
 
 
 def literal(text: str) -> str:

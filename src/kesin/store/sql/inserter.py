@@ -39,10 +39,16 @@ class SqlInserter(SqlReader):
         """Run one statement that may write, in the current transaction or its own."""
 
     @abstractmethod
+    def _insert_new(
+        self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]
+    ) -> set[str]:
+        """Insert the jobs whose keys are free, with the jobs they come after; return their ids."""
+
+    @abstractmethod
     def _insert(
         self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]
     ) -> set[str]:
-        """Insert the jobs whose keys are free; return their ids."""
+        """Insert the jobs whose keys are free, all by the same move; return their ids."""
 
     def enqueue(
         self, queue: str, jobs: Sequence[NewJobRow], *, actor: str, now: int | None = None
@@ -64,11 +70,11 @@ class SqlInserter(SqlReader):
             if not pending:
                 break
             new_jobs = [jobs[index] for index in pending]
-            inserted = self._insert(statements, new_jobs, params)
+            inserted = self._insert_new(statements, new_jobs, params)
             by_index |= {
-                index: Outcome("inserted", jobs[index].id, initial.name, 1)
+                index: Outcome("inserted", job.id, statements.creates(job).to, 1)
                 for index in pending
-                if jobs[index].id in inserted
+                if (job := jobs[index]).id in inserted
             }
             pending = [index for index in pending if index not in by_index]
             left_jobs = [jobs[index] for index in pending]

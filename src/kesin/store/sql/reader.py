@@ -130,7 +130,8 @@ class SqlReader(Store):
     ) -> list[Job]:
         statements = self.statements(queue)
         claims = statements.lifecycle.claims
-        max_jobs = 1 if statements.takes_slot(claims) else MAX_BATCH
+        alone = statements.takes_slot(claims) and not statements.lifecycle.limited_claim
+        max_jobs = 1 if alone else MAX_BATCH
         params: dict[str, Any] = {"queue": queue, "limit": min(limit, max_jobs), "now": now}
         params["after"] = after
         if tenants is not None:

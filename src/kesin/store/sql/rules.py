@@ -16,6 +16,7 @@ from kesin.store.errors import StoreError
 from kesin.store.limits import QUEUE_NAME
 from kesin.store.records import Definition, RulesVersion
 from kesin.store.rules import (
+    StateRow,
     is_stored,
     jobs_by_state,
     next_version,
@@ -40,7 +41,7 @@ class SqlRules(SqlInserter):
         """Store declared moves: new ones, and what may change of those that exist."""
 
     @abstractmethod
-    def _write_rules(self, version: RulesVersion, states: Sequence[tuple[str, int, bool]]) -> None:
+    def _write_rules(self, version: RulesVersion, states: Sequence[StateRow]) -> None:
         """Store a version of the rules, and those of its states that are not there yet."""
 
     @abstractmethod
@@ -63,7 +64,7 @@ class SqlRules(SqlInserter):
         versions = self.rules(queue)
         stored = is_stored(versions, lifecycle, virtual_time=virtual_time)
         if stored and versions[-1].fingerprint != rules_fingerprint(lifecycle):
-            moves = _without_raised_ages(moves, declared_before)
+            moves = _as_newest(moves, declared_before)
         changed = {
             edge: effects
             for edge, effects in sorted(moves.items())
@@ -165,10 +166,12 @@ class SqlRules(SqlInserter):
                 )
 
 
-def _without_raised_ages(moves: DeclaredMoves, stored: DeclaredMoves) -> DeclaredMoves:
-    """The moves of an older version, which must not stop what the newest one prunes."""
+def _as_newest(moves: DeclaredMoves, stored: DeclaredMoves) -> DeclaredMoves:
+    """The moves of an older version, which must not undo the ages and slots of the newest one."""
     return {
-        edge: effects._replace(min_age_us=min(effects.min_age_us, stored[edge].min_age_us))
+        edge: effects._replace(
+            min_age_us=min(effects.min_age_us, stored[edge].min_age_us), slots=stored[edge].slots
+        )
         if edge in stored
         else effects
         for edge, effects in moves.items()
@@ -176,9 +179,9 @@ def _without_raised_ages(moves: DeclaredMoves, stored: DeclaredMoves) -> Declare
 
 
 def _differs(effects: Effects, stored: Effects | None) -> bool:
-    """Whether the store lacks a move, one of the columns it may set, or its age."""
+    """Whether the store lacks a move, one of the columns it may set, its age or its slots."""
     return (
         stored is None
         or effects.mask | stored.mask != stored.mask
-        or effects.min_age_us != stored.min_age_us
+        or (effects.min_age_us, effects.slots) != (stored.min_age_us, stored.slots)
     )

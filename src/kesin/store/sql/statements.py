@@ -20,6 +20,7 @@ from kesin.store.sql.columns import ClaimRowDecoder, job_columns
 from kesin.store.sql.compiler import Compiler
 from kesin.store.sql.dialect import INPUT_TYPES, SHARED_PREFIX, Dialect, literal
 from kesin.store.sql.input_rows import InputRows, Statement
+from kesin.store.sql.limited_claims import LimitedClaim
 from kesin.store.sql.templates import fill, template
 
 _INPUT_COLUMN = re.compile(r"\bi\.(\w+)")
@@ -101,10 +102,16 @@ class Statements(InputRows):
         """The due jobs for PostgreSQL; SQLite picks them in several steps and needs no locks."""
         if self.dialect.name == "sqlite":
             return {}
-        if among:
-            return {"due": self._fill("due_among", condition=self._claimable, lock=lock)}
-        turns, condition = self.turns(named=named), self._claimable
-        return {"due": self._fill("due", turns=turns, condition=condition, lock=lock)}
+        condition, limited = self._claimable, self.lifecycle.limited_claim
+        if among and not limited:
+            return {"due": self._fill("due_among", condition=condition, lock=lock)}
+        parts = {"turns": self._fill("turns_among") if among else self.turns(named=named)}
+        parts |= {"condition": condition, "lock": lock}
+        if not limited:
+            return {"due": self._fill("due", **parts)}
+        limits = LimitedClaim(self.compiler, limited).fragments(lock=lock, among=among)
+        limits = {name: fill(text, self._shared) for name, text in limits.items()}
+        return {"due": self._fill("due_limited", **parts, **limits)}
 
     def peek(self, *, named: bool) -> str:
         """The jobs that a claim would take, for PostgreSQL."""
@@ -138,8 +145,43 @@ class Statements(InputRows):
     @cached_property
     def claim_among(self) -> str:
         """The due jobs among given ids, as the claim sets them, for SQLite."""
-        columns = self.claim_decoder.columns
+        columns = f"{self.claim_decoder.columns}, -j.priority, j.run_at"
         return self._fill("claim_among", columns=columns, condition=self._claimable)
+
+    @cached_property
+    def claim_tenants(self) -> str:
+        """The tenants of given ids, for SQLite."""
+        ids = "(SELECT value FROM json_each(:ids))"
+        return f"SELECT DISTINCT tenant FROM job WHERE id IN {ids} AND queue = :queue"
+
+    @cached_property
+    def slot_count(self) -> str:
+        """How many slots the state has that the limited claim enters, for SQLite."""
+        return f"SELECT {self.compiler.slots(self.limited_claim.to, ':queue')}"
+
+    @cached_property
+    def slots_taken(self) -> str:
+        """Those of them that are taken."""
+        rows = self.compiler.slot_rows(self.limited_claim.to, ":queue", ":tenant")
+        return f"SELECT s.slot {rows}"
+
+    @cached_property
+    def meter(self) -> str:
+        """When a tenant's claims so far are paid off, for SQLite."""
+        move = self.compiler.literal(self.limited_claim.name)
+        where = f"queue = :queue AND tenant = :tenant AND move = {move}"
+        return f"SELECT free_at FROM meter WHERE {where}"
+
+    @cached_property
+    def spend(self) -> str:
+        """Write it."""
+        values = "(queue, tenant, move, free_at) VALUES (:queue, :tenant, :move, :free_at)"
+        return f"INSERT INTO meter {values} ON CONFLICT DO UPDATE SET free_at = excluded.free_at"
+
+    @property
+    def limited_claim(self) -> Move:
+        """The claim that slots or a rate limit, of a lifecycle that has one."""
+        return self.lifecycle.limited_claim or self.lifecycle.claims[0]
 
     @cached_property
     def count_ahead(self) -> str:
@@ -161,13 +203,16 @@ class Statements(InputRows):
         )
 
     def takes_slot(self, moves: Iterable[Move]) -> bool:
-        """Whether any of these enters an exclusive state, so that only one job can move."""
+        """Whether any of these enters a state that has slots."""
         return any(self.compiler.takes_slot(move) for move in moves)
 
     def contested(self, moves: Iterable[Move]) -> bool:
-        """Whether any of these takes a slot or a key that another job may take first."""
+        """Whether any of these takes a slot, a rate or a key that another may take first."""
         compiler = self.compiler
-        return any(compiler.takes_slot(move) or compiler.takes_key(move) for move in moves)
+        return any(
+            compiler.takes_slot(move) or compiler.takes_key(move) or move.guard("rate")
+            for move in moves
+        )
 
     def moves(self, action: str, role: Role) -> tuple[Move, ...]:
         """What this call can be when this role makes it."""
@@ -231,24 +276,29 @@ class Statements(InputRows):
 
     def enqueue(self, jobs: Sequence[NewJobRow], name: str = "enqueue") -> Statement:
         """Insert these new jobs; what hardly ever differs between them is sent once."""
-        enqueue_move, initial = self.lifecycle.enqueue_move, self.lifecycle.initial
+        move = self.creates(jobs[0])
+        state = self.lifecycle.state[move.to]
         shared = frozenset(
             column
             for column in ("once", "priority")
             if len({getattr(j, column) for j in jobs}) == 1
         )
         return self._cached(
-            (name, shared),
+            (name, shared, move.name),
             lambda: self._with_input(
                 name,
                 shared_columns=shared,
-                state=literal(initial.name),
-                phase=str(self.lifecycle.unowned_phase(initial.name)),
-                move=literal(enqueue_move.name),
-                slot=literal(initial.name) if initial.exclusive else "NULL",
-                held_key="i.dedup_key" if initial.holds_key else "NULL",
+                state=literal(state.name),
+                phase=str(self.lifecycle.unowned_phase(state.name)),
+                move=literal(move.name),
+                held_key="i.dedup_key" if state.holds_key else "NULL",
             ),
         )
+
+    def creates(self, job: NewJobRow) -> Move:
+        """The move that creates a job."""
+        after = self.lifecycle.enqueue_after_move if job.after else None
+        return after or self.lifecycle.enqueue_move
 
     @cached_property
     def key_holders(self) -> Statement:
@@ -292,6 +342,8 @@ class Statements(InputRows):
 
     def _build_sweep(self, move: Move, *, capped: bool) -> str:
         condition = self.compiler.condition(move, token=False) + self.compiler.target_free(move)
+        if move.prunes:
+            condition += f" AND {self.compiler.no_child_waits()}"
         if capped:
             cap = self.dialect.param("max_attempts")
             condition = condition.replace("j.max_attempts <=", f"{cap} <=")
@@ -365,8 +417,11 @@ class Statements(InputRows):
         Bodies are joined only where a dedup key decides.
         """
         compiler, body = self.compiler, self.dialect.table("job_body")
-        keyed = any(compiler.takes_key(move) for move in moves)
-        bodies = f" JOIN {body} b ON b.id = c.id" if keyed else ""
+        needed = any(
+            compiler.takes_key(move) or (compiler.takes_slot(move) and compiler.numbered(move.to))
+            for move in moves
+        )
+        bodies = f" JOIN {body} b ON b.id = c.id" if needed else ""
         return self._fill(
             "foresee_among" if among else "foresee",
             verdict=compiler.verdict(moves),

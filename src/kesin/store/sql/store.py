@@ -23,9 +23,10 @@ from kesin.store.limits import LAST_ID, MAX_BATCH, check_batch_size, option_para
 from kesin.store.notify import QueueListener
 from kesin.store.ownership import Ownership
 from kesin.store.records import Filter, NewJobRow, Outcome, ScheduleRow, refusal
+from kesin.store.sql.companions import SqlCompanions
 from kesin.store.sql.input_rows import Statement
 from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS
-from kesin.store.sql.rules import SqlRules
+from kesin.store.sql.limited_claims import MAX_LIMITED_CLAIM
 from kesin.store.sql.statements import Statements
 
 ClaimedRow = TypeVar("ClaimedRow", bound=tuple[Any, ...])
@@ -35,12 +36,10 @@ class Conflict(Exception):  # not an error for the caller: it is tried again
     """A unique index rejected the change: another transaction took the slot or the key first."""
 
 
-class SqlStore(SqlRules):
+class SqlStore(SqlCompanions):
     """The shared half of the SQLite and PostgreSQL stores."""
 
     schema: str
-    skip_locked = ""  # how a statement passes by rows that another transaction has locked
-    now_or_clock: str  # the time that the caller gives, or the database's
     _listener: QueueListener | None = None
     _ownership: Ownership[Any]
 
@@ -136,7 +135,11 @@ class SqlStore(SqlRules):
         """Run a claim or a sweep; after a conflict over a slot or key, so many jobs one by one."""
         if not statements.contested(moves):
             return take(params)
-        if statements.takes_slot(moves):
+        if statements.lifecycle.limited_claim in moves:
+            params["limit"] = min(params["limit"], MAX_LIMITED_CLAIM)
+            with suppress(Conflict), self._savepoint():
+                return take(params)
+        elif statements.takes_slot(moves):
             params["limit"] = one_by_one = min(params["limit"], 1)
         with suppress(Conflict), self._savepoint():
             return take(params)

@@ -1,67 +1,149 @@
-"""Which jobs a claim takes from a SQLite file: tenants take turns."""
+"""Which jobs a claim takes from a SQLite file: tenants take turns, within slots and rates."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Generator
 from contextlib import closing
 from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
 
+from kesin.lifecycle.model import meter_of, slot_name
 from kesin.store.sql.statements import Statements
 
 LEVELS = (2, 1, 0, -1)  # priorities, the highest first
+Row = tuple[Any, ...]
 
 
-def due_jobs(
-    statements: Statements, params: dict[str, Any], connection: sqlite3.Connection
-) -> list[tuple[Any, ...]]:
-    """The rows of the due jobs, as the claim sets them, in the order they became due."""
-    if "ids" in params:
-        return connection.execute(statements.claim_among, params).fetchall()
-    limit = params["limit"]
-    has_levels = connection.execute(statements.claim_levels, params).fetchone()
-    levels = LEVELS if has_levels else (0,)
-    params = {**params, "levels": json.dumps(levels)}
-    rows: list[tuple[Any, ...]] = []
-    with closing(_open_tenants(statements, params, connection)) as turns:
-        served = list(islice(turns, limit))
-        share, more = divmod(limit, max(len(served), 1))
-        for nth, tenant in enumerate(chain(served, turns)):
-            most = min(share + (nth < more), limit - len(rows))
-            rows += _picked(statements, {**params, "tenant": tenant}, most, levels, connection)
-            if len(rows) == limit:
+class Claim:
+    """The due jobs of a claim, and what it takes of slots and rates."""
+
+    def __init__(
+        self, statements: Statements, params: dict[str, Any], connection: sqlite3.Connection
+    ) -> None:
+        self._statements = statements
+        self._connection = connection
+        self._move = statements.lifecycle.limited_claim
+        self._meter = meter_of(self._move) if self._move else None
+        self._taken: Counter[str] = Counter()  # by tenant
+        self._free: dict[str, list[str]] = {}  # tenant, or '' for the queue → free slots
+        self._params = params
+        self.slots: dict[str, str] = {}  # by job
+        self.rows = self._among() if "ids" in params else self._by_turns()
+
+    # The due jobs
+
+    def _by_turns(self) -> list[Row]:
+        """The rows of the due jobs, as the claim sets them, in the order they became due."""
+        limit = self._most()
+        has_levels = self._one(self._statements.claim_levels, {})
+        levels = LEVELS if has_levels else (0,)
+        rows: list[Row] = []
+        with closing(self._open_tenants(json.dumps(levels))) as turns:
+            served = list(islice(turns, limit))
+            share, more = divmod(limit, max(len(served), 1))
+            for nth, tenant in enumerate(chain(served, turns)):
+                most = min(share + (nth < more), limit - len(rows), self._left(tenant))
+                rows += self._take(tenant, self._picked(tenant, most, levels))
+                if len(rows) == limit:
+                    break
+        if len(served) > 1:
+            rows.sort(key=itemgetter(-2, -1, 0))
+        return [row[:-2] for row in rows]
+
+    def _among(self) -> list[Row]:
+        """Those of the named jobs that are due, in the same order."""
+        if self._move is None:
+            rows = self._all(self._statements.claim_among, {"tenant": None})
+            return [row[:-2] for row in rows]
+        limit = self._most()
+        found: list[tuple[Any, ...]] = []
+        for (tenant,) in self._all(self._statements.claim_tenants, {}):
+            most = min(limit, self._left(tenant))
+            rows = self._all(self._statements.claim_among, {"tenant": tenant, "limit": most})
+            found += [(*row[-2:], row[0], tenant, row) for row in rows]
+        return [
+            row[:-2]
+            for *_, tenant, given in sorted(found, key=itemgetter(0, 1, 2))[:limit]
+            for row in self._take(tenant, [given])
+        ]
+
+    def _picked(self, tenant: str, most: int, levels: tuple[int, ...]) -> list[Row]:
+        """The due jobs of a tenant, those of a higher priority first."""
+        rows: list[Row] = []
+        for level in levels:
+            if len(rows) == most:
                 break
-    if len(served) > 1:
-        rows.sort(key=itemgetter(-2, -1, 0))
-    return [row[:-2] for row in rows]
+            picked = {"tenant": tenant, "level": level, "share": most - len(rows)}
+            rows += self._all(self._statements.claim_pick, picked)
+        return rows
 
+    def _open_tenants(self, levels: str) -> Generator[str, None, None]:
+        """The tenants with due jobs that are not paused, in the order of their turns."""
+        turns = self._statements.turns(named="tenants" in self._params)
+        with closing(self._connection.execute(turns, self._params)) as tenants:
+            for (tenant,) in tenants:
+                given = {"tenant": tenant, "levels": levels}
+                if self._one(self._statements.claim_open, given) and self._left(tenant):
+                    yield tenant
 
-def _picked(
-    statements: Statements,
-    params: dict[str, Any],
-    most: int,
-    levels: tuple[int, ...],
-    connection: sqlite3.Connection,
-) -> list[tuple[Any, ...]]:
-    """The due jobs of a tenant, those of a higher priority first."""
-    rows: list[tuple[Any, ...]] = []
-    for level in levels:
-        picked = {**params, "level": level, "share": most - len(rows)}
-        rows += connection.execute(statements.claim_pick, picked).fetchall()
-        if len(rows) == most:
-            break
-    return rows
+    def _one(self, sql: str, more: dict[str, Any]) -> Row | None:
+        row: Row | None = self._connection.execute(sql, {**self._params, **more}).fetchone()
+        return row
 
+    def _all(self, sql: str, more: dict[str, Any]) -> list[Row]:
+        return self._connection.execute(sql, {**self._params, **more}).fetchall()
 
-def _open_tenants(
-    statements: Statements, params: dict[str, Any], connection: sqlite3.Connection
-) -> Generator[str, None, None]:
-    """The tenants with due jobs that are not paused, in the order of their turns."""
-    tenants = connection.execute(statements.turns(named="tenants" in params), params)
-    with closing(tenants):
-        for (tenant,) in tenants:
-            if connection.execute(statements.claim_open, {**params, "tenant": tenant}).fetchone():
-                yield tenant
+    # Slots and rates
+
+    @property
+    def _slots_per(self) -> str | None:
+        state = self._statements.lifecycle.state.get(self._move.to) if self._move else None
+        return state.slots_per if state and state.capacity else None
+
+    def _most(self) -> int:
+        """The jobs that the claim may take in all."""
+        limit: int = self._params["limit"]
+        return min(limit, len(self._free_slots(""))) if self._slots_per == "queue" else limit
+
+    def _left(self, tenant: str) -> int:
+        """The jobs that it may take of a tenant."""
+        left: int = self._params["limit"]
+        if self._slots_per == "tenant":
+            left = min(left, len(self._free_slots(tenant)))
+        if self._meter:
+            left = min(left, self._meter.left(self._free_at(tenant), self._params["now"]))
+        return left
+
+    def _take(self, tenant: str, rows: list[Row]) -> list[Row]:
+        """Give each of these jobs a slot, and count them."""
+        self._taken[tenant] += len(rows)
+        if self._slots_per:
+            free = self._free_slots(tenant if self._slots_per == "tenant" else "")
+            self.slots |= {row[0]: free.pop(0) for row in rows}
+        return rows
+
+    def _free_slots(self, tenant: str) -> list[str]:
+        if tenant not in self._free:
+            state = self._statements.limited_claim.to
+            [(slots,)] = self._all(self._statements.slot_count, {})
+            taken = {row[0] for row in self._all(self._statements.slots_taken, {"tenant": tenant})}
+            names = [slot_name(state, number, tenant) for number in range(1, slots + 1)]
+            free = [name for name in names if name not in taken]
+            self._free[tenant] = free[: max(slots - len(taken), 0)]
+        return self._free[tenant]
+
+    def _free_at(self, tenant: str) -> int:
+        row = self._one(self._statements.meter, {"tenant": tenant})
+        return row[0] if row else 0
+
+    def spend(self) -> None:
+        """Write what the claim used of each tenant's rate."""
+        for tenant, taken in self._taken.items():
+            if self._meter:
+                free_at = self._meter.after(self._free_at(tenant), self._params["now"], taken)
+                row = {"tenant": tenant, "move": self._statements.limited_claim.name}
+                self._all(self._statements.spend, {**row, "free_at": free_at})

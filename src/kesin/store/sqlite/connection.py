@@ -16,6 +16,7 @@ SQLITE = Dialect(
     modulo="%",
     param=lambda name: f":{name}",
     table=lambda name: name,
+    given_slot="json_extract(:slots, '$.\"' || j.id || '\"')",
 )
 
 

@@ -21,6 +21,7 @@ from kesin.store.declarations import DECLARED_COLUMNS, DeclaredMoves, Edge, Effe
 from kesin.store.errors import GuardRefused, StoreError, StoreUnreachable
 from kesin.store.ownership import Ownership
 from kesin.store.records import Event, NewJobRow, Outcome, RulesVersion, refusal
+from kesin.store.rules import StateRow
 from kesin.store.sql.columns import event_columns, job_columns
 from kesin.store.sql.inserter import NewNote
 from kesin.store.sql.migrate import migrations, pending_migrations
@@ -28,7 +29,7 @@ from kesin.store.sql.statements import Statements
 from kesin.store.sql.store import Conflict, SqlStore, moved_outcomes
 from kesin.store.sql.templates import fill, template
 from kesin.store.sqlite.callers import CallersSqlite, callers_connection
-from kesin.store.sqlite.claims import due_jobs
+from kesin.store.sqlite.claims import Claim
 from kesin.store.sqlite.connection import SQLITE, check_version
 from kesin.store.sqlite.connections import SqliteConnections
 from kesin.store.sqlite.file import as_disk_error, disk_errors_translated
@@ -41,6 +42,7 @@ class SqliteStore(SqlStore):
     dialect = SQLITE
     schema = ""
     now_or_clock = ":now"
+    _pairs_given = "(SELECT value ->> 0 AS child, value ->> 1 AS parent FROM json_each(:pairs))"
 
     def __init__(self, path: str | Path, *, busy_timeout_s: float = 10.0) -> None:
         super().__init__()
@@ -203,10 +205,10 @@ class SqliteStore(SqlStore):
                 [(*edge, *effects) for edge, effects in moves.items() if edge not in known],
             )
             self._writer.executemany(
-                "UPDATE declared SET mask = mask | ?, min_age_us = ?"
+                "UPDATE declared SET mask = mask | ?, min_age_us = ?, slots = ?"
                 " WHERE queue = ? AND move = ? AND from_state = ? AND to_state = ?",
                 [
-                    (effects.mask, effects.min_age_us, *edge)
+                    (effects.mask, effects.min_age_us, effects.slots, *edge)
                     for edge, effects in moves.items()
                     if edge in known
                 ],
@@ -217,11 +219,11 @@ class SqliteStore(SqlStore):
                 (queue, wall_clock_us(), definition),
             )
 
-    def _write_rules(self, version: RulesVersion, states: Sequence[tuple[str, int, bool]]) -> None:
+    def _write_rules(self, version: RulesVersion, states: Sequence[StateRow]) -> None:
         with self.transaction():
             self._writer.execute("INSERT INTO rules VALUES (?, ?, ?, ?, ?, ?)", tuple(version))
             self._writer.executemany(
-                "INSERT INTO state (queue, name, phase, success) SELECT ?1, ?2, ?3, ?4"
+                "INSERT INTO state (queue, name, phase, success, waits) SELECT ?1, ?2, ?3, ?4, ?5"
                 " WHERE NOT EXISTS (SELECT 1 FROM state WHERE queue = ?1 AND name = ?2)",
                 [(version.queue, *state) for state in states],
             )
@@ -240,20 +242,25 @@ class SqliteStore(SqlStore):
     def _is_in(self, column: str, name: str) -> str:
         return f"{column} IN (SELECT value FROM json_each(:{name}))"
 
+    def _is_id_in(self, column: str) -> str:
+        return self._is_in(column, "ids")
+
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         """Read the due jobs as the claim sets them, then claim them, in one transaction."""
         with self.transaction():
             params = self._with_time(params)
-            rows = due_jobs(statements, params, self._writer)
-            if rows:
-                ids = json.dumps([row[0] for row in rows])
-                self._writer.execute(statements.claim(), {**params, "ids": ids})
-        return statements.claim_decoder.jobs(rows, params)
+            claim = Claim(statements, params, self._writer)
+            if claim.rows:
+                given = {"ids": json.dumps([row[0] for row in claim.rows])}
+                given["slots"] = json.dumps(claim.slots)
+                self._writer.execute(statements.claim(), {**params, **given})
+                claim.spend()
+        return statements.claim_decoder.jobs(claim.rows, params)
 
     def _peek(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         params = self._with_time({**params, "worker": "", "actor": "", "lease_us": 0})
         with self._in_memory_writer() if self._in_memory else self._reading() as connection:
-            rows = due_jobs(statements, params, connection)
+            rows = Claim(statements, params, connection).rows
         jobs = self.find(statements.queue, [row[0] for row in rows])
         return [jobs[row[0]] for row in rows if row[0] in jobs]
 

@@ -32,7 +32,20 @@ local GUARDS = {
   flag_set = function(g, j) return bit.band(j.flags, g.number) ~= 0 end,
   flag_not_set = function(g, j) return bit.band(j.flags, g.number) == 0 end,
   age_over = function(g, j) return j[g.name] and j[g.name] <= NOW - g.number end,
-  slot_free = function(g, j) return not taken(slot_of(g.name), j) end,
+  slot_free = function(g, j) return #free_slots(g.name, j.tenant, j.id) > 0 end,
+  rate = function() return true end, -- the claim counts how many it may take
+  parents_done = function(g, j)
+    for _, mark in ipairs(call('HVALS', parents_key(Q, j.id))) do
+      if mark ~= '1' then return false end
+    end
+    return true
+  end,
+  parents_failed = function(g, j)
+    for _, mark in ipairs(call('HVALS', parents_key(Q, j.id))) do
+      if mark == 'x' then return true end
+    end
+    return false
+  end,
 }
 
 -- The first guard that fails.
@@ -45,8 +58,11 @@ end
 
 local function takes_key(move, job) return move.takes_key and rival(job) end
 
+local CLAIMS = {claim = true, peek = true}
+
 local function takes_slot(move, job)
-  return move.takes_slot and taken(slot_of(move.to), job)
+  if LIFE.limited and CLAIMS[OP] then return false end -- the claim counts them
+  return move.takes_slot and #free_slots(move.to, job.tenant, job.id) == 0
 end
 
 local RETIRED -- states that no job may enter any more, read once a call

@@ -4,14 +4,6 @@ local function split_flow(field)
   return field:match('^(.-)' .. SEP .. '(.-)' .. SEP .. '(.-)' .. SEP .. '(.*)$')
 end
 
--- The queue of a job that is looked up by its id alone.
-local function home_of(id)
-  for _, queue in ipairs(call('SMEMBERS', 'kesin:queues')) do
-    if call('EXISTS', queue .. ':job:' .. id) == 1 then return queue end
-  end
-  return nil
-end
-
 function OPS.job()
   Q = home_of(ASK.id)
   return Q and whole_of(ASK.id) or false
@@ -22,6 +14,43 @@ function OPS.find()
   for _, id in ipairs(ITEMS) do
     local found = whole_of(id)
     if found[1] then answers[#answers + 1] = found end
+  end
+  return answers
+end
+
+-- Jobs of any queue, by the queue and the id.
+local function wholes(pairs_)
+  local answers = {}
+  for _, one in ipairs(pairs_) do
+    local found = one[1] and call('HMGET', one[1] .. ':job:' .. one[2], unpack(WHOLE))
+    if found and found[1] then answers[#answers + 1] = found end
+  end
+  return answers
+end
+
+function OPS.parents()
+  local ids = call('HKEYS', parents_key(Q, ASK.id))
+  table.sort(ids)
+  for place, id in ipairs(ids) do ids[place] = {home_of(id), id} end
+  return wholes(ids)
+end
+
+function OPS.children()
+  local found = {}
+  for _, member in ipairs(call('SMEMBERS', children_key(ASK.id))) do
+    found[#found + 1] = {child_of(member)}
+  end
+  table.sort(found, function(a, b) return a[2] < b[2] end)
+  for place = #found, ASK.limit + 1, -1 do found[place] = nil end
+  return wholes(found)
+end
+
+function OPS.progress()
+  local answers = {}
+  for place, id in ipairs(ITEMS) do
+    local found = call('HMGET', job_key(id), 'phase', 'claim_seq')
+    local said = tonumber(found[1]) == OWNED and call('GET', Q .. ':progress:' .. id)
+    answers[place] = {id, said or false, found[2]}
   end
   return answers
 end
@@ -128,7 +157,7 @@ function OPS.definition() return call('GET', Q .. ':lifecycle') end
 
 function OPS.declared()
   return {call('HGETALL', Q .. ':declared'), call('SMEMBERS', Q .. ':ages'),
-    call('GET', 'kesin:schema')}
+    call('GET', 'kesin:schema'), call('EXISTS', Q .. ':success')}
 end
 
 function OPS.ready_tenants() return call('SMEMBERS', Q .. ':ready') end
@@ -207,10 +236,14 @@ local function foreseen(id)
   local job = row_of(id)
   local move = choose(MOVES, job, {})
   local said = ASK.text and call('HGET', job_key(id), 'error_message')
-  if not move then return {job.state, reason(MOVES, job, {}), said, false} end
-  local wants = move.takes_slot and slot_of(move.to)
-    or move.takes_key and job.dedup_key and key_of(job.tenant, job.dedup_key)
-  return {job.state, '', said, wants or false}
+  if not move then return {job.state, reason(MOVES, job, {}), said, false, 1} end
+  if move.takes_slot then
+    local whose = LIFE.per_tenant[move.to] and job.tenant or ''
+    return {job.state, '', said, slot_key(slot_name(move.to, whose, 1)),
+      #free_slots(move.to, job.tenant, job.id)}
+  end
+  local wants = move.takes_key and job.dedup_key and key_of(job.tenant, job.dedup_key)
+  return {job.state, '', said, wants or false, 1}
 end
 
 function OPS.foresee()

@@ -8,6 +8,7 @@ local LIGHT = {}
 for _, name in ipairs(WHOLE) do
   if not HEAVY[name] then LIGHT[#LIGHT + 1] = name end
 end
+LIGHT[#LIGHT + 1] = 'slot'
 local AGES
 
 -- Priorities, the highest first; a queue that never had another than 0 has one level.
@@ -44,7 +45,42 @@ local function key_of(tenant, key)
   return Q .. ':key:' .. #tenant .. ':' .. tenant .. ':' .. key -- safe for any characters in either
 end
 
-local function slot_of(state) return Q .. ':slot:' .. state end
+-- A slot is a key that holds the job in it. The first of a queue is named as its state, any other
+-- state/tenant/number. How many there are, the newest rules say.
+local function slot_key(slot) return Q .. ':slot:' .. slot end
+
+local function slot_name(state, tenant, number)
+  if number == 1 and tenant == '' then return state end
+  return state .. '/' .. tenant .. '/' .. number
+end
+
+local SLOTS = {}
+local function slots_of(state)
+  if not SLOTS[state] then
+    SLOTS[state] = tonumber(call('HGET', Q .. ':slots', state)) or LIFE.slots[state] or 0
+  end
+  return SLOTS[state]
+end
+
+local FREE = {} -- what a claim has looked up: it takes them one by one
+
+-- The free slots of a state for jobs of a tenant: jobs above a lowered limit count as well.
+local function free_slots(state, tenant, besides)
+  local whose = LIFE.per_tenant[state] and tenant or ''
+  local free, used = {}, 0
+  local most = math.max(slots_of(state), LIFE.slots[state])
+  for number = 1, most do
+    local slot = slot_name(state, whose, number)
+    local holder = call('GET', slot_key(slot))
+    if holder and holder ~= besides then
+      used = used + 1
+    elseif number <= slots_of(state) then
+      free[#free + 1] = slot
+    end
+  end
+  for _ = slots_of(state) - used + 1, #free do free[#free] = nil end
+  return free
+end
 
 -- Which stamps are indexed in which state: all that any version of the lifecycle has declared.
 local function ages()
@@ -115,15 +151,24 @@ local function hold(job, holds)
   end
 end
 
+local function take(key, value)
+  keep(key)
+  if value then call('SET', key, value) else call('DEL', key) end
+end
+
+-- The job's own field names its slot; one from before slots had numbers has that of its state.
 local function occupy(job, from, to)
   if from == to then return end
-  if from and LIFE.exclusive[from] then
-    keep(slot_of(from))
-    call('DEL', slot_of(from))
+  if from and (LIFE.slots[from] or 0) > 0 then
+    take(slot_key(job.slot or from))
+    job.slot = nil
+    call('HDEL', job_key(job.id), 'slot')
   end
-  if to and LIFE.exclusive[to] then
-    keep(slot_of(to))
-    call('SET', slot_of(to), job.id)
+  if to and (LIFE.slots[to] or 0) > 0 then
+    local free = FREE[to .. SEP .. (LIFE.per_tenant[to] and job.tenant or '')]
+    job.slot = table.remove(free or free_slots(to, job.tenant), 1)
+    take(slot_key(job.slot), job.id)
+    call('HSET', job_key(job.id), 'slot', job.slot)
   end
 end
 
@@ -159,6 +204,35 @@ local function write_event(job, from, mask, claim, value, old_payload)
   call('XADD', stream, text(job.seq) .. '-0', unpack(fields))
 end
 
+-- A job that waits for others has a hash of them: 1 succeeded, x at rest without success, 0 neither.
+-- Each of them has a set of the jobs that wait for it, in any queue.
+
+local function parents_key(queue, id) return queue .. ':parents:' .. id end
+
+local function children_key(id) return 'kesin:children:' .. id end
+
+local function child_of(member) return member:match('^(.-)' .. SEP .. '(.*)$') end
+
+local function is_over(phase) return phase == 2 or phase == 3 end
+
+-- Says to the jobs that wait for this one how it is.
+local function tell(job)
+  if call('EXISTS', children_key(job.id)) == 0 then return end
+  local rests = is_over(job.phase) and not LIFE.waits[job.state]
+  local mark = rests and (LIFE.success[job.state] and '1' or 'x') or '0'
+  local queues = {}
+  for _, member in ipairs(call('SMEMBERS', children_key(job.id))) do
+    local queue, child = child_of(member)
+    local key = parents_key(queue, child)
+    if call('HGET', key, job.id) ~= '1' then hset_one(key, job.id, mark) end
+    if rests then
+      sadd(queue .. ':news', child)
+      queues[queue] = true
+    end
+  end
+  for queue in pairs(queues) do call('PUBLISH', 'kesin:pulse', queue) end
+end
+
 -- Writes what a move changed: ``new`` holds its columns, false where one becomes null.
 local function write(job, new, mask, claim)
   local key = job_key(job.id)
@@ -188,6 +262,7 @@ local function write(job, new, mask, claim)
   hold(after, LIFE.holds[after.state] or after.once == 1)
   occupy(after, job.state, after.state)
   index(job.id, job.tenant, places(job), places(after))
+  tell(after)
   return after
 end
 
@@ -197,13 +272,24 @@ local function erase(job)
   hold(job, false)
   occupy(job, job.state, nil)
   index(job.id, job.tenant, was, {})
-  for _, key in ipairs({job_key(job.id), Q .. ':events:' .. job.id, Q .. ':notes:' .. job.id}) do
-    keep(key)
-    call('DEL', key)
+  local parents = parents_key(Q, job.id)
+  for _, parent in ipairs(call('HKEYS', parents)) do
+    srem(children_key(parent), Q .. SEP .. job.id)
+  end
+  srem(Q .. ':news', job.id)
+  for _, key in ipairs({job_key(job.id), Q .. ':events:' .. job.id, Q .. ':notes:' .. job.id,
+    Q .. ':progress:' .. job.id, parents}) do
+    take(key)
   end
 end
 
 local function remove(job, move)
+  for _, member in ipairs(call('SMEMBERS', children_key(job.id))) do
+    local queue, child = child_of(member)
+    keep(parents_key(queue, child))
+    call('HDEL', parents_key(queue, child), job.id)
+  end
+  take(children_key(job.id))
   erase(job)
   count({move, job.state, '', job.tenant}, job.moved_at)
 end

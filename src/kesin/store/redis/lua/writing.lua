@@ -13,10 +13,31 @@ local function use_levels()
   end
 end
 
+-- How another job is, for one that comes after it: as ``tell`` says it later.
+local function mark_of(queue, id)
+  local found = call('HMGET', queue .. ':job:' .. id, 'state', 'phase')
+  local waits = call('SISMEMBER', queue .. ':waits', found[1]) == 1
+  if not is_over(tonumber(found[2])) or waits then return '0' end
+  return call('SISMEMBER', queue .. ':success', found[1]) == 1 and '1' or 'x'
+end
+
+local function comes_after(job, parents)
+  local key, rests = parents_key(Q, job.id), false
+  keep(key)
+  for id, queue in pairs(parents) do
+    local mark = mark_of(queue, id)
+    call('HSET', key, id, mark)
+    sadd(children_key(id), Q .. SEP .. job.id)
+    rests = rests or mark ~= '0'
+  end
+  if rests then sadd(Q .. ':news', job.id) end
+end
+
 local function born(item)
+  local way = item.parents and LIFE.after or LIFE
   local job = {
-    id = item.id, queue = Q, tenant = item.tenant, state = LIFE.initial, move = LIFE.birth,
-    phase = LIFE.phase[LIFE.initial], actor = ASK.actor, seq = 1, claim_seq = 0, payload_seq = 1,
+    id = item.id, queue = Q, tenant = item.tenant, state = way.initial, move = way.birth,
+    phase = LIFE.phase[way.initial], actor = ASK.actor, seq = 1, claim_seq = 0, payload_seq = 1,
     attempt_count = 0, attempt_base = 0, return_count = 0, max_attempts = item.max_attempts,
     retry_count = 0, salt = item.salt, flags = 0, created_at = NOW, moved_at = NOW,
     run_at = item.run_at or NOW, note = item.note, dedup_key = item.dedup_key,
@@ -32,16 +53,42 @@ local function born(item)
   keep(key)
   call('HSET', key, unpack(fields))
   if job.priority then use_levels() end
-  local mask = LIFE.masks[table.concat({LIFE.birth, '', LIFE.initial}, SEP)]
+  local mask = LIFE.masks[table.concat({way.birth, '', way.initial}, SEP)]
   write_event(job, '', mask, -1, function(name) return job[name] end)
-  count({LIFE.birth, '', LIFE.initial, job.tenant}, NOW)
-  if LIFE.holds[LIFE.initial] then hold(job, true) end
-  occupy(job, nil, LIFE.initial)
+  count({way.birth, '', way.initial, job.tenant}, NOW)
+  if LIFE.holds[way.initial] then hold(job, true) end
+  if item.parents then comes_after(job, item.parents) end
   index(job.id, job.tenant, {}, places(job))
   return job
 end
 
+-- The queue of a job that is looked up by its id alone.
+local function home_of(id)
+  for _, queue in ipairs(call('SMEMBERS', 'kesin:queues')) do
+    if call('EXISTS', queue .. ':job:' .. id) == 1 then return queue end
+  end
+  return nil
+end
+
+-- Finds the queues of the jobs that new ones come after; returns the ids of those that are none.
+local function find_parents()
+  local homes, missing = {}, {}
+  for _, item in ipairs(ITEMS) do
+    if #item.after > 0 then
+      item.parents = {}
+      for _, id in ipairs(item.after) do
+        homes[id] = homes[id] or home_of(id)
+        item.parents[id] = homes[id]
+        if not homes[id] then missing[#missing + 1] = id end
+      end
+    end
+  end
+  return missing
+end
+
 function OPS.enqueue()
+  local missing = find_parents()
+  if #missing > 0 then return {missing, {}} end
   local seen = {}
   for _, item in ipairs(ITEMS) do
     if seen[item.id] or call('EXISTS', job_key(item.id)) == 1 then
@@ -59,12 +106,12 @@ function OPS.enqueue()
       note(holder, 'duplicate', ASK.actor)
     else
       born(item)
-      answers[place] = {'inserted', item.id, LIFE.initial, 1}
+      answers[place] = {'inserted', item.id, (item.parents and LIFE.after or LIFE).initial, 1}
       any = true
     end
   end
   if any then beat() end
-  return answers
+  return {{}, answers}
 end
 
 local function paused()
@@ -133,13 +180,66 @@ local function turns(tenants)
   return tenants
 end
 
+-- What slots and a rate leave to a claim: of the queue, and of each tenant.
+
+local function meter_field(tenant) return LIFE.meter.move .. SEP .. tenant end
+
+local function paid_at(tenant)
+  local free_at = tonumber(call('HGET', Q .. ':meter', meter_field(tenant)) or '0')
+  return math.min(math.max(free_at, NOW), NOW + LIFE.meter.per_us)
+end
+
+local function looked_up(state, tenant)
+  local whose = state .. SEP .. tenant
+  FREE[whose] = FREE[whose] or free_slots(state, tenant)
+  return #FREE[whose]
+end
+
+local function left_of(tenant)
+  local left = ASK.limit
+  if not LIFE.limited then return left end
+  local state = MOVES[1].to
+  if LIFE.per_tenant[state] then left = math.min(left, looked_up(state, tenant)) end
+  if LIFE.meter then
+    local due_us = NOW + LIFE.meter.per_us - paid_at(tenant)
+    left = math.min(left, math.floor(due_us * LIFE.meter.claims / LIFE.meter.per_us))
+  end
+  return left
+end
+
+local function left_in_all()
+  local state = MOVES[1].to
+  if not LIFE.limited or slots_of(state) == 0 or LIFE.per_tenant[state] then return ASK.limit end
+  return math.min(ASK.limit, looked_up(state, ''))
+end
+
+local function spend(jobs)
+  if not LIFE.meter then return end
+  local taken_ = {}
+  for _, job in ipairs(jobs) do taken_[job.tenant] = (taken_[job.tenant] or 0) + 1 end
+  for tenant, n in pairs(taken_) do
+    local paid = math.ceil(n * LIFE.meter.per_us / LIFE.meter.claims)
+    hset_one(Q .. ':meter', meter_field(tenant), text(paid_at(tenant) + paid))
+  end
+end
+
+local function within_limits(jobs)
+  local left, kept = {}, {}
+  for _, job in ipairs(jobs) do
+    left[job.tenant] = (left[job.tenant] or left_of(job.tenant)) - 1
+    if left[job.tenant] >= 0 then kept[#kept + 1] = job end
+  end
+  return kept
+end
+
 -- The due jobs; tenants take turns.
 local function due()
-  if ASK.ids then return due_among(ASK.ids) end
+  ASK.limit = left_in_all()
+  if ASK.ids then return within_limits(due_among(ASK.ids)) end
   local closed, open = paused(), {}
   if closed[''] then return {} end
   for _, tenant in ipairs(turns(ASK.tenants or call('SMEMBERS', Q .. ':ready'))) do
-    if not closed[tenant] and has_due(tenant) then
+    if not closed[tenant] and has_due(tenant) and left_of(tenant) > 0 then
       open[#open + 1] = tenant
       closed[tenant] = true -- named twice, served once
     end
@@ -150,6 +250,7 @@ local function due()
   for nth, tenant in ipairs(open) do
     local most = math.min(share + (nth <= more and 1 or 0), ASK.limit - #taken_)
     if most <= 0 then break end
+    most = math.min(most, left_of(tenant))
     for _, job in ipairs(due_of(tenant, most)) do taken_[#taken_ + 1] = job end
   end
   table.sort(taken_, by_due)
@@ -177,8 +278,9 @@ local function picked()
 end
 
 function OPS.claim()
-  local answers = {}
-  for place, job in ipairs(picked()) do
+  local answers, jobs = {}, picked()
+  spend(jobs)
+  for place, job in ipairs(jobs) do
     make(choose(MOVES, job, {}), job, {})
     answers[place] = whole_of(job.id)
   end
@@ -262,11 +364,22 @@ local function candidates(move)
   return ways
 end
 
+local function child_waits(id)
+  for _, member in ipairs(call('SMEMBERS', children_key(id))) do
+    local queue, child = child_of(member)
+    local found = call('HMGET', queue .. ':job:' .. child, 'state', 'phase')
+    local over = not found[1] or is_over(tonumber(found[2]))
+    if not over or call('SISMEMBER', queue .. ':waits', found[1]) == 1 then return true end
+  end
+  return false
+end
+
 local function ripe(id, move)
   local job = row_of(id)
   if not job or not move.sources[job.state] then return nil end
   if move.way ~= 'leases' and move.way ~= 'timers' and job.phase == OWNED then return nil end
   if ASK.min_age_us > 0 and job.moved_at > NOW - ASK.min_age_us then return nil end
+  if move.prunes and child_waits(id) then return nil end
   return fits(move, job, {}) and job or nil
 end
 
@@ -313,6 +426,35 @@ function OPS.sweep()
   return {moved, ASK.skip, 0}
 end
 
+-- Moves on the jobs that wait for others which came to rest.
+function OPS.settle()
+  local moved, looked = 0, 0
+  repeat -- one that fails is news for those that come after it
+    local news = call('SRANDMEMBER', Q .. ':news', ASK.limit - looked)
+    table.sort(news)
+    for _, id in ipairs(news) do
+      srem(Q .. ':news', id)
+      local job = row_of(id)
+      local move = job and choose(MOVES, job, {})
+      if move then
+        make(move, job, {})
+        moved = moved + 1
+      end
+    end
+    looked = looked + #news
+  until #news == 0 or looked >= ASK.limit
+  if moved > 0 then beat() end
+  return moved
+end
+
+function OPS.report()
+  local found = call('HMGET', job_key(ASK.id), 'phase', 'claim_seq')
+  if tonumber(found[1]) ~= OWNED or tonumber(found[2]) ~= ASK.token then return 0 end
+  keep(Q .. ':progress:' .. ASK.id)
+  call('SET', Q .. ':progress:' .. ASK.id, ASK.said .. SEP .. text(NOW))
+  return 1
+end
+
 function OPS.add_note()
   if ASK.job_id and call('EXISTS', job_key(ASK.job_id)) == 0 then return end
   note(ASK.job_id, ASK.kind, ASK.actor, ASK.details)
@@ -355,6 +497,10 @@ function OPS.declare()
   call('SET', Q .. ':lifecycle', ASK.definition)
   sadd('kesin:queues', Q)
   call('SETNX', 'kesin:schema', ASK.version)
+  for kind, names in pairs({success = LIFE.success, waits = LIFE.waits}) do
+    for name in pairs(names) do sadd(Q .. ':' .. kind, name) end
+  end
+  for state, slots in pairs(ASK.slots or {}) do hset_one(Q .. ':slots', state, text(slots)) end
   for _, one in ipairs(ASK.ages) do
     local state, stamp = one[1], one[2]
     if call('SISMEMBER', Q .. ':ages', state .. SEP .. stamp) == 0 then
@@ -419,8 +565,11 @@ function OPS.put_jobs()
       take_out(rival(job))
       hold(job, true)
     end
-    if LIFE.exclusive[job.state] then take_out(taken(slot_of(job.state), job)) end
-    occupy(job, nil, job.state)
+    local slot = (LIFE.slots[job.state] or 0) > 0 and (job.slot or job.state)
+    if slot then
+      take_out(taken(slot_key(slot), job))
+      take(slot_key(slot), job.id)
+    end
     index(job.id, job.tenant, {}, places(job))
   end
 end

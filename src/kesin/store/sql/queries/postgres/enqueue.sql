@@ -15,10 +15,10 @@ bodies AS (
 ),
 jobs AS (
   INSERT INTO {schema}.job (id, queue, tenant, state, phase, move, actor, seq, max_attempts, salt,
-    keyed, slot, note, created_at, moved_at, run_at, priority, stamp_1, stamp_2,
+    keyed, note, created_at, moved_at, run_at, priority, stamp_1, stamp_2,
     stamp_3, stamp_4)
   SELECT i.id, %(queue)s, i.tenant, {state}, {phase}, {move}, %(actor)s, 1, i.max_attempts, i.salt,
-    i.dedup_key IS NOT NULL, {slot}, i.note, c.t, c.t, coalesce(i.run_at, c.t), i.priority, i.stamp_1, i.stamp_2, i.stamp_3, i.stamp_4
+    i.dedup_key IS NOT NULL, i.note, c.t, c.t, coalesce(i.run_at, c.t), i.priority, i.stamp_1, i.stamp_2, i.stamp_3, i.stamp_4
   FROM input i CROSS JOIN clock c
   WHERE i.id IN (SELECT id FROM bodies)
 )

@@ -1,0 +1,96 @@
+"""The reading half of a queue: jobs, pages, histories, counts, and what stands beside a job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kesin.engine.waiting import wait_for
+from kesin.foundation.clock import Clock, Duration, wall_clock_us
+from kesin.foundation.text import storable
+from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.model import Job
+from kesin.store.contract import Store
+from kesin.store.filters import normalise_filter
+from kesin.store.records import Backlog, Event, Filter, Note, Page, Progress, QueueStats
+
+if TYPE_CHECKING:
+    from kesin.engine.payload_type import PayloadType
+
+
+class QueueReader:
+    """What can be read of a queue."""
+
+    name: str
+    lifecycle: Lifecycle
+    store: Store
+    clock: Clock
+    _payloads: PayloadType | None
+
+    def job(self, job_id: str) -> Job | None:
+        """One job of this queue."""
+        job = self.store.job(job_id)
+        if job is None or job.queue != self.name:
+            return None
+        return self._typed([job])[0]
+
+    def wait(self, job_id: str, timeout: Duration) -> Job:
+        """The job once it is at rest or over; raises TimeoutError if that takes longer."""
+        return wait_for(self, job_id, timeout)
+
+    def find(self, ids: Sequence[str]) -> dict[str, Job]:
+        """The jobs of this queue among these ids."""
+        found = self.store.find(self.name, ids)
+        return dict(zip(found, self._typed(list(found.values())), strict=True))
+
+    def states(self, ids: Sequence[str]) -> dict[str, str]:
+        """The states of the jobs of this queue among these ids; payloads are not read."""
+        return self.store.states(self.name, ids)
+
+    def holders(self, tenant: str, keys: Sequence[str]) -> dict[str, str]:
+        """Dedup key → id of the job that holds it now."""
+        return self.store.ids_by_key(self.name, tenant, keys)
+
+    def jobs(
+        self, where: Filter | None = None, *, limit: int = 100, cursor: str | None = None
+    ) -> Page:
+        """A page of jobs, newest first."""
+        where = normalise_filter(where or Filter())
+        page = self.store.jobs(self.name, where, limit=limit, cursor=cursor)
+        return Page(self._typed(page.jobs), page.cursor)
+
+    def events(self, job_id: str) -> list[Event]:
+        """A job's history."""
+        return self.store.events(job_id)
+
+    def notes(self, job_id: str) -> list[Note]:
+        """The notes on a job."""
+        return self.store.notes(job_id)
+
+    def stats(self) -> QueueStats:
+        """Counts by state and tenant, and how much is overdue."""
+        return self.store.stats(self.name, now=self.clock.now())
+
+    def waiting(self, tenant: str, aged: tuple[str, int] | None = None) -> Backlog:
+        """The waiting jobs of one tenant; ``aged`` is a stamp and the time up to which to count."""
+        return self.store.backlog(self.name, storable(tenant), aged=aged, now=self.clock.now())
+
+    def parents(self, job_id: str) -> list[Job]:
+        """The jobs that a job comes after, of any queue of the store."""
+        return self.store.parents(self.name, job_id)
+
+    def children(self, job_id: str, *, limit: int = 100) -> list[Job]:
+        """The first so many jobs that come after a job, of any queue of the store."""
+        return self.store.children(self.name, job_id, limit=limit)
+
+    def progress(self, ids: Sequence[str]) -> dict[str, Progress]:
+        """How far these jobs are, of those that are claimed and have said it."""
+        return self.store.progress(self.name, ids)
+
+    def now(self) -> int:
+        """The time, for calculations; the store's clock decides which time is written."""
+        now = self.clock.now()
+        return wall_clock_us() if now is None else now
+
+    def _typed(self, jobs: list[Job]) -> list[Job]:
+        return self._payloads.typed(jobs) if self._payloads else jobs

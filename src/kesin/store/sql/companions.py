@@ -1,0 +1,172 @@
+"""What stands beside a job in the SQL stores: the jobs it comes after, and how far it is.
+
+A job that comes after others is created in a state that waits. The guard marks the rows of a parent
+that comes to rest as ``news``, in the parent's own transaction. Whoever works on the child's queue
+then looks at the children that have news: of several parents that end at once, the last to commit
+leaves news that everybody sees, so none is overlooked.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from kesin.foundation.ids import is_id
+from kesin.lifecycle.model import Change, Job
+from kesin.store.errors import UnknownParents
+from kesin.store.limits import MAX_BATCH, check_batch_size
+from kesin.store.records import NewJobRow, Progress
+from kesin.store.sql.columns import job_columns
+from kesin.store.sql.rules import SqlRules
+from kesin.store.sql.statements import Statements
+
+
+class SqlCompanions(SqlRules):
+    """The part of the SQL stores that knows parents and progress."""
+
+    skip_locked = ""  # how a statement passes by rows that another transaction has locked
+    share_lock = ""  # how it keeps rows as they are until its transaction ends
+    now_or_clock: str  # the time that the caller gives, or the database's
+    _pairs_given: str  # the parameter ``pairs`` as rows of child and parent
+
+    @abstractmethod
+    def _is_id_in(self, column: str) -> str:
+        """Whether a column of ids is among the parameter ``ids``."""
+
+    def _insert_new(
+        self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]
+    ) -> set[str]:
+        waiting = [job for job in jobs if job.after]
+        if not waiting:
+            return self._insert(statements, jobs, params)
+        with self.transaction():
+            self._hold_parents(waiting)
+            inserted = self._insert(statements, waiting, params)
+            others = [job for job in jobs if not job.after]
+            if others:
+                inserted |= self._insert(statements, others, params)
+            self._write_parents(statements.queue, [job for job in waiting if job.id in inserted])
+        return inserted
+
+    def _hold_parents(self, jobs: Sequence[NewJobRow]) -> None:
+        """Let no parent move until the children are committed: it would not see them."""
+        named = sorted({parent for job in jobs for parent in job.after})
+        known: set[str] = set()
+        for start in range(0, len(named), MAX_BATCH):
+            ids = [job_id for job_id in named[start : start + MAX_BATCH] if is_id(job_id)]
+            sql = (
+                f"SELECT j.id FROM {self.dialect.table('job')} j"
+                f" WHERE {self._is_id_in('j.id')} ORDER BY j.id{self.share_lock}"
+            )
+            known |= {str(row[0]) for row in self._rows(sql, {"ids": self._array(ids)})}
+        if missing := set(named) - known:
+            raise UnknownParents(missing)
+
+    def _write_parents(self, queue: str, jobs: Sequence[NewJobRow]) -> None:
+        pairs = [(job.id, parent) for job in jobs for parent in job.after]
+        table = self.dialect.table
+        at_rest = "j.phase IN (2, 3) AND NOT coalesce(s.waits, FALSE)"
+        for start in range(0, len(pairs), MAX_BATCH):
+            self._rows(
+                f"INSERT INTO {table('parent')} (child, parent, queue, done, news)"
+                f" SELECT i.child, i.parent, {self.dialect.param('queue')},"
+                f" {at_rest} AND coalesce(s.success, FALSE), {at_rest}"
+                f" FROM {self._pairs_given} i JOIN {table('job')} j ON j.id = i.parent"
+                f" LEFT JOIN {table('state')} s ON s.queue = j.queue AND s.name = j.state",
+                {"queue": queue, "pairs": json.dumps(pairs[start : start + MAX_BATCH])},
+            )
+
+    def settle(self, queue: str, *, limit: int, now: int | None = None) -> int:
+        statements = self.statements(queue)
+        if not statements.lifecycle.waiting_states:
+            return 0
+        moved = looked = 0
+        with self.transaction():  # one that fails is news for those that come after it
+            while looked < limit and (ids := self._heard(queue, min(limit, MAX_BATCH))):
+                looked += len(ids)
+                changes = [Change(job_id) for job_id in ids]
+                outcomes = self.apply(
+                    queue, "settle", changes, role="clock", actor="clock", now=now
+                )
+                moved += sum(outcome.result == "moved" for outcome in outcomes)
+        return moved
+
+    def _heard(self, queue: str, limit: int) -> list[str]:
+        """The jobs that have news of those they come after; it is news no more."""
+        param, table = self.dialect.param, self.dialect.table("parent")
+        rows = self._rows(
+            f"WITH heard AS MATERIALIZED (SELECT child, parent FROM {table}"
+            f" WHERE queue = {param('queue')} AND news ORDER BY child LIMIT {param('limit')}"
+            f"{self.skip_locked}) UPDATE {table} SET news = FALSE"
+            " WHERE (child, parent) IN (SELECT child, parent FROM heard) RETURNING child",
+            {"queue": queue, "limit": limit},
+        )
+        return sorted({str(row[0]) for row in rows})
+
+    def parents(self, queue: str, job_id: str) -> list[Job]:
+        self.statements(queue)
+        return self._related("parent", "child", job_id, "")
+
+    def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
+        self.statements(queue)
+        return self._related("child", "parent", job_id, f" LIMIT {min(limit, MAX_BATCH)}")
+
+    def _related(self, wanted: str, known: str, job_id: str, limit: str) -> list[Job]:
+        if not is_id(job_id):
+            return []
+        table = self.dialect.table
+        sql = (
+            f"SELECT {job_columns(self.dialect)} FROM {table('parent')} p"
+            f" JOIN {table('job')} j ON j.id = p.{wanted} JOIN {table('job_body')} b ON b.id = j.id"
+            f" WHERE p.{known} = {self.dialect.param('id')} ORDER BY p.{wanted}{limit}"
+        )
+        return [Job._make(row) for row in self._read(sql, {"id": job_id})]
+
+    # Progress
+
+    def report_progress(
+        self,
+        queue: str,
+        claim: tuple[str, int],
+        fraction: float | None,
+        message: str | None,
+        *,
+        now: int | None = None,
+    ) -> bool:
+        self.statements(queue)
+        param, table = self.dialect.param, self.dialect.table
+        values = ", ".join(("j.id", "j.claim_seq", self.now_or_clock, *map(param, _REPORTED)))
+        written = self._rows(
+            f"INSERT INTO {table('progress')} (job_id, claim_seq, at, fraction, message)"
+            f" SELECT {values} FROM {table('job')} j WHERE j.id = {param('id')}"
+            f" AND j.queue = {param('queue')} AND j.phase = 1 AND j.claim_seq = {param('token')}"
+            " ON CONFLICT (job_id) DO UPDATE SET claim_seq = excluded.claim_seq,"
+            " at = excluded.at, fraction = excluded.fraction, message = excluded.message"
+            " RETURNING 1",
+            {
+                "queue": queue,
+                "id": claim[0],
+                "token": claim[1],
+                "now": now,
+                "fraction": fraction,
+                "message": message,
+            },
+        )
+        return bool(written)
+
+    def progress(self, queue: str, ids: Sequence[str]) -> dict[str, Progress]:
+        check_batch_size(ids)
+        table = self.dialect.table
+        rows = self._read(
+            f"SELECT p.job_id, p.at, p.fraction, p.message FROM {table('progress')} p"
+            f" JOIN {table('job')} j ON j.id = p.job_id AND j.claim_seq = p.claim_seq"
+            f" WHERE {self._is_id_in('p.job_id')} AND j.phase = 1"
+            f" AND j.queue = {self.dialect.param('queue')}",
+            {"queue": queue, "ids": self._array([job_id for job_id in ids if is_id(job_id)])},
+        )
+        return {str(row[0]): Progress(*row[1:]) for row in rows}
+
+
+_REPORTED = ("fraction", "message")
