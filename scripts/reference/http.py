@@ -182,7 +182,7 @@ def _shapes(api: Mapping[str, Any]) -> list[str]:
             (
                 f"`{field}`",
                 "required" if field in needed else _default(one),
-                " ".join(filter(None, (_kind(one), plain(one.get("description", ""))))),
+                "; ".join(filter(None, (_kind(one), plain(one.get("description", ""))))),
             )
             for field, one in shape["properties"].items()
         ]

@@ -355,9 +355,47 @@ def test_a_job_by_hand_can_wait_and_have_a_budget_of_its_own(world, admin):
 
 
 @pytest.mark.parametrize(
-    "job",
-    [{}, {"payload": 1, "key": ""}, {"payload": 1, "max_attempts": 0}, {"payload": 1, "x": 1}],
+    ("job", "field"),
+    [
+        ({}, "payload"),
+        ({"payload": 1, "key": ""}, "key"),
+        ({"payload": 1, "max_attempts": 0}, "max_attempts"),
+        ({"payload": 1, "x": 1}, "x"),
+        ({"payload": 1, "key": "k", "once": "always"}, "once"),
+        ({"payload": 1, "key": "k", "once": None}, "once"),
+        ({"payload": 1, "priority": 3}, "priority"),
+        ({"payload": 1, "priority": -2}, "priority"),
+        ({"payload": 1, "priority": "high"}, "priority"),
+    ],
 )
-def test_a_batch_with_a_wrong_field_enqueues_nothing(job, world, admin):
-    assert enqueue(world, admin, {"payload": 1}, job).status_code == 422
+def test_a_batch_with_a_wrong_field_enqueues_nothing(job, field, world, admin):
+    answer = enqueue(world, admin, {"payload": 1}, job)
+    assert answer.status_code == 422
+    assert f"jobs.1.{field}" in error_of(answer)["message"]
     assert world.task.stats().total == 0
+
+
+def test_a_job_by_hand_of_a_higher_priority_is_claimed_first(world, admin):
+    answer = enqueue(world, admin, *({"payload": n, "priority": n} for n in (-1, 1, 2)))
+    assert [job.payload for job in world.task.claim("w1", limit=3)] == [2, 1, -1]
+    urgent = answer.json()["jobs"][2]["id"]
+    assert world.client.get(f"/api/jobs/{urgent}", headers=admin).json()["job"]["priority"] == 2
+    listed = world.client.get("/api/queues/task/jobs", headers=admin).json()["jobs"]
+    assert [job["priority"] for job in listed] == [2, 1, -1]
+
+
+def test_the_key_of_a_job_by_hand_can_be_held_when_the_job_is_over(world, admin):
+    once, plain = ({"payload": 1, "key": key, "once": key == "once"} for key in ("once", "plain"))
+    first, second = (job["id"] for job in enqueue(world, admin, once, plain).json()["jobs"])
+    for job in world.task.claim("w1", limit=2):
+        apply_changes(world.task, "complete", [Change(job.id, job.claim_seq)], actor="w1")
+    again = enqueue(world, admin, once, plain).json()["jobs"]
+    assert [job["result"] for job in again] == ["duplicate", "inserted"]
+    shown = [world.client.get(f"/api/jobs/{job}", headers=admin).json() for job in (first, second)]
+    assert [whole["job"]["once"] for whole in shown] == [True, False]
+
+
+def test_a_job_by_hand_that_holds_no_key_for_good_is_rejected_with_the_reason(world, admin):
+    [job] = enqueue(world, admin, {"payload": 1, "once": True}).json()["jobs"]
+    assert (job["result"], job["code"]) == ("rejected", "bad_once")
+    assert job["message"].startswith("once needs a key")

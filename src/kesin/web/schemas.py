@@ -175,6 +175,8 @@ class JobBody(BaseModel):
     queue: str
     site: str
     key: str | None
+    once: bool = Field(description="its key is held until it is pruned")
+    priority: int
     state: str
     claimed: bool
     worker: str | None
@@ -333,7 +335,11 @@ class NewBody(Strict):
 
     payload: Any
     key: Key | None = None
+    once: Annotated[bool, Field(description="the key is held until the job is pruned")] = False
     site: Name = "default"
+    priority: Annotated[
+        int, Field(ge=-1, le=2, description="-1 low, 1 high, 2 urgent; within its site")
+    ] = 0
     run_at: Time | None = None
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = None
 

@@ -34,6 +34,8 @@ def job_body(job: Job) -> schemas.JobBody:
         queue=job.queue,
         site=job.tenant,
         key=job.dedup_key,
+        once=bool(job.once),
+        priority=job.priority,
         state=job.state,
         claimed=job.worker is not None,
         worker=job.worker,

@@ -181,7 +181,15 @@ def enqueue_jobs(
 ) -> Response:
     """Enqueue by hand, for admins. Producers use the API of their workload."""
     jobs = [
-        NewJob(job.payload, job.key, job.site, schemas.micros(job.run_at), job.max_attempts)
+        NewJob(
+            job.payload,
+            job.key,
+            job.site,
+            schemas.micros(job.run_at),
+            job.max_attempts,
+            once=job.once,
+            priority=job.priority,
+        )
         for job in new.jobs
     ]
     bodies = []

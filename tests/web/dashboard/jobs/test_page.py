@@ -126,6 +126,20 @@ def test_what_is_next_is_on_top(world):
     assert "can paused this queue (moving house)" in text
 
 
+@pytest.mark.parametrize(
+    ("language", "held", "high"),
+    [("en", "until the job is pruned", "1, high"), ("tr", "iş silinene kadar", "1, yüksek")],
+)
+def test_a_key_held_for_good_and_a_priority_are_among_the_facts(language, held, high, world):
+    spoken = {"accept-language": language}
+    text = read(world, world.job(key=f"kept-{language}", once=True, priority=1), **spoken)
+    assert held in text
+    assert high in text
+    plain = read(world, world.job(key=f"plain-{language}"), **spoken)
+    assert held not in plain
+    assert high not in plain
+
+
 # What may be done
 
 
