@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from kesin.engine.new_job import NewJob
 from kesin.engine.validation import BadInput
 from kesin.engine.waiting import Looks
+from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
+from kesin.store.limits import MAX_SQL_PAYLOAD_BYTES
 
 if TYPE_CHECKING:
     from kesin.engine.queue import Queue
@@ -27,6 +29,23 @@ async def _in_thread(call: Callable[_P, _T], *args: _P.args, **how: _P.kwargs) -
     return await asyncio.to_thread(call, *args, **how)
 
 
+def _require_sql_payload_fits(text: str) -> None:
+    """Raise BadInput for a payload that the SQL function refuses, whatever the queue takes."""
+    size = len(text.encode())
+    if size > MAX_SQL_PAYLOAD_BYTES:
+        raise BadInput(
+            "payload_too_large",
+            "payload",
+            Message(
+                "the payload has %(n)s bytes; within an asynchronous connection the limit is"
+                " %(most)s, whatever the queue's is: use queue.enqueue(…, within=…) with a"
+                " synchronous connection, or store the data elsewhere and enqueue a reference",
+                n=size,
+                most=MAX_SQL_PAYLOAD_BYTES,
+            ),
+        )
+
+
 class AioQueue:
     """``queue.aio``. Refused inside ``store.transaction()``: call the queue itself there."""
 
@@ -34,7 +53,11 @@ class AioQueue:
         self._queue = queue
 
     async def enqueue(self, payload: Any, *, within: Any = None, **how: Any) -> Outcome:
-        """As ``queue.enqueue``; ``within`` is of psycopg, asyncpg or SQLAlchemy, for coroutines."""
+        """As ``queue.enqueue``; ``within`` is of psycopg, asyncpg or SQLAlchemy, for coroutines.
+
+        With ``within``, the payload has at most 256 KiB whatever the queue's limit is, and a queue
+        with a clock of its own is refused: use ``queue.enqueue(within=…)``.
+        """
         if within is None:
             return await _in_thread(self._queue.enqueue, payload, **how)
         queue, actor = self._queue, storable(how.pop("actor", "producer"))
@@ -42,7 +65,10 @@ class AioQueue:
             why = "within an asynchronous connection takes no after: use queue.enqueue(within=…)"
             raise BadInput("bad_after", "after", why)
         row = queue.row_of(NewJob(payload, **{**how, "stamps": how.get("stamps") or {}}))
-        outcome = await queue.store.enqueue_within(queue.name, row, within, actor=actor)
+        _require_sql_payload_fits(row.payload)
+        outcome = await queue.store.enqueue_within(
+            queue.name, row, within, actor=actor, now=queue.clock.now()
+        )
         if outcome.result == "inserted":
             return outcome._replace(state=queue.lifecycle.initial.name, seq=1)
         return outcome

@@ -95,8 +95,12 @@ class Store(ABC):
         connection: Any,  # noqa: ARG002
         *,
         actor: str,  # noqa: ARG002
+        now: int | None = None,  # noqa: ARG002
     ) -> Outcome:
-        """As ``joining`` and ``enqueue`` for a connection that is used by ``await``."""
+        """As ``joining`` and ``enqueue`` for a connection that is used by ``await``.
+
+        The payload has at most ``MAX_SQL_PAYLOAD_BYTES``.
+        """
         raise StoreError("within: only a queue in PostgreSQL takes an asynchronous connection")
 
     @abstractmethod

@@ -19,6 +19,7 @@ MAX_TENANT = 128
 MAX_PARENTS = 10_000  # jobs that one job comes after
 MAX_MESSAGE = 1_000
 MAX_CODE = 64
+MAX_SQL_PAYLOAD_BYTES = 262_144  # of the SQL function kesin.enqueue, as its migration has it
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 

@@ -12,7 +12,9 @@ import psycopg
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from kesin import Queue, StoreError, open_store, task_lifecycle
+from kesin import BadInput, Queue, StoreError, open_store, task_lifecycle
+from kesin.foundation.clock import ManualClock
+from kesin.store.limits import MAX_SQL_PAYLOAD_BYTES
 from tests.store.conftest import empty
 
 Opener = Callable[[str, bool], AbstractAsyncContextManager[Any]]
@@ -101,3 +103,44 @@ def test_what_is_in_no_transaction_or_leads_elsewhere_is_refused(
 
     asyncio.run(main())
     assert queue.stats().total == 0
+
+
+class Unused:
+    """A connection that must not be asked for anything."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(name)
+
+
+def test_a_queue_with_a_clock_of_its_own_is_refused_and_the_synchronous_way_takes_it(
+    postgres_store, postgres_url
+):
+    clock = ManualClock()
+    timed = Queue("timed", task_lifecycle(), postgres_store, clock=clock)
+    with pytest.raises(StoreError, match=r"'timed' has a clock.*queue\.enqueue\(…, within=…\)"):
+        asyncio.run(timed.aio.enqueue({}, within=Unused()))
+    with psycopg.connect(postgres_url) as own:
+        timed.enqueue({}, within=own)
+    assert [job.created_at for job in timed.jobs().jobs] == [clock.now()]
+    empty(postgres_store)
+
+
+def test_a_payload_beyond_the_limit_of_the_function_is_refused_before_anything_is_sent(
+    postgres_store, postgres_url
+):
+    roomy = Queue("roomy", task_lifecycle(), postgres_store, max_payload_bytes=1_000_000)
+    largest = "ş" * (MAX_SQL_PAYLOAD_BYTES // 2 - 1)  # with its quotes, exactly the limit
+    why = rf"{MAX_SQL_PAYLOAD_BYTES + 1} bytes.* {MAX_SQL_PAYLOAD_BYTES},.*queue\.enqueue\("
+    with pytest.raises(BadInput, match=why) as refused:
+        asyncio.run(roomy.aio.enqueue(f"{largest}x", within=Unused()))
+    assert (refused.value.code, refused.value.field) == ("payload_too_large", "payload")
+
+    async def enqueue_largest() -> None:
+        async with by_psycopg(postgres_url, commits=True) as own:
+            await roomy.aio.enqueue(largest, within=own)
+
+    asyncio.run(enqueue_largest())
+    with psycopg.connect(postgres_url) as own:
+        roomy.enqueue(f"{largest}x", within=own)
+    assert [len(job.payload) for job in roomy.jobs().jobs] == [len(largest) + 1, len(largest)]
+    empty(postgres_store)

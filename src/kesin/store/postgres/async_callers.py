@@ -19,12 +19,22 @@ _Fetch = Callable[[str, Sequence[Any]], Awaitable[Sequence[Any] | None]]
 _TYPES = ("text", "text", "text", "boolean", "text", "integer", "bigint", "integer", "text")
 
 
+def refuse_what_is_ignored(queue: str, job: NewJobRow, now: int | None) -> None:
+    """Raise StoreError for what the SQL function has no parameter for."""
+    if job.stamps or job.note:
+        raise StoreError("within: an asynchronous connection takes neither stamps nor a note")
+    if now is not None:
+        raise StoreError(
+            f"within: the queue {queue!r} has a clock of its own, and an asynchronous connection"
+            " takes the database's time: use queue.enqueue(…, within=…) with a synchronous"
+            " connection, or open the queue without clock=…"
+        )
+
+
 async def enqueue_within(
     schema: str, database: object, queue: str, job: NewJobRow, given: Any, *, actor: str
 ) -> Outcome:
     """Enqueue in the transaction of ``given``; ``database`` is what it must lead to."""
-    if job.stamps or job.note:
-        raise StoreError("within: an asynchronous connection takes neither stamps nor a note")
     fetch = await _fetcher(given)
     if tuple(await fetch(WHICH_DATABASE, ()) or ()) != database:
         raise StoreError("within: the connection leads to another database than the queue")

@@ -23,7 +23,7 @@ from kesin.lifecycle.model import Change, Job
 from kesin.store.declarations import DECLARED_COLUMNS, DeclaredMoves, Edge, Effects
 from kesin.store.errors import StoreError
 from kesin.store.ownership import Ownership
-from kesin.store.postgres.async_callers import enqueue_within
+from kesin.store.postgres.async_callers import enqueue_within, refuse_what_is_ignored
 from kesin.store.postgres.callers import WHICH_DATABASE, Callers, CallersPostgres
 from kesin.store.postgres.connection import PostgresListener, TimedConnection
 from kesin.store.postgres.pool import PostgresPool, TransactionRolledBack
@@ -122,8 +122,9 @@ class PostgresStore(SqlStore):
         return self._ownership.held(self._callers.admit(connection), callers=True)
 
     async def enqueue_within(
-        self, queue: str, job: NewJobRow, connection: Any, *, actor: str
+        self, queue: str, job: NewJobRow, connection: Any, *, actor: str, now: int | None = None
     ) -> Outcome:
+        refuse_what_is_ignored(queue, job, now)
         if not self._database:  # in a thread: it may have to wait for a connection
             self._database = await asyncio.to_thread(self._read, WHICH_DATABASE, {})
         return await enqueue_within(

@@ -100,6 +100,12 @@ UNMET = {
     "within: only a queue in PostgreSQL takes an asynchronous connection": "for programs",
     "within: an asynchronous connection takes neither stamps nor a note": "for programs",
     "within: the connection leads to another database than the queue": "for programs",
+    "within: the queue {} has a clock of its own, and an asynchronous connection takes the"
+    " database's time: use queue.enqueue(…, within=…) with a synchronous connection, or open the"
+    " queue without clock=…": "for programs",
+    "the payload has %(n)s bytes; within an asynchronous connection the limit is %(most)s, whatever"
+    " the queue's is: use queue.enqueue(…, within=…) with a synchronous connection, or store the"
+    " data elsewhere and enqueue a reference": "for programs",
     "within: the connection is in pipeline mode: enqueue outside of it": "for programs",
     "within: the connection's client_encoding must be UTF8": "for programs",
     "within: the connection is in autocommit, outside a transaction: {}": "for programs",
