@@ -36,6 +36,8 @@ def main() -> int:
     pickups, asked.rounds = asked.rounds or pickup.ROUNDS, asked.rounds or ROUNDS
     if asked.what in ("all", "engine"):
         _engine(asked)
+    if asked.what == "growth":  # a part of engine
+        _growth(asked)
     if asked.what in ("all", "oci"):
         _oci(asked)
     if asked.what in ("all", "pdf"):
@@ -122,6 +124,17 @@ def _engine(asked: argparse.Namespace) -> None:
         (ROOT / "docs" / "benchmarks.md").write_text(text, "utf-8")
 
 
+def _growth(asked: argparse.Namespace) -> None:
+    report = Report("Growing tables")
+    with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name:
+        if "sqlite" in asked.stores:
+            _grow(report, "SQLite", asked, lambda place: str(Path(name) / f"{place}.db"))
+        if "postgres" in asked.stores:
+            with PostgresServer(fsync=True) as server:
+                _grow(report, "PostgreSQL", asked, server.create_database)
+    print(report.text())
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="make bench ARGS=",
@@ -131,7 +144,17 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "what",
         nargs="?",
-        choices=["all", "engine", "oci", "pdf", "redis", "optiplan", "dashboard", "pickup"],
+        choices=[
+            "all",
+            "engine",
+            "growth",
+            "oci",
+            "pdf",
+            "redis",
+            "optiplan",
+            "dashboard",
+            "pickup",
+        ],
         default="all",
     )
     parser.add_argument("--jobs", type=int, default=40_000, help="jobs a drain (default 40 000)")

@@ -103,24 +103,24 @@ def load(queue: kesin.Queue, rows: int, *, tenant: str = "default", state: str =
     counter = {"queue": queue.name, "tenant": tenant, "state": state, "rows": rows}
     params = {**counter, "now": wall_clock_us()}
     if isinstance(store, PostgresStore):
-        for table in ("job", "job_body"):
+        for table in ("job", "job_body", "flow"):
             store._rows(f"ALTER TABLE kesin.{table} DISABLE TRIGGER USER", {})
         store._rows(_PG_LOAD, params)
         store._rows(_PG_BODIES, params)
-        for table in ("job", "job_body"):
-            store._rows(f"ALTER TABLE kesin.{table} ENABLE TRIGGER USER", {})
         store._rows(
             "INSERT INTO kesin.flow (queue, tenant, move, from_state, to_state, n)"
             " VALUES (%(queue)s, %(tenant)s, 'load', '', %(state)s, %(rows)s)",
             counter,
         )
+        for table in ("job", "job_body", "flow"):
+            store._rows(f"ALTER TABLE kesin.{table} ENABLE TRIGGER USER", {})
         store._rows("VACUUM ANALYZE kesin.job", {})
         store._rows("VACUUM ANALYZE kesin.job_body", {})
         return
     assert isinstance(store, SqliteStore)
     triggers = store._rows(
         "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
-        " AND tbl_name IN ('job', 'job_body')",
+        " AND tbl_name IN ('job', 'job_body', 'flow', 'counter')",
         {},
     )
     with store.transaction():
@@ -128,11 +128,13 @@ def load(queue: kesin.Queue, rows: int, *, tenant: str = "default", state: str =
             store._rows(f"DROP TRIGGER {name}", {})
         store._rows(_LITE_LOAD, params)
         store._rows(_LITE_BODIES, params)
-        for _, sql in triggers:
-            store._rows(sql, {})
         store._rows(
             "INSERT INTO flow (queue, tenant, move, from_state, to_state, n)"
             " VALUES (:queue, :tenant, 'load', '', :state, :rows)",
             counter,
         )
+        # A trigger of flow would do it; while it is there, a counter begins with one job.
+        store._rows("INSERT INTO counter VALUES (:queue, :tenant, 'load', '', :state)", counter)
+        for _, sql in triggers:
+            store._rows(sql, {})
     store._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

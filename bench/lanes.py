@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 from statistics import median
+from typing import TypeAlias
 
 import kesin
 from bench import floors
@@ -26,7 +27,7 @@ QUEUE = "bench"
 BATCH = 500
 LANES = 2  # of the engine on PostgreSQL in all; PgQueuer has four connections a process
 WAYS = ("F0", "F1", "engine")
-Results = multiprocessing.Queue  # of (jobs completed, when the last one was)
+Results: TypeAlias = "multiprocessing.Queue[tuple[int, float]]"  # jobs completed, when the last was
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def _drainer(
 
 
 def _drain(
-    way: str, address: str, number: int, threads: int, start: Barrier, done: multiprocessing.Queue
+    way: str, address: str, number: int, threads: int, start: Barrier, done: Results
 ) -> None:
     worker = f"w{number}"
     queue = open_queue(address)
