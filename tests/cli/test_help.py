@@ -68,6 +68,13 @@ def test_every_command_has_an_example_and_every_example_parses():
             NAMED[tuple(words[:length])].make_context("kesin", words[length:])
 
 
+def test_every_command_that_asks_takes_yes_in_short_too():
+    asking = {path: param.opts for path, command in ALL for param in command.params
+              if "--yes" in param.opts}  # fmt: skip
+    assert asking.keys() == {("jobs", "act"), ("lifecycle", "retire"), ("store", "copy")}
+    assert all("-y" in spellings for spellings in asking.values())
+
+
 def test_the_version_is_shown(kesin):
     assert kesin("--version").out == f"kesin {__version__}\n"
 

@@ -10,7 +10,7 @@ from typing import Annotated, get_args
 import typer
 
 from kesin.cli.support import inspection
-from kesin.cli.support.arguments import AsJson, LifecycleName, argument, confirm, flag, option
+from kesin.cli.support.arguments import AsJson, LifecycleName, Yes, argument, confirm, flag, option
 from kesin.cli.support.context import CommandContext
 from kesin.cli.support.errors import CommandError, UsageError, check_choice
 from kesin.cli.support.progress import bars
@@ -49,7 +49,7 @@ def copy_store(
     keep_source_running: Annotated[
         bool, flag("--keep-source-running", "Only copy: the source works on, the copy is paused.")
     ] = False,
-    yes: Annotated[bool, flag("--yes", "Do not ask.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Move queues to another store, and prove it by replay.
