@@ -29,9 +29,11 @@ PLACES = re.compile(r"%\((\w+)\)[sd]|%%")
 
 @cache
 def wanted() -> dict[str, str]:
-    """Each sentence the templates and the Python say, and where."""
+    """Each sentence the templates, the Python and the lifecycles say, and where."""
     titles = [workload.title for workload in built_in()]
     found = dict.fromkeys((*LABELS.values(), *titles), "state_groups.py and the workloads")
+    for name, make in lifecycles().items():
+        found |= {move.doc: f"{name}: {move.name}" for move in make().moves if move.doc}
     for folder in PAGES:
         for name, line, message, _, _ in extract_from_dir(
             folder, METHODS, keywords=KEYWORDS, options_map=OPTIONS

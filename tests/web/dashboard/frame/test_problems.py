@@ -11,7 +11,9 @@ import pytest
 from pydantic_core._pydantic_core import list_all_errors
 
 from kesin.foundation.messages import Message, join_messages
+from kesin.lifecycle.vocabulary import Fixed
 from kesin.web.dashboard.frame.i18n import translate
+from kesin.workloads import lifecycles
 from tests.web.dashboard.frame.test_catalogues import said
 from tests.web.dashboard.python_texts import nodes
 from tests.web.dashboard.turkish import catalogue
@@ -173,6 +175,16 @@ def written() -> frozenset[str]:
 def test_every_message_that_a_page_can_show_has_its_turkish():
     known = catalogue().problems | UNMET.keys()
     assert {text: where for text, where in raised().items() if text not in known} == {}
+
+
+def test_every_error_that_a_lifecycle_records_itself_has_its_turkish():
+    """A code that stands for a message is the same in every language."""
+    rules = [make() for make in lifecycles().values()]
+    recorded = {move.error for one in rules for move in one.moves if isinstance(move.error, Fixed)}
+    recorded |= {error for one in rules for _action, error in one.default_errors}
+    messages = {error.message for error in recorded if " " in error.message}
+    assert messages
+    assert messages - catalogue().problems == set()
 
 
 def called(node: ast.Call) -> str:

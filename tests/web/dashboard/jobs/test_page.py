@@ -126,6 +126,14 @@ def test_what_is_next_is_on_top(world):
     assert "can paused this queue (moving house)" in text
 
 
+def test_what_a_move_is_for_is_said_in_the_readers_language(world):
+    job_id = world.failed()
+    world.task.act("requeue", actor="tests", ids=[job_id])
+    text = read(world, job_id, **{"accept-language": "tr"})
+    assert 'title="Başarısız işi, deneme hakları yenilenerek baştan dene."' in text
+    assert "çalışmadan önce iptal edildi" in text
+
+
 @pytest.mark.parametrize(
     ("language", "held", "high"),
     [("en", "until the job is pruned", "1, high"), ("tr", "iş silinene kadar", "1, yüksek")],

@@ -15,9 +15,11 @@ from cryptography.x509.oid import NameOID
 
 from kesin.foundation.clock import SystemClock
 from kesin.lifecycle.model import Job
+from kesin.web.dashboard.frame.i18n import translate
 from kesin.workloads.pdf.safe_fetch import FetchRefused, fetch
 from kesin.workloads.pdf.webhooks import delivery
 from kesin.workloads.pdf.webhooks.delivery import Subscription, deliver, post
+from tests.web.dashboard.turkish import catalogue
 from tests.workloads.receiver import Receiver, hang_up, nonsense, receiving, silence, trickle
 
 PUBLIC = "93.184.216.34"
@@ -54,6 +56,29 @@ def test_no_response_in_time_is_unreachable(claimed, receiver, monkeypatch, act)
     assert result.code == "HOOK_UNREACHABLE"
     assert (result.message == "no answer came in time") == (act in (silence, trickle))
     assert len(receiver.came) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "turkish"),
+    [
+        (silence, "süresi içinde yanıt gelmedi"),
+        (500, "500 yanıtını verdi"),
+        ((429, {"Retry-After": "3600"}), "429 yanıtını verdi ve 3600 s beklenmesini istedi"),
+    ],
+)
+def test_what_became_of_a_delivery_is_said_in_turkish(
+    claimed, receiver, monkeypatch, answer, turkish
+):
+    monkeypatch.setattr(delivery, "TIMEOUT_S", 0.3)
+    receiver.script = [answer]
+    assert translate(catalogue(), deliver_to(claimed, receiver.url).message) == turkish
+
+
+@pytest.mark.parametrize("url", ["http://[", "ftp://a.example/", "http://user@a.example/"])
+def test_an_address_that_is_not_allowed_is_refused_in_turkish(claimed, url):
+    result = deliver_to(claimed, url)
+    assert result.code == "HOOK_REFUSED"
+    assert translate(catalogue(), result.message) is not None
 
 
 def test_a_good_answer_is_one_whatever_comes_after_it(receiver, monkeypatch):
@@ -103,6 +128,7 @@ def test_a_public_name_that_leads_inside_is_refused(claimed, names):
         names.answers = [addresses]
         result = deliver_to(claimed, f"https://{NAME}/x")  # though the list spells it out
         assert (result.code, names.called) == ("HOOK_REFUSED", [])
+        assert translate(catalogue(), result.message) == "adresi herkese açık bir adres değil"
 
 
 def test_a_name_is_resolved_once(claimed, names):

@@ -107,7 +107,7 @@ def _event_line(  # noqa: PLR0917  # a line needs what is around it
         failing=_failing(ctx, history, event, advised),
         reason=reason,
         details=details,
-        doc=move.doc if move else "",
+        doc=ctx.say(move.doc) if move and move.doc else "",
         count=folded.count,
     )
 

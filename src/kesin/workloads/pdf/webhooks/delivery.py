@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from kesin.engine.results import Act, Done, Failed, HandlerResult
 from kesin.foundation.clock import Clock, iso, wall_clock_us
+from kesin.foundation.messages import Message
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import HOUR_S, MINUTE_S, SECOND_US
 from kesin.lifecycle.errors import Category
@@ -105,7 +106,7 @@ def deliver(
         elapsed_ms = round((clock.monotonic() - started) * 1_000)
         result = {"status": reply.status, "ms": elapsed_ms, "attempt": delivery.attempt_count}
         return Done(result)
-    message = f"it answered {reply.status}"
+    message = Message("it answered %(status)s", status=reply.status)
     if reply.status == http.HTTPStatus.GONE:
         return Failed("HOOK_GONE", message)
     pause_s = reply.retry_after_s if reply.status in _BUSY else None
@@ -115,7 +116,11 @@ def deliver(
     return Act(
         "later",
         code="HOOK_BAD_ANSWER",
-        message=f"{message} and asked for {pause_s} s of peace",
+        message=Message(
+            "it answered %(status)s and asked for a pause of %(n)s s",
+            status=reply.status,
+            n=pause_s,
+        ),
         category=Category.TRANSIENT,
         run_in_s=pause_s,
     )
@@ -123,7 +128,7 @@ def deliver(
 
 def _describe_problem(problem: Exception) -> str:
     if isinstance(problem, TimeoutError):
-        return "no answer came in time"
+        return Message("no answer came in time")
     return f"{type(problem).__name__}: {problem}"[:200]
 
 
