@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -14,10 +14,12 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import FileResponse, JSONResponse, Response
+from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute, Match, Router
+from starlette.routing import BaseRoute, Match, Mount, Router
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kesin.engine.validation import BadInput
 from kesin.foundation.extras import missing_extra
@@ -101,6 +103,8 @@ def create_app(service: Service) -> FastAPI:
             workload_routers.append(workload.routes(service.workload_context(name)))
             app.include_router(workload_routers[-1])
     _forbid_slash_redirects(app.routes)
+    _handle_problems(app)
+    _adopt_mounted_apps(app)
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> FileResponse:
@@ -114,19 +118,51 @@ def create_app(service: Service) -> FastAPI:
     app.add_route("/openapi.json", openapi, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=static), name="static")
     app.add_middleware(RequestMiddleware, service=service, render_problem=_render_refusal)
-    _handle_problems(app)
     _set_openapi(app, (*own_routers, *workload_routers))
     return app
 
 
 def _forbid_slash_redirects(routes: Sequence[BaseRoute]) -> None:
     """Let no router of a workload redirect: the address would be made of the Host header."""
-    for route in routes:
-        part = getattr(route, "original_router", None) or getattr(route, "app", None)
+    for _, part in _inner_parts(routes):
         router = getattr(part, "router", part)
         if isinstance(router, Router):
             router.redirect_slashes = False
-            _forbid_slash_redirects(router.routes)
+
+
+def _inner_parts(routes: Sequence[BaseRoute]) -> Iterator[tuple[BaseRoute, object]]:
+    """What is included or mounted, at every depth, with the route that leads there."""
+    for route in routes:
+        part = getattr(route, "original_router", None) or getattr(route, "app", None)
+        yield route, part
+        router = getattr(part, "router", part)
+        if isinstance(router, Router):
+            yield from _inner_parts(router.routes)
+
+
+def _adopt_mounted_apps(app: FastAPI) -> None:
+    """Serve an app that a workload mounts as its routes are served: the actor is known to it.
+
+    What it raises of ours is answered as elsewhere, unless it has a handler of its own.
+    """
+    for route, part in _inner_parts(app.routes):
+        if isinstance(route, Mount) and not isinstance(part, _IdentifyingApp):
+            route.app = _IdentifyingApp(route.app)
+        if isinstance(part, Starlette):
+            for error, handler in app.exception_handlers.items():
+                part.exception_handlers.setdefault(error, handler)
+
+
+class _IdentifyingApp:
+    """A mounted app, to which the dependencies of ours do not apply."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await identify(Request(scope))
+        await self._app(scope, receive, send)
 
 
 def _handle_problems(app: FastAPI) -> None:

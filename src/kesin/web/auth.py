@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from kesin.engine.access.accounts import cron_actor, with_request_id
@@ -33,11 +33,18 @@ NOBODY: Final = Actor("nobody", frozenset())
 PROBES: Final = frozenset({"/health/live", "/health/ready"})  # answered without the store
 # Elements of the dashboard that refresh by themselves, by the id that htmx sends.
 POLLING_ELEMENTS: Final = frozenset({"cards", "job-story", "nav", "runs", "view", "workers"})
+APP: Final = "kesin.app"  # where the scope of a request has the service's app
 PUBLIC_ROUTE: Final[dict[str, Any]] = {"security": []}  # marks a public route in the schema
 
 
+def app_of(request: Request) -> FastAPI:
+    """The service's app; inside one that a workload mounts, ``request.app`` is that one."""
+    app: FastAPI = request.scope.get(APP) or request.app
+    return app
+
+
 def service_of(request: Request) -> Service:
-    service: Service = request.app.state.service
+    service: Service = app_of(request).state.service
     return service
 
 
@@ -78,7 +85,7 @@ def _is_polling(request: Request) -> bool:
     if request.method not in SAFE:
         return False
     accepted = request.headers.get("accept", "")
-    polling: frozenset[str] = request.app.state.polling_elements
+    polling: frozenset[str] = app_of(request).state.polling_elements
     return accepted == "text/event-stream" or request.headers.get("hx-trigger") in polling
 
 

@@ -20,7 +20,7 @@ from kesin.engine.workload import WorkloadContext
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem, Unavailable
 from kesin.lifecycle.model import Job
-from kesin.web.auth import NOBODY, guarded_router, service_of
+from kesin.web.auth import NOBODY, app_of, guarded_router, service_of
 from kesin.web.bodies import requires_sign_in
 from kesin.web.dashboard.frame.i18n import (
     Catalogue,
@@ -128,7 +128,7 @@ class PageContext:
 
     @property
     def frame(self) -> Frame:
-        return frame_of(self.request.app)
+        return frame_of(app_of(self.request))
 
     @property
     def language(self) -> Language:
@@ -219,7 +219,7 @@ def any_context(request: Request) -> PageContext:
     language = choose_language(
         request.cookies.get(LANGUAGE_COOKIE), request.headers.get("accept-language", "")
     )
-    catalogue = frame_of(request.app).catalogue(language)
+    catalogue = frame_of(app_of(request)).catalogue(language)
     theme = request.cookies.get(THEME_COOKIE, "auto")
     actor = getattr(request.state, "actor", NOBODY)
     return PageContext(request, actor, catalogue, theme if theme in THEMES else "auto")
