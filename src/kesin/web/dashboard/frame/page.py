@@ -43,7 +43,7 @@ class SignInRequired(Exception):  # not an error: a step on the way to the page
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A workload's own page in the navigation."""
+    """A workload's own page, in the navigation or at the top of a job's page."""
 
     title: str
     path: str
@@ -88,6 +88,7 @@ class WorkloadPages:
     # The page about a site: from the site's id, and the path of the page that is open.
     site_path: Callable[[str, str], str] | None = None
     job_panel: Callable[[PageContext, JobDetails], Panel | None] | None = None
+    job_link: Callable[[PageContext, Job], Link | None] | None = None  # to its place elsewhere
     job_name: Callable[[Any], str] | None = None  # from a job's payload; empty: only its id
     heartbeats: Callable[[PageContext, Queue], Sequence[WorkerHeartbeat]] | None = None
     warnings: Callable[[PageContext, Queue], Sequence[QueueWarning]] | None = None

@@ -92,6 +92,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
     due = future.next.kind == "claim" and (future.next.at or 0) <= now
     lines = timeline(ctx, history, lifecycle, now)
     state = lifecycle.state.get(job.state)
+    link_of = ctx.pages_of(job.queue).job_link
     own_stamps = [stamp for stamp in lifecycle.stamps if stamp not in BUILT_IN_STAMPS]
     return {
         "job": job,
@@ -111,6 +112,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
         "due_at": job.run_at if job.phase == READY else None,
         "stamps": {stamp: getattr(job, lifecycle.stamp_column(stamp)) for stamp in own_stamps},
         "flags": [flag for flag in lifecycle.flags if job.flags & lifecycle.flag_bit(flag)],
+        "link": link_of(ctx, job) if link_of else None,
         "actions": [(action, label_of(ctx, action)) for action in actions],
         "goes_on": state is not None and not state.terminal,
     }

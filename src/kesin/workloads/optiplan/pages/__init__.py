@@ -7,13 +7,14 @@ from typing import Final
 from kesin.web.dashboard.frame.page import WorkloadPages
 from kesin.workloads.optiplan.health import check_health
 from kesin.workloads.optiplan.pages import new_order, orders, setup
-from kesin.workloads.optiplan.pages.job_panel import job_name, job_panel, links
+from kesin.workloads.optiplan.pages.job_panel import job_link, job_name, job_panel, links
 
 PAGES: Final = WorkloadPages(
     package=__name__,
     routers=(orders.router, new_order.router, setup.router),
     links=links,
     job_panel=job_panel,
+    job_link=job_link,
     job_name=job_name,
     health=check_health,
     polling_elements=frozenset({"orders"}),

@@ -1,4 +1,4 @@
-"""What orders add to the dashboard's own pages: a link, a name and a panel."""
+"""What orders add to the dashboard's own pages: links, a name and a panel."""
 
 from __future__ import annotations
 
@@ -29,6 +29,12 @@ def links(ctx: PageContext) -> list[Link]:
     if not may_see_orders(ctx):
         return []
     return [Link(ctx.say("Cutting orders"), "/dashboard/optiplan")]
+
+
+def job_link(ctx: PageContext, job: Job) -> Link | None:
+    """The link to the order's row on the orders page, for users who may see orders."""
+    row = f"held-{job.id}" if job.state == "HOLD" else f"order-{job.id}"
+    return next((Link(link.title, f"{link.path}#{row}") for link in links(ctx)), None)
 
 
 def job_name(data: Any) -> str:
