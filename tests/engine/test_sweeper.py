@@ -78,7 +78,7 @@ def test_scheduled_moves_run_stage_by_stage(store: SqliteStore, clock: ManualClo
     stages = [STAGES.index(move.stage) for (move,) in sweeps.values("args")]
     assert stages == sorted(stages)
     assert len(stages) == len(queue.lifecycle.scheduled_moves)
-    assert STAGES == ("cap", "recover", "expire", "revive", "timeout", "prune")
+    assert STAGES == ("settle", "cap", "recover", "expire", "revive", "timeout", "prune")
 
 
 def test_a_job_whose_worker_died_is_ready_again(queue: Queue, lost: Callable[[int], None]):
@@ -125,7 +125,7 @@ def test_the_counters_are_compacted_in_every_pass(queue: Queue, store: SqliteSto
 
 def test_each_stage_is_swept_at_its_own_interval(queue: Queue, clock: ManualClock):
     passes, _ = run_for(Sweeper([queue]), clock, 3_700)
-    minutely = ("cap", "recover", "revive", "timeout")
+    minutely = ("settle", "cap", "recover", "revive", "timeout")
     assert passes[0] == (0, STAGES)
     assert [at for at, stages in passes if "recover" in stages] == [60 * n for n in range(62)]
     assert [at for at, stages in passes if "prune" in stages] == [0, 3_600]

@@ -21,6 +21,7 @@ from kesin.lifecycle.vocabulary import (
     budget_spent,
     holds_claim,
     lease_over,
+    parents_done,
     returns_left,
     timer_over,
     unclaimed,
@@ -36,6 +37,7 @@ REAL = {
     "pdf": pdf_lifecycle(),
     "optiplan": optiplan_lifecycle(),
     "task": task_lifecycle(),
+    "after others": task_lifecycle(parents=True),
 }
 # What is broken on purpose: the real ones, with smaller caps where the proof takes long.
 SOUND = {
@@ -370,7 +372,7 @@ MUTANTS = {
         "optiplan",
         mark("OPTI_DONE", exclusive=True),
         {"R6"},
-        says="collect leads from one exclusive state to another",
+        says="collect leads from one state with slots to another",
     ),
     "a clock move that leaves OPTI_RUNNING under a live claim": Mutant(
         "optiplan",
@@ -379,7 +381,21 @@ MUTANTS = {
         says="xml_timeout may leave OPTI_RUNNING under a live claim",
     ),
     "an exclusive resting state": Mutant(
-        "optiplan", mark("HOLD", exclusive=True), {"R6"}, says="HOLD is not a working state"
+        "optiplan", mark("HOLD", exclusive=True), {"R6"}, says="HOLD has slots and is not a working"
+    ),
+    "slots of a tenant that a job rests in": Mutant(
+        "task",
+        mark("failed", slots=2, slots_per="tenant"),
+        {"R6"},
+        says="failed has slots and is not a working state",
+    ),
+    "slots that the clock frees under a live claim": Mutant(
+        "optiplan",
+        lambda lifecycle: edit("xml_timeout", when=(timer_over,), claim="drop")(
+            mark("OPTI_RUNNING", exclusive=False, slots=3)(lifecycle)
+        ),
+        {"R6"},
+        says="xml_timeout may leave OPTI_RUNNING under a live claim",
     ),
     # R7
     "alternatives of one call that overlap": Mutant(
@@ -442,5 +458,30 @@ MUTANTS = {
         errors(lambda e: {"codes": (*e.codes, Code("UNKNOWN", Category.TRANSIENT))}),
         {"R8"},
         says="UNKNOWN is declared twice",
+    ),
+    # R9
+    "a job that waits for ever once a parent has failed": Mutant(
+        "after others",
+        remove("parent_failed"),
+        {"R9"},
+        says="a job waits in blocked for ever: parents_done leaves it and parents_failed does not",
+    ),
+    "a parent's success that only an operator sees": Mutant(
+        "after others",
+        edit("unblock", by=("operator",), stage=None),
+        {"R9"},
+        says="unblock has parents_done: only the clock makes it",
+    ),
+    "a second condition beside the parents": Mutant(
+        "after others",
+        edit("unblock", when=(parents_done, age_over("created_at", 60))),
+        {"R9"},
+        says="unblock has parents_done: only the clock makes it",
+    ),
+    "a key that a waiting job lets go": Mutant(
+        "after others",
+        mark("blocked", holds_key=False),
+        {"R9"},
+        says="unblock leads from blocked to ready, whose key or slot may be taken",
     ),
 }

@@ -6,7 +6,7 @@ import pytest
 
 from kesin.lifecycle.declare import Move, State
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.moves import expire
+from kesin.lifecycle.moves import enqueue_after, expire, unblock
 from kesin.lifecycle.vocabulary import (
     STAY,
     After,
@@ -19,6 +19,7 @@ from kesin.lifecycle.vocabulary import (
     holds_claim,
     lease_over,
     option,
+    rate,
     slot_free,
     unclaimed,
 )
@@ -42,6 +43,8 @@ def chain(**link):
     """The small lifecycle in which a failure is queued again, with such a second link."""
     return small(replace(FAIL, then="requeue"), replace(REQUEUE, **link), without=(FAIL,))
 
+
+NO_SOURCE = "small the moves without a source are enqueue and enqueue_after, each once"
 
 REFUSALS = {
     # the header
@@ -74,7 +77,48 @@ REFUSALS = {
     ),
     "an initial state with room for one job": (
         lambda: small(states=(replace(STATES[0], exclusive=True), *STATES[1:])),
-        "small ready is initial and exclusive",
+        "small.ready it is initial and has slots",
+    ),
+    "fewer slots than none": (
+        lambda: small(states=with_state(slots=-1)),
+        "small.aside slots must lie in 1…10000, got -1",
+    ),
+    "more slots than a claim can count": (
+        lambda: small(states=with_state(slots=10_001)),
+        "small.aside slots must lie in 1…10000, got 10001",
+    ),
+    "slots of nothing": (
+        lambda: small(states=with_state(slots=2, slots_per="worker")),
+        "small.aside slots_per is 'queue' or 'tenant', got 'worker'",
+    ),
+    "slots of a tenant, but none": (
+        lambda: small(states=with_state(slots_per="tenant")),
+        "small.aside slots_per without slots= has no effect",
+    ),
+    "exclusive with slots": (
+        lambda: small(states=with_state(exclusive=True, slots=2)),
+        "small.aside exclusive is one slot a queue",
+    ),
+    "a rate of nothing": (
+        lambda: swapped(CLAIM, when=(*CLAIM.when, rate(0, 60))),
+        "small.claim rate 1…10000 claims got rate(0, 60)",
+    ),
+    "a rate in no time": (
+        lambda: swapped(CLAIM, when=(*CLAIM.when, rate(5, 0))),
+        "small.claim rate 1…86400 seconds, got rate(5, 0)",
+    ),
+    "a rate of what is no claim": (
+        lambda: swapped(FINISH, when=(*FINISH.when, rate(1, 1))),
+        "small.finish a rate is for the claim",
+    ),
+    "a rate beside another claim": (
+        lambda: small(
+            replace(CLAIM, when=(*CLAIM.when, rate(1, 1))),
+            replace(CLAIM, name="wake", sources=("aside",)),
+            without=(CLAIM,),
+            states=with_state(),
+        ),
+        "small.claim a rate is for the claim of a lifecycle that has only one",
     ),
     "no success": (
         lambda: small(states=tuple(replace(state, success=False) for state in STATES)),
@@ -98,7 +142,7 @@ REFUSALS = {
     ),
     "a slot of a state that has none": (
         lambda: swapped(CLAIM, when=(*CLAIM.when, slot_free("running"))),
-        "small.claim slot_free running not exclusive",
+        "small.claim slot_free running has no slots",
     ),
     "a slot of a state that is not there": (
         lambda: swapped(CLAIM, when=(*CLAIM.when, slot_free("flying"))),
@@ -277,14 +321,32 @@ REFUSALS = {
         "unsaid 'finish' no move of this call records an error",
     ),
     # enqueue, claim and prune
-    "no enqueue": (lambda: small(without=(ENQUEUE,)), "small one move has no source enqueue"),
-    "two ways to enqueue": (
-        lambda: small(replace(ENQUEUE, name="import")),
-        "small one move has no source enqueue",
+    "no enqueue": (lambda: small(without=(ENQUEUE,)), NO_SOURCE),
+    "two ways to enqueue": (lambda: small(replace(ENQUEUE, name="import")), NO_SOURCE),
+    "an enqueue under another name": (lambda: swapped(ENQUEUE, name="create"), NO_SOURCE),
+    "parents without a way to have any": (
+        lambda: small(unblock("failed", "ready")),
+        "small parents_done needs a move enqueue_after",
     ),
-    "an enqueue under another name": (
-        lambda: swapped(ENQUEUE, name="create"),
-        "small one move has no source named enqueue",
+    "parents that nothing waits for": (
+        lambda: small(enqueue_after("failed")),
+        "small enqueue_after leads to failed, which parents_done must leave",
+    ),
+    "work that waits for parents": (
+        lambda: small(
+            enqueue_after("aside"),
+            unblock("aside", "ready"),
+            states=with_state(resting=True, slots=1),
+        ),
+        "small aside waits for other jobs: it is resting, no success, without slots",
+    ),
+    "parents settled by a call of its own": (
+        lambda: small(
+            enqueue_after("aside"),
+            unblock("aside", "ready", action="unblock"),
+            states=with_state(resting=True),
+        ),
+        "small.unblock say action='settle'",
     ),
     "an enqueue into the wrong state": (
         lambda: swapped(ENQUEUE, to="running"),

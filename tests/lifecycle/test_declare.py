@@ -60,9 +60,9 @@ def test_replacing_a_part_checks_the_whole_again():
 
 
 @pytest.mark.parametrize("make", [oci_lifecycle, pdf_lifecycle, optiplan_lifecycle, task_lifecycle])
-def test_the_sweeper_caps_recovers_expires_revives_times_out_and_prunes_in_that_order(make):
+def test_the_sweeper_settles_caps_recovers_expires_revives_times_out_and_prunes_in_that_order(make):
     stages = [move.stage for move in make().scheduled_moves]
-    assert STAGES == ("cap", "recover", "expire", "revive", "timeout", "prune")
+    assert STAGES == ("settle", "cap", "recover", "expire", "revive", "timeout", "prune")
     assert stages == sorted(stages, key=STAGES.index)
 
 

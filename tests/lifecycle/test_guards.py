@@ -20,6 +20,9 @@ from kesin.lifecycle.vocabulary import (
     holds_claim,
     lease_over,
     option,
+    parents_done,
+    parents_failed,
+    rate,
     retries_left,
     returns_left,
     slot_free,
@@ -88,6 +91,9 @@ CALLS = [
         {"slots_taken": frozenset({"other"})},
         {"slots_taken": frozenset({"slot"})},
     ),
+    (rate(1, 60), {"rate_used": False}, {"rate_used": True}),
+    (parents_done, {"parents": "done"}, {"parents": "pending"}),
+    (parents_failed, {"parents": "failed"}, {"parents": "done"}),
 ]
 
 

@@ -244,7 +244,8 @@ def count_rows(store: Any) -> dict[str, int]:
         return {name: n for name, n in counts.items() if n}
     keys = map(str, store.client.keys("*"))
     kinds = (key.split(":")[1] for key in keys if not key.startswith("kesin:"))
-    ours = ("declared", "lifecycle", "ages", "rules", "notes")  # notes of jobs have their id too
+    ours = {"declared", "lifecycle", "ages", "rules", "success", "waits", "slots"}
+    ours |= {"notes"}  # notes of jobs have their id too
     return dict(Counter(kind for kind in kinds if kind not in ours))
 
 

@@ -116,8 +116,11 @@ def renamed_check(**marks: Any) -> Lifecycle:
     ("marks", "why"),
     [
         ({"terminal": True}, "jobs in checking are resting, and would have to be finished"),
-        ({"resting": True, "holds_key": True}, "checking is now holds_key"),
-        ({"resting": True, "exclusive": True}, "checking is now exclusive"),
+        ({"resting": True, "holds_key": True}, "checking now holds the key"),
+        (
+            {"resting": True, "exclusive": True},
+            "checking had no slots and would have slots per queue",
+        ),
     ],
 )
 def test_a_kept_state_keeps_what_its_rows_hold(store, marks, why):
@@ -130,14 +133,14 @@ def test_a_kept_state_keeps_what_its_rows_hold(store, marks, why):
 def test_a_key_is_not_let_go_by_a_new_version(store):
     store.open("q", checking_lifecycle(holds_key=True))
     (reason,) = refused(store, "q", renamed_check(resting=True))
-    assert reason.startswith("U3: checking is no longer holds_key")
+    assert reason.startswith("U3: checking no longer holds the key")
 
 
 def test_a_key_that_the_same_moves_would_let_go_is_refused_as_that(open_queue):
     scene = open_queue(checking_lifecycle(holds_key=True), "q")
     scene.move("check", scene.create_job(), **OPERATOR)
     (reason,) = refused(scene.store, "q", checking_lifecycle())
-    said = "U3: checking is no longer holds_key: rows keep what they had (1 job stored)"
+    said = "U3: checking no longer holds the key: rows keep what they had (1 job stored)"
     assert reason == said
 
 

@@ -114,6 +114,11 @@ class Move:
         return not self.sources
 
     @property
+    def callable(self) -> bool:
+        """Whether it can be asked for by name: it moves a job that there is, by itself."""
+        return not (self.chained or self.creates)
+
+    @property
     def prunes(self) -> bool:
         """Whether it deletes the job."""
         return self.to == GONE
@@ -215,8 +220,8 @@ class Lifecycle:
         return tuple(other for other in self.moves if move.then and other.action == move.then)
 
     def allows(self, action: str, role: Role) -> bool:
-        """Whether the role may ask for the action at all."""
-        return any(role in move.by and not move.chained for move in self.actions.get(action, ()))
+        """Whether the role may ask for the action of a job that there is."""
+        return any(role in move.by for move in self.actions.get(action, ()) if move.callable)
 
     def options_of(self, action: str) -> frozenset[str]:
         """The options of an action."""

@@ -324,7 +324,8 @@ class Meter(NamedTuple):
         return self._since(free_at, now) + -(-taken * self.per_us // self.claims)
 
     def _since(self, free_at: int, now: int) -> int:
-        return min(max(free_at, now), now + self.per_us)  # a clock may have gone back
+        # More than a period ahead it was written by a clock that has gone back since.
+        return now if free_at > now + self.per_us else max(free_at, now)
 
 
 def meter_of(move: Move) -> Meter | None:

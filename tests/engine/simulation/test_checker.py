@@ -10,7 +10,7 @@ import pytest
 from kesin import Done, NewJob, Queue, task_lifecycle
 from kesin.engine.leases import Leases
 from kesin.engine.simulation.checker import WorkerChecker, signed_result
-from kesin.engine.simulation.oracle import BrokenPromise
+from kesin.engine.simulation.oracle_moves import BrokenPromise
 from kesin.engine.simulation.simulate import simulate
 from kesin.engine.worker_thread import WorkerThread
 from kesin.foundation.clock import ManualClock

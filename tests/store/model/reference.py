@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kesin.engine.simulation.oracle import claim_order, created_job, has_lost_claim, was_made
+from kesin.engine.simulation.oracle import claim_order, created_job, was_made
+from kesin.engine.simulation.oracle_moves import has_lost_claim
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import (

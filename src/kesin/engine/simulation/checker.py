@@ -11,21 +11,24 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import Any, Final
 
 from kesin.engine.replay import differences, verify
-from kesin.engine.simulation.oracle import BrokenPromise, Oracle, break_promise
+from kesin.engine.simulation.oracle import Oracle
+from kesin.engine.simulation.oracle_moves import BrokenPromise, Parents, break_promise
 from kesin.foundation.messages import recorded_traceback
 from kesin.lifecycle.declare import Lifecycle, State
-from kesin.lifecycle.model import Change, Job
+from kesin.lifecycle.model import Change, Job, marked
 from kesin.lifecycle.vocabulary import OWNED
 from kesin.store.contract import Store
 from kesin.store.records import Event, Filter, Outcome
 
 MAX_ROWS = 1_000
 FULL_CHECK_EVERY = 16  # calls between two checks of the counters and for jobs nobody enqueued
-READ_LATER = ("claim", "renew", "sweep")  # if they say that nothing changed; the next read tells
+# If these say that nothing changed, the next read tells.
+READ_LATER = ("claim", "renew", "sweep", "settle")
 
 
 class StoreChecker:
@@ -44,6 +47,7 @@ class StoreChecker:
         self._bound = bound
         self._paused: set[str] = set()
         self._meters: dict[str, int] = {}
+        self._parents: Parents = {}
         self._pruned: set[str] = set()
         self._progress: dict[str, _JobProgress] = {}
         self._notes: dict[str, int] = {}
@@ -95,6 +99,7 @@ class StoreChecker:
             frozenset(self._paused),
             self.history,
             self._meters,
+            self._parents,
         )
         predict: Callable[..., dict[str, Job | None]] | None = getattr(oracle, method, None)
         expected = predict(*args, returned=result, **kwargs) if predict else {}
@@ -197,7 +202,19 @@ class StoreChecker:
                 del self.history[job_id], self._progress[job_id]
         if revived := self._pruned & rows.keys():
             break_promise("lost", f"{min(revived)} was pruned and is there again")
+        self._mark_parents(rows, new_events.keys())
         self.rows = rows
+
+    def _mark_parents(self, rows: dict[str, Job], moved: AbstractSet[str]) -> None:
+        """Remember how the parents of waiting jobs are now."""
+        for child in self._parents.keys() & self._pruned:
+            del self._parents[child]
+        for marks in self._parents.values():
+            for parent in marks.keys() & moved:
+                if parent in rows:
+                    marks[parent] = marked(self.lifecycle, rows[parent], marks[parent])
+                else:
+                    del marks[parent]
 
     # Invariants
 

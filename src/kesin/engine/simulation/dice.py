@@ -63,20 +63,24 @@ class Dice:
         """A whole number in this range."""
         return self._random.randint(low, high)
 
-    def new_jobs(self, now_us: int) -> list[NewJob]:
-        """Jobs to enqueue."""
+    def new_jobs(self, now_us: int, known: Sequence[str], *, after: bool) -> list[NewJob]:
+        """Jobs to enqueue; with ``after``, some come after known ones."""
         dice = self._random
         news = []
         for _ in range(dice.choice((1, 1, 2, 4))):
             key = f"key-{dice.randrange(KEY_COUNT)}" if self.maybe(0.5) else None
             offset_us = dice.choice((0, 0, -SECOND_US, 60 * SECOND_US))
+            parents = self.sample(known, dice.randint(1, 3)) if after and self.maybe(0.5) else ()
             news.append(
                 NewJob(
                     {"n": dice.randrange(1_000)},
                     key,
                     dice.choice(self.tenants),
-                    now_us + offset_us if offset_us else None,
+                    now_us + offset_us if offset_us and not parents else None,
                     dice.choice((None, 1, 2, 3)),
+                    once=bool(key and self._lifecycle.initial.holds_key and self.maybe(0.1)),
+                    priority=dice.choice((0, 0, 0, -1, 1, 2)),
+                    after=parents,
                 )
             )
         return news
@@ -146,7 +150,7 @@ def actions_of(
     lifecycle: Lifecycle, role: Role, state: str | None = None, *, fenced: bool = False
 ) -> list[str]:
     """The actions of a role, or those of them that leave this state."""
-    excluded = {"enqueue", *(move.action for move in lifecycle.claims)}
+    excluded = {move.action for move in lifecycle.claims}
     return [
         action
         for action in lifecycle.actions_of(role)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kesin.engine.simulation.oracle import break_promise
+from kesin.engine.simulation.oracle_moves import break_promise
 from kesin.engine.simulation.schedule import ScheduledStep
 from kesin.store.errors import StoreUnreachable
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kesin.engine.simulation.world import World
 
 CHECKED_METHODS: Final = frozenset(
-    {"enqueue", "claim", "renew", "apply", "sweep", "pause", "resume"}
+    {"enqueue", "claim", "renew", "apply", "sweep", "settle", "pause", "resume"}
 )
 
 
@@ -77,7 +77,12 @@ class FaultyStore:
     @contextmanager
     def transaction(self) -> Iterator[Any]:
         """Check the calls inside after the commit; after a rollback, check that nothing changed."""
-        self._uncommitted, world = [], self._world
+        world = self._world
+        if self._uncommitted is not None:  # one inside another: the outer one commits
+            with world.store.transaction() as connection:
+                yield connection
+            return
+        self._uncommitted = []
         try:
             with world.store.transaction() as connection:
                 yield connection

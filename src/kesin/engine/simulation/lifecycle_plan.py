@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Literal
 
 from kesin.lifecycle.budget import DAY_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
@@ -14,14 +15,17 @@ from kesin.lifecycle.moves import (
     claim,
     complete,
     enqueue,
+    enqueue_after,
     expire,
     fail,
+    parent_failed,
     recover,
     recover_spent,
     release,
     requeue,
     retry,
     retry_spent,
+    unblock,
 )
 from kesin.lifecycle.vocabulary import (
     GONE,
@@ -30,6 +34,7 @@ from kesin.lifecycle.vocabulary import (
     Fixed,
     Guard,
     age_over,
+    budget_left,
     category_in,
     code_in,
     code_not_in,
@@ -39,6 +44,7 @@ from kesin.lifecycle.vocabulary import (
     holds_claim,
     lease_over,
     option,
+    rate,
     retries_left,
     timer_not_over,
     timer_over,
@@ -77,6 +83,7 @@ class LifecyclePlan:
             self._add_wait,
             self._add_expiry,
             self._add_operator_moves,
+            self._add_parents,
         ):
             if self._sometimes(0.6):
                 feature()
@@ -132,17 +139,28 @@ class LifecyclePlan:
         stays = self._sometimes(0.3)  # the claim does not change the state
         if stays:
             self._stages[0] = "ready"
+        limit = rate(self._rng.randint(1, 4), self._rng.choice((1, 60, 3_600)))
+        limits = (limit,) if self._sometimes(0.2) else ()
         self._add(
             enqueue("ready"),
-            claim("ready", STAY if stays else self._stages[0]),
+            claim(
+                "ready",
+                STAY if stays else self._stages[0],
+                when=(due, unclaimed, budget_left, *limits),
+            ),
             attempt_cap("ready", "failed", error=BUDGET_SPENT),
         )
 
     def _add_stage(self, index: int) -> None:
         name = self._stages[index]
         if name != "ready":
-            exclusive = index > 0 and self._sometimes(0.3)
-            self._states.append(State(name, exclusive=exclusive, holds_key=self._sometimes(0.8)))
+            exclusive = index > 0 and self._sometimes(0.2)
+            slots = self._rng.randint(1, 3) if not exclusive and self._sometimes(0.3) else 0
+            per: Literal["queue", "tenant"] = "tenant" if slots and self._sometimes() else "queue"
+            holds_key = self._sometimes(0.8)
+            self._states.append(
+                State(name, exclusive=exclusive, holds_key=holds_key, slots=slots, slots_per=per)
+            )
         if index:
             self._add(
                 Move(
@@ -254,6 +272,14 @@ class LifecyclePlan:
     def _add_expiry(self) -> None:
         age_s = self._rng.choice((3_600, 8 * DAY_S))
         self._add(expire("ready", "failed", age_s, error=TIMED_OUT))
+
+    def _add_parents(self) -> None:
+        """Add jobs that come after others."""
+        self._states.append(State("blocked", resting=True, holds_key=self._sometimes(0.9)))
+        self._add(enqueue_after("blocked"), unblock("blocked", "ready"))
+        self._add(parent_failed("blocked", "failed"))
+        if self._sometimes():
+            self._add(cancel("blocked", "failed", name="cancel_blocked", error=CANCELLED))
 
     def _add_operator_moves(self) -> None:
         if self._sometimes(0.7):

@@ -1,62 +1,38 @@
 """The oracle: what a call to the store should have changed, computed from the lifecycle model.
 
 Given the rows before a call, its arguments and its return value, the oracle says which rows must
-have changed and how, or which promise the return value breaks. It uses no SQL and no store, but the
-same pure functions that the stores' statements are generated from.
+have changed and how, or which promise the return value breaks.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any
 
+from kesin.engine.simulation.oracle_moves import (
+    NO_CHANGE,
+    MoveOracle,
+    break_promise,
+)
 from kesin.lifecycle.budget import SECOND_US
-from kesin.lifecycle.declare import Lifecycle, Move, State
+from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import (
     Change,
     Job,
     MoveContext,
+    ParentMark,
     apply_move,
-    failing_guard,
-    full_states,
+    marked,
     meter_of,
+    parents_mark,
 )
 from kesin.lifecycle.vocabulary import OWNED, READY, Role
 from kesin.store.records import Event, NewJobRow, Outcome
 
-Rows = Mapping[str, Job]
-NO_CHANGE = Change("")
 
-
-class BrokenPromise(BaseException):
-    """A promise that did not hold; ``rule`` is its short name.
-
-    Not an ``Exception``: a worker would treat it as a failure of the handler.
-    """
-
-    def __init__(self, rule: str, why: str) -> None:
-        super().__init__(f"{rule}: {why}")
-        self.rule = rule
-
-
-def break_promise(rule: str, why: str) -> NoReturn:
-    """Raise BrokenPromise."""
-    raise BrokenPromise(rule, why)
-
-
-@dataclass(frozen=True)
-class Oracle:
-    """The queue before a call, and the events that the call added."""
-
-    queue: str
-    lifecycle: Lifecycle
-    rows: Rows
-    new_events: Mapping[str, Sequence[Event]]  # by job; empty if the job is gone
-    paused: frozenset[str]
-    history: Mapping[str, Sequence[Event]]  # by job, before the call
-    meters: dict[str, int]  # tenant → when its claims are paid off, where there is a rate
+class Oracle(MoveOracle):
+    """What each call of a store should have done."""
 
     # Enqueue
 
@@ -84,7 +60,45 @@ class Oracle:
                 )
                 if self._holds_key(job):
                     holders[key] = new.id
+                self._comes_after(new)
         return created
+
+    def _comes_after(self, new: NewJobRow) -> None:
+        if new.after:
+            self.parents[new.id] = {
+                parent: marked(self.lifecycle, self._row(parent)) for parent in new.after
+            }
+
+    def settle(self, _queue: str, returned: int, **kwargs: Any) -> dict[str, Job | None]:
+        """Every job that waits for others moved if they let it, and none that they do not let."""
+        context = MoveContext(kwargs["now"], "clock")
+        moved: dict[str, Job | None] = {}
+        moves = self.lifecycle.actions["settle"]
+        for job_id, events in self.new_events.items():
+            job = self._row(job_id)
+            matching = [move for move in moves if events and move.name == events[0].move]
+            if len(events) != 1 or not matching or job.state not in matching[0].sources:
+                break_promise("settle", f"{job_id} in {job.state} was settled by {events}")
+            wanted = "done" if matching[0].guard("parents_done") else "failed"
+            if self._parents_after(job_id) != wanted:
+                break_promise("settle", f"{job_id} moved on though its parents are not {wanted}")
+            moved[job_id] = apply_move(self.lifecycle, matching[0], job, NO_CHANGE, context)
+        if len(moved) != returned:
+            break_promise("answer", f"settle told of {returned} jobs and moved {len(moved)}")
+        for job in self.rows.values() if returned < kwargs["limit"] else ():
+            waits = job.state in self.lifecycle.waiting_states and job.id not in moved
+            if waits and self._parents_after(job.id) != "pending":
+                break_promise("settle", f"{job.id} still waits, and its parents are at rest")
+        return moved
+
+    def _parents_after(self, job_id: str) -> ParentMark:
+        """How its parents are after the call, which may have moved some of them."""
+        marks = []
+        for parent, mark in self.parents.get(job_id, {}).items():
+            row, events = self.rows.get(parent), self.new_events.get(parent)
+            after = row._replace(state=events[-1].to_state) if row and events else row
+            marks.append(marked(self.lifecycle, after, mark) if after else mark)
+        return parents_mark(marks)
 
     # Claims
 
@@ -262,6 +276,21 @@ class Oracle:
 
     # Scheduled moves
 
+    def _is_awaited(self, job_id: str) -> bool:
+        """Whether a job that is not over comes after this one."""
+        return any(
+            job_id in marks and child in self.rows and not self._is_over(self.rows[child])
+            for child, marks in self.parents.items()
+        )
+
+    def _is_over(self, job: Job) -> bool:
+        waits = job.state in self.lifecycle.waiting_states
+        return not self.lifecycle.state[job.state].working and not waits
+
+    def _check_not_awaited(self, job_id: str) -> None:
+        if self._is_awaited(job_id):
+            break_promise("parents", f"{job_id} was pruned while another job waits for it")
+
     def sweep(self, _queue: str, move: Move, returned: int, **kwargs: Any) -> dict[str, Job | None]:
         """Every moved job was due; below the limit, no due job is left."""
         context = MoveContext(kwargs["now"], "clock")
@@ -274,6 +303,7 @@ class Oracle:
         for job_id in self.new_events:
             job = self._row(job_id)
             if move.prunes and job_id in gone:
+                self._check_not_awaited(job_id)
                 self._allowed_move((move,), job, NO_CHANGE, context)
                 moved[job_id] = None
             else:
@@ -282,129 +312,16 @@ class Oracle:
             break_promise("answer", f"{move.name} told of {returned} jobs and moved {len(moved)}")
         if returned < kwargs["limit"]:
             for job in self.rows.values():
-                if job.id not in moved and self._is_possible(move, job, NO_CHANGE, context):
+                kept = move.prunes and self._is_awaited(job.id)
+                possible = job.id not in moved and self._is_possible(move, job, NO_CHANGE, context)
+                if possible and not kept:
                     break_promise("sweep", f"{move.name} passed {job.id} by, in {job.state}")
         return moved
-
-    # Moves
-
-    def _row(self, job_id: str) -> Job:
-        return self.rows.get(job_id) or break_promise("answer", f"{job_id} was not there")
-
-    def _row_after(
-        self, job: Job, moves: tuple[Move, ...], change: Change, context: MoveContext
-    ) -> Job:
-        """The row that the job's new events should lead to."""
-        events = self.new_events.get(job.id) or break_promise(
-            "event", f"{job.id} moved without an event"
-        )
-        matching = [move for move in moves if _matches_event(move, job, events[0])]
-        if not matching:
-            edge = f"{events[0].from_state} → {events[0].to_state}"
-            break_promise("declared", f"{events[0].move} ({edge}) is no move that was asked for")
-        move = self._allowed_move(tuple(matching), job, change, context)
-        new = apply_move(self.lifecycle, move, job, change, context)
-        links = self.lifecycle.chained_moves(move)
-        if move.stage:
-            links = tuple(link for link in links if "clock" in link.by)
-        second = [
-            link for link in links if len(events) > 1 and _matches_event(link, new, events[1])
-        ]
-        if second:
-            link = self._allowed_move(tuple(second), new, NO_CHANGE, context)
-            new = apply_move(self.lifecycle, link, new, NO_CHANGE, context)
-        elif any(self._is_possible(link, new, NO_CHANGE, context) for link in links):
-            break_promise("chain", f"{job.id} made {move.name}, and not what follows it")
-        if len(events) != new.seq - job.seq:
-            break_promise("event", f"{job.id} left {len(events)} events, not {new.seq - job.seq}")
-        return new
-
-    def _allowed_move(
-        self, moves: tuple[Move, ...], job: Job, change: Change, context: MoveContext
-    ) -> Move:
-        """The move among these whose guards hold."""
-        if change.token is not None and has_lost_claim(job, change.token):
-            break_promise("fence", f"{job.id} made {moves[0].name} for a claim that was lost")
-        seen = self._seen_by(job, context)
-        failing = {
-            move: failing_guard(move, job, self.lifecycle, seen, change.token) for move in moves
-        }
-        for move, guard in failing.items():
-            if guard is None and job.state in move.sources:
-                return move
-        break_promise(
-            "guard", f"{job.id} made {moves[0].name} though {failing[moves[0]]} did not hold"
-        )
-
-    def _is_possible(self, move: Move, job: Job, change: Change, context: MoveContext) -> bool:
-        """Whether nothing prevented the move, before the call and after it."""
-        stale = change.token is not None and has_lost_claim(job, change.token)
-        if job.state not in move.sources or stale:
-            return False
-        seen = self._seen_by(job, context)
-        if failing_guard(move, job, self.lifecycle, seen, change.token) is not None:
-            return False
-        to, source = self.lifecycle.state.get(move.to), self.lifecycle.state[job.state]
-        if to is None:
-            return True
-        others = [other for other in self.rows.values() if other.id != job.id]
-        if to.capacity and self._may_have_used(to, job) >= to.capacity:
-            return False
-        if not to.holds_key or source.holds_key or job.dedup_key is None:
-            return True
-        key = self._key(job)
-        return not any(
-            self._key(other) == key and (other.id in self.new_events or self._holds_key(other))
-            for other in others
-        )
-
-    def _seen_by(self, job: Job, context: MoveContext) -> MoveContext:
-        """The context with what the job's guards see of other jobs."""
-        others = [other for other in self.rows.values() if not self._has_left(other)]
-        meter = meter_of(self.lifecycle.claims[0])
-        used = meter is not None and not meter.left(self.meters.get(job.tenant, 0), context.now)
-        full = full_states(self.lifecycle, job, others)
-        return replace(context, slots_taken=full, rate_used=used)
-
-    def _may_have_used(self, state: State, job: Job) -> int:
-        """How many slots other jobs had before this call or took in it."""
-        rows = [row for row in self.rows.values() if row.id != job.id]
-        if state.per_tenant:
-            rows = [row for row in rows if row.tenant == job.tenant]
-        came = sum(
-            row.state != state.name
-            and any(event.to_state == state.name for event in self.new_events.get(row.id, ()))
-            for row in rows
-        )
-        return came + sum(row.state == state.name for row in rows)
-
-    def _has_left(self, job: Job) -> bool:
-        """Whether the job left its state by this call; a wake-up may keep the state."""
-        events = self.new_events.get(job.id)
-        return events is not None and (not events or events[-1].to_state != job.state)
-
-    def _holds_key(self, job: Job) -> bool:
-        holds = job.once or self.lifecycle.state[job.state].holds_key
-        return job.dedup_key is not None and bool(holds)
-
-    @staticmethod
-    def _key(job: Job) -> tuple[str, str | None]:
-        return (job.tenant, job.dedup_key)
-
-
-def _matches_event(move: Move, job: Job, event: Event) -> bool:
-    fits = job.state in move.sources and move.target(job.state) == event.to_state
-    return fits and move.name == event.move
 
 
 def claim_order(job: Job) -> tuple[int, int, str]:
     """The order in which jobs of one tenant are claimed."""
     return (-job.priority, job.run_at or 0, job.id)
-
-
-def has_lost_claim(job: Job, token: int | None) -> bool:
-    """Whether the claim of this token is over."""
-    return job.phase != OWNED or job.claim_seq != token
 
 
 def _first_difference(row: Job, other: Job) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
 StepKind = Literal[
-    "enqueue", "work", "late_result", "sweep", "action", "renew", "wait", "pause", "upgrade"
+    "enqueue", "work", "late_result", "sweep", "action", "renew", "wait", "pause", "upgrade", "tick"
 ]
 Fault = Literal["dies before", "dies during", "dies after", "finds it away", "hears nothing"]
 
@@ -24,6 +24,7 @@ KIND_WEIGHTS: Final[dict[StepKind, int]] = {
     "renew": 4,
     "wait": 20,  # time passes, or jumps
     "pause": 2,
+    "tick": 2,
     "upgrade": 1,  # processes that start from now on have the newest rules
 }
 FAULTS: Final[tuple[Fault, ...]] = (

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kesin.engine.proof_cache import proof_of
-from kesin.engine.simulation.oracle import BrokenPromise, break_promise
+from kesin.engine.simulation.oracle_moves import BrokenPromise, break_promise
 from kesin.engine.simulation.schedule import ScheduledStep, scheduled_steps, shorter_histories
 from kesin.engine.simulation.world import MAX_JOBS, World
 from kesin.foundation.logs import silence

@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 from kesin.engine.leases import Leases
 from kesin.engine.queue import Queue, StaleClaim, apply_changes
 from kesin.engine.results import Act, HandlerResult
+from kesin.engine.schedules import Schedule
 from kesin.engine.simulation.checker import StoreChecker, WorkerChecker
 from kesin.engine.simulation.dice import Dice, actions_of, drops_claim, due_times
 from kesin.engine.simulation.earlier_rules import earlier_rules
@@ -37,6 +38,7 @@ MAX_JOBS: Final = 24  # at once: errors show among few jobs
 MAX_HANDLER_MOVES: Final = 12  # under one claim
 MAX_REMEMBERED_CLAIMS: Final = 30  # for late results and renewals
 MAX_CLOCK_SKEW_US: Final = DAY_S * SECOND_US // 2  # sweeps by age tolerate a day of skew
+EACH_MINUTE: Final = Schedule("each-minute", "* * * * *", {"n": 1}, catch_up=2)
 MAX_QUEUE_HANDLES: Final = 1_000_000  # of one world: each has its own seed for ids
 
 
@@ -149,14 +151,31 @@ class World:
         faulty_store, lifecycle = FaultyStore(self, name), self._rules
         store = cast("Store", faulty_store)
         seed = self._seed * MAX_QUEUE_HANDLES + self._queue_handles
-        return faulty_store, Queue(lifecycle.name, lifecycle, store, clock=self.clock, seed=seed)
+        schedules = (EACH_MINUTE,) if name == "scheduler" else None
+        queue = Queue(
+            lifecycle.name,
+            lifecycle,
+            store,
+            clock=self.clock,
+            seed=seed,
+            schedules=schedules,
+        )
+        return faulty_store, queue
 
     def _enqueue(self, step: ScheduledStep) -> None:
         if len(self.checker.rows) >= MAX_JOBS:
             return
-        news = self._dice.new_jobs(self.clock.time_us)
         with self._process("producer", step) as queue:
-            queue.enqueue_many(news)
+            known = sorted(self.checker.rows)
+            after = bool(known and queue.lifecycle.enqueue_after_move)
+            queue.enqueue_many(self._dice.new_jobs(self.clock.time_us, known, after=after))
+
+    def _tick(self, step: ScheduledStep) -> None:
+        """A process with a schedule enqueues what is due, and what it missed last."""
+        if not self.lifecycle.initial.holds_key or len(self.checker.rows) >= MAX_JOBS:
+            return
+        with self._process("scheduler", step) as queue:
+            queue.tick()
 
     # Workers
 
@@ -389,8 +408,8 @@ def _format_call(method: str, args: tuple[Any, ...], result: Any, names: dict[st
                 for outcome in result
             )
             return f"{args[1]} → {shown}"
-        case "sweep":
-            return f"sweep {args[1].name} → {result}"
+        case "sweep" | "settle":
+            return f"{' '.join([method, *(move.name for move in args[1:])])} → {result}"
         case "renew":
             shown = ", ".join(sorted(names.get(job_id, job_id) for job_id in result))
             return f"renew → {shown or 'none'}"

@@ -21,15 +21,17 @@ class RedisCompanions(RedisReader):
         if not program.lifecycle.waiting_states:
             return 0
         moves = program.moves_for("settle", "clock", queue)
-        params = {"queue": queue, "actor": "clock", "limit": min(limit, MAX_BATCH), "now": now}
-        return int(
-            self._execute(
+        moved, looked = 0, 1
+        while moved < limit and looked:  # one that fails is news for those that come after it
+            params = {"queue": queue, "actor": "clock", "limit": limit - moved, "now": now}
+            done, looked = self._execute(
                 "settle",
                 params,
                 lifecycle_json=program.lifecycle_json,
                 moves=program.alternatives(moves),
             )
-        )
+            moved += done
+        return moved
 
     def parents(self, queue: str, job_id: str) -> list[Job]:
         self.program(queue)

@@ -125,7 +125,7 @@ class Program:
     def moves_for(self, action: str, role: Role, queue: str) -> tuple[Move, ...]:
         """The moves of an action that this role may ask for; raise StoreError if there are none."""
         declared = self.lifecycle.actions.get(action, ())
-        moves = tuple(move for move in declared if role in move.by and not move.chained)
+        moves = tuple(move for move in declared if role in move.by and move.callable)
         if not moves:
             raise StoreError(f"{action!r} is no call a {role} can make on the queue {queue!r}")
         return moves

@@ -82,15 +82,17 @@ class SqlCompanions(SqlRules):
         statements = self.statements(queue)
         if not statements.lifecycle.waiting_states:
             return 0
-        moved = looked = 0
-        with self.transaction():  # one that fails is news for those that come after it
-            while looked < limit and (ids := self._heard(queue, min(limit, MAX_BATCH))):
-                looked += len(ids)
+        moved = 0
+        while moved < limit:  # one that fails is news for those that come after it
+            with self.transaction():
+                ids = self._heard(queue, min(limit - moved, MAX_BATCH))
                 changes = [Change(job_id) for job_id in ids]
                 outcomes = self.apply(
                     queue, "settle", changes, role="clock", actor="clock", now=now
                 )
-                moved += sum(outcome.result == "moved" for outcome in outcomes)
+            moved += sum(outcome.result == "moved" for outcome in outcomes)
+            if not ids:
+                break
         return moved
 
     def _heard(self, queue: str, limit: int) -> list[str]:

@@ -74,7 +74,9 @@ class Compiler(MoveConditions):
             return self.dialect.given_slot
         if not self.numbered(move.to):
             return self.literal(move.to)
-        free = f"({self.free_slots(move.to, 'j.queue', 'j.tenant')} LIMIT 1)"
+        # Of several jobs of one statement the index refuses those there is no slot for.
+        taken = self.slot_spelled(move.to, "j.tenant", "1")
+        free = f"coalesce(({self.free_slots(move.to, 'j.queue', 'j.tenant')} LIMIT 1), {taken})"
         if move.to in move.sources:
             return f"CASE j.state WHEN {self.literal(move.to)} THEN j.slot ELSE {free} END"
         return free

@@ -150,12 +150,17 @@ class MoveConditions:
             f" AND {whose}"
         )
 
+    def slot_spelled(self, state: str, tenant: str, number: str) -> str:
+        """``slot_name`` in SQL."""
+        name = self.literal(state)
+        if self.lifecycle.state[state].per_tenant:
+            return f"{name} || '/' || {tenant} || '/' || {number}"
+        return f"CASE {number} WHEN 1 THEN {name} ELSE {name} || '//' || {number} END"
+
     def free_slots(self, state: str, queue: str, tenant: str) -> str:
         """A query of the free slots of the state, spelled as ``slot_name`` does, in order."""
-        declared, name = self.lifecycle.state[state], self.literal(state)
-        spelled = f"{name} || '/' || {tenant} || '/' || n.n"
-        if not declared.per_tenant:
-            spelled = f"CASE n.n WHEN 1 THEN {name} ELSE {name} || '//' || n.n END"
+        declared = self.lifecycle.state[state]
+        spelled = self.slot_spelled(state, tenant, "n.n")
         numbers = f"(SELECT generate_series(1, {declared.capacity}) AS n)"
         if self.dialect.name == "sqlite":
             numbers = (

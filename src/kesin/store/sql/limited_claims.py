@@ -48,6 +48,7 @@ class LimitedClaim:
             "open_to": open_to,
             "most": most,
             "share": f"{most} AS n, 0 AS more" if among else equal,
+            "served": "" if among else f"FROM (SELECT 1 FROM open LIMIT {most}) served",
             "allowance": allowance,
             "allowed": least,
             "tenant_slots": "f.slots" if self._per_tenant else "NULL::text[]",
@@ -132,7 +133,8 @@ _NOW = "(SELECT t FROM clock)"
 
 
 def _since(meter: Meter, free_at: str) -> str:
-    return f"least(greatest({free_at}, {_NOW}), {_NOW} + {meter.per_us})"
+    ahead = f"{free_at} > {_NOW} + {meter.per_us}"
+    return f"CASE WHEN {ahead} THEN {_NOW} ELSE greatest({free_at}, {_NOW}) END"
 
 
 def _left(meter: Meter, free_at: str) -> str:

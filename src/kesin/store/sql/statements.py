@@ -217,7 +217,7 @@ class Statements(InputRows):
     def moves(self, action: str, role: Role) -> tuple[Move, ...]:
         """What this call can be when this role makes it."""
         moves = self.lifecycle.actions.get(action, ())
-        return tuple(move for move in moves if role in move.by and not move.chained)
+        return tuple(move for move in moves if role in move.by and move.callable)
 
     def apply(self, moves: tuple[Move, ...], changes: Sequence[Change]) -> Statement:
         """Make one of these moves for each job; PostgreSQL also returns why others did not move."""

@@ -186,7 +186,7 @@ local function meter_field(tenant) return LIFE.meter.move .. SEP .. tenant end
 
 local function paid_at(tenant)
   local free_at = tonumber(call('HGET', Q .. ':meter', meter_field(tenant)) or '0')
-  return math.min(math.max(free_at, NOW), NOW + LIFE.meter.per_us)
+  return free_at > NOW + LIFE.meter.per_us and NOW or math.max(free_at, NOW)
 end
 
 local function looked_up(state, tenant)
@@ -428,23 +428,19 @@ end
 
 -- Moves on the jobs that wait for others which came to rest.
 function OPS.settle()
-  local moved, looked = 0, 0
-  repeat -- one that fails is news for those that come after it
-    local news = call('SRANDMEMBER', Q .. ':news', ASK.limit - looked)
-    table.sort(news)
-    for _, id in ipairs(news) do
-      srem(Q .. ':news', id)
-      local job = row_of(id)
-      local move = job and choose(MOVES, job, {})
-      if move then
-        make(move, job, {})
-        moved = moved + 1
-      end
+  local moved, news = 0, call('SRANDMEMBER', Q .. ':news', math.min(ASK.limit, WALK))
+  table.sort(news)
+  for _, id in ipairs(news) do
+    srem(Q .. ':news', id)
+    local job = row_of(id)
+    local move = job and choose(MOVES, job, {})
+    if move then
+      make(move, job, {})
+      moved = moved + 1
     end
-    looked = looked + #news
-  until #news == 0 or looked >= ASK.limit
+  end
   if moved > 0 then beat() end
-  return moved
+  return {moved, #news}
 end
 
 function OPS.report()

@@ -22,7 +22,7 @@ open AS MATERIALIZED (
 ),
 share AS MATERIALIZED (
   SELECT {share}, {most} AS most
-  FROM (SELECT 1 FROM open LIMIT {most}) served
+  {served}
 ),
 pick AS MATERIALIZED (
   SELECT c.id, c.tenant, {slot} AS slot

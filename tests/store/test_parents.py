@@ -1,0 +1,289 @@
+"""Jobs that come after others: they wait, run once all have succeeded, and fail if one has not."""
+
+from __future__ import annotations
+
+import random
+import threading
+from contextlib import suppress
+
+import pytest
+
+from kesin import BadInput, NewJob, Queue, task_lifecycle
+from kesin.store.errors import UnknownParents
+from kesin.store.redis.store import RedisStore
+from tests.store.scene import DAY, UNKNOWN_ID
+
+AFTER = task_lifecycle(parents=True, keep_days=1)
+
+
+@pytest.fixture
+def jobs(open_queue):
+    return open_queue(AFTER)
+
+
+def states(scene, ids) -> list[str]:
+    found = scene.store.find(scene.queue, ids)
+    return [found[job_id].state for job_id in ids]
+
+
+def settle(scene) -> int:
+    return scene.store.settle(scene.queue, limit=1_000, now=scene.now)
+
+
+def end(scene, job_id, action="complete") -> None:
+    [job] = scene.claim(1, ids=[job_id])
+    scene.move(action, job)
+
+
+def test_a_job_waits_until_the_last_of_those_it_comes_after(jobs):
+    first, second = jobs.create_jobs(2)
+    child = jobs.create_job(after=(first, second))
+    assert jobs.claim(9, ids=[child]) == []
+    end(jobs, first)
+    assert settle(jobs) == 0
+    assert states(jobs, [child]) == ["blocked"]
+    end(jobs, second)
+    assert settle(jobs) == 1
+    assert states(jobs, [child]) == ["ready"]
+    assert [job.id for job in jobs.claim(9)] == [child]
+    assert [event.move for event in jobs.store.events(child)] == [
+        *("enqueue_after", "unblock", "claim")
+    ]
+
+
+@pytest.mark.parametrize("action", ["fail", "cancel"])
+def test_a_job_fails_with_one_that_it_comes_after(jobs, action):
+    first, second = jobs.create_jobs(2)
+    child = jobs.create_job(after=(first, second))
+    if action == "fail":
+        end(jobs, first, "fail")
+    else:
+        jobs.move("cancel", first, role="operator", actor="op")
+    assert settle(jobs) == 1
+    job = jobs.store.job(child)
+    assert (job.state, job.error_code) == ("failed", "PARENT_FAILED")
+    assert job.finished_at == jobs.now
+
+
+def test_what_fails_takes_all_that_come_after_it_along(jobs):
+    [root] = jobs.create_jobs(1)
+    line = [root]
+    for _ in range(5):
+        line.append(jobs.create_job(after=(line[-1],)))
+    end(jobs, root, "fail")
+    assert settle(jobs) == 5
+    assert set(states(jobs, line)) == {"failed"}
+
+
+def test_parents_that_are_over_already_count(jobs):
+    done, failed = jobs.create_jobs(2)
+    end(jobs, done)
+    end(jobs, failed, "fail")
+    good, bad = jobs.create_job(after=(done,)), jobs.create_job(after=(done, failed))
+    assert settle(jobs) == 2
+    assert states(jobs, [good, bad]) == ["ready", "failed"]
+
+
+def test_a_failed_parent_that_is_tried_again_in_time_still_counts(jobs):
+    parent = jobs.create_job()
+    child = jobs.create_job(after=(parent,))
+    end(jobs, parent, "fail")
+    jobs.move("requeue", parent, role="operator", actor="op")
+    assert settle(jobs) == 0
+    end(jobs, parent)
+    assert settle(jobs) == 1
+    assert states(jobs, [child]) == ["ready"]
+
+
+def test_a_parent_that_waits_itself_is_not_at_rest(jobs):
+    root = jobs.create_job()
+    middle = jobs.create_job(after=(root,))
+    last = jobs.create_job(after=(middle,))
+    assert settle(jobs) == 0
+    end(jobs, root)
+    assert settle(jobs) == 1
+    assert states(jobs, [middle, last]) == ["ready", "blocked"]
+
+
+def test_parents_may_be_of_any_queue_of_the_store(store):
+    children, others = Queue("children", AFTER, store), Queue("others", task_lifecycle(), store)
+    parent = others.enqueue({"n": 1}).id
+    child = children.enqueue({}, after=[parent]).id
+    assert [job.id for job in others.children(parent)] == [child]
+    [claimed] = others.claim("w")
+    others.move(claimed, "complete", result={"found": 7})
+    [job] = children.claim("w")  # a claim that finds too little looks for those that can go on
+    assert job.id == child
+    assert [(p.queue, p.result) for p in children.parents(child)] == [("others", {"found": 7})]
+
+
+def test_an_unknown_parent_is_refused_and_nothing_is_enqueued(jobs):
+    parent = jobs.create_job()
+    with pytest.raises(UnknownParents, match=UNKNOWN_ID):
+        jobs.enqueue(jobs.new(), jobs.new(after=(parent, UNKNOWN_ID)))
+    assert jobs.store.stats(jobs.queue, now=jobs.now).total == 1
+    assert jobs.store.children(jobs.queue, parent, limit=9) == []
+
+
+def test_a_refused_key_leaves_no_parents_behind(jobs):
+    parent = jobs.create_job()
+    first = jobs.create_job(key="k", after=(parent,))
+    [outcome] = jobs.enqueue(jobs.new(key="k", after=(parent,)))
+    assert (outcome.result, outcome.id) == ("duplicate", first)
+    assert [job.id for job in jobs.store.children(jobs.queue, parent, limit=9)] == [first]
+
+
+def test_a_transaction_that_is_undone_leaves_nothing(jobs):
+    parent = jobs.create_job()
+    with suppress(ZeroDivisionError), jobs.store.transaction():
+        jobs.create_job(after=(parent,))
+        raise ZeroDivisionError
+    assert jobs.store.children(jobs.queue, parent, limit=9) == []
+    end(jobs, parent)
+    assert settle(jobs) == 0
+
+
+def test_a_parent_is_kept_until_what_comes_after_it_is_over(jobs):
+    parent = jobs.create_job()
+    child = jobs.create_job(after=(parent,))
+    end(jobs, parent)
+    settle(jobs)
+    prune = next(move for move in AFTER.moves if move.prunes)
+    jobs.clock.advance(2 * DAY // 1_000_000)
+    sweep = {"limit": 9, "now": jobs.now}
+    assert jobs.store.sweep(jobs.queue, prune, **sweep) == 0
+    end(jobs, child)
+    assert jobs.store.sweep(jobs.queue, prune, **sweep) == 1
+    assert jobs.store.parents(jobs.queue, child) == []
+    jobs.clock.advance(2 * DAY // 1_000_000)
+    assert jobs.store.sweep(jobs.queue, prune, limit=9, now=jobs.now) == 1
+
+
+def test_the_last_two_parents_at_once_leave_no_job_behind(store):
+    queue = Queue("q", AFTER, store)
+    for round_ in range(8):
+        parents = [queue.enqueue({"n": n}).id for n in range(4)]
+        child = queue.enqueue({}, after=parents).id
+        claimed = queue.claim("w", limit=4)
+        start = threading.Barrier(4)
+
+        def finish(job, start=start) -> None:
+            start.wait(60)
+            queue.move(job, "complete")
+
+        threads = [threading.Thread(target=finish, args=(job,)) for job in claimed]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        [job] = queue.claim("w")
+        assert job.id == child, f"round {round_}"
+        queue.move(job, "complete")
+
+
+def test_children_that_are_created_while_their_parents_end_are_not_forgotten(store):
+    queue = Queue("q", AFTER, store)
+    parents = [queue.enqueue({"n": n}).id for n in range(30)]
+    failures: list[BaseException] = []
+
+    def enqueue_children() -> None:
+        try:
+            for parent in parents:
+                queue.enqueue({}, after=[parent])
+        except BaseException as problem:  # noqa: BLE001  # shown below
+            failures.append(problem)
+
+    producer = threading.Thread(target=enqueue_children)
+    producer.start()
+    for parent in parents:
+        while not (claimed := queue.claim("w", ids=[parent])):
+            pass  # its child is being enqueued
+        queue.move(claimed[0], "complete")
+    producer.join()
+    assert failures == []
+    while jobs := queue.claim("w", limit=50):
+        for job in jobs:
+            queue.move(job, "complete")
+    assert queue.stats().states == {"ready": 0, "running": 0, "done": 60, "failed": 0, "blocked": 0}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_job_of_a_random_graph_ends(jobs, seed):
+    chance, ids = random.Random(seed), jobs.create_jobs(3)
+    for _ in range(40):
+        after = tuple(chance.sample(ids, chance.randint(1, 3)))
+        ids.append(jobs.create_job(after=after))
+    failed = set()
+    for _ in range(200):
+        settle(jobs)
+        claimed = jobs.claim(3)
+        if not claimed:
+            break
+        for job in claimed:
+            action = "fail" if chance.random() < 0.1 else "complete"
+            failed |= {job.id} if action == "fail" else set()
+            jobs.move(action, job)
+    for job_id in ids:
+        job = jobs.store.job(job_id)
+        parents = jobs.store.parents(jobs.queue, job_id)
+        good = all(parent.state == "done" for parent in parents) and job_id not in failed
+        assert job.state == ("done" if good else "failed")
+
+
+# What a queue refuses
+
+
+def test_a_queue_without_parents_says_what_to_declare(store):
+    queue = Queue("plain", task_lifecycle(), store)
+    parent = queue.enqueue({}).id
+    with pytest.raises(BadInput, match=r"task_lifecycle\(parents=True\)") as refused:
+        queue.enqueue({}, after=[parent])
+    assert (refused.value.code, refused.value.field) == ("bad_after", "after")
+
+
+def test_what_cannot_be_meant_is_refused_by_name(store):
+    queue = Queue("q", AFTER, store)
+    parent = queue.enqueue({}).id
+    for wrong, code in (
+        ({"after": parent}, "bad_after"),
+        ({"after": ["nonsense"]}, "unknown_parent"),
+        ({"after": [UNKNOWN_ID]}, "unknown_parent"),
+        ({"after": [parent], "delay_s": 5}, "bad_after"),
+        ({"after": [parent] + [f"{n:032x}" for n in range(10_000)]}, "bad_after"),
+    ):
+        with pytest.raises(BadInput) as refused:
+            queue.enqueue({}, **wrong)
+        assert refused.value.code == code, wrong
+    with pytest.raises(BadInput, match=UNKNOWN_ID):
+        queue.enqueue_many([NewJob({}), NewJob({}, after=[UNKNOWN_ID])])
+    assert queue.stats().total == 1
+
+
+def test_a_job_named_twice_is_waited_for_once(store):
+    queue = Queue("q", AFTER, store)
+    parent = queue.enqueue({}).id
+    child = queue.enqueue({}, after=[parent, parent]).id
+    assert [job.id for job in queue.parents(child)] == [parent]
+
+
+# What the database itself refuses
+
+
+def test_the_database_keeps_the_parents_against_a_prompt(jobs):
+    if isinstance(jobs.store, RedisStore):
+        pytest.skip("Redis has no guard")
+    parent, other = jobs.create_jobs(2)
+    child = jobs.create_job(after=(parent,))
+    table = jobs.store.dialect.table("parent")
+    for attack in (
+        f"UPDATE {table} SET done = TRUE",
+        f"UPDATE {table} SET news = TRUE",
+        f"UPDATE {table} SET parent = '{other}'",
+        f"DELETE FROM {table}",
+        f"INSERT INTO {table} (child, parent, queue) VALUES ('{other}', '{parent}', 'q')",
+        f"INSERT INTO {table} (child, parent, queue) VALUES ('{child}', '{child}', '{jobs.queue}')",
+    ):
+        with pytest.raises(Exception, match="parent"):
+            jobs.store._rows(attack, {})
+    assert settle(jobs) == 0
+    assert states(jobs, [child]) == ["blocked"]

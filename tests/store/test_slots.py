@@ -1,0 +1,295 @@
+"""Slots and rates: as many at once and in a time as declared, whoever claims."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kesin import Filter, Move, Queue, State, task_lifecycle, unclaimed
+from kesin.lifecycle.model import Meter, slot_name
+from kesin.store.errors import GuardRefused
+from kesin.store.redis.store import RedisStore
+from kesin.store.rules import UpgradeRefused
+from tests.store.scene import MINUTE, SECOND, rows
+
+THREE = task_lifecycle(concurrency=3)
+TWO_EACH = task_lifecycle(concurrency=2, per="tenant")
+RATED = task_lifecycle(rate=(4, 60))
+
+
+def tenants(jobs) -> Counter[str]:
+    return Counter(job.tenant for job in jobs)
+
+
+# Slots
+
+
+def test_a_queue_runs_no_more_jobs_than_it_has_slots(open_queue):
+    scene = open_queue(THREE)
+    scene.create_jobs(10)
+    assert len(scene.peek(10)) == 3
+    running = scene.claim(10)
+    assert len(running) == 3
+    assert scene.claim(10) == scene.peek(10) == []
+    scene.move("complete", running[1])
+    assert len(scene.claim(10)) == 1
+    assert scene.claim(10) == []
+
+
+def test_each_tenant_has_slots_of_its_own(open_queue):
+    scene = open_queue(TWO_EACH)
+    for tenant in ("a", "b"):
+        scene.create_jobs(4, tenant=tenant)
+    scene.create_job(tenant="c")
+    assert tenants(scene.claim(20)) == {"a": 2, "b": 2, "c": 1}
+    assert scene.claim(20) == []
+
+
+def test_a_tenant_whose_slots_are_taken_is_passed_by(open_queue):
+    scene = open_queue(TWO_EACH)
+    scene.create_jobs(3, tenant="a")
+    assert tenants(scene.claim(2)) == {"a": 2}
+    scene.create_jobs(3, tenant="b")
+    assert tenants(scene.claim(1)) == {"b": 1}
+
+
+@pytest.mark.parametrize("tenant", ["a", "a/1", "a/1/2", "x//", "ü", "1"])
+def test_no_name_of_a_tenant_is_taken_for_the_slot_of_another(open_queue, tenant):
+    scene = open_queue(TWO_EACH)
+    for name in ("a", "a/1", tenant):
+        scene.create_jobs(3, tenant=name)
+    claimed = tenants(scene.claim(20))
+    assert claimed == dict.fromkeys({"a", "a/1", tenant}, 2)
+
+
+def test_named_jobs_are_claimed_within_the_slots_oldest_first(open_queue):
+    scene = open_queue(TWO_EACH)
+    a = scene.create_jobs(3, tenant="a")
+    scene.clock.advance(1)
+    b = scene.create_jobs(3, tenant="b")
+    assert [job.id for job in scene.claim(9, ids=[*reversed(a), *b])] == [*a[:2], *b[:2]]
+    assert scene.claim(9, ids=[*a, *b]) == []
+
+
+def test_one_slot_is_one_job_at_a_time(open_queue):
+    scene = open_queue(task_lifecycle(concurrency=1))
+    scene.create_jobs(3)
+    order = []
+    while jobs := scene.claim(5):
+        order += [job.id for job in jobs]
+        assert len(jobs) == 1
+        scene.move("complete", jobs[0])
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize("lifecycle", [THREE, TWO_EACH], ids=["queue", "tenant"])
+def test_claimers_at_once_never_go_above_it(store, lifecycle):
+    queue = Queue("busy", lifecycle, store)
+    names = ("a", "b", "c", "d")
+    for n in range(160):
+        queue.enqueue({"n": n}, tenant=names[n % 4])
+    at_once, highest, lock = Counter[str](), Counter[str](), threading.Lock()
+    failures: list[BaseException] = []
+
+    def work(name: str) -> None:
+        try:
+            for _ in range(400):
+                claimed = queue.claim(name, limit=2)
+                scopes = [job.tenant if lifecycle is TWO_EACH else "all" for job in claimed]
+                with lock:
+                    at_once.update(scopes)
+                    for scope in scopes:
+                        highest[scope] = max(highest[scope], at_once[scope])
+                for job, scope in zip(claimed, scopes, strict=True):
+                    with lock:
+                        at_once[scope] -= 1
+                    queue.move(job, "complete")
+                if not queue.stats().states["ready"]:
+                    return
+        except BaseException as problem:  # noqa: BLE001  # shown below
+            failures.append(problem)
+
+    threads = [threading.Thread(target=work, args=(f"w{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert max(highest.values()) <= (2 if lifecycle is TWO_EACH else 3)
+    assert queue.stats().states["done"] == 160
+
+
+def test_lowered_slots_drain_and_a_process_of_older_rules_keeps_to_them(store):
+    before, after = task_lifecycle(concurrency=3), task_lifecycle(concurrency=1)
+    old = Queue("q", before, store)
+    for n in range(9):
+        old.enqueue({"n": n})
+    running = old.claim("w", limit=9)
+    assert len(running) == 3
+    new = Queue("q", after, store)
+    assert new.claim("w", limit=9) == []
+    for job in running[:2]:
+        new.move(job, "complete")
+    store.open("q", before)  # a process of the older rules starts again
+    assert old.claim("w", limit=9) == []
+    new.move(running[2], "complete")
+    store.open("q", before)
+    assert len(old.claim("w", limit=9)) == 1
+
+
+def test_raised_slots_are_there_at_once(store):
+    old = Queue("q", task_lifecycle(concurrency=1), store)
+    for n in range(9):
+        old.enqueue({"n": n})
+    assert len(old.claim("w", limit=9)) == 1
+    new = Queue("q", task_lifecycle(concurrency=3), store)
+    assert len(new.claim("w", limit=9)) == 2
+
+
+@pytest.mark.parametrize(
+    "after", [task_lifecycle(), TWO_EACH], ids=["no slots", "slots of a tenant"]
+)
+def test_whose_slots_a_state_has_does_not_change(store, after):
+    Queue("q", THREE, store)
+    with pytest.raises(UpgradeRefused, match="U3: running had slots per queue and would have"):
+        Queue("q", after, store)
+
+
+def test_a_preview_says_for_how_many_there_is_a_slot(open_queue):
+    task, aside = task_lifecycle(), State("aside", slots=2, slots_per="tenant", holds_key=True)
+    put_aside = Move("put_aside", ("ready",), "aside", by=("operator",), when=(unclaimed,))
+    scene = open_queue(replace(task, states=(*task.states, aside), moves=(*task.moves, put_aside)))
+    jobs = [*scene.create_jobs(3, tenant="a"), *scene.create_jobs(1, tenant="b")]
+    foreseen = scene.store.preview(
+        scene.queue, "put_aside", Filter(), role="operator", ids=jobs, now=scene.now
+    )
+    assert foreseen == {("ready", ""): 3, ("ready", "busy"): 1}
+    outcomes = scene.apply("put_aside", jobs, role="operator", actor="op")
+    assert Counter(outcome.result for outcome in outcomes) == {"moved": 3, "busy": 1}
+
+
+# Rates
+
+
+def test_a_tenant_starts_as_many_at_once_as_its_rate_and_then_one_by_one(open_queue):
+    scene = open_queue(RATED)
+    for tenant in ("a", "b"):
+        scene.create_jobs(9, tenant=tenant)
+    assert tenants(scene.claim(20)) == {"a": 4, "b": 4}
+    assert scene.claim(20) == []
+    scene.clock.advance(14)
+    assert scene.claim(20) == []
+    scene.clock.advance(1)
+    assert tenants(scene.claim(20)) == {"a": 1, "b": 1}
+    scene.clock.advance(600)
+    assert tenants(scene.claim(20)) == {"a": 4, "b": 4}
+
+
+def test_a_rate_counts_named_jobs_too(open_queue):
+    scene = open_queue(RATED)
+    ids = scene.create_jobs(6)
+    assert [job.id for job in scene.claim(9, ids=ids)] == ids[:4]
+    assert scene.claim(9, ids=ids) == scene.claim(9) == []
+
+
+def test_a_clock_that_goes_back_holds_nobody_up_for_longer_than_a_period(open_queue):
+    scene = open_queue(RATED)
+    scene.create_jobs(9)
+    scene.clock.advance(3_600)
+    assert len(scene.claim(9)) == 4
+    scene.clock.advance(-3_600)
+    assert len(scene.claim(9)) == 4
+    assert scene.claim(9) == []
+
+
+def test_a_claim_that_is_undone_costs_nothing(open_queue):
+    scene = open_queue(RATED)
+    scene.create_jobs(4)
+    with suppress(ZeroDivisionError), scene.store.transaction():
+        assert len(scene.claim(9)) == 4
+        raise ZeroDivisionError
+    assert len(scene.claim(9)) == 4
+
+
+def test_a_rate_and_slots_hold_together(open_queue):
+    scene = open_queue(task_lifecycle(concurrency=2, rate=(3, 60)))
+    scene.create_jobs(9)
+    first = scene.claim(9)
+    assert len(first) == 2
+    for job in first:
+        scene.move("complete", job)
+    assert len(scene.claim(9)) == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    claims=st.integers(1, 50),
+    per_s=st.integers(1, 600),
+    steps=st.lists(st.tuples(st.integers(0, 90_000_000), st.integers(1, 60)), max_size=40),
+)
+def test_at_most_twice_the_rate_starts_in_any_period(claims, per_s, steps):
+    meter = Meter(claims, per_s * SECOND)
+    now, free_at, started = 0, 0, list[tuple[int, int]]()
+    for pause, wanted in steps:
+        now += pause
+        taken = min(wanted, meter.left(free_at, now))
+        assert taken >= 0
+        if taken:
+            free_at = meter.after(free_at, now, taken)
+            started.append((now, taken))
+    for since, _ in started:
+        within = sum(n for at, n in started if since <= at < since + meter.per_us)
+        assert within <= 2 * claims
+    assert meter.left(free_at, now + meter.per_us) == claims
+
+
+# What the database itself refuses
+
+
+def test_the_database_keeps_the_slots_against_a_prompt(open_queue):
+    scene = open_queue(TWO_EACH)
+    if isinstance(scene.store, RedisStore):
+        pytest.skip("Redis has no guard")
+    first, second = scene.create_jobs(2, tenant="a")
+    other = scene.create_job(tenant="b")
+    [claimed] = scene.claim(1, ids=[first])
+    assert rows(scene.store, "SELECT slot FROM {job} WHERE slot IS NOT NULL") == [("running/a/1",)]
+    sets = (
+        "state = 'running', phase = 1, move = 'claim', actor = 'me', seq = 2, claim_seq = 2,"
+        f" attempt_count = 1, worker = 'me', moved_at = {scene.now}, claimed_at = {scene.now},"
+        f" lease_until = {scene.now + MINUTE}"
+    )
+    for job_id, slot in (
+        *((second, f"'running/a/{number}'") for number in ("0", "3", "02", "1", "", "-1", "2x")),
+        *((second, f"'{name}'") for name in ("running", "running//2", "running/b/1", "other/a/1")),
+        (second, "NULL"),
+        (other, "'running/a/2'"),
+    ):
+        with pytest.raises(Exception, match=r"a job changes only by|UNIQUE|unique|job_slot"):
+            scene.store._rows(
+                f"UPDATE {scene.store.dialect.table('job')} SET {sets}, slot = {slot}"
+                f" WHERE id = '{job_id}'",
+                {},
+            )
+    with pytest.raises((GuardRefused, Exception)):
+        scene.store._rows(
+            f"UPDATE {scene.store.dialect.table('job')} SET slot = 'running/a/2'"
+            f" WHERE id = '{claimed.id}'",
+            {},
+        )
+    scene.store._rows(
+        f"UPDATE {scene.store.dialect.table('job')} SET {sets}, slot = 'running/a/2'"
+        f" WHERE id = '{second}'",
+        {},
+    )
+
+
+def test_slots_are_spelled_in_one_way():
+    assert [slot_name("run", n) for n in (1, 2, 30)] == ["run", "run//2", "run//30"]
+    assert [slot_name("run", n, "a") for n in (1, 2)] == ["run/a/1", "run/a/2"]
