@@ -10,6 +10,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from kesin.lifecycle.declare import Lifecycle
@@ -177,7 +178,53 @@ MUTANTS = (
         ((r"WHEN 0 THEN 15000000", "WHEN 0 THEN 5000000"),),
         {"effect"},
     ),
-    Mutant("a release without an end", ((r"j\.return_count < 2", "TRUE"),), {"guard", "budget"}),
+    Mutant(
+        "a release without an end",
+        ((r"j\.return_count < 2", "TRUE"),),
+        {"guard", "budget"},
+        seed=1,
+    ),
+    Mutant(
+        "one job more than there are slots",
+        ((r"SELECT max\(d\.slots\)", "SELECT max(d.slots) + 1"),),
+        {"slot"},
+        lifecycle=partial(task_lifecycle, concurrency=2, per="tenant"),
+        seed=1,
+    ),
+    Mutant(
+        "a rate that is counted once",
+        ((r"DO UPDATE SET free_at = excluded\.free_at", "DO NOTHING"),),
+        {"rate"},
+        lifecycle=partial(task_lifecycle, rate=(2, 60)),
+        seed=18,
+    ),
+    Mutant(
+        "a job that runs before those it comes after",
+        (
+            (
+                r"NOT EXISTS \(SELECT 1 FROM parent p WHERE p\.child = j\.id AND NOT p\.done\)",
+                "TRUE",
+            ),
+        ),
+        {"settle"},
+        lifecycle=partial(task_lifecycle, parents=True),
+        seed=1,
+    ),
+    Mutant(
+        "a job that never hears of those it comes after",
+        ((r"SET news = 1, done = done OR", "SET done = done OR"),),
+        {"settle"},
+        lifecycle=partial(task_lifecycle, parents=True),
+        seed=1,
+    ),
+    Mutant(
+        "a parent that is pruned too early",
+        ((r"AND \(c\.phase NOT IN \(2, 3\) OR s\.waits\)", "AND FALSE"),),
+        {"parents"},
+        lifecycle=partial(task_lifecycle, parents=True, keep_days=1),
+        within=6_000,
+        seed=1,
+    ),
     Mutant(
         "a requeue that keeps the old budget",
         ((r"attempt_base = j\.attempt_count,", "attempt_base = j.attempt_base,"),),

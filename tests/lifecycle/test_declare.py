@@ -77,7 +77,7 @@ def test_clock_moves_of_one_stage_stand_in_the_order_they_are_declared():
     [
         ("worker", ("claim", "succeed", "fail", "release")),
         ("clock", ("lose", "expire", "prune")),
-        ("producer", ("enqueue", "artifact_gone", "cancel")),
+        ("producer", ("artifact_gone", "cancel")),
         ("operator", ("cancel",)),
     ],
 )

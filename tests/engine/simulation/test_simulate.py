@@ -149,7 +149,7 @@ def test_a_failure_shrinks_to_a_history_a_person_can_read():
     assert short.failure.rule == long.failure.rule
     assert sum(step.size for step in short.failure.history) <= 6
     assert len(short.failure.history) < len(long.failure.history)
-    assert any("claim → #1" in line for line in short.failure.trace)
+    assert any("claim → #" in line for line in short.failure.trace)
 
 
 # The same on the other stores (long tests)

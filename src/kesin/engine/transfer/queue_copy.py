@@ -108,7 +108,13 @@ class QueueCopy:
         return self._source_copier.count_claimed(self.queue)
 
     def refuse_claims(self) -> None:
-        """Raise CopyRefused if jobs are claimed: they cannot be moved."""
+        """Raise CopyRefused if jobs are claimed, or wait for others: they cannot be moved."""
+        waiting = self._source_copier.count_waiting(self.queue)
+        if waiting:
+            raise CopyRefused(
+                f"{waiting} jobs of {self.queue} wait for others, or others for them: what they"
+                " wait for may stay behind; let them end first"
+            )
         claimed = self.count_claimed()
         if claimed:
             raise CopyRefused(

@@ -388,7 +388,8 @@ class RedisReader(Store):
         ids = self._execute("ids", {"queue": queue}, items=sorted(states))
         for start in range(0, len(ids), HISTORIES_PER_SCRIPT):
             chunk = ids[start : start + HISTORIES_PER_SCRIPT]
-            for row, entries, texts in self._execute("histories", {"queue": queue}, items=chunk):
+            answers = self._execute("histories", {"queue": queue}, items=chunk)
+            for row, entries, texts, *_ in answers:
                 job = parse_job(row)
                 events = [parse_event(job.id, entry) for entry in entries]
                 yield job, events, [parse_note(job.id, text) for text in texts]

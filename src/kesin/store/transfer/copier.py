@@ -23,11 +23,13 @@ class JobVersion(NamedTuple):
 
 
 class JobHistory(NamedTuple):
-    """A job with all its events and notes."""
+    """A job with all its events and notes, its slot, and the jobs it came after."""
 
     job: Job
     events: list[Event]
     notes: list[Note]
+    slot: str | None = None
+    parents: Sequence[str] = ()
 
 
 class Copier(Protocol):
@@ -49,6 +51,9 @@ class Copier(Protocol):
 
     def count_claimed(self, queue: str) -> int:
         """How many jobs are claimed."""
+
+    def count_waiting(self, queue: str) -> int:
+        """How many jobs wait for others: those of the queue, and others for jobs of it."""
 
     def put(self, queue: str, histories: Sequence[JobHistory]) -> None:
         """Write these jobs in one transaction, replacing existing copies.

@@ -96,10 +96,36 @@ class SqlCopier(Copier, ABC):
             ids=id_array,
         ):
             notes.setdefault(row[0], []).append(Note._make(row))
+        slots = self._pairs("job", "id", "slot", id_array)
+        parents: dict[str, list[str]] = {}
+        for child, parent in self._pairs("parent", "child", f"parent{self._text}", id_array):
+            parents.setdefault(child, []).append(parent)
         return [
-            JobHistory(job, events.get(job.id, [])[: job.seq], notes.get(job.id, []))
+            JobHistory(
+                job,
+                events.get(job.id, [])[: job.seq],
+                notes.get(job.id, []),
+                dict(slots).get(job.id),
+                sorted(parents.get(job.id, [])),
+            )
             for job in jobs_by_id.values()
         ]
+
+    def _pairs(self, table: str, key: str, value: str, ids: Any) -> list[tuple[Any, ...]]:
+        """Two columns of a table, for these ids."""
+        columns = f"{key}{self._text}, {value}"
+        sql = f"SELECT {columns} FROM {self._table(table)} WHERE {self._ids(key)}"
+        return self._read(sql, ids=ids)
+
+    def count_waiting(self, queue: str) -> int:
+        param, table = self._store.dialect.param("queue"), self._table
+        sql = (
+            f"SELECT count(DISTINCT c.id) FROM {table('parent')} p"
+            f" JOIN {table('job')} c ON c.id = p.child JOIN {table('job')} j ON j.id = p.parent"
+            f" JOIN {table('state')} s ON s.queue = c.queue AND s.name = c.state AND s.waits"
+            f" WHERE c.queue = {param} OR j.queue = {param}"
+        )
+        return int(self._read(sql, queue=queue)[0][0])
 
     def count_claimed(self, queue: str) -> int:
         where = f"queue = {self._store.dialect.param('queue')} AND phase = 1"
@@ -112,7 +138,7 @@ class SqlCopier(Copier, ABC):
         check_batch_size(histories)
         jobs = [history.job for history in histories]
         with self._store.transaction(), self._copying(queue):
-            held = self._held(queue, jobs)
+            held = self._held(queue, histories)
             self._delete([job.id for job in jobs])
             self._delete(self._rivals(queue, jobs, held))
             rows = [
@@ -140,6 +166,10 @@ class SqlCopier(Copier, ABC):
                 for note in copy.notes
             ]
             self.insert("note", NOTE_COLUMNS, notes)
+            pairs = [
+                (copy.job.id, parent, queue, True) for copy in histories for parent in copy.parents
+            ]
+            self.insert("parent", ("child", "parent", "queue", "done"), pairs)
 
     def drop(self, queue: str, ids: Sequence[str]) -> None:
         check_batch_size(ids)
@@ -151,14 +181,18 @@ class SqlCopier(Copier, ABC):
         sql = f"DELETE FROM {self._table('job')} WHERE {self._ids('id')}"
         self._store._rows(sql, {"ids": id_array})  # noqa: SLF001
 
-    def _held(self, queue: str, jobs: Sequence[Job]) -> list[tuple[str | None, str | None]]:
+    def _held(
+        self, queue: str, histories: Sequence[JobHistory]
+    ) -> list[tuple[str | None, str | None]]:
         """The slot and the key that each of these jobs holds in its state."""
         effects = {(edge[1], edge[3]): row for edge, row in self.declared(queue).items()}
         held: list[tuple[str | None, str | None]] = []
-        for job in jobs:
+        for history in histories:
+            job = history.job
             made = effects.get((job.move, job.state))
             holds_key = job.once or (made is not None and made.holds_key)
-            held.append((made and made.slot, job.dedup_key if holds_key else None))
+            slot = (history.slot or made.slot) if made and made.slot else None
+            held.append((slot, job.dedup_key if holds_key else None))
         return held
 
     def _rivals(

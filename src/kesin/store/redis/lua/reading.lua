@@ -290,13 +290,30 @@ end
 
 function OPS.claimed() return call('ZCARD', Q .. ':leases') end
 
+function OPS.count_waiting()
+  local waiting = 0
+  for _, queue in ipairs(call('SMEMBERS', 'kesin:queues')) do
+    for _, state in ipairs(call('SMEMBERS', queue .. ':waits')) do
+      for _, id in ipairs(call('ZRANGE', queue .. ':jobs:' .. state, 0, -1)) do
+        local ours = queue == Q
+        for _, parent in ipairs(ours and {} or call('HKEYS', parents_key(queue, id))) do
+          ours = ours or call('EXISTS', job_key(parent)) == 1
+        end
+        if ours then waiting = waiting + 1 end
+      end
+    end
+  end
+  return waiting
+end
+
 function OPS.histories()
   local answers = {}
   for _, id in ipairs(ITEMS) do
     local found = whole_of(id)
     if found[1] then
       answers[#answers + 1] = {found, call('XRANGE', Q .. ':events:' .. id, '-', '+'),
-        call('LRANGE', Q .. ':notes:' .. id, 0, -1)}
+        call('LRANGE', Q .. ':notes:' .. id, 0, -1), call('HGET', job_key(id), 'slot'),
+        call('HKEYS', parents_key(Q, id))}
     end
   end
   return answers

@@ -556,6 +556,10 @@ function OPS.put_jobs()
     for _, event in ipairs(item.events) do call('XADD', stream, event[1] .. '-0', unpack(event[2])) end
     keep(notes)
     for _, said in ipairs(item.notes) do call('RPUSH', notes, said) end
+    for _, parent in ipairs(item.parents) do
+      call('HSET', parents_key(Q, item.id), parent, '1')
+      sadd(children_key(parent), Q .. SEP .. item.id)
+    end
     -- Any other job that holds its key or slot is an outdated copy: both cannot hold it.
     if LIFE.holds[job.state] or job.once == 1 then
       take_out(rival(job))
