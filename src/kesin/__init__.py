@@ -51,6 +51,9 @@ if TYPE_CHECKING:
         holds_claim,
         lease_over,
         option,
+        parents_done,
+        parents_failed,
+        rate,
         retries_left,
         returns_left,
         slot_free,
@@ -63,7 +66,7 @@ if TYPE_CHECKING:
     from kesin.store.errors import StoreError, StoreTrouble, StoreUnreachable, UnknownQueue
     from kesin.store.limits import MAX_KEY, MAX_TENANT
     from kesin.store.open import open_store
-    from kesin.store.records import Event, Filter, Note, Outcome, Page, QueueStats
+    from kesin.store.records import Event, Filter, Note, Outcome, Page, Progress, QueueStats
     from kesin.store.rules import UpgradeRefused
     from kesin.web.bodies import LargeBodyRoute
     from kesin.web.dashboard.frame.page import (
@@ -125,6 +128,9 @@ _MODULES = {
         "holds_claim",
         "lease_over",
         "option",
+        "parents_done",
+        "parents_failed",
+        "rate",
         "retries_left",
         "returns_left",
         "slot_free",
@@ -138,7 +144,9 @@ _MODULES = {
     "kesin.store.errors": ("StoreError", "StoreTrouble", "StoreUnreachable", "UnknownQueue"),
     "kesin.store.limits": ("MAX_KEY", "MAX_TENANT"),
     "kesin.store.open": ("open_store",),
-    "kesin.store.records": ("Event", "Filter", "Note", "Outcome", "Page", "QueueStats"),
+    "kesin.store.records": (
+        *("Event", "Filter", "Note", "Outcome", "Page", "Progress", "QueueStats"),
+    ),
     "kesin.web.bodies": ("LargeBodyRoute",),
     "kesin.web.dashboard.frame.page": (
         *("Link", "PageContext", "Panel", "WorkloadPages"),
@@ -183,6 +191,7 @@ __all__ = [
     "PageContext",
     "Panel",
     "Problem",
+    "Progress",
     "Proof",
     "Queue",
     "QueueStats",
@@ -227,7 +236,10 @@ __all__ = [
     "option",
     "page_context",
     "page_router",
+    "parents_done",
+    "parents_failed",
     "prove",
+    "rate",
     "retries_left",
     "returns_left",
     "same_everywhere",
