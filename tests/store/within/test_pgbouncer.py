@@ -108,3 +108,13 @@ def test_a_worker_drains_through_it_and_finishes_with_its_effect(queue):
     with queue.store.transaction() as connection:
         assert connection.execute("SELECT count(*) FROM effect").fetchone() == (waiting,)
     assert queue.stats().states["ready"] == 0
+
+
+def test_nothing_is_prepared_for_a_worker_that_waits(queue, pooled):
+    for _ in range(2):
+        queue.store.wait("mail", queue.store.notification_count("mail") - 1, 0.0)
+        assert queue.store._planned_claims._connection is None
+        assert queue.enqueue({}).id in [job.id for job in queue.claim("worker", limit=10)]
+    with psycopg.connect(pooled, autocommit=True, prepare_threshold=None) as connection:
+        mode = connection.execute("SHOW plan_cache_mode").fetchone()
+    assert mode == ("auto",)

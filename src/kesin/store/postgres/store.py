@@ -2,9 +2,10 @@
 
 Every call is one statement in autocommit; a chain is one transaction. If some jobs of a call do not
 move, a second statement finds out why; a caller that is cut off in between repeats the call as
-usual. No session state is kept, so a transaction pooler may be used. Statements are not prepared: a
-plan made for an empty table would be kept while the table grows. NOTIFY only shortens a wait;
-polling alone is enough.
+usual. No session state is needed, so a transaction pooler may be used. Statements are not prepared:
+a plan made for an empty table would be kept while the table grows. Only the first claim after a
+wait is, for some seconds, on a connection of its own. NOTIFY only shortens a wait; polling alone is
+enough.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from kesin.store.ownership import Ownership
 from kesin.store.postgres.async_callers import enqueue_within, refuse_what_is_ignored
 from kesin.store.postgres.callers import WHICH_DATABASE, Callers, CallersPostgres
 from kesin.store.postgres.connection import PostgresListener, TimedConnection
+from kesin.store.postgres.planned import PlannedClaims
 from kesin.store.postgres.pool import PostgresPool, TransactionRolledBack
 from kesin.store.records import Event, NewJobRow, Outcome, RulesVersion, refusal
 from kesin.store.rules import StateRow
@@ -93,6 +95,8 @@ class PostgresStore(SqlStore):
             url, size=pool_size, timeout_s=timeout_s, response_timeout_s=response_timeout_s
         )
         self._listener = PostgresListener(url, schema, self._notifier) if listen else None
+        self._planned_claims = PlannedClaims(url) if listen else None
+        self._waited: set[str] = set()  # queues whose next claim is the first after a wait
         with ExitStack() as opened:
             opened.callback(self.close)
             self._pool.wait(timeout_s if wait_s is None else wait_s)
@@ -167,6 +171,8 @@ class PostgresStore(SqlStore):
     def close(self) -> None:
         if self._listener:
             self._listener.stop()
+        if self._planned_claims:
+            self._planned_claims.close()
         self._pool.close()
 
     # Schema
@@ -284,9 +290,26 @@ class PostgresStore(SqlStore):
     def _is_id_in(self, column: str) -> str:
         return f"{column} = ANY(%(ids)s::uuid[])"
 
+    def wait(self, queue: str, since: int, timeout_s: float) -> None:
+        if self._planned_claims:
+            self._planned_claims.open()
+        super().wait(queue, since, timeout_s)
+        self._waited.add(queue)
+
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         sql = statements.claim(named="tenants" in params, among="ids" in params)
-        return statements.claim_decoder.jobs(self._rows(sql, params), params)
+        rows = self._first_claim(sql, params)
+        if rows is None:
+            rows = self._rows(sql, params)
+        return statements.claim_decoder.jobs(rows, params)
+
+    def _first_claim(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]] | None:
+        """The rows of the first claim after a wait; None for any other, or if it was not made."""
+        first = params["queue"] in self._waited and "ids" not in params
+        if self._planned_claims is None or not first or self._in_transaction:
+            return None
+        self._waited.discard(params["queue"])
+        return self._planned_claims.rows(sql, params)
 
     def _peek(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         rows = self._read(statements.peek(named="tenants" in params), params)

@@ -1,0 +1,112 @@
+"""A connection for the claims of an idle worker, on which they stay planned.
+
+PostgreSQL takes longer to plan a claim than to run it, and a job that wakes a worker waits for
+both. So the first claim after a wait runs on a connection of its own, as a prepared statement with
+a plan that reads in the order of indexes, however few rows there were when it was made. It is made
+again every few seconds: an idle worker polls, so no job waits for that. Behind a pooler, which
+gives each transaction another session, nothing is prepared.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack, suppress
+from typing import Any, Final
+
+import psycopg
+
+from kesin.foundation.clock import SystemClock
+from kesin.foundation.forks import ForkAware, keep_for_ever
+from kesin.store.notify import RESPONSE_TIMEOUT_S
+from kesin.store.postgres.connection import CONNECTION, TimedConnection
+
+PLAN_S: Final = 10.0  # a plan is used so long
+REOPEN_S: Final = 30.0  # a connection that failed is opened again no sooner
+_NEVER: Final = float("inf")
+_CLOCK: Final = SystemClock()
+_SETTINGS: Final = (
+    "SELECT set_config('plan_cache_mode', 'force_generic_plan', false),"
+    " set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false),"
+    " set_config('jit', 'off', false)"
+)
+
+
+class PlannedClaims(ForkAware):
+    """Runs one claim at a time; who cannot be served uses the pool."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._lock = threading.Lock()
+        self._connection: TimedConnection | None = None
+        self._open_from = 0.0  # monotonic seconds
+        self._plan_until: float | None = None  # None: nothing is planned
+        self.watch_forks()
+
+    def after_fork_in_child(self) -> None:
+        """Leave the connection to the parent."""
+        inherited, self._connection, self._lock = self._connection, None, threading.Lock()
+        if inherited is not None:
+            keep_for_ever(inherited)
+            self._open_from = 0.0
+
+    def open(self) -> None:
+        """Connect, unless that was tried a moment ago; without a connection all use the pool."""
+        if not self._may_open:
+            return
+        with self._lock, suppress(psycopg.Error):
+            if self._may_open:  # no other thread has
+                self._open_from = _CLOCK.monotonic() + REOPEN_S
+                self._connect()
+
+    @property
+    def _may_open(self) -> bool:
+        return self._connection is None and _CLOCK.monotonic() >= self._open_from
+
+    def _connect(self) -> None:
+        with ExitStack() as opened:
+            connection = TimedConnection.connect(self._url, **CONNECTION)
+            opened.callback(connection.close)
+            connection.response_timeout_s = RESPONSE_TIMEOUT_S
+            session = connection.execute("SELECT pg_backend_pid()").fetchone()
+            if session != (connection.info.backend_pid,):
+                self._open_from = _NEVER  # a pooler answered
+                return
+            connection.execute(_SETTINGS)
+            self._connection, self._plan_until = connection, None
+            opened.pop_all()  # success: keep it open
+
+    def rows(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]] | None:
+        """The rows of a claim; None if it was not made, or if nobody knows whether it was.
+
+        A claim whose answer was lost is recovered when its lease ends, as one from the pool is.
+        """
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return self._rows(self._connection, sql, params) if self._connection else None
+        except psycopg.Error:
+            self._disconnect()
+            return None
+        finally:
+            self._lock.release()
+
+    def _rows(
+        self, connection: TimedConnection, sql: str, params: dict[str, Any]
+    ) -> list[tuple[Any, ...]]:
+        now = _CLOCK.monotonic()
+        if self._plan_until is None or now >= self._plan_until:
+            if self._plan_until is not None:
+                connection.execute("DEALLOCATE ALL")
+            self._plan_until = now + PLAN_S
+        return connection.execute(sql, params, prepare=True).fetchall()
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        """Close the connection for good."""
+        with self._lock:
+            self._open_from = _NEVER
+            self._disconnect()

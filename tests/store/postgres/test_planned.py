@@ -1,0 +1,144 @@
+"""The first claim after a wait: planned beforehand, and made another way whenever that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from kesin import Queue, task_lifecycle
+from kesin.store.postgres import planned
+from kesin.store.postgres.connection import TimedConnection
+from kesin.store.postgres.store import PostgresStore
+
+EXECUTED = "SELECT sum(generic_plans), sum(custom_plans) FROM pg_prepared_statements"
+
+
+@pytest.fixture
+def store(postgres_url: str, fresh_schema: Callable[[], str]) -> Iterator[PostgresStore]:
+    with closing(PostgresStore(postgres_url, schema=fresh_schema(), migrate=True)) as store:
+        yield store
+
+
+@pytest.fixture
+def queue(store: PostgresStore) -> Queue:
+    return Queue("work", task_lifecycle(), store)
+
+
+def wait(store: PostgresStore) -> None:
+    """As a worker does, but without waiting."""
+    store.wait("work", store.notification_count("work") - 1, 0.0)
+
+
+def session(store: PostgresStore) -> TimedConnection | None:
+    """The connection of planned claims."""
+    assert store._planned_claims
+    return store._planned_claims._connection
+
+
+def executed(store: PostgresStore) -> tuple[int | None, int | None]:
+    """How often it ran what it has prepared: with the plan that is kept, and with another."""
+    connection = session(store)
+    assert connection
+    counts = connection.execute(EXECUTED, prepare=False).fetchone()
+    assert counts
+    return counts[0], counts[1]
+
+
+def claims_one(queue: Queue) -> bool:
+    wanted = queue.enqueue({}).id
+    return [job.id for job in queue.claim("worker")] == [wanted]
+
+
+def test_the_first_claim_after_a_wait_keeps_its_plan_and_others_have_none(
+    queue: Queue, store: PostgresStore
+):
+    assert claims_one(queue)
+    assert session(store) is None  # who never waits needs no further connection
+    for number in (1, 2, 3):
+        wait(store)
+        assert claims_one(queue)
+        assert claims_one(queue)
+        assert executed(store) == (number, 0)
+
+
+def test_a_plan_is_made_again(queue: Queue, store: PostgresStore, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(planned, "PLAN_S", 0.0)
+    for _ in range(3):
+        wait(store)
+        assert claims_one(queue)
+        assert executed(store) == (1, 0)
+
+
+def test_a_plan_made_for_an_empty_table_reads_by_index(queue: Queue, store: PostgresStore):
+    wait(store)
+    assert queue.claim("worker") == []
+    connection = session(store)
+    assert connection
+    (name,) = connection.execute("SELECT name FROM pg_prepared_statements").fetchone() or ("",)
+    plan = connection.execute(
+        f"EXPLAIN (COSTS off) EXECUTE {name} (NULL, 'work', '', 1, 'me', 'me', 60000000)"
+    ).fetchall()
+    scans = [line for (line,) in plan if " Scan" in line and ("job" in line or "paused" in line)]
+    assert scans
+    assert all("Index" in line for line in scans), scans
+
+
+def test_a_claim_whose_session_has_ended_is_made_on_another_connection(
+    queue: Queue, store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    wait(store)
+    connection = session(store)
+    assert connection
+    with psycopg.connect(postgres_url, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(%s, 10000)", (connection.info.backend_pid,))
+    assert claims_one(queue)
+    wait(store)
+    assert session(store) is None  # a moment must pass
+    assert claims_one(queue)
+    assert store._planned_claims
+    monkeypatch.setattr(store._planned_claims, "_open_from", 0.0)
+    wait(store)
+    assert claims_one(queue)
+    assert executed(store) == (1, 0)
+
+
+def test_a_claim_that_meets_another_at_work_does_not_wait_for_it(
+    queue: Queue, store: PostgresStore
+):
+    wait(store)
+    assert store._planned_claims
+    with store._planned_claims._lock:
+        assert claims_one(queue)
+    assert executed(store) == (None, None)
+
+
+def test_a_claim_in_a_transaction_is_part_of_it(queue: Queue, store: PostgresStore):
+    queue.enqueue({})
+    wait(store)
+    with store.transaction():
+        assert queue.claim("worker")
+        raise psycopg.Rollback  # ends the block, and what it did
+    assert queue.stats().states["ready"] == 1
+    assert executed(store) == (None, None)
+
+
+def test_a_closed_store_opens_no_connection_again(
+    postgres_url: str, fresh_schema: Callable[[], str]
+):
+    with closing(PostgresStore(postgres_url, schema=fresh_schema(), migrate=True)) as store:
+        wait(store)
+        assert session(store)
+    wait(store)
+    assert session(store) is None
+
+
+def test_a_store_that_does_not_listen_has_none(postgres_url: str, fresh_schema: Callable[[], str]):
+    schema = fresh_schema()
+    with closing(PostgresStore(postgres_url, schema=schema, migrate=True, listen=False)) as store:
+        queue = Queue("work", task_lifecycle(), store)
+        wait(store)
+        assert claims_one(queue)
+        assert store._planned_claims is None
