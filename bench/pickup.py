@@ -1,7 +1,8 @@
 """How soon an idle worker in another process begins a job: Kesin on each store, beside its peers.
 
 Everybody has one worker process and nothing to do, and gets one job at a time, in turns. The clock
-runs from the return of the call that enqueues to the first line of the handler.
+runs from the return of the call that enqueues to the first line of the handler. What handlers take
+that only wait is measured beside it: `bench/waiting.py`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from bench import waiting
 from bench.beside import say
 from bench.report import Report
 from tests.redis_server import RedisServer
@@ -308,6 +310,8 @@ def run(report: Report, rounds: int) -> None:
     """Start everybody, measure, and say what was found."""
     with ExitStack() as stack:
         places = _places(stack)
+        peaks = {store: waiting.measure(next(places[store])) for store in STORES}
+        say("handlers have waited")
         lanes = [stack.enter_context(_lane(who, next(places[who.store]))) for who in CONTESTANTS]
         for lane in lanes:
             lane.give(READY_S)
@@ -317,6 +321,7 @@ def run(report: Report, rounds: int) -> None:
         time.sleep(SETTLE_S)
         _rest(lanes)
     _tell(report, lanes)
+    _tell_memory(report, peaks)
 
 
 def _places(stack: ExitStack) -> dict[str, Iterator[str]]:
@@ -348,6 +353,9 @@ def _tell(report: Report, lanes: list[Lane]) -> None:
     report.say(f"Kesin's p50 / that of the fastest peer on the same store: {_ratios(same)}.")
     every = [(one, peers) for one in kesins]
     report.say(f"Kesin's p50 / that of the fastest peer on any store: {_ratios(every)}.")
+    for lane, beside in same:
+        what = f"{lane.who.store}: p50 / that of the fastest peer on it"
+        report.aim(what, lane.p50 / _fastest(beside).p50, most=1)
     for lane in kesins:
         report.aim(f"{lane.who.store}: p50, ms", lane.p50, most=P50_MS)
         report.aim(f"{lane.who.store}: p99, ms", lane.p99, most=P99_MS)
@@ -357,9 +365,29 @@ def _tell(report: Report, lanes: list[Lane]) -> None:
 def _ratios(pairs: list[tuple[Lane, list[Lane]]]) -> str:
     ratios = []
     for lane, peers in pairs:
-        fastest = min(peers, key=lambda peer: peer.p50)
+        fastest = _fastest(peers)
         ratios.append(f"{lane.who.store} {lane.p50 / fastest.p50:.2f} ({fastest.who.name})")
     return ", ".join(ratios)
+
+
+def _fastest(lanes: list[Lane]) -> Lane:
+    return min(lanes, key=lambda lane: lane.p50)
+
+
+def _tell_memory(report: Report, peaks: dict[str, waiting.Peak]) -> None:
+    report.say("## Handlers that wait")
+    report.say(
+        f"A worker process with {waiting.HANDLERS:,} `async def` handlers at once, all of which"
+        f" wait for {waiting.HELD_S:g} s while their leases are renewed: its greatest resident size"
+        " until then (`VmHWM`), and what of it was there before the first job."
+    )
+    rows = [
+        (store, f"{peak.idle_mb:.0f}", f"{peak.waiting_mb:.0f}") for store, peak in peaks.items()
+    ]
+    report.table(("store", "no job, MB", "all wait, MB"), rows)
+    for store, peak in peaks.items():
+        what = f"{store}: {waiting.HANDLERS:,} handlers that wait, MB"
+        report.aim(what, peak.waiting_mb, most=waiting.MOST_MB)
 
 
 def main(*, rounds: int, write: bool) -> None:
