@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 
@@ -31,6 +31,13 @@ _SETTINGS: Final = (
 )
 
 
+class Plan(NamedTuple):
+    """A statement as it is prepared, and until when (monotonic seconds)."""
+
+    text: str
+    until: float
+
+
 class PlannedClaims(ForkAware):
     """Runs one claim at a time; who cannot be served uses the pool."""
 
@@ -39,7 +46,8 @@ class PlannedClaims(ForkAware):
         self._lock = threading.Lock()
         self._connection: TimedConnection | None = None
         self._open_from = 0.0  # monotonic seconds
-        self._plan_until: float | None = None  # None: nothing is planned
+        self._plans: dict[str, Plan] = {}  # by statement
+        self._made = 0  # plans so far
         self.watch_forks()
 
     def after_fork_in_child(self) -> None:
@@ -72,7 +80,7 @@ class PlannedClaims(ForkAware):
                 self._open_from = _NEVER  # a pooler answered
                 return
             connection.execute(_SETTINGS)
-            self._connection, self._plan_until = connection, None
+            self._connection, self._plans = connection, {}
             opened.pop_all()  # success: keep it open
 
     def rows(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]] | None:
@@ -94,11 +102,12 @@ class PlannedClaims(ForkAware):
         self, connection: TimedConnection, sql: str, params: dict[str, Any]
     ) -> list[tuple[Any, ...]]:
         now = _CLOCK.monotonic()
-        if self._plan_until is None or now >= self._plan_until:
-            if self._plan_until is not None:
-                connection.execute("DEALLOCATE ALL")
-            self._plan_until = now + PLAN_S
-        return connection.execute(sql, params, prepare=True).fetchall()
+        plan = self._plans.get(sql)
+        if plan is None or now >= plan.until:
+            self._made += 1
+            plan = self._plans[sql] = Plan(f"{sql}\n-- plan {self._made}", now + PLAN_S)
+            connection.prepared_max = 2 * len(self._plans)  # those that are used, and their last
+        return connection.execute(plan.text, params, prepare=True).fetchall()
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
