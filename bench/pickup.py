@@ -42,7 +42,7 @@ from tests.redis_server import RedisServer
 from tests.servers import PostgresServer
 
 ROOT = Path(__file__).parent.parent
-ROUNDS = 200
+ROUNDS = 500  # two runs of 200 had ratios of 0.95 and 1.07 on PostgreSQL
 SEED = 1
 GAP_S = (0.04, 0.09)  # all are idle for so long before each job
 PATIENCE_S = 10.0
