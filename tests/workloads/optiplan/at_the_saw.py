@@ -1,7 +1,5 @@
 """Steps for tests: files in the machine's folders, and an operator's reactions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from kesin.lifecycle.model import Job

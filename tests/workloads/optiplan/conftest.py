@@ -1,7 +1,5 @@
 """Fixtures: floors for the tests of the API, benches for those of the runner."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

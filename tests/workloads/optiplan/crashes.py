@@ -1,7 +1,5 @@
 """A runner that crashes at its n-th lasting effect."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

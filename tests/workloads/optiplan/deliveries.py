@@ -1,7 +1,5 @@
 """A machine and a worker that act on the same folders, step by step, and what must hold."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress

@@ -4,8 +4,6 @@ Orders use mode C: the test is the operator and plans with the built-in optimise
 so no program is started and nothing waits.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterator

@@ -46,9 +46,7 @@ letters = st.characters(exclude_categories=["Cc", "Cs"], exclude_characters=_unf
 texts = st.text(letters, max_size=20)
 names = st.text(letters, min_size=1, max_size=MAX_NAME).filter(str.strip)
 sizes_cm = st.one_of(
-    st.integers(1, 1000),
-    st.floats(0.01, 1000),
-    st.decimals("0.01", "1000", places=3).map(float),
+    st.integers(1, 1000), st.floats(0.01, 1000), st.decimals("0.01", "1000", places=3).map(float)
 )
 edges = st.sampled_from([None, "Bant Yok", "040", "1mm", "2mm"])
 

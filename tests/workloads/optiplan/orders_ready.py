@@ -1,7 +1,5 @@
 """Orders in later states, created without a request: for tests of the whole service."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

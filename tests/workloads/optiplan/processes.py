@@ -1,7 +1,5 @@
 """Runners in other processes: they work side by side, or until they are killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Programs to run instead of OptiPlanning, and ways to wait for them."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

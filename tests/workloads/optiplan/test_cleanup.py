@@ -1,12 +1,9 @@
 """The hourly cleanup: what it deletes and what it keeps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from kesin.engine.sweeper import Sweeper
 from kesin.workloads.optiplan.cleanup import KEEP_FILES_DAYS, delete_expired_files
-from tests.web.conftest import ROOT
 from tests.workloads.optiplan.floor import DAY, NO_JOB, Floor, two_batches
 
 
@@ -103,14 +100,3 @@ def test_an_unavailable_folder_is_cleaned_up_next_time(
     floor.workshop.paths_file.unlink()
     assert delete_expired_files(floor.context) > 0
     assert files_of(floor, job_id) == []
-
-
-def test_a_reissued_order_keeps_the_files_of_neither(own_floor: Floor):
-    floor = own_floor
-    job_id = floor.done()
-    new = floor.orders.reissue(ROOT, job_id).job.id
-    floor.work()
-    floor.clock.advance(31 * DAY)
-    delete_expired_files(floor.context)
-    assert files_of(floor, job_id) == []
-    assert files_of(floor, new) != []

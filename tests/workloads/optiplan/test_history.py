@@ -1,7 +1,5 @@
 """A job's history with the event types of the seed."""
 
-from __future__ import annotations
-
 from kesin.workloads.optiplan.history import audit_events
 from tests.workloads.optiplan.floor import Floor
 from tests.workloads.optiplan.order_bodies import back, part

@@ -1,7 +1,5 @@
 """The order service: reissues, and who may do what; ``test_transitions.py`` has the states."""
 
-from __future__ import annotations
-
 import pytest
 
 from kesin.engine.access.masking import MASK
@@ -9,7 +7,7 @@ from kesin.foundation.problems import Forbidden, NotFound
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.payload import read_payload
 from tests.web.conftest import ROOT
-from tests.workloads.optiplan.floor import NO_JOB, PHONE, Floor, actor_with, any_order
+from tests.workloads.optiplan.floor import NO_JOB, Floor, actor_with, any_order
 
 
 def refused(floor: Floor, call: str, job_id: str) -> OptiCode:
@@ -98,18 +96,6 @@ def test_an_operator_of_another_queue_withdraws_no_file(floor: Floor):
         floor.orders.cancel(actor_with("operator", queues=frozenset({"pdf"})), job_id)
     assert len(floor.inbox()) == 1
     floor.orders.cancel(ROOT, job_id)
-
-
-def test_an_operator_of_another_queue_saves_no_customer(floor: Floor):
-    with pytest.raises(NotFound):
-        floor.orders.add_customer(actor_with("operator"), "Can", PHONE)
-    with pytest.raises(NotFound):
-        floor.orders.remove_customer(actor_with("operator"), PHONE)
-
-
-def test_a_key_that_creates_orders_removes_no_customer(floor: Floor):
-    with pytest.raises(Forbidden):
-        floor.orders.remove_customer(actor_with("optiplan"), PHONE)
 
 
 def test_a_customer_is_removed_with_a_line(floor: Floor):

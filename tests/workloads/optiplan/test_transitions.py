@@ -1,7 +1,5 @@
 """The transition table of the specification, row by row, on each database."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -20,14 +18,7 @@ from kesin.workloads.optiplan.lifecycle import (
     REISSUED,
     TRIGGER_REQUIRED,
 )
-from tests.workloads.optiplan.workbench import (
-    LEASE_S,
-    ME,
-    MINUTE,
-    Workbench,
-    audited,
-    open_bench,
-)
+from tests.workloads.optiplan.workbench import LEASE_S, ME, MINUTE, Workbench, audited, open_bench
 
 WAY = {
     "NEW": "prepare",

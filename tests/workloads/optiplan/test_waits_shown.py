@@ -1,7 +1,5 @@
 """Where people see what an order waits for: the API, the pages, health and the doctor."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

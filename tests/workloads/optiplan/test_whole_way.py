@@ -1,7 +1,5 @@
 """The whole lifecycle of an order on one machine: the real optimiser and a simulated saw."""
 
-from __future__ import annotations
-
 from kesin.workloads.optiplan.artifacts import JobArtifacts
 from kesin.workloads.optiplan.optimizer.checker import find_faults
 from kesin.workloads.optiplan.orders.payload import CuttingOrder
@@ -24,6 +22,7 @@ def test_an_order_of_a_new_customer_is_held_approved_optimised_and_cut(bench: Wo
     bench.orders.approve(ME, job.id, confirmed=True)
     done = bench.until(job, "DONE")
     bench.assert_delivered_once(job)
+    assert list(bench.paths.inbox.iterdir()) == []
 
     plans = JobArtifacts(bench.paths, done, bench.progress(job)).read_plans()
     assert [find_faults(plan) for plan in plans] == [[], []]

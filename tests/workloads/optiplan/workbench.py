@@ -1,7 +1,5 @@
 """A small workshop: a queue with a manual clock, folders, a saw, and programs to run."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

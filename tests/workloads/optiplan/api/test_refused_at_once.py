@@ -1,7 +1,5 @@
 """What can be known when an order comes is refused then, with the part and the field."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -119,14 +117,3 @@ def test_the_page_asks_before_an_approval_without_an_xml(floor: Floor):
     assert 'name="sure"' not in floor.client.get(path, headers=who).text
     floor.client.post(path, headers=who)
     assert floor.state(ready) == "NEW"
-
-
-def test_the_rules_page_warns(own_floor: Floor):
-    rules = own_floor.get("/config/rules").json()["rules"]
-    rules |= {"cm_to_mm_multiplier": 1, "trimByThickness": {"18": 900}}
-    put = own_floor.client.put("/config/rules", json=rules, headers=own_floor.operator)
-    assert put.status_code == 200
-    who = own_floor.cookie(own_floor.person("boss", "admin"))
-    page = own_floor.client.get("/dashboard/optiplan/rules", headers=who).text
-    assert "cm_to_mm_multiplier is 1: " in page
-    assert "boards of 18 mm lose 900 mm at each side" in page

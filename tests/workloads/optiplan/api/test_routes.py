@@ -1,7 +1,5 @@
 """The API for orders and customers: every request of the seed, every rejection with its code."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -107,17 +105,6 @@ def test_a_body_that_is_no_order_is_refused(content: bytes, kind: str, floor: Fl
         "/jobs", content=content, headers=floor.maker | {"content-type": kind}
     )
     assert fields_of(answer)
-
-
-def test_names_that_look_like_code_stay_text(floor: Floor):
-    name = "<script>alert('x')</script>"
-    answer = floor.post(any_order(customer_snapshot_name=name, parts=[part(id=name, color=name)]))
-    assert answer.status_code == 201
-    job_id = answer.json()["job"]["id"]
-    answer = floor.get(f"/jobs/{job_id}")
-    assert answer.headers["content-type"] == "application/json"
-    assert answer.headers["x-content-type-options"] == "nosniff"
-    assert answer.json()["job"]["payload"]["parts"][0]["color"] == name
 
 
 def test_an_order_too_large_to_keep_is_refused_in_words(floor: Floor):
@@ -270,8 +257,7 @@ def test_jobs_are_found_by_state_and_by_order(each_floor: Floor):
 
 
 @pytest.mark.parametrize(
-    "params",
-    [{"state": "LOST"}, {"limit": 0}, {"limit": 501}, {"limit": "x"}, {"cursor": "next"}],
+    "params", [{"state": "LOST"}, {"limit": 0}, {"limit": 501}, {"limit": "x"}, {"cursor": "next"}]
 )
 def test_a_bad_filter_is_refused_by_name(params: dict[str, Any], floor: Floor):
     assert fields_of(floor.get("/jobs", **params)).keys() == params.keys()

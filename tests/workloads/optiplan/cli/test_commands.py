@@ -1,7 +1,5 @@
 """`kesin optiplan …` as people and scripts use it."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path
@@ -15,13 +13,7 @@ from kesin.workloads.optiplan.cli import app
 from kesin.workloads.optiplan.cli.context import open_order_service, open_workshop
 from kesin.workloads.optiplan.pipeline.runner import build_worker
 from kesin.workloads.optiplan.workshop.rules import default_rules, rules_json
-from tests.cli.conftest import (  # noqa: F401  # fixtures
-    Kesin,
-    _logs_as_before,
-    _own_settings,
-    kesin,
-    programs,
-)
+from tests.cli.conftest import Kesin, _logs_as_before, _own_settings, kesin, programs  # noqa: F401  # fixtures
 from tests.cli.programs import Answer, Programs, wait_until
 from tests.workloads.optiplan.order_bodies import back, order, part
 from tests.workloads.optiplan.workbooks import sheet_of
@@ -58,16 +50,12 @@ def brought(optiplan: Kesin, file: Path, *words: object) -> Answer:
 # Options
 
 
-def test_every_command_and_option_is_explained(optiplan: Kesin):
-    expected = ("import", "optimize", "saw-simulator", "customers", "doctor", "rules")
-    assert set(COMMANDS) == {*expected}
-    assert "Usage: kesin optiplan " in optiplan("--help").out
+def test_every_command_answers_as_json_too():
+    expected = {"import", "optimize", "saw-simulator", "customers", "doctor", "rules"}
+    assert set(COMMANDS) == expected
     for name, group in COMMANDS.items():
         for inner, command in (getattr(group, "commands", None) or {"": group}).items():
-            assert (command.help or "").strip().split("\n")[0].endswith("."), (name, inner)
-            assert all(getattr(option, "help", None) for option in command.params), (name, inner)
-            assert "as_json" in [option.name for option in command.params]
-            assert optiplan(name, *inner.split(), "--help").code == 0
+            assert "as_json" in [option.name for option in command.params], (name, inner)
 
 
 # Orders

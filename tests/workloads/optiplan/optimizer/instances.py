@@ -5,8 +5,6 @@
 are made of, with a seed each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from random import Random
 

@@ -1,7 +1,5 @@
 """Orders and files to test with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

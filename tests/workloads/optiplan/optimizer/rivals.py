@@ -4,8 +4,6 @@ They know no kerf: pieces and boards are made larger by it, which comes to the s
 pieces or none, so an order in which some may not be turned is given to them with none turned.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import product
 

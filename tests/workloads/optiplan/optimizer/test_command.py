@@ -48,18 +48,6 @@ def test_the_same_file_gives_the_same_bytes(tmp_path, rules):
         assert made[0] == made[1]
 
 
-def test_the_order_of_keys_beside_the_file_is_no_matter(tmp_path):
-    file = batch(tmp_path / "b.xlsx", [row(pieces=2), row("p2", 333, 222, 3)])
-    overrides = {"plate_w_mm": 1500, "plate_h_mm": 1000, "kerf_mm": 3.2, "trim_mm": 5}
-    made = []
-    for keys in (list(overrides), list(overrides)[::-1]):
-        beside = json.dumps({key: overrides[key] for key in keys})
-        file.with_suffix(".json").write_text(beside, "utf-8")
-        assert program.main([str(file), "--out", str(tmp_path / "sol")]) == 0
-        made.append((tmp_path / "sol" / "b.xml").read_bytes())
-    assert made[0] == made[1]
-
-
 def test_a_part_too_large_writes_nothing_and_is_named(tmp_path, rules, capsys):
     good = batch(tmp_path / "a.xlsx", [row()])
     bad = batch(tmp_path / "b.xlsx", [row("boy", 2800, 2070, 50)])

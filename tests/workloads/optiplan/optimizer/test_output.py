@@ -189,13 +189,6 @@ def test_the_paper_has_a_page_for_each_board_and_a_cut_list():
     assert f"{len(drawn_texts)} / {len(drawn_texts)}" in drawn_texts[-1]
 
 
-def test_the_same_plan_gives_the_same_bytes():
-    again = optimise(awkward(), QUICK)
-    assert solution_xml([again]) == solution_xml([PLAN])
-    assert draw_svg([again]) == draw_svg([PLAN])
-    assert print_plans([again]) == print_plans([PLAN])
-
-
 def test_the_cut_list_starts_with_the_trims_and_frees_every_piece():
     for layout in LARGE.layouts:
         steps = saw_steps(LARGE.demand, layout)

@@ -52,11 +52,6 @@ def test_the_order_of_the_parts_costs_no_board(demand: Demand, chance):
     )
 
 
-def test_quantities_are_exact():
-    plan = optimise(order((600, 450, 8), (720, 300, 6), (600, 450, 3)), QUICK)
-    assert made(plan) == {0: 8, 1: 6, 2: 3}
-
-
 @pytest.mark.parametrize("grain", [1, 2])
 def test_a_grained_part_is_never_turned(grain):
     plan = optimise(order((900, 300, 20, grain), (300, 900, 20, grain)), QUICK)

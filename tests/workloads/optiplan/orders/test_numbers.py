@@ -40,16 +40,6 @@ def test_rounding_is_half_up_on_what_was_written(number: Decimal):
 
 
 @pytest.mark.parametrize(
-    ("number", "rounded"),
-    [(0.125, "0.13"), (2.675, "2.68"), (1.005, "1.01"), (600.005, "600.01"), (0.124, "0.12")],
-)
-def test_ties_round_away_from_zero(number: float, rounded: str):
-    assert (
-        str(round_to_hundredths(parse_number(number))) == rounded
-    )  # round() and toFixed() get these wrong
-
-
-@pytest.mark.parametrize(
     ("number", "key"),
     [(18, "18"), (18.0, "18"), (18.5, "18.5"), (Decimal("18.00"), "18"), (20, "20")],
 )

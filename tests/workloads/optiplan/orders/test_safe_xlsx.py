@@ -4,11 +4,8 @@ import io
 import struct
 import zipfile
 import zlib
-from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kesin.workloads.optiplan.orders.safe_xlsx import (
     UnsafeXlsx,
@@ -94,8 +91,7 @@ def with_rows(rows: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "rows",
-    [b"<row>" + b"<c/>" * 300 + b"</row>", b"<row/>" * 6_000, b"<x:row>" + b"<x:c />" * 300],
+    "rows", [b"<row>" + b"<c/>" * 300 + b"</row>", b"<row/>" * 6_000, b"<x:row>" + b"<x:c />" * 300]
 )
 def test_rows_and_cells_that_tell_no_place_are_counted(rows: bytes):
     assert "more than 5000 rows or 256 columns" in reason(with_rows(rows))
@@ -150,11 +146,3 @@ def test_what_is_no_xlsx_is_refused(data: bytes):
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_part_that_is_there_twice_is_refused():
     assert "twice" in reason(packed("[Content_Types].xml", "xl/workbook.xml", "a.xml", "a.xml"))
-
-
-@given(st.integers(0, len(SHIPPED) - 1), st.integers(1, 255))
-def test_a_damaged_file_is_safe_or_refused(at: int, flip: int):
-    data = bytearray(SHIPPED)
-    data[at] ^= flip
-    with suppress(UnsafeXlsx):
-        check_xlsx(bytes(data), XlsxBounds())

@@ -1,7 +1,5 @@
 """Many orders and several runners: one optimisation at a time, and every order is cut once."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

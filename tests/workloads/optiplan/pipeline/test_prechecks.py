@@ -77,9 +77,5 @@ def test_the_prechecks_run_in_the_seeds_order_and_each_holds(paths: Paths, templ
         code(payload(), PLATELESS, paths),
         code(payload(), default_rules(), paths),
     ]
-    assert codes == [
-        OptiCode.CRM_NO_MATCH,
-        OptiCode.PLATE_SIZE_MISSING,
-        OptiCode.TEMPLATE_INVALID,
-    ]
+    assert codes == [OptiCode.CRM_NO_MATCH, OptiCode.PLATE_SIZE_MISSING, OptiCode.TEMPLATE_INVALID]
     assert {*codes} <= {*HOLD_CODES}

@@ -1,7 +1,5 @@
 """One pass of an order, in each mode, with programs that succeed and programs that fail."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -50,23 +48,6 @@ def approved(bench: Workbench, job: Job) -> Job:
 
 
 # The whole lifecycle
-
-
-def test_an_order_goes_through_every_state_once(bench: Workbench, instant: InstantProgram):
-    job = bench.two_batches()
-    bench.until(job, "DONE")
-    assert bench.states(job) == [
-        "NEW",
-        "PREPARED",
-        "OPTI_IMPORTED",
-        "OPTI_RUNNING",
-        "OPTI_DONE",
-        "XML_READY",
-        "DELIVERED",
-        "DONE",
-    ]
-    bench.assert_delivered_once(job)
-    assert list((bench.paths.machine_drop_folder / "inbox").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -125,13 +106,6 @@ def test_mode_a_runs_the_program_with_all_files_at_once(bench: Workbench):
     assert isinstance(ended, program.ProgramEnded)
     assert ended.tail == "2\n"
     bench.assert_delivered_once(job)
-
-
-def test_one_xml_for_all_batches_is_enough(bench: Workbench, instant: InstantProgram):
-    job = approved(bench, bench.two_batches(opti_mode="C"))
-    (bench.paths.export_folder / f"{job.id}.xml").write_text(GOOD)
-    bench.until(job, "DONE")
-    assert bench.files("processed", job) == [f"{job.id}.xml"]
 
 
 def test_mode_a_fails_with_the_output_of_the_program_and_a_retry_ignores_its_half_written_xml(
@@ -279,17 +253,6 @@ def test_mode_c_leaves_alone_what_the_operator_has_imported(
     bench.orders.approve(ME, job.id, confirmed=True)
     bench.poll()
     assert file.read_bytes() == b"as the operator left it"
-    bench.solve(job)
-    bench.until(job, "DONE")
-
-
-def test_mode_c_waits_for_an_xml_that_comes_after_the_approval(
-    bench: Workbench, instant: InstantProgram
-):
-    job = approved(bench, bench.order(opti_mode="C"))
-    for _ in range(3):
-        bench.poll()
-    assert bench.reload(job).state == "OPTI_RUNNING"
     bench.solve(job)
     bench.until(job, "DONE")
 

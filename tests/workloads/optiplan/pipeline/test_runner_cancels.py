@@ -1,7 +1,5 @@
 """Cancels, early and late: an order is cancelled or cut, never both."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -84,7 +82,7 @@ def test_a_cancel_requested_in_the_middle_of_a_pass_stops_it_at_the_next_step(
 
 
 def test_a_cancel_wins_over_a_failure_of_the_same_step(
-    bench: Workbench, instant: InstantProgram, monkeypatch: pytest.MonkeyPatch
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ):
     def cancel_meanwhile(*args: object) -> ProgramEnded:
         bench.orders.cancel(ME, job.id)

@@ -1,7 +1,5 @@
 """Runners that lose their claim, stop, or run on another machine; and how often they poll."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -204,30 +202,6 @@ def test_after_a_retry_the_program_may_run_on_another_machine(
 
 
 # How often
-
-
-@pytest.mark.parametrize(
-    ("state", "minutes"),
-    [pytest.param("OPTI_RUNNING", 20, marks=pytest.mark.long), ("XML_READY", 5)],
-)
-def test_during_a_long_wait_polls_become_rarer(
-    bench: Workbench, instant: InstantProgram, state: str, minutes: int
-):
-    if state == "OPTI_RUNNING":
-        instant.next = [ProgramRunning(1)]
-    job = bench.order()
-    bench.clock.advance(1)
-    bench.worker.drain()
-    while bench.reload(job).state != state:
-        bench.clock.advance(0.5)
-        bench.worker.drain()
-    before = len(bench.moves(job))
-    due = (bench.reload(job).timer_at or 0) - 1
-    while (next_poll := bench.reload(job).run_at or 0) < due:
-        bench.clock.time_us = max(next_poll, bench.queue.now())
-        assert bench.worker.drain() == 1
-    polls = (len(bench.moves(job)) - before) / 2
-    assert polls < 45 + minutes * 6  # the first minute or so often, then every ten seconds
 
 
 def test_an_order_that_waits_for_the_slot_is_not_woken_while_it_is_taken(

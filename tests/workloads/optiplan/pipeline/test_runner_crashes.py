@@ -1,7 +1,5 @@
 """A runner that crashes at any point of a pass loses nothing, and nothing is cut twice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import count
 
@@ -67,7 +65,7 @@ def test_an_order_is_done_and_cut_once_wherever_its_runner_died(
 
 @pytest.mark.long
 def test_an_order_of_two_files_is_cut_once_wherever_its_runner_died(
-    bench: Workbench, instant: InstantProgram, crasher: Crasher
+    bench: Workbench, crasher: Crasher
 ):
     def ready() -> Job:
         return running(bench, bench.two_batches())
@@ -111,7 +109,7 @@ def test_an_earlier_attempt_in_the_inbox_gives_way_to_the_new_one_wherever_the_r
 
 
 def test_of_an_attempt_refused_in_part_the_rest_is_sent_once_wherever_the_runner_crashed(
-    bench: Workbench, instant: InstantProgram, crasher: Crasher
+    bench: Workbench, crasher: Crasher
 ):
     def refused_in_part() -> Job:
         job = sent(bench, bench.two_batches())
@@ -129,7 +127,7 @@ def test_of_an_attempt_refused_in_part_the_rest_is_sent_once_wherever_the_runner
 
 
 def test_a_cancel_holds_or_the_order_is_cut_wherever_the_runner_crashed(
-    bench: Workbench, instant: InstantProgram, crasher: Crasher
+    bench: Workbench, crasher: Crasher
 ):
     def cancelled_in_hand() -> Job:
         job = sent(bench, bench.order())

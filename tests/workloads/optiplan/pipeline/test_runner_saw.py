@@ -1,7 +1,5 @@
 """Orders and the saw: stale files, refusals, unavailable shares, late cancels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -30,18 +28,6 @@ def test_an_old_solution_is_put_aside_before_the_program_is_started(bench: Workb
     assert (bench.paths.processed / cut).read_text() == GOOD
     [aside] = (bench.paths.export_folder / "old").iterdir()
     assert aside.read_text() == OTHER
-
-
-def test_another_orders_solution_is_never_taken(bench: Workbench, instant: InstantProgram):
-    first, second = bench.order(opti_mode="C"), bench.order(opti_mode="C")
-    for job in (first, second):
-        bench.until(job, "HOLD")
-        bench.orders.approve(ME, job.id, confirmed=True)
-    bench.poll()
-    bench.solve(second)
-    for _ in range(3):
-        bench.poll()
-    assert bench.reload(first).state == "OPTI_RUNNING"
 
 
 def test_a_solution_changed_after_it_was_checked_is_not_sent(
@@ -236,20 +222,6 @@ def test_an_unavailable_share_at_the_cancel_is_reported_and_nothing_changes(benc
         bench.orders.cancel(ME, job.id)
     assert bench.reload(job).state == "XML_READY"
     plugged_in(bench)
-    bench.until(job, "DONE")
-
-
-def test_an_export_folder_that_is_away_is_waited_for(bench: Workbench):
-    job = bench.order(opti_mode="C")
-    bench.until(job, "HOLD")
-    bench.solve(job)
-    bench.orders.approve(ME, job.id, confirmed=True)
-    export = bench.paths.export_folder
-    away = export.rename(export.with_name("away"))
-    for _ in range(3):
-        bench.poll()
-    assert bench.reload(job).state == "OPTI_RUNNING"
-    away.rename(export)
     bench.until(job, "DONE")
 
 

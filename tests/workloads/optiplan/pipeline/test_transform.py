@@ -1,7 +1,7 @@
 """From centimetres to rows: every rule of the workshop, to the hundredth of a millimetre."""
 
 from collections import Counter
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -48,12 +48,6 @@ def problem(*several: dict[str, Any], **rules: Any) -> OrderProblem:
 def test_centimetres_become_millimetres_with_two_decimals(cm: float, mm: str):
     made = row(part(length_cm=cm, width_cm=cm))
     assert (str(made.length_mm), str(made.width_mm)) == (mm, mm)
-
-
-@given(st.decimals("0.01", "1000", places=5))
-def test_rounding_is_decimal_half_up(cm: Decimal):
-    expected = (cm * 10).quantize(Decimal("0.01"), ROUND_HALF_UP)
-    assert row(part(length_cm=float(cm))).length_mm == expected
 
 
 # Trims and backs

@@ -1,7 +1,5 @@
 """Orders that wait: they say what for, and time out as what they waited for."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +13,8 @@ from kesin.workloads.optiplan.pipeline.waiting import WaitingFor, log_timeouts, 
 from kesin.workloads.optiplan.workshop import config
 from tests.workloads.optiplan.at_the_saw import retry, sent
 from tests.workloads.optiplan.workbench import ME, MINUTE, InstantProgram, Workbench
+
+pytestmark = pytest.mark.usefixtures("instant")
 
 
 def waits(bench: Workbench, job: Job) -> WaitingFor:
@@ -41,7 +41,7 @@ def blocked(bench: Workbench) -> Job:
 
 
 def test_a_drop_folder_that_cannot_be_written_is_said_at_once_and_is_what_it_fails_with(
-    bench: Workbench, instant: InstantProgram, monkeypatch: pytest.MonkeyPatch
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ):
     unwritable(monkeypatch)
     job = bench.until(bench.order(), "XML_READY")
@@ -57,18 +57,14 @@ def test_a_drop_folder_that_cannot_be_written_is_said_at_once_and_is_what_it_fai
 
 
 def test_a_wrong_path_of_the_machine_is_what_the_order_waits_for(
-    bench: Workbench, instant: InstantProgram, monkeypatch: pytest.MonkeyPatch
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ):
     logged: list[list[str]] = []
     monkeypatch.setattr(config.log, "info", lambda _, folders: logged.append(folders))
     wrong = bench.settings.data_dir.parent / "no-such-share"
     bench.change_paths(machineDropFolder=str(wrong))
     job = bench.until(bench.order(), "XML_READY")
-    assert waits(bench, job) == (
-        "folder",
-        f"{wrong} cannot be used: there is no inbox in it",
-        True,
-    )
+    assert waits(bench, job) == ("folder", f"{wrong} cannot be used: there is no inbox in it", True)
     assert not wrong.exists()
     wrong.mkdir()  # the share is there now
     bench.poll()
@@ -76,9 +72,7 @@ def test_a_wrong_path_of_the_machine_is_what_the_order_waits_for(
     assert logged == [[str(wrong / name) for name in ("inbox", "processed", "failed")]]
 
 
-def test_what_blocked_an_order_is_forgotten_once_it_can_be_used_again(
-    bench: Workbench, instant: InstantProgram
-):
+def test_what_blocked_an_order_is_forgotten_once_it_can_be_used_again(bench: Workbench):
     job = blocked(bench)
     (bench.paths.machine_drop_folder / "gone").rename(bench.paths.inbox)
     bench.poll()
@@ -93,9 +87,7 @@ def test_what_blocked_an_order_is_forgotten_once_it_can_be_used_again(
     assert bench.reload(job).error_code is None
 
 
-def test_an_export_folder_that_is_away_is_not_the_missing_xml(
-    bench: Workbench, instant: InstantProgram
-):
+def test_an_export_folder_that_is_away_is_not_the_missing_xml(bench: Workbench):
     job = bench.until(bench.order(opti_mode="C"), "HOLD")
     assert waits(bench, job) == ("operator", "an operator to approve it", False)
     bench.orders.approve(ME, job.id, confirmed=True)
@@ -110,7 +102,7 @@ def test_an_export_folder_that_is_away_is_not_the_missing_xml(
 
 
 def test_a_standing_problem_is_logged_once_and_when_it_ends(
-    bench: Workbench, instant: InstantProgram, monkeypatch: pytest.MonkeyPatch
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ):
     said: list[str] = []
     monkeypatch.setattr(runner.log, "warning", lambda event, **_: said.append(event))
@@ -127,7 +119,7 @@ def test_a_standing_problem_is_logged_once_and_when_it_ends(
 
 
 def test_an_operator_who_cancels_a_blocked_order_ends_its_problem_in_the_log(
-    bench: Workbench, instant: InstantProgram, monkeypatch: pytest.MonkeyPatch
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ):
     job = blocked(bench)
     said: list[str] = []
@@ -138,7 +130,7 @@ def test_an_operator_who_cancels_a_blocked_order_ends_its_problem_in_the_log(
 
 
 def test_a_problem_that_a_timeout_ends_is_logged_once(
-    bench: Workbench, instant: InstantProgram, monkeypatch: pytest.MonkeyPatch
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ):
     said: list[tuple[str, str]] = []
     monkeypatch.setattr(waiting.log, "info", lambda event, *, job, **_: said.append((event, job)))
@@ -192,7 +184,7 @@ def test_files_that_still_grow_after_the_program_has_ended_are_waited_for(
     bench.until(job, "XML_READY")
 
 
-def test_looks_become_rarer(bench: Workbench, instant: InstantProgram):
+def test_looks_become_rarer(bench: Workbench):
     job = sent(bench, bench.order())
     pauses = []
     while bench.reload(job).state == "XML_READY":

@@ -2,15 +2,12 @@
 
 import importlib.util
 import unicodedata
-from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import openpyxl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from openpyxl.worksheet.worksheet import Worksheet
 
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
@@ -114,13 +111,6 @@ def test_the_tags_are_exactly_these(tmp_path: Path, cell: str, value: Any, expec
     assert expected in reason_of(tmp_path, changed(change))
 
 
-def test_swapped_tags_are_reported(tmp_path: Path):
-    def swap(sheet: Worksheet) -> None:
-        sheet["B1"], sheet["C1"] = TAGS[2], TAGS[1]
-
-    assert "cell 2 must be [P_LENGTH], it is '[P_WIDTH]'" in reason_of(tmp_path, changed(swap))
-
-
 def test_tags_below_the_first_row_do_not_count(tmp_path: Path):
     assert "it holds 0" in reason_of(tmp_path, changed(lambda sheet: sheet.insert_rows(1)))
 
@@ -145,15 +135,3 @@ def test_a_chart_in_the_sheets_place_is_reported(tmp_path: Path):
 )
 def test_whatever_cannot_be_read_is_one_and_the_same_problem(tmp_path: Path, data: bytes):
     assert reason_of(tmp_path, data)
-
-
-@given(at=st.integers(0, len(SHIPPED) - 1), flip=st.integers(1, 255))
-def test_a_damaged_template_is_good_or_reported(
-    tmp_path_factory: pytest.TempPathFactory, at: int, flip: int
-):
-    data = bytearray(SHIPPED)
-    data[at] ^= flip
-    path = tmp_path_factory.mktemp("damaged") / "x.xlsx"
-    path.write_bytes(data)
-    with suppress(OrderProblem):
-        read_template(path)
