@@ -1,7 +1,5 @@
 """A service with one small template and a fake engine, and short names for batches."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -10,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pikepdf
 import pytest
@@ -19,6 +18,7 @@ from kesin.engine.replay import verify
 from kesin.lifecycle.vocabulary import STAGES
 from kesin.store.contract import Store
 from kesin.store.metadata import metadata_for
+from kesin.workloads.pdf import services
 from kesin.workloads.pdf.batches.store import BatchOrder, PdfBatch, PdfBatchStore
 from kesin.workloads.pdf.batches.worker import BatchWorker
 from kesin.workloads.pdf.engines.base import Paper, RenderedPdf
@@ -106,7 +106,7 @@ class BatchWorld(World):
             store,
             folder,
             pdf_templates=folder / "templates",
-            pdf_allowed_templates="card,invoice",
+            pdf_allowed_templates="card",
             **settings,
         )
         self.context = self.service.workload_context("pdf")
@@ -245,7 +245,8 @@ def opened_batches(
     kind: str, folder: Path, request: pytest.FixtureRequest, **settings: Any
 ) -> Iterator[BatchWorld]:
     """Open one on this kind of store; its history must replay after the test."""
-    with ExitStack() as stack:
+    (folder / "none").mkdir()
+    with ExitStack() as stack, patch.object(services, "SHIPPED", folder / "none"):  # half a second
         store = opened(kind, folder, request, stack)
         bindery = BatchWorld(store, folder, **settings)
         stack.enter_context(bindery.kept())

@@ -1,7 +1,5 @@
 """Services and engines of the workload; tests that share one use their own API keys."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Engines that are started once and shared by all tests of the workload."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The app over a service without workers, and a renderer that tests run by hand."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Renders HTML to real PDFs and reads back their text, as a reader would see it."""
 
-from __future__ import annotations
-
 import io
 import logging
 from functools import cache

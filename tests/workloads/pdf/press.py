@@ -1,7 +1,5 @@
 """A PDF workload without HTTP: a queue with a manual clock, a local folder and a fake engine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path

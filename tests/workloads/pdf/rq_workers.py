@@ -1,7 +1,5 @@
 """RQ workers for tests: jobs in Redis with its own clock, and workers that can be killed."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

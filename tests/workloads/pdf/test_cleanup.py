@@ -1,7 +1,5 @@
 """The hourly cleanup deletes what has expired, and nothing else."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin.engine.queue import Queue
-from kesin.engine.sweeper import Sweeper
 from kesin.foundation.clock import ManualClock
 from kesin.store.directory import MetadataEntry
 from kesin.store.sqlite.store import SqliteStore
@@ -186,18 +183,6 @@ def test_a_storage_that_is_down_does_not_stop_the_rest_of_the_cleanup(bindery):
     assert delete_expired(bindery.context) > 0
     assert files(bindery, "batches") == []
     assert bindery.get(batch_id)["status"] == "expired"
-
-
-def test_the_sweeper_cleans_up_once_jobs_have_expired(bindery):
-    assert isinstance(bindery.clock, ManualClock)
-    batch_id = bindery.order("a")
-    bindery.work()
-    date_files(bindery)
-    bindery.clock.advance(TTL_S)
-    queues = list(bindery.service.queues.values())
-    Sweeper(queues, after_sweep={"pdf": lambda: delete_expired(bindery.context)}).sweep(["expire"])
-    assert bindery.get(batch_id)["status"] == "expired"
-    assert files(bindery, "batches") == files(bindery, "pdfs") == []
 
 
 def test_the_cron_route_cleans_up_as_the_sweeper_does(bindery):

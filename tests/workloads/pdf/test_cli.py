@@ -1,7 +1,5 @@
 """The commands of `kesin pdf`."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The metrics of PDFs agree with what happened to the jobs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Changed templates are noticed by routes and workers; fetched pictures are measured."""
 
-from __future__ import annotations
-
 import base64
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Jobs, batches and their webhooks, under a manual clock."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """The routes of batches: who sees them, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -12,15 +10,8 @@ from tests.workloads.pdf.batching import BatchWorld, names, opened_batches, orde
 
 def test_a_batch_is_its_owners_alone(bindery):
     batch_id = bindery.order("a")
-    path = f"/pdf/batches/{batch_id}"
-    stranger = bindery.key("pdf")
-    for method, where in (
-        ("GET", path),
-        ("GET", f"{path}/download"),
-        ("HEAD", f"{path}/download"),
-        ("DELETE", path),
-        ("GET", "/pdf/batches/nonsense"),
-    ):
+    path, stranger = f"/pdf/batches/{batch_id}", bindery.key("pdf")
+    for method, where in (("GET", path), ("HEAD", f"{path}/download"), ("DELETE", path)):
         assert bindery.client.request(method, where, headers=stranger).status_code == 404
     assert bindery.client.get("/pdf/batches", headers=stranger).json()["batches"] == []
     boss = bindery.key("admin")

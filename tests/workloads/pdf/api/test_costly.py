@@ -1,7 +1,5 @@
 """Documents that cost too much: refused by name where it is known, else the job fails at once."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from unittest.mock import patch
@@ -51,9 +49,7 @@ def request(template: str, **variables: object) -> dict[str, object]:
 
 def preview(front: Front, template: str, **variables: object):
     return front.client.post(
-        f"/pdf/templates/{template}/preview",
-        json={"variables": variables},
-        headers=front.owner(),
+        f"/pdf/templates/{template}/preview", json={"variables": variables}, headers=front.owner()
     )
 
 

@@ -1,7 +1,5 @@
 """Downloads: whole, in part, and from a storage that is down or has lost a file."""
 
-from __future__ import annotations
-
 from urllib.parse import unquote
 
 import pytest

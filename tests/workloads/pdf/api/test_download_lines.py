@@ -1,7 +1,5 @@
 """A PDF may be full of personal data: each download is a line in the audit log."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.workloads.pdf.front import Front, order

@@ -1,7 +1,5 @@
 """Templates, webhooks of jobs, and a service without the libraries of PDFs."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -33,9 +31,7 @@ def test_a_template_is_shown_with_its_schema_and_a_sample_that_fits(front, me):
 def test_a_preview_is_the_document_and_runs_nothing(front, me):
     evil = "<script>alert(1)</script>"
     response = front.client.post(
-        "/pdf/templates/invoice/preview",
-        json={"variables": {**SAMPLE, "number": evil}},
-        headers=me,
+        "/pdf/templates/invoice/preview", json={"variables": {**SAMPLE, "number": evil}}, headers=me
     )
     assert (response.status_code, response.headers["content-type"]) == (
         200,

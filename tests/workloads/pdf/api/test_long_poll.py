@@ -1,7 +1,5 @@
 """A request that waits gets the PDF in its response and blocks no other."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -148,23 +146,6 @@ def test_one_thread_polls_for_all_waits_and_ends_with_the_last(queue):
         await asyncio.gather(*(polls.wait_for_end(job_id, 30) for job_id in ids))
 
     asyncio.run(again())  # it starts again, and the first poll finds what has ended
-
-
-@pytest.mark.timeout(60)
-def test_waits_end_when_the_service_stops(queue):
-    job_id = queue.enqueue({}).id
-    stop = threading.Event()
-    polls = LongPoll(queue, stop.is_set)
-
-    async def wait() -> None:
-        task = asyncio.create_task(polls.wait_for_end(job_id, 3_600))
-        await asyncio.sleep(0)
-        assert len(polls._waiters) == 1
-        stop.set()
-        await task
-        await polls.wait_for_end(job_id, 3_600)  # and nobody begins
-
-    asyncio.run(wait())
 
 
 def test_beyond_the_limit_a_request_does_not_wait(queue):

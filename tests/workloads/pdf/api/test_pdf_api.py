@@ -1,7 +1,5 @@
 """The routes of jobs: create, show, list, cancel; each key sees its own jobs."""
 
-from __future__ import annotations
-
 import json
 from contextlib import ExitStack
 from typing import Any

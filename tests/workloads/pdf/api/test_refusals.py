@@ -1,7 +1,5 @@
 """A wrong request is refused with the names of its fields, before a job is created."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -94,14 +94,6 @@ def test_without_webhooks_there_is_no_secret(request, tmp_path):
         assert lines(office) == []
 
 
-def test_the_routes_need_the_permission_for_pdfs(office, routes):
-    reads = [("GET", "/pdf/webhooks/secret"), ("GET", "/pdf/webhooks")]
-    for n, (method, path) in enumerate((*reads, ("POST", f"/pdf/webhooks/{NOBODYS}/resend"))):
-        assert routes.request(method, path, Actor("nobody", frozenset()))[0] == 401
-        assert routes.request(method, path, who(f"key:{n}", "operate"))[0] == 403
-    assert [allowed for _, _, allowed in lines(office)] == [False] * 3
-
-
 def test_owners_see_the_state_of_their_webhooks(office, routes, receiver):
     receiver.script = [500]
     pending = office.ready(receiver)

@@ -1,7 +1,5 @@
 """Whatever fails under a batch, every row is rendered, and rendered once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A batch from its rows to its file, and the result of every row."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -13,8 +11,6 @@ import pytest
 from kesin.workloads.pdf.batches import output as output_module
 from kesin.workloads.pdf.batches import worker as module
 from kesin.workloads.pdf.batches.worker import BatchWorker
-from kesin.workloads.pdf.services import create_worker as pdf_worker_of
-from tests.cli.programs import wait_until
 from tests.web.conftest import error_of
 from tests.workloads.pdf.batching import names, one_page
 from tests.workloads.pdf.paper import pages
@@ -414,23 +410,3 @@ def test_a_cancelled_batch_that_was_released_cancels_its_rows(bindery):
     bindery.delete(batch_id)
     assert bindery.pdf.peek(limit=10) == []
     assert not bindery.metadata_names()
-
-
-# Together with render workers
-
-
-def test_render_workers_and_the_batch_worker_produce_one_pdf(bindery):
-    texts = ["Ğüş ı İ 1", "Ğüş ı İ 2"]
-    batch_id = bindery.order(*texts, output="merged", options={"engine": "weasyprint"})
-    workers = [pdf_worker_of(bindery.context), module.build_worker(bindery.context)]
-    for worker in workers:
-        worker.start()
-    try:
-        wait_until(lambda: bindery.batch(batch_id).is_over)
-    finally:
-        for worker in workers:
-            worker.stop()
-            worker.join()
-    batch = bindery.get(batch_id)
-    assert (batch["status"], batch["made"], batch["pages"]) == ("succeeded", 2, 2)
-    assert pages(bindery.download(batch_id).content) == texts

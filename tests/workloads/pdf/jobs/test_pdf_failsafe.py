@@ -1,7 +1,5 @@
 """Without a worker: 503 or the HTML, as configured, until a worker is back."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,14 +46,6 @@ def test_without_a_worker_new_jobs_are_refused_until_one_is_back(lonely):
         lonely.clock.advance(0.000_001)
 
 
-def test_a_stopped_worker_does_not_count(own_front):
-    beat = Heartbeat(own_front.store, "one", now=own_front.queue.now)
-    assert check_worker_health(own_front.store, own_front.queue.now())
-    beat.stop()
-    assert not check_worker_health(own_front.store, own_front.queue.now())
-    assert own_front.post(own_front.owner()).status_code == 503
-
-
 def test_a_stuck_worker_does_not_count_and_is_not_ready(own_front):
     assert own_front.client.get("/health/ready").json()["checks"]["pdf"]["ok"]
     stuck = Heartbeat(own_front.store, "one", lambda: {"stuck": True}, now=own_front.queue.now)
@@ -64,17 +54,6 @@ def test_a_stuck_worker_does_not_count_and_is_not_ready(own_front):
     assert response.status_code == 503
     assert "1 renderer stuck" in response.json()["checks"]["pdf"]["detail"]
     assert own_front.post(own_front.owner()).status_code == 503
-
-
-def test_a_worker_that_falls_silent_in_the_middle_of_a_job_is_not_ready(own_front):
-    own_front.submit(own_front.owner())
-    assert own_front.queue.claim("one", limit=1)
-    own_front.clock.advance(FRESH_S + 1)
-    response = own_front.client.get("/health/ready")
-    assert response.status_code == 503
-    assert "1 renderer stuck" in response.json()["checks"]["pdf"]["detail"]
-    own_front.beat()
-    assert own_front.client.get("/health/ready").json()["checks"]["pdf"]["ok"]
 
 
 def test_the_html_is_sent_if_so_configured(lenient):

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kesin.engine.queue import apply_changes
-from kesin.lifecycle.model import Change
 from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads import pdf
 from kesin.workloads.pdf.errors import PdfErrorCode
@@ -97,16 +95,6 @@ def test_only_declared_transitions_are_made(small):
         assert small.seen(job) == job, (at, to)
 
 
-def test_a_job_expires_when_its_time_is_over_and_not_before(small):
-    for at in (QUEUED, SUCCEEDED, FAILED):
-        job = brought_to(small, at, at.value)
-        small.clock.advance(TTL_S - 1)
-        with pytest.raises(IllegalTransition):
-            small.jobs.update_status(job.job_id, EXPIRED)
-        small.clock.advance(1)
-        assert small.jobs.update_status(job.job_id, EXPIRED).status is EXPIRED
-
-
 def test_a_running_job_neither_expires_nor_succeeds_without_its_artifact(small):
     job = brought_to(small, RUNNING)
     with pytest.raises(IllegalTransition, match="artifact_key"):
@@ -181,23 +169,6 @@ def _try(press: Press, job: PdfJob, step: tuple[Any, ...]) -> None:
 # Retries
 
 
-def test_a_transient_failure_is_retried_twice_after_0_and_5_seconds(small):
-    for code in ("BROWSER_LAUNCH_FAILED", "NAVIGATION_TIMEOUT"):
-        job = small.ask(code)
-        for retries, pause_s in ((1, 0), (2, 5)):
-            small.jobs.update_status(job.job_id, RUNNING)
-            after = small.jobs.update_status(job.job_id, FAILED, error_code=code)
-            assert (after.status, after.retry_count, after.finished_at) == (QUEUED, retries, None)
-            if pause_s:
-                with pytest.raises(IllegalTransition):
-                    small.jobs.update_status(job.job_id, RUNNING)
-                small.clock.advance(pause_s)
-        small.jobs.update_status(job.job_id, RUNNING)
-        last = small.jobs.update_status(job.job_id, FAILED, error_code=code)
-        assert (last.status, last.retry_count, last.error_code) == (FAILED, 2, code)
-        assert small.moves(job) == ["enqueue", *["claim", "fail", "requeue"] * 2, "claim", "fail"]
-
-
 def test_the_caller_of_the_seed_may_say_that_it_is_queued_again(small):
     job = brought_to(small, RUNNING)
     small.jobs.update_status(job.job_id, FAILED, error_code="NAVIGATION_TIMEOUT")
@@ -222,32 +193,6 @@ def test_a_failure_and_its_retry_are_two_moves_of_one_transaction(press):
     over.set()
     watcher.join()
     assert set(seen) <= {RUNNING, QUEUED}
-    assert press.edges(job)[-2:] == [("running", "failed"), ("failed", "queued")]
-
-
-def test_a_job_whose_worker_died_is_retried_and_fails_as_unknown_in_the_end(press):
-    job = press.ask()
-    for _ in range(3):
-        press.clock.advance(5)
-        press.jobs.update_status(job.job_id, RUNNING)
-        press.clock.advance(LEASE_S)
-        press.sweep()
-    after = press.seen(job)
-    assert (after.status, after.error_code, after.internal_code) == (
-        FAILED,
-        PdfErrorCode.UNKNOWN,
-        "WORKER_LOST",
-    )
-
-
-def test_a_graceful_stop_gives_the_attempt_back_and_counts_no_failure(press):
-    job = brought_to(press, RUNNING)
-    row = press.queue.job(job.job_id)
-    assert row is not None
-    apply_changes(press.queue, "release", [Change(row.id, row.claim_seq)], actor="w")
-    after = press.seen(job)
-    assert (after.status, after.retry_count) == (QUEUED, 0)
-    assert press.jobs.stats.read().failures == {}
     assert press.edges(job)[-2:] == [("running", "failed"), ("failed", "queued")]
 
 
@@ -315,20 +260,6 @@ def test_when_the_new_job_cannot_be_made_the_old_one_stays(press, monkeypatch):
     with pytest.raises(RuntimeError, match="no room"):
         press.ask()
     assert press.seen(old).status is SUCCEEDED
-
-
-def test_a_storage_that_is_down_has_lost_no_pdf(small):
-    old = small.done()
-    small.shelf.down = True
-    again = small.jobs.enqueue(RenderRequest("invoice", payload()))
-    assert (again.job.job_id, again.new) == (old.job_id, False)
-
-
-def test_two_owners_never_share_a_job(small):
-    ada, bob = (small.ask(owner=owner) for owner in ("key:ada", "key:bob"))
-    assert ada.job_id != bob.job_id
-    assert ada.job_key != bob.job_key
-    assert (ada.owner, bob.owner) == ("key:ada", "key:bob")
 
 
 # Finding

@@ -25,7 +25,7 @@ from kesin.workloads.pdf.jobs.heartbeat import (
 )
 from kesin.workloads.pdf.jobs.store import PdfJobStatus, UnknownJob
 from kesin.workloads.pdf.jobs.worker import STUCK_AFTER_S, PdfRenderWorker, PdfWorker
-from tests.workloads.pdf.press import BOOK, LEASE_S, SAMPLE, Press, opened_press, payload
+from tests.workloads.pdf.press import BOOK, LEASE_S, Press, opened_press, payload
 
 
 @pytest.fixture
@@ -74,14 +74,6 @@ def test_characters_that_no_font_has_are_kept_with_the_job_or_fail_it(press):
     retried = press.jobs.create_job("invoice", payload() | {"missing_glyphs": "fail"})
     press.worker.process_job(retried.job_id)
     assert press.seen(retried).status is PdfJobStatus.SUCCEEDED
-
-
-def test_values_reach_the_document_escaped_once(press):
-    press.jobs.create_job("invoice", {"variables": {**SAMPLE, "number": "A & B <c>"}, "paper": {}})
-    PdfWorker(press.queue, press.worker).drain()
-    [(html, _, _)] = press.engine.printed
-    assert "A &amp; B &lt;c&gt;" in html
-    assert "&amp;amp;" not in html
 
 
 def test_paper_and_time_limit_are_those_of_the_request(press):

@@ -1,7 +1,5 @@
 """Routes and pages with PDFs in Redis: without Redis only PDFs wait."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 from collections.abc import Iterator

@@ -28,13 +28,7 @@ from tests.apart import APART, crew
 from tests.cli.programs import PATIENCE_S, wait_until
 from tests.redis_server import RedisServer
 from tests.workloads.pdf.press import payload
-from tests.workloads.pdf.rq_workers import (
-    HOLDING,
-    Workshop,
-    ask_apart,
-    worker_processes,
-    workshop,
-)
+from tests.workloads.pdf.rq_workers import HOLDING, Workshop, ask_apart, worker_processes, workshop
 
 
 @pytest.fixture

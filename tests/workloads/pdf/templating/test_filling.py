@@ -1,12 +1,11 @@
 """Templates that cost too much: each is stopped, and holds no other up."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -156,14 +155,8 @@ def test_a_helper_that_was_killed_is_replaced(helper, library):
 
 
 def test_many_fill_at_once_and_few_wait_for_more(helper, library):
-    pages: list[bytes] = []
-    threads = [
-        threading.Thread(target=lambda: pages.append(fill(helper, library))) for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        pages = list(threads.map(lambda _: fill(helper, library), range(8)))
     assert [b"<body>a" in page for page in pages] == [True] * 8
     assert len(helper._idle) <= MAX_IDLE
 

@@ -1,7 +1,5 @@
 """Pictures: too many pixels are noticed in the header, before anything is decoded."""
 
-from __future__ import annotations
-
 import base64
 import io
 import struct

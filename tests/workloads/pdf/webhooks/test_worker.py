@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -105,11 +106,8 @@ def test_a_worker_that_stops_releases_what_it_is_sending(office, receiver):
 def test_several_workers_send_each_delivery_once(office, receiver):
     deliveries = {office.ready(receiver, owner) for owner in (AYSE, OMER) for _ in range(10)}
     workers = [build_worker(office.context) for _ in range(2)]
-    threads = [threading.Thread(target=worker.drain) for worker in workers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda worker: worker.drain(), workers))
     office.work()
     assert sorted(request.headers["webhook-id"] for request in receiver.came) == sorted(deliveries)
     assert {job.state for job in office.queue.jobs(Filter()).jobs} == {"delivered"}
