@@ -1,7 +1,5 @@
 """The HTTP client of the tests; cookies are sent only when a test sends them."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """A service without workers, under a clock that the test moves, with users and keys."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import os

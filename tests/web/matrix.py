@@ -1,7 +1,5 @@
 """Who may use which route: a table with a column for each kind of caller."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -5,8 +5,6 @@ differs. What is read off the code (parameters, models, their validators) is the
 tenth of a second for all of them.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Requests generated from `/openapi.json` and sent to a running service, and their responses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

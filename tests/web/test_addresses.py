@@ -1,7 +1,5 @@
 """The address of a request, with and without a trusted proxy in front."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

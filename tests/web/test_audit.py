@@ -1,7 +1,5 @@
 """The audit log: every action leaves one line, permitted or refused; a permitted read none."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

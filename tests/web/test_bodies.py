@@ -1,7 +1,5 @@
 """Bodies: none is read before the caller is known, and only some routes take large ones."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """Connections of a real server: deadlines for a request to arrive, and how many there may be."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

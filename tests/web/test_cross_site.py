@@ -1,7 +1,5 @@
 """Pages of other sites that would use a session: no route with an effect answers them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The host that a request names: never sent back, and checked where the settings name ours."""
 
-from __future__ import annotations
-
 import pytest
 from fastapi import APIRouter
 from starlette.responses import PlainTextResponse

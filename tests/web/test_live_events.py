@@ -1,7 +1,5 @@
 """Live events: what watchers of a queue are sent, and how a stream ends."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """Logs, metrics and health checks of requests and of the service."""
 
-from __future__ import annotations
-
 from kesin.foundation.logs import set_up_logs
 from kesin.store.errors import StoreUnreachable
 from kesin.web.rate_limit import network_of
@@ -45,12 +43,6 @@ def test_ready_says_what_is_not(world, monkeypatch):
     assert answer.status_code == 503
     assert answer.json()["status"] == "not_ready"
     assert answer.json()["checks"]["store"] == {"ok": False, "detail": "the store does not answer"}
-
-
-def test_a_service_that_stops_is_alive_and_not_ready(world):
-    world.service.begin_stop()
-    assert world.client.get("/health/live").status_code == 200
-    assert world.client.get("/health/ready").status_code == 503
 
 
 def test_the_docs_load_nothing_from_elsewhere(client):

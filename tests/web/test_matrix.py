@@ -3,8 +3,6 @@
 A route without a row fails. So does a row without a route, and a caller without a column.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,17 +15,7 @@ from kesin.workloads.optiplan.workshop.rules import default_rules, rules_json
 from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from tests.web.conftest import CRON_SECRET, World, by_cookie, opened
-from tests.web.matrix import (
-    BY_QUEUE,
-    CREDENTIALS,
-    DAY_S,
-    NO_JOB,
-    OTHER,
-    OWN,
-    ROWS,
-    Row,
-    all_routes,
-)
+from tests.web.matrix import BY_QUEUE, CREDENTIALS, DAY_S, NO_JOB, OTHER, OWN, ROWS, Row, all_routes
 from tests.workloads.optiplan.orders_ready import CUSTOMER, held_order, new_order, planned_order
 
 WORKLOAD_PAGES = ("/dashboard/site/", "/dashboard/pdf", "/dashboard/optiplan")

@@ -1,7 +1,5 @@
 """What Prometheus reads: right when the clock moves, and silent where there is nothing to say."""
 
-from __future__ import annotations
-
 import re
 
 from kesin.engine.sweeper import Sweeper

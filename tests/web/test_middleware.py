@@ -1,7 +1,5 @@
 """What every response has: request id, security headers, limits, errors without internals."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

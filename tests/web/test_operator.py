@@ -1,7 +1,5 @@
 """The operator's API: what is listed, shown, moved, paused and enqueued."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -278,11 +276,7 @@ def test_a_job_is_shown_with_its_history_and_what_can_be_done(world, admin):
     assert body["actions"] == ["requeue"]
     assert [
         (event["move"], event["from_state"], event["to_state"]) for event in body["events"]
-    ] == [
-        ("enqueue", "", "ready"),
-        ("claim", "ready", "running"),
-        ("fail", "running", "failed"),
-    ]
+    ] == [("enqueue", "", "ready"), ("claim", "ready", "running"), ("fail", "running", "failed")]
     assert body["events"][-1]["error_code"] == "BROKEN"
     shown = body["job"]
     assert (shown["id"], shown["queue"], shown["site"], shown["key"]) == (job, "task", "north", "k")

@@ -1,7 +1,5 @@
 """A caller with some sites sees and moves nothing of the others, at any route."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

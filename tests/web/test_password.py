@@ -1,7 +1,5 @@
 """Users change their own password: over HTTP and on a page of the dashboard."""
 
-from __future__ import annotations
-
 from http.cookies import SimpleCookie
 from typing import Any
 
@@ -71,11 +69,7 @@ def test_a_wrong_current_password_changes_nothing_and_is_an_audit_line(change, a
 
 @WAYS
 @pytest.mark.parametrize(
-    ("new", "why"),
-    [
-        ("ayse-ayse-1", "the name"),
-        (PASSWORD, "this is the current password"),
-    ],
+    ("new", "why"), [("ayse-ayse-1", "the name"), (PASSWORD, "this is the current password")]
 )
 def test_a_password_that_is_no_good_is_refused_with_the_reason(change, new, why, ayse):
     token = ayse.token("ayse")
@@ -103,10 +97,7 @@ def test_guesses_of_the_current_password_are_throttled(make_world):
 
 def test_a_key_has_no_password_even_beside_a_session(ayse):
     body = {"current": PASSWORD, "password": NEW}
-    for headers in (
-        ayse.key("admin"),
-        ayse.key("admin") | by_cookie(ayse.token("ayse")),
-    ):
+    for headers in (ayse.key("admin"), ayse.key("admin") | by_cookie(ayse.token("ayse"))):
         response = ayse.client.post("/api/session/password", json=body, headers=headers)
         assert (response.status_code, error_of(response)["code"]) == (401, "no_session")
     ayse.accounts.sign_in("ayse", PASSWORD, ADDRESS)

@@ -1,7 +1,5 @@
 """Pools: sign-ins and imports wait for each other, not others for them, and not without bound."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`/health/ready`: workers, sweeper and disk, in a service of this process."""
 
-from __future__ import annotations
-
 import errno
 import io
 import shutil
@@ -72,12 +70,13 @@ def service(make_service) -> Service:
     return make_service()
 
 
-def test_a_running_service_is_ready_until_it_is_asked_to_stop(service):
+def test_a_running_service_is_ready_until_it_is_asked_to_stop_and_still_alive(service):
     wait_until(lambda: ready(service) == (200, set()))
     service.begin_stop()
     status, failed = ready(service)
     assert status == 503
     assert "running" in failed
+    assert Client(create_app(service)).get("/health/live").status_code == 200
 
 
 def test_a_worker_whose_threads_ended_is_not_ready(service):

@@ -1,7 +1,5 @@
 """Signing in and out: cookies, throttling, and when a session ends."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from http.cookies import Morsel, SimpleCookie

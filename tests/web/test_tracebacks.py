@@ -1,7 +1,5 @@
 """The traceback of a failed handler: on the job's page, in the API and at the terminal."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a request has and nothing reads is refused by its name, in every body and every file."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -121,11 +119,7 @@ def test_an_unknown_field_is_named(
 def test_a_field_inside_a_body_is_named_too(world: World, admin: dict[str, str]):
     for path, body, field in (
         ("/api/queues/task/jobs", {"jobs": [{"payload": 1, EXTRA: 1}]}, f"jobs.0.{EXTRA}"),
-        (
-            "/api/queues/task/actions",
-            {"action": "cancel", "filter": {EXTRA: 1}},
-            f"filter.{EXTRA}",
-        ),
+        ("/api/queues/task/actions", {"action": "cancel", "filter": {EXTRA: 1}}, f"filter.{EXTRA}"),
         ("/jobs", order(part(**{EXTRA: 1})), f"parts[0].{EXTRA}"),
     ):
         response = world.client.post(path, json=body, headers=admin)

@@ -1,7 +1,5 @@
 """What FastAPI and pydantic refuse becomes messages with ids; their texts stay the same."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import pytest

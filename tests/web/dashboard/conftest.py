@@ -1,7 +1,5 @@
 """A queue for each test in a service that its module shares: creating a service takes longer."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from typing import Any

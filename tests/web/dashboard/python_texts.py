@@ -1,7 +1,5 @@
 """The texts and calls of our Python, read once for all tests that look at them."""
 
-from __future__ import annotations
-
 import ast
 import gc
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The overview: whether anything needs attention."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The Turkish catalogue of a service with every workload that comes with Kesin."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from kesin.web.dashboard.frame.i18n import Catalogue, catalogue_for

@@ -1,7 +1,5 @@
 """The pages of users, keys, sites, workers and the audit log; each change leaves a line."""
 
-from __future__ import annotations
-
 import html
 import re
 import threading
@@ -131,8 +129,7 @@ def test_a_person_is_signed_out_everywhere(world):
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [{"what": "may", "role": "viewer"}, {"what": "disable", "sure": "1"}],
+    "fields", [{"what": "may", "role": "viewer"}, {"what": "disable", "sure": "1"}]
 )
 def test_an_admin_does_not_lock_themselves_out(fields, world):
     assert post(world, f"{PEOPLE}/boss", **fields).status_code == 409

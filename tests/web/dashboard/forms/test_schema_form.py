@@ -1,7 +1,5 @@
 """A form from a schema: what is drawn, what is read back, rows that come and go."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -162,11 +160,7 @@ def test_a_list_that_is_too_long_is_edited_as_json():
 
 
 def test_a_schema_that_holds_itself_comes_to_an_end():
-    schema = {
-        "type": "object",
-        "required": ["inner"],
-        "properties": {"inner": {"$ref": "#"}},
-    }
+    schema = {"type": "object", "required": ["inner"], "properties": {"inner": {"$ref": "#"}}}
     form = SchemaForm(schema)
     form.read(sent(form.draw({})))
 

@@ -1,7 +1,5 @@
 """Forms with a file in them, as browsers send them and as others might."""
 
-from __future__ import annotations
-
 import pytest
 
 from kesin.foundation.problems import Problem

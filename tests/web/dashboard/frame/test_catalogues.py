@@ -1,7 +1,5 @@
 """Every sentence of the dashboard has its Turkish, and the catalogue holds nothing else."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The messages of the floors below the pages are translated by their ids, all of them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The frame of all pages: where it leads back to, language, theme, and what it says of trouble."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The colours of both themes can be read: at least 4.5 to 1, computed from the style sheet."""
 
-from __future__ import annotations
-
 import re
 from importlib.resources import files
 

@@ -1,7 +1,5 @@
 """The next thing that happens to a job is read from its lifecycle."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

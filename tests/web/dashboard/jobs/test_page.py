@@ -1,7 +1,5 @@
 """A job's page: its story, what is next, what may be done, and what it carries."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -156,15 +154,6 @@ def test_an_operator_is_offered_what_the_lifecycle_allows_and_a_viewer_nothing(w
     offered = f"{{&#34;call&#34;: &#34;requeue&#34;, &#34;ids&#34;: &#34;{job_id}&#34;}}"
     assert offered in read(world, job_id, "operator")
     assert "/dashboard/queues/task/sheet" not in read(world, job_id, "viewer")
-
-
-def test_a_job_of_another_site_is_not_found(world):
-    world.known("nur", "operator", sites=["north"])
-    headers = world.cookie("nur")
-    foreign = world.job("south", key="secret-key")
-    answer = world.client.get(f"/dashboard/jobs/{foreign}", headers=headers)
-    assert answer.status_code == 404
-    assert "secret-key" not in answer.text
 
 
 @pytest.mark.parametrize("job_id", ["x", "0" * 36, "%00", "a" * 500])

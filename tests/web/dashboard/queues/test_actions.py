@@ -1,7 +1,5 @@
 """Actions on many jobs: previewed exactly, reported exactly, and never done twice."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any

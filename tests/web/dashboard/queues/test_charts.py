@@ -1,7 +1,5 @@
 """Trends of a day, counted from notes that outlive the process."""
 
-from __future__ import annotations
-
 import json
 
 from kesin.engine.results import Done, Failed

@@ -1,7 +1,5 @@
 """The queue page: what it shows, to whom, and what of it is in the address."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """OCI Control: what an operator sees of a site and does with it, over HTTP."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

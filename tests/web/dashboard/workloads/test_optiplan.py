@@ -1,7 +1,5 @@
 """Cutting orders: holds on top, moves with a sheet, orders by form and file, customers, rules."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """PDFs by hand: the form, the preview that only its maker sees, the jobs."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any
