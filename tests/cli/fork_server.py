@@ -5,8 +5,6 @@ Tests start hundreds of commands, and each would spend most of its time on impor
 whose environment changes how Python itself starts is started from nothing.
 """
 
-from __future__ import annotations
-
 import array
 import atexit
 import fcntl

@@ -21,7 +21,7 @@ def test_reading_creates_no_database_and_names_the_missing_one(kesin, tmp_path, 
 
 def test_an_unreachable_postgres_is_an_error_without_the_password(kesin, monkeypatch):
     monkeypatch.setenv("KESIN_DATABASE_URL", UNREACHABLE)
-    monkeypatch.setattr("kesin.store.open.OPEN_WAIT_S", 0.1)  # of the worker
+    monkeypatch.setattr("kesin.cli.commands.worker.OPEN_WAIT_S", 0.1)
     for words in (("stats",), ("migrate",), ("worker", "task", "--handler", "json:dumps")):
         answer = kesin(*words)
         assert answer.code == 1
