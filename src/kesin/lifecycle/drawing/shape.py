@@ -7,7 +7,7 @@ success follows from the marks and from the error taxonomy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -15,6 +15,7 @@ from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Verdict
 from kesin.lifecycle.vocabulary import GONE, STAY, duration
 
+Translate = Callable[[str], str]  # a text of the drawing, in the language of the viewer
 Kind = Literal["worker", "clock", "person"]
 Family = Literal["waiting", "working", "retrying", "resting", "done", "failed", "expired"]
 
@@ -80,6 +81,8 @@ def family(lifecycle: Lifecycle, state: str) -> Family:
     declared = lifecycle.state[state]
     if declared.success:
         return "done"
+    if state in lifecycle.waiting_states:
+        return "waiting"
     if not declared.working:
         if state in _targets_of(lifecycle, Verdict.HOLD):
             return "resting"
@@ -97,11 +100,23 @@ def _targets_of(lifecycle: Lifecycle, verdict: Verdict) -> set[str]:
     return {move.to for move in moves}
 
 
-def marks(state: State) -> tuple[str, ...]:
+def marks(
+    state: State, translate: Translate = str, without: Collection[str] = ()
+) -> tuple[str, ...]:
     """The marks of a state; a state that is neither terminal nor resting is working."""
     names = ("initial", "working", "success", "resting", "terminal", "exclusive", "holds_key")
-    slots = (f"{state.slots} slots a {state.slots_per}",) if state.slots else ()
-    return (*(name.replace("_", " ") for name in names if getattr(state, name)), *slots)
+    held = [name for name in names if getattr(state, name) and name not in without]
+    slots = (slots_mark(state, translate),) if state.slots else ()
+    return (*(translate(name.replace("_", " ")) for name in held), *slots)
+
+
+def slots_mark(state: State, translate: Translate = str) -> str:
+    """How many jobs a state takes at once, and of whom."""
+    if state.per_tenant:
+        sentence = "%(n)s slot a tenant" if state.slots == 1 else "%(n)s slots a tenant"
+    else:
+        sentence = "%(n)s slot a queue" if state.slots == 1 else "%(n)s slots a queue"
+    return translate(sentence) % {"n": state.slots}
 
 
 def retention(lifecycle: Lifecycle, state: str) -> str | None:

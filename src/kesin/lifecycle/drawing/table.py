@@ -12,7 +12,7 @@ from typing import Final
 
 from kesin.lifecycle.budget import Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
-from kesin.lifecycle.drawing.shape import edges, marks, retention
+from kesin.lifecycle.drawing.shape import edges, marks, retention, slots_mark
 from kesin.lifecycle.drawing.svg import STYLE, svg
 from kesin.lifecycle.vocabulary import GONE, STAY, After, Fixed, Guard, GuardKind, duration
 
@@ -33,6 +33,9 @@ GUARDS: Final[dict[GuardKind, str]] = {
     "flag_not_set": "{names} is not set",
     "age_over": "{names} at least {age} ago",
     "slot_free": "{names} is free",
+    "rate": "at most {number} a tenant in {per}",
+    "parents_done": "every job before it succeeded",
+    "parents_failed": "a job before it did not succeed",
 }
 EFFECTS: Final = {
     ("claim", "take"): "claim taken",
@@ -109,11 +112,12 @@ def markdown(lifecycle: Lifecycle) -> str:
 def mermaid(lifecycle: Lifecycle) -> str:
     """A Mermaid ``stateDiagram-v2``: one arrow per pair of states, start and end as ``[*]``."""
     ids = {state.name: _mermaid_id(lifecycle, state.name) for state in lifecycle.states}
-    ids[GONE] = "[*]"
     text = ["stateDiagram-v2"]
-    for name, alias in ids.items():
-        if name not in (GONE, alias):
-            text.append(f'    state "{name}" as {alias}')
+    for state in lifecycle.states:
+        title = f"{state.name} ({slots_mark(state)})" if state.slots else state.name
+        if title != ids[state.name]:
+            text.append(f'    state "{title}" as {ids[state.name]}')
+    ids[GONE] = "[*]"
     ending = {edge.source for edge in edges(lifecycle) if edge.to == GONE}
     text += [
         f"    {ids[edge.source]} --> {ids[edge.to]}: {', '.join(edge.names)}"
@@ -125,7 +129,12 @@ def mermaid(lifecycle: Lifecycle) -> str:
         if state.terminal and state.name not in ending
     ]
     for mark, look in CLASSES:
-        marked = [ids[state.name] for state in lifecycle.states if getattr(state, mark)]
+        passing = lifecycle.waiting_states if mark == "resting" else ()
+        marked = [
+            ids[state.name]
+            for state in lifecycle.states
+            if getattr(state, mark) and state.name not in passing
+        ]
         if marked:
             text += [f"    classDef {mark} {look}", f"    class {','.join(marked)} {mark}"]
     return "\n".join(text) + "\n"
@@ -190,6 +199,9 @@ def _conditions(lifecycle: Lifecycle, move: Move) -> Iterator[str]:
         yield f"right after {' or '.join(before)}"
     for guard in move.when:
         yield _guard(guard)
+    to = lifecycle.state.get(move.to)
+    if to and to.slots and not move.guard("slot_free"):
+        yield f"a slot of {to.name} is free"
 
 
 def _guard(guard: Guard) -> str:
@@ -197,7 +209,8 @@ def _guard(guard: Guard) -> str:
     if guard.kind == "option" and not guard.number:
         template = "without {names}"
     names = " or ".join(guard.names)
-    return template.format(names=names, number=guard.number, age=duration(guard.number))
+    spans = {"age": duration(guard.number), "per": duration(guard.per_s)}
+    return template.format(names=names, number=guard.number, **spans)
 
 
 def _effects(move: Move) -> Iterator[str]:

@@ -6,14 +6,21 @@ in any other font there is a little more space than needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from kesin.lifecycle.declare import Lifecycle
-from kesin.lifecycle.drawing.shape import Edge, Family, Kind, edges, family, marks, retention
-
-Translate = Callable[[str], str]  # a text of the drawing, in the language of the viewer
+from kesin.lifecycle.drawing.shape import (
+    Edge,
+    Family,
+    Kind,
+    Translate,
+    edges,
+    family,
+    marks,
+    retention,
+)
 
 SMALL_SIZE: Final = 12.0
 LARGE_SIZE: Final = 14.0
@@ -97,9 +104,8 @@ def state_text(
     """The text of a state's box and the size it needs, at least ``min_width`` wide."""
     state = lifecycle.state[name]
     span = retention(lifecycle, name)
-    words = [
-        translate(mark) for mark in marks(state) if mark not in ("initial", "working", "holds key")
-    ]
+    untold = {"initial", "working", "holds_key"}
+    words = list(marks(state, translate, untold))
     if span:
         words.append(translate("kept %(span)s") % {"span": " ".join(map(translate, span.split()))})
     loop = next((edge for edge in edges(lifecycle) if edge.pair == (name, name)), None)

@@ -36,6 +36,8 @@ def state_group(lifecycle: Lifecycle, name: str) -> StateGroup:
     state = lifecycle.state.get(name)
     if state is None:
         return "expired"
+    if name in lifecycle.waiting_states:  # it rests, but the clock moves it on
+        return "waiting"
     return _BY_NAME.get(name) or _by_properties(state)
 
 
