@@ -21,7 +21,7 @@ from pydantic import (
 from kesin.foundation.ids import ID_PATTERN
 from kesin.foundation.text import storable
 from kesin.lifecycle.errors import Category
-from kesin.store.limits import MAX_CODE, MAX_KEY, MAX_MESSAGE, MAX_TENANT
+from kesin.store.limits import MAX_CODE, MAX_KEY, MAX_MESSAGE, MAX_PARENTS, MAX_TENANT
 from kesin.store.records import Filter
 
 MAX_IDS = 1_000
@@ -141,6 +141,8 @@ class StateBody(BaseModel):
     resting: bool
     success: bool
     exclusive: bool
+    slots: int = Field(description="how many jobs may be in it at once; 0 is any number")
+    slots_per: Literal["queue", "tenant"]
 
 
 class QueueBody(BaseModel):
@@ -156,6 +158,38 @@ class QueueBody(BaseModel):
     reachable: bool = Field(default=True, description="false while its store does not answer")
 
 
+class SiteSlotsBody(BaseModel):
+    """How many jobs of a site are in a state with slots."""
+
+    site: str
+    used: int
+
+
+class SlotsBody(BaseModel):
+    """The slots of a state, and how many jobs are in it."""
+
+    state: str
+    slots: int
+    per: Literal["queue", "tenant"]
+    used: int
+    fullest: list[SiteSlotsBody] = Field(description="with slots per tenant: those that use most")
+    more_sites: int = Field(description="sites with jobs in it that are not listed")
+
+
+class RateBody(BaseModel):
+    """At most so many jobs of a site start in ``per_s`` seconds."""
+
+    jobs: int
+    per_s: int
+
+
+class LimitsBody(BaseModel):
+    """What limits how many jobs run."""
+
+    slots: list[SlotsBody]
+    rate: RateBody | None
+
+
 class Stats(BaseModel):
     """Counts, of the rows the asker may see."""
 
@@ -166,6 +200,7 @@ class Stats(BaseModel):
     sites: dict[str, dict[str, int]]
     oldest_due_at: str | None
     lease_over: int
+    limits: LimitsBody
 
 
 class JobBody(BaseModel):
@@ -223,10 +258,35 @@ class NoteBody(BaseModel):
     details: Any
 
 
+class ProgressBody(BaseModel):
+    """How far a claimed job is, as its handler last said."""
+
+    fraction: float | None = Field(description="0…1")
+    message: str | None
+    at: str
+
+
+class RelativeBody(BaseModel):
+    """A job before or after another."""
+
+    id: str
+    queue: str
+    state: str
+
+
 class JobWhole(BaseModel):
     """A job with all that is known of it."""
 
     job: JobBody
+    progress: ProgressBody | None
+    parents: list[RelativeBody] = Field(
+        description="jobs that it comes after, those that it waits for first"
+    )
+    more_parents: bool
+    hidden_parents: int = Field(description="parents that you may not see")
+    children: list[RelativeBody] = Field(description="jobs that come after it")
+    more_children: bool
+    hidden_children: int
     payload: Any
     result: Any
     events: list[EventBody]
@@ -342,6 +402,10 @@ class NewBody(Strict):
     ] = 0
     run_at: Time | None = None
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = None
+    after: Annotated[
+        list[Annotated[str, Field(max_length=64), Clean]],
+        Field(max_length=MAX_PARENTS, description="ids of jobs that must succeed before it runs"),
+    ] = []
 
 
 class NewJobs(Strict):

@@ -8,14 +8,17 @@ from typing import Any, Final
 
 from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.access.commands import MAX_BULK_JOBS, JobDetails
+from kesin.engine.access.companions import Companions, Relatives
 from kesin.engine.access.folding import FoldedEvent, fold_events
+from kesin.engine.access.occupancy import rate_of, slots_in_use
 from kesin.engine.bulk import BulkResult
 from kesin.engine.queue import Queue
 from kesin.foundation.clock import iso
 from kesin.foundation.messages import decode_note, recorded_traceback
 from kesin.foundation.text import decode_json, is_deeper_than
+from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
-from kesin.store.records import Note, QueueStats
+from kesin.store.records import Note, Progress, QueueStats
 from kesin.web import schemas
 
 MAX_JSON_DEPTH: Final = 100  # deeper values fail to be written as JSON
@@ -67,12 +70,23 @@ def event_body(folded: FoldedEvent) -> schemas.EventBody:
 
 
 def whole_body(
-    history: JobDetails, advice: Mapping[str, Any] | None = None, *, fold: bool = True
+    history: JobDetails,
+    beside: Companions,
+    advice: Mapping[str, Any] | None = None,
+    *,
+    fold: bool = True,
 ) -> schemas.JobWhole:
-    events = history.events
+    events, parents, children = history.events, beside.parents, beside.children
     shown = fold_events(events) if fold else [FoldedEvent(event, event.at) for event in events]
     return schemas.JobWhole(
         job=job_body(history.job),
+        progress=_progress_body(beside.progress),
+        parents=_relative_bodies(parents),
+        more_parents=parents.more,
+        hidden_parents=parents.hidden,
+        children=_relative_bodies(children),
+        more_children=children.more,
+        hidden_children=children.hidden,
         payload=json_depth_limited(history.job.payload),
         result=json_depth_limited(history.job.result),
         events=[event_body(event) for event in shown],
@@ -82,12 +96,24 @@ def whole_body(
     )
 
 
+def _progress_body(said: Progress | None) -> schemas.ProgressBody | None:
+    if said is None:
+        return None
+    return schemas.ProgressBody(fraction=said.fraction, message=said.message, at=iso(said.at) or "")
+
+
+def _relative_bodies(relatives: Relatives) -> list[schemas.RelativeBody]:
+    return [
+        schemas.RelativeBody(id=job.id, queue=job.queue, state=job.state) for job in relatives.jobs
+    ]
+
+
 def _note_body(note: Note) -> schemas.NoteBody:
     decoded = {"at": iso(note.at), "details": decode_json(note.details)}
     return schemas.NoteBody(**note._asdict() | decoded)
 
 
-def stats_body(stats: QueueStats) -> schemas.Stats:
+def stats_body(stats: QueueStats, lifecycle: Lifecycle) -> schemas.Stats:
     return schemas.Stats(
         queue=stats.queue,
         now=iso(stats.now) or "",
@@ -96,6 +122,25 @@ def stats_body(stats: QueueStats) -> schemas.Stats:
         sites=stats.tenants,
         oldest_due_at=iso(stats.oldest_due_at),
         lease_over=stats.lease_over,
+        limits=_limits_body(stats, lifecycle),
+    )
+
+
+def _limits_body(stats: QueueStats, lifecycle: Lifecycle) -> schemas.LimitsBody:
+    rate = rate_of(lifecycle)
+    return schemas.LimitsBody(
+        slots=[
+            schemas.SlotsBody(
+                state=use.state,
+                slots=use.slots,
+                per="tenant" if use.per_tenant else "queue",
+                used=use.used,
+                fullest=[schemas.SiteSlotsBody(site=site, used=n) for site, n in use.fullest],
+                more_sites=use.tenants - len(use.fullest),
+            )
+            for use in slots_in_use(lifecycle, stats)
+        ],
+        rate=schemas.RateBody(jobs=rate.number, per_s=rate.per_s) if rate else None,
     )
 
 
@@ -125,5 +170,16 @@ def preview_body(chosen: ActionPreview) -> schemas.ActionResultBody:
 
 
 def states_of(queue: Queue) -> list[schemas.StateBody]:
-    states = queue.lifecycle.states
-    return [schemas.StateBody.model_validate(state, from_attributes=True) for state in states]
+    return [
+        schemas.StateBody(
+            name=state.name,
+            initial=state.initial,
+            terminal=state.terminal,
+            resting=state.resting,
+            success=state.success,
+            exclusive=state.exclusive,
+            slots=state.capacity,
+            slots_per=state.slots_per,
+        )
+        for state in queue.lifecycle.states
+    ]

@@ -15,11 +15,10 @@ from itertools import pairwise
 from typing import Final, Literal
 
 from kesin.lifecycle.declare import Lifecycle
-from kesin.lifecycle.drawing.shape import DrawingPlan, Edge, edges, plan_drawing
+from kesin.lifecycle.drawing.shape import DrawingPlan, Edge, Translate, edges, plan_drawing
 from kesin.lifecycle.drawing.text_metrics import (
     EdgeLabel,
     StateText,
-    Translate,
     edge_label,
     state_text,
 )

@@ -81,7 +81,7 @@ def family(lifecycle: Lifecycle, state: str) -> Family:
     declared = lifecycle.state[state]
     if declared.success:
         return "done"
-    if state in lifecycle.waiting_states:
+    if state in lifecycle.waiting_states or (declared.initial and declared.working):
         return "waiting"
     if not declared.working:
         if state in _targets_of(lifecycle, Verdict.HOLD):
@@ -89,8 +89,6 @@ def family(lifecycle: Lifecycle, state: str) -> Family:
         if state in _targets_of(lifecycle, Verdict.FAIL):
             return "failed"
         return "expired" if declared.terminal else "resting"
-    if declared.initial:
-        return "waiting"
     retried = _targets_of(lifecycle, Verdict.RETRY) | _targets_of(lifecycle, Verdict.WAIT)
     return "retrying" if state in retried else "working"
 

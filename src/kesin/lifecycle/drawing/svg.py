@@ -19,7 +19,7 @@ from kesin.lifecycle.drawing.layout import (
     StateBox,
     lay_out,
 )
-from kesin.lifecycle.drawing.shape import FAMILIES, Edge, Family, Kind, edges
+from kesin.lifecycle.drawing.shape import FAMILIES, Edge, Family, Kind, Translate, edges
 from kesin.lifecycle.drawing.text_metrics import (
     BOX_PAD,
     ICON_WIDTH,
@@ -28,7 +28,6 @@ from kesin.lifecycle.drawing.text_metrics import (
     SAMPLE_WIDTH,
     SMALL_SIZE,
     EdgeLabel,
-    Translate,
     width_of,
 )
 from kesin.lifecycle.vocabulary import GONE

@@ -18,6 +18,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from kesin.engine.access.commands import MAX_LISTED_OUTCOMES, Commands
+from kesin.engine.access.companions import companions_of
 from kesin.engine.access.sites import site_uuid
 from kesin.engine.new_job import NewJob
 from kesin.engine.proof_cache import proof_of
@@ -79,7 +80,8 @@ async def events(
             last = visible
             number += 1
             sent = service.clock.monotonic()
-            data = serialize.stats_body(visible).model_dump()
+            lifecycle = service.commands.queues[visible.queue].lifecycle
+            data = serialize.stats_body(visible, lifecycle).model_dump()
             yield f"id: {number}\nevent: stats\ndata: {json.dumps(data)}\n\n"
     finally:
         service.live.leave(watch)
@@ -132,8 +134,13 @@ def list_queues(request: Request, actor: SignedInActor) -> list[schemas.QueueBod
 def queue_stats(
     request: Request, actor: SignedInActor, queue: QueueName, site: Site = None
 ) -> Response:
-    """Counts by state and site; the cost does not grow with the number of jobs."""
-    return json_response(serialize.stats_body(_commands(request).stats(actor, queue, site=site)))
+    """Counts by state and site, and how full its slots are.
+
+    The cost does not grow with the number of jobs.
+    """
+    commands = _commands(request)
+    stats = commands.stats(actor, queue, site=site)
+    return json_response(serialize.stats_body(stats, commands.queues[queue].lifecycle))
 
 
 @router.get("/queues/{queue}/jobs", response_model=schemas.JobPage)
@@ -179,7 +186,10 @@ def list_jobs(  # noqa: PLR0917  # each is a query parameter
 def enqueue_jobs(
     request: Request, actor: SignedInActor, queue: QueueName, new: schemas.NewJobs
 ) -> Response:
-    """Enqueue by hand, for admins. Producers use the API of their workload."""
+    """Enqueue by hand, for admins. Producers use the API of their workload.
+
+    A job that is to come after one that does not exist refuses the whole request.
+    """
     jobs = [
         NewJob(
             job.payload,
@@ -189,6 +199,7 @@ def enqueue_jobs(
             job.max_attempts,
             once=job.once,
             priority=job.priority,
+            after=job.after,
         )
         for job in new.jobs
     ]
@@ -227,6 +238,7 @@ def show_job(
 ) -> schemas.JobWhole:
     """A job with its history, its remarks, what its error means and what you can do with it.
 
+    Also how far it is while it runs, the jobs that it comes after and those that come after it.
     Personal data is masked unless you may reveal it; each look in clear is an audit line.
     """
     service = service_of(request)
@@ -234,7 +246,8 @@ def show_job(
     workload = service.workloads.get(history.job.queue)
     code = history.job.error_code
     advice = workload.advice(code) if workload and workload.advice and code else None
-    return serialize.whole_body(history, advice, fold=fold)
+    beside = companions_of(service.commands, actor, history)
+    return serialize.whole_body(history, beside, advice, fold=fold)
 
 
 @batch_router.post("/queues/{queue}/actions")
