@@ -4,10 +4,12 @@ import re
 
 import pytest
 
+from kesin.engine.queue import Queue
 from kesin.engine.results import Failed
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
+from kesin.lifecycle.task import task_lifecycle
 from kesin.web.dashboard.queues.charts import Trends
 from kesin.workloads.oci.google.channel import ConnectionTrouble
 from kesin.workloads.oci.google.circuit_breaker import record_upload
@@ -167,3 +169,14 @@ def test_only_jobs_of_permitted_sites_are_counted(world):
     text = overview(world, "ece")
     assert "SECRET_OF_NORTH" not in text
     assert "failed in the last hour" not in text
+
+
+def test_jobs_that_wait_for_others_need_nobody(world):
+    queue = Queue("steps", task_lifecycle("steps", parents=True), world.store, clock=world.clock)
+    world.service.queues["steps"] = queue
+    queue.enqueue(2, after=[queue.enqueue(1).id])
+    text = overview(world)
+    assert "queues are healthy." in text
+    assert '<span class="n">2</span> <span class="muted">waiting</span>' in text
+    navigation = world.client.get("/dashboard/nav", headers=world.cookie("ayse")).text
+    assert "badge" not in navigation

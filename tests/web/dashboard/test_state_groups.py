@@ -62,3 +62,10 @@ def test_held_and_failed_states_need_attention():
     assert attention_states(task_lifecycle()) == ("failed",)
     assert hold_states(optiplan_lifecycle()) == ("HOLD",)
     assert failed_states(optiplan_lifecycle()) == ("FAILED",)
+
+
+def test_a_job_that_waits_for_others_needs_nobody():
+    lifecycle = task_lifecycle(parents=True)
+    assert state_group(lifecycle, "blocked") == "waiting"
+    assert attention_states(lifecycle) == ("failed",)
+    assert hold_states(lifecycle) == ()

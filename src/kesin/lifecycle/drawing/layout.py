@@ -9,7 +9,7 @@ afterwards, and no label overlaps a box or another label.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, Literal
@@ -345,14 +345,24 @@ def _position(lifecycle: Lifecycle, sketch: _Sketch) -> DiagramLayout:
         *_draw_lanes(sketch, centre, edge_of),
         *_draw_arcs(sketch, centre),
         *_draw_straight_edges(sketch, centre, boxes),
+        *_draw_entries(lifecycle, centre, (boxes[0], *boxes[len(sketch.plan.rows) :])),
     ]
-    enqueue = next(edge for edge in edges(lifecycle) if edge.source == GONE)
-    label = edge_label(enqueue, NARROW_LABEL_WIDTH)
-    entry = ((centre, MARGIN + 6), (centre, boxes[0].y))
-    middle = (MARGIN + 6 + boxes[0].y - label.height) / 2
-    drawn.append(DrawnEdge(label, entry, centre + LABEL_GAP, middle))
     bottom = max(sketch.bottom, *(box.y + box.height for box in boxes))
     return DiagramLayout(width, bottom + MARGIN, tuple(boxes), tuple(drawn))
+
+
+def _draw_entries(
+    lifecycle: Lifecycle, centre: float, boxes: tuple[StateBox, ...]
+) -> Iterator[DrawnEdge]:
+    """The ways in, from above: to the first row, and to a state beside the rows."""
+    entered = {edge.to: edge for edge in edges(lifecycle) if edge.source == GONE}
+    for box in boxes:
+        if box.cell.name not in entered:
+            continue
+        label, x = edge_label(entered[box.cell.name], NARROW_LABEL_WIDTH), box.x + box.width / 2
+        middle = (MARGIN + 6 + box.y - label.height) / 2
+        beside = x + LABEL_GAP if x <= centre else x - LABEL_GAP - label.width
+        yield DrawnEdge(label, ((x, MARGIN + 6), (x, box.y)), beside, middle)
 
 
 def _zone_width(sketch: _Sketch, side: Side) -> float:

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from kesin.engine.queue import apply_changes
+from kesin.engine.queue import Queue, apply_changes
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.model import Change, Job
+from kesin.lifecycle.task import task_lifecycle
 from kesin.store.records import Pause
 from kesin.web.dashboard.jobs.outlook import Outlook, outlook
 from tests.web.conftest import World
@@ -107,3 +108,20 @@ def test_a_made_pdf_expires(world):
     assert (expected.kind, expected.to) == ("clock", "expired")
     assert expected.at is not None
     assert expected.at > queue.now()
+
+
+def test_a_job_that_comes_after_others_waits_for_them_and_not_for_a_person(world):
+    lifecycle = task_lifecycle("steps", parents=True)
+    queue = Queue("steps", lifecycle, world.store, clock=world.clock)
+    job = world.found(queue.enqueue(2, after=[queue.enqueue(1).id]).id)
+    assert outlook(lifecycle, job, queue.now()).next.kind == "parents"
+
+
+def test_a_due_job_waits_for_a_slot_of_a_full_state(world):
+    lifecycle = task_lifecycle(concurrency=3)
+    job, now = world.found(world.job()), world.task.now()
+    expected = outlook(lifecycle, job, now, full=["running"]).next
+    assert (expected.kind, expected.to, expected.slots) == ("slots", "running", 3)
+    assert outlook(lifecycle, job, now, full=["done"]).next.kind == "claim"
+    later = job._replace(run_at=now + SECOND_US)
+    assert outlook(lifecycle, later, now, full=["running"]).next.kind == "claim"

@@ -10,8 +10,9 @@ import pytest
 from kesin import Queue, Schedule
 from kesin.engine.queue import apply_changes
 from kesin.lifecycle.model import Change
+from kesin.lifecycle.task import task_lifecycle
 from kesin.store.directory import MetadataEntry
-from kesin.web.dashboard.queues import csv_export, filters
+from kesin.web.dashboard.queues import csv_export, filters, page
 from kesin.web.dashboard.queues.charts import WORKLOAD
 from kesin.web.dashboard.queues.csv_export import escape_formula
 from kesin.web.dashboard.queues.filters import MAX_IDS, PageFilter, read_filter
@@ -253,3 +254,43 @@ def test_an_address_reads_back_as_it_was_written(tasks):
 def test_an_address_holds_so_many_ids(tasks):
     ids = ",".join(f"00000000-0000-7000-8000-{n:012x}" for n in range(MAX_IDS + 5))
     assert len(read_filter({"ids": [ids]}, tasks.task.lifecycle).ids) == MAX_IDS
+
+
+# Limits
+
+
+def limits(tasks: TaskQueue, who: str = "ayse", **rules: Any) -> str:
+    """What the page says of the limits of a queue that three jobs of each site are due in."""
+    queues, name = tasks.service.queues, f"{tasks.name}-limited"
+    queues[name] = Queue(name, task_lifecycle(**rules), tasks.store, clock=tasks.clock)
+    for site in ("north", "south"):
+        for n in range(3):
+            queues[name].enqueue(n, tenant=site)
+    queues[name].claim("w", limit=6)
+    text = tasks.client.get(f"/dashboard/queues/{name}", headers=tasks.cookie(who)).text
+    del queues[name]
+    found = re.search(r'<dl class="strip limits".*?</dl>', text, re.DOTALL)
+    return " ".join(re.sub(r"<[^>]+>", " ", found[0]).split()) if found else ""
+
+
+def test_a_queue_without_limits_shows_none(tasks):
+    assert limits(tasks) == ""
+
+
+def test_slots_in_use_are_counted(tasks):
+    assert limits(tasks, concurrency=4) == "running 4 of 4 slots in use"
+
+
+def test_of_slots_per_site_the_fullest_are_shown(tasks, monkeypatch):
+    monkeypatch.setattr(page, "MAX_FULLEST_SHOWN", 1)
+    said = limits(tasks, concurrency=2, per="tenant")
+    assert said == "running north: 2 of 2 slots in use and 1 more"
+
+
+def test_who_sees_one_site_is_told_of_its_jobs_alone(tasks):
+    tasks.known("ece", "viewer", sites=["north"])
+    assert limits(tasks, "ece", concurrency=4) == "running your jobs use 2 of 4 slots"
+
+
+def test_the_rate_is_said_in_words(tasks):
+    assert limits(tasks, rate=(100, 60)) == "Rate at most 100 jobs of a site start in 60 secs"

@@ -6,7 +6,7 @@ The earliest is what happens next; moves that remove or expire the job follow as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
 from kesin.lifecycle.budget import DAY_S, SECOND_US
@@ -15,7 +15,7 @@ from kesin.lifecycle.model import Job, MoveContext, failing_guard
 from kesin.lifecycle.vocabulary import GONE, OWNED, Guard
 from kesin.store.records import Pause
 
-Kind = Literal["claim", "answer", "clock", "gone", "person", "paused", "over"]
+Kind = Literal["claim", "slots", "answer", "parents", "clock", "gone", "person", "paused", "over"]
 
 
 class Upcoming(NamedTuple):
@@ -26,6 +26,7 @@ class Upcoming(NamedTuple):
     move: str = ""
     to: str = ""
     pause: Pause | None = None
+    slots: int = 0  # of the state in which all are taken
 
 
 class Outlook(NamedTuple):
@@ -35,10 +36,19 @@ class Outlook(NamedTuple):
     otherwise: tuple[Upcoming, ...] = ()
 
 
-def outlook(lifecycle: Lifecycle, job: Job, now: int, pauses: Sequence[Pause] = ()) -> Outlook:
+def outlook(
+    lifecycle: Lifecycle,
+    job: Job,
+    now: int,
+    pauses: Sequence[Pause] = (),
+    full: Collection[str] = (),
+) -> Outlook:
+    """What happens to the job; ``full`` are the states that have no slot for it."""
     scheduled = _scheduled_moves(lifecycle, job, now)
     if job.phase == OWNED:
         return Outlook(Upcoming("answer", job.lease_until), tuple(scheduled))
+    if job.state in lifecycle.waiting_states:
+        return Outlook(Upcoming("parents"), tuple(scheduled))
     claims = [
         Upcoming("claim", at, move.name, move.target(job.state))
         for move in lifecycle.claims
@@ -47,6 +57,7 @@ def outlook(lifecycle: Lifecycle, job: Job, now: int, pauses: Sequence[Pause] = 
     pause = next((pause for pause in pauses if pause.tenant in ("", job.tenant)), None)
     if claims and pause:
         return Outlook(Upcoming("paused", pause=pause), tuple(scheduled))
+    claims = [_with_slots(lifecycle, step, now, full) for step in claims]
     upcoming = sorted([*claims, *scheduled], key=lambda step: step.at or 0)
     moving = [step for step in upcoming if step.kind != "gone"]
     rest = tuple(step for step in upcoming if step.kind == "gone")
@@ -56,9 +67,14 @@ def outlook(lifecycle: Lifecycle, job: Job, now: int, pauses: Sequence[Pause] = 
         return Outlook(moving[0], (*_later(moving), *rest))
     if acts and not (state and (state.terminal or state.success)):
         return Outlook(Upcoming("person"), (*moving, *rest))
-    if rest:
-        return Outlook(rest[0])
-    return Outlook(Upcoming("person" if acts else "over"))
+    return Outlook(rest[0] if rest else Upcoming("person" if acts else "over"))
+
+
+def _with_slots(lifecycle: Lifecycle, claim: Upcoming, now: int, full: Collection[str]) -> Upcoming:
+    """The claim, or that it waits for a slot of the state that it leads to."""
+    if claim.to not in full or (claim.at or 0) > now:
+        return claim
+    return claim._replace(kind="slots", slots=lifecycle.state[claim.to].capacity)
 
 
 def _later(moving: Sequence[Upcoming]) -> tuple[Upcoming, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from kesin.engine.access.commands import JobDetails
+from kesin.engine.access.companions import Relatives, companions_of
+from kesin.engine.access.occupancy import states_without_slot
 from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
 from kesin.foundation.logs import Logger
@@ -24,7 +26,7 @@ from kesin.web.dashboard.frame.page import Context, PageContext, Panel
 from kesin.web.dashboard.jobs.outlook import outlook
 from kesin.web.dashboard.jobs.timeline import MAX_LINES, timeline, travelled_edges
 from kesin.web.dashboard.queues.actions import label_of
-from kesin.web.dashboard.state_groups import state_group
+from kesin.web.dashboard.state_groups import StateGroup, state_group
 from kesin.web.middleware import FRAMING_CSP
 from kesin.web.serialize import json_depth_limited
 
@@ -33,6 +35,8 @@ router = guarded_router(include_in_schema=False)
 MAX_AHEAD: Final = 1_000
 ID_LENGTH: Final = 36
 MAX_KEY_IN_TITLE: Final = 40  # characters; a longer key is no title
+MAX_GIST: Final = 80  # characters of another job's result
+MAX_WAITED_NAMED: Final = 3  # jobs that a sentence names
 
 
 @router.get("/dashboard/jobs/{job_id}", response_class=HTMLResponse)
@@ -88,7 +92,9 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
     job, now, lifecycle = history.job, queue.now(), queue.lifecycle
     pauses = ctx.service.commands.pauses(ctx.actor, job.queue)
     actions = history.actions if ctx.actor.has("operate") else ()
-    future = outlook(lifecycle, job, now, pauses)
+    future = outlook(lifecycle, job, now, pauses, _full_states(ctx, queue, job))
+    companions = companions_of(ctx.service.commands, ctx.actor, history)
+    before = _listed(ctx, companions.parents)
     due = future.next.kind == "claim" and (future.next.at or 0) <= now
     lines = timeline(ctx, history, lifecycle, now)
     state = lifecycle.state.get(job.state)
@@ -106,6 +112,17 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
         "lines": lines[:MAX_LINES],
         "hidden": max(len(lines) - MAX_LINES, 0),
         "outlook": future,
+        "progress": companions.progress,
+        "beside": [
+            (which, relatives, listed)
+            for which, relatives, listed in (
+                ("parents", companions.parents, before),
+                ("children", companions.children, _listed(ctx, companions.children)),
+            )
+            if relatives.jobs or relatives.hidden
+        ],
+        "waits": companions.parents,
+        "waited": before[: min(companions.parents.pending, MAX_WAITED_NAMED)],
         "ahead": _ahead(ctx, queue, job) if due else None,
         "most_ahead": MAX_AHEAD,
         "sited": queue.name not in ctx.service.commands.queues_without_sites,
@@ -116,6 +133,48 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
         "actions": [(action, label_of(ctx, action)) for action in actions],
         "goes_on": state is not None and not state.terminal,
     }
+
+
+class ShownRelative(NamedTuple):
+    """A job before or after the one whose page it is."""
+
+    id: str
+    name: str
+    title: str  # of its queue
+    state: str
+    family: StateGroup
+    gist: str  # of its result, or its error code
+
+
+def _listed(ctx: PageContext, relatives: Relatives) -> list[ShownRelative]:
+    return [_shown_relative(ctx, job) for job in relatives.jobs]
+
+
+def _shown_relative(ctx: PageContext, job: Job) -> ShownRelative:
+    lifecycle = ctx.service.queues[job.queue].lifecycle
+    name = ctx.job_name(job) or job.dedup_key or f"…{job.id[-12:]}"
+    gist = job.error_code or ("" if job.result_json is None else job.result_json)
+    return ShownRelative(
+        job.id,
+        _shortened(name, MAX_KEY_IN_TITLE),
+        ctx.title_of(job.queue),
+        job.state,
+        state_group(lifecycle, job.state),
+        _shortened(gist, MAX_GIST),
+    )
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _full_states(ctx: PageContext, queue: Queue, job: Job) -> frozenset[str]:
+    """The states without a slot for a job in line, as far as the user may know."""
+    limited = [move.to for move in queue.lifecycle.claims if queue.lifecycle.capacity_of(move)]
+    if job.phase != READY or not limited:
+        return frozenset()
+    stats = ctx.service.commands.visible_stats(ctx.actor, queue.stats())
+    return states_without_slot(queue.lifecycle, stats, job.tenant)
 
 
 def _stable_values(

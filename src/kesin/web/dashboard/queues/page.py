@@ -9,6 +9,7 @@ from typing import Any, Final
 from fastapi.responses import HTMLResponse, StreamingResponse
 from starlette.responses import RedirectResponse, Response
 
+from kesin.engine.access.occupancy import rate_of, slots_in_use
 from kesin.engine.queue import Queue
 from kesin.engine.schedules import ListedSchedule, listed_schedules
 from kesin.foundation.ids import is_id
@@ -30,6 +31,7 @@ from kesin.web.dependencies import UNCACHED
 
 router = guarded_router(include_in_schema=False)
 MAX_SITES: Final = 200  # in the filter's list
+MAX_FULLEST_SHOWN: Final = 3  # sites, with the slots that they use
 
 
 @router.get("/dashboard/queues/{queue}", response_class=HTMLResponse)
@@ -209,6 +211,9 @@ def _page_values(ctx: PageContext, queue: Queue, limit: int) -> dict[str, Any]:
         "pauses": commands.pauses(actor, queue.name),
         "runs": runs_shown(ctx, queue),
         "schedules": _schedules(ctx, queue, stats.now),
+        "slots": slots_in_use(queue.lifecycle, all_stats),
+        "rate": rate_of(queue.lifecycle),
+        "most_fullest": MAX_FULLEST_SHOWN,
     }
 
 

@@ -178,11 +178,12 @@
   });
 
   // Live: told by the server that something moved, ask for the parts again, at most every other second.
+  // A part that says how soon it grows old (data-most) is asked for that often even if nothing moved.
   // While the stream is cut they are asked for by the clock. A hidden tab watches nothing; it catches up
   // when it is seen again.
   const LEAST_MS = 2000, AGAIN_MS = 3000, MOST_MS = 30000;
   const watch = (place) => {
-    const most = Number(place.dataset.most || 0) * 1000 || MOST_MS;
+    const most = () => Number(document.querySelector(place.dataset.renews)?.dataset.most || place.dataset.most || 0) * 1000 || MOST_MS;
     let source = null, last = Date.now(), timer = null;
     const within = (ms) => {
       clearTimeout(timer);
@@ -190,7 +191,7 @@
     };
     const renew = () => {
       last = Date.now();
-      within(source?.readyState === EventSource.OPEN ? most : Math.min(most, AGAIN_MS));
+      within(source?.readyState === EventSource.OPEN ? most() : Math.min(most(), AGAIN_MS));
       if (document.hidden) return;
       for (const part of document.querySelectorAll(`${place.dataset.renews}, #nav`)) htmx.trigger(part, "renew");
     };
@@ -218,7 +219,8 @@
     });
     addEventListener("pagehide", () => { source?.close(); source = null; });
     addEventListener("pageshow", (event) => { if (event.persisted && !source) open(); });
-    within(most);
+    document.addEventListener("htmx:afterSettle", () => { if (!document.hidden && most() <= LEAST_MS) within(LEAST_MS); });
+    within(most());
     if (!document.hidden) open();
   };
   document.addEventListener("DOMContentLoaded", () => {
