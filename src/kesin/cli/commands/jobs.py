@@ -12,6 +12,8 @@ from kesin.cli.support import arguments, records
 from kesin.cli.support.arguments import argument, flag, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError, check_choice, did_you_mean
+from kesin.cli.support.lifecycles import stored_lifecycle
+from kesin.engine.access.companions import MAX_RELATIVES
 from kesin.engine.access.folding import FoldedEvent, fold_events
 from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
@@ -28,7 +30,7 @@ from kesin.foundation.text import canonical_json, decode_json
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.records import Definition, Event, Filter, Note
+from kesin.store.records import Definition, Event, Filter, Note, Progress
 from kesin.workloads import workloads
 from kesin.workloads.common.cli import commands_over
 
@@ -39,7 +41,7 @@ REFUSALS = {
     "unknown": "unknown: no such job in this queue",
     "state": "state: no move of this name leaves the job's state",
     "duplicate": "duplicate: another job holds the key",
-    "busy": "busy: the target state takes one job at a time",
+    "busy": "busy: every slot of the target state is taken",
     "stale": "stale: the claim was lost",
 }
 
@@ -97,6 +99,7 @@ def show_job(
 ) -> None:
     """Show one job with its payload, history and notes.
 
+    Also how far it is while it runs, the jobs that it comes after and those that come after it.
     Looks that found nothing new are one line with their number; --json has every event.
     """
     if not is_id(job_id):
@@ -107,20 +110,32 @@ def show_job(
             raise CommandError(f"there is no job {job_id}: it never was, or it has been pruned")
         names = context.store.definition(job.queue)
         events, notes = context.store.events(job_id), context.store.notes(job_id)
+        queue = context.readable_queue(job.queue)
+        progress = context.store.progress(queue, [job_id]).get(job_id)
+        parents = context.store.parents(queue, job_id)
+        children = context.store.children(queue, job_id, limit=MAX_RELATIVES + 1)
+        rules = stored_lifecycle(context.store, queue)
     if as_json:
         history = {
+            "progress": records.progress_record(progress),
+            "parents": [records.relative_record(parent) for parent in parents],
+            "children": [records.relative_record(child) for child in children[:MAX_RELATIVES]],
+            "more_children": len(children) > MAX_RELATIVES,
             "events": [records.event_record(event, names) for event in events],
             "notes": [records.note_record(note) for note in notes],
         }
         say_json(records.job_record(job, names) | history)
         return
-    print_job(job, names)
+    waits = rules is not None and job.state in rules.waiting_states
+    print_job(job, names, "waits for other jobs" if waits else records.PHASES[job.phase], progress)
+    print_relatives("comes after", parents)
+    print_relatives("needed by", children)
     print_history(events, names)
     print_traceback(events)
     print_notes(notes)
 
 
-def print_job(job: Job, names: Definition | None) -> None:
+def print_job(job: Job, names: Definition | None, phase: str, progress: Progress | None) -> None:
     """Print the job's fields that are set, then the payload."""
     times = {
         "created": job.created_at,
@@ -137,7 +152,8 @@ def print_job(job: Job, names: Definition | None) -> None:
         "queue": job.queue,
         "tenant": job.tenant,
         "key": job.dedup_key,
-        "state": f"{job.state} ({records.PHASES[job.phase]})",
+        "state": f"{job.state} ({phase})",
+        "progress": _progress(progress),
         "attempts": f"{job.attempt_count}, {job.attempts_left} left",
         "retries": job.retry_count or None,
         "flags": ", ".join(records.flag_names(job.flags, names)),
@@ -149,6 +165,33 @@ def print_job(job: Job, names: Definition | None) -> None:
     print_table(("job", ""), [(name, text) for name, text in fields.items() if text])
     pretty = json.dumps(decode_json(job.payload_json), indent=2, ensure_ascii=False)
     say(f"\npayload\n{visible_lines(pretty)}")
+
+
+def _progress(said: Progress | None) -> str:
+    if said is None:
+        return ""
+    share = None if said.fraction is None else f"{said.fraction:.0%}"
+    return ", ".join(filter(None, (share, said.message, f"at {format_time(said.at)}")))
+
+
+def print_relatives(title: str, jobs: list[Job]) -> None:
+    """Print the jobs before or after a job, if there are any."""
+    if not jobs:
+        return
+    say()
+    print_table(
+        ("id", "queue", "state", "moved", "error", "result"),
+        [
+            [
+                *records.cells(job, "id", "queue", "state", "moved_at", "error_code"),
+                (job.result_json or "")[:MESSAGE_WIDTH],
+            ]
+            for job in jobs[:MAX_RELATIVES]
+        ],
+        title=title,
+    )
+    if len(jobs) > MAX_RELATIVES:
+        say(f"and more: the first {MAX_RELATIVES} are listed")
 
 
 def print_history(events: list[Event], names: Definition | None) -> None:

@@ -17,6 +17,7 @@ from kesin.cli.support.arguments import (
     flag,
     option,
 )
+from kesin.cli.support.bounds import limit_bounds
 from kesin.cli.support.context import open_context
 from kesin.cli.support.errors import FAILED, UsageError
 from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
@@ -118,7 +119,15 @@ def _print(lifecycle: Lifecycle) -> None:
         ],
     )
     say()
+    say(f"Between tenants: {turns_bound()}.")
+    _print_bounds(lifecycle)
+    say()
     say(draw.mermaid(lifecycle).rstrip("\n"))
+
+
+def _print_bounds(lifecycle: Lifecycle) -> None:
+    for sentence in limit_bounds(lifecycle):
+        say(f"Of {lifecycle.name}: {sentence}.")
 
 
 def _limits(lifecycle: Lifecycle) -> dict[str, Any]:
@@ -130,6 +139,7 @@ def _record(lifecycle: Lifecycle) -> dict[str, Any]:
     return {
         **_limits(lifecycle),
         **record_of(lifecycle, "stamps", "flags"),
+        "bounds": [turns_bound(), *limit_bounds(lifecycle)],
         "states": [{"name": state.name, "marks": list(marks(state))} for state in lifecycle.states],
         "moves": [
             {
@@ -166,7 +176,8 @@ def prove_lifecycles(
     Says after how many automatic moves at most. A broken rule is shown with the shortest way a job
     gets there, and the exit code is 1.
     """
-    proofs = [prove(find_lifecycle(name)) for name in names or registered_lifecycles()]
+    lifecycles = [find_lifecycle(name) for name in names or registered_lifecycles()]
+    proofs = [prove(lifecycle) for lifecycle in lifecycles]
     if as_json:
         say_json([_proof_record(proof) for proof in proofs])
     else:
@@ -175,6 +186,8 @@ def prove_lifecycles(
             [(p.lifecycle, "proved" if p else "BROKEN", p.configurations, p.bound) for p in proofs],
         )
         say(f"Between tenants: {turns_bound()}.")
+        for lifecycle in lifecycles:
+            _print_bounds(lifecycle)
         for proof in proofs:
             if not proof:
                 say(f"\n{proof.lifecycle} is not proved to end:\n{proof}")
@@ -227,6 +240,7 @@ def check_upgrade(
         say(f"{lifecycle.name}: nothing is stored yet, so nothing can break")
     elif proof:
         say(f"{lifecycle.name}: the stored jobs fit these rules")
+        _print_bounds(lifecycle)
     else:
         say(f"{lifecycle.name}: the stored jobs do not fit these rules:")
         say(str(proof))

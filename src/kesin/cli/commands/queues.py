@@ -79,6 +79,9 @@ def enqueue(
     tenant: Annotated[str, option("TENANT", "Whose job it is.")] = "default",
     priority: Annotated[int, option("N", "-1 low, 1 high, 2 urgent; within its tenant.")] = 0,
     delay: Annotated[float, option("SECONDS", "Not before this much later.", min=0)] = 0,
+    after: Annotated[
+        list[str] | None, option("ID", "Runs once this job has succeeded; repeatable.")
+    ] = None,
     lifecycle: LifecycleName = None,
     as_json: AsJson = False,
 ) -> None:
@@ -94,7 +97,7 @@ def enqueue(
     with open_context(create=True) as context:
         opened = context.open_queue(queue, lifecycle)
         run_at = opened.now() + round(delay * 1_000_000) if delay else None
-        new = NewJob(None, key, tenant, run_at, once=once, priority=priority)
+        new = NewJob(None, key, tenant, run_at, once=once, priority=priority, after=after or ())
         if payload == "-":
             lines = ((n, line) for n, line in enumerate(sys.stdin, 1) if line.strip())
             _enqueue_lines(opened, lines, new, as_json=as_json)

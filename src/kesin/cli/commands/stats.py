@@ -9,12 +9,16 @@ from typing import Annotated, Any
 
 from kesin.cli.support.arguments import AsJson, QueueNames, flag, option
 from kesin.cli.support.context import CommandContext, open_context
+from kesin.cli.support.lifecycles import stored_lifecycle
+from kesin.engine.access.occupancy import slots_in_use
 from kesin.foundation import terminal
 from kesin.foundation.clock import iso
 from kesin.store.contract import Store
 from kesin.store.errors import StoreUnreachable
+from kesin.store.records import QueueStats
 
 COLUMNS = ("queue", "jobs", "states", "oldest due", "lease over", "paused")
+MAX_TENANTS_SHOWN = 3  # with the slots they use
 
 
 def stats(
@@ -27,7 +31,8 @@ def stats(
 ) -> None:
     """Count jobs by queue and state.
 
-    Also shows how long the oldest due job waits, leases that are over, and what is paused.
+    Also shows how long the oldest due job waits, leases that are over, what is paused, and how many
+    slots are in use.
     """
     ending = suppress(KeyboardInterrupt) if watch else nullcontext()
     with open_context() as context, ending:
@@ -46,7 +51,7 @@ def queue_record(store: Store, name: str) -> dict[str, Any]:
         if store.store_for(name) is store.store_for(""):
             raise
         nothing = dict.fromkeys(("jobs", "oldest_due_at", "oldest_due_s", "lease_over"))
-        empty: dict[str, Any] = {"states": {}, "tenants": {}, "paused": []}
+        empty: dict[str, Any] = {"states": {}, "tenants": {}, "slots": [], "paused": []}
         return {"queue": name, **nothing, **empty, "reachable": False}
     waited_us = None if stats.oldest_due_at is None else max(stats.now - stats.oldest_due_at, 0)
     return {
@@ -57,12 +62,27 @@ def queue_record(store: Store, name: str) -> dict[str, Any]:
         "oldest_due_at": iso(stats.oldest_due_at),
         "oldest_due_s": None if waited_us is None else waited_us / 1_000_000,
         "lease_over": stats.lease_over,
+        "slots": _slot_records(store, stats),
         "paused": [
             {"tenant": pause.tenant or None, "reason": pause.reason, "actor": pause.actor}
             for pause in pauses
         ],
         "reachable": True,
     }
+
+
+def _slot_records(store: Store, stats: QueueStats) -> list[dict[str, Any]]:
+    lifecycle = stored_lifecycle(store, stats.queue)
+    return [
+        {
+            "state": use.state,
+            "slots": use.slots,
+            "per": "tenant" if use.per_tenant else "queue",
+            "used": use.used,
+            "fullest": dict(use.fullest),
+        }
+        for use in (slots_in_use(lifecycle, stats) if lifecycle else ())
+    ]
 
 
 def _snapshots(
@@ -82,17 +102,34 @@ def _snapshots(
 def _print_tables(snapshots: Iterator[list[dict[str, Any]]], *, live: bool) -> None:
     if not (live and terminal.on_terminal()):
         for snapshot in snapshots:
-            terminal.print_table(COLUMNS, rows(snapshot), empty="no queue has been opened yet")
+            columns, lines = table(snapshot)
+            terminal.print_table(columns, lines, empty="no queue has been opened yet")
         return
     from rich.live import Live
 
     with Live(console=terminal.console(), auto_refresh=False, screen=False) as screen:
         for snapshot in snapshots:
-            screen.update(terminal.rich_table(COLUMNS, rows(snapshot)), refresh=True)
+            screen.update(terminal.rich_table(*table(snapshot)), refresh=True)
 
 
-def rows(snapshot: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    return [_row(record) for record in snapshot]
+def table(snapshot: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Columns and rows; there is one for slots where a queue uses any."""
+    lines = [_row(record) for record in snapshot]
+    slots = ["; ".join(filter(None, map(_slots, record["slots"]))) for record in snapshot]
+    if not any(slots):
+        return COLUMNS, lines
+    return (*COLUMNS, "slots"), [(*line, used) for line, used in zip(lines, slots, strict=True)]
+
+
+def _slots(record: dict[str, Any]) -> str:
+    state, slots = record["state"], record["slots"]
+    if not record["used"]:
+        return ""
+    if record["per"] == "queue":
+        return f"{state} {record['used']} of {slots}"
+    fullest = list(record["fullest"].items())
+    tenants = [f"{tenant} {used} of {slots}" for tenant, used in fullest[:MAX_TENANTS_SHOWN]]
+    return f"{state} {', '.join(tenants)}{', …' if len(fullest) > MAX_TENANTS_SHOWN else ''}"
 
 
 def _row(record: dict[str, Any]) -> tuple[Any, ...]:

@@ -7,12 +7,15 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from kesin.cli.support.errors import CommandError, UsageError, did_you_mean
 from kesin.engine.results import require_plain_function
+from kesin.lifecycle.codec import lifecycle_from_json
 from kesin.lifecycle.declare import Lifecycle
+from kesin.store.contract import Store
 
 _OBJECT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -52,6 +55,20 @@ def load_object(name: str) -> Any:
             raise UsageError(f"{where} has no {part!r}{near}")
         loaded = getattr(loaded, part)
     return loaded
+
+
+def stored_lifecycle(store: Store, queue: str) -> Lifecycle | None:
+    """The newest rules that a queue was opened with; None where a store has only their names."""
+    versions = store.store_for(queue).rules(queue)
+    return _read_rules(versions[-1].definition) if versions and versions[-1].version else None
+
+
+@lru_cache(maxsize=64)
+def _read_rules(definition: str) -> Lifecycle | None:
+    try:
+        return lifecycle_from_json(definition)
+    except (TypeError, ValueError, KeyError):  # written by a newer version
+        return None
 
 
 def load_handler(name: str, *, batch: bool) -> Callable[..., Any]:

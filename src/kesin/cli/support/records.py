@@ -9,7 +9,7 @@ from kesin.foundation.messages import decode_note, recorded_traceback
 from kesin.foundation.terminal import Cell, format_time
 from kesin.foundation.text import decode_json
 from kesin.lifecycle.model import Job
-from kesin.store.records import Definition, Event, Note
+from kesin.store.records import Definition, Event, Note, Progress
 
 PHASES: Final = ("ready", "claimed", "resting", "over", "waiting")
 
@@ -96,6 +96,17 @@ def event_record(event: Event, names: Definition | None = None) -> dict[str, Any
         "stamps": {name: iso(at) for name, at in stamps(event, names).items()},
     }
     return {key: value for key, value in record.items() if value not in (None, [], {})}
+
+
+def relative_record(job: Job) -> dict[str, Any]:
+    """A job before or after another."""
+    return record_of(job, "id", "queue", "state")
+
+
+def progress_record(said: Progress | None) -> dict[str, Any] | None:
+    if said is None:
+        return None
+    return {"fraction": said.fraction, "message": said.message, "at": iso(said.at)}
 
 
 def note_record(note: Note) -> dict[str, Any]:

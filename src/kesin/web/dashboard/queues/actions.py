@@ -47,7 +47,7 @@ REASONS: Final[dict[str, str]] = {
     "retries_left": "no retries are left",
     "budget_left": "no attempts are left",
     "duplicate": "another job has its key",
-    "busy": "another job is in that place",
+    "busy": "every slot there is taken",
     "unknown": "there is no such job for you",
     "stale": "it changed meanwhile",
 }
