@@ -59,7 +59,8 @@ def stored(target: Target) -> SampleData:
     target.post("/api/queues/oci/pause", {"reason": texts[-1], "site": OWN})
     target.ids |= {f"job {n}": id_ for n, id_ in enumerate([*conversions, *documents, *orders])}
     first = dict.fromkeys(("failed", "done"), documents[0])
-    return SampleData(first, conversions, first, {"planned": orders[0]}, key_id)
+    steps = {"running": first["failed"], "blocked": first["failed"]}
+    return SampleData(first, conversions, first, {"planned": orders[0]}, steps, key_id)
 
 
 def _store_names(target: Target, texts: list[str]) -> str:

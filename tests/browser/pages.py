@@ -21,12 +21,15 @@ PAGES: dict[str, dict[str, Where]] = {
         "nothing matches": lambda _: "/dashboard/queues/task?text=nothing+like+it",
         "empty queue": lambda _: "/dashboard/queues/pdf_batches",
         "orders queue": lambda _: "/dashboard/queues/optiplan",
+        "limited queue": lambda _: "/dashboard/queues/steps",
     },
     "/dashboard/jobs/{job_id}": {
         "failed task": lambda data: f"/dashboard/jobs/{data.task['failed']}",
         "conversion": lambda data: f"/dashboard/jobs/{data.conversions[0]}",
         "printed": lambda data: f"/dashboard/jobs/{data.pdf['done']}",
         "order": lambda data: f"/dashboard/jobs/{data.orders['planned']}",
+        "running": lambda data: f"/dashboard/jobs/{data.steps['running']}",
+        "blocked": lambda data: f"/dashboard/jobs/{data.steps['blocked']}",
     },
     "/dashboard/oci": {"oci sites": lambda _: "/dashboard/oci"},
     "/dashboard/site/{site_id}/oci-control": {

@@ -11,9 +11,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+from kesin.engine.queue import Queue
 from kesin.engine.results import Done, Failed
 from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
+from kesin.lifecycle.task import task_lifecycle
 from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.script import ack, ack_failed, export
 from kesin.workloads.oci.site import SiteContext
@@ -59,6 +61,7 @@ class SampleData:
     conversions: list[str]
     pdf: dict[str, str]
     orders: dict[str, str]
+    steps: dict[str, str]
     key_id: str
 
 
@@ -69,6 +72,7 @@ def create_sample_data(world: World, probe: str = "") -> SampleData:
         conversions(world, probe=probe),
         pdfs(world, probe),
         orders(world, probe),
+        steps(world, probe),
         world.accounts.create_key(ROOT, f"producer{probe}", ["oci:ingest"], site=SITE)[1].id,
     )
 
@@ -86,6 +90,21 @@ def tasks(world: World, probe: str = "") -> dict[str, str]:
     world.task.act("requeue", actor=f"user:can{probe}", ids=[jobs["failed"]], reason=f"why{probe}")
     Worker(world.task, partial(_return, results["failed"])).drain()
     jobs["waiting"] = world.job(payload={"note": f"a note{probe}"}, key=f"waiting-task{probe}")
+    return jobs
+
+
+def steps(world: World, probe: str = "") -> dict[str, str]:
+    """One that is done, one that runs and says how far it is, and one that comes after both."""
+    rules = task_lifecycle("steps", parents=True, concurrency=2, per="tenant", rate=(100, 60))
+    queue = Queue("steps", rules, world.store, clock=world.clock)
+    world.service.queues["steps"] = queue
+    jobs = {name: queue.enqueue(1, tenant=SITE, key=f"{name}{probe}").id for name in ("a", "b")}
+    Worker(queue, partial(_return, Done({"said": f"done{probe}"}))).drain()
+    jobs["running"] = queue.enqueue(2, tenant=SITE, key=f"running-step{probe}").id
+    [job] = queue.claim(f"worker{probe}")
+    claim = (job.id, job.token)
+    world.store.report_progress("steps", claim, 0.4, f"page 12{probe}", now=queue.now())
+    jobs["blocked"] = queue.enqueue(3, tenant=SITE, key=f"last{probe}", after=[*jobs.values()]).id
     return jobs
 
 

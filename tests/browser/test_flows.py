@@ -153,6 +153,23 @@ def test_a_job_changes_live_and_unfolded_parts_stay_open(signed_in, world):
     expect(larger).to_be_focused()
 
 
+def test_progress_is_live_though_nothing_moves(signed_in, world):
+    [job] = world.task.claim("tests", ids=[world.job()])
+    claim = (job.id, job.token)
+
+    def say(share: float, message: str) -> None:
+        world.store.report_progress("task", claim, share, message, now=world.task.now())
+
+    say(0.4, "page 12 of 30")
+    page = signed_in()
+    page.goto(f"/dashboard/jobs/{job.id}")
+    bar = page.get_by_role("progressbar", name="Progress")
+    expect(bar).to_have_attribute("value", "0.4")
+    say(0.8, "page 24 of 30")
+    expect(page.get_by_text("page 24 of 30")).to_be_visible()
+    expect(bar).to_have_attribute("value", "0.8")
+
+
 def test_a_page_polls_while_its_stream_is_cut(signed_in, world, watcher):
     watcher.expects(r"ERR_FAILED|/events")
     page = signed_in("operator")
