@@ -26,13 +26,13 @@ def _of_lines(lifecycle: Lifecycle) -> Iterator[str]:
             f"{duration(round(STAGE_INTERVALS_S['recover']))} (a sweep)",
         )
     )
-    told = False
+    both = False
     for state in sorted(limited, key=lambda state: state.name):
         in_slots = f"⌈k/{state.capacity}⌉ stays in {state.name}"
         if state.per_tenant and in_rate:
-            in_slots, told = f"{in_slots} and {in_rate}", True
+            in_slots, both = f"{in_slots} and {in_rate}", True
         yield f"{_starts(tenant=state.per_tenant)} {in_slots}; a stay ends within {stay}"
-    if in_rate and not told:
+    if in_rate and not both:
         too = "; its slots come on top" if limited else ""
         yield f"{_starts(tenant=True)} {in_rate}{too}"
 

@@ -84,7 +84,7 @@ class Oracle(MoveOracle):
                 break_promise("settle", f"{job_id} moved on though its parents are not {wanted}")
             moved[job_id] = apply_move(self.lifecycle, matching[0], job, NO_CHANGE, context)
         if len(moved) != returned:
-            break_promise("answer", f"settle told of {returned} jobs and moved {len(moved)}")
+            break_promise("answer", f"settle answered {returned} and moved {len(moved)} jobs")
         for job in self.rows.values() if returned < kwargs["limit"] else ():
             waits = job.state in self.lifecycle.waiting_states and job.id not in moved
             if waits and self._parents_after(job.id) != "pending":

@@ -84,7 +84,7 @@ class PlannedClaims(ForkAware):
             opened.pop_all()  # success: keep it open
 
     def rows(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]] | None:
-        """The rows of a claim; None if it was not made, or if nobody knows whether it was.
+        """The rows of a claim; None if it was not made, or if that is not known.
 
         A claim whose answer was lost is recovered when its lease ends, as one from the pool is.
         """

@@ -1,9 +1,9 @@
 """What stands beside a job in the SQL stores: the jobs it comes after, and how far it is.
 
 A job that comes after others is created in a state that waits. The guard marks the rows of a parent
-that comes to rest as ``news``, in the parent's own transaction. Whoever works on the child's queue
-then looks at the children that have news: of several parents that end at once, the last to commit
-leaves news that everybody sees, so none is overlooked.
+that comes to rest as ``news``, in the parent's own transaction. A worker or a sweeper of the child's
+queue then looks at the children that have news: of several parents that end at once, the last to
+commit leaves news that all others are visible beside, so no child is overlooked.
 """
 
 from __future__ import annotations
