@@ -71,7 +71,7 @@ def test_the_sweeper_moves_on_what_no_worker_asks_for(store: Store):
     child = queue.enqueue({}, after=[parent]).id
     Worker(others, lambda _job: None).drain()
     swept = Sweeper([queue]).sweep(("settle",))
-    assert swept.moved == {("q", "settle"): 1}
+    assert swept.moved == {("q", "unblock"): 1, ("q", "parent_failed"): 0}
     assert queue.states([child]) == {child: "ready"}
 
 
@@ -118,7 +118,7 @@ def test_progress_is_said_at_most_once_a_second_and_its_end_always(store: Store)
     assert queue.states([job_id]) == {job_id: "done"}
 
 
-@pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan")])
+@pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan"), "0.4", True])
 def test_progress_that_cannot_be_meant_fails_the_job(store: Store, wrong: float):
     queue = Queue("q", task_lifecycle(), store)
     job_id = queue.enqueue({}).id

@@ -1,8 +1,10 @@
 """The plain lifecycle keeps its promises, and the moves that lifecycles share can be adapted."""
 
+import pytest
+
 from kesin.lifecycle.moves import complete, expire, prune
 from kesin.lifecycle.task import task_lifecycle
-from kesin.lifecycle.vocabulary import age_over, holds_claim, unclaimed
+from kesin.lifecycle.vocabulary import DeclarationError, age_over, holds_claim, unclaimed
 from tests.lifecycle.adversary import NOW
 from tests.lifecycle.table import (
     CLAIMED,
@@ -159,3 +161,21 @@ def test_a_finished_job_expires_by_its_finish_and_is_not_stamped_again():
     )
     assert (finished.when, finished.stamp) == ((age_over("finished_at", 60),), ())
     assert prune("done", days=2).when == (age_over("finished_at", 172_800),)
+
+
+WRONG = [
+    ({"concurrency": "3"}, "slots must lie in"),
+    ({"concurrency": True}, "slots must lie in"),
+    ({"concurrency": None}, "slots must lie in"),
+    ({"rate": 5}, "rate is a number of jobs and of seconds, got 5"),
+    ({"rate": (1,)}, "rate is a number of jobs and of seconds"),
+    ({"rate": ("100", 60)}, "a rate is 1…10000 claims"),
+    ({"rate": (100.0, 60)}, "a rate is 1…10000 claims"),
+    ({"parents": "yes"}, "parents is True or False, got 'yes'"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "why"), WRONG, ids=str)
+def test_a_limit_that_cannot_be_meant_is_refused_by_name(wrong, why):
+    with pytest.raises(DeclarationError, match=why):
+        task_lifecycle(**wrong)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 
+import psycopg
 import pytest
 
 from kesin import BadInput, NewJob, Queue, task_lifecycle
 from kesin.store.errors import UnknownParents
+from kesin.store.postgres.store import PostgresStore
 from kesin.store.redis.store import RedisStore
 from tests.store.scene import DAY, UNKNOWN_ID
 
@@ -230,6 +232,33 @@ def test_every_job_of_a_random_graph_ends(jobs, seed):
         assert job.state == ("done" if good else "failed")
 
 
+def test_what_is_overlooked_is_found_by_the_walk_of_the_sweeper(jobs):
+    if isinstance(jobs.store, RedisStore):
+        pytest.skip("its news is a key of its own")
+    parent = jobs.create_job()
+    child = jobs.create_job(after=(parent,))
+    end(jobs, parent)
+    jobs.store._rows(f"UPDATE {jobs.store.dialect.table('parent')} SET news = FALSE", {})
+    assert settle(jobs) == 0
+    assert jobs.sweep("unblock") == 1
+    assert states(jobs, [child]) == ["ready"]
+
+
+def test_a_producer_that_takes_its_time_holds_up_no_lease(postgres_url, fresh_schema):
+    with closing(PostgresStore(postgres_url, schema=fresh_schema(), migrate=True)) as store:
+        queue = Queue("q", AFTER, store)
+        ids = [queue.enqueue({"n": n}).id for n in range(2)]
+        claimed = queue.claim("w", limit=2)
+        with psycopg.connect(postgres_url) as connection:
+            child = queue.enqueue({}, after=ids, within=connection).id
+            connection.execute("SET statement_timeout = 0")
+            assert queue.renew(claimed) == set(ids)
+            for job in claimed:
+                assert queue.move(job, "complete").result == "moved"
+            connection.commit()
+        assert [job.id for job in queue.claim("w")] == [child]
+
+
 # What a queue refuses
 
 
@@ -246,6 +275,10 @@ def test_what_cannot_be_meant_is_refused_by_name(store):
     parent = queue.enqueue({}).id
     for wrong, code in (
         ({"after": parent}, "bad_after"),
+        ({"after": None}, "bad_after"),
+        ({"after": [None]}, "bad_after"),
+        ({"after": 1}, "bad_after"),
+        ({"after": b"id"}, "bad_after"),
         ({"after": ["nonsense"]}, "unknown_parent"),
         ({"after": [UNKNOWN_ID]}, "unknown_parent"),
         ({"after": [parent], "delay_s": 5}, "bad_after"),
@@ -274,6 +307,7 @@ def test_the_database_keeps_the_parents_against_a_prompt(jobs):
         pytest.skip("Redis has no guard")
     parent, other = jobs.create_jobs(2)
     child = jobs.create_job(after=(parent,))
+    assert settle(jobs) == 0
     table = jobs.store.dialect.table("parent")
     for attack in (
         f"UPDATE {table} SET done = TRUE",

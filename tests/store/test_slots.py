@@ -21,6 +21,12 @@ from tests.store.scene import MINUTE, SECOND, rows
 THREE = task_lifecycle(concurrency=3)
 TWO_EACH = task_lifecycle(concurrency=2, per="tenant")
 RATED = task_lifecycle(rate=(4, 60))
+EXCLUSIVE = replace(
+    task_lifecycle(),
+    states=tuple(
+        replace(state, exclusive=state.name == "running") for state in task_lifecycle().states
+    ),
+)
 
 
 def tenants(jobs) -> Counter[str]:
@@ -143,6 +149,40 @@ def test_lowered_slots_drain_and_a_process_of_older_rules_keeps_to_them(store):
     assert len(old.claim("w", limit=9)) == 1
 
 
+@pytest.mark.parametrize("after", [task_lifecycle(concurrency=1), EXCLUSIVE], ids=["one", "alone"])
+def test_slots_above_a_lowered_limit_count(store, after):
+    old = Queue("q", task_lifecycle(concurrency=4), store)
+    for n in range(9):
+        old.enqueue({"n": n})
+    running = old.claim("w", limit=4)
+    new = Queue("q", after, store)
+    for job in running[:3]:
+        new.move(job, "complete")
+        assert new.claim("w", limit=9) == []
+    new.move(running[3], "complete")
+    assert len(new.claim("w", limit=9)) == 1
+
+
+def test_lowered_slots_hold_for_a_claim_of_another_name(store):
+    before, plain = task_lifecycle(concurrency=3), task_lifecycle(concurrency=2)
+    renamed = replace(
+        plain,
+        moves=tuple(
+            replace(move, name="take", action="claim") if move.claims else move
+            for move in plain.moves
+        ),
+    )
+    old = Queue("q", before, store)
+    for n in range(9):
+        old.enqueue({"n": n})
+    first = old.claim("w", limit=1)
+    new = Queue("q", renamed, store)
+    assert len(new.claim("w", limit=9)) == 1
+    new.move(first[0], "complete")
+    assert len(new.claim("w", limit=9)) == 1
+    assert new.claim("w", limit=9) == []
+
+
 def test_raised_slots_are_there_at_once(store):
     old = Queue("q", task_lifecycle(concurrency=1), store)
     for n in range(9):
@@ -198,13 +238,21 @@ def test_a_rate_counts_named_jobs_too(open_queue):
     assert scene.claim(9, ids=ids) == scene.claim(9) == []
 
 
-def test_a_clock_that_goes_back_holds_nobody_up_for_longer_than_a_period(open_queue):
+def test_a_clock_that_goes_back_by_hours_holds_up_nothing(open_queue):
     scene = open_queue(RATED)
     scene.create_jobs(9)
-    scene.clock.advance(3_600)
+    scene.clock.advance(3 * 3_600)
     assert len(scene.claim(9)) == 4
-    scene.clock.advance(-3_600)
+    scene.clock.advance(-2 * 3_600)
     assert len(scene.claim(9)) == 4
+    assert scene.claim(9) == []
+
+
+def test_a_clock_that_is_a_little_behind_gets_no_second_helping(open_queue):
+    scene = open_queue(RATED)
+    scene.create_jobs(9)
+    assert len(scene.claim(9)) == 4
+    scene.clock.advance(-1)
     assert scene.claim(9) == []
 
 

@@ -80,8 +80,9 @@ class NewJob:
         )
 
     def _after(self, queue: Queue) -> tuple[str, ...]:
-        if isinstance(self.after, str):
-            raise BadInput("bad_after", "after", "after is a list of ids, not one id")
+        named = isinstance(self.after, list | tuple | set | frozenset)
+        if not named or not all(isinstance(parent, str) for parent in self.after):
+            raise BadInput("bad_after", "after", "after is a list of ids of jobs")
         parents = tuple(dict.fromkeys(self.after))
         if not parents:
             return ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kesin.engine.validation import require_positive_limit
 from kesin.engine.waiting import wait_for
 from kesin.foundation.clock import Clock, Duration, wall_clock_us
 from kesin.foundation.text import storable
@@ -81,6 +82,7 @@ class QueueReader:
 
     def children(self, job_id: str, *, limit: int = 100) -> list[Job]:
         """The first so many jobs that come after a job, of any queue of the store."""
+        require_positive_limit(limit)
         return self.store.children(self.name, job_id, limit=limit)
 
     def progress(self, ids: Sequence[str]) -> dict[str, Progress]:

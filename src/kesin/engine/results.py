@@ -10,7 +10,7 @@ import re
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from kesin.lifecycle.budget import MAX_DELAY_S
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import OWNED
-from kesin.store.errors import StoreError
+from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.limits import MAX_CODE, MAX_MESSAGE
 from kesin.store.records import Outcome
 
@@ -306,8 +306,10 @@ class RunContext:
 
         Written at most once a second: what is said in between is left out, the end is not.
         """
-        if fraction is not None and not 0 <= fraction <= 1:
+        if fraction is not None and (isinstance(fraction, bool) or not _is_fraction(fraction)):
             raise BadResult(f"the progress of a job is a number from 0 to 1, got {fraction!r}")
+        if message is not None and not isinstance(message, str):
+            raise BadResult(f"the message of a progress is text, got {message!r}")
         now = self._queue.clock.monotonic()
         if now - self._said_at >= PROGRESS_INTERVAL_S or fraction == 1:
             self._said_at = now
@@ -315,7 +317,8 @@ class RunContext:
             claim = (self.job.id, self.job.token)
             queue = self._queue
             at = queue.clock.now()
-            queue.store.report_progress(queue.name, claim, fraction, said, now=at)
+            with suppress(StoreUnreachable):  # it is no reason to fail
+                queue.store.report_progress(queue.name, claim, fraction, said, now=at)
 
     def move(self, action: str, **details: Any) -> Outcome:
         """Ask for an action while the handler runs, under the claim."""
@@ -336,6 +339,10 @@ class RunContext:
             if outcome.result != "moved":
                 why = outcome.reason or outcome.result
                 raise StoreError(f"{action} of job {self.job.id} was refused: {why}")
+
+
+def _is_fraction(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value <= 1
 
 
 def accepts_run(handler: Callable[..., object]) -> bool:

@@ -122,11 +122,8 @@ class Sweeper(ForkAware):
         return swept
 
     def _sweep(self, queue: Queue, stages: Sequence[Stage], swept: SweepResult) -> None:
-        if "settle" in stages and queue.lifecycle.waiting_states:
-            settled = self._in_batches(partial(queue.settle, limit=self.batch))
-            swept.moved[queue.name, "settle"] = settled
         for move in queue.lifecycle.scheduled_moves:
-            if move.stage in stages and move.stage != "settle":
+            if move.stage in stages:
                 moved = self._in_batches(partial(queue.sweep, move, limit=self.batch))
                 if moved:
                     log.info("swept", queue=queue.name, move=move.name, jobs=moved)
@@ -144,9 +141,9 @@ class Sweeper(ForkAware):
                 if queue.lifecycle.waiting_states:
                     queue.settle(limit=self.batch)
             except StoreUnreachable as problem:
-                log.warning("schedules_failed", queue=queue.name, why=str(problem))
+                log.warning("tick_failed", queue=queue.name, why=str(problem))
             except Exception:
-                log.exception("schedules_failed", queue=queue.name)
+                log.exception("tick_failed", queue=queue.name)
 
     def _run_periodic(self) -> None:
         """Run the work that does not wait for a stage; a failure is retried at the next turn."""

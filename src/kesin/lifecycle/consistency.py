@@ -88,8 +88,8 @@ def _check_states(lifecycle: Lifecycle) -> None:
 
 
 def _check_slots(where: str, state: State) -> None:
-    if not 0 <= state.slots <= MAX_SLOTS:
-        _refuse(where, f"slots must lie in 1…{MAX_SLOTS}, got {state.slots}")
+    if not _is_count(state.slots) or not 0 <= state.slots <= MAX_SLOTS:
+        _refuse(where, f"slots must lie in 1…{MAX_SLOTS}, got {state.slots!r}")
     if state.slots_per not in ("queue", "tenant"):
         _refuse(where, f"slots_per is 'queue' or 'tenant', got {state.slots_per!r}")
     if state.exclusive and (state.slots or state.per_tenant):
@@ -98,6 +98,10 @@ def _check_slots(where: str, state: State) -> None:
         _refuse(where, "slots_per without slots= has no effect")
     if state.initial and state.capacity:
         _refuse(where, "it is initial and has slots: no job could be created while they are taken")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _check_edges(lifecycle: Lifecycle, move: Move) -> None:
@@ -125,8 +129,9 @@ def _check_edges(lifecycle: Lifecycle, move: Move) -> None:
 
 def _check_rate(lifecycle: Lifecycle, move: Move, rate: Guard) -> None:
     where = f"{lifecycle.name}.{move.name}"
-    if not 1 <= rate.number <= MAX_RATE or not 1 <= rate.per_s <= DAY_S:
-        given = f"rate({rate.number}, {rate.per_s})"
+    counted = _is_count(rate.number) and _is_count(rate.per_s)
+    if not counted or not 1 <= rate.number <= MAX_RATE or not 1 <= rate.per_s <= DAY_S:
+        given = f"rate({rate.number!r}, {rate.per_s!r})"
         _refuse(where, f"a rate is 1…{MAX_RATE} claims in 1…{DAY_S} seconds, got {given}")
     if not move.claims or len(lifecycle.claims) > 1:
         _refuse(where, "a rate is for the claim of a lifecycle that has only one")

@@ -179,15 +179,14 @@ class Lifecycle:
 
     @cached_property
     def limited_claim(self) -> Move | None:
-        """The only claim, where a rate or slots limit it; one slot a queue needs no counting."""
+        """The only claim, where a rate or slots limit it; an exclusive state needs no counting."""
         [first, *others] = self.claims
         limited = first.guard("rate") or self.has_numbers(first)
         return first if limited and not others else None
 
     def has_numbers(self, move: Move) -> bool:
-        """Whether the move enters a state that has more than one slot."""
-        to = self.state.get(move.to)
-        return to is not None and (to.capacity > 1 or to.per_tenant)
+        """Whether the move enters a state whose slots have numbers."""
+        return move.to in self.state and self.state[move.to].slots > 0
 
     def capacity_of(self, move: Move) -> int:
         """The slots of the state that the move enters; 0: any number."""

@@ -105,6 +105,7 @@ JOB_COLUMNS = tuple(field.removesuffix("_json") for field in Job._fields)
 HOT_COLUMNS = (*JOB_COLUMNS[: JOB_COLUMNS.index("dedup_key")], "priority")
 NO_STAMPS: Mapping[str, int] = MappingProxyType({})
 ParentMark = Literal["pending", "done", "failed"]
+CLOCK_WENT_BACK_US = 3_600 * SECOND_US
 
 
 class Change(NamedTuple):
@@ -310,7 +311,11 @@ def _time_columns(
 
 
 class Meter(NamedTuple):
-    """A rate of claims: ``claims`` in ``per_us``, counted by when the last of them is paid off."""
+    """A rate of claims: ``claims`` in ``per_us``, counted by when the last of them is paid off.
+
+    Clocks of transactions that overlap differ a little; a meter that is far ahead was written
+    before a clock went back, and counts as unused.
+    """
 
     claims: int
     per_us: int
@@ -324,8 +329,9 @@ class Meter(NamedTuple):
         return self._since(free_at, now) + -(-taken * self.per_us // self.claims)
 
     def _since(self, free_at: int, now: int) -> int:
-        # More than a period ahead it was written by a clock that has gone back since.
-        return now if free_at > now + self.per_us else max(free_at, now)
+        if free_at > now + self.per_us + CLOCK_WENT_BACK_US:
+            return now
+        return min(max(free_at, now), now + self.per_us)
 
 
 def meter_of(move: Move) -> Meter | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from kesin.lifecycle import moves
 from kesin.lifecycle.budget import Backoff, doubling
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
 from kesin.lifecycle.vocabulary import (
+    DeclarationError,
     Fixed,
     budget_left,
     due,
@@ -19,6 +20,7 @@ from kesin.lifecycle.vocabulary import (
 from kesin.lifecycle.vocabulary import rate as limit_of
 
 LATER = "later"  # the option of a retry at a time that the handler says
+PAIR = 2
 RETRY = (holds_claim, budget_left)
 CANCELLED = Fixed("CANCELLED", Category.PERMANENT, "cancelled before it ran")
 CANCELLED_RUNNING = Fixed("CANCELLED", Category.PERMANENT, "cancelled while it ran")
@@ -43,6 +45,11 @@ def task_lifecycle(
     With ``parents``, a job may come after others: ``enqueue(…, after=[…])``.
     """
     retry_backoff = backoff or doubling(15, 3_600, jitter_s=15)
+    given: Any = rate
+    if given is not None and not (isinstance(given, tuple | list) and len(given) == PAIR):
+        raise DeclarationError(f"rate is a number of jobs and of seconds, got {given!r}")
+    if not isinstance(parents, bool):
+        raise DeclarationError(f"parents is True or False, got {parents!r}")
     limits = () if rate is None else (limit_of(*rate),)
     blocked = (State("blocked", resting=True, holds_key=True),) if parents else ()
     return Lifecycle(

@@ -16,6 +16,7 @@ MAX_BATCH = 10_000  # jobs in one call
 MAX_PAGE = 1_000  # rows in one page
 MAX_KEY = 512  # characters of a dedup key
 MAX_TENANT = 128
+MAX_LIMITED_CLAIM = 100  # jobs of one claim that counts slots: each number is a lock
 MAX_PARENTS = 10_000  # jobs that one job comes after
 MAX_MESSAGE = 1_000
 MAX_CODE = 64

@@ -26,7 +26,7 @@ from kesin.lifecycle.proof.walk import Walk
 UPGRADE_RULES: dict[str, str] = {
     "U1": "stored flags and stamps are a prefix of the declared ones: jobs hold them by position",
     "U2": "a stored state is declared, or was retired while empty",
-    "U3": "a kept state keeps its phase, whether it holds the key, and whose slots it has",
+    "U3": "a kept state keeps its phase, its success, the key it holds and the scope of its slots",
     "U4": "wherever moves of both versions leave a job, the new moves bring it to rest",
 }
 
@@ -127,6 +127,10 @@ def _check_kept_states(
         if before.holds_key != after.holds_key:
             said = "now holds" if after.holds_key else "no longer holds"
             yield BrokenRule("U3", f"{before.name} {said} the key: rows keep what they had{count}")
+        if before.success != after.success:
+            said = "now" if after.success else "no longer"
+            why = f"{before.name} is {said} a success: jobs that come after others go by it"
+            yield BrokenRule("U3", f"{why}{count}")
         if _scope(before) != _scope(after):
             why = f"{before.name} had {_scope(before)} and would have {_scope(after)}"
             yield BrokenRule("U3", f"{why}: rows keep what they had{count}")

@@ -64,7 +64,7 @@ class PostgresStore(SqlStore):
 
     skip_locked = " FOR UPDATE SKIP LOCKED"
     now_or_clock = "coalesce(%(now)s::bigint, (extract(epoch FROM now()) * 1000000)::bigint)"
-    share_lock = " FOR SHARE"
+    keep_lock = " FOR KEY SHARE"
     _pairs_given = (
         "(SELECT (v.value ->> 0)::uuid AS child, (v.value ->> 1)::uuid AS parent"
         " FROM jsonb_array_elements(%(pairs)s::jsonb) v)"
@@ -298,6 +298,8 @@ class PostgresStore(SqlStore):
 
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         sql = statements.claim(named="tenants" in params, among="ids" in params)
+        if statements.lifecycle.limited_claim:  # it is long, and compiling it takes longer than it
+            self._rows("SELECT set_config('jit', 'off', true)", {})
         rows = self._first_claim(sql, params)
         if rows is None:
             rows = self._rows(sql, params)

@@ -20,11 +20,11 @@ from kesin.lifecycle.budget import (
     Backoff,
 )
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import JOB_COLUMNS, meter_of
+from kesin.lifecycle.model import CLOCK_WENT_BACK_US, JOB_COLUMNS, Meter, meter_of
 from kesin.lifecycle.vocabulary import READY, After, Fixed, Guard, Role
 from kesin.store.declarations import COLUMN_BITS
 from kesin.store.errors import StoreError
-from kesin.store.limits import option_params
+from kesin.store.limits import MAX_BATCH, MAX_LIMITED_CLAIM, option_params
 
 PARTS = ("begin", "rows", "judge", "writing", "reading")
 SEPARATOR = "\x1f"
@@ -93,9 +93,11 @@ class Program:
         claims, limited = lifecycle.claims, lifecycle.limited_claim
         meter = meter_of(limited) if limited else None
         takes_slot = any(self.takes_slot(move) for move in claims)
-        self.claims_slot = takes_slot and not limited  # such a claim takes one job
-        contested = self.claims_slot or any(self._takes_key(move) for move in claims)
+        alone = takes_slot and not limited
+        self.max_claim = 1 if alone else MAX_LIMITED_CLAIM if limited else MAX_BATCH
+        contested = alone or any(self._takes_key(move) for move in claims)
         names = [state.name for state in lifecycle.states]
+        self.slots = {state.name: state.capacity for state in lifecycle.states if state.capacity}
         self.lifecycle_json = wire_json(
             {
                 "initial": lifecycle.initial.name,
@@ -105,10 +107,10 @@ class Program:
                 "waits": _as_set(lifecycle.waiting_states),
                 "phase": {name: lifecycle.unowned_phase(name) for name in names},
                 "holds": _as_set(state.name for state in lifecycle.states if state.holds_key),
-                "slots": {state.name: state.capacity for state in lifecycle.states},
+                "slots": self.slots,
                 "per_tenant": _as_set(s.name for s in lifecycle.states if s.per_tenant),
                 "limited": limited is not None,
-                "meter": {"move": claims[0].name, **meter._asdict()} if meter else False,
+                "meter": _encode_meter(claims[0], meter),
                 "max_returns": lifecycle.max_returns,
                 "max_run_us": lifecycle.max_run_seconds * SECOND_US,
                 "claims_contested": contested,
@@ -246,6 +248,11 @@ class Program:
 def _as_set(names: Iterable[str]) -> dict[str, bool]:
     """Names as a Lua table for lookups; an empty one decodes as a list, which works as well."""
     return dict.fromkeys(names, True)
+
+
+def _encode_meter(claim: Move, meter: Meter | None) -> object:
+    back = {"move": claim.name, "back_us": CLOCK_WENT_BACK_US}
+    return {**back, **meter._asdict()} if meter else False
 
 
 def _encode_after(move: Move | None) -> object:

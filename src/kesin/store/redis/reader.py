@@ -22,7 +22,12 @@ from kesin.store.contract import Store
 from kesin.store.counters import count_jobs
 from kesin.store.declarations import Edge, Effects
 from kesin.store.errors import StoreError, StoreUnreachable
-from kesin.store.limits import LAST_ID, MAX_BATCH, MAX_PAGE, check_age_stamp, check_batch_size
+from kesin.store.limits import (
+    LAST_ID,
+    MAX_PAGE,
+    check_age_stamp,
+    check_batch_size,
+)
 from kesin.store.records import (
     Backlog,
     Definition,
@@ -195,7 +200,7 @@ class RedisReader(Store):
         params = {
             "queue": queue,
             "after": after,
-            "limit": min(limit, 1 if program.claims_slot else MAX_BATCH),
+            "limit": min(limit, program.max_claim),
             "tenants": None if tenants is None else list(tenants),
             "now": now,
         }
@@ -293,7 +298,7 @@ class RedisReader(Store):
                     winners = winning_states.setdefault(contested_name, deque())
                     winners.append(state)
                     if len(winners) > free:
-                        is_slot = contested_name.startswith(f"{queue}:slot:")
+                        is_slot = contested_name.startswith(f"{queue}:inside:")
                         loser = winners.popleft()
                         counts[loser, ""] -= 1
                         counts[loser, "busy" if is_slot else "duplicate"] += 1

@@ -27,7 +27,12 @@ from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.declarations import check_compatible, declared_moves
 from kesin.store.errors import StoreError, StoreUnreachable, UnknownParents, UnknownQueue
-from kesin.store.limits import MAX_BATCH, QUEUE_NAME, check_batch_size, prepare_changes
+from kesin.store.limits import (
+    MAX_BATCH,
+    QUEUE_NAME,
+    check_batch_size,
+    prepare_changes,
+)
 from kesin.store.notify import Notifier
 from kesin.store.records import Definition, NewJobRow, Outcome, ScheduleRow
 from kesin.store.redis.companions import RedisCompanions
@@ -187,7 +192,7 @@ class RedisStore(RedisCompanions):
                 "definition": definition_json,
                 "ages": ages,
                 "version": SCHEMA_VERSION,
-                "slots": {edge[3]: row.slots for edge, row in merged.items() if row.slots},
+                "slots": {} if outdated else program.slots,
                 **new_rules,
             }
             try:
@@ -265,7 +270,7 @@ class RedisStore(RedisCompanions):
             "queue": queue,
             "worker": worker,
             "actor": worker,
-            "limit": min(limit, 1 if program.claims_slot else MAX_BATCH),
+            "limit": min(limit, program.max_claim),
             "lease_us": lease_us,
             "tenants": None if tenants is None or ids is not None else list(tenants),
             "ids": ids,

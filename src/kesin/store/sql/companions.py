@@ -1,9 +1,10 @@
 """What stands beside a job in the SQL stores: the jobs it comes after, and how far it is.
 
-A job that comes after others is created in a state that waits. The guard marks the rows of a parent
-that comes to rest as ``news``, in the parent's own transaction. A worker or a sweeper of the child's
-queue then looks at the children that have news: of several parents that end at once, the last to
-commit leaves news that all others are visible beside, so no child is overlooked.
+A job that comes after others is created in a state that waits, with news. The guard marks the rows
+of a parent that comes to rest as ``news``, in the parent's own transaction. A worker or a sweeper
+of the child's queue then looks at the children that have news. What that overlooks, as a parent
+that ended while its child was being created, the sweeper's stage ``settle`` finds within a minute:
+it looks at every job that waits.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class SqlCompanions(SqlRules):
     """The part of the SQL stores that knows parents and progress."""
 
     skip_locked = ""  # how a statement passes by rows that another transaction has locked
-    share_lock = ""  # how it keeps rows as they are until its transaction ends
+    keep_lock = ""  # how it keeps rows from being deleted until its transaction ends
     now_or_clock: str  # the time that the caller gives, or the database's
     _pairs_given: str  # the parameter ``pairs`` as rows of child and parent
 
@@ -51,14 +52,14 @@ class SqlCompanions(SqlRules):
         return inserted
 
     def _hold_parents(self, jobs: Sequence[NewJobRow]) -> None:
-        """Let no parent move until the children are committed: it would not see them."""
+        """Let no parent be pruned until the children are committed."""
         named = sorted({parent for job in jobs for parent in job.after})
         known: set[str] = set()
         for start in range(0, len(named), MAX_BATCH):
             ids = [job_id for job_id in named[start : start + MAX_BATCH] if is_id(job_id)]
             sql = (
                 f"SELECT j.id FROM {self.dialect.table('job')} j"
-                f" WHERE {self._is_id_in('j.id')} ORDER BY j.id{self.share_lock}"
+                f" WHERE {self._is_id_in('j.id')} ORDER BY j.id{self.keep_lock}"
             )
             known |= {str(row[0]) for row in self._rows(sql, {"ids": self._array(ids)})}
         if missing := set(named) - known:
@@ -72,7 +73,7 @@ class SqlCompanions(SqlRules):
             self._rows(
                 f"INSERT INTO {table('parent')} (child, parent, queue, done, news)"
                 f" SELECT i.child, i.parent, {self.dialect.param('queue')},"
-                f" {at_rest} AND coalesce(s.success, FALSE), {at_rest}"
+                f" {at_rest} AND coalesce(s.success, FALSE), TRUE"
                 f" FROM {self._pairs_given} i JOIN {table('job')} j ON j.id = i.parent"
                 f" LEFT JOIN {table('state')} s ON s.queue = j.queue AND s.name = j.state",
                 {"queue": queue, "pairs": json.dumps(pairs[start : start + MAX_BATCH])},
@@ -84,28 +85,42 @@ class SqlCompanions(SqlRules):
             return 0
         moved = 0
         while moved < limit:  # one that fails is news for those that come after it
-            with self.transaction():
-                ids = self._heard(queue, min(limit - moved, MAX_BATCH))
-                changes = [Change(job_id) for job_id in ids]
-                outcomes = self.apply(
-                    queue, "settle", changes, role="clock", actor="clock", now=now
-                )
+            heard = self._heard(queue, min(limit - moved, MAX_BATCH))
+            changes = [Change(job_id) for job_id in self._decided(heard)]
+            outcomes = self.apply(queue, "settle", changes, role="clock", actor="clock", now=now)
             moved += sum(outcome.result == "moved" for outcome in outcomes)
-            if not ids:
+            if not heard:
                 break
         return moved
 
-    def _heard(self, queue: str, limit: int) -> list[str]:
-        """The jobs that have news of those they come after; it is news no more."""
+    def _heard(self, queue: str, limit: int) -> dict[str, bool]:
+        """The jobs that have news, which is news no more → whether it is only of successes.
+
+        Committed before anything is moved: what takes jobs first and then their parents would wait
+        for it. If this process dies now, the sweeper's next walk finds them.
+        """
         param, table = self.dialect.param, self.dialect.table("parent")
         rows = self._rows(
             f"WITH heard AS MATERIALIZED (SELECT child, parent FROM {table}"
             f" WHERE queue = {param('queue')} AND news ORDER BY child LIMIT {param('limit')}"
             f"{self.skip_locked}) UPDATE {table} SET news = FALSE"
-            " WHERE (child, parent) IN (SELECT child, parent FROM heard) RETURNING child",
+            " WHERE (child, parent) IN (SELECT child, parent FROM heard) RETURNING child, done",
             {"queue": queue, "limit": limit},
         )
-        return sorted({str(row[0]) for row in rows})
+        heard: dict[str, bool] = {}
+        for child, done in rows:
+            heard[str(child)] = heard.get(str(child), True) and bool(done)
+        return heard
+
+    def _decided(self, heard: dict[str, bool]) -> list[str]:
+        """Those that may move on: of successes, only the last one decides."""
+        hopeful = [job_id for job_id, done in heard.items() if done]
+        sql = (
+            f"SELECT DISTINCT p.child FROM {self.dialect.table('parent')} p"
+            f" WHERE {self._is_id_in('p.child')} AND NOT p.done"
+        )
+        rows = self._read(sql, {"ids": self._array(hopeful)}) if hopeful else []
+        return sorted(heard.keys() - {str(row[0]) for row in rows})
 
     def parents(self, queue: str, job_id: str) -> list[Job]:
         self.statements(queue)

@@ -86,19 +86,24 @@ class MoveConditions:
             case "rate":
                 return "TRUE"  # the claim counts how many it may take
             case "parents_done":
-                return f"NOT EXISTS (SELECT 1 FROM {self._parents_undone})"
+                return f"NOT EXISTS ({self._undone_parents} AND NOT {self._rests('s.success')})"
             case "parents_failed":
-                job, state = self.dialect.table("job"), self.dialect.table("state")
-                return (
-                    f"EXISTS (SELECT 1 FROM {job} k JOIN {state} s"
-                    " ON s.queue = k.queue AND s.name = k.state WHERE k.phase IN (2, 3)"
-                    " AND NOT s.success AND NOT s.waits"
-                    f" AND k.id IN (SELECT p.parent FROM {self._parents_undone}))"
-                )
+                return f"EXISTS ({self._undone_parents} AND {self._rests('NOT s.success')})"
 
     @property
-    def _parents_undone(self) -> str:
-        return f"{self.dialect.table('parent')} p WHERE p.child = j.id AND NOT p.done"
+    def _undone_parents(self) -> str:
+        """The parents that are not known to have succeeded, as they are now."""
+        parent, job, state = map(self.dialect.table, ("parent", "job", "state"))
+        return (
+            f"SELECT 1 FROM {parent} p JOIN {job} k ON k.id = p.parent"
+            f" LEFT JOIN {state} s ON s.queue = k.queue AND s.name = k.state"
+            " WHERE p.child = j.id AND NOT p.done"
+        )
+
+    @staticmethod
+    def _rests(how: str) -> str:
+        """Never NULL: a queue that no process of this version has opened is not known."""
+        return f"coalesce(k.phase IN (2, 3) AND NOT s.waits AND {how}, FALSE)"
 
     def no_child_waits(self) -> str:
         """Every job that comes after this one is over."""
@@ -112,17 +117,13 @@ class MoveConditions:
     def slot_free(self, state: str) -> str:
         """Other jobs leave a slot of the state to this job."""
         if not self.numbered(state):
-            job = self.dialect.table("job")
-            return (
-                f"NOT EXISTS (SELECT 1 FROM {job} s WHERE s.queue = j.queue"
-                f" AND s.slot = {self.literal(state)} AND s.id <> j.id)"
-            )
+            others = self.slot_rows(state, "j.queue", "j.tenant")
+            return f"NOT EXISTS (SELECT 1 {others} AND s.id <> j.id)"
         return f"({self.slots_used(state, 'j.queue', 'j.tenant', 'j.id')} < {self.slots(state)})"
 
     def numbered(self, state: str) -> bool:
-        """Whether the state has more slots than one a queue."""
-        declared = self.lifecycle.state[state]
-        return declared.capacity > 1 or declared.per_tenant
+        """Whether the slots of the state have numbers."""
+        return self.lifecycle.state[state].slots > 0
 
     def slots(self, state: str, queue: str = "j.queue") -> str:
         """How many slots the state has: the newest rules say it, to processes of older ones too."""

@@ -9,10 +9,8 @@ snapshot and the lock is a unique violation, and the claim is repeated.
 from __future__ import annotations
 
 from kesin.lifecycle.declare import Move
-from kesin.lifecycle.model import Meter, meter_of
+from kesin.lifecycle.model import CLOCK_WENT_BACK_US, Meter, meter_of
 from kesin.store.sql.compiler import Compiler
-
-MAX_LIMITED_CLAIM = 100  # jobs that one claim takes: each number is a lock in shared memory
 
 
 class LimitedClaim:
@@ -133,8 +131,9 @@ _NOW = "(SELECT t FROM clock)"
 
 
 def _since(meter: Meter, free_at: str) -> str:
-    ahead = f"{free_at} > {_NOW} + {meter.per_us}"
-    return f"CASE WHEN {ahead} THEN {_NOW} ELSE greatest({free_at}, {_NOW}) END"
+    ahead = f"{free_at} > {_NOW} + {meter.per_us + CLOCK_WENT_BACK_US}"
+    near = f"least(greatest({free_at}, {_NOW}), {_NOW} + {meter.per_us})"
+    return f"CASE WHEN {ahead} THEN {_NOW} ELSE {near} END"
 
 
 def _left(meter: Meter, free_at: str) -> str:

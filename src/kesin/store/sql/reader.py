@@ -20,7 +20,14 @@ from kesin.lifecycle.model import NO_STAMPS, Job
 from kesin.store.contract import Store
 from kesin.store.counters import count_jobs
 from kesin.store.errors import StoreError, UnknownQueue
-from kesin.store.limits import LAST_ID, MAX_BATCH, MAX_PAGE, check_age_stamp, check_batch_size
+from kesin.store.limits import (
+    LAST_ID,
+    MAX_BATCH,
+    MAX_LIMITED_CLAIM,
+    MAX_PAGE,
+    check_age_stamp,
+    check_batch_size,
+)
 from kesin.store.records import (
     Backlog,
     Definition,
@@ -130,8 +137,10 @@ class SqlReader(Store):
     ) -> list[Job]:
         statements = self.statements(queue)
         claims = statements.lifecycle.claims
-        alone = statements.takes_slot(claims) and not statements.lifecycle.limited_claim
-        max_jobs = 1 if alone else MAX_BATCH
+        if statements.lifecycle.limited_claim:
+            max_jobs = MAX_LIMITED_CLAIM
+        else:
+            max_jobs = 1 if statements.takes_slot(claims) else MAX_BATCH
         params: dict[str, Any] = {"queue": queue, "limit": min(limit, max_jobs), "now": now}
         params["after"] = after
         if tenants is not None:

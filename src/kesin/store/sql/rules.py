@@ -65,6 +65,8 @@ class SqlRules(SqlInserter):
         stored = is_stored(versions, lifecycle, virtual_time=virtual_time)
         if stored and versions[-1].fingerprint != rules_fingerprint(lifecycle):
             moves = _as_newest(moves, declared_before)
+        else:
+            moves = {**_with_slots(declared_before, lifecycle), **moves}
         changed = {
             edge: effects
             for edge, effects in sorted(moves.items())
@@ -164,6 +166,16 @@ class SqlRules(SqlInserter):
                     " AND retired_at IS NULL",
                     params,
                 )
+
+
+def _with_slots(stored: DeclaredMoves, lifecycle: Lifecycle) -> DeclaredMoves:
+    """Moves of older versions into states that now have another number of slots."""
+    capacity = {state.name: state.capacity for state in lifecycle.states if state.capacity}
+    return {
+        edge: effects._replace(slots=capacity[edge[-1]])
+        for edge, effects in stored.items()
+        if effects.slots and edge[-1] in capacity
+    }
 
 
 def _as_newest(moves: DeclaredMoves, stored: DeclaredMoves) -> DeclaredMoves:

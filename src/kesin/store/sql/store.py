@@ -19,14 +19,20 @@ from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.errors import StoreError
-from kesin.store.limits import LAST_ID, MAX_BATCH, check_batch_size, option_params, prepare_changes
+from kesin.store.limits import (
+    LAST_ID,
+    MAX_BATCH,
+    MAX_LIMITED_CLAIM,
+    check_batch_size,
+    option_params,
+    prepare_changes,
+)
 from kesin.store.notify import QueueListener
 from kesin.store.ownership import Ownership
 from kesin.store.records import Filter, NewJobRow, Outcome, ScheduleRow, refusal
 from kesin.store.sql.companions import SqlCompanions
 from kesin.store.sql.input_rows import Statement
 from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS
-from kesin.store.sql.limited_claims import MAX_LIMITED_CLAIM
 from kesin.store.sql.statements import Statements
 
 ClaimedRow = TypeVar("ClaimedRow", bound=tuple[Any, ...])

@@ -56,11 +56,11 @@ class RedisCopier(Copier):
     def histories(self, queue: str, ids: Sequence[str]) -> list[JobHistory]:
         """These jobs from one snapshot: no two of them hold the same key."""
         histories = []
-        for row, entries, texts, slot, parents in self._execute("histories", queue, list(ids)):
+        for row, entries, texts, parents in self._execute("histories", queue, list(ids)):
             job = parse_job(row)
             events = [parse_event(job.id, entry) for entry in entries]
             notes = [parse_note(job.id, text) for text in texts]
-            histories.append(JobHistory(job, events, notes, slot, sorted(parents)))
+            histories.append(JobHistory(job, events, notes, None, sorted(parents)))
         return histories
 
     def count_waiting(self, queue: str) -> int:
@@ -112,7 +112,7 @@ def _encode_history(history: JobHistory) -> dict[str, Any]:
     values = dict(zip(JOB_COLUMNS, history.job, strict=True))
     return {
         "id": history.job.id,
-        "fields": _flatten({**values, "once": int(history.job.once) or None, "slot": history.slot}),
+        "fields": _flatten({**values, "once": int(history.job.once) or None}),
         "parents": list(history.parents),
         # The name of the stream and the id of the entry hold the rest of an event.
         "events": [

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import count
 from operator import attrgetter
 from typing import Any
 
 from kesin.foundation.text import canonical_json, wire_json
-from kesin.lifecycle.model import HOT_COLUMNS, Job
+from kesin.lifecycle.model import HOT_COLUMNS, Job, slot_name
 from kesin.store.declarations import DeclaredMoves
 from kesin.store.limits import check_batch_size
 from kesin.store.records import Definition, Event, MoveCount, Note, RulesVersion
@@ -186,14 +187,29 @@ class SqlCopier(Copier, ABC):
     ) -> list[tuple[str | None, str | None]]:
         """The slot and the key that each of these jobs holds in its state."""
         effects = {(edge[1], edge[3]): row for edge, row in self.declared(queue).items()}
+        taken = self._slots_taken(queue, histories)
         held: list[tuple[str | None, str | None]] = []
         for history in histories:
             job = history.job
             made = effects.get((job.move, job.state))
             holds_key = job.once or (made is not None and made.holds_key)
-            slot = (history.slot or made.slot) if made and made.slot else None
+            slot = history.slot if made and made.slot else None
+            if made and made.slot and slot is None:  # Redis counts its slots and names none
+                whose = job.tenant if made.slots_per else ""
+                names = (slot_name(made.slot, number, whose) for number in count(1))
+                slot = next(name for name in names if name not in taken)
+                taken.add(slot)
             held.append((slot, job.dedup_key if holds_key else None))
         return held
+
+    def _slots_taken(self, queue: str, histories: Sequence[JobHistory]) -> set[str]:
+        """The slots that other jobs have, or copies that come with one."""
+        param = self._store.dialect.param("queue")
+        columns, table = f"id{self._text}, slot", self._table("job")
+        sql = f"SELECT {columns} FROM {table} WHERE queue = {param} AND slot IS NOT NULL"
+        coming = {history.job.id for history in histories}
+        taken = {slot for job_id, slot in self._read(sql, queue=queue) if job_id not in coming}
+        return taken | {history.slot for history in histories if history.slot}
 
     def _rivals(
         self, queue: str, jobs: Sequence[Job], held: Sequence[tuple[str | None, str | None]]

@@ -32,16 +32,16 @@ local GUARDS = {
   flag_set = function(g, j) return bit.band(j.flags, g.number) ~= 0 end,
   flag_not_set = function(g, j) return bit.band(j.flags, g.number) == 0 end,
   age_over = function(g, j) return j[g.name] and j[g.name] <= NOW - g.number end,
-  slot_free = function(g, j) return #free_slots(g.name, j.tenant, j.id) > 0 end,
+  slot_free = function(g, j) return free_slots(g.name, j.tenant, j.id) > 0 end,
   rate = function() return true end, -- the claim counts how many it may take
   parents_done = function(g, j)
-    for _, mark in ipairs(call('HVALS', parents_key(Q, j.id))) do
+    for _, mark in ipairs(marks_of(j)) do
       if mark ~= '1' then return false end
     end
     return true
   end,
   parents_failed = function(g, j)
-    for _, mark in ipairs(call('HVALS', parents_key(Q, j.id))) do
+    for _, mark in ipairs(marks_of(j)) do
       if mark == 'x' then return true end
     end
     return false
@@ -62,7 +62,7 @@ local CLAIMS = {claim = true, peek = true}
 
 local function takes_slot(move, job)
   if LIFE.limited and CLAIMS[OP] then return false end -- the claim counts them
-  return move.takes_slot and #free_slots(move.to, job.tenant, job.id) == 0
+  return move.takes_slot and free_slots(move.to, job.tenant, job.id) <= 0
 end
 
 local RETIRED -- states that no job may enter any more, read once a call

@@ -29,10 +29,12 @@ local function wholes(pairs_)
 end
 
 function OPS.parents()
-  local ids = call('HKEYS', parents_key(Q, ASK.id))
-  table.sort(ids)
-  for place, id in ipairs(ids) do ids[place] = {home_of(id), id} end
-  return wholes(ids)
+  local found, known = {}, call('HGETALL', parents_key(Q, ASK.id))
+  for place = 1, #known, 2 do
+    found[#found + 1] = {known[place + 1]:match('^.' .. SEP .. '(.*)$'), known[place]}
+  end
+  table.sort(found, function(a, b) return a[2] < b[2] end)
+  return wholes(found)
 end
 
 function OPS.children()
@@ -238,9 +240,8 @@ local function foreseen(id)
   local said = ASK.text and call('HGET', job_key(id), 'error_message')
   if not move then return {job.state, reason(MOVES, job, {}), said, false, 1} end
   if move.takes_slot then
-    local whose = LIFE.per_tenant[move.to] and job.tenant or ''
-    return {job.state, '', said, slot_key(slot_name(move.to, whose, 1)),
-      #free_slots(move.to, job.tenant, job.id)}
+    return {job.state, '', said, inside_key(move.to, job.tenant),
+      free_slots(move.to, job.tenant, job.id)}
   end
   local wants = move.takes_key and job.dedup_key and key_of(job.tenant, job.dedup_key)
   return {job.state, '', said, wants or false, 1}
@@ -312,8 +313,7 @@ function OPS.histories()
     local found = whole_of(id)
     if found[1] then
       answers[#answers + 1] = {found, call('XRANGE', Q .. ':events:' .. id, '-', '+'),
-        call('LRANGE', Q .. ':notes:' .. id, 0, -1), call('HGET', job_key(id), 'slot'),
-        call('HKEYS', parents_key(Q, id))}
+        call('LRANGE', Q .. ':notes:' .. id, 0, -1), call('HKEYS', parents_key(Q, id))}
     end
   end
   return answers

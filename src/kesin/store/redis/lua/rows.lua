@@ -8,7 +8,6 @@ local LIGHT = {}
 for _, name in ipairs(WHOLE) do
   if not HEAVY[name] then LIGHT[#LIGHT + 1] = name end
 end
-LIGHT[#LIGHT + 1] = 'slot'
 local AGES
 
 -- Priorities, the highest first; a queue that never had another than 0 has one level.
@@ -45,15 +44,15 @@ local function key_of(tenant, key)
   return Q .. ':key:' .. #tenant .. ':' .. tenant .. ':' .. key -- safe for any characters in either
 end
 
--- A slot is a key that holds the job in it. The first of a queue is named as its state, any other
--- state/tenant/number. How many there are, the newest rules say.
-local function slot_key(slot) return Q .. ':slot:' .. slot end
+-- A state with slots has a set of the jobs in it, for the queue or for each tenant. The only slot of
+-- a queue is a key too, which holds the job: older processes know no other.
+local function slot_key(state) return Q .. ':slot:' .. state end
 
-local function slot_name(state, tenant, number)
-  if number == 1 and tenant == '' then return state end
-  return state .. '/' .. tenant .. '/' .. number
+local function inside_key(state, tenant)
+  return Q .. ':inside:' .. state .. SEP .. (LIFE.per_tenant[state] and tenant or '')
 end
 
+-- How many slots there are: the newest rules say it.
 local SLOTS = {}
 local function slots_of(state)
   if not SLOTS[state] then
@@ -62,24 +61,27 @@ local function slots_of(state)
   return SLOTS[state]
 end
 
-local FREE = {} -- what a claim has looked up: it takes them one by one
+local function is_in(id, state) return call('HGET', job_key(id), 'state') == state end
 
--- The free slots of a state for jobs of a tenant: jobs above a lowered limit count as well.
+-- How many slots of a state are free for jobs of a tenant, beside one of them. Where none seems to
+-- be, jobs that an older process took out of the state are forgotten.
 local function free_slots(state, tenant, besides)
-  local whose = LIFE.per_tenant[state] and tenant or ''
-  local free, used = {}, 0
-  local most = math.max(slots_of(state), LIFE.slots[state])
-  for number = 1, most do
-    local slot = slot_name(state, whose, number)
-    local holder = call('GET', slot_key(slot))
-    if holder and holder ~= besides then
+  local key, used = inside_key(state, tenant), 0
+  local function count()
+    used = call('SCARD', key)
+    if besides and call('SISMEMBER', key, besides) == 1 then used = used - 1 end
+    local holder = not LIFE.per_tenant[state] and call('GET', slot_key(state))
+    if holder and holder ~= besides and call('SISMEMBER', key, holder) == 0
+      and is_in(holder, state) then
       used = used + 1
-    elseif number <= slots_of(state) then
-      free[#free + 1] = slot
     end
+    return slots_of(state) - used
   end
-  for _ = slots_of(state) - used + 1, #free do free[#free] = nil end
-  return free
+  if count() > 0 then return slots_of(state) - used end
+  for _, id in ipairs(call('SMEMBERS', key)) do
+    if not is_in(id, state) then srem(key, id) end
+  end
+  return count()
 end
 
 -- Which stamps are indexed in which state: all that any version of the lifecycle has declared.
@@ -156,19 +158,15 @@ local function take(key, value)
   if value then call('SET', key, value) else call('DEL', key) end
 end
 
--- The job's own field names its slot; one from before slots had numbers has that of its state.
 local function occupy(job, from, to)
   if from == to then return end
   if from and (LIFE.slots[from] or 0) > 0 then
-    take(slot_key(job.slot or from))
-    job.slot = nil
-    call('HDEL', job_key(job.id), 'slot')
+    srem(inside_key(from, job.tenant), job.id)
+    if call('GET', slot_key(from)) == job.id then take(slot_key(from)) end
   end
   if to and (LIFE.slots[to] or 0) > 0 then
-    local free = FREE[to .. SEP .. (LIFE.per_tenant[to] and job.tenant or '')]
-    job.slot = table.remove(free or free_slots(to, job.tenant), 1)
-    take(slot_key(job.slot), job.id)
-    call('HSET', job_key(job.id), 'slot', job.slot)
+    sadd(inside_key(to, job.tenant), job.id)
+    if LIFE.slots[to] == 1 and not LIFE.per_tenant[to] then take(slot_key(to), job.id) end
   end
 end
 
@@ -204,8 +202,8 @@ local function write_event(job, from, mask, claim, value, old_payload)
   call('XADD', stream, text(job.seq) .. '-0', unpack(fields))
 end
 
--- A job that waits for others has a hash of them: 1 succeeded, x at rest without success, 0 neither.
--- Each of them has a set of the jobs that wait for it, in any queue.
+-- A job that waits for others has a hash of them, each with its mark and its queue. Marks: 1 has
+-- succeeded, x is at rest without success, 0 neither. Each of them has a set of those that wait.
 
 local function parents_key(queue, id) return queue .. ':parents:' .. id end
 
@@ -215,7 +213,28 @@ local function child_of(member) return member:match('^(.-)' .. SEP .. '(.*)$') e
 
 local function is_over(phase) return phase == 2 or phase == 3 end
 
--- Says to the jobs that wait for this one how it is.
+-- How a job is, for those that come after it. A queue that no process of this version has opened
+-- has not said which of its states are a success.
+local function mark_of(queue, id)
+  local found = call('HMGET', queue .. ':job:' .. id, 'state', 'phase')
+  if not is_over(tonumber(found[2])) or call('EXISTS', queue .. ':success') == 0
+    or call('SISMEMBER', queue .. ':waits', found[1]) == 1 then
+    return '0'
+  end
+  return call('SISMEMBER', queue .. ':success', found[1]) == 1 and '1' or 'x'
+end
+
+-- The marks of a job's parents as they are now; one that has succeeded stays so.
+local function marks_of(job)
+  local marks, found = {}, call('HGETALL', parents_key(Q, job.id))
+  for place = 1, #found, 2 do
+    local mark, queue = found[place + 1]:match('^(.)' .. SEP .. '(.*)$')
+    marks[#marks + 1] = mark == '1' and mark or mark_of(queue, found[place])
+  end
+  return marks
+end
+
+-- Marks a job in the hashes of those that come after it.
 local function tell(job)
   if call('EXISTS', children_key(job.id)) == 0 then return end
   local rests = is_over(job.phase) and not LIFE.waits[job.state]
@@ -224,7 +243,8 @@ local function tell(job)
   for _, member in ipairs(call('SMEMBERS', children_key(job.id))) do
     local queue, child = child_of(member)
     local key = parents_key(queue, child)
-    if call('HGET', key, job.id) ~= '1' then hset_one(key, job.id, mark) end
+    local known = call('HGET', key, job.id)
+    if known and known:sub(1, 1) ~= '1' then hset_one(key, job.id, mark .. SEP .. Q) end
     if rests then
       sadd(queue .. ':news', child)
       queues[queue] = true

@@ -13,24 +13,14 @@ local function use_levels()
   end
 end
 
--- How another job is, for one that comes after it: as ``tell`` says it later.
-local function mark_of(queue, id)
-  local found = call('HMGET', queue .. ':job:' .. id, 'state', 'phase')
-  local waits = call('SISMEMBER', queue .. ':waits', found[1]) == 1
-  if not is_over(tonumber(found[2])) or waits then return '0' end
-  return call('SISMEMBER', queue .. ':success', found[1]) == 1 and '1' or 'x'
-end
-
 local function comes_after(job, parents)
-  local key, rests = parents_key(Q, job.id), false
+  local key = parents_key(Q, job.id)
   keep(key)
   for id, queue in pairs(parents) do
-    local mark = mark_of(queue, id)
-    call('HSET', key, id, mark)
+    call('HSET', key, id, mark_of(queue, id) .. SEP .. queue)
     sadd(children_key(id), Q .. SEP .. job.id)
-    rests = rests or mark ~= '0'
   end
-  if rests then sadd(Q .. ':news', job.id) end
+  sadd(Q .. ':news', job.id)
 end
 
 local function born(item)
@@ -62,10 +52,15 @@ local function born(item)
   return job
 end
 
--- The queue of a job that is looked up by its id alone.
+-- The queue of a job that is looked up by its id alone; most are where the last one was.
+local LAST_HOME
 local function home_of(id)
+  if LAST_HOME and call('EXISTS', LAST_HOME .. ':job:' .. id) == 1 then return LAST_HOME end
   for _, queue in ipairs(call('SMEMBERS', 'kesin:queues')) do
-    if call('EXISTS', queue .. ':job:' .. id) == 1 then return queue end
+    if call('EXISTS', queue .. ':job:' .. id) == 1 then
+      LAST_HOME = queue
+      return queue
+    end
   end
   return nil
 end
@@ -186,13 +181,16 @@ local function meter_field(tenant) return LIFE.meter.move .. SEP .. tenant end
 
 local function paid_at(tenant)
   local free_at = tonumber(call('HGET', Q .. ':meter', meter_field(tenant)) or '0')
-  return free_at > NOW + LIFE.meter.per_us and NOW or math.max(free_at, NOW)
+  if free_at > NOW + LIFE.meter.per_us + LIFE.meter.back_us then return NOW end
+  return math.min(math.max(free_at, NOW), NOW + LIFE.meter.per_us)
 end
+
+local FREE = {} -- what this claim has looked up
 
 local function looked_up(state, tenant)
   local whose = state .. SEP .. tenant
-  FREE[whose] = FREE[whose] or free_slots(state, tenant)
-  return #FREE[whose]
+  FREE[whose] = FREE[whose] or math.max(free_slots(state, tenant), 0)
+  return FREE[whose]
 end
 
 local function left_of(tenant)
@@ -557,7 +555,7 @@ function OPS.put_jobs()
     keep(notes)
     for _, said in ipairs(item.notes) do call('RPUSH', notes, said) end
     for _, parent in ipairs(item.parents) do
-      call('HSET', parents_key(Q, item.id), parent, '1')
+      call('HSET', parents_key(Q, item.id), parent, '1' .. SEP .. (home_of(parent) or Q))
       sadd(children_key(parent), Q .. SEP .. item.id)
     end
     -- Any other job that holds its key or slot is an outdated copy: both cannot hold it.
@@ -565,11 +563,10 @@ function OPS.put_jobs()
       take_out(rival(job))
       hold(job, true)
     end
-    local slot = (LIFE.slots[job.state] or 0) > 0 and (job.slot or job.state)
-    if slot then
-      take_out(taken(slot_key(slot), job))
-      take(slot_key(slot), job.id)
+    if LIFE.slots[job.state] == 1 and not LIFE.per_tenant[job.state] then
+      take_out(taken(slot_key(job.state), job))
     end
+    occupy(job, nil, job.state)
     index(job.id, job.tenant, {}, places(job))
   end
 end

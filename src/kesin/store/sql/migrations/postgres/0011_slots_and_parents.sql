@@ -220,7 +220,9 @@ BEGIN
       SELECT 1 FROM {schema}.parent p
       JOIN {schema}.job c ON c.id = p.child
       JOIN {schema}.state s ON s.queue = c.queue AND s.name = c.state
-      WHERE p.parent = ANY(ARRAY(SELECT id FROM gone)) AND (c.phase NOT IN (2, 3) OR s.waits))
+      WHERE p.parent = ANY(ARRAY(SELECT id FROM gone)) AND (c.phase NOT IN (2, 3) OR s.waits)
+        AND c.id = ANY(ARRAY(
+          SELECT child FROM {schema}.parent WHERE parent = ANY(ARRAY(SELECT id FROM gone)))))
     THEN
       RAISE EXCEPTION 'kesin: a job that another waits for may not be pruned'
         USING ERRCODE = 'check_violation';
