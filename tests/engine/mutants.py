@@ -194,7 +194,7 @@ MUTANTS = (
     Mutant(
         "a rate that is counted once",
         ((r"DO UPDATE SET free_at = excluded\.free_at", "DO NOTHING"),),
-        {"rate"},
+        {"rate", "claim"},
         lifecycle=partial(task_lifecycle, rate=(2, 60)),
         seed=18,
     ),
