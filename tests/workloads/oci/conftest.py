@@ -1,5 +1,7 @@
 """A service with a new site for each test, on each database, under a clock that tests move."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 

@@ -1,5 +1,7 @@
 """A fake upload channel without a network, for histories of many uploads."""
 
+from __future__ import annotations
+
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -5,6 +5,8 @@ an operator sees it, as it is stored and as its events say. One service serves a
 each ends with every row pruned, and the clock only moves forward.
 """
 
+from __future__ import annotations
+
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta

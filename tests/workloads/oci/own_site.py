@@ -4,6 +4,8 @@ Starting a service takes a third of a second, adding a site does not. Tests use 
 their own sites; the clock is shared, so it only moves forward.
 """
 
+from __future__ import annotations
+
 import itertools
 import random
 from collections.abc import Callable, Sequence

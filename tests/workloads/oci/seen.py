@@ -1,5 +1,7 @@
 """A row as job, events and API row, and its invariants."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -8,7 +10,11 @@ from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import OWNED
 from kesin.store.declarations import COLUMN_BITS
 from kesin.store.records import Event
-from kesin.workloads.oci.conversions.conversion import Conversion, Unsendable, order_id_of
+from kesin.workloads.oci.conversions.conversion import (
+    Conversion,
+    Unsendable,
+    order_id_of,
+)
 
 SCRIPT_LEASE_US = 900 * 1_000_000
 OUR_LEASE_US = 120 * 1_000_000

@@ -4,7 +4,6 @@ import json
 import socket
 import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -51,7 +50,8 @@ def test_an_upload_that_throws_is_reported_and_never_acknowledged(server, script
 
 
 @pytest.mark.parametrize(
-    ("path", "trouble"), [(EXPORT, 429), (EXPORT, 599), (EXPORT, NETWORK), (ACK, 503)]
+    ("path", "trouble"),
+    [(EXPORT, 429), (EXPORT, 599), (EXPORT, NETWORK), (ACK, 503)],
 )
 def test_what_may_pass_is_tried_again(server, script, path, trouble):
     server.enqueue(sale())
@@ -280,8 +280,11 @@ def test_two_scripts_at_once_share_no_row(server):
     together = threading.Barrier(2, timeout=30)
     for script in scripts:
         script.before[EXPORT] = together.wait
-    with ThreadPoolExecutor() as threads:
-        list(threads.map(lambda script: script.run(), scripts))
+    threads = [threading.Thread(target=script.run) for script in scripts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     orders = [line["Order ID"] for script in scripts for line in script.lines()]
     assert len(orders) == len(set(orders)) == len(ids)
     assert server.states() == {"COMPLETED": 150}

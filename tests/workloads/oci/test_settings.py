@@ -6,7 +6,12 @@ import pytest
 
 from kesin.foundation.problems import Forbidden, Invalid
 from kesin.workloads.oci.lifecycle import configured_lifecycle, limits_of, oci_lifecycle
-from kesin.workloads.oci.site import SiteSettings, require_site, validate_settings, visible_sites
+from kesin.workloads.oci.site import (
+    SiteSettings,
+    require_site,
+    validate_settings,
+    visible_sites,
+)
 from tests.web.conftest import actor
 from tests.workloads.oci.own_site import Oci, OwnSite
 
@@ -88,6 +93,18 @@ def test_an_actor_with_single_sites_learns_nothing_of_others(site: OwnSite, neig
             require_site(site.context, known, named, "read", action="tests")
         messages.add(caught.value.message)
     assert len(messages) == 1
+
+
+def test_a_refused_site_leaves_an_audit_line(site: OwnSite, neighbour: OwnSite):
+    known = actor("user:nur", role="operator", sites=frozenset({site.id}))
+
+    def ask() -> None:
+        with pytest.raises(Forbidden):
+            require_site(site.context, known, neighbour.id, "operate", action="oci.rows")
+
+    [line] = site.audit_lines(ask)
+    assert (line.actor, line.action, line.allowed) == ("user:nur", "oci.rows", False)
+    assert (line.queue, line.site) == ("oci", neighbour.id)
 
 
 def test_visible_sites_are_those_whose_rows_may_be_seen(site: OwnSite, neighbour: OwnSite):

@@ -7,6 +7,7 @@ import pytest
 
 from kesin.engine.access.masking import MASK
 from kesin.engine.results import Act
+from kesin.lifecycle.budget import SECOND_US
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.uploader import Uploader, build_worker, fair_shares
@@ -39,9 +40,11 @@ def fail(google: GoogleServer, **by_click: str) -> None:
 # Rows
 
 
-def test_a_200_is_not_trusted_and_a_failed_row_keeps_what_google_said(api: ApiSite):
+def test_a_200_is_not_trusted_and_a_failed_row_keeps_what_google_said(
+    api: ApiSite, google: GoogleServer
+):
     ids = api.enqueue(3)
-    fail(api.google, n2="EXPIRED_EVENT")
+    fail(google, n2="EXPIRED_EVENT")
     assert api.turn() == {"COMPLETED": 2, "FAILED": 1}
     assert api.states(ids) == ["COMPLETED", "FAILED", "COMPLETED"]
     row = api.row_of(ids[1])
@@ -49,44 +52,101 @@ def test_a_200_is_not_trusted_and_a_failed_row_keeps_what_google_said(api: ApiSi
     assert row["provider_error_category"] == "VALIDATION"
     assert row["last_error"] == "What EXPIRED_EVENT means."
     assert (row["failed_at"] is not None, row["uploaded_at"]) == (True, None)
-    taken = api.row_of(ids[0])
-    assert (taken["uploaded_at"] is not None, taken["last_error"]) == (True, None)
-    orders = [api.job(job_id).payload["orderId"] for job_id in (ids[0], ids[2])]
-    assert sorted(api.google.recorded) == sorted(orders)
     note = api.events(ids[1])[-1].note or ""
     assert "request-1" in note
     assert "EXPIRED_EVENT" in note
 
 
-def test_a_message_about_all_rows_is_stored_without_their_click_ids(api: ApiSite):
+def test_a_message_about_all_rows_is_stored_without_their_click_ids(
+    api: ApiSite, google: GoogleServer
+):
     api.enqueue(gclid="wolf_7")
     api.enqueue(first=2)
-    api.google.then(Whole(403, {"error": {"message": "wolf_7 is not yours"}}))
+    google.then(Whole(403, {"error": {"message": "wolf_7 is not yours"}}))
     api.turn()
     assert {job.error_message for job in api.jobs()} == {f"{MASK} is not yours"}
     assert api.breaker().message == f"{MASK} is not yours"
 
 
-def test_a_passing_error_of_a_row_is_tried_again_after_its_backoff(api: ApiSite):
+def test_rows_google_takes_are_completed_with_the_time_of_upload(api: ApiSite):
+    ids = api.enqueue(3)
+    assert api.turn() == {"COMPLETED": 3}
+    assert sorted(api.google.recorded) == sorted(
+        api.job(job_id).payload["orderId"] for job_id in ids
+    )
+    row = api.row_of(ids[0])
+    assert row["uploaded_at"] is not None
+    assert row["last_error"] is None
+
+
+def test_a_passing_error_of_a_row_is_tried_again_after_its_backoff(
+    api: ApiSite, google: GoogleServer
+):
     ids = api.enqueue(1)
-    fail(api.google, n1="EVENT_NOT_FOUND")
+    fail(google, n1="EVENT_NOT_FOUND")
     assert api.turn() == {"RETRY": 1}
     assert api.turn() == {}
-    fail(api.google)
+    fail(google)
     api.clock.advance(6 * MINUTE)
     assert api.turn() == {"COMPLETED": 1}
     assert api.job(ids[0]).attempt_count == 2
 
 
-def test_a_row_google_recorded_before_we_heard_is_completed_with_the_code_kept(api: ApiSite):
+def test_eight_attempts_and_a_passing_error_fails_for_good(api: ApiSite, google: GoogleServer):
+    ids = api.enqueue(1)
+    fail(google, n1="EVENT_NOT_FOUND")
+    for _ in range(8):
+        assert api.turn() == {"RETRY": 1}
+        api.clock.advance(DAY + MINUTE)
+    assert api.turn() == {}
+    api.sweep("cap")
+    row = api.row_of(ids[0])
+    assert row["status"] == "FAILED"
+    assert row["provider_error_code"] == "MAX_ATTEMPTS"
+    assert row["attempt_count"] == 8
+
+
+@pytest.mark.parametrize(
+    ("code", "category"), [("UNPARSEABLE_GCLID", "VALIDATION"), ("UNAUTHORIZED_CUSTOMER", "AUTH")]
+)
+def test_wrong_data_and_wrong_accounts_are_never_requeued_by_the_clock(
+    api: ApiSite, google: GoogleServer, code: str, category: str
+):
     ids = api.enqueue(2)
-    api.google.then(recorded_but_cut_off)
+    fail(google, n1=code)
+    api.turn()
+    api.clock.advance(2 * DAY)
+    api.sweep()
+    row = api.row_of(ids[0])
+    assert (row["status"], row["provider_error_category"]) == ("FAILED", category)
+
+
+def test_too_recent_waits_six_hours_and_costs_an_attempt_after_eight_waits(
+    api: ApiSite, google: GoogleServer
+):
+    ids = api.enqueue(1)
+    fail(google, n1="TOO_RECENT_EVENT")
+    for _ in range(8):
+        assert api.turn() == {"RETRY": 1}
+        job = api.job(ids[0])
+        assert (job.run_at, job.attempts_left) == (job.moved_at + 6 * HOUR * SECOND_US, 8)
+        api.clock.advance(6 * HOUR + MINUTE)
+    assert api.turn() == {"RETRY": 1}
+    assert api.job(ids[0]).attempts_left == 7
+    assert api.events(ids[0])[-1].move == "retry_later"
+
+
+def test_a_row_google_recorded_before_we_heard_is_completed_with_the_code_kept(
+    api: ApiSite, google: GoogleServer
+):
+    ids = api.enqueue(2)
+    google.then(recorded_but_cut_off)
     assert api.turn() == {"RETRY": 2}
     api.clock.advance(7 * MINUTE)
     assert api.turn() == {"COMPLETED": 2}
     row = api.row_of(ids[0])
     assert row["provider_error_code"] == "ORDER_ID_ALREADY_IN_USE"
-    assert len(api.google.recorded) == 2
+    assert len(google.recorded) == 2
 
 
 def test_two_sales_of_one_click_in_one_second_are_not_both_called_delivered(api: ApiSite):
@@ -179,9 +239,11 @@ def test_a_site_that_is_paused_or_left_to_its_script_is_not_served(api: ApiSite,
     assert api.states(ids) == ["QUEUED"]
 
 
-def test_a_refused_site_fails_that_batch_and_keeps_the_rest_queued(api: ApiSite):
+def test_a_refused_site_fails_that_batch_and_keeps_the_rest_queued(
+    api: ApiSite, google: GoogleServer
+):
     ids = api.enqueue(6)
-    api.google.then(Whole(403, {"error": {"code": 403, "message": "no", "status": "X"}}))
+    google.then(Whole(403, {"error": {"code": 403, "message": "no", "status": "X"}}))
     assert api.turn(limit=5) == {"FAILED": 5}
     assert api.turn() == {}
     assert api.states(ids[-1:]) == ["QUEUED"]
@@ -190,20 +252,19 @@ def test_a_refused_site_fails_that_batch_and_keeps_the_rest_queued(api: ApiSite)
     assert "BREAKER_OPEN" in api.warnings()
 
 
-@pytest.mark.parametrize("limit", [None, 10])
-def test_an_auth_breaker_closes_when_credentials_change(api: ApiSite, limit: int | None):
+def test_an_auth_breaker_closes_when_credentials_change(api: ApiSite, google: GoogleServer):
     ids = api.enqueue(1)
     api.context.vault.drop(ROOT, vault_name(api.id))
-    assert api.turn(limit) == {}
+    assert api.turn() == {}
     assert api.breaker().code == "CREDENTIALS_MISSING"
     api.clock.advance(1)
     api.put_credentials(refresh_token="wrong")
-    assert api.turn(limit) == {}
+    assert api.turn() == {}
     assert api.breaker().code == "INVALID_GRANT"
     assert api.states(ids) == ["QUEUED"]  # a row that cannot be sent is not claimed
     api.clock.advance(1)
     api.put_credentials()
-    assert api.turn(limit) == {"COMPLETED": 1}
+    assert api.turn() == {"COMPLETED": 1}
     assert api.breaker().kind == ""
 
 
@@ -218,9 +279,9 @@ def open_by_token_trouble(api: ApiSite, google: GoogleServer) -> None:
 
 @pytest.mark.parametrize("limit", [None, 10])
 def test_new_credentials_close_a_breaker_that_passing_trouble_opened(
-    api: ApiSite, limit: int | None
+    api: ApiSite, google: GoogleServer, limit: int | None
 ):
-    open_by_token_trouble(api, api.google)
+    open_by_token_trouble(api, google)
     assert api.turn(limit) == {}
     api.put_credentials()
     assert api.turn(limit) == {"COMPLETED": 1}
@@ -240,6 +301,18 @@ def test_credentials_put_by_the_api_close_the_breaker_at_once(api: ApiSite, goog
     assert api.turn() == {"COMPLETED": 1}
 
 
+def test_a_limited_turn_closes_an_auth_breaker_when_credentials_change(
+    api: ApiSite, google: GoogleServer
+):
+    api.put_credentials(refresh_token="wrong")
+    api.enqueue(1)
+    assert api.turn(10) == {}
+    assert api.breaker().code == "INVALID_GRANT"
+    api.clock.advance(1)
+    api.put_credentials()
+    assert api.turn(10) == {"COMPLETED": 1}
+
+
 def test_an_auth_breaker_tries_a_check_and_never_a_row(api: ApiSite, google: GoogleServer):
     ids = api.enqueue(2)
     google.account = "999"  # the site lost its access
@@ -255,9 +328,12 @@ def test_an_auth_breaker_tries_a_check_and_never_a_row(api: ApiSite, google: Goo
     assert api.turn() == {"COMPLETED": 2}
 
 
-def test_five_passing_troubles_open_the_breaker_and_a_probe_closes_it(api: ApiSite):
+@pytest.mark.parametrize("trouble", [hang_up, nonsense, Whole(503)])
+def test_five_passing_troubles_open_the_breaker_and_a_probe_closes_it(
+    api: ApiSite, google: GoogleServer, trouble
+):
     ids = api.enqueue(20)
-    api.google.then(hang_up, nonsense, Whole(503), hang_up, nonsense, Whole(503))
+    google.then(*[trouble] * 6)
     for failures in range(5):
         assert (api.breaker().kind, api.breaker().failures) == ("", failures)
         assert api.turn() == {"RETRY": 20}
@@ -273,7 +349,7 @@ def test_five_passing_troubles_open_the_breaker_and_a_probe_closes_it(api: ApiSi
     assert api.turn() == {"COMPLETED": 5}
     assert api.breaker().kind == ""
     assert api.turn() == {"COMPLETED": 15}
-    assert len(api.google.recorded) == len(ids)
+    assert len(google.recorded) == len(ids)
 
 
 def test_a_refusal_for_quota_costs_no_attempt_until_eight_waits(api: ApiSite, google: GoogleServer):
@@ -325,13 +401,15 @@ def test_each_turn_begins_with_another_site(api: ApiSite, make_api):
 # Turns that are limited
 
 
-def test_a_limited_turn_is_shared_between_the_sites_and_counts_the_results(api: ApiSite, make_api):
+def test_a_limited_turn_is_shared_between_the_sites_and_counts_the_results(
+    api: ApiSite, google: GoogleServer, make_api
+):
     api.enqueue(90)
     make_api().enqueue(10, first=500)
-    fail(api.google, n000001="UNPARSEABLE_GCLID", n000002="EVENT_NOT_FOUND")
+    fail(google, n000001="UNPARSEABLE_GCLID", n000002="EVENT_NOT_FOUND")
     body = api.cron("process-offline-conversions", limit=20)
     assert body == {"ok": True, "processed": 20, "completed": 18, "failed": 1, "retry": 1}
-    assert sorted(len(rows) for rows in api.google.uploads) == [2, 18]
+    assert sorted(len(rows) for rows in google.uploads) == [2, 18]
 
 
 @pytest.mark.parametrize(

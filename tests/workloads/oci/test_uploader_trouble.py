@@ -1,7 +1,6 @@
 """Failures around an upload that must not lose a row."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -69,9 +68,11 @@ def test_google_failing_inside_every_row_opens_the_breaker_too(api: ApiSite, goo
     assert api.breaker().kind == "TRANSIENT"
 
 
-def test_a_site_whose_breaker_is_open_takes_no_share_of_a_limited_turn(api: ApiSite, make_api):
+def test_a_site_whose_breaker_is_open_takes_no_share_of_a_limited_turn(
+    api: ApiSite, google: GoogleServer, make_api
+):
     api.enqueue(100)
-    api.google.then(Whole(403, {"error": {"code": 403, "message": "no"}}))
+    google.then(Whole(403, {"error": {"code": 403, "message": "no"}}))
     api.cron("process-offline-conversions", limit=5)
     make_api().enqueue(30, first=500)
     assert api.breaker().kind == "AUTH"
@@ -87,9 +88,11 @@ def test_rows_that_are_not_due_take_no_share_either(api: ApiSite, google: Google
     assert api.cron("process-offline-conversions", limit=20)["completed"] == 20
 
 
-def test_a_click_google_knows_from_elsewhere_counts_as_delivered(api: ApiSite):
+def test_a_click_google_knows_from_elsewhere_counts_as_delivered(
+    api: ApiSite, google: GoogleServer
+):
     ids = api.enqueue(1)
-    api.google.row_errors = lambda _row: [upload_error("CLICK_CONVERSION_ALREADY_EXISTS")]
+    google.row_errors = lambda _row: [upload_error("CLICK_CONVERSION_ALREADY_EXISTS")]
     assert api.turn() == {"COMPLETED": 1}
     assert api.row_of(ids[0])["provider_error_code"] == "CLICK_CONVERSION_ALREADY_EXISTS"
 
@@ -128,16 +131,20 @@ def test_a_renewed_budget_follows_the_channel_of_the_site(api: ApiSite):
 def test_two_fixes_of_one_row_at_once_make_one_revision(api: ApiSite):
     api.enqueue(1)
     api.turn()
-    place = api.place
+    place, results = api.place, []
     meet = threading.Barrier(2)
 
-    def mend(value: int) -> tuple[str, tuple[int, str | None]]:
+    def mend(value: int) -> None:
         meet.wait(20)
-        [done] = fix_rows(place, ROOT, [{"externalId": "sale-1", "conversionValue": value}])
-        return done.result, (value, done.id)
+        row = {"externalId": "sale-1", "conversionValue": value}
+        results.append((value, fix_rows(place, ROOT, [row])[0]))
 
-    with ThreadPoolExecutor() as threads:
-        by_result = dict(threads.map(mend, (5, 6)))
+    threads = [threading.Thread(target=mend, args=(value,)) for value in (5, 6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    by_result = {result.result: (value, result.id) for value, result in results}
     assert set(by_result) == {"queued", "duplicate"}
     value, job_id = by_result["queued"]
     assert api.job(job_id or "").payload["conversionValue"] == value

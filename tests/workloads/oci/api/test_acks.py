@@ -1,12 +1,22 @@
 """A script's reports: late, repeated, about rows of others; no delivery is ever lost."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from kesin.engine.access.masking import MASK
 from kesin.workloads.oci.site import HEARTBEAT
-from tests.workloads.oci.own_site import MINUTE, NOWHERE, UNKNOWN, OwnSite, bare, ok, refused, seals
+from tests.workloads.oci.own_site import (
+    MINUTE,
+    NOWHERE,
+    UNKNOWN,
+    OwnSite,
+    bare,
+    ok,
+    refused,
+    seals,
+)
 
 NOTHING_DONE = {"ok": True, "updated": 0, "already": 1, "refused": []}
 DONE = {"ok": True, "updated": 1, "already": 0, "refused": []}
@@ -102,17 +112,30 @@ def test_a_late_ack_wins(site: OwnSite, make: Callable[[OwnSite], str], state: s
     assert site.export() == []
 
 
+def test_a_script_that_dies_between_upload_and_ack_may_report_later(site: OwnSite):
+    ids = site.claim(3)
+    site.wait(16 * MINUTE, "recover")
+    again = bare(site.export(limit=1))
+    site.ack_failed(again, errorCode="UPLOAD_EXCEPTION", errorCategory="TRANSIENT")
+    assert site.ack(ids)["updated"] == 3
+    assert site.states(ids) == ["COMPLETED"] * 3
+
+
 # Acks that are refused
 
 
 def test_a_row_that_was_never_exported_is_not_acknowledged(site: OwnSite):
-    rejected = site.enqueue_raw({"externalId": "bad"})
-    assert site.export() == []
-    ids = [rejected, *site.enqueue()]
-    body = site.ack(ids)
-    assert (body["updated"], site.states(ids)) == (0, ["FAILED", "QUEUED"])
-    assert [refusal["id"] for refusal in body["refused"]] == seals(ids)
-    assert all("never exported" in refusal["reason"] for refusal in body["refused"])
+    [job_id] = site.enqueue()
+    body = site.ack([job_id])
+    assert (body["updated"], site.state(job_id)) == (0, "QUEUED")
+    assert body["refused"][0]["id"] == f"seal_{job_id}"
+    assert "never exported" in body["refused"][0]["reason"]
+
+
+def test_a_row_rejected_before_its_claim_is_not_acknowledged(site: OwnSite):
+    bad = site.enqueue_raw({"externalId": "bad"})
+    site.export()
+    assert (site.ack([bad])["updated"], site.state(bad)) == (0, "FAILED")
 
 
 def test_an_ack_for_corrected_data_counts_only_once_that_was_exported(site: OwnSite):
@@ -145,6 +168,16 @@ def test_ids_without_a_seal_and_too_many_ids_are_refused_as_a_whole(site: OwnSit
     many = [f"seal_{n}" for n in range(10_001)]
     assert site.report(path, queueIds=many).status_code == 422
     assert site.states(ids) == ["PROCESSING", "PROCESSING"]
+
+
+@pytest.mark.parametrize("path", [*REPORTS, "script-heartbeat", "v2/verify"])
+def test_a_foreign_site_is_refused_like_one_that_does_not_exist(
+    site: OwnSite, neighbour: OwnSite, path: str
+):
+    for site_id in (neighbour.id, "nowhere"):
+        ids: dict[str, Any] = {"queueIds": []} if path in REPORTS else {}
+        response = site.report(path, siteId=site_id, **ids)
+        assert refused(response, 403)["message"] == "this site is not yours"
 
 
 def test_a_paused_site_takes_reports_also_under_its_dashed_uuid(site: OwnSite):
@@ -210,6 +243,15 @@ def test_a_late_failure_is_refused_with_the_state_and_downgrades_nothing(site: O
     body = site.ack_failed([job_id], errorCategory="TRANSIENT")
     assert body["refused"] == [{"id": f"seal_{job_id}", "reason": f"it is {state} already"}]
     assert (body["updated"], site.job(job_id)) == (0, before)
+
+
+def test_one_call_may_end_rows_and_refuse_others(site: OwnSite):
+    done, open_, new = [*site.claim(2), *site.enqueue(1, first=9)]
+    site.ack([done])
+    body = site.ack_failed([done, open_, new])
+    assert body["updated"] == 1
+    assert [refusal["id"] for refusal in body["refused"]] == seals([done, new])
+    assert site.states([done, open_, new]) == ["COMPLETED", "FAILED", "QUEUED"]
 
 
 def test_the_events_name_the_key_that_reported(site: OwnSite):

@@ -7,10 +7,16 @@ import json
 
 import pytest
 
-from tests.workloads.oci.own_site import NOWHERE, UNKNOWN, OwnSite, refused, seals
+from tests.workloads.oci.own_site import NOWHERE, UNKNOWN, OwnSite, bare, refused, seals
 
-MOVED_ONE = {"ok": True, "asked": 1, "affected": 1, "already": 0, "refusedCount": 0, "refused": []}
-CORRECT = {"action": "CORRECT", "conversion": {"conversionValue": 9}}
+MOVED_ONE = {
+    "ok": True,
+    "asked": 1,
+    "affected": 1,
+    "already": 0,
+    "refusedCount": 0,
+    "refused": [],
+}
 
 
 @pytest.mark.parametrize("action", ["RETRY_SELECTED", "RESET_TO_QUEUED"])
@@ -21,6 +27,17 @@ def test_sending_a_row_back_renews_its_budget_and_notes_the_reason(site: OwnSite
     assert (job.state, job.attempt_count, job.attempts_left) == ("QUEUED", 1, 5)
     assert (event.move, json.loads(event.note or "")) == (action, {"reason": "the shop called"})
     assert job.error_message == "BROKEN"
+
+
+def test_a_row_reset_in_processing_is_claimed_by_nobody(site: OwnSite):
+    job_id = site.row_in("PROCESSING")
+    assert site.act("RETRY_SELECTED", [job_id])["refused"] == [
+        {"id": job_id, "reason": "it is PROCESSING already"}
+    ]
+    assert site.act("RESET_TO_QUEUED", [job_id]) == MOVED_ONE
+    job = site.job(job_id)
+    assert (job.state, job.claimed_at, job.lease_until) == ("QUEUED", None, None)
+    assert bare(site.export()) == [job_id]
 
 
 @pytest.mark.parametrize(
@@ -78,11 +95,6 @@ def test_each_value_that_mark_failed_is_not_given_has_a_default(
         ({"action": "ack"}, 400, "unknown_action"),
         ({"siteId": ""}, 422, "invalid"),
         ({"clearErrors": "perhaps"}, 422, "invalid"),
-        ({**CORRECT, "ids": None}, 422, "bad_selection"),
-        ({**CORRECT, "ids": None, "filter": {}}, 422, "bad_selection"),
-        ({"action": "CORRECT"}, 422, "invalid"),
-        ({**CORRECT, "conversion": {}}, 422, "invalid"),
-        ({**CORRECT, "ids": [NOWHERE, "another"]}, 400, "bad_selection"),  # one change, one row
     ],
 )
 def test_what_makes_no_sense_is_refused_and_moves_nothing(
@@ -170,6 +182,17 @@ def test_more_than_a_thousand_rows_move_at_once(site: OwnSite):
 # Who
 
 
+def test_an_operator_acts_on_their_own_site_alone(site: OwnSite, neighbour: OwnSite):
+    name = site.oci.known(f"operator-of-{site.id}", "operator", sites=[site.id])
+    cookie = site.oci.cookie(name)
+    [mine], [theirs] = site.enqueue(), neighbour.enqueue()
+    assert site.request_action("MARK_FAILED", cookie, ids=[mine]).json()["affected"] == 1
+    foreign = neighbour.request_action("MARK_FAILED", cookie, ids=[theirs])
+    nowhere = site.request_action("MARK_FAILED", cookie, siteId="nowhere", ids=[theirs])
+    assert (foreign.status_code, foreign.content) == (403, nowhere.content)
+    assert neighbour.state(theirs) == "QUEUED"
+
+
 def test_an_action_leaves_an_audit_line_with_who_and_how_many(site: OwnSite):
     ids = site.enqueue(2)
     fields = {"ids": [*ids, NOWHERE], "reason": "spam"}
@@ -207,9 +230,15 @@ def test_correct_changes_a_failed_row_in_place_and_not_into_another(site: OwnSit
     assert json.loads(event.old_payload or "")["conversionValue"] == 101
 
 
-@pytest.mark.parametrize("action", ["CORRECT", "ENQUEUE_FIX"])
-def test_a_row_in_the_wrong_state_is_left_as_it_is(shared, action: str):
-    for state in ("QUEUED", "RETRY", "PROCESSING", "FAILED"):  # row_in fails as TRANSIENT
+@pytest.mark.parametrize(
+    ("action", "states"),
+    [
+        ("CORRECT", ["QUEUED", "RETRY", "PROCESSING", "FAILED"]),  # row_in fails as TRANSIENT
+        ("ENQUEUE_FIX", ["QUEUED", "RETRY", "PROCESSING", "FAILED"]),
+    ],
+)
+def test_a_row_in_the_wrong_state_is_left_as_it_is(shared, action: str, states: list[str]):
+    for state in states:
         site = OwnSite(shared)
         job_id = site.row_in(state)
         before = site.job(job_id)
@@ -228,6 +257,26 @@ def test_correct_with_wrong_data_says_what_is_wrong(site: OwnSite):
         body = site.act("CORRECT", [job_id], conversion=change)
         assert (body["affected"], reason in body["refused"][0]["reason"]) == (0, True)
     assert site.state(job_id) == "FAILED"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"conversion": {"conversionValue": 9}},
+        {"filter": {}, "conversion": {"conversionValue": 9}},
+        {"ids": [NOWHERE]},
+        {"ids": [NOWHERE], "conversion": {}},
+    ],
+)
+def test_correct_needs_rows_and_something_to_change(site: OwnSite, fields: dict):
+    assert site.request_action("CORRECT", **fields).status_code == 422
+
+
+def test_one_change_is_for_one_row(site: OwnSite):
+    ids = site.fail(2)
+    response = site.request_action("CORRECT", ids=ids, conversion={"conversionValue": 9})
+    assert refused(response, 400)["code"] == "bad_selection"
+    assert site.states(ids) == ["FAILED", "FAILED"]
 
 
 @pytest.mark.parametrize("changes", [{}, {"conversion": {"conversionName": "Other sale"}}])

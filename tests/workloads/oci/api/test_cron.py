@@ -1,11 +1,12 @@
 """Scheduled moves, by the sweeper and on request; budgets and pauses are in test_lifecycle."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from tests.web.conftest import error_of
-from tests.workloads.oci.own_site import CRON, DAY, MINUTE, OwnSite, bare, ok
+from tests.workloads.oci.own_site import CRON, DAY, MINUTE, Oci, OwnSite, bare, ok
 
 TASKS = ("recover-processing", "attempt-cap", "process-offline-conversions")
 
@@ -29,15 +30,22 @@ def claim_times(site: OwnSite, times: int) -> str:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_no_header_but_the_secret_starts_a_task(site: OwnSite, task: str):
-    """Callers of every other kind are in the matrix."""
+def test_only_the_secret_starts_a_task(site: OwnSite, task: str):
     path = f"/api/cron/oci/{task}"
     for method in ("GET", "POST"):
         assert ok(site.client.request(method, path, headers=CRON))["ok"] is True
-    bare = CRON["authorization"].removeprefix("Bearer ")
-    for headers in ({"x-vercel-cron": "1"}, {"x-api-key": "wrong"}, {"authorization": bare}):
+    for headers in (
+        {},
+        {"authorization": "Bearer wrong"},
+        {"x-api-key": "wrong"},
+        {"x-vercel-cron": "1"},
+        {"authorization": CRON["authorization"].removeprefix("Bearer ")},
+    ):
         response = site.client.post(path, headers=headers)
         assert (response.status_code, error_of(response)["code"]) == (403, "forbidden"), headers
+    admin = site.oci.key("admin")
+    [line] = site.audit_lines(lambda: site.client.post(path, headers=admin))
+    assert (line.action, line.allowed) == ("cron.oci", False)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +107,14 @@ def test_recover_may_be_limited_to_rows_that_have_not_moved_for_longer(site: Own
 # Attempt cap
 
 
+def test_a_fifth_attempt_in_flight_is_not_capped(site: OwnSite):
+    job_id = claim_times(site, 5)
+    assert site.cron("attempt-cap") == {"ok": True, "affected": 0}
+    site.clock.advance(14 * MINUTE)
+    assert site.cron("attempt-cap")["affected"] == 0
+    assert site.ack([job_id])["updated"] == 1
+
+
 @pytest.mark.parametrize(
     "named", [{"max_attempts": 5}, {"min_age_minutes": 0}, {"min_age_minutes": 10}]
 )
@@ -135,10 +151,50 @@ def test_fewer_attempts_are_not_capped_unless_a_cap_is_named(site: OwnSite):
     assert site.state(job_id) == "FAILED"
 
 
+def test_the_cap_runs_before_recover_and_a_renewed_budget_begins_anew(site: OwnSite):
+    job_id = claim_times(site, 5)
+    site.clock.advance(16 * MINUTE)
+    assert site.sweep("cap", "recover") == {"attempt_cap": 1}
+    assert site.events(job_id)[-1].move == "attempt_cap"
+    site.act("RETRY_SELECTED", [job_id])
+    assert site.cron("attempt-cap")["affected"] == 0
+    assert bare(site.export()) == [job_id]
+
+
 def test_a_worker_run_leaves_script_sites_alone(site: OwnSite):
     site.enqueue()
     counts = dict.fromkeys(["processed", "completed", "failed", "retry"], 0)
     assert site.cron("process-offline-conversions") == {"ok": True, **counts}
+
+
+# Expire
+
+
+@pytest.mark.parametrize("state", ["QUEUED", "RETRY"])
+def test_a_conversion_older_than_ninety_days_expires(site: OwnSite, state: str):
+    job_id = site.row_in(state)
+    site.clock.advance(88 * DAY)
+    assert site.sweep("expire") == {}
+    site.clock.advance(2 * DAY)
+    assert site.sweep("expire") == {"expire": 1}
+    job = site.job(job_id)
+    assert (job.state, job.error_code, job.error_category) == ("FAILED", "EXPIRED", "VALIDATION")
+
+
+# Revive
+
+
+def test_a_transient_failure_is_revived_after_its_pause(site: OwnSite):
+    [job_id] = site.claim()
+    site.ack_failed([job_id], errorCode="LATER", errorCategory="TRANSIENT")
+    site.clock.advance(299)
+    assert site.sweep("revive") == {}
+    site.clock.advance(62)
+    assert site.sweep("revive") == {"revive": 1}
+    row = site.row_of(job_id)
+    assert (row["status"], row["failed_at"], row["attempt_count"]) == ("RETRY", None, 1)
+    assert row["provider_error_code"] == "LATER"
+    assert bare(site.export()) == [job_id]
 
 
 # Prune
@@ -159,3 +215,18 @@ def test_delivered_rows_go_after_ninety_days_and_failed_ones_after_a_year(site: 
     site.wait(275 * DAY, "prune")
     assert site.oci.store.job(failed) is None
     assert site.state(waiting) == "QUEUED"
+
+
+# Settings
+
+
+def test_without_a_secret_no_task_runs_and_the_cap_is_a_setting(site: OwnSite, tmp_path: Path):
+    oci = Oci(site.oci.store, tmp_path, cron_secret=None, oci_max_attempts_script=2)
+    with oci.kept():
+        other = OwnSite(oci)
+        for task in TASKS:
+            for headers in ({}, {"authorization": "Bearer "}, CRON):
+                response = other.client.post(f"/api/cron/oci/{task}", headers=headers)
+                assert response.status_code == 403
+        [job_id] = other.enqueue()
+        assert other.job(job_id).max_attempts == 2

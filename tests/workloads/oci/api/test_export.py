@@ -2,7 +2,6 @@
 
 import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -217,6 +216,25 @@ def test_a_site_on_another_channel_is_a_conflict(site: OwnSite, channel: str):
 # Whose rows
 
 
+def test_the_dashed_uuid_of_a_site_works_as_well(site: OwnSite):
+    ids = site.enqueue()
+    assert ok(site.request_export(siteId=site.uuid))["siteId"] == site.id
+    assert bare(ok(site.request_export(siteId=site.uuid, markAsExported="true"))) == ids
+
+
+@pytest.mark.parametrize("mark", ["true", "false"])
+def test_a_foreign_site_and_one_that_does_not_exist_are_refused_alike(
+    site: OwnSite, neighbour: OwnSite, mark: str
+):
+    neighbour.enqueue()
+    responses = [
+        site.request_export(siteId=site_id, markAsExported=mark)
+        for site_id in (neighbour.id, neighbour.uuid, "nowhere")
+    ]
+    assert {response.status_code for response in responses} == {403}
+    assert len({response.content for response in responses}) == 1
+
+
 def test_a_missing_site_is_named(site: OwnSite):
     assert refused(site.request("GET", "google-ads-export"), 422)["code"] == "missing_site"
 
@@ -237,13 +255,18 @@ def test_a_person_sees_what_would_be_exported_and_claims_nothing(site: OwnSite):
 def at_once(count: int, work: Any) -> list[Any]:
     """Run this many threads that begin together; returns their results."""
     begin = threading.Barrier(count)
+    results: list[Any] = [None] * count
 
-    def run(n: int) -> Any:
+    def run(n: int) -> None:
         begin.wait()
-        return work(n)
+        results[n] = work(n)
 
-    with ThreadPoolExecutor(count) as threads:
-        return list(threads.map(run, range(count)))
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
 
 
 def test_many_scripts_at_once_never_share_a_row_and_end_each_once(site: OwnSite):

@@ -72,6 +72,12 @@ def test_a_wrong_key_or_token_is_refused(site: OwnSite, headers: dict):
     assert site.request_export(headers).status_code == 401
 
 
+def test_a_person_gets_no_token(site: OwnSite):
+    site.oci.known("boss", "admin")
+    response = verify(site, site.oci.cookie("boss"))
+    assert refused(response, 403)["message"] == "only a key gets such a token"
+
+
 def test_the_token_itself_is_stored_nowhere(site: OwnSite):
     token = ok(verify(site))["session_token"]
     details = [line.details for line in site.oci.accounts.audit(ROOT, limit=1_000)]

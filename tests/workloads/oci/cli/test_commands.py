@@ -1,13 +1,20 @@
 """The `kesin oci` commands, for the terminal and for scripts."""
 
 import json
+import os
 from typing import Any
 
 import pytest
 import typer
 
+from kesin.store.open import open_store
 from kesin.workloads.oci.cli import app
-from tests.cli.conftest import _logs_as_before, _own_settings, database, kesin  # noqa: F401  # fixtures
+from tests.cli.conftest import (  # noqa: F401  # fixtures
+    _logs_as_before,
+    _own_settings,
+    database,
+    kesin,
+)
 from tests.workloads.oci.fake_google import GoogleServer
 from tests.workloads.oci.prompt import (
     TIME,
@@ -46,10 +53,14 @@ EXPECTED = ["import", "export-dead-letters", "enqueue-fix", "stats", "doctor", "
 EXPECTED += ["credentials", "explain", "simulate-script"]
 
 
-def test_every_command_answers_as_json_too():
+def test_every_command_and_option_has_help(kesin):  # noqa: F811
     assert set(COMMANDS) == set(EXPECTED)
+    assert "Usage: kesin oci " in kesin("oci", "--help").out
     for name, command in COMMANDS.items():
+        assert command.help.strip().split("\n")[0].endswith("."), name
+        assert [param.name for param in command.params if not getattr(param, "help", None)] == []
         assert "as_json" in [param.name for param in command.params], name
+        assert kesin("oci", name, "--help").code == 0
 
 
 def test_without_a_database_it_says_how_to_make_one(kesin):  # noqa: F811
@@ -283,3 +294,13 @@ def test_what_would_harm_or_makes_no_sense_is_refused(oci, tmp_path):
         answer = oci(*words)
         assert answer.code == 1
         assert message in answer.err
+
+
+def test_postgres_is_not_migrated_by_itself(kesin, postgres_server, monkeypatch):  # noqa: F811
+    address = postgres_server.create_database(f"oci_cli_{os.getpid()}")
+    monkeypatch.setenv("KESIN_DATABASE_URL", address)
+    answer = kesin("oci", "stats")
+    assert answer.code == 1
+    assert "run `kesin migrate` first" in answer.err
+    open_store(address, migrate=True).close()
+    assert kesin("oci", "stats").out == "there is no site yet: `kesin site add` makes one\n"

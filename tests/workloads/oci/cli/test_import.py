@@ -6,7 +6,13 @@ import json
 import pytest
 
 from kesin.workloads.oci.cli import files as cli_files
-from tests.cli.conftest import _logs_as_before, _own_settings, database, kesin, programs  # noqa: F401  # fixtures
+from tests.cli.conftest import (  # noqa: F401  # fixtures
+    _logs_as_before,
+    _own_settings,
+    database,
+    kesin,
+    programs,
+)
 from tests.workloads.oci.prompt import (
     as_csv,
     commands,  # noqa: F401  # a fixture

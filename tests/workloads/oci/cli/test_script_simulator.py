@@ -6,7 +6,11 @@ import pytest
 
 from kesin.foundation.problems import Invalid, Problem, Unavailable
 from kesin.workloads.common.api_client import ApiResponse, checked_url, is_loopback, over_http
-from kesin.workloads.oci.cli.script_simulator import CRASH_POINTS, ScriptRun, ScriptSimulator
+from kesin.workloads.oci.cli.script_simulator import (
+    CRASH_POINTS,
+    ScriptRun,
+    ScriptSimulator,
+)
 from tests.workloads.oci.own_site import MINUTE
 from tests.workloads.oci.running import Running, sale
 

@@ -55,11 +55,11 @@ def test_a_whole_row_is_read():
 BAD: dict[tuple[str, str], list[Any]] = {  # (field, code): values; ... stands for no field at all
     ("externalId", "MISSING_EXTERNAL_ID"): [..., None, ""],
     ("externalId", "INVALID_EXTERNAL_ID"): [
-        *("  ", "two\nlines", "a\0b", "\ud800", "x" * 201, True, 1.5, ["a"])
+        *("  ", "two\nlines", "a\0b", "\ud800", "x" * 201, True, 1.5, ["a"]),
     ],
     ("gclid", "MISSING_CLICK_ID"): [..., "", "  "],
     ("gclid", "INVALID_CLICK_ID_FORMAT"): [
-        *("short", "x" * 513, "has a space", "tırnaklı-ğ", 1234567)
+        *("short", "x" * 513, "has a space", "tırnaklı-ğ", 1234567),
     ],
     ("wbraid", "INVALID_CLICK_ID_FORMAT"): ["a+b/c="],
     ("conversionName", "MISSING_CONVERSION_NAME"): [..., ""],

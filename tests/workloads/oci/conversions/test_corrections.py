@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 
 from kesin.foundation.permissions import system_actor
-from kesin.workloads.oci.conversions.conversion import MAX_REVISION, Unsendable, key_of, order_id_of
+from kesin.workloads.oci.conversions.conversion import (
+    MAX_REVISION,
+    Unsendable,
+    key_of,
+    order_id_of,
+)
 from kesin.workloads.oci.conversions.corrections import fix_rows, latest_revisions
 from kesin.workloads.oci.conversions.ingest import IngestResult
 from tests.workloads.oci.own_site import OwnSite, bare

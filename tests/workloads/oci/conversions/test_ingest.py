@@ -5,12 +5,14 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from kesin.engine.access.masking import MASK
 from kesin.workloads.oci.conversions.conversion import order_id_of
 from kesin.workloads.oci.conversions.ingest import ingest
 from tests.web.conftest import ROOT
-from tests.workloads.oci.own_site import DAY, OwnSite, bare, ok, refused
+from tests.workloads.oci.own_site import DAY, Oci, OwnSite, bare, ok, refused
 
 CSV, NDJSON = "text/csv", "application/x-ndjson"
 
@@ -102,12 +104,12 @@ def test_more_than_ten_thousand_rows_are_refused_as_a_whole_and_fewer_have_a_res
 
 
 def test_a_bad_row_says_which_field_and_why_and_never_sinks_the_batch(site: OwnSite):
-    bad = [site.row(2, gclid=None), 5, site.row(3, conversionTime="?"), site.row(5, click="x")]
-    results = site.post([site.row(1), *bad, site.row(4)])
-    assert outcomes(results) == ["queued", *["rejected"] * 4, "queued"]
-    codes = ["MISSING_CLICK_ID", "NOT_AN_OBJECT", "INVALID_TIME_FORMAT", "UNKNOWN_FIELD"]
+    rows = [site.row(1), site.row(2, gclid=None), 5, site.row(3, conversionTime="?"), site.row(4)]
+    results = site.post(rows)
+    assert outcomes(results) == ["queued", "rejected", "rejected", "rejected", "queued"]
+    codes = ["MISSING_CLICK_ID", "NOT_AN_OBJECT", "INVALID_TIME_FORMAT"]
     assert [result.get("code") for result in results] == [None, *codes, None]
-    assert [result["index"] for result in results] == [0, 1, 2, 3, 4, 5]
+    assert [result["index"] for result in results] == [0, 1, 2, 3, 4]
     assert results[3].keys() == {"index", "externalId", "result", "code", "field", "message"}
     assert (results[3]["externalId"], results[3]["field"]) == ("sale-3", "conversionTime")
     assert len(site.jobs()) == 2
@@ -132,6 +134,10 @@ def test_a_rejected_row_is_named_as_far_as_it_can_be(site: OwnSite):
 )
 def test_a_body_that_cannot_be_read_is_refused(site: OwnSite, body: str):
     assert refused(site.ingest(body), 400)["code"]
+
+
+def test_an_unknown_kind_of_body_is_refused(site: OwnSite):
+    assert refused(site.ingest("<xml/>", "text/xml"), 400)["code"] == "unsupported_type"
 
 
 def test_a_time_in_the_future_is_rejected_with_the_tolerance(site: OwnSite):
@@ -261,6 +267,12 @@ def test_unchanged_or_wrong_data_corrects_nothing(site: OwnSite):
     assert site.state(result["id"]) == "FAILED"
 
 
+def test_another_failure_is_not_corrected_by_data(site: OwnSite):
+    [job_id] = site.fail(category="TRANSIENT")
+    assert outcomes(site.post([site.row(1, conversionValue=9)])) == ["duplicate"]
+    assert site.state(job_id) == "FAILED"
+
+
 def test_an_expired_row_is_corrected_by_a_younger_time(site: OwnSite):
     [job_id] = site.enqueue()
     site.wait(95 * DAY, "expire")
@@ -326,3 +338,43 @@ def test_a_producer_may_correct_a_revision_that_exists(site: OwnSite):
 
 
 # Anything
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = ["externalId", "gclid", "wbraid", "conversionName", "conversionTime", "revision"]
+FIELDS += ["conversionValue", "conversionCurrency"]
+fields = st.dictionaries(st.sampled_from(FIELDS), values)
+HEADER = "externalId,gclid,conversionName,conversionTime,conversionValue\n"
+few = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
+
+
+@pytest.fixture(scope="module")
+def fuzzed(shared: Oci) -> OwnSite:
+    return OwnSite(shared)
+
+
+@few
+@given(st.lists(values | fields, max_size=5))
+@example([{"externalId": "\ud800"}])
+@example([{"externalId": "a", "conversionValue": float("nan")}, float("inf")])
+@example([{"externalId": "\0"}, {"externalId": 10**400}, {"externalId": False}])
+def test_any_json_value_as_a_row_gets_a_result(fuzzed: OwnSite, rows: list):
+    results = ok(fuzzed.ingest(json.dumps(rows)))["results"]
+    assert [result["index"] for result in results] == list(range(len(rows)))
+
+
+@few
+@given(
+    st.tuples(st.just("application/json"), values.map(json.dumps))
+    | st.tuples(st.just(CSV), st.text(st.characters(codec="utf-8")).map(HEADER.__add__))
+    | st.tuples(st.just(NDJSON), st.text(st.characters(codec="utf-8")))
+)
+@example((CSV, "externalId\n\0\n"))
+@example((NDJSON, '{"externalId": "\\ud800"}'))
+def test_any_body_is_taken_or_refused(fuzzed: OwnSite, kind_and_body: tuple[str, str]):
+    kind, body = kind_and_body
+    assert fuzzed.ingest(body, kind).status_code in {200, 400, 403}

@@ -8,6 +8,7 @@ import pytest
 
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category
+from kesin.workloads.oci.google.batching import MAX_REQUESTS
 from kesin.workloads.oci.google.channel import RequestStatus, RowAccepted, RowRefused
 from kesin.workloads.oci.google.client import GoogleClient
 from kesin.workloads.oci.google.data_manager import DataManager
@@ -106,6 +107,17 @@ def test_an_event_is_recognised_in_either_path(google, manager, field):
     sent = manager.upload(google.credentials(), rows(2))
     assert kinds(sent) == [RowAccepted, RowRefused]
     assert (sent.rows[1].code, sent.rows[1].category) == ("NEW_ONE", Category.VALIDATION)
+
+
+def test_unnamed_events_are_found_by_halving(google, manager):
+    google.names_events = False
+    google.event_errors = only(5, 60)
+    sent = manager.upload(google.credentials(), rows(64))
+    refused = [n for n, row in enumerate(sent.rows) if isinstance(row, RowRefused)]
+    assert refused == [5, 60]
+    assert {sent.rows[n].code for n in refused} == {"INVALID_ARGUMENT"}
+    assert len(google.recorded) == 62
+    assert len(google.came) <= MAX_REQUESTS
 
 
 def test_an_event_that_is_not_in_the_request_blames_nobody(google, manager):

@@ -22,6 +22,7 @@ from tests.workloads.oci.fake_google import (
     error_body,
     hang_up,
     nonsense,
+    recorded_but_cut_off,
     refusal,
     silence,
     upload_error,
@@ -138,6 +139,29 @@ def test_a_200_is_not_trusted_and_each_row_has_its_own_fate(google, ads):
     assert sent.trouble is None
 
 
+def test_what_a_lost_answer_recorded_is_known_by_its_order_id(google, ads):
+    google.then(recorded_but_cut_off)
+    lost = ads.upload(google.credentials(), rows(3))
+    assert codes(lost) == {"CONNECTION_FAILED"}
+    again = ads.upload(google.credentials(), rows(3))
+    assert kinds(again) == [RowAccepted] * 3
+    assert codes(again) == {"ORDER_ID_ALREADY_IN_USE"}
+    assert len(google.recorded) == 3
+
+
+def test_twins_are_sent_one_after_the_other(google, ads):
+    some = [row(0), row(1), row(0), row(2, gclid=row(1).conversion.gclid, at=row(1).conversion.at)]
+    sent = ads.upload(google.credentials(), some)
+    assert [len(upload) for upload in google.uploads] == [2, 2]
+    assert [row.code for row in sent.rows] == [
+        None,
+        None,
+        "ORDER_ID_ALREADY_IN_USE",
+        "CLICK_CONVERSION_ALREADY_EXISTS",
+    ]
+    assert sent.request_ids == ("request-1", "request-2")
+
+
 def test_nothing_to_send_is_not_sent(google, ads):
     assert ads.upload(google.credentials(), []).rows == []
     assert google.came == google.token_requests == []
@@ -246,6 +270,13 @@ def test_a_server_that_never_answers_is_not_waited_for(google, client, clock):
     assert (codes(sent), sent.trouble.kind) == ({"TIMEOUT"}, TRANSIENT)
 
 
+def test_an_address_that_nobody_answers_is_passing_trouble(google, client, clock):
+    ads = channel_to(google, client, clock, base_url="http://127.0.0.1:9")
+    sent = ads.upload(google.credentials(), rows(2))
+    assert codes(sent) == {"CONNECTION_FAILED"}
+    assert sent.trouble.kind == TRANSIENT
+
+
 def test_credentials_that_no_header_can_carry_stop_the_site(google, ads):
     sent = ads.upload(google.credentials(developer_token="ğü"), rows(1))
     assert codes(sent) == {"REQUEST_UNSENDABLE"}
@@ -281,6 +312,17 @@ def test_a_rate_limit_is_kept(google, ads, answer, wait_s):
     assert {row.category for row in sent.rows} == {Category.RATE_LIMIT}
     assert sent.trouble.kind == RATE_LIMIT
     assert sent.trouble.retry_after_s == wait_s
+
+
+def test_after_trouble_the_other_requests_of_the_call_are_not_sent(google, ads):
+    google.then(Whole(503))
+    sent = ads.upload(google.credentials(), [row(0), row(0), row(1)])
+    assert [(row.code, row.was_sent) for row in sent.rows] == [
+        ("HTTP_503", True),
+        ("CIRCUIT_OPEN", False),
+        ("HTTP_503", True),
+    ]
+    assert len(google.came) == 1
 
 
 # Refused requests and who is to blame
