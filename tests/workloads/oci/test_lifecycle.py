@@ -280,7 +280,7 @@ def test_the_promises_of_a_conversion(row):
 
 
 def test_operators_and_producers_may_ask_for_nothing_else():
-    assert OCI.actions_of("producer") == ("enqueue", "correct")
+    assert OCI.actions_of("producer") == ("correct",)
     assert OCI.actions_of("operator") == (
         "RETRY_SELECTED",
         "RESET_TO_QUEUED",

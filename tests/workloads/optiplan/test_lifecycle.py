@@ -8,7 +8,7 @@ OPTIPLAN = optiplan_lifecycle()
 
 
 def test_operators_may_ask_for_nothing_else():
-    assert OPTIPLAN.actions_of("producer") == ("enqueue",)
+    assert OPTIPLAN.actions_of("producer") == ()
     assert OPTIPLAN.actions_of("operator") == (
         "approve",
         "retry",

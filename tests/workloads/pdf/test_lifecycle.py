@@ -154,7 +154,7 @@ def test_the_promises_of_a_pdf_job(row):
 
 def test_nobody_asks_for_a_requeue_alone():
     assert PDF.actions_of("operator") == ("cancel",)
-    assert PDF.actions_of("producer") == ("enqueue", "artifact_gone", "cancel")
+    assert PDF.actions_of("producer") == ("artifact_gone", "cancel")
     assert "requeue" not in {*PDF.actions_of("worker"), *PDF.actions_of("clock")}
 
 
