@@ -201,14 +201,14 @@ MUTANTS = (
     Mutant(
         "a job that runs before those it comes after",
         ((r"NOT EXISTS \(SELECT 1 FROM parent p JOIN job k .*?success, FALSE\)\)", "1"),),
-        {"settle"},
+        {"settle", "guard", "sweep"},
         lifecycle=partial(task_lifecycle, parents=True),
         seed=1,
     ),
     Mutant(
         "a job that never hears of those it comes after",
         ((r"SET news = 1, done = done OR", "SET done = done OR"),),
-        {"settle"},
+        {"settle", "guard", "sweep"},
         lifecycle=partial(task_lifecycle, parents=True),
         seed=1,
     ),
