@@ -20,7 +20,19 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from bench import dashboard, floors, growth, lanes, oci, optimizer, pdf, peers_run, pickup, redis
+from bench import (
+    dashboard,
+    features,
+    floors,
+    growth,
+    lanes,
+    oci,
+    optimizer,
+    pdf,
+    peers_run,
+    pickup,
+    redis,
+)
 from bench.report import Report
 from tests.servers import PostgresServer
 
@@ -33,7 +45,7 @@ Address = Callable[[str], str]  # the name of a database to be → where it is
 def main() -> int:
     """Measure, print, and optionally write the report."""
     asked = _arguments()
-    pickups, asked.rounds = asked.rounds or pickup.ROUNDS, asked.rounds or ROUNDS
+    told, asked.rounds = asked.rounds, asked.rounds or ROUNDS
     if asked.what in ("all", "engine"):
         _engine(asked)
     if asked.what == "growth":  # a part of engine
@@ -49,7 +61,15 @@ def main() -> int:
     if asked.what in ("all", "dashboard"):
         dashboard.main(write=asked.write)
     if asked.what in ("all", "pickup"):
-        pickup.main(rounds=pickups, write=asked.write)
+        pickup.main(rounds=told or pickup.ROUNDS, write=asked.write)
+    if asked.what in ("all", "features"):
+        features.main(
+            stores=asked.stores,
+            rounds=told or features.ROUNDS,
+            peers=not asked.no_peers,
+            against=asked.against,
+            write=asked.write,
+        )
     return 0
 
 
@@ -154,6 +174,7 @@ def _arguments() -> argparse.Namespace:
             "optiplan",
             "dashboard",
             "pickup",
+            "features",
         ],
         default="all",
     )
@@ -161,12 +182,19 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--rounds",
         type=int,
-        help=f"rounds (default: engine {ROUNDS}, the median counts; pickup {pickup.ROUNDS})",
+        help=f"rounds (default: engine {ROUNDS}, the median counts; pickup {pickup.ROUNDS};"
+        f" features {features.ROUNDS})",
     )
     parser.add_argument("--stores", nargs="+", default=["sqlite", "postgres"])
     parser.add_argument("--no-peers", action="store_true", help="only Kesin's own figures")
     parser.add_argument("--no-growth", action="store_true", help="leave the growing tables out")
     parser.add_argument("--huge", action="store_true", help="grow to 10⁷ rows as well")
+    parser.add_argument(
+        "--against",
+        default=features.BEFORE,
+        metavar="REVISION",
+        help=f"features: the plain queue beside that of this one (default {features.BEFORE})",
+    )
     parser.add_argument("--write", action="store_true", help="write the page in docs")
     return parser.parse_args()
 

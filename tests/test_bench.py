@@ -1,11 +1,15 @@
-"""The benches load rows past the guard, which is there again before anything is measured."""
+"""The benches load rows past the guard, and their queues do what they are asked to; no timing."""
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from bench import drained
+from bench.concepts import CONCEPTS, ONE_A_TENANT, Concept
+from bench.features import ROOT, compare, revision_runs
 from bench.growth import load
 from bench.lanes import QUEUE, open_queue
 from kesin import Queue
@@ -28,6 +32,32 @@ def test_loaded_rows_are_counted_and_the_guard_is_on_again(
     for change in ("UPDATE {}job SET seq = 9", "UPDATE {}flow SET n = 9", "DELETE FROM {}flow"):
         assert_refused(queue, change)
     queue.store.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("concept", [*CONCEPTS, ONE_A_TENANT], ids=lambda concept: concept.name)
+def test_every_job_of_a_concept_is_done(
+    concept: Concept,
+    kind: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(drained, "WARM", 20)
+    names = iter(f"bench_concept_{number}" for number in count())
+
+    def address() -> str:
+        if kind == "sqlite":
+            return str(tmp_path / f"{next(names)}.db")
+        return request.getfixturevalue("postgres_server").create_database(next(names))
+
+    found = compare(concept, address, jobs=40, rounds=1)
+    assert [run.jobs for run in found.with_it] == [run.jobs for run in found.without]
+
+
+def test_the_plain_queue_of_a_checked_out_tree_is_drained(tmp_path: Path):
+    with revision_runs(ROOT, str(tmp_path / "plain.db")) as run:
+        assert [run(20).jobs, run(30).jobs] == [20, 30]
 
 
 def assert_refused(queue: Queue, change: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 
@@ -39,15 +39,39 @@ class TimedQueries(Queries):
         self.completed_at = time.monotonic()
 
 
-async def fill(url: str, jobs: int) -> float:
+# With its slots and its keys, asked for one at a time; `slots` are more than are ever taken.
+FEATURES = ("plain", "within", "key", "priority", "slots", "one_a_tenant")
+SLOTS = {"slots": 1_000, "one_a_tenant": 1}
+TENANTS = 10
+
+
+def entrypoints(feature: str) -> list[str]:
+    """Its limit of jobs at once is one of an entrypoint, so each tenant has its own."""
+    tenants = TENANTS if feature == "one_a_tenant" else 1
+    return [f"{ENTRYPOINT}{number}" for number in range(tenants)]
+
+
+async def enqueue(queries: Queries, numbers: range, feature: str) -> None:
+    names = entrypoints(feature)
+    await queries.enqueue(
+        [names[number % len(names)] for number in numbers],
+        [None] * len(numbers),
+        [number % 4 - 1 if feature == "priority" else 0 for number in numbers],
+        dedupe_key=[f"order-{number}" if feature == "key" else None for number in numbers],
+    )
+
+
+async def fill(url: str, jobs: int, feature: str) -> float:
     """Install PgQueuer, tuned as its manual asks, and enqueue."""
     connection = await asyncpg.connect(url)
     queries = Queries(AsyncpgDriver(connection))
     await queries.install()  # durable unless told otherwise: every table logged
     await queries.optimize_autovacuum()
     started = time.monotonic()
-    for size in common.batches(jobs, ENQUEUE_BATCH):
-        await queries.enqueue([ENTRYPOINT] * size, [None] * size, [0] * size)
+    for first in range(0, jobs, ENQUEUE_BATCH):
+        numbers = range(first, min(first + ENQUEUE_BATCH, jobs))
+        async with connection.transaction() if feature == "within" else nullcontext():
+            await enqueue(queries, numbers, feature)
     seconds = time.monotonic() - started
     await connection.close()
     return seconds
@@ -65,17 +89,18 @@ async def connected(url: str, connections: int) -> AsyncIterator[TimedQueries]:
 
 
 async def drain(
-    ready: Callable[[], object], url: str, batch: int, connections: int
+    ready: Callable[[], object], url: str, batch: int, connections: int, feature: str
 ) -> common.Finished:
     async with connected(url, connections) as queries:
         manager = QueueManager(queries)
         jobs = 0
 
-        @manager.entrypoint(ENTRYPOINT)
         async def noop(_job: Job) -> None:
             nonlocal jobs
             jobs += 1
 
+        for name in entrypoints(feature):
+            manager.entrypoint(name, concurrency_limit=SLOTS.get(feature, 0))(noop)
         ready()
         await manager.run(
             batch_size=batch,
@@ -86,8 +111,11 @@ async def drain(
         return common.Finished(queries.completed_at, jobs)
 
 
-def work(ready: Callable[[], object], *, url: str, batch: int, connections: int) -> common.Finished:
-    return uvloop.run(drain(ready, url, batch, connections))  # as its own command line does
+def work(
+    ready: Callable[[], object], *, url: str, batch: int, connections: int, feature: str
+) -> common.Finished:
+    # as its own command line does
+    return uvloop.run(drain(ready, url, batch, connections, feature))
 
 
 async def completed(url: str) -> int:
@@ -105,11 +133,18 @@ def main() -> int:
     parser.add_argument("--url", required=True)
     parser.add_argument("--batch", type=common.positive, default=BATCH)
     parser.add_argument("--connections", type=common.positive, default=CONNECTIONS)
+    parser.add_argument("--feature", choices=FEATURES, default="plain")
     asked = parser.parse_args()
     with common.scratch_database(asked.url, "pgqueuer") as url:
-        enqueue_seconds = uvloop.run(fill(url, asked.jobs))
+        enqueue_seconds = uvloop.run(fill(url, asked.jobs, asked.feature))
         common.settle(url)
-        worker = partial(work, url=url, batch=asked.batch, connections=asked.connections)
+        worker = partial(
+            work,
+            url=url,
+            batch=asked.batch,
+            connections=asked.connections,
+            feature=asked.feature,
+        )
         drain_seconds, _ = common.drain(worker, asked.processes)
         done = uvloop.run(completed(url))
     result = common.Result(

@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 from procrastinate import App, PsycopgConnector
+from procrastinate.periodic import PeriodicDeferrer
 from psycopg_pool import AsyncConnectionPool
 
 from bench.peers import common
@@ -38,26 +39,73 @@ def pool(url: str, connections: int) -> AsyncConnectionPool[Any]:
     )
 
 
-async def fill(url: str, jobs: int) -> float:
+FEATURES = ("plain", "within", "key", "priority", "one_a_tenant", "schedules")
+TENANTS = 10
+MINUTE_S = 60
+
+
+async def enqueue(app: App, connection: Any, numbers: range, feature: str) -> None:
+    """Its batches share everything but the arguments, so what differs is sent in several."""
+
+    async def batch(size: int, **options: Any) -> None:
+        await app.configure_task(TASK, **options).batch_defer_async(*[{}] * size)
+
+    match feature:
+        case "within":
+            async with connection.transaction():
+                await batch(len(numbers), connection=connection)
+        case "key":
+            for number in numbers:
+                await app.configure_task(TASK, queueing_lock=f"order-{number}").defer_async()
+        case "priority":
+            for level in range(4):
+                await batch(len(numbers[level::4]), priority=level - 1)
+        case "one_a_tenant":
+            for tenant in range(TENANTS):
+                await batch(len(numbers[tenant::TENANTS]), lock=f"t{tenant}")
+        case "schedules":  # as its worker does with ticks that were missed
+            task = app.tasks[TASK]
+            schedule = app.periodic_registry.register_task(
+                task=task, cron="* * * * *", periodic_id=f"s{numbers[0]}", configure_kwargs={}
+            )
+            ticks = [(schedule, number * MINUTE_S) for number in numbers]
+            await PeriodicDeferrer(app.periodic_registry).defer_jobs(ticks)
+        case _:
+            await batch(len(numbers))
+
+
+async def fill(url: str, jobs: int, feature: str) -> float:
     logging.getLogger("procrastinate").setLevel(logging.ERROR)  # it minds an app in a script
     app = App(connector=PsycopgConnector(conninfo=url))
-    async with pool(url, 1) as connections, app.open_async(connections):
+
+    @app.task(name=TASK)
+    async def noop(**_: object) -> None:
+        pass
+
+    async with pool(url, 2) as connections, app.open_async(connections):
         await app.schema_manager.apply_schema_async()
-        task = app.configure_task(TASK)
-        started = time.monotonic()
-        for size in common.batches(jobs, ENQUEUE_BATCH):
-            await task.batch_defer_async(*[{}] * size)
-        return time.monotonic() - started
+        async with connections.connection() as callers:
+            started = time.monotonic()
+            for first in range(0, jobs, ENQUEUE_BATCH):
+                numbers = range(first, min(first + ENQUEUE_BATCH, jobs))
+                await enqueue(app, callers, numbers, feature)
+            return time.monotonic() - started
 
 
 async def drain(
-    ready: Callable[[], object], url: str, concurrency: int, connections: int, *, as_it_comes: bool
+    ready: Callable[[], object],
+    url: str,
+    concurrency: int,
+    connections: int,
+    *,
+    as_it_comes: bool,
+    feature: str,
 ) -> common.Finished:
     app = App(connector=PsycopgConnector(conninfo=url))
     jobs = 0
 
     @app.task(name=TASK)
-    async def noop() -> None:
+    async def noop(**_: object) -> None:
         nonlocal jobs
         jobs += 1
 
@@ -69,20 +117,36 @@ async def drain(
     async with pool(url, connections) as opened, app.open_async(opened):
         await opened.wait()
         ready()
-        await app.run_worker_async(
-            wait=False,
-            concurrency=concurrency,
-            listen_notify=False,
-            install_signal_handlers=False,
-        )
+        left = True
+        while left:
+            await app.run_worker_async(
+                wait=False,
+                concurrency=concurrency,
+                listen_notify=False,
+                install_signal_handlers=False,
+            )
+            # It ends while the locks of all jobs that wait are taken, so it is started again.
+            left = feature == "one_a_tenant" and await some_wait(app)
         return common.Finished(time.monotonic(), jobs)
 
 
+async def some_wait(app: App) -> bool:
+    query = "SELECT EXISTS (SELECT FROM procrastinate_jobs WHERE status = 'todo') AS some"
+    return bool((await app.connector.execute_query_one_async(query))["some"])
+
+
 def work(
-    ready: Callable[[], object], *, url: str, concurrency: int, connections: int, as_it_comes: bool
+    ready: Callable[[], object],
+    *,
+    url: str,
+    concurrency: int,
+    connections: int,
+    as_it_comes: bool,
+    feature: str,
 ) -> common.Finished:
     logging.getLogger("procrastinate").setLevel(logging.ERROR)
-    return asyncio.run(drain(ready, url, concurrency, connections, as_it_comes=as_it_comes))
+    how = {"as_it_comes": as_it_comes, "feature": feature}
+    return asyncio.run(drain(ready, url, concurrency, connections, **how))
 
 
 def completed(url: str) -> int:
@@ -98,9 +162,10 @@ def main() -> int:
     parser.add_argument("--concurrency", type=common.positive, default=CONCURRENCY)
     parser.add_argument("--connections", type=common.positive, default=CONNECTIONS)
     parser.add_argument("--as-it-comes", action="store_true", help="nothing tuned")
+    parser.add_argument("--feature", choices=FEATURES, default="plain")
     asked = parser.parse_args()
     with common.scratch_database(asked.url, "procrastinate") as url:
-        enqueue_seconds = asyncio.run(fill(url, asked.jobs))
+        enqueue_seconds = asyncio.run(fill(url, asked.jobs, asked.feature))
         common.settle(url)
         worker = partial(
             work,
@@ -108,6 +173,7 @@ def main() -> int:
             concurrency=asked.concurrency,
             connections=asked.connections,
             as_it_comes=asked.as_it_comes,
+            feature=asked.feature,
         )
         drain_seconds, _ = common.drain(worker, asked.processes)
         done = completed(url)
