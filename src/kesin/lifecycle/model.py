@@ -105,7 +105,7 @@ JOB_COLUMNS = tuple(field.removesuffix("_json") for field in Job._fields)
 HOT_COLUMNS = (*JOB_COLUMNS[: JOB_COLUMNS.index("dedup_key")], "priority")
 NO_STAMPS: Mapping[str, int] = MappingProxyType({})
 ParentMark = Literal["pending", "done", "failed"]
-CLOCK_WENT_BACK_US = 3_600 * SECOND_US
+CLOCK_WENT_BACK_S = 3_600
 
 
 class Change(NamedTuple):
@@ -329,7 +329,7 @@ class Meter(NamedTuple):
         return self._since(free_at, now) + -(-taken * self.per_us // self.claims)
 
     def _since(self, free_at: int, now: int) -> int:
-        if free_at > now + self.per_us + CLOCK_WENT_BACK_US:
+        if free_at > now + self.per_us + CLOCK_WENT_BACK_S * SECOND_US:
             return now
         return min(max(free_at, now), now + self.per_us)
 

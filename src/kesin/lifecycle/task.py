@@ -20,7 +20,6 @@ from kesin.lifecycle.vocabulary import (
 from kesin.lifecycle.vocabulary import rate as limit_of
 
 LATER = "later"  # the option of a retry at a time that the handler says
-PAIR = 2
 RETRY = (holds_claim, budget_left)
 CANCELLED = Fixed("CANCELLED", Category.PERMANENT, "cancelled before it ran")
 CANCELLED_RUNNING = Fixed("CANCELLED", Category.PERMANENT, "cancelled while it ran")
@@ -46,7 +45,7 @@ def task_lifecycle(
     """
     retry_backoff = backoff or doubling(15, 3_600, jitter_s=15)
     given: Any = rate
-    if given is not None and not (isinstance(given, tuple | list) and len(given) == PAIR):
+    if given is not None and not (isinstance(given, tuple | list) and len(given) == 2):  # noqa: PLR2004
         raise DeclarationError(f"rate is a number of jobs and of seconds, got {given!r}")
     if not isinstance(parents, bool):
         raise DeclarationError(f"parents is True or False, got {parents!r}")

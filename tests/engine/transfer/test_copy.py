@@ -113,7 +113,8 @@ def contents(store, queue):
         if cursor is None:
             break
     assert len(ids) == len(set(ids))
-    return sorted(copier.histories(queue, ids)), sorted(store.move_counts(queue))
+    histories = [history._replace(slot=None) for history in copier.histories(queue, ids)]
+    return sorted(histories), sorted(store.move_counts(queue))  # Redis names no slots
 
 
 def prune(store):

@@ -20,7 +20,7 @@ from kesin.lifecycle.budget import (
     Backoff,
 )
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import CLOCK_WENT_BACK_US, JOB_COLUMNS, Meter, meter_of
+from kesin.lifecycle.model import CLOCK_WENT_BACK_S, JOB_COLUMNS, Meter, meter_of
 from kesin.lifecycle.vocabulary import READY, After, Fixed, Guard, Role
 from kesin.store.declarations import COLUMN_BITS
 from kesin.store.errors import StoreError
@@ -251,7 +251,7 @@ def _as_set(names: Iterable[str]) -> dict[str, bool]:
 
 
 def _encode_meter(claim: Move, meter: Meter | None) -> object:
-    back = {"move": claim.name, "back_us": CLOCK_WENT_BACK_US}
+    back = {"move": claim.name, "back_us": CLOCK_WENT_BACK_S * SECOND_US}
     return {**back, **meter._asdict()} if meter else False
 
 

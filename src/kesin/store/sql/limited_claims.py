@@ -8,8 +8,9 @@ snapshot and the lock is a unique violation, and the claim is repeated.
 
 from __future__ import annotations
 
+from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Move
-from kesin.lifecycle.model import CLOCK_WENT_BACK_US, Meter, meter_of
+from kesin.lifecycle.model import CLOCK_WENT_BACK_S, Meter, meter_of
 from kesin.store.sql.compiler import Compiler
 
 
@@ -131,7 +132,7 @@ _NOW = "(SELECT t FROM clock)"
 
 
 def _since(meter: Meter, free_at: str) -> str:
-    ahead = f"{free_at} > {_NOW} + {meter.per_us + CLOCK_WENT_BACK_US}"
+    ahead = f"{free_at} > {_NOW} + {meter.per_us + CLOCK_WENT_BACK_S * SECOND_US}"
     near = f"least(greatest({free_at}, {_NOW}), {_NOW} + {meter.per_us})"
     return f"CASE WHEN {ahead} THEN {_NOW} ELSE {near} END"
 
