@@ -45,7 +45,7 @@ Address = Callable[[str], str]  # the name of a database to be → where it is
 def main() -> int:
     """Measure, print, and optionally write the report."""
     asked = _arguments()
-    told, asked.rounds = asked.rounds, asked.rounds or ROUNDS
+    given, asked.rounds = asked.rounds, asked.rounds or ROUNDS
     if asked.what in ("all", "engine"):
         _engine(asked)
     if asked.what == "growth":  # a part of engine
@@ -61,11 +61,11 @@ def main() -> int:
     if asked.what in ("all", "dashboard"):
         dashboard.main(write=asked.write)
     if asked.what in ("all", "pickup"):
-        pickup.main(rounds=told or pickup.ROUNDS, write=asked.write)
+        pickup.main(rounds=given or pickup.ROUNDS, write=asked.write)
     if asked.what in ("all", "features"):
         features.main(
             stores=asked.stores,
-            rounds=told or features.ROUNDS,
+            rounds=given or features.ROUNDS,
             peers=not asked.no_peers,
             against=asked.against,
             write=asked.write,

@@ -17,7 +17,7 @@ from bench.drained import AT_ONCE, QUEUE, Drain, Fill, Run
 from kesin.engine.schedules import declare_schedules, tick
 from kesin.lifecycle.declare import Lifecycle
 
-SLOTS = 1_000  # more than two threads ever hold, so that nobody waits for one
+SLOTS = 1_000  # more than two threads ever hold, so that no job waits for one
 RATE = (10_000, 1)  # more than is ever used
 TENANTS = 10
 PATIENCE_S = 120.0

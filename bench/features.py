@@ -104,7 +104,7 @@ def _places(stack: ExitStack, stores: list[str]) -> dict[str, Address]:
 
 @contextmanager
 def _store(address: Address) -> Iterator[str]:
-    """A store that is gone afterwards, so that nobody tidies it up while others are measured."""
+    """A store that is gone afterwards, so that nothing tidies it up while others are measured."""
     place = address()
     try:
         yield place
@@ -278,12 +278,12 @@ def _unused(report: Report, places: dict[str, Address], revision: str) -> None:
 
 def _noise(itself: list[Compared]) -> str:
     """What the machine adds, as this commit against itself shows it."""
-    told, blurred = [], False
+    sentences, blurred = [], False
     for which, name in ((0, "By the clock"), (1, "In processor time")):
         figures = [_percents(one, step, which) for one in itself for step in STEPS]
         differs = max(abs(median(percents)) for percents in figures)
         unsure = max(_unsure(percents) for percents in figures)
-        told.append(
+        sentences.append(
             f"{name}, this commit differs from itself by up to {differs:.1f} %, and a median is"
             f" known to ±{unsure:.1f} at best."
         )
@@ -292,7 +292,7 @@ def _noise(itself: list[Compared]) -> str:
         f"So this run can show that the aim of {AT_MOST_PERCENT:g} % is missed by more than that,"
         " and cannot show that it is met."
     )
-    return " ".join([*told, verdict] if blurred else told)
+    return " ".join([*sentences, verdict] if blurred else sentences)
 
 
 def _against(before: Path, address: Address) -> tuple[Compared, Compared]:
@@ -376,7 +376,7 @@ def _beside_peers(report: Report, address: Address) -> None:
     rows: list[tuple[str, ...]] = []
     for one in BESIDE:
         ours, *theirs = _race(one, address)
-        cells = [cell for peer in theirs for cell in _told(ours, peer)]
+        cells = [cell for peer in theirs for cell in _beside(ours, peer)]
         rows.append((one.concept.name, _rates(ours), *cells))
         say(f"beside peers: {rows[-1]}")
     heads = [head for name in names for head in (name, "drain: ours /")]
@@ -406,7 +406,7 @@ def _race(one: Beside, address: Address) -> tuple[Rates, Rates | str, Rates | st
     return ours, pgqueuer, theirs.get("procrastinate", one.procrastinate)
 
 
-def _told(ours: Rates, peer: Rates | str) -> tuple[str, str]:
+def _beside(ours: Rates, peer: Rates | str) -> tuple[str, str]:
     if isinstance(peer, str):
         return peer, ""
     drains = [(us[1], them[1]) for us, them in zip(ours, peer, strict=True)]

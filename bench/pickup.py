@@ -397,7 +397,7 @@ def main(*, rounds: int, write: bool) -> None:
     report.say(
         f"Made by `make bench ARGS='pickup --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; producer, workers"
-        " and servers share the machine with whoever else was at work on it (a load of"
+        " and servers share the machine with other work on it (a load of"
         f" {os.getloadavg()[0]:.1f} before it began), full durability. Milliseconds from the return"
         " of the call that enqueues one job to the first line of its handler, in an idle worker"
         " that is another process; a handler that began before the call returned counts as 0."

@@ -12,10 +12,10 @@ import pytest
 from kesin import BadInput, NewJob, Queue, task_lifecycle
 from kesin.store.errors import UnknownParents
 from kesin.store.postgres.store import PostgresStore
-from kesin.store.redis.store import RedisStore
 from tests.store.scene import DAY, UNKNOWN_ID
 
 AFTER = task_lifecycle(parents=True, keep_days=1)
+guarded = pytest.mark.parametrize("store", ["sqlite-file", "postgres"], indirect=True)
 
 
 @pytest.fixture
@@ -232,9 +232,8 @@ def test_every_job_of_a_random_graph_ends(jobs, seed):
         assert job.state == ("done" if good else "failed")
 
 
+@guarded
 def test_what_is_overlooked_is_found_by_the_walk_of_the_sweeper(jobs):
-    if isinstance(jobs.store, RedisStore):
-        pytest.skip("its news is a key of its own")
     parent = jobs.create_job()
     child = jobs.create_job(after=(parent,))
     end(jobs, parent)
@@ -302,9 +301,8 @@ def test_a_job_named_twice_is_waited_for_once(store):
 # What the database itself refuses
 
 
+@guarded
 def test_the_database_keeps_the_parents_against_a_prompt(jobs):
-    if isinstance(jobs.store, RedisStore):
-        pytest.skip("Redis has no guard")
     parent, other = jobs.create_jobs(2)
     child = jobs.create_job(after=(parent,))
     assert settle(jobs) == 0

@@ -1,4 +1,4 @@
-"""Slots and rates: as many at once and in a time as declared, whoever claims."""
+"""Slots and rates: as many at once and in a time as declared, however many claim."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from kesin import Filter, Move, Queue, State, task_lifecycle, unclaimed
 from kesin.lifecycle.model import Meter, slot_name
 from kesin.store.errors import GuardRefused
-from kesin.store.redis.store import RedisStore
 from kesin.store.rules import UpgradeRefused
 from tests.store.scene import MINUTE, SECOND, rows
 
 THREE = task_lifecycle(concurrency=3)
+guarded = pytest.mark.parametrize("store", ["sqlite-file", "postgres"], indirect=True)
 TWO_EACH = task_lifecycle(concurrency=2, per="tenant")
 RATED = task_lifecycle(rate=(4, 60))
 EXCLUSIVE = replace(
@@ -300,10 +300,9 @@ def test_at_most_twice_the_rate_starts_in_any_period(claims, per_s, steps):
 # What the database itself refuses
 
 
+@guarded
 def test_the_database_keeps_the_slots_against_a_prompt(open_queue):
     scene = open_queue(TWO_EACH)
-    if isinstance(scene.store, RedisStore):
-        pytest.skip("Redis has no guard")
     first, second = scene.create_jobs(2, tenant="a")
     other = scene.create_job(tenant="b")
     [claimed] = scene.claim(1, ids=[first])

@@ -57,14 +57,14 @@ def test_a_job_is_enqueued_after_others(world, steps):
     admin, first = world.key("admin"), steps.enqueue(1, tenant="north").id
     new = {"payload": 2, "site": "north", "after": [first]}
     answer = world.client.post("/api/queues/steps/jobs", json={"jobs": [new]}, headers=admin)
-    [born] = answer.json()["jobs"]
-    assert born["result"] == "inserted"
-    assert world.state(born["id"]) == "blocked"
-    assert shown(world, born["id"], admin)["parents"] == [
+    [made] = answer.json()["jobs"]
+    assert made["result"] == "inserted"
+    assert world.state(made["id"]) == "blocked"
+    assert shown(world, made["id"], admin)["parents"] == [
         {"id": first, "queue": "steps", "state": "ready"}
     ]
     [child] = shown(world, first, admin)["children"]
-    assert child == {"id": born["id"], "queue": "steps", "state": "blocked"}
+    assert child == {"id": made["id"], "queue": "steps", "state": "blocked"}
 
 
 def test_a_batch_after_a_job_that_does_not_exist_is_refused_whole(world, steps):

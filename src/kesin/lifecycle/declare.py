@@ -181,12 +181,8 @@ class Lifecycle:
     def limited_claim(self) -> Move | None:
         """The only claim, where a rate or slots limit it; an exclusive state needs no counting."""
         [first, *others] = self.claims
-        limited = first.guard("rate") or self.has_numbers(first)
-        return first if limited and not others else None
-
-    def has_numbers(self, move: Move) -> bool:
-        """Whether the move enters a state whose slots have numbers."""
-        return move.to in self.state and self.state[move.to].slots > 0
+        slots = self.state[first.to].slots if first.to in self.state else 0
+        return first if (first.guard("rate") or slots) and not others else None
 
     def capacity_of(self, move: Move) -> int:
         """The slots of the state that the move enters; 0: any number."""

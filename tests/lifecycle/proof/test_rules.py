@@ -29,8 +29,9 @@ from kesin.lifecycle.vocabulary import (
     unclaimed,
 )
 from kesin.workloads.oci.lifecycle import OciLimits, oci_lifecycle
-from tests.lifecycle.broken import MUTANTS, REAL, SMALL, SOUND, edit
+from tests.lifecycle.broken import MUTANTS, REAL, SMALL, SOUND
 from tests.lifecycle.broken import proved as prove
+from tests.lifecycle.mutations import edit
 
 OCI, PDF, OPTIPLAN, TASK = (REAL[name] for name in ("oci", "pdf", "optiplan", "task"))
 

@@ -22,27 +22,21 @@ from kesin.lifecycle.model import (
     ParentMark,
     apply_move,
     failing_guard,
-    full_states,
-    marked,
-    meter_of,
-    parents_mark,
 )
-from kesin.lifecycle.vocabulary import OWNED, READY, STAY, WAITING, Role
+from kesin.lifecycle.vocabulary import OWNED, READY, STAY, Role
 from kesin.store.records import (
-    Backlog,
     Event,
-    Filter,
-    MoveCount,
     NewJobRow,
     Note,
     Outcome,
-    QueueStats,
 )
+from tests.store.model.limits import ReferenceLimits
+from tests.store.model.reads import ReferenceReads
 
 NO_CHANGE = Change("")
 
 
-class Reference:
+class Reference(ReferenceLimits, ReferenceReads):
     """One queue in memory."""
 
     def __init__(self, queue: str, lifecycle: Lifecycle) -> None:
@@ -71,10 +65,6 @@ class Reference:
         return twin
 
     # What the operations share
-
-    def slots(self, job: Job) -> frozenset[str]:
-        """The states that have no slot for this job."""
-        return full_states(self.lifecycle, job, list(self.jobs.values()))
 
     def holder(self, tenant: str, key: str | None, besides: str = "") -> Job | None:
         """The job that owns a dedup key."""
@@ -108,14 +98,6 @@ class Reference:
         if state.success and (old is None or old.state != new.state):
             self.successes[new.id] += 1
 
-    def tell(self, parent: Job) -> None:
-        """Say to the jobs that wait for this one how it is."""
-        for child, marks in self.parents.items():
-            if parent.id in marks:
-                marks[parent.id] = marked(self.lifecycle, parent, marks[parent.id])
-                if marked(self.lifecycle, parent) != "pending":
-                    self.news.add(child)
-
     def settle(self, *, limit: int, now: int) -> int:
         """Those with news, until none has any: one that fails is news for others."""
         moved = 0
@@ -127,13 +109,6 @@ class Reference:
             )
             moved += outcome.result == "moved"
         return moved
-
-    def waits_for(self, job: Job) -> ParentMark:
-        return parents_mark(self.parents.get(job.id, {}).values())
-
-    def is_over(self, job: Job) -> bool:
-        state = self.lifecycle.state[job.state]
-        return not state.working and job.state not in self.lifecycle.waiting_states
 
     def count(self, move: Move, old: Job | None, to: str, job: Job) -> None:
         edge = (job.tenant, move.name, old.state if old else "", to)
@@ -265,27 +240,6 @@ class Reference:
             if fits and failing_guard(move, job, self.lifecycle, seen, None) is None:
                 return move
         return None
-
-    def free_slots(self, move: Move, tenant: str) -> int:
-        """How many jobs of this tenant, or of the queue, may still enter the move's target."""
-        state = self.lifecycle.state[move.to]
-        if not state.capacity or state.per_tenant != bool(tenant):
-            return 1_000
-        jobs = [job for job in self.jobs.values() if job.state == state.name]
-        return state.capacity - sum(job.tenant == tenant or not tenant for job in jobs)
-
-    def left(self, tenant: str, now: int) -> int:
-        """How many jobs a claim may take of a tenant, beside its share."""
-        limited = self.lifecycle.limited_claim
-        if limited is None:
-            return 1_000
-        left, meter = self.free_slots(limited, tenant), meter_of(limited)
-        return min(left, meter.left(self.meters.get(tenant, 0), now)) if meter else left
-
-    def spend(self, taken: Counter[str], now: int) -> None:
-        meter = meter_of(self.lifecycle.claims[0])
-        for tenant, n in taken.items() if meter else ():
-            self.meters[tenant] = meter.after(self.meters.get(tenant, 0), now, n)
 
     def renew(self, claims: Iterable[tuple[str, int]], *, lease_us: int, now: int) -> set[str]:
         renewed = set()
@@ -432,13 +386,6 @@ class Reference:
             candidates, key=lambda job: (_overdue_since(self.lifecycle, move, job), job.id)
         )
 
-    def is_awaited(self, job_id: str) -> bool:
-        """Whether a job that is not over comes after this one."""
-        return any(
-            job_id in marks and not self.is_over(self.jobs[child])
-            for child, marks in self.parents.items()
-        )
-
     def same_order_everywhere(self, move: Move, due: list[Job]) -> bool:
         """Whether every store would take these in the same order, if it may not take all.
 
@@ -452,56 +399,6 @@ class Reference:
         by_stamp = sorted(due, key=lambda job: (getattr(job, name), job.id))
         one_place = len({(job.tenant, job.state) for job in due}) <= 1
         return one_place and by_stamp == sorted(due, key=lambda job: job.id)
-
-    # Reading
-
-    def list_jobs(
-        self, where: Filter, *, limit: int, cursor: str | None = None
-    ) -> tuple[list[Job], str | None]:
-        """A page, newest first."""
-        matching = [
-            job
-            for job in sorted(self.jobs.values(), key=lambda job: job.id, reverse=True)
-            if (cursor is None or job.id < cursor) and _matches(where, job)
-        ]
-        return matching[:limit], matching[limit - 1].id if len(matching) > limit else None
-
-    def move_counts(self) -> list[MoveCount]:
-        return [
-            MoveCount(*edge, n, self.counted_at[edge]) for edge, n in sorted(self.counts.items())
-        ]
-
-    def backlog(self, tenant: str, now: int, aged_before: int) -> Backlog:
-        """With ``aged_before``, by the first stamp."""
-        mine = [job for job in self.jobs.values() if job.tenant == tenant]
-        ready = [job for job in mine if job.phase == READY]
-        first: dict[str, int] = {}
-        for job in sorted(mine, key=lambda job: job.id):
-            if job.phase in (READY, WAITING):
-                first.setdefault(job.state, job.created_at)
-        due = [job.run_at for job in ready if job.run_at is not None and job.run_at <= now]
-        return Backlog(
-            min(due, default=None),
-            first,
-            sum(job.phase == OWNED and (job.lease_until or 0) <= now for job in mine),
-            sum(job.stamp_1 is not None and job.stamp_1 < aged_before for job in ready),
-        )
-
-    def stats(self, now: int) -> QueueStats:
-        names = [state.name for state in self.lifecycle.states]
-        tenants = {edge[0]: dict.fromkeys(names, 0) for edge in self.counts}
-        for job in self.jobs.values():
-            tenants[job.tenant][job.state] += 1
-        ready = [job.run_at for job in self.jobs.values() if job.phase == READY]
-        leases = [job.lease_until for job in self.jobs.values() if job.phase == OWNED]
-        return QueueStats(
-            queue=self.queue,
-            states={name: sum(counts[name] for counts in tenants.values()) for name in names},
-            tenants=tenants,
-            oldest_due_at=min((at for at in ready if at is not None and at <= now), default=None),
-            lease_over=sum(at is not None and at <= now for at in leases),
-            now=now,
-        )
 
 
 FREE = {
@@ -524,18 +421,3 @@ def _overdue_since(lifecycle: Lifecycle, move: Move, job: Job) -> int:
     if aged and aged.names[0] in (*lifecycle.stamps, "finished_at"):
         return int(getattr(job, lifecycle.stamp_column(aged.names[0])) or 0)
     return 0
-
-
-def _matches(where: Any, job: Job) -> bool:  # a Filter whose times are numbers
-    return (
-        (not where.states or job.state in where.states)
-        and (where.tenants is None or job.tenant in where.tenants)
-        and (not where.codes or job.error_code in where.codes)
-        and (not where.categories or job.error_category in where.categories)
-        and (where.created_from is None or job.created_at >= where.created_from)
-        and (where.created_before is None or job.created_at < where.created_before)
-        and (where.moved_before is None or job.moved_at < where.moved_before)
-        and (where.dedup_key is None or job.dedup_key == where.dedup_key)
-        and (not where.text or where.text.lower() in (job.error_message or "").lower())
-        and (not where.contains or where.contains in job.payload_json)
-    )

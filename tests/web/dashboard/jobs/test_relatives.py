@@ -190,7 +190,7 @@ def test_progress_is_a_bar_with_its_message_and_renews_itself_sooner(shared_worl
 def test_progress_without_a_share_is_its_message(shared_world, steps):
     [job] = steps.claim("one", ids=[steps.enqueue(1).id])
     claim = (job.id, job.token)
-    steps.store.report_progress(steps.name, claim, None, "looking around", now=steps.now())
+    steps.store.report_progress(steps.name, claim, None, "reading the plan", now=steps.now())
     text = read(shared_world, job.id)
     assert "<progress" not in text
-    assert "looking around" in section(text, "Next")
+    assert "reading the plan" in section(text, "Next")
