@@ -20,6 +20,7 @@ from kesin.store.records import (
     Backlog,
     Definition,
     Event,
+    FailureCount,
     Filter,
     MoveCount,
     NewJobRow,
@@ -284,6 +285,17 @@ class Store(ABC):
     @abstractmethod
     def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
         """Job counts by state and tenant, the oldest due time and expired leases."""
+
+    @abstractmethod
+    def failures(
+        self, queue: str, *, tenants: Sequence[str] | None = None, recent_from: int = 0
+    ) -> list[FailureCount]:
+        """Jobs with an error code, at rest without success or waiting to be tried again.
+
+        Those that came into their state at ``recent_from`` or later are counted as recent.
+        Counts up to ``MAX_FAILURES_READ`` of those at rest and as many of the others; the cost
+        grows with jobs that have an error, not with all jobs.
+        """
 
     @abstractmethod
     def backlog(

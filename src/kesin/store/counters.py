@@ -1,4 +1,4 @@
-"""Job counts per state and tenant, computed from the counters of moves."""
+"""Job counts: per state and tenant from the counters of moves, and per error from jobs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kesin.store.records import MoveCount
+from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.failures import failure_states, retried_at
+from kesin.lifecycle.model import Job
+from kesin.lifecycle.vocabulary import READY, RESTING
+from kesin.store.records import FailureCount, MoveCount
 
 
 class JobCounts(NamedTuple):
@@ -31,3 +35,26 @@ def count_jobs(move_counts: Iterable[MoveCount], known_states: Iterable[str]) ->
                 counts[state] = counts.get(state, 0) + n
                 states[state] = states.get(state, 0) + n
     return JobCounts(states, tenants, moves)
+
+
+FailureKey = tuple[str, str, str, str, bool]
+
+
+def count_failure(
+    lifecycle: Lifecycle, job: Job, counts: dict[FailureKey, FailureCount], recent_from: int
+) -> None:
+    """Add a job to the counts, if it has an error and is not over."""
+    waits = job.phase == READY or (job.phase == RESTING and job.state in failure_states(lifecycle))
+    if job.error_code is None or not waits:
+        return
+    next_at = retried_at(lifecycle, job, job.moved_at)
+    retries = job.phase == READY or next_at is not None
+    key = (job.tenant, job.state, job.error_code, job.error_category or "", retries)
+    before = counts.get(key) or FailureCount(*key, 0, job.moved_at, next_at)
+    times = [at for at in (before.next_at, next_at) if at is not None]
+    counts[key] = before._replace(
+        n=before.n + 1,
+        since=min(before.since, job.moved_at),
+        next_at=min(times, default=None),
+        recent=before.recent + (job.moved_at >= recent_from),
+    )

@@ -14,6 +14,7 @@ from kesin.store.errors import StoreError
 QUEUE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 MAX_BATCH = 10_000  # jobs in one call
 MAX_PAGE = 1_000  # rows in one page
+MAX_FAILURES_READ = 1_000_000  # jobs with an error that one call counts
 MAX_KEY = 512  # characters of a dedup key
 MAX_TENANT = 128
 MAX_LIMITED_CLAIM = 100  # jobs of one claim that counts slots: each number is a lock

@@ -118,6 +118,20 @@ class Backlog(NamedTuple):
     aging: int  # unclaimed ready jobs whose stamp lies before the given time
 
 
+class FailureCount(NamedTuple):
+    """How many jobs with this error code rest in a state, or wait there to be tried again."""
+
+    tenant: str
+    state: str
+    code: str
+    category: str
+    retries: bool  # a worker or the sweeper takes them on without anyone's help
+    n: int
+    since: int  # when the first of them came into the state
+    next_at: int | None  # when the first of them is tried again
+    recent: int = 0  # of them, came into the state lately
+
+
 class Definition(NamedTuple):
     """The stored description of a queue's lifecycle."""
 

@@ -58,6 +58,7 @@ class RoutedStore(Store):
     backlog = _of_queue("backlog")
     count_ahead = _of_queue("count_ahead")
     move_counts = _of_queue("move_counts")
+    failures = _of_queue("failures")
     compact = _of_queue("compact")
     pause = _of_queue("pause")
     resume = _of_queue("resume")

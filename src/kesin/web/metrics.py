@@ -18,6 +18,7 @@ from kesin.foundation.logs import Logger
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Job, declared_edges
 from kesin.store.errors import StoreUnreachable
+from kesin.web.failures import FailureReader
 
 log = Logger("kesin.metrics")
 
@@ -29,9 +30,9 @@ WAITS_S: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 3_600)
 class Metrics:
     """Everything this process measures."""
 
-    def __init__(self, commands: Commands, clock: Clock) -> None:
+    def __init__(self, commands: Commands, clock: Clock, failures: FailureReader) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(_Collected(partial(_queue_metrics, commands)))
+        self.registry.register(_Collected(partial(_queue_metrics, commands, failures)))
         self.registry.register(_Collected(self._sweep_metrics))
         self._monotonic = clock.monotonic
         self._swept_at: float | None = None
@@ -112,7 +113,7 @@ def _workload_metrics(collect: Callable[[], Iterable[Metric]]) -> Iterable[Metri
         return ()
 
 
-def _queue_metrics(commands: Commands) -> Iterator[Metric]:
+def _queue_metrics(commands: Commands, failures: FailureReader) -> Iterator[Metric]:
     """Read from the store at every scrape, so it is right with many processes."""
     jobs = GaugeMetricFamily("kesin_jobs", "Jobs by state.", labels=["queue", "state"])
     moves = CounterMetricFamily(
@@ -122,10 +123,13 @@ def _queue_metrics(commands: Commands) -> Iterator[Metric]:
     oldest = gauge("kesin_oldest_due_seconds", "How long the first in line waits.")
     over = gauge("kesin_lease_over_jobs", "Claimed jobs whose lease ran out.")
     success = gauge("kesin_since_success_seconds", "How long ago a job last succeeded.")
+    needing = gauge("kesin_needs_you_jobs", "Failed or held jobs that need a person.")
+    retrying = gauge("kesin_retrying_jobs", "Failed jobs that are tried again by themselves.")
     up = gauge("kesin_queue_up", "Whether the store of the queue answers.")
     for name, queue in commands.queues.items():
         try:
             stats, flows = queue.stats(), queue.store.move_counts(name)
+            failed = failures.of(queue, stats)
         except StoreUnreachable:
             up.add_metric([name], 0)
             continue
@@ -135,6 +139,8 @@ def _queue_metrics(commands: Commands) -> Iterator[Metric]:
         waiting = stats.now - stats.oldest_due_at if stats.oldest_due_at else 0
         oldest.add_metric([name], max(waiting, 0) / SECOND_US)
         over.add_metric([name], stats.lease_over)
+        needing.add_metric([name], failed.needs_you)
+        retrying.add_metric([name], failed.retries)
         # Every move from the start: a first one must be seen to rise from zero.
         edges = declared_edges(queue.lifecycle)
         counts = Counted({(move.name, source, to): 0 for move, source, to in edges})
@@ -148,4 +154,4 @@ def _queue_metrics(commands: Commands) -> Iterator[Metric]:
             moves.add_metric([name, *edge], n)
         if last_success:
             success.add_metric([name], max(stats.now - last_success, 0) / SECOND_US)
-    yield from (jobs, moves, oldest, over, success, up)
+    yield from (jobs, moves, oldest, over, needing, retrying, success, up)

@@ -23,14 +23,14 @@ from kesin.foundation.clock import Clock, SystemClock
 from kesin.foundation.logs import Logger
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.budget import SECOND_US
-from kesin.lifecycle.declare import Lifecycle
-from kesin.lifecycle.task import task_lifecycle
+from kesin.lifecycle.codec import lifecycle_from_json
 from kesin.lifecycle.vocabulary import STAGES
 from kesin.store.audit_chain import AuditChainBroken
 from kesin.store.audit_log import PRUNE_BATCH, kept_since
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.routed import RoutedStore
+from kesin.web.failures import FailureReader
 from kesin.web.health import HealthCheck, check_disks, check_workload
 from kesin.web.live import Live
 from kesin.web.metrics import Metrics
@@ -88,7 +88,8 @@ class Service:
         restricted = {workload.name: workload.restricted_actions for workload in known}
         personal = {workload.name: workload.personal_fields for workload in known}
         self.commands = Commands(self.queues, self.accounts, siteless, restricted, personal)
-        self.metrics = Metrics(self.commands, self.clock)
+        self.failures = FailureReader(self.workloads)
+        self.metrics = Metrics(self.commands, self.clock, self.failures)
         for workload in self.workloads.values():
             if workload.metrics is not None:
                 self.metrics.add(partial(workload.metrics, self.workload_context(workload.name)))
@@ -113,21 +114,18 @@ class Service:
         self._sign_ins_of_address = self._sign_in_limiter(NAMES * settings.sign_in_per_min)
 
     def _open_queues(self) -> dict[str, Queue]:
-        """A queue for each workload, and the store's other queues whose lifecycle is known."""
+        """A queue for each workload, and the store's other queues by their stored rules."""
         queues = {
             workload.name: Queue(workload.name, workload.lifecycle(), self.store, clock=self.clock)
             for workload in self.workloads.values()
         }
-        rules: dict[str, Callable[[], Lifecycle]] = {"task": task_lifecycle}
-        rules |= {workload.name: workload.lifecycle for workload in self.workloads.values()}
-        for name in set(self.store.queues()) - queues.keys():
-            definition = self.store.definition(name)
-            named = definition.lifecycle if definition else None
-            lifecycle = rules[named]() if named in rules else None
-            if definition and lifecycle and tuple(lifecycle.state) == definition.states:
+        for name in sorted(set(self.store.queues()) - queues.keys()):
+            newest = self.store.rules(name)[-1]
+            if newest.version:
+                lifecycle = lifecycle_from_json(newest.definition)
                 queues[name] = Queue(name, lifecycle, self.store, clock=self.clock)
-            else:  # no workload brings its lifecycle
-                log.info("queue_left_out", queue=name, lifecycle=named)
+            else:  # its program has not run since rules are stored whole
+                log.info("queue_left_out", queue=name)
         return queues
 
     @property

@@ -171,6 +171,13 @@ class Lockstep:
     def compare_counts(self) -> None:
         self._agree(self.reference.move_counts(), lambda store: store.move_counts(self.queue))
         stats = self.reference.stats(self.now)
+        for some in (None, list(stats.tenants)[:1]):
+            asked: dict[str, Any] = {"tenants": some, "recent_from": self.now - 60_000_000}
+            failures = self.reference.failures(**asked)
+            self._agree(
+                failures,
+                lambda store, asked=asked: store.failures(self.queue, **asked),  # type: ignore[misc]
+            )
         self._agree(stats, lambda store: store.stats(self.queue, now=self.now))
         stamp = self.lifecycle.stamps[:1]
         aged = (stamp[0], self.now) if stamp else None

@@ -6,7 +6,8 @@ from typing import Any
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import OWNED, READY, WAITING
-from kesin.store.records import Backlog, Filter, MoveCount, QueueStats
+from kesin.store.counters import FailureKey, count_failure
+from kesin.store.records import Backlog, FailureCount, Filter, MoveCount, QueueStats
 
 
 class ReferenceReads:
@@ -33,6 +34,13 @@ class ReferenceReads:
         return [
             MoveCount(*edge, n, self.counted_at[edge]) for edge, n in sorted(self.counts.items())
         ]
+
+    def failures(self, tenants: list[str] | None, recent_from: int) -> list[FailureCount]:
+        counts: dict[FailureKey, FailureCount] = {}
+        for job in self.jobs.values():
+            if tenants is None or job.tenant in tenants:
+                count_failure(self.lifecycle, job, counts, recent_from)
+        return sorted(counts.values())
 
     def backlog(self, tenant: str, now: int, aged_before: int) -> Backlog:
         """With ``aged_before``, by the first stamp."""

@@ -200,6 +200,12 @@ def _listings(queue: str, rows: Rows) -> Iterator[Call]:
         f"{queue} its events", frozenset({"event_pkey"}), lambda store, _: store.events(some), 0
     )
     yield Call(f"{queue} stats", frozenset(), lambda store, _: store.stats(queue, now=NOW), moves=0)
+    yield Call(
+        f"{queue} failures",
+        frozenset({"job_failure"}),
+        lambda store, _: tuple(store.failures(queue)),
+        moves=0,
+    )
 
 
 def _reads(queue: str, rows: Rows) -> Iterator[Call]:

@@ -24,6 +24,7 @@ from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.open import open_store
 from kesin.store.sqlite.store import SqliteStore
+from kesin.web.failures import FailureReader
 from kesin.web.metrics import Metrics
 from kesin.workloads.pdf.errors import PdfErrorCode, public_code
 from kesin.workloads.pdf.jobs.heartbeat import FRESH_S, Heartbeat
@@ -290,7 +291,7 @@ def test_back_pressure_shows_until_the_queue_is_clearly_shorter(shop):
 
 
 def test_the_page_is_the_one_prometheus_reads(shop):
-    metrics = Metrics(shop.context.commands, shop.clock)
+    metrics = Metrics(shop.context.commands, shop.clock, FailureReader({}))
     metrics.add(lambda: collect_metrics(shop.context))
     page = metrics.page().decode()
     assert 'ptf_admin_pdf_jobs_total{status="queued"} 0.0' in page

@@ -16,14 +16,16 @@ from typing import Any, Final
 import redis
 
 from kesin.foundation.ids import is_id
+from kesin.lifecycle.failures import failure_states, ready_states
 from kesin.lifecycle.model import JOB_COLUMNS, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.contract import Store
-from kesin.store.counters import count_jobs
+from kesin.store.counters import FailureKey, count_failure, count_jobs
 from kesin.store.declarations import Edge, Effects
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.limits import (
     LAST_ID,
+    MAX_FAILURES_READ,
     MAX_PAGE,
     check_age_stamp,
     check_batch_size,
@@ -32,6 +34,7 @@ from kesin.store.records import (
     Backlog,
     Definition,
     Event,
+    FailureCount,
     Filter,
     MoveCount,
     Note,
@@ -47,25 +50,7 @@ HISTORIES_PER_SCRIPT: Final = 200  # histories that one script reads
 MAX_LISTED_PER_SCRIPT: Final = 5_000  # jobs that one script reads for a page
 _NUMBERS: Final = tuple(JOB_COLUMNS.index(name) for name in NUMBERS)
 _EVENT_NUMBERS: Final = frozenset(
-    {
-        "at",
-        "phase",
-        "claim",
-        "attempt",
-        "attempt_base",
-        "return_count",
-        "max_attempts",
-        "retry_count",
-        "flags",
-        "mask",
-        "run_at",
-        "timer_at",
-        "finished_at",
-        "stamp_1",
-        "stamp_2",
-        "stamp_3",
-        "stamp_4",
-    }
+    name for name, kind in Event.__annotations__.items() if "int" in str(kind)
 )
 
 
@@ -332,6 +317,29 @@ class RedisReader(Store):
         oldest, overdue, at = self._execute("overdue", {"queue": queue, "now": now})
         due = None if oldest is None else int(oldest)
         return QueueStats(queue, counts.states, counts.tenants, due, overdue, int(at), counts.moves)
+
+    def failures(
+        self, queue: str, *, tenants: Sequence[str] | None = None, recent_from: int = 0
+    ) -> list[FailureCount]:
+        lifecycle = self.program(queue).lifecycle
+        states = (*ready_states(lifecycle), *failure_states(lifecycle))
+        where = Filter(states=states, tenants=None if tenants is None else tuple(tenants))
+        params = {
+            "queue": queue,
+            "where": {"coded": True},
+            "most_looked": MAX_LISTED_PER_SCRIPT,
+            "limit": MAX_LISTED_PER_SCRIPT,
+            "cursor": LAST_ID,
+        }
+        found: dict[FailureKey, FailureCount] = {}
+        pairs, read = self._pairs(queue, where), 0
+        next_cursor: str | None = ""
+        while next_cursor is not None and read < MAX_FAILURES_READ:
+            rows, next_cursor = self._execute("jobs", params, items=pairs)
+            params["cursor"], read = next_cursor, read + len(rows)
+            for job in map(parse_job, rows):
+                count_failure(lifecycle, job, found, recent_from)
+        return sorted(found.values())
 
     def backlog(
         self,

@@ -23,6 +23,7 @@ from kesin.store.errors import StoreError, UnknownQueue
 from kesin.store.limits import (
     LAST_ID,
     MAX_BATCH,
+    MAX_FAILURES_READ,
     MAX_LIMITED_CLAIM,
     MAX_PAGE,
     check_age_stamp,
@@ -32,6 +33,7 @@ from kesin.store.records import (
     Backlog,
     Definition,
     Event,
+    FailureCount,
     Filter,
     MoveCount,
     Note,
@@ -269,6 +271,19 @@ class SqlReader(Store):
         counts = count_jobs(self.move_counts(queue), self.statements(queue).lifecycle.state)
         oldest, overdue, at = self._overdue(queue, now)
         return QueueStats(queue, counts.states, counts.tenants, oldest, overdue, at, counts.moves)
+
+    def failures(
+        self, queue: str, *, tenants: Sequence[str] | None = None, recent_from: int = 0
+    ) -> list[FailureCount]:
+        params: dict[str, Any] = {"queue": queue, "most": MAX_FAILURES_READ}
+        params["recent_from"] = recent_from
+        filters = ""
+        if tenants is not None:
+            filters = f"AND {self._is_in('j.tenant', 'tenants')}"
+            params["tenants"] = self._array(tenants)
+        rows = self._read(self.statements(queue).failures(filters), params)
+        counts = (FailureCount._make(row) for row in rows)
+        return sorted(c._replace(retries=bool(c.retries), recent=int(c.recent)) for c in counts)
 
     def backlog(
         self,

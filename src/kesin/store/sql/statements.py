@@ -19,6 +19,7 @@ from kesin.store.records import NewJobRow
 from kesin.store.sql.columns import ClaimRowDecoder, job_columns
 from kesin.store.sql.compiler import Compiler
 from kesin.store.sql.dialect import INPUT_TYPES, SHARED_PREFIX, Dialect, literal
+from kesin.store.sql.failures import failure_parts
 from kesin.store.sql.input_rows import InputRows, Statement
 from kesin.store.sql.limited_claims import LimitedClaim
 from kesin.store.sql.templates import fill, template
@@ -430,6 +431,11 @@ class Statements(InputRows):
             owned=pair_conditions.replace("p.", "j."),
             summed=self._fill("foresee_sums", reason=compiler.preview_reason(moves), bodies=bodies),
         )
+
+    def failures(self, filters: str) -> str:
+        """Jobs with an error that are not over, counted."""
+        parts = (self._fill("failures", filters=filters, **p) for p in failure_parts(self.compiler))
+        return "\nUNION ALL\n".join(parts)
 
     @property
     def pairs(self) -> str:

@@ -10,9 +10,10 @@ from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
 from kesin.lifecycle.budget import DAY_S, SECOND_US
-from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import Job, MoveContext, failing_guard
-from kesin.lifecycle.vocabulary import GONE, OWNED, Guard
+from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.failures import allowed_from
+from kesin.lifecycle.model import Job
+from kesin.lifecycle.vocabulary import GONE, OWNED
 from kesin.store.records import Pause
 
 Kind = Literal["claim", "slots", "answer", "parents", "clock", "gone", "person", "paused", "over"]
@@ -52,7 +53,7 @@ def outlook(
     claims = [
         Upcoming("claim", at, move.name, move.target(job.state))
         for move in lifecycle.claims
-        if job.state in move.sources and (at := _when(lifecycle, move, job, now)) is not None
+        if job.state in move.sources and (at := allowed_from(lifecycle, move, job, now)) is not None
     ]
     pause = next((pause for pause in pauses if pause.tenant in ("", job.tenant)), None)
     if claims and pause:
@@ -94,35 +95,9 @@ def _scheduled_moves(lifecycle: Lifecycle, job: Job, now: int) -> list[Upcoming]
     upcoming = []
     for move in lifecycle.scheduled_moves:
         if job.state in move.sources:
-            at = _when(lifecycle, move, job, now)
+            at = allowed_from(lifecycle, move, job, now)
             if at is not None:
                 kind: Kind = "gone" if move.prunes else "clock"
                 to = GONE if move.prunes else move.target(job.state)
                 upcoming.append(Upcoming(kind, at, move.name, to))
     return sorted(upcoming, key=lambda step: step.at or 0)
-
-
-def _when(lifecycle: Lifecycle, move: Move, job: Job, now: int) -> int | None:
-    """From when the move's guards hold, by the job's own columns; None: never."""
-    times = (_time_of(guard, lifecycle, job) for guard in move.when)
-    at = max((time for time in times if time is not None), default=0)
-    asked = MoveContext(now=max(at, now), actor="")
-    if failing_guard(move, job, lifecycle, asked, job.claim_seq) is not None:
-        return None
-    return at
-
-
-def _time_of(guard: Guard, lifecycle: Lifecycle, job: Job) -> int | None:
-    """The time from which a guard holds; None if it does not depend on time."""
-    match guard.kind:
-        case "due":
-            return job.run_at
-        case "timer_over":
-            return job.timer_at
-        case "lease_over":
-            return job.lease_until
-        case "age_over":
-            stamp: int | None = getattr(job, lifecycle.stamp_column(guard.names[0]))
-            return None if stamp is None else stamp + guard.number * SECOND_US
-        case _:
-            return None

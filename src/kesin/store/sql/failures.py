@@ -1,0 +1,51 @@
+"""The parts of the statement that counts jobs with an error, as fragments of one template.
+
+Three parts, so that each is read from one index: jobs that workers claim again, jobs at rest that
+no move of the sweeper fits by its error code, and jobs at rest that one may take back.
+"""
+
+from __future__ import annotations
+
+from kesin.lifecycle.declare import Move
+from kesin.lifecycle.failures import ERROR_GUARDS, failure_states, ready_states, revivals
+from kesin.lifecycle.vocabulary import Guard
+from kesin.store.sql.conditions import MoveConditions
+
+_NEVER = "CAST(NULL AS bigint)"
+
+
+def failure_parts(conditions: MoveConditions) -> list[dict[str, str]]:
+    """The fragments of each part."""
+    ready, failing = map(conditions.name_list, _states(conditions))
+    moves = revivals(conditions.lifecycle)
+    by_error = " OR ".join(_both(conditions, move, by_error=True) for move in moves)
+    by_job = " OR ".join(_both(conditions, move) for move in moves)
+    parts = [
+        {"states": ready, "wanted": "j.phase = 0", "retries": "TRUE", "next_at": "j.run_at"},
+        {"states": failing, "retries": "FALSE", "next_at": _NEVER}
+        | {"wanted": f"NOT ({by_error})" if moves else "TRUE"},
+    ]
+    if moves:
+        next_at = f"CASE WHEN {by_job} THEN j.timer_at END"
+        parts.append(
+            {"states": failing, "wanted": f"({by_error})", "retries": f"({by_job})"}
+            | {"next_at": next_at}
+        )
+    return [part for part in parts if part["states"] != "()"]
+
+
+def _states(conditions: MoveConditions) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return ready_states(conditions.lifecycle), failure_states(conditions.lifecycle)
+
+
+def _both(conditions: MoveConditions, move: Move, *, by_error: bool = False) -> str:
+    """The move's state and guards; with ``by_error`` only what its state and error decide."""
+    guards = [guard for guard in move.when if not by_error or guard.kind in ERROR_GUARDS]
+    tests = [f"j.state IN {conditions.name_list(move.sources)}"]
+    return "(" + " AND ".join([*tests, *(_in_time(conditions, guard) for guard in guards)]) + ")"
+
+
+def _in_time(conditions: MoveConditions, guard: Guard) -> str:
+    """The guard, as it holds once its time has come."""
+    timed = {"timer_over": "j.timer_at IS NOT NULL", "due": "j.run_at IS NOT NULL"}
+    return timed.get(guard.kind) or conditions.guard(guard)

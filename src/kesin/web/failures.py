@@ -1,0 +1,142 @@
+"""What went wrong, by error code: what needs a person, and what is tried again by itself.
+
+One definition for the overview, the navigation, the pages of queues and sites, and the metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from kesin.engine.queue import Queue
+from kesin.engine.workload import Workload
+from kesin.lifecycle.budget import HOUR_S, MINUTE_S, SECOND_US
+from kesin.lifecycle.errors import Category
+from kesin.lifecycle.failures import decided_codes, failure_states
+from kesin.store.records import FailureCount, QueueStats
+
+RECENT_US: Final = HOUR_S * SECOND_US
+MAX_KEPT: Final = 256  # counts of a queue, or of some of its sites
+NO_ONE: Final = "none"  # in a workload's advice: no one must act
+
+
+class FailureGroup(NamedTuple):
+    """Jobs in one state with the same error code; an empty code: they rest without an error."""
+
+    queue: str
+    state: str
+    code: str
+    category: str
+    retries: bool  # they are tried again by themselves
+    who: str  # must act, in the words of the workload's advice; empty if that is not known
+    n: int
+    since: int | None = None
+    next_at: int | None = None
+    recent: int = 0  # of them, within the last hour
+    tenants: Mapping[str, int] = MappingProxyType({})
+
+    @property
+    def needs_you(self) -> bool:
+        """Whether a person must act."""
+        return not self.retries and self.who != NO_ONE
+
+    @property
+    def futile(self) -> bool:
+        """Whether a retry fails again until the data is corrected."""
+        return self.category == Category.VALIDATION.value
+
+
+class Failures(NamedTuple):
+    """The groups of a queue, the largest first."""
+
+    groups: tuple[FailureGroup, ...] = ()
+
+    @property
+    def needing(self) -> list[FailureGroup]:
+        """The groups that need a person."""
+        return [group for group in self.groups if group.needs_you]
+
+    @property
+    def needs_you(self) -> int:
+        """How many jobs need a person."""
+        return sum(group.n for group in self.needing)
+
+    @property
+    def retries(self) -> int:
+        """How many jobs are tried again by themselves."""
+        return sum(group.n for group in self.groups if group.retries)
+
+    @property
+    def next_at(self) -> int | None:
+        """When the first of them is tried again."""
+        return min((g.next_at for g in self.groups if g.next_at is not None), default=None)
+
+
+@dataclass(slots=True)
+class FailureReader:
+    """Reads the failures of queues; again when a job has moved, and each minute."""
+
+    workloads: Mapping[str, Workload]
+    _kept: dict[Any, tuple[Any, list[FailureCount]]] = field(default_factory=dict)
+
+    def of(self, queue: Queue, stats: QueueStats, sites: Collection[str] | None = None) -> Failures:
+        """The failures of these sites; ``stats`` are theirs too, read just before."""
+        groups = self._groups(queue, self._counts(queue, stats, sites))
+        without_code = _without_code(queue, stats, groups)
+        if without_code and sites is None and (again := queue.stats()).moves != stats.moves:
+            groups = self._groups(queue, self._counts(queue, again, sites))
+            without_code = _without_code(queue, again, groups)  # not what moved between two reads
+        return Failures(tuple(sorted([*groups, *without_code], key=lambda group: -group.n)))
+
+    def _counts(
+        self, queue: Queue, stats: QueueStats, sites: Collection[str] | None
+    ) -> list[FailureCount]:
+        key = (queue.name, None if sites is None else frozenset(sites))
+        version = (stats.moves, stats.now // (MINUTE_S * SECOND_US))
+        kept = self._kept.get(key)
+        if kept is not None and kept[0] == version:
+            return kept[1]
+        tenants, recent_from = None if sites is None else sorted(sites), stats.now - RECENT_US
+        counts = queue.store.failures(queue.name, tenants=tenants, recent_from=recent_from)
+        if len(self._kept) >= MAX_KEPT:
+            self._kept.clear()
+        self._kept[key] = (version, counts)
+        return counts
+
+    def _groups(self, queue: Queue, counts: list[FailureCount]) -> list[FailureGroup]:
+        found: dict[tuple[str, str, str, bool], list[FailureCount]] = {}
+        for count in counts:
+            found.setdefault(count[1:5], []).append(count)
+        decided = decided_codes(queue.lifecycle)
+        return [
+            FailureGroup(
+                queue.name,
+                *key,
+                who=NO_ONE if key[1] in decided else self._who(queue.name, key[1]),
+                n=sum(count.n for count in members),
+                since=min(count.since for count in members),
+                next_at=min((c.next_at for c in members if c.next_at is not None), default=None),
+                recent=sum(count.recent for count in members),
+                tenants={count.tenant: count.n for count in members},
+            )
+            for key, members in found.items()
+        ]
+
+    def _who(self, queue: str, code: str) -> str:
+        workload = self.workloads.get(queue)
+        advice = workload.advice(code) if workload and workload.advice else {}
+        return str(advice.get("who", ""))
+
+
+def _without_code(
+    queue: Queue, stats: QueueStats, groups: list[FailureGroup]
+) -> list[FailureGroup]:
+    """What rests beyond the counted groups: jobs without an error, or more than are counted."""
+    rest = []
+    for state in failure_states(queue.lifecycle):
+        counted = sum(group.n for group in groups if group.state == state)
+        if (n := stats.states.get(state, 0) - counted) > 0:
+            rest.append(FailureGroup(queue.name, state, "", "", retries=False, who="", n=n))
+    return rest
