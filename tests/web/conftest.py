@@ -19,11 +19,14 @@ from httpx._transports import default as transports
 
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.queue import Queue
+from kesin.engine.results import Failed
+from kesin.engine.worker import Worker
 from kesin.engine.workload import Workload
 from kesin.foundation import logs, passwords
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.permissions import Actor, system_actor
 from kesin.foundation.settings import Settings
+from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.audit_chain import AuditLine
@@ -145,6 +148,13 @@ class World:
         """A task that was cancelled: it can be requeued."""
         job_id = self.job(site, key=key)
         self.task.act("cancel", actor="tests", ids=[job_id])
+        return job_id
+
+    def broken(self, site: str = "north", code: str = "BAD") -> str:
+        """A task whose handler failed for good: it needs a person."""
+        job_id = self.job(site)
+        answer = Failed(code, "so the test wants it", category=Category.VALIDATION)
+        Worker(self.task, lambda _job: answer).drain()
         return job_id
 
     def state(self, job_id: str) -> str:

@@ -259,7 +259,7 @@ def test_a_page_that_is_left_open_does_not_extend_a_session(ayse):
     assert actor is not None
     ayse.clock.advance(IDLE_S - 1)
     polling = [
-        ("/dashboard", {"hx-request": "true", "hx-trigger": "cards"}),
+        ("/dashboard", {"hx-request": "true", "hx-trigger": "view"}),
         ("/api/session", {"accept": "text/event-stream"}),
     ]
     for path, headers in polling:

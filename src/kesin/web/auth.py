@@ -32,7 +32,7 @@ CREDENTIALS: Final = frozenset({"x-api-key", "authorization", "cookie"})
 NOBODY: Final = Actor("nobody", frozenset())
 PROBES: Final = frozenset({"/health/live", "/health/ready"})  # answered without the store
 # Elements of the dashboard that refresh by themselves, by the id that htmx sends.
-POLLING_ELEMENTS: Final = frozenset({"cards", "job-story", "nav", "runs", "view", "workers"})
+POLLING_ELEMENTS: Final = frozenset({"job-story", "nav", "runs", "view", "workers"})
 APP: Final = "kesin.app"  # where the scope of a request has the service's app
 PUBLIC_ROUTE: Final[dict[str, Any]] = {"security": []}  # marks a public route in the schema
 

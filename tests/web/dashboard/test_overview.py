@@ -4,16 +4,18 @@ import re
 
 import pytest
 
+from kesin.engine.new_job import NewJob
 from kesin.engine.queue import Queue
 from kesin.engine.results import Failed
-from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.task import task_lifecycle
 from kesin.web.dashboard.queues.charts import Trends
+from kesin.web.service import Service
 from kesin.workloads.oci.google.channel import ConnectionTrouble
 from kesin.workloads.oci.google.circuit_breaker import record_upload
 from kesin.workloads.oci.site import SiteContext
+from tests.lifecycle.small import small
 from tests.web.conftest import ROOT, World
 
 
@@ -23,10 +25,23 @@ def overview(world: World, name: str = "ayse", **headers: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<svg.*?</svg>", "", answer.text, flags=re.DOTALL))
 
 
-def fail(world: World, n: int, code: str) -> None:
+def inbox(text: str) -> list[dict[str, str]]:
+    """The lines about failed jobs: how many, everything before the button, the button."""
+    lines = re.findall(r'<li id="need-.*?</li>', text)
+    return [
+        {
+            "n": re.search(r'class="many n">([^<]*)<', line)[1],
+            "what": line[: line.rindex('class="button"')],
+            "button": line[line.rindex('class="button"') :],
+        }
+        for line in lines
+    ]
+
+
+def fail(world: World, n: int, code: str, category: Category = Category.VALIDATION) -> None:
     for _ in range(n):
         world.job()
-    answer = Failed(code, "so the test wants it", category=Category.VALIDATION)
+    answer = Failed(code, "so the test wants it", category=category)
     Worker(world.task, lambda _job: answer).drain()
 
 
@@ -35,36 +50,84 @@ def _admin(world: World) -> None:
     world.person("ayse", "admin")
 
 
-def test_healthy_queues_are_reported_in_both_languages_and_as_a_part(world):
+def test_nothing_needs_you_is_one_line_in_both_languages_and_as_a_part(world):
     world.job()
-    n = len(world.service.queues)
-    assert f"All {n} queues are healthy." in overview(world)
+    assert "Nothing needs you." in overview(world)
     part = overview(world, **{"hx-request": "true"})
     assert "<html" not in part
-    assert 'id="cards"' in part
+    assert 'id="view"' in part
     turkish = overview(world, **{"accept-language": "tr"})
     assert "<h1>Genel bakış</h1>" in turkish
-    assert "kuyruğun hepsi sağlıklı." in turkish
+    assert "Sizi bekleyen bir iş yok." in turkish
 
 
-def test_the_most_frequent_error_code_is_named(world):
+def test_the_inbox_has_a_line_for_each_code_with_count_time_and_button(world):
     fail(world, 3, "NO_SUCH_STREET")
-    assert "3 failed in the last hour with <code>NO_SUCH_STREET</code>" in overview(world)
     fail(world, 1, "NOBODY_HOME")
     text = overview(world)
-    assert "4 failed in the last hour, 3 of them <code>NO_SUCH_STREET</code>" in text
-    assert 'href="/dashboard/queues/task?state=failed&amp;code=NO_SUCH_STREET"' in text
-    assert "healthy" not in text
-    world.clock.advance(3_700)
-    assert "healthy" in overview(world)  # it is a year until they are gone
+    assert "Nothing needs you" not in text
+    assert [line["n"] for line in inbox(text)] == ["3 jobs", "1 job"]
+    street, home = inbox(text)
+    assert "<code>NO_SUCH_STREET</code>" in street["what"]
+    assert "since " in street["what"]
+    assert "You" in street["what"]
+    assert 'href="/dashboard/queues/task?state=failed&amp;code=NO_SUCH_STREET"' in street["what"]
+    assert "Show 3 jobs" in street["button"]  # their data is wrong: a retry would fail again
+    assert re.search(r'href="/dashboard/jobs/[0-9a-f-]{36}">Open the job', home["button"])
+    world.clock.advance(30 * 86_400)
+    assert "3 jobs" in overview(world)  # they need someone until they are gone
 
 
-def test_numbers_of_a_sample_are_not_shown_as_exact(world, monkeypatch):
-    monkeypatch.setattr("kesin.web.dashboard.overview.MAX_FAILED_READ", 3)
-    Trends(world.accounts.directory, world.service.queues).note()
-    fail(world, 5, "NO_SUCH_STREET")
+def test_what_may_work_the_next_time_can_be_retried_from_the_inbox(world):
+    fail(world, 4, "SMTP_DOWN", Category.PERMANENT)
+    [line] = inbox(overview(world))
+    assert "Requeue 4 rows" in line["button"]
+    assert 'hx-post="/dashboard/queues/task/sheet"' in line["button"]
+    world.person("ece", "viewer", all_sites=True)
+    [line] = inbox(overview(world, "ece"))
+    assert "Show 4 jobs" in line["button"]
+
+
+def test_counts_are_exact_however_many_there_are(world):
+    world.service.queues["task"].enqueue_many([NewJob(n) for n in range(500)])
+    answer = Failed("NO_SUCH_STREET", "no", category=Category.VALIDATION)
+    Worker(world.task, lambda _job: answer).drain()
     text = overview(world)
-    assert "at least 5 failed in the last hour, most of them <code>NO_SUCH_STREET</code>" in text
+    assert [line["n"] for line in inbox(text)] == ["500 jobs"]
+    assert '<dd data-number class="bad">500</dd>' in text
+    navigation = world.client.get("/dashboard/nav", headers=world.cookie("ayse")).text
+    assert re.search(r'class="badge"[^>]*>500<', navigation)
+    metrics = world.service.metrics.page().decode()
+    assert 'kesin_needs_you_jobs{queue="task"} 500.0' in metrics
+
+
+def test_what_is_tried_again_by_itself_is_no_line_of_the_inbox(world):
+    world.job()
+    answer = Failed("SMTP_DOWN", "no", category=Category.TRANSIENT)
+    Worker(world.task, lambda _job: answer).drain()
+    text = overview(world)
+    assert "Nothing needs you." in text
+    assert re.search(r"1 retry by themselves.*next at", text)
+    metrics = world.service.metrics.page().decode()
+    assert 'kesin_needs_you_jobs{queue="task"} 0.0' in metrics
+    assert 'kesin_retrying_jobs{queue="task"} 1.0' in metrics
+
+
+def test_what_an_operator_decided_needs_no_one(world):
+    world.service.commands.act(ROOT, "task", "cancel", ids=[world.job()])
+    assert "Nothing needs you." in overview(world)
+
+
+def test_a_badge_counts_what_needs_you_and_is_loud_for_what_is_new(world):
+    fail(world, 2, "BAD")
+
+    def badge() -> str:
+        text = world.client.get("/dashboard/nav", headers=world.cookie("ayse")).text
+        return re.search(r'<span class="(badge[^"]*)"[^>]*>2</span>', text)[1]
+
+    assert badge() == "badge"
+    world.client.get("/dashboard/queues/task", headers=world.cookie("ayse"))
+    assert badge() == "badge seen"
 
 
 def test_a_high_share_of_failures_in_a_day_is_reported(world):
@@ -75,40 +138,50 @@ def test_a_high_share_of_failures_in_a_day_is_reported(world):
         world.job()
     Worker(world.task, lambda _job: None).drain()
     world.clock.advance(60)
-    text = overview(world)
-    assert "25% of the last day failed" in text
-    assert re.search(r'class="chip retrying">\s*25% failed', text)
-    assert re.search(r'<dd>25% <span class="muted">since \d\d:\d\d UTC</span></dd>', text)
+    assert re.search(r'class="chip retrying">\s*25% failed', overview(world))
 
 
 def test_an_unknown_value_is_not_shown_as_a_number(world):
-    """Before the first note, and for whoever sees some sites only."""
+    """Before the first note, and for users who see some sites only."""
     world.person("ece", sites=["north"])
     fail(world, 1, "BAD")
-    assert "<dt>failed in a day</dt><dd>–</dd>" in overview(world)
-    page = world.client.get("/dashboard/queues/task", headers=world.cookie("ayse")).text
-    assert "not noted yet" in page
+    assert "<dt>done in a day</dt><dd data-number>–</dd>" in overview(world)
     Trends(world.accounts.directory, world.service.queues).note()
     text = overview(world, "ece")
-    assert "<dt>failed in a day</dt><dd>–</dd>" in text
+    assert "<dt>done in a day</dt><dd data-number>–</dd>" in text
     assert "<dt>workers</dt><dd>–</dd>" in text
-    page = world.client.get("/dashboard/queues/task", headers=world.cookie("ayse")).text
-    assert "not noted yet" not in page
+
+
+def test_queues_without_work_fold_into_one_line_and_your_own_come_first(world):
+    world.job()
+    name, store = "courier", world.store
+    own = Queue(name, task_lifecycle("courier"), store, clock=world.clock)
+    world.service.queues[name] = own
+    own.enqueue(1)
+    text = overview(world)
+    cards = re.findall(r'<article class="card" id="card-(\w+)">', text)
+    assert cards == ["courier", "task"]
+    assert re.search(r"<p class=\"muted\">.*PDF batches</a>.*: no jobs</p>", text)
+
+
+def test_a_queue_with_its_own_lifecycle_is_shown_by_its_stored_rules(world):
+    lifecycle = small(name="kiln")
+    Queue("kiln", lifecycle, world.store, clock=world.clock).enqueue({"pot": 7})
+    service = Service(world.settings, world.store, world.service.workloads, work=False)
+    opened = service.queues["kiln"]
+    assert opened.lifecycle == lifecycle
+    assert opened.stats().total == 1
 
 
 def test_work_without_a_worker_is_reported(world):
     world.job()
     world.clock.advance(61)
-    text = overview(world)
-    assert "no worker is at it" in text
-    assert "the oldest waits" not in text
-    world.clock.advance(15 * 60)
-    assert "the oldest waits for 16 mins; no worker is at it" in overview(world)
-    world.task.claim("hand", lease_seconds=60)
+    assert "No worker is running; the oldest job has waited 61 secs." in overview(world)
+    world.task.claim("hand", lease_seconds=2_000)
     world.job()
     world.clock.advance(59)
     text = overview(world)
-    assert "healthy" in text
+    assert "Nothing needs you." in text
     assert "<dt>workers</dt><dd>1</dd>" in text
 
 
@@ -119,16 +192,8 @@ def test_silent_workers_and_a_late_sweeper_are_reported(world, monkeypatch):
     text = overview(world)
     assert "Workers of this process are silent." in text
     assert "The sweeper of this process has missed its last turns." in text
-    assert "healthy" not in text
+    assert "Nothing needs you" not in text
     world.service.workers.clear()
-
-
-def test_a_card_has_the_time_of_the_next_sweep(world, monkeypatch):
-    assert "<dt>next sweep</dt><dd>–</dd>" in overview(world)
-    sweeper = Sweeper([world.task])
-    sweeper._due = {"recover": world.clock.monotonic() + 30}
-    monkeypatch.setattr(world.service, "sweeper", sweeper)
-    assert "<dt>next sweep</dt><dd>in 30 secs</dd>" in overview(world)
 
 
 def test_an_open_breaker_is_reported_to_users_of_the_site(world):
@@ -146,14 +211,14 @@ def test_jobs_of_a_lost_worker_are_reported(world):
     world.job()
     world.task.claim("gone", lease_seconds=5)
     world.clock.advance(6)
-    assert "1 are stuck: their worker is gone" in overview(world)
+    assert "1 are stuck: their worker is gone." in overview(world)
 
 
 def test_a_paused_queue_is_reported(world):
     world.service.commands.pause(ROOT, "task", site="north")
-    assert "paused for north" in overview(world)
+    assert "Paused for north." in overview(world)
     world.service.commands.pause(ROOT, "task")
-    assert "</a>: paused <a" in overview(world)
+    assert "Paused.</span>" in overview(world)
 
 
 def test_a_user_without_permissions_is_referred_to_an_admin(world):
@@ -168,7 +233,7 @@ def test_only_jobs_of_permitted_sites_are_counted(world):
     fail(world, 2, "SECRET_OF_NORTH")
     text = overview(world, "ece")
     assert "SECRET_OF_NORTH" not in text
-    assert "failed in the last hour" not in text
+    assert inbox(text) == []
 
 
 def test_jobs_that_wait_for_others_need_nobody(world):
@@ -176,7 +241,7 @@ def test_jobs_that_wait_for_others_need_nobody(world):
     world.service.queues["steps"] = queue
     queue.enqueue(2, after=[queue.enqueue(1).id])
     text = overview(world)
-    assert "queues are healthy." in text
-    assert '<span class="n">2</span> <span class="muted">waiting</span>' in text
+    assert "Nothing needs you." in text
+    assert "<dt>waiting</dt><dd data-number>2" in text
     navigation = world.client.get("/dashboard/nav", headers=world.cookie("ayse")).text
     assert "badge" not in navigation

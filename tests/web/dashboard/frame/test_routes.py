@@ -152,55 +152,55 @@ def test_the_navigation_by_itself_is_that_of_the_page_it_belongs_to(world):
     part = world.client.get("/dashboard/nav?at=/dashboard/queues/task", headers=headers).text
     assert 'href="/dashboard/queues/task" aria-current="page"' in part
     assert 'class="badge"' not in part
-    world.failed()
+    world.broken()
     part = world.client.get("/dashboard/nav?at=/dashboard/queues/task", headers=headers).text
     assert part.count('class="badge"') == 1
-    assert "1 for a person to look at" in part
+    assert "1 need you" in part
     page = world.client.get("/dashboard/queues/task", headers=headers).text
     part = world.client.get("/dashboard/nav?at=/dashboard/queues/task", headers=headers).text
     assert part.strip() in page
 
 
 def badge(world: World, name: str, queue: str = "task") -> str:
+    """The number of the badge, with a mark if some of it is new to this user."""
     nav = world.client.get("/dashboard/nav", headers=world.cookie(name)).text
     line = nav.partition(f'href="/dashboard/queues/{queue}"')[2].partition("</a>")[0]
-    return re.sub(r"<[^>]*>", "", line.partition('class="badge"')[2].partition(">")[2]).strip()
+    found = re.search(r'class="badge( seen)?"[^>]*>(\d+)<', line)
+    return "" if found is None else found[2] + ("" if found[1] else "!")
 
 
-def test_the_badge_counts_what_this_person_has_not_looked_at(world):
+def test_the_badge_counts_what_needs_a_person_and_is_loud_for_what_is_new(world):
     world.person("ayse", "operator", all_sites=True)
     world.person("ece", sites=["south"])
     for site in ("north", "north", "south"):
-        world.failed(site)
-    assert (badge(world, "ayse"), badge(world, "ece")) == ("3", "1")
+        world.broken(site)
+    assert (badge(world, "ayse"), badge(world, "ece")) == ("3!", "1!")
     for elsewhere in ("?site=south", "?state=done"):  # the failures of north are not there
         world.client.get(f"/dashboard/queues/task{elsewhere}", headers=world.cookie("ayse"))
-    assert badge(world, "ayse") == "3"
+    assert badge(world, "ayse") == "3!"
     world.client.get("/dashboard/queues/task", headers=world.cookie("ayse"))
-    assert (badge(world, "ayse"), badge(world, "ece")) == ("", "1")
-    world.failed("north")
-    assert (badge(world, "ayse"), badge(world, "ece")) == ("1", "1")
+    assert (badge(world, "ayse"), badge(world, "ece")) == ("3", "1!")
+    world.broken("north")
+    assert (badge(world, "ayse"), badge(world, "ece")) == ("4!", "1!")
     by_itself = world.cookie("ayse") | {"hx-request": "true"}
     world.client.get("/dashboard/queues/task", headers=by_itself)
-    assert badge(world, "ayse") == "1"  # no person opened that
+    assert badge(world, "ayse") == "4!"  # no person opened that
+    world.client.get("/dashboard/queues/task", headers=world.cookie("ayse"))
     world.job()
     world.task.claim("gone", lease_seconds=5)
     world.clock.advance(6)
-    assert badge(world, "ayse") == "2"  # and one is stuck
+    assert badge(world, "ayse") == "5!"  # and one is stuck
 
 
-def test_a_badge_never_counts_more_than_there_are(world):
+def test_what_an_operator_ended_is_not_in_the_badge(world):
     world.person("ayse", "operator", all_sites=True)
-    for _ in range(2):
-        job_id = world.failed()
-        world.task.act("requeue", actor="tests", ids=[job_id])
-        world.task.act("cancel", actor="tests", ids=[job_id])
-    assert badge(world, "ayse") == "2"
+    world.failed()
+    assert badge(world, "ayse") == ""
 
 
 def test_a_trade_stands_together_and_a_phone_shows_first_what_calls(world):
     world.person("ayse", "admin")
-    world.failed()
+    world.broken()
     nav = world.client.get(
         "/dashboard/nav?at=/dashboard/workers", headers=world.cookie("ayse")
     ).text

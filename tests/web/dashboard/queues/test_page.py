@@ -186,8 +186,12 @@ def test_failures_are_counted_by_code_and_lead_to_their_rows(tasks):
     for code in ("A", "B", "B"):
         fail(tasks, code=code)
     page = look(tasks).text
-    charts = page[page.index('class="charts"') : page.index('id="filters"')]
-    assert re.findall(r'\?code=(\w)" hx-get', charts) == ["B", "A"]
+    panel = page[page.index('id="failures"') : page.index('class="charts"')]
+    assert re.findall(r'code=(\w)" hx-get', panel) == ["B", "A"]
+    assert "3 need you" in panel
+    assert re.findall(r"(\d) in the last hour", panel) == ["2", "1"]
+    codes = re.search(r'<select id="f-code".*?</select>', page, re.DOTALL)[0]
+    assert re.findall(r"<option[^>]*>([^<]+)</option>", codes) == ["Any code", "B (2)", "A (1)"]
 
 
 def test_throughput_is_shown_only_to_users_of_every_site(tasks):
@@ -202,7 +206,7 @@ def test_throughput_is_shown_only_to_users_of_every_site(tasks):
 def test_the_page_speaks_turkish(tasks):
     tasks.failed()
     page = look(tasks, **{"accept-language": "tr"}).text
-    assert "Koda göre hatalar" in page
+    assert "Hatalar" in page
     assert "Eşleşenlerin tümünü seç" in page
 
 

@@ -24,12 +24,13 @@ class NavEntry:
 
     title: str
     path: str
-    badge: int = 0
+    badge: int = 0  # jobs that need a person
     here: bool = False
     unreachable: bool = False  # its store does not answer
     group: str = ""  # entries of one workload stand together
     nested: bool = False  # below the first entry of its group
     in_bar: bool = False  # shown on a phone, where there is room for few
+    calls: bool = False  # some of what the badge counts is new to the user
 
 
 def navigation(ctx: PageContext, at: str = "") -> list[NavEntry]:
@@ -49,17 +50,17 @@ def _queue_entries(ctx: PageContext, path: str) -> list[NavEntry]:
     actor, commands, marks = ctx.actor, ctx.service.commands, read_marks(ctx)
     entries = []
     for queue in commands.readable_queues(actor):
-        badge, unreachable = 0, False
+        badge, calls, unreachable = 0, False, False
         try:
             stats = commands.visible_stats(actor, queue.stats())
-            badge = needing_attention(ctx, queue, stats, marks)
+            badge, calls = needing_attention(ctx, queue, stats, marks)
         except StoreUnreachable:  # the other queues may live elsewhere
             unreachable = True
         title, href = ctx.title_of(queue.name), f"{_QUEUES}{queue.name}"
         here = f"{path}/".startswith(f"{href}/")
         workload = ctx.service.workloads.get(queue.name)
         group = workload.group if workload else queue.name
-        entries.append(NavEntry(title, href, badge, here, unreachable, group))
+        entries.append(NavEntry(title, href, badge, here, unreachable, group, calls=calls))
     return entries
 
 

@@ -29,6 +29,7 @@ from kesin.web.dashboard.frame.i18n import (
     choose_language,
     translate,
 )
+from kesin.web.failures import FailureGroup
 from kesin.web.health import HealthCheck
 from kesin.web.service import Service
 
@@ -89,6 +90,8 @@ class WorkloadPages:
     site_path: Callable[[str, str], str] | None = None
     job_panel: Callable[[PageContext, JobDetails], Panel | None] | None = None
     job_link: Callable[[PageContext, Job], Link | None] | None = None  # to its place elsewhere
+    # Where failures of a group are dealt with; None: the dashboard offers what the queue has.
+    triage: Callable[[PageContext, FailureGroup], Link | None] | None = None
     job_name: Callable[[Any], str] | None = None  # from a job's payload; empty: only its id
     heartbeats: Callable[[PageContext, Queue], Sequence[WorkerHeartbeat]] | None = None
     warnings: Callable[[PageContext, Queue], Sequence[QueueWarning]] | None = None

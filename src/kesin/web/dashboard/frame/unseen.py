@@ -1,7 +1,7 @@
 """Failures that a user has not seen yet: opening a queue's page marks them as seen.
 
-A failed job stays in the store for a year. What needs attention is what failed since the user last
-opened the queue, so an old failure does not keep a badge red for ever.
+A failed job stays in the store for a year and is counted as long as it needs a person. The badge is
+loud only for what failed since the user last opened the queue.
 """
 
 from __future__ import annotations
@@ -39,14 +39,16 @@ def mark_seen(ctx: PageContext, queue: Queue) -> None:
         directory.put_metadata(MetadataEntry(WORKLOAD, "", name, value, now))
 
 
-def needing_attention(ctx: PageContext, queue: Queue, stats: QueueStats, marks: Marks) -> int:
-    """How many jobs need a person: on hold, failed and not seen, or stuck."""
-    on_hold = sum(stats.states.get(state, 0) for state in hold_states(queue.lifecycle))
-    failed = sum(stats.states.get(state, 0) for state in failed_states(queue.lifecycle))
-    if failed:
-        since = _failures(ctx, queue) - marks.get(queue.name, 0)
-        failed = min(failed, max(since, 0))
-    return on_hold + failed + stats.lease_over
+def needing_attention(
+    ctx: PageContext, queue: Queue, stats: QueueStats, marks: Marks
+) -> tuple[int, bool]:
+    """How many jobs need a person or are stuck, and whether some failed since the last visit."""
+    visible = ctx.service.commands.visible_sites(ctx.actor, queue.name)
+    failures = ctx.service.failures.of(queue, stats, visible)
+    held = any(group.state in hold_states(queue.lifecycle) for group in failures.needing)
+    unseen = _failures(ctx, queue) > marks.get(queue.name, 0)
+    badge = failures.needs_you + stats.lease_over
+    return badge, badge > 0 and (unseen or held or stats.lease_over > 0)
 
 
 def _failures(ctx: PageContext, queue: Queue) -> int:

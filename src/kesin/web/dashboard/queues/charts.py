@@ -1,9 +1,8 @@
-"""The charts of a queue: throughput, durations and error codes."""
+"""The charts of a queue: throughput and durations."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -16,14 +15,13 @@ from kesin.store.directory import Directory, MetadataEntry
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import Filter
 from kesin.web.dashboard.frame.page import PageContext
-from kesin.web.dashboard.state_groups import attention_states, state_groups, states_in
+from kesin.web.dashboard.state_groups import state_groups, states_in
 
 WORKLOAD: Final = "dashboard"
 EVERY_S: Final = 60
 MAX_NOTES: Final = 24 * 60  # one a minute for a day
 BUCKETS: Final = 48
 MAX_JOBS_READ: Final = 100  # the newest ones
-MAX_CODES: Final = 5
 SLACK_S: Final = 600  # a period that lacks no more than this at its start is complete
 
 
@@ -102,20 +100,10 @@ def _sums(queue: Queue) -> tuple[int, int]:
     return done, failed
 
 
-class CodeShare(NamedTuple):
-    """How often a code occurs among the newest failures."""
-
-    code: str
-    n: int
-    percent: int
-
-
 class Charts(NamedTuple):
     """The data of the charts."""
 
     trend: Trend | None  # only for users who may see all jobs
-    codes: tuple[CodeShare, ...]
-    failures: int  # the number of jobs that the codes were counted among
     median_us: int | None  # from created to finished, of the newest successes
     slowest_us: int | None  # the 95th percentile
     spans: tuple[int, ...]
@@ -129,9 +117,6 @@ def charts_of(ctx: PageContext, queue: Queue, site: str) -> Charts:
         where = Filter(states=states, tenants=(site,) if site else None)
         return commands.jobs(actor, queue.name, where, limit=MAX_JOBS_READ).jobs if states else ()
 
-    failed = newest(attention_states(queue.lifecycle))
-    counted = Counter(job.error_code for job in failed if job.error_code)
-    most = max(counted.values(), default=1)
     succeeded = newest(states_in(queue.lifecycle, "done"))
     ended = [job for job in succeeded if job.finished_at is not None]
     spans = [max((job.finished_at or 0) - job.created_at, 0) for job in ended]
@@ -140,11 +125,6 @@ def charts_of(ctx: PageContext, queue: Queue, site: str) -> Charts:
     service = ctx.service
     return Charts(
         Trends(service.accounts.directory, service.queues).of(queue) if whole else None,
-        tuple(
-            CodeShare(code, n, max(100 * n // most, 2))
-            for code, n in counted.most_common(MAX_CODES)
-        ),
-        len(failed),
         ordered[len(ordered) // 2] if ordered else None,
         ordered[min(len(ordered) * 19 // 20, len(ordered) - 1)] if ordered else None,
         tuple(reversed(spans)),

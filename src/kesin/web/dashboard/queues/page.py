@@ -24,13 +24,16 @@ from kesin.web.dashboard.frame.routes import FormFields
 from kesin.web.dashboard.frame.unseen import mark_seen
 from kesin.web.dashboard.queues import actions, filters
 from kesin.web.dashboard.queues.bulk import BulkRun, runs_of
-from kesin.web.dashboard.queues.charts import Charts, charts_of
+from kesin.web.dashboard.queues.charts import charts_of
 from kesin.web.dashboard.queues.csv_export import csv_lines
+from kesin.web.dashboard.queues.failures import chosen_codes, failure_lines, failures_of
 from kesin.web.dashboard.state_groups import failed_states, state_groups
 from kesin.web.dependencies import UNCACHED
+from kesin.web.failures import Failures
 
 router = guarded_router(include_in_schema=False)
 MAX_SITES: Final = 200  # in the filter's list
+MAX_FAILURES_SHOWN: Final = 12  # error codes in the panel; the filter lists all
 MAX_FULLEST_SHOWN: Final = 3  # sites, with the slots that they use
 
 
@@ -100,6 +103,7 @@ def sheet(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
         button=actions.button_of(ctx, action, preview.moved, number),
         ends=action in actions.DESTRUCTIVE,
         preview=preview,
+        errors=chosen_codes(ctx, opened, action, selection.sought),
         family=state_groups(opened.lifecycle),
         options={
             option: ctx.say(actions.OPTIONS.get(option, option))
@@ -191,7 +195,7 @@ def _page_values(ctx: PageContext, queue: Queue, limit: int) -> dict[str, Any]:
     commands, actor = ctx.service.commands, ctx.actor
     page_filter, stats, search = _search(ctx, queue)
     page = filters.read_page(ctx, queue.name, search, limit=limit)
-    charts = charts_of(ctx, queue, page_filter.site)
+    failures = failures_of(ctx, queue, stats, page_filter.site)
     all_stats = stats if not page_filter.site else commands.stats(actor, queue.name)
     return {
         **_table(ctx, queue, page_filter, stats),
@@ -201,8 +205,11 @@ def _page_values(ctx: PageContext, queue: Queue, limit: int) -> dict[str, Any]:
         "cursor": page.cursor,
         "shown": len(page.jobs),
         "matching": _matching(page_filter, stats, len(page.jobs), more=page.cursor is not None),
-        "charts": charts,
-        "codes": _codes(queue, charts, page_filter),
+        "charts": charts_of(ctx, queue, page_filter.site),
+        "all_failures": failures,
+        "failure_lines": failure_lines(ctx, queue, failures, page_filter.site),
+        "most_failures": MAX_FAILURES_SHOWN,
+        "codes": _codes(failures, page_filter),
         "categories": list(Category.__members__),
         "sites": _sites(all_stats, page_filter),
         "ages": filters.AGES,
@@ -264,12 +271,13 @@ def _matching(
     return (sum(counts), False) if page_filter.counted else (shown, more)
 
 
-def _codes(queue: Queue, charts: Charts, page_filter: filters.PageFilter) -> list[str]:
-    """Recent error codes first, then all that the lifecycle declares."""
-    declared = sorted(code.name for code in queue.lifecycle.errors.codes)
-    recent = [share.code for share in charts.codes]
-    chosen = [page_filter.code] if page_filter.code else []
-    return list(dict.fromkeys([*recent, *declared, *chosen]))
+def _codes(failures: Failures, page_filter: filters.PageFilter) -> Counter[str]:
+    """The error codes that occur, with how many jobs have them, and the chosen one."""
+    codes = Counter({page_filter.code: 0} if page_filter.code else {})
+    for group in failures.groups:
+        if group.code:
+            codes[group.code] += group.n
+    return codes
 
 
 def _sites(stats: QueueStats, page_filter: filters.PageFilter) -> list[str]:

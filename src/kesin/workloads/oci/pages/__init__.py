@@ -8,7 +8,7 @@ from kesin.lifecycle.budget import HOUR_S
 from kesin.web.dashboard.frame.page import WorkloadPages
 from kesin.workloads.oci.pages import control, settings
 from kesin.workloads.oci.pages.job_panel import job_panel
-from kesin.workloads.oci.pages.site_links import breaker_warnings, links, site_path
+from kesin.workloads.oci.pages.site_links import breaker_warnings, links, site_path, triage
 
 PAGES: Final = WorkloadPages(
     package=__name__,
@@ -17,6 +17,7 @@ PAGES: Final = WorkloadPages(
     site_path=site_path,
     job_panel=job_panel,
     warnings=breaker_warnings,
+    triage=triage,
     overdue_after_s=3 * HOUR_S,  # Google's scripts come once an hour at most
     polling_elements=frozenset({"oci-live", "oci-summary"}),
 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from typing import Final
+from urllib.parse import urlencode
 
 from markupsafe import escape
 
 from kesin.engine.queue import Queue
 from kesin.web.dashboard.frame.page import Link, PageContext, QueueWarning
+from kesin.web.failures import FailureGroup
 from kesin.workloads.oci.google.circuit_breaker import Breaker
 from kesin.workloads.oci.site import BREAKER, WORKLOAD, visible_sites
 
@@ -40,6 +42,17 @@ def links(ctx: PageContext) -> list[Link]:
     if others := sites[MAX_LINKS:]:
         shown.append(Link(ctx.say("OCI · %(n)s more sites", n=len(others)), SITES_PATH))
     return shown
+
+
+def triage(ctx: PageContext, group: FailureGroup) -> Link | None:
+    """Where rows with bad data are corrected: the page of their site, or the list of sites."""
+    if not group.futile or not ctx.actor.has("operate"):
+        return None
+    [site, *others] = group.tenants or [""]
+    if others or not site:
+        return Link(ctx.say("Fix data"), SITES_PATH)
+    query = urlencode({"status": group.state, "code": group.code})
+    return Link(ctx.say("Fix data"), f"{control_path(site)}?{query}")
 
 
 def breaker_warnings(ctx: PageContext, queue: Queue) -> list[QueueWarning]:

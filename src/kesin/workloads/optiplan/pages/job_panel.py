@@ -10,6 +10,8 @@ from kesin.engine.access.masking import MASK
 from kesin.lifecycle.model import Job
 from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import Link, PageContext, Panel
+from kesin.web.dashboard.queues.failures import first_job
+from kesin.web.failures import FailureGroup
 from kesin.workloads.optiplan.customers import WORKLOAD
 from kesin.workloads.optiplan.pipeline.progress import ProgressStore
 from kesin.workloads.optiplan.pipeline.waiting import waiting_for
@@ -35,6 +37,15 @@ def job_link(ctx: PageContext, job: Job) -> Link | None:
     """The link to the order's row on the orders page, for users who may see orders."""
     row = f"held-{job.id}" if job.state == "HOLD" else f"order-{job.id}"
     return next((Link(link.title, f"{link.path}#{row}") for link in links(ctx)), None)
+
+
+def triage(ctx: PageContext, group: FailureGroup) -> Link | None:
+    """The order itself, or the orders of the state; None for users who may not see orders."""
+    if not may_see_orders(ctx):
+        return None
+    if group.n == 1 and (job_id := first_job(ctx, group)):
+        return Link(ctx.say("Open the order"), f"/dashboard/jobs/{job_id}")
+    return Link(ctx.say("Open the orders"), f"/dashboard/optiplan?state={group.state}")
 
 
 def job_name(data: Any) -> str:

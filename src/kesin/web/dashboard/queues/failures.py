@@ -1,0 +1,190 @@
+"""The failures of a queue in words: what each means, who acts, what is next, the right button."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+from urllib.parse import urlencode
+
+from kesin.engine.queue import Queue
+from kesin.lifecycle.failures import ready_states
+from kesin.store.limits import MAX_PAGE
+from kesin.store.records import Filter, QueueStats
+from kesin.web.dashboard.frame.formatting import Formatter
+from kesin.web.dashboard.frame.page import PageContext
+from kesin.web.dashboard.queues import actions
+from kesin.web.dashboard.queues.filters import JobSearch, read_page
+from kesin.web.dashboard.state_groups import StateGroup, state_group
+from kesin.web.failures import FailureGroup, Failures
+
+# Who must act, by the names that workloads use in their advice.
+ROLES: Final = {
+    "you": "You",
+    "producer": "The sender of the data",
+    "google_admin": "The administrator of the Google account",
+    "receiver": "The receiver",
+    "none": "No one",
+    "us": "The operator of this service",
+}
+
+
+class FailureButton(NamedTuple):
+    """What helps: a page, or the dialog of an action with these fields."""
+
+    label: str
+    path: str = ""
+    fields: Mapping[str, str] | None = None
+
+
+class FailureLine(NamedTuple):
+    """A group of failures as a page shows it."""
+
+    group: FailureGroup
+    family: StateGroup
+    means: str
+    who: str
+    next: str
+    href: str  # the list of these jobs
+    button: FailureButton | None
+
+
+def failures_of(ctx: PageContext, queue: Queue, stats: QueueStats, site: str = "") -> Failures:
+    """The failures that the user may see; ``stats`` are those of the same sites."""
+    visible = ctx.service.commands.visible_sites(ctx.actor, queue.name)
+    return ctx.service.failures.of(queue, stats, (site,) if site else visible)
+
+
+def failure_lines(
+    ctx: PageContext, queue: Queue, failures: Failures, site: str = ""
+) -> list[FailureLine]:
+    """A line for each group: first what needs a person, then the rest."""
+    groups = sorted(failures.groups, key=lambda group: (not group.needs_you, group.retries))
+    return [_line(ctx, queue, group, site) for group in groups]
+
+
+def advice_on(ctx: PageContext, queue: str, code: str) -> Mapping[str, str] | None:
+    """The workload's advice on an error code, in the user's language."""
+    workload = ctx.service.workloads.get(queue)
+    if workload is None or workload.advice is None or not code:
+        return None
+    advice = workload.advice(code)
+    words: Mapping[str, str] = advice.get(ctx.language) or advice.get("en") or {}
+    return {"means": "", "act": "", "next": "", **words, "who": str(advice.get("who", ""))}
+
+
+def _line(ctx: PageContext, queue: Queue, group: FailureGroup, site: str) -> FailureLine:
+    advice = advice_on(ctx, queue.name, group.code) or {}
+    pairs = [("state", group.state), ("code", group.code), ("site", site)]
+    query = urlencode([(name, value) for name, value in pairs if value])
+    href = f"/dashboard/queues/{queue.name}?{query}"
+    role = ROLES.get(group.who, "You" if group.needs_you else "No one")
+    return FailureLine(
+        group,
+        state_group(queue.lifecycle, group.state),
+        advice.get("means", ""),
+        ctx.say(role),
+        advice.get("next", ""),
+        href,
+        _button(ctx, queue, group, href, site) if group.needs_you else None,
+    )
+
+
+def _button(
+    ctx: PageContext, queue: Queue, group: FailureGroup, href: str, site: str
+) -> FailureButton:
+    """Where the work is done: the workload's own page, a retry of all, one job, or the list."""
+    triage = ctx.pages_of(queue.name).triage
+    if triage is not None and (link := triage(ctx, group)) is not None:
+        return FailureButton(link.title, link.path)
+    number = Formatter(ctx.language).number(group.n)
+    retry = _retry_action(ctx, queue, group)
+    if retry and group.code and not group.futile:
+        fields = {"call": retry, "all": "1", "state": group.state, "code": group.code}
+        if site:
+            fields["site"] = site
+        return FailureButton(actions.button_of(ctx, retry, group.n, number), fields=fields)
+    if group.n == 1 and (job_id := first_job(ctx, group, site)):
+        return FailureButton(ctx.say("Open the job"), f"/dashboard/jobs/{job_id}")
+    return FailureButton(ctx.say("Show %(n)s jobs", n=number), href)
+
+
+def first_job(ctx: PageContext, group: FailureGroup, site: str = "") -> str:
+    """The id of the newest job of a group."""
+    codes = (group.code,) if group.code else ()
+    where = Filter(states=(group.state,), codes=codes, tenants=(site,) if site else None)
+    jobs = ctx.service.commands.jobs(ctx.actor, group.queue, where, limit=1).jobs
+    return jobs[0].id if jobs else ""
+
+
+def _retry_action(ctx: PageContext, queue: Queue, group: FailureGroup) -> str:
+    """The operator's action that takes jobs of this state back to workers."""
+    ready, moves = set(ready_states(queue.lifecycle)), queue.lifecycle.actions
+    for offer in actions.offered_actions(ctx, queue):
+        leaving = [move for move in moves[offer.action] if group.state in move.sources]
+        if not offer.ends and any(move.to in ready for move in leaving):
+            return offer.action
+    return ""
+
+
+# Before a bulk action
+
+
+class CodeCount(NamedTuple):
+    """How many of the chosen jobs have this error."""
+
+    code: str
+    category: str
+    n: int
+    futile: bool  # a retry fails again until the data is corrected
+
+
+class ChosenCodes(NamedTuple):
+    """The errors of the chosen jobs; ``among`` is set if only the first so many were read."""
+
+    codes: tuple[CodeCount, ...] = ()
+    among: int = 0
+
+
+def chosen_codes(ctx: PageContext, queue: Queue, action: str, search: JobSearch) -> ChosenCodes:
+    """The errors of the jobs that an action is about to move."""
+    page = read_page(ctx, queue.name, search, limit=MAX_PAGE)
+    counted: Counter[tuple[str, str]] = Counter(
+        (job.error_code, job.error_category or "") for job in page.jobs if job.error_code
+    )
+    among = len(page.jobs) if page.cursor else 0
+    if among and search.ids is None and _is_plain(search.where):
+        stats = ctx.service.commands.stats(ctx.actor, queue.name)
+        groups = failures_of(ctx, queue, stats).groups
+        counted, among = _matching_codes(groups, search.where), 0
+    ready = set(ready_states(queue.lifecycle))
+    again = any(move.to in ready for move in queue.lifecycle.actions[action])
+    return ChosenCodes(
+        tuple(
+            CodeCount(code, category, n, again and category == "VALIDATION")
+            for (code, category), n in counted.most_common()
+        ),
+        among,
+    )
+
+
+def _is_plain(where: Filter) -> bool:
+    """Whether the counts of failures can answer: only states, sites, codes and categories."""
+    plain = Filter(where.states, where.tenants, where.codes, where.categories)
+    return where == replace(plain, created_before=where.created_before)  # that is: until now
+
+
+def _matching_codes(groups: Sequence[FailureGroup], where: Filter) -> Counter[tuple[str, str]]:
+    counted: Counter[tuple[str, str]] = Counter()
+    for group in groups:
+        wanted = (
+            (not where.states or group.state in where.states)
+            and (not where.codes or group.code in where.codes)
+            and (not where.categories or group.category in where.categories)
+        )
+        if wanted and group.code:
+            tenants = where.tenants
+            n = group.n if tenants is None else sum(group.tenants.get(t, 0) for t in tenants)
+            counted[group.code, group.category] += n
+    return +counted
