@@ -35,7 +35,7 @@ SQL_STORES = ("sqlite-file", "sqlite-memory", "postgres")
 STORES = (*SQL_STORES, "redis")
 TABLES = (
     *("job", "job_body", "event", "note", "flow", "paused", "declared", "lifecycle"),
-    *("rules", "state", "parent", "progress", "schedule", "meter"),
+    *("rules", "state", "parent", "progress", "schedule", "meter", "fact"),
 )
 HERE = Path(__file__).parent
 RAM = Path("/dev/shm")  # where there is one, no test waits for a disk

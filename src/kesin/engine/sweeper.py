@@ -17,6 +17,7 @@ from kesin.foundation.forks import ForkAware
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.store.errors import StoreUnreachable
+from kesin.store.history import note_history
 from kesin.store.rules import jobs_by_state
 
 log = Logger("kesin.sweeper")
@@ -155,6 +156,14 @@ class Sweeper(ForkAware):
             except Exception:
                 log.exception("periodic_failed", queue=name)
 
+    def _note_history(self) -> None:
+        """Note how many jobs ended, for charts; a failure loses nothing but a minute of them."""
+        for queue in self.queues:
+            try:
+                note_history(queue.store, queue.name, queue.lifecycle, queue.now())
+            except Exception:
+                log.exception("history_not_noted", queue=queue.name)
+
     def _run_after_sweep(self) -> None:
         """Run the after-sweep work of each workload; a failure does not stop the others."""
         for name in [queue.name for queue in self.queues if queue.name in self.after_sweep]:
@@ -192,6 +201,7 @@ class Sweeper(ForkAware):
                 if due:
                     self.sweep(due)
                     self.last_success = self._monotonic()
+                    self._note_history()
                 else:
                     self._tick()
                     if now >= periodic_due:

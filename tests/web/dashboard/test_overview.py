@@ -8,6 +8,7 @@ from kesin.engine.new_job import NewJob
 from kesin.engine.queue import Queue
 from kesin.engine.results import Failed
 from kesin.engine.worker import Worker
+from kesin.lifecycle import moves
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.task import task_lifecycle
 from kesin.web.dashboard.queues.charts import Trends
@@ -165,7 +166,7 @@ def test_queues_without_work_fold_into_one_line_and_your_own_come_first(world):
 
 
 def test_a_queue_with_its_own_lifecycle_is_shown_by_its_stored_rules(world):
-    lifecycle = small(name="kiln")
+    lifecycle = small(moves.attempt_cap("ready", "failed"), name="kiln")
     Queue("kiln", lifecycle, world.store, clock=world.clock).enqueue({"pot": 7})
     service = Service(world.settings, world.store, world.service.workloads, work=False)
     opened = service.queues["kiln"]
