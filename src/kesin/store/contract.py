@@ -311,6 +311,11 @@ class Store(ABC):
         Reads through indexes: the cost grows with claimed or aged jobs, not with all jobs.
         """
 
+    def aging(self, queue: str, aged: tuple[str, int]) -> dict[str, int]:
+        """Tenant → the ``aging`` of its ``backlog``, without tenants that have none."""
+        counts = {t: self.backlog(queue, t, aged=aged).aging for t in self.stats(queue).tenants}
+        return {tenant: n for tenant, n in counts.items() if n}
+
     @abstractmethod
     def count_ahead(self, queue: str, job_id: str, *, limit: int) -> int | None:
         """How many ready jobs are due before this one, counted up to ``limit``.

@@ -59,6 +59,7 @@ class RoutedStore(Store):
     count_ahead = _of_queue("count_ahead")
     move_counts = _of_queue("move_counts")
     failures = _of_queue("failures")
+    aging = _of_queue("aging")
     compact = _of_queue("compact")
     pause = _of_queue("pause")
     resume = _of_queue("resume")

@@ -181,6 +181,10 @@ class Lockstep:
         self._agree(stats, lambda store: store.stats(self.queue, now=self.now))
         stamp = self.lifecycle.stamps[:1]
         aged = (stamp[0], self.now) if stamp else None
+        if aged:
+            waiting = {t: self.reference.backlog(t, self.now, self.now) for t in stats.tenants}
+            aging = {tenant: one.aging for tenant, one in waiting.items() if one.aging}
+            self._agree(aging, lambda store: store.aging(self.queue, aged))
         for tenant in (*stats.tenants, "nobody"):
             self._agree(
                 self.reference.backlog(tenant, self.now, self.now if aged else 0),

@@ -309,6 +309,17 @@ class SqlReader(Store):
         first = {state: at for state, at in values["first"].items() if at is not None}
         return Backlog(values["due"][""], first, values["over"][""], values["aging"][""])
 
+    def aging(self, queue: str, aged: tuple[str, int]) -> dict[str, int]:
+        check_age_stamp(self.statements(queue).lifecycle, queue, aged)
+        index = " INDEXED BY job_aged" if self.dialect.name == "sqlite" else ""
+        sql = (
+            f"SELECT j.tenant, count(*) FROM {self.dialect.table('job')} j{index}"
+            f" WHERE j.queue = {self.dialect.param('queue')} AND j.phase = 0"
+            f" AND j.stamp_1 IS NOT NULL AND j.stamp_1 < {self.dialect.param('aged')}"
+            " GROUP BY j.tenant"
+        )
+        return dict(self._read(sql, {"queue": queue, "aged": aged[1]}))
+
     def count_ahead(self, queue: str, job_id: str, *, limit: int) -> int | None:
         statements = self.statements(queue)
         if not is_id(job_id):

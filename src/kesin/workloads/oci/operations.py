@@ -94,8 +94,7 @@ def site_stats(site: SiteContext, move_counts: Iterable[MoveCount] | None = None
     counts = [count for count in move_counts if count.tenant == site.id]
     totals = {**dict.fromkeys(STATES, 0), **jobs_by_state(counts)}
     acks = (count.at for count in counts if count.to_state == "COMPLETED")
-    warning_age_us = (CLICK_LIFETIME_DAYS - EXPIRES_SOON_DAYS) * DAY_S * SECOND_US
-    waiting = queue.waiting(site.id, aged=("conversion_at", queue.now() - warning_age_us))
+    waiting = queue.waiting(site.id, aged=("conversion_at", expiring_before(queue.now())))
     ended = totals["FAILED"] + totals["COMPLETED"]
     breaker = read_breaker(site)
     stats = SiteStats(
@@ -111,6 +110,11 @@ def site_stats(site: SiteContext, move_counts: Iterable[MoveCount] | None = None
     )
     warnings = [{"code": code, "message": message} for code, message in _warnings(site, stats)]
     return replace(stats, warnings=warnings)
+
+
+def expiring_before(now: int) -> int:
+    """Rows with a conversion before this time expire soon."""
+    return now - (CLICK_LIFETIME_DAYS - EXPIRES_SOON_DAYS) * DAY_S * SECOND_US
 
 
 def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:

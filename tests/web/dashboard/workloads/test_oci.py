@@ -1,6 +1,5 @@
 """OCI Control: what an operator sees of a site and does with it, over HTTP."""
 
-import re
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from kesin.workloads.oci import operations, script
 from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.google.channel import ConnectionTrouble
 from kesin.workloads.oci.google.circuit_breaker import record_upload
-from kesin.workloads.oci.pages import control as control_page
 from kesin.workloads.oci.site import SiteContext
 from tests.web.conftest import MakeWorld, World
 from tests.workloads.optiplan.orders_ready import held_order
@@ -83,35 +81,6 @@ def test_attempts_are_those_that_the_budget_counts(control):
     assert ">1/5<" in control.get().text
     control.context.queue.act("RETRY_SELECTED", actor="tests", ids=[job_id])
     assert ">0/5<" in control.get().text
-
-
-def test_the_navigation_leads_to_the_sites_that_it_does_not_list(control):
-    for number in range(12):
-        control.world.accounts.add_site(ROOT, f"other-{number:02}")
-    page = control.get(who="ayse").text
-    assert "OCI · 2 more sites" in page
-    assert 'href="/dashboard/oci"' in page
-    headers = control.world.cookie("ayse")
-    listed = control.world.client.get("/dashboard/oci", headers=headers).text
-    for site in ("north", "south", "other-00", "other-11"):
-        assert f'<a href="/dashboard/site/{site}/oci-control">' in listed
-    found = control.world.client.get("/dashboard/oci?q=Other-1", headers=headers).text
-    links = re.findall(r'<td><a href="/dashboard/site/([\w-]+)/', found)
-    assert links == ["other-10", "other-11"]
-
-
-def test_a_long_list_of_sites_says_how_many_it_leaves_out(control, monkeypatch):
-    monkeypatch.setattr(control_page, "MAX_SITES", 1)
-    listed = control.world.client.get("/dashboard/oci", headers=control.world.cookie("ayse")).text
-    assert "1 more site is not shown: search for it." in listed
-
-
-def test_the_list_of_sites_has_only_ones_own_with_their_counts(control):
-    control.failed(2)
-    control.rows(3)
-    listed = control.world.client.get("/dashboard/oci", headers=control.world.cookie("can")).text
-    assert '<td class="number">3</td><td class="number">2</td>' in listed
-    assert "south" not in listed
 
 
 def test_the_page_shows_counts_rows_and_only_ones_own_sites(control):

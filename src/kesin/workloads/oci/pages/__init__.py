@@ -6,13 +6,13 @@ from typing import Final
 
 from kesin.lifecycle.budget import HOUR_S
 from kesin.web.dashboard.frame.page import WorkloadPages
-from kesin.workloads.oci.pages import control, settings
+from kesin.workloads.oci.pages import control, settings, sites
 from kesin.workloads.oci.pages.job_panel import job_panel
 from kesin.workloads.oci.pages.site_links import breaker_warnings, links, site_path, triage
 
 PAGES: Final = WorkloadPages(
     package=__name__,
-    routers=(control.router, settings.router),
+    routers=(sites.router, control.router, settings.router),
     links=links,
     site_path=site_path,
     job_panel=job_panel,

@@ -34,7 +34,7 @@ from kesin.workloads.oci.conversions.conversion import CLICK_KINDS
 from kesin.workloads.oci.conversions.corrections import fix_rows
 from kesin.workloads.oci.conversions.parsing import parse_body
 from kesin.workloads.oci.google.pending_uploads import dismiss_warning
-from kesin.workloads.oci.pages.site_links import SITES_PATH, control_path
+from kesin.workloads.oci.pages.site_links import control_path
 from kesin.workloads.oci.site import SiteContext, require_site, visible_sites
 
 router = guarded_router(include_in_schema=False)
@@ -94,22 +94,6 @@ def frame(ctx: PageContext, site: SiteContext) -> dict[str, Any]:
         "may_administer": ctx.actor.is_admin,
         "now": site.queue.now(),
     }
-
-
-@router.get(SITES_PATH, response_class=HTMLResponse)
-def oci_sites(ctx: Context, q: Word = "") -> HTMLResponse:
-    """The sites that the user may see, with the number of rows that wait and that failed."""
-    context = ctx.workload("oci")
-    counts = context.commands.stats(ctx.actor, "oci").tenants
-    wanted = q.strip().casefold()
-    found = [
-        (site.record, control_path(site.id), counts.get(site.id, {}))
-        for site in visible_sites(context, ctx.actor)
-        if wanted in site.record.name.casefold() or wanted in site.id
-    ]
-    return ctx.page(
-        "oci/sites.html", sites=found[:MAX_SITES], more=len(found[MAX_SITES:]), wanted=q
-    )
 
 
 @router.get(PATH, response_class=HTMLResponse)

@@ -15,7 +15,7 @@ from kesin.workloads.oci.google.circuit_breaker import Breaker
 from kesin.workloads.oci.site import BREAKER, WORKLOAD, visible_sites
 
 SITES_PATH: Final = "/dashboard/oci"
-MAX_LINKS: Final = 12  # in the navigation; another link leads to the list of all sites
+MAX_LINKS: Final = 12  # in the navigation; the table has all sites
 MAX_NAMES: Final = 3  # sites in a sentence
 
 
@@ -31,17 +31,15 @@ def site_path(site_id: str, open_path: str) -> str:
 
 
 def links(ctx: PageContext) -> list[Link]:
-    """The OCI Control of each site that the user may see."""
+    """All sites in one table, and the OCI Control of the first of them."""
     if not ctx.actor.has("read"):
         return []
     sites = visible_sites(ctx.workload(WORKLOAD), ctx.actor)
-    shown = [
+    every = [Link(ctx.say("All sites"), SITES_PATH)] if len(sites) > 1 else []
+    return every + [
         Link(ctx.say("OCI · %(site)s", site=site.record.name), control_path(site.id))
         for site in sites[:MAX_LINKS]
     ]
-    if others := sites[MAX_LINKS:]:
-        shown.append(Link(ctx.say("OCI · %(n)s more sites", n=len(others)), SITES_PATH))
-    return shown
 
 
 def triage(ctx: PageContext, group: FailureGroup) -> Link | None:

@@ -1,0 +1,120 @@
+"""All sites in one table: what waits, what needs a person, when a row last succeeded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from fastapi.responses import HTMLResponse
+
+from kesin.store.directory import Site
+from kesin.store.history import read_tenants
+from kesin.web.auth import guarded_router
+from kesin.web.dashboard.frame.page import Context
+from kesin.web.dashboard.queues.failures import failures_of
+from kesin.workloads.oci.google.circuit_breaker import Breaker
+from kesin.workloads.oci.operations import expiring_before
+from kesin.workloads.oci.pages.control import Word
+from kesin.workloads.oci.pages.site_links import SITES_PATH, control_path
+from kesin.workloads.oci.site import BREAKER, WORKLOAD, visible_sites
+
+router = guarded_router(include_in_schema=False)
+MAX_SITES: Final = 1_000  # in the table; a search finds the others
+
+
+class SiteRow(NamedTuple):
+    """A site at a glance."""
+
+    site: Site
+    path: str
+    waiting: int
+    needs_you: int
+    retrying: int
+    success_at: int
+    breaker: str  # closed, open or half_open
+    expiring: int
+    completed: int  # in a day
+    sparkline: str  # the same by the half hour, as a path in a box of 48 by 16
+
+
+# Each with the order in which an operator wants it: the worst first.
+_ORDERS: Final[dict[str, Callable[[SiteRow], Any]]] = {
+    "needs": lambda row: (-row.needs_you, row.site.name.casefold()),
+    "name": lambda row: row.site.name.casefold(),
+    "waiting": lambda row: -row.waiting,
+    "success": lambda row: row.success_at,
+    "breaker": lambda row: (row.breaker == "closed", row.site.name.casefold()),
+    "expiring": lambda row: -row.expiring,
+    "completed": lambda row: -row.completed,
+}
+
+
+@router.get(SITES_PATH, response_class=HTMLResponse)
+def oci_sites(ctx: Context, q: Word = "", sort: Word = "needs") -> HTMLResponse:
+    """The sites that the user may see."""
+    context, wanted = ctx.workload(WORKLOAD), q.strip().casefold()
+    found = [
+        site.record
+        for site in visible_sites(context, ctx.actor)
+        if wanted in site.record.name.casefold() or wanted in site.id
+    ]
+    order = sort if sort in _ORDERS else "needs"
+    rows = sorted(_rows(ctx, found), key=_ORDERS[order])
+    return ctx.page(
+        "oci/sites.html",
+        rows=rows[:MAX_SITES],
+        more=len(rows[MAX_SITES:]),
+        wanted=q,
+        order=order,
+        now=context.queue.now(),
+    )
+
+
+def _rows(ctx: Context, sites: Sequence[Site]) -> list[SiteRow]:
+    context = ctx.workload(WORKLOAD)
+    queue, store = context.queue, context.queue.store
+    stats = context.commands.stats(ctx.actor, queue.name)
+    needs: dict[str, int] = {}
+    retrying: dict[str, int] = {}
+    for group in failures_of(ctx, queue, stats).groups:
+        counts = needs if group.needs_you else retrying if group.retries else {}
+        for tenant, n in group.tenants.items():
+            counts[tenant] = counts.get(tenant, 0) + n
+    completed_at: dict[str, int] = {}
+    for count in store.move_counts(queue.name):
+        if count.to_state == "COMPLETED":
+            completed_at[count.tenant] = max(completed_at.get(count.tenant, 0), count.at)
+    breakers = {
+        entry.site: Breaker.from_dict(json.loads(entry.value)).state(stats.now)
+        for entry in context.commands.accounts.directory.metadata_entries(WORKLOAD, name=BREAKER)
+    }
+    expiring = store.aging(queue.name, ("conversion_at", expiring_before(stats.now)))
+    periods = read_tenants(store, queue.name, stats.now)
+    return [
+        SiteRow(
+            site,
+            control_path(site.id),
+            sum(stats.tenants.get(site.id, {}).get(state, 0) for state in ("QUEUED", "RETRY")),
+            needs.get(site.id, 0),
+            retrying.get(site.id, 0),
+            completed_at.get(site.id, 0),
+            "closed" if site.channel == "script" else breakers.get(site.id, "closed"),
+            expiring.get(site.id, 0),
+            sum(done := _completed(periods, site.id)),
+            _path(done),
+        )
+        for site in sites
+    ]
+
+
+def _completed(periods: Sequence[Mapping[str, Mapping[str, int]]], site: str) -> list[int]:
+    return [period[site].get("COMPLETED", 0) if site in period else 0 for period in periods]
+
+
+def _path(values: Sequence[int]) -> str:
+    """Columns, the latest on the right; the highest is 16 high."""
+    top = max(values, default=0)
+    if not top:
+        return ""
+    return "".join(f"M{x} 16v-{16 * n / top:.1f}" for x, n in enumerate(values) if n)

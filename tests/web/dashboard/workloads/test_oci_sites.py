@@ -1,0 +1,82 @@
+"""All sites in one table: what needs a person on top, in any order, one's own only."""
+
+import re
+
+from kesin.engine.queue import apply_changes
+from kesin.lifecycle.model import Change
+from kesin.store.history import note_history
+from kesin.workloads.oci import script
+from kesin.workloads.oci.google.channel import ConnectionTrouble
+from kesin.workloads.oci.google.circuit_breaker import record_upload
+from kesin.workloads.oci.pages import sites
+from tests.web.conftest import ROOT
+from tests.web.dashboard.workloads.test_oci import ControlPage, control  # noqa: F401
+
+
+def page(control: ControlPage, query: str = "", who: str = "ayse") -> str:  # noqa: F811
+    headers = control.world.cookie(who)
+    answer = control.world.client.get(f"/dashboard/oci{query}", headers=headers)
+    assert answer.status_code == 200
+    return re.sub(r"\s+", " ", answer.text)
+
+
+def listed(text: str) -> list[str]:
+    return re.findall(r'<td><a href="/dashboard/site/([\w-]+)/', text)
+
+
+def cells(text: str, site: str) -> list[str]:
+    row = re.search(rf"<tr>\s*<td><a href=\"/dashboard/site/{site}/.*?</tr>", text)[0]
+    plain = [re.sub(r"<[^>]*>", "", cell).strip() for cell in re.findall(r"<td.*?</td>", row)]
+    return [re.sub(r"\s+", " ", cell) for cell in plain]
+
+
+def complete(control: ControlPage, n: int, site: str) -> None:  # noqa: F811
+    ids = control.rows(n, f"done-{site}", site)
+    script.export(control.site(site), limit=1_000, actor="tests")
+    changes = [Change(job_id) for job_id in ids]
+    apply_changes(control.context.queue, "ack", changes, actor="tests")
+
+
+def test_every_site_has_its_counts(control):  # noqa: F811
+    queue = control.context.queue
+    note_history(queue.store, queue.name, queue.lifecycle, queue.now())
+    control.failed(2)
+    control.rows(3)
+    complete(control, 4, "south")
+    control.world.clock.advance(120)
+    note_history(queue.store, queue.name, queue.lifecycle, queue.now())
+    text = page(control)
+    assert cells(text, "north") == ["north script", "2", "3", "–", "closed", "0", "0"]
+    assert cells(text, "south") == ["south script", "0", "0", "2 mins", "closed", "0", "4"]
+    assert text.count('class="tiny"') == 1
+    assert listed(page(control, who="can")) == ["north"]
+
+
+def test_the_worst_comes_first_and_every_column_sorts(control):  # noqa: F811
+    control.failed(1)
+    control.rows(3, site="south")
+    control.world.accounts.set_site(ROOT, "south", channel="api")
+    record_upload(control.site("south"), ConnectionTrouble("AUTH", "BAD_LOGIN", "no"))
+    assert listed(page(control)) == ["north", "south"]
+    for column, first in (("name", "north"), ("waiting", "south"), ("breaker", "south")):
+        text = page(control, f"?sort={column}")
+        assert listed(text)[0] == first
+        assert f'aria-sort="{"ascending" if column == "name" else "descending"}"' in text
+    assert listed(page(control, "?sort=nonsense")) == ["north", "south"]
+
+
+def test_rows_that_expire_soon_are_counted(control):  # noqa: F811
+    control.rows(2)
+    control.world.clock.advance(84 * 86_400)
+    assert cells(page(control), "north")[5] == "2"
+
+
+def test_a_site_is_searched_and_what_is_left_out_is_said(control, monkeypatch):  # noqa: F811
+    for number in range(12):
+        control.world.accounts.add_site(ROOT, f"other-{number:02}")
+    assert listed(page(control, "?q=Other-1")) == ["other-10", "other-11"]
+    assert "No site matches" in page(control, "?q=nowhere")
+    monkeypatch.setattr(sites, "MAX_SITES", 13)
+    assert "1 more site is not shown: search for it." in page(control)
+    navigation = control.get(who="ayse").text
+    assert 'href="/dashboard/oci"' in navigation
