@@ -8,8 +8,12 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
+from markupsafe import Markup
+
 from kesin.engine.queue import Queue
+from kesin.foundation.messages import recorded_message
 from kesin.lifecycle.failures import ready_states
+from kesin.lifecycle.model import Job
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, QueueStats
 from kesin.web.dashboard.frame.formatting import Formatter
@@ -43,10 +47,11 @@ class FailureLine(NamedTuple):
 
     group: FailureGroup
     family: StateGroup
-    means: str
+    means: str  # in the words of the workload
+    message: Markup  # of its newest job, where the workload has no words
     who: str
     next: str
-    href: str  # the list of these jobs
+    href: str  # of the list of these jobs
     button: FailureButton | None
 
 
@@ -76,6 +81,7 @@ def advice_on(ctx: PageContext, queue: str, code: str) -> Mapping[str, str] | No
 
 def _line(ctx: PageContext, queue: Queue, group: FailureGroup, site: str) -> FailureLine:
     advice = advice_on(ctx, queue.name, group.code) or {}
+    job = None if advice else first_job(ctx, group, site)
     pairs = [("state", group.state), ("code", group.code), ("site", site)]
     query = urlencode([(name, value) for name, value in pairs if value])
     href = f"/dashboard/queues/{queue.name}?{query}"
@@ -84,6 +90,7 @@ def _line(ctx: PageContext, queue: Queue, group: FailureGroup, site: str) -> Fai
         group,
         state_group(queue.lifecycle, group.state),
         advice.get("means", ""),
+        ctx.tell(recorded_message(job.error_message, job.note)) if job else Markup(),
         ctx.say(role),
         advice.get("next", ""),
         href,
@@ -105,17 +112,17 @@ def _button(
         if site:
             fields["site"] = site
         return FailureButton(actions.button_of(ctx, retry, group.n, number), fields=fields)
-    if group.n == 1 and (job_id := first_job(ctx, group, site)):
-        return FailureButton(ctx.say("Open the job"), f"/dashboard/jobs/{job_id}")
+    if group.n == 1 and (job := first_job(ctx, group, site)):
+        return FailureButton(ctx.say("Open the job"), f"/dashboard/jobs/{job.id}")
     return FailureButton(ctx.say("Show %(n)s jobs", n=number), href)
 
 
-def first_job(ctx: PageContext, group: FailureGroup, site: str = "") -> str:
-    """The id of the newest job of a group."""
+def first_job(ctx: PageContext, group: FailureGroup, site: str = "") -> Job | None:
+    """The newest job of a group."""
     codes = (group.code,) if group.code else ()
     where = Filter(states=(group.state,), codes=codes, tenants=(site,) if site else None)
     jobs = ctx.service.commands.jobs(ctx.actor, group.queue, where, limit=1).jobs
-    return jobs[0].id if jobs else ""
+    return jobs[0] if jobs else None
 
 
 def _retry_action(ctx: PageContext, queue: Queue, group: FailureGroup) -> str:

@@ -43,8 +43,8 @@ def triage(ctx: PageContext, group: FailureGroup) -> Link | None:
     """The order itself, or the orders of the state; None for users who may not see orders."""
     if not may_see_orders(ctx):
         return None
-    if group.n == 1 and (job_id := first_job(ctx, group)):
-        return Link(ctx.say("Open the order"), f"/dashboard/jobs/{job_id}")
+    if group.n == 1 and (job := first_job(ctx, group)):
+        return Link(ctx.say("Open the order"), f"/dashboard/jobs/{job.id}")
     return Link(ctx.say("Open the orders"), f"/dashboard/optiplan?state={group.state}")
 
 
