@@ -126,7 +126,7 @@ def _queue_metrics(commands: Commands, failures: FailureReader) -> Iterator[Metr
     needing = gauge("kesin_needs_you_jobs", "Failed or held jobs that need a person.")
     retrying = gauge("kesin_retrying_jobs", "Failed jobs that are tried again by themselves.")
     up = gauge("kesin_queue_up", "Whether the store of the queue answers.")
-    for name, queue in commands.queues.items():
+    for name, queue in list(commands.queues.items()):
         try:
             stats, flows = queue.stats(), queue.store.move_counts(name)
             failed = failures.of(queue, stats)

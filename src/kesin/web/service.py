@@ -83,6 +83,8 @@ class Service:
         self.clock = clock or SystemClock()
         self.accounts = Accounts(Directory(store), self.clock)
         self.queues = self._open_queues()
+        self._left_out: set[str] = set()
+        self.open_stored_queues()
         known = self.workloads.values()
         siteless = frozenset(workload.name for workload in known if not workload.has_sites)
         restricted = {workload.name: workload.restricted_actions for workload in known}
@@ -114,19 +116,22 @@ class Service:
         self._sign_ins_of_address = self._sign_in_limiter(NAMES * settings.sign_in_per_min)
 
     def _open_queues(self) -> dict[str, Queue]:
-        """A queue for each workload, and the store's other queues by their stored rules."""
-        queues = {
+        """A queue for each workload."""
+        return {
             workload.name: Queue(workload.name, workload.lifecycle(), self.store, clock=self.clock)
             for workload in self.workloads.values()
         }
-        for name in sorted(set(self.store.queues()) - queues.keys()):
+
+    def open_stored_queues(self) -> None:
+        """Open the other queues of the store by their stored rules; at any time, for new ones."""
+        for name in sorted(set(self.store.queues()) - self.queues.keys() - self._left_out):
             newest = self.store.rules(name)[-1]
             if newest.version:
                 lifecycle = lifecycle_from_json(newest.definition)
-                queues[name] = Queue(name, lifecycle, self.store, clock=self.clock)
+                self.queues[name] = Queue(name, lifecycle, self.store, clock=self.clock)
             else:  # its program has not run since rules are stored whole
+                self._left_out.add(name)
                 log.info("queue_left_out", queue=name)
-        return queues
 
     @property
     def _stores(self) -> list[Store]:

@@ -12,7 +12,6 @@ from kesin.lifecycle import moves
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.task import task_lifecycle
 from kesin.web.dashboard.queues.charts import Trends
-from kesin.web.service import Service
 from kesin.workloads.oci.google.channel import ConnectionTrouble
 from kesin.workloads.oci.google.circuit_breaker import record_upload
 from kesin.workloads.oci.site import SiteContext
@@ -168,10 +167,12 @@ def test_queues_without_work_fold_into_one_line_and_your_own_come_first(world):
 def test_a_queue_with_its_own_lifecycle_is_shown_by_its_stored_rules(world):
     lifecycle = small(moves.attempt_cap("ready", "failed"), name="kiln")
     Queue("kiln", lifecycle, world.store, clock=world.clock).enqueue({"pot": 7})
-    service = Service(world.settings, world.store, world.service.workloads, work=False)
-    opened = service.queues["kiln"]
-    assert opened.lifecycle == lifecycle
-    assert opened.stats().total == 1
+    text = overview(world)  # of a service that was there before
+    assert re.search(r'id="card-kiln".*yours.*<dt>waiting</dt><dd data-number>1', text)
+    opened = world.service.queues["kiln"]
+    assert (opened.lifecycle, opened.stats().total) == (lifecycle, 1)
+    page = world.client.get("/dashboard/queues/kiln", headers=world.cookie("ayse"))
+    assert page.status_code == 200
 
 
 def test_work_without_a_worker_is_reported(world):

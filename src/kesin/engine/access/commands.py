@@ -92,9 +92,8 @@ class Commands:
     def readable_queues(self, actor: Actor) -> list[Queue]:
         """Every queue the actor may read."""
         self.accounts.require(actor, "read", "queue.list")
-        return [
-            queue for name, queue in self.queues.items() if self.visible_sites(actor, name) != _NONE
-        ]
+        queues = list(self.queues.values())  # the service may open one meanwhile
+        return [queue for queue in queues if self.visible_sites(actor, queue.name) != _NONE]
 
     def stats(self, actor: Actor, name: str, *, site: str | None = None) -> QueueStats:
         """Counts of the jobs the actor may see."""
@@ -188,7 +187,7 @@ class Commands:
         """
         self.accounts.require(actor, "read", "job.read", target=job_id)
         unreachable: StoreUnreachable | None = None
-        for queue in self.queues.values():
+        for queue in list(self.queues.values()):
             try:
                 job = queue.job(job_id)
             except StoreUnreachable as problem:  # other queues may be in other stores

@@ -73,6 +73,7 @@ class QueueCard:
 @router.get("/dashboard", response_class=HTMLResponse)
 def overview(ctx: Context) -> HTMLResponse:
     """What needs a person, then a card for each queue."""
+    ctx.service.open_stored_queues()
     readable = ctx.actor.has("read")
     queues = ctx.service.commands.readable_queues(ctx.actor) if readable else []
     cards = [_card_or_unreachable(ctx, queue) for queue in queues]

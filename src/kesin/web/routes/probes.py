@@ -96,7 +96,9 @@ def sweep(
         raise Forbidden("the cron secret is not set or not this one")
     if queue is not None and queue not in service.queues:
         raise NotFound(f"there is no queue {queue!r}")
-    queues = [candidate for name, candidate in service.queues.items() if queue in (None, name)]
+    queues = [
+        candidate for name, candidate in list(service.queues.items()) if queue in (None, name)
+    ]
     swept = service.sweeper_of(queues).sweep(stage or STAGES)
     service.metrics.record_sweep(swept)
     service.accounts.note(actor, "cron.sweep", queue=queue, details={"moved": swept.total})
