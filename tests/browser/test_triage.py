@@ -1,0 +1,117 @@
+"""An operator finds what needs a person, and gets to the right action from the overview."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from kesin.engine.new_job import NewJob
+from kesin.engine.queue import Queue
+from kesin.engine.results import Done, Failed
+from kesin.engine.worker import Worker
+from kesin.lifecycle.errors import Category
+from kesin.lifecycle.task import task_lifecycle
+from tests.browser.checking import PHONE, WIDE, too_wide
+from tests.web.conftest import World
+
+# 97 failures: what each needs is different.
+MIXED = {
+    "SMTP_DOWN": (Category.PERMANENT, 40),
+    "MAILBOX_FULL": (Category.PERMANENT, 15),
+    "NO_SUCH_STREET": (Category.VALIDATION, 38),
+    "BAD_TEMPLATE": (Category.VALIDATION, 1),
+    "GREYLISTED": (Category.TRANSIENT, 3),
+}
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def letters(world: World) -> Queue:
+    """A queue of the user's own program, with failures of each kind."""
+    name = f"letters{next(_numbers)}"
+    queue = Queue(name, task_lifecycle("letters"), world.store, clock=world.clock)
+    world.service.queues[name] = queue
+    for code, (category, n) in MIXED.items():
+        queue.enqueue_many([NewJob({"to": f"{code}-{number}"}) for number in range(n)])
+        answer = Failed(code, f"{code} it was", category=category)
+        Worker(queue, lambda _job, answer=answer: answer).drain()  # type: ignore[misc]
+    return queue
+
+
+def line(page: Page, queue: Queue, code: str):
+    return page.locator(f"#need-{queue.name}-failed-{code}")
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_the_overview_leads_to_the_right_action_for_every_failure(signed_in, letters, size):
+    """Three clicks for 93 of 97, and one more for each kind of bad data."""
+    page = signed_in("operator", size=size)
+    page.goto("/dashboard")
+    assert too_wide(page) == []
+    expect(page.get_by_role("heading", name="Needs you")).to_be_visible()
+    expect(line(page, letters, "SMTP_DOWN")).to_contain_text("40 jobs")
+    expect(page.locator(f"#retries-{letters.name}")).to_contain_text("3 retry by themselves")
+    expect(
+        line(page, letters, "NO_SUCH_STREET").get_by_role("link", name="Show 38 jobs")
+    ).to_be_visible()
+    expect(
+        line(page, letters, "BAD_TEMPLATE").get_by_role("link", name="Open the job")
+    ).to_be_visible()
+    line(page, letters, "SMTP_DOWN").get_by_role("button", name="Requeue 40 rows").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("By error code")
+    expect(dialog).not_to_contain_text("will fail again")
+    dialog.get_by_role("button", name="Requeue 40 rows").click()
+    expect(page.locator("#result")).to_contain_text("40 moved")
+    expect(dialog).to_have_count(0)
+    expect(line(page, letters, "SMTP_DOWN")).to_have_count(0)  # without loading the page again
+    expect(page.locator(f"#retries-{letters.name}")).to_contain_text("43 retry by themselves")
+    line(page, letters, "BAD_TEMPLATE").get_by_role("link", name="Open the job").click()
+    expect(page).to_have_url(re.compile("/dashboard/jobs/"))
+    expect(page.locator("main")).to_contain_text("BAD_TEMPLATE it was")
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_the_panel_of_a_queue_filters_and_a_futile_retry_is_warned_about(signed_in, letters, size):
+    page = signed_in("operator", size=size)
+    page.goto(f"/dashboard/queues/{letters.name}")
+    panel = page.locator("#failures")
+    expect(panel).to_contain_text("94 need you")
+    expect(panel).to_contain_text("3 retry by themselves")
+    assert too_wide(page) == []
+    panel.get_by_role("link", name="NO_SUCH_STREET").click()
+    expect(page.locator("tr[id^=row-]")).to_have_count(38)
+    page.locator("input[data-pick-all]").check()
+    page.locator("[data-bar]").get_by_role("button", name="Requeue", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text(
+        "38 jobs with VALIDATION errors will fail again until their data is corrected."
+    )
+    dialog.get_by_role("button", name="Back").click()
+    expect(dialog).to_have_count(0)
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_all_sites_are_sorted_by_a_click_on_a_heading(signed_in, world, size):
+    page = signed_in("operator", size=size)
+    page.goto("/dashboard/oci")
+    assert too_wide(page) == []
+    page.get_by_role("link", name="Site", exact=True).click()
+    expect(page.locator("th[aria-sort=ascending]")).to_contain_text("Site")
+    names = page.locator("tbody td:first-child a").all_inner_texts()
+    assert names == sorted(names, key=str.casefold)
+
+
+def test_a_queue_that_is_well_needs_no_line(signed_in, world):
+    queue = Queue("notes", task_lifecycle("notes"), world.store, clock=world.clock)
+    queue.enqueue({"to": 1})
+    Worker(queue, lambda _job: Done()).drain()
+    page = signed_in("operator")
+    page.goto("/dashboard")
+    expect(page.locator("#card-notes")).to_contain_text("yours")
+    expect(page.locator("[id^=need-notes]")).to_have_count(0)
