@@ -31,7 +31,7 @@ def test_a_row_is_read_with_all_its_cells(tmp_path):
     (part,) = demand.parts
     assert (part.name, part.quantity, part.grain, part.notes) == ("yan_1", 4, 2, ("D35", "sağ"))
     assert part.finished == (72_055, 30_000)
-    assert (part.up, part.lo, part.sx, part.dx) == (
+    assert part.bands == (
         Band("1 mm", 100),
         Band("0.4 mm", 40),
         None,
@@ -97,7 +97,7 @@ def test_what_optiplanning_itself_writes_is_understood(tmp_path):
     (demand,) = read_batch(batch(tmp_path / "b.xlsx", [cells]))
     (part,) = demand.parts
     assert (part.name, part.grain, part.finished) == ("row 3", 3, (60_600, 49_650))
-    assert (part.up, part.dx) == (Band("1 mm", 100), Band("0.4 mm", 40))
+    assert (part.bands[0], part.bands[3]) == (Band("1 mm", 100), Band("0.4 mm", 40))
 
 
 def test_empty_rows_between_are_passed_over(tmp_path):

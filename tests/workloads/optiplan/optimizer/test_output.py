@@ -34,7 +34,11 @@ SVG = "{http://www.w3.org/2000/svg}"
 def awkward() -> Demand:
     demand = order((720, 560, 5, 1), (900, 300, 4), (120, 80, 3))
     first, second, third = demand.parts
-    parts = (replace(first, name=AWKWARD, up=THIN, dx=THICK), replace(second, lo=THICK), third)
+    parts = (
+        replace(first, name=AWKWARD, bands=(THIN, None, None, THICK)),
+        replace(second, bands=(None, THICK, None, None)),
+        third,
+    )
     return replace(demand, name="b_Meşe", material="18MM <Meşe>", parts=parts)
 
 
@@ -121,7 +125,7 @@ def test_bands_offcuts_and_cut_numbers_are_drawn():
     layout = PLAN.layouts[0]
     thick = [shape for shape in shapes if isinstance(shape, Line) and shape.stroke_width == 3.4]
     banded = sum(
-        sum(band is not None for band in (part.up, part.lo, part.sx, part.dx))
+        sum(band is not None for band in part.bands)
         for part in (PLAN.demand.parts[placement.part] for placement in layout.placements)
     )
     assert len(thick) == banded + 2  # and the legend
@@ -133,7 +137,7 @@ def test_bands_offcuts_and_cut_numbers_are_drawn():
 def test_a_turned_part_takes_its_bands_along():
     board = Board.of(1000, 500, trim_mm=0)
     demand = order((400, 1000, 1), board=board)
-    part = replace(demand.parts[0], up=THIN)
+    part = replace(demand.parts[0], bands=(THIN, None, None, None))
     plan = optimise(replace(demand, parts=(part,)), QUICK)
     assert plan.layouts[0].placements[0].turned
     line = next(

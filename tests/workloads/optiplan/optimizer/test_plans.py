@@ -12,7 +12,6 @@ from kesin.workloads.optiplan.optimizer.model import (
     Board,
     CuttingPlan,
     Demand,
-    PartTooLarge,
     Trims,
     Unplannable,
     hundredths,
@@ -68,7 +67,7 @@ def test_a_free_part_is_turned_where_it_helps(grain):
 @pytest.mark.parametrize("grain", [1, 2])
 def test_a_grained_part_that_fits_only_turned_is_refused_by_name(grain):
     board = Board.of(1000, 500, trim_mm=0)
-    with pytest.raises(PartTooLarge, match=f"'p1'.*500 × 1000.*grain {grain} forbids turning"):
+    with pytest.raises(Unplannable, match=f"'p1'.*500 × 1000.*grain {grain} forbids turning"):
         optimise(order((500, 1000, 1, grain), board=board), QUICK)
 
 
@@ -90,12 +89,12 @@ def test_every_trim_is_kept(side):
     board = Board(hundredths(1000), hundredths(500), trims)
     assert optimise(order((999, 499, 1), board=board), QUICK).boards == 1
     long, wide = (1000, 499) if side in {"left", "right"} else (999, 500)
-    with pytest.raises(PartTooLarge):
+    with pytest.raises(Unplannable):
         optimise(order((long, wide, 1, 1), board=board), QUICK)
 
 
 def test_a_part_larger_than_the_board_is_named():
-    with pytest.raises(PartTooLarge, match=r"part 'p2' \(2800 × 2070 mm\) is larger.*2780 × 2080"):
+    with pytest.raises(Unplannable, match=r"part 'p2' \(2800 × 2070 mm\) is larger.*2780 × 2080"):
         optimise(order((100, 100, 1), (2800, 2070, 50)), QUICK)
 
 

@@ -6,9 +6,10 @@ then each strip by itself, then the panels that have to be turned once more.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Container, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from kesin.workloads.optiplan.optimizer import model
 from kesin.workloads.optiplan.optimizer.problem import Drop, Fillings
@@ -69,99 +70,79 @@ def _assign_parts(
     raise AssertionError("a filling holds pieces that nobody ordered")
 
 
-@dataclass(slots=True)
-class _SawState:
-    """The state of sawing one board; sizes include the kerf."""
+class _Panel(NamedTuple):
+    """A panel still to be cut; with ``drop``, its first cut is made and the piece is freed next.
 
-    demand: model.Demand
-    drops: dict[tuple[int, int, int, int], Drop]
-    cuts: list[model.Cut] = field(default_factory=list)
-    pieces: list[tuple[Drop, model.Rect]] = field(default_factory=list)
-    offcuts: list[model.Rect] = field(default_factory=list)
-
-    def to_rect(self, x: int, y: int, length: int, width: int) -> model.Rect:
-        """Return the rectangle on the board, without the kerf."""
-        usable, kerf = self.demand.board.usable, self.demand.kerf
-        return model.Rect(usable.x + x, usable.y + y, length - kerf, width - kerf)
-
-
-@dataclass(frozen=True, slots=True)
-class _Panel:
-    """A panel still to be cut; with ``drop``, its first cut is made and the piece is freed next."""
+    Sizes include the kerf.
+    """
 
     x: int
     y: int
     length: int
     width: int
-    stage: int
-    runs: model.CutDirection | None
+    stage: int = 1
+    runs: model.CutDirection | None = None
     drop: Drop | None = None
 
-    @property
-    def key(self) -> tuple[int, int, int, int]:
-        return self.x, self.y, self.length, self.width
+    def split(self, size: int, *, rips: bool) -> tuple[_Panel, _Panel]:
+        """Return the panel of this size, and the rest."""
+        if rips:
+            rest = self._replace(y=self.y + size, width=self.width - size)
+            return self._replace(width=size), rest
+        rest = self._replace(x=self.x + size, length=self.length - size)
+        return self._replace(length=size), rest
 
 
 def _saw_board(
     demand: model.Demand, filling: Sequence[Drop]
-) -> tuple[tuple[model.Cut, ...], tuple[tuple[Drop, model.Rect], ...], tuple[model.Rect, ...]]:
+) -> tuple[tuple[model.Cut, ...], list[tuple[Drop, model.Rect]], tuple[model.Rect, ...]]:
+    """Return the cuts of a board, its pieces and its offcuts.
+
+    Each panel is sawn to its end before the next; sorting by stage gives the order at the saw.
+    """
     usable, kerf = demand.board.usable, demand.kerf
-    state = _SawState(demand, {drop[:4]: drop for drop in filling})
-    stage = 1
-    current = deque([_Panel(0, 0, usable.length + kerf, usable.width + kerf, 1, None)])
-    later: deque[_Panel] = deque()
-    while current or later:
-        if not current:
-            current, later, stage = later, current, stage + 1
-        panel = current.popleft()
-        drop = panel.drop or state.drops.get(panel.key)
+    drops = {drop[:4]: drop for drop in filling}
+    cuts: list[model.Cut] = []
+    pieces: list[tuple[int, Drop, model.Rect]] = []  # with the stage that frees them
+    offcuts: list[model.Rect] = []
+
+    def to_rect(panel: _Panel) -> model.Rect:
+        x, y = usable.x + panel.x, usable.y + panel.y
+        return model.Rect(x, y, panel.length - kerf, panel.width - kerf)
+
+    panels = [_Panel(0, 0, usable.length + kerf, usable.width + kerf)]
+    while panels:
+        panel = panels.pop()
+        rect = to_rect(panel)
+        drop = panel.drop or drops.get(panel[:4])
         if drop is None:
-            offcut = state.to_rect(*panel.key)
-            if offcut.length > 0 < offcut.width:
-                state.offcuts.append(offcut)
+            offcuts += [rect] if rect.length > 0 < rect.width else []
             continue
-        rips = _rips(state, drop) != (panel.drop is not None)
-        size, whole = (drop.across, panel.width) if rips else (drop.along, panel.length)
-        turns = size != whole and panel.runs not in {None, "rip" if rips else "cross"}
-        next_stage = panel.stage + turns
-        if next_stage > stage:
-            later.append(panel)
-        else:
-            current.extendleft(reversed(_cut_panel(state, panel, drop, next_stage, rips=rips)))
-    return tuple(state.cuts), tuple(state.pieces), tuple(sorted(state.offcuts))
-
-
-def _cut_panel(
-    state: _SawState, panel: _Panel, drop: Drop, stage: int, *, rips: bool
-) -> list[_Panel]:
-    """Cut a panel once and return the panels left to cut, in order."""
-    size, whole = (drop.across, panel.width) if rips else (drop.along, panel.length)
-    first, rest = replace(panel, drop=drop), []
-    if size != whole:  # else there is nothing to cut off
+        rips = _rips(drops, drop) != (panel.drop is not None)
         runs: model.CutDirection = "rip" if rips else "cross"
-        rect = state.to_rect(*panel.key)
-        start = rect.y if rips else rect.x
-        state.cuts.append(model.Cut(rect, runs, start + size - state.demand.kerf, stage))
-        panel_cut = replace(panel, stage=stage, runs=runs, drop=None)
-        if rips:
-            first = replace(panel_cut, width=size, drop=drop)
-            rest = [replace(panel_cut, y=panel.y + size, width=whole - size)]
+        size, whole = (drop.across, panel.width) if rips else (drop.along, panel.length)
+        first = panel
+        if size != whole:  # else there is nothing to cut off
+            stage = panel.stage + (panel.runs not in {None, runs})
+            cuts.append(model.Cut(rect, runs, (rect.y if rips else rect.x) + size - kerf, stage))
+            first, rest = panel._replace(stage=stage, runs=runs, drop=None).split(size, rips=rips)
+            panels.append(rest)
+        if panel.drop is None:
+            panels.append(first._replace(drop=drop))
         else:
-            first = replace(panel_cut, length=size, drop=drop)
-            rest = [replace(panel_cut, x=panel.x + size, length=whole - size)]
-    if panel.drop is None:
-        return [first, *rest]
-    state.pieces.append((drop, state.to_rect(*first.key)))
-    return rest
+            pieces.append((first.stage, drop, to_rect(first)))
+    cuts.sort(key=lambda cut: cut.stage)
+    pieces.sort(key=lambda piece: piece[0])
+    return tuple(cuts), [(drop, rect) for _, drop, rect in pieces], tuple(sorted(offcuts))
 
 
-def _rips(state: _SawState, drop: Drop) -> bool:
+def _rips(drops: Container[tuple[int, ...]], drop: Drop) -> bool:
     """Whether the rip cut comes first; if both rests are empty, the larger offcut decides."""
     above, beside = drop.width - drop.across, drop.length - drop.along
     rests = (
         (drop.x, drop.y + drop.across, drop.length if drop.rip_first else drop.along, above),
         (drop.x + drop.along, drop.y, beside, drop.across if drop.rip_first else drop.width),
     )
-    if any(rest in state.drops for rest in rests):
+    if any(rest in drops for rest in rests):
         return drop.rip_first
     return drop.length * above >= drop.width * beside

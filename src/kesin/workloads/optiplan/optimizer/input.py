@@ -212,7 +212,7 @@ def _parse_row(where: str, number: int, cells: list[Any], defaults: PlanDefaults
         raise Unplannable(f"{where}: {TAGS[3]} must be a whole number, got {cells[3]!r}")
     description = _cell_text(cells[5])
     match = DESCRIPTION.fullmatch(description)
-    up, lo, sx, dx = bands = [_parse_band(cell) for cell in cells[6:10]]
+    bands = tuple(map(_parse_band, cells[6:10]))
     deducted = [band.thickness if band and defaults.bands_deducted else 0 for band in bands]
     part = model.CutPart(
         name=(match["id"] if match else description) or f"row {number}",
@@ -222,10 +222,7 @@ def _parse_row(where: str, number: int, cells: list[Any], defaults: PlanDefaults
         grain=_parse_grain(where, cells[4], defaults.grain),
         finished_length=length,
         finished_width=width,
-        up=up,
-        lo=lo,
-        sx=sx,
-        dx=dx,
+        bands=bands,
         notes=tuple(filter(None, map(_cell_text, cells[10:]))),
     )
     return _BatchRow(_cell_text(cells[0]), hundredths(match["trim"]) if match else None, part)

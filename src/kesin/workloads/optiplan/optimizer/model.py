@@ -26,10 +26,6 @@ class Unplannable(ValueError):
     """No plan can be made for an order; the message names the part or value, and the reason."""
 
 
-class PartTooLarge(Unplannable):
-    """A part does not fit the board in any allowed orientation."""
-
-
 def hundredths(mm: float | str | Decimal) -> Hundredths:
     """Convert millimetres to hundredths, ties rounded up."""
     return int((Decimal(str(mm)) * MM).to_integral_value(ROUND_HALF_UP))
@@ -109,13 +105,9 @@ class Board:
     @property
     def usable(self) -> Rect:
         """Return the area inside the trims."""
-        trims = self.trims
-        return Rect(
-            trims.left,
-            trims.bottom,
-            self.length - trims.left - trims.right,
-            self.width - trims.bottom - trims.top,
-        )
+        left, bottom = self.trims.left, self.trims.bottom
+        length, width = self.length - left - self.trims.right, self.width - bottom - self.trims.top
+        return Rect(left, bottom, length, width)
 
     @property
     def area(self) -> int:
@@ -134,8 +126,8 @@ class Band:
 class CutPart:
     """A line of the order. ``length`` and ``width`` are the sizes the saw cuts.
 
-    The finished size differs if edge bands are applied afterwards. ``up`` and ``lo`` run along
-    the length, ``sx`` and ``dx`` along the width.
+    The finished size differs if edge bands are applied afterwards. Of the bands, ``up`` and ``lo``
+    run along the length, ``sx`` and ``dx`` along the width.
     """
 
     name: str
@@ -145,15 +137,8 @@ class CutPart:
     grain: int = 0
     finished_length: Hundredths = 0
     finished_width: Hundredths = 0
-    up: Band | None = None
-    lo: Band | None = None
-    sx: Band | None = None
-    dx: Band | None = None
+    bands: tuple[Band | None, ...] = (None, None, None, None)  # up, lo, sx, dx
     notes: tuple[str, ...] = ()
-
-    @property
-    def bands(self) -> tuple[Band | None, Band | None, Band | None, Band | None]:
-        return self.up, self.lo, self.sx, self.dx
 
     @property
     def may_turn(self) -> bool:
@@ -292,7 +277,7 @@ def _check_part(demand: Demand, part: CutPart, usable: Rect) -> None:
         raise Unplannable(f"part {part.name!r}: the grain must be 0, 1, 2 or 3, got {part.grain}")
     if not orientations(part, usable):
         fixed = "" if part.may_turn else f" and grain {part.grain} forbids turning it"
-        raise PartTooLarge(
+        raise Unplannable(
             f"part {part.name!r} ({size_text(part.length, part.width)} mm) is larger than the"
             f" board: {size_text(usable.length, usable.width)} mm are left of"
             f" {size_text(demand.board.length, demand.board.width)} mm inside the trims{fixed}"

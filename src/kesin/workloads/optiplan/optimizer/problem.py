@@ -63,15 +63,12 @@ class PackingTask:
         """Return a lower bound: by area, and by the pieces too large to share a board."""
         pieces = self.pieces()
         by_area = -(-sum(map(self.area_of, pieces)) // self.area)
-        alone = sum(self.counts[kind] for kind in range(len(self.counts)) if self._is_big(kind))
-        return max(1, by_area, alone)
-
-    def _is_big(self, kind: int) -> bool:
-        """Whether two pieces of this kind never fit on one board, in any orientation."""
-        return all(
-            2 * along > self.length and 2 * across > self.width
-            for along, across, _ in self.orientations[kind]
+        alone = sum(
+            count
+            for count, ways in zip(self.counts, self.orientations, strict=True)
+            if all(2 * way[0] > self.length and 2 * way[1] > self.width for way in ways)
         )
+        return max(1, by_area, alone)
 
     def transpose(self) -> PackingTask:
         """Return the task with x and y swapped."""

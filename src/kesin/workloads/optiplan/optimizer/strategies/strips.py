@@ -24,12 +24,24 @@ class _FreeRectangles:
 
     shortest: int
     lowest: int
+    loss: Callable[[FreeRectangle, Orientation], tuple[int, int]]
     rectangles: list[FreeRectangle] = field(default_factory=list)
 
     def add(self, rectangle: FreeRectangle) -> None:
         if rectangle[3] >= self.shortest and rectangle[4] >= self.lowest:
             self.rectangles.append(rectangle)
             del self.rectangles[:-MAX_RECTANGLES]
+
+    def take(self, ways: Sequence[Orientation]) -> tuple[FreeRectangle, Orientation] | None:
+        """Remove the rectangle with the least loss; returns it and the piece's orientation."""
+        losses = (
+            (self.loss(rectangle, way), index, number)
+            for index, rectangle in enumerate(self.rectangles)
+            for number, way in enumerate(ways)
+            if way[0] <= rectangle[3] and way[1] <= rectangle[4]
+        )
+        best = min(losses, default=None)
+        return None if best is None else (self.rectangles.pop(best[1]), ways[best[2]])
 
 
 def fill_strips(
@@ -52,36 +64,32 @@ def fill_strips(
     )
     shortest = min(way[0] for ways in ways_of.values() for way in ways)
     lowest = min(way[1] for ways in ways_of.values() for way in ways)
-    boards = _FreeRectangles(shortest, lowest)  # what is left above the strips
-    rows = _FreeRectangles(shortest, lowest)  # what is left beside the pieces of a strip
-    stacks = _FreeRectangles(shortest, lowest)  # what is left above a piece of a strip
+    boards = _FreeRectangles(shortest, lowest, _board_loss)  # what is left above the strips
+    rows = _FreeRectangles(shortest, lowest, _strip_loss)  # beside the pieces of a strip
+    stacks = _FreeRectangles(shortest, lowest, _strip_loss)  # above a piece of a strip
     fillings: Fillings = []
     for kind in tallest_first:
         budget.spent += len(stacks.rectangles) + len(rows.rectangles) + len(boards.rectangles)
-        ways = ways_of[kind]
-        if (place := _find_least_loss(stacks.rectangles, ways, _strip_loss)) is not None:
-            (board, x, y, length, width), way = stacks.rectangles.pop(place[0]), place[1]
-            rip_first = True
-            stacks.add((board, x, y + way[1], length, width - way[1]))
-        elif (place := _find_least_loss(rows.rectangles, ways, _strip_loss)) is not None:
-            (board, x, y, length, width), way = rows.rectangles.pop(place[0]), place[1]
-            rip_first = False
-            rows.add((board, x + way[0], y, length - way[0], width))
-            stacks.add((board, x, y + way[1], way[0], width - way[1]))
+        for free in (stacks, rows, boards):
+            place = free.take(ways_of[kind])
+            if place is not None:
+                break
         else:
-            place = _find_least_loss(boards.rectangles, ways, _board_loss)
+            boards.add((len(fillings), 0, 0, task.length, task.width))
+            fillings.append([])
+            place = boards.take(ways_of[kind])
             if place is None:
-                boards.add((len(fillings), 0, 0, task.length, task.width))
-                fillings.append([])
-                place = _find_least_loss(boards.rectangles[-1:], ways, _board_loss)
-                if place is None:
-                    raise ValueError("a piece larger than the board")
-                place = (len(boards.rectangles) - 1, place[1])
-            (board, x, y, length, width), way = boards.rectangles.pop(place[0]), place[1]
-            rip_first = True
-            boards.add((board, x, y + way[1], length, width - way[1]))
-            rows.add((board, x + way[0], y, length - way[0], way[1]))
-        fillings[board].append(problem.Drop(x, y, length, width, kind, *way, rip_first))
+                raise ValueError("a piece larger than the board")
+        (board, x, y, length, width), (along, across, turned) = place
+        drop = problem.Drop(x, y, length, width, kind, along, across, turned, free is not rows)
+        fillings[board].append(drop)
+        if free is rows:
+            rows.add((board, x + along, y, length - along, width))
+            stacks.add((board, x, y + across, along, width - across))
+        else:
+            free.add((board, x, y + across, length, width - across))
+        if free is boards:
+            rows.add((board, x + along, y, length - along, across))
     return fillings
 
 
@@ -101,19 +109,3 @@ def _strip_loss(rectangle: FreeRectangle, orientation: Orientation) -> tuple[int
 def _board_loss(rectangle: FreeRectangle, orientation: Orientation) -> tuple[int, int]:
     """Prefer the fullest board."""
     return rectangle[4], orientation[1]
-
-
-def _find_least_loss(
-    rectangles: Sequence[FreeRectangle],
-    orientations: Sequence[Orientation],
-    loss: Callable[[FreeRectangle, Orientation], tuple[int, int]],
-) -> tuple[int, Orientation] | None:
-    """Return the index of the rectangle with the least loss, and the piece's orientation in it."""
-    best: tuple[tuple[int, int], int, Orientation] | None = None
-    for index, rectangle in enumerate(rectangles):
-        for orientation in orientations:
-            if orientation[0] <= rectangle[3] and orientation[1] <= rectangle[4]:
-                cost = loss(rectangle, orientation)
-                if best is None or cost < best[0]:
-                    best = (cost, index, orientation)
-    return None if best is None else best[1:]
