@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kesin.workloads.optiplan.orders import spreadsheet
+from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet
 from kesin.workloads.optiplan.orders.spreadsheet import (
     MAX_CELLS,
-    UnreadableSpreadsheet,
     read_sheets,
 )
 

@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kesin.workloads.optiplan.orders.numbers import (
-    between,
+    InBounds,
     format_number,
     format_value,
     json_number,
     parse_number,
     round_to_hundredths,
-    whole_between,
 )
 
 finite = st.floats(-1e6, 1e6) | st.integers(-(10**6), 10**6)
@@ -60,13 +59,13 @@ def test_what_is_no_number_is_refused(given_value: Any):
 @pytest.mark.parametrize("given_value", [0, 11, -1, 10**30, 1e300])
 def test_bounds_are_kept_and_reported(given_value: Any):
     with pytest.raises(ValueError, match="1…10"):
-        between("1", "10")(given_value)
+        InBounds("1", "10").check(given_value)
 
 
 def test_whole_numbers_may_be_spelled_with_a_fraction_of_zero():
-    assert whole_between("1", "10")(4.0) == 4
+    assert InBounds("1", "10").check_whole(4.0) == 4
     with pytest.raises(ValueError, match="whole"):
-        whole_between("1", "10")(4.5)
+        InBounds("1", "10").check_whole(4.5)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 from kesin.workloads.optiplan.orders.safe_xlsx import (
-    UnsafeXlsx,
+    UnreadableSpreadsheet,
     XlsxBounds,
     check_xlsx,
     repack_xlsx,
@@ -19,7 +19,7 @@ SHEET = "xl/worksheets/sheet1.xml"
 
 
 def reason(data: bytes, bounds: XlsxBounds | None = None) -> str:
-    with pytest.raises(UnsafeXlsx) as caught:
+    with pytest.raises(UnreadableSpreadsheet) as caught:
         check_xlsx(data, bounds or XlsxBounds())
     return str(caught.value)
 

@@ -3,7 +3,8 @@
 import openpyxl
 import pytest
 
-from kesin.workloads.optiplan.orders.spreadsheet import UnreadableSpreadsheet, read_sheets
+from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet
+from kesin.workloads.optiplan.orders.spreadsheet import read_sheets
 from tests.workloads.optiplan.workbooks import SHIPPED, part_of, saved, sheet_of, with_part
 
 

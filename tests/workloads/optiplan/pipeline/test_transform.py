@@ -121,8 +121,7 @@ def test_a_grain_that_is_not_mapped_fails():
 
 def test_bands_are_millimetres_and_nothing_is_nothing():
     made = row(part(edge_up="040", edge_lo="1mm", edge_sx="Bant Yok", edge_dx=None))
-    assert (made.edge_up_mm, made.edge_lo_mm) == (Decimal("0.4"), 1)
-    assert (made.edge_sx_mm, made.edge_dx_mm) == (None, None)
+    assert made.bands_mm == (Decimal("0.4"), 1, None, None)
 
 
 @pytest.mark.parametrize("band", ["", "3mm", "1MM", "bant yok", " 1mm"])

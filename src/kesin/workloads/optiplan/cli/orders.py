@@ -24,7 +24,8 @@ from kesin.workloads.optiplan.optimizer.output.statistics import compute_statist
 from kesin.workloads.optiplan.optimizer.output.texts import Language
 from kesin.workloads.optiplan.orders.order_list import BadOrderList, ListDefaults
 from kesin.workloads.optiplan.orders.payload import OptiMode, Payload, read_payload
-from kesin.workloads.optiplan.orders.spreadsheet import UnreadableSpreadsheet, read_sheets
+from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet
+from kesin.workloads.optiplan.orders.spreadsheet import read_sheets
 from kesin.workloads.optiplan.pipeline.transform import transform_order
 from kesin.workloads.optiplan.pipeline.workbook import plain_letters, write_batches
 from kesin.workloads.optiplan.pipeline.xlsx_template import SHEET, read_template

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from kesin.workloads.optiplan.optimizer import model
 from kesin.workloads.optiplan.optimizer.model import Band, Hundredths, Unplannable, hundredths
-from kesin.workloads.optiplan.orders.safe_xlsx import UnsafeXlsx, XlsxBounds, repack_xlsx
+from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet, XlsxBounds, repack_xlsx
 from kesin.workloads.optiplan.pipeline.xlsx_template import FIRST_DATA_ROW, SHEET, TAGS
 
 MAX_ROWS: Final = 5_000
@@ -109,7 +109,7 @@ def _read_cells(path: Path) -> list[list[Any]]:
         rows: list[list[Any]] = book.get_sheet_by_name(names[SHEET]).to_python(
             skip_empty_area=False, nrows=MAX_ROWS + FIRST_DATA_ROW
         )
-    except (OSError, UnsafeXlsx, CalamineError) as problem:
+    except (OSError, UnreadableSpreadsheet, CalamineError) as problem:
         raise Unplannable(f"{path.name}: cannot be read as a workbook ({problem})") from problem
     tags = [str(cell).strip() for cell in rows[0]] if rows else []
     while tags and not tags[-1]:

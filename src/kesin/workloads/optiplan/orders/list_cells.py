@@ -10,13 +10,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from kesin.foundation.messages import MessageError
-from kesin.workloads.optiplan.orders.numbers import (
-    between,
-    format_number,
-    format_value,
-    parse_number,
-    whole_between,
-)
+from kesin.workloads.optiplan.orders import numbers
 from kesin.workloads.optiplan.orders.payload import MAX_QUANTITY
 
 _SPACES: Final = str.maketrans("", "", " \u00a0\u202f\t")
@@ -26,8 +20,8 @@ _GRAIN: Final = re.compile(r"([0-3])(?:\s*-.*)?")
 _THOUSANDS: Final = 3
 _TURKISH_I: Final = str.maketrans("İı", "ii")
 _NO_BAND: Final = frozenset({"", "0", "yok", "hayir", "false", "bantyok", "-", "–"})
-_SIZE_MM: Final = between("0.1", "10000")
-_QUANTITY: Final = whole_between("1", str(MAX_QUANTITY))
+_SIZE_MM: Final = numbers.InBounds("0.1", "10000")
+_QUANTITY: Final = numbers.InBounds("1", str(MAX_QUANTITY))
 
 
 def is_blank(cell: Any) -> bool:
@@ -44,7 +38,7 @@ def looks_numeric(cell: Any) -> bool:
 def read_text(cell: Any) -> str:
     """Return the cell as text; a number is written ``35``, not ``35.0``."""
     if looks_numeric(cell) and not isinstance(cell, str) and math.isfinite(cell):
-        return format_number(parse_number(cell))
+        return numbers.format_number(numbers.parse_number(cell))
     return "" if cell is None else str(cell).strip()
 
 
@@ -54,7 +48,7 @@ def read_number(cell: Any) -> Decimal:
     ``722,5`` is accepted; ``1.960`` is ambiguous and rejected.
     """
     if not isinstance(cell, str):
-        return parse_number(cell) if looks_numeric(cell) else _raise_no_number(cell)
+        return numbers.parse_number(cell) if looks_numeric(cell) else _raise_no_number(cell)
     match = _NUMBER.fullmatch(cell.translate(_SPACES))
     if match is None:
         return _raise_no_number(cell)
@@ -63,21 +57,21 @@ def read_number(cell: Any) -> Decimal:
         raise MessageError(
             "%(given)s may be %(whole)s%(decimals)s or %(whole)s.%(decimals)s:"
             " write it with no more than two decimals",
-            given=format_value(cell),
+            given=numbers.format_value(cell),
             whole=whole,
             decimals=decimals,
         )
-    return parse_number(Decimal(f"{whole}.{decimals}") if decimals else Decimal(whole))
+    return numbers.parse_number(Decimal(f"{whole}.{decimals}") if decimals else Decimal(whole))
 
 
 def read_size_mm(cell: Any) -> Decimal:
     """Parse a length or a width; raises ValueError."""
-    return _SIZE_MM(read_number(cell))
+    return _SIZE_MM.check(read_number(cell))
 
 
 def read_quantity(cell: Any) -> int:
     """Parse a quantity; raises ValueError."""
-    return _QUANTITY(read_number(cell))
+    return _QUANTITY.check_whole(read_number(cell))
 
 
 def read_grain(cell: Any) -> int:
@@ -85,7 +79,7 @@ def read_grain(cell: Any) -> int:
     text = read_text(cell) or "0"
     match = _GRAIN.fullmatch(text)
     if match is None:
-        raise MessageError("must be 0, 1, 2 or 3, got %(given)s", given=format_value(text))
+        raise MessageError("must be 0, 1, 2 or 3, got %(given)s", given=numbers.format_value(text))
     return int(match[1])
 
 
@@ -103,7 +97,7 @@ def read_edge(cell: Any, tick: str, bands: Iterable[str]) -> str | None:
         names = ", ".join(names_by_key.values())
         raise MessageError(
             "%(given)s is no tick and no band: write x, or one of %(known)s",
-            given=format_value(read_text(cell)),
+            given=numbers.format_value(read_text(cell)),
             known=names,
         )
     return tick
@@ -112,7 +106,8 @@ def read_edge(cell: Any, tick: str, bands: Iterable[str]) -> str | None:
 def _raise_no_number(cell: Any) -> Decimal:
     if is_blank(cell):
         raise ValueError("is empty, a number is needed")
-    raise MessageError("must be a number, got %(given)s", given=format_value(read_text(cell)))
+    given = numbers.format_value(read_text(cell))
+    raise MessageError("must be a number, got %(given)s", given=given)
 
 
 MAX_HEADING_ROWS: Final = 10
@@ -156,8 +151,8 @@ def read_heading(above: Sequence[Sequence[Any]]) -> ListHeading:
 def row_thicknesses_mm(rows: Sequence[Sequence[Any]]) -> list[Decimal | None]:
     """Return the thickness in column A of each part; a column that only numbers rows has none."""
     bare = [bare_thickness_mm(cells) for cells in rows]
-    numbers = [number for cells in rows if (number := _number_in_column_a(cells)) is not None]
-    counting = numbers == list(range(1, len(numbers) + 1))
+    found = [number for cells in rows if (number := _number_in_column_a(cells)) is not None]
+    counting = found == list(range(1, len(found) + 1))
     thicknesses: list[Decimal | None] = []
     for cells, number in zip(rows, bare, strict=True):
         named = _THICKNESS.search(read_text(cells[0])) if cells else None
@@ -173,10 +168,10 @@ def bare_thickness_mm(cells: Sequence[Any]) -> Decimal | None:
 
 def material_label(thickness_mm: Decimal, plate_mm: PlateMm | None) -> str:
     """Format a board as OptiPlanning lists it: ``18MM 210*280``, the plate in centimetres."""
-    name = f"{format_number(thickness_mm)}MM"
+    name = f"{numbers.format_number(thickness_mm)}MM"
     if plate_mm is None:
         return name
-    width, height = (format_number(parse_number(side / 10)) for side in plate_mm)
+    width, height = (numbers.format_number(numbers.parse_number(side / 10)) for side in plate_mm)
     return f"{name} {width}*{height}"
 
 
@@ -200,9 +195,9 @@ def _find_colors(rows: Sequence[Sequence[Any]]) -> Iterator[str]:
 
 
 def _parse_decimal(digits: str) -> Decimal:
-    return parse_number(Decimal(digits.replace(",", ".")))
+    return numbers.parse_number(Decimal(digits.replace(",", ".")))
 
 
 def _parse_side_mm(digits: str) -> Decimal:
     side = _parse_decimal(digits)
-    return parse_number(side * 10) if side < _CM_BELOW else side
+    return numbers.parse_number(side * 10) if side < _CM_BELOW else side

@@ -35,52 +35,36 @@ def parse_number(value: Any) -> Decimal:
     return _normalise(Decimal(repr(number)))
 
 
-def between(low: str, high: str) -> Callable[[Any], Decimal]:
-    """Build a validator that a number lies in these bounds, both included."""
-    least, most = Decimal(low), Decimal(high)
-
-    def check(value: Any) -> Decimal:
-        number = parse_number(value)
-        if not least <= number <= most:
-            raise MessageError(
-                "must lie in %(low)s…%(high)s, got %(given)s",
-                low=low,
-                high=high,
-                given=format_value(value),
-            )
-        return number
-
-    return check
-
-
-def whole_between(low: str, high: str) -> Callable[[Any], int]:
-    """Build a validator that a number is whole and lies in these bounds; ``4.0`` is whole."""
-    check = between(low, high)
-
-    def check_whole(value: Any) -> int:
-        number = check(value)
-        if number != number.to_integral_value():
-            raise MessageError("must be a whole number, got %(given)s", given=format_value(value))
-        return int(number)
-
-    return check_whole
-
-
 @dataclass(frozen=True, slots=True)
 class InBounds:
-    """The annotation of a field that `between`, or `whole_between` for an int, validates."""
+    """The bounds of a number, both included; as the annotation of a field, they validate it."""
 
     low: str
     high: str
+
+    def check(self, value: Any) -> Decimal:
+        """Return the exact number; raises ValueError if it is none or out of bounds."""
+        number = parse_number(value)
+        if not Decimal(self.low) <= number <= Decimal(self.high):
+            why = "must lie in %(low)s…%(high)s, got %(given)s"
+            raise MessageError(why, low=self.low, high=self.high, given=format_value(value))
+        return number
+
+    def check_whole(self, value: Any) -> int:
+        """Return the whole number, which ``4.0`` is too; raises ValueError."""
+        number = self.check(value)
+        if number != number.to_integral_value():
+            raise MessageError("must be a whole number, got %(given)s", given=format_value(value))
+        return int(number)
 
     def __get_pydantic_core_schema__(
         self, source: type, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
         low, high = (json_number(Decimal(bound)) for bound in (self.low, self.high))
-        check: Callable[[Any], Any] = between(self.low, self.high)
+        check: Callable[[Any], Any] = self.check
         shown: core_schema.CoreSchema = core_schema.float_schema(ge=low, le=high)
         if source is int:
-            check = whole_between(self.low, self.high)
+            check = self.check_whole
             shown = core_schema.int_schema(ge=int(low), le=int(high))
         return core_schema.no_info_before_validator_function(
             check, handler(source), json_schema_input_schema=shown

@@ -29,6 +29,7 @@ from kesin.workloads.optiplan.orders.payload import (
     Payload,
     validate_payload,
 )
+from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet
 
 COLUMNS: Final = "ABCDEFGHIJKL"
 _MAX_PROBLEMS: Final = 200
@@ -219,7 +220,7 @@ def _find_list(data: bytes) -> tuple[spreadsheet.Worksheet, int]:
     """Find the sheet with the parts, and the number of rows above the first part."""
     try:
         sheets = spreadsheet.read_sheets(data)
-    except spreadsheet.UnreadableSpreadsheet as problem:
+    except UnreadableSpreadsheet as problem:
         raise BadOrderList([RowProblem(0, "", str(problem))]) from None
     starts = [(sheet, _first_part_row(sheet.rows)) for sheet in sheets]
     matches = [(sheet, start) for sheet, start in starts if start is not None]

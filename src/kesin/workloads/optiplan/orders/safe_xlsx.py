@@ -35,8 +35,8 @@ _REQUIRED_PARTS: Final = frozenset({"[Content_Types].xml", "xl/workbook.xml"})
 _FOREIGN_PARTS: Final = frozenset({"content.xml", "mimetype", "xl/workbook.bin"})
 
 
-class UnsafeXlsx(MessageError):
-    """A file that is not a workbook, or is not safe to open."""
+class UnreadableSpreadsheet(MessageError):
+    """A file that cannot be read as a spreadsheet, or is not safe to open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class XlsxBounds:
 
 
 def repack_xlsx(data: bytes, bounds: XlsxBounds) -> bytes:
-    """Repack a workbook from its checked parts only; raises UnsafeXlsx.
+    """Repack a workbook from its checked parts only; raises UnreadableSpreadsheet.
 
     Pictures and the like are left out: reading cells does not need them.
     """
@@ -68,36 +68,36 @@ def pack_zip(files: Mapping[str, bytes], compression: int = zipfile.ZIP_DEFLATED
 
 
 def check_xlsx(data: bytes, bounds: XlsxBounds) -> dict[str, bytes]:
-    """Return the XML parts of an XLSX within the bounds, without tricks; raises UnsafeXlsx."""
+    """Return the XML parts of an XLSX that is within the bounds and safe; else raise."""
     most = bounds.max_bytes
     if len(data) > most:
-        raise UnsafeXlsx(
+        raise UnreadableSpreadsheet(
             "the file has %(n)s bytes, at most %(most)s are taken", n=len(data), most=most
         )
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return _checked_parts(archive, bounds)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as problem:
-        raise UnsafeXlsx("the file is no XLSX: %(problem)s", problem=problem) from None
+        raise UnreadableSpreadsheet("the file is no XLSX: %(problem)s", problem=problem) from None
     except (RuntimeError, NotImplementedError):  # a password, or an unusual compression
-        raise UnsafeXlsx("the file is locked, or packed in an unusual way") from None
-    except UnsafeXlsx:
+        raise UnreadableSpreadsheet("the file is locked, or packed in an unusual way") from None
+    except UnreadableSpreadsheet:
         raise
     except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file
         why = type(problem).__name__
-        raise UnsafeXlsx("the file is no XLSX: %(problem)s", problem=why) from None
+        raise UnreadableSpreadsheet("the file is no XLSX: %(problem)s", problem=why) from None
 
 
 def _checked_parts(archive: zipfile.ZipFile, bounds: XlsxBounds) -> dict[str, bytes]:
     parts = archive.infolist()
     names = {part.filename for part in parts}
     if len(parts) > _MAX_PARTS or len(names) != len(parts):
-        raise UnsafeXlsx("the file has too many parts, or one part twice")
+        raise UnreadableSpreadsheet("the file has too many parts, or one part twice")
     if not names >= _REQUIRED_PARTS or names & _FOREIGN_PARTS:
-        raise UnsafeXlsx("the file is no XLSX: it is packed, but holds no workbook")
+        raise UnreadableSpreadsheet("the file is no XLSX: it is packed, but holds no workbook")
     unpacked, most = sum(part.file_size for part in parts), bounds.max_unpacked_bytes
     if unpacked > most:
-        raise UnsafeXlsx(
+        raise UnreadableSpreadsheet(
             "the file unpacks to %(n)s bytes, at most %(most)s are taken", n=unpacked, most=most
         )
     xml_parts = [part for part in parts if part.filename.endswith((".xml", ".rels"))]
@@ -109,14 +109,14 @@ def _checked_parts(archive: zipfile.ZipFile, bounds: XlsxBounds) -> dict[str, by
 
 
 def _check_xml(text: bytes, bounds: XlsxBounds, max_cells: int) -> int:
-    """Raise UnsafeXlsx for a part that is not safe; return how many cells it has."""
+    """Raise UnreadableSpreadsheet for a part that is not safe; return how many cells it has."""
     text = text.removeprefix(b"\xef\xbb\xbf")
     declared = _DECLARED_ENCODING.match(text)
     encoding = declared[1].lower() if declared else b"utf-8"
     if not text.startswith(b"<") or b"\x00" in text or encoding not in {b"utf-8", b"us-ascii"}:
-        raise UnsafeXlsx("the file holds XML that is no UTF-8")
+        raise UnreadableSpreadsheet("the file holds XML that is no UTF-8")
     if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
-        raise UnsafeXlsx("the file declares XML entities, as no workbook does")
+        raise UnreadableSpreadsheet("the file declares XML entities, as no workbook does")
     if b"sheetData" not in text:
         return 0
     _check_declared(text, bounds, max_cells)
@@ -132,20 +132,20 @@ def _check_declared(text: bytes, bounds: XlsxBounds, max_cells: int) -> None:
         rows = int(declared[4]) - int(declared[2]) + 1
         columns = _column(declared[3].upper()) - _column(declared[1].upper()) + 1
         if rows <= bounds.max_rows and columns <= bounds.max_columns and rows * columns > max_cells:
-            raise _too_many_cells(bounds)
+            raise too_many_cells(bounds)
 
 
 def _check_references(text: bytes, bounds: XlsxBounds, max_cells: int) -> None:
     matches = _REFERENCE_ATTRIBUTE.finditer(_EMPTY_ROW.sub(b"", text))
     for number, match in enumerate(matches):
         if number > max_cells + bounds.max_rows:
-            raise _too_many_cells(bounds)
+            raise too_many_cells(bounds)
         reference = _CELL_REFERENCE.fullmatch(match[1] if match[1] is not None else match[2])
         if reference is None:
-            raise UnsafeXlsx("a sheet has a cell whose place cannot be read")
+            raise UnreadableSpreadsheet("a sheet has a cell whose place cannot be read")
         row, column = int(reference[2]), _column(reference[1].upper())
         if row > bounds.max_rows or column > bounds.max_columns:
-            raise UnsafeXlsx(
+            raise UnreadableSpreadsheet(
                 "a sheet reaches to %(cell)s, at most %(rows)s rows and %(columns)s columns"
                 " are taken: delete what lies beyond",
                 cell=reference[0].decode(),
@@ -154,8 +154,9 @@ def _check_references(text: bytes, bounds: XlsxBounds, max_cells: int) -> None:
             )
 
 
-def _too_many_cells(bounds: XlsxBounds) -> UnsafeXlsx:
-    return UnsafeXlsx(
+def too_many_cells(bounds: XlsxBounds) -> UnreadableSpreadsheet:
+    """The refusal of a workbook with more cells than the bounds allow."""
+    return UnreadableSpreadsheet(
         "the sheets reach over more than %(most)s cells: delete what is not needed",
         most=bounds.max_cells,
     )
@@ -169,12 +170,12 @@ def _check_counts(text: bytes, bounds: XlsxBounds, max_cells: int) -> int:
             cells += 1
             total += 1
             if total > max_cells:
-                raise _too_many_cells(bounds)
+                raise too_many_cells(bounds)
         else:
             rows, cells = rows + 1, 0
         if rows > bounds.max_rows or cells > bounds.max_columns:
             why = "a sheet has more than %(rows)s rows or %(columns)s columns"
-            raise UnsafeXlsx(why, rows=bounds.max_rows, columns=bounds.max_columns)
+            raise UnreadableSpreadsheet(why, rows=bounds.max_rows, columns=bounds.max_columns)
     return total
 
 

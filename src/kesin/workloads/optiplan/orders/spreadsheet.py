@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kesin.foundation.messages import MessageError
-from kesin.workloads.optiplan.orders.safe_xlsx import UnsafeXlsx, XlsxBounds, repack_xlsx
+from kesin.workloads.optiplan.orders import safe_xlsx
+from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet
 
 if TYPE_CHECKING:
     from python_calamine import CalamineWorkbook
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 XLSX: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 CSV: Final = "text/csv"
 MAX_CELLS: Final = 100_000  # of all sheets together; a list has twelve columns
-BOUNDS: Final = XlsxBounds(max_cells=MAX_CELLS)
+BOUNDS: Final = safe_xlsx.XlsxBounds(max_cells=MAX_CELLS)
 _SEPARATORS: Final = ";,"
 _MIN_SEPARATORS: Final = 3  # in a line of parts
 _TAG: Final = rb"(?:[\w.-]+:)?"
@@ -37,10 +37,6 @@ _CELL: Final = re.compile(  # its attributes, and a formula without a result
 _TYPE: Final = re.compile(rb"\st\s*=\s*[\"'](\w+)")
 # Columns right of L are not read.
 _CELL_REFERENCE: Final = re.compile(rb"\sr\s*=\s*[\"']([A-L][0-9]+)")
-
-
-class UnreadableSpreadsheet(MessageError):
-    """A file that cannot be read as a spreadsheet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +60,14 @@ def _xlsx_sheets(data: bytes) -> list[Worksheet]:
     from python_calamine import CalamineWorkbook, SheetVisibleEnum
 
     try:
-        data = repack_xlsx(data, BOUNDS)
+        data = safe_xlsx.repack_xlsx(data, BOUNDS)
         _check_values(data)
         workbook = CalamineWorkbook.from_filelike(io.BytesIO(data))
         shown, states = SheetVisibleEnum.Visible, workbook.sheets_metadata
         names = [state.name for state in states if state.visible == shown]
         sheets = _read_worksheets(workbook, names)
-    except (UnsafeXlsx, UnreadableSpreadsheet) as problem:
-        raise UnreadableSpreadsheet(str(problem)) from None
+    except UnreadableSpreadsheet:
+        raise
     except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file
         why = "the XLSX cannot be read: %(problem)s"
         raise UnreadableSpreadsheet(why, problem=type(problem).__name__) from None
@@ -87,10 +83,7 @@ def _read_worksheets(workbook: CalamineWorkbook, names: Sequence[str]) -> list[W
         sheet = workbook.get_sheet_by_name(name)
         cells += sheet.total_height * sheet.total_width
         if cells > MAX_CELLS:
-            raise UnreadableSpreadsheet(
-                "the sheets reach over more than %(most)s cells: delete what is not needed",
-                most=MAX_CELLS,
-            )
+            raise safe_xlsx.too_many_cells(BOUNDS)
         sheets.append(Worksheet(name, sheet.to_python(skip_empty_area=False)))
     return sheets
 

@@ -13,7 +13,7 @@ from typing import Final
 from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.numbers import format_value
-from kesin.workloads.optiplan.orders.safe_xlsx import UnsafeXlsx, XlsxBounds, check_xlsx
+from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet, XlsxBounds, check_xlsx
 
 SHEET: Final = "\u015eABLON"  # Ş as one character, as the sheet is named
 TAGS: Final = (
@@ -41,7 +41,7 @@ def read_template(path: Path) -> bytes:
             data = file.read(_TEMPLATE_BOUNDS.max_bytes + 1)
         check_xlsx(data, _TEMPLATE_BOUNDS)
         row = _first_row(data)
-    except UnsafeXlsx as problem:
+    except UnreadableSpreadsheet as problem:
         raise _template_problem(path, str(problem)) from None
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
