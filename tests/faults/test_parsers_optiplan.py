@@ -25,7 +25,7 @@ from kesin.workloads.optiplan.orders.payload import (
 )
 from kesin.workloads.optiplan.orders.phones import normalise_phone
 from kesin.workloads.optiplan.orders.safe_xlsx import (
-    UnsafeXlsx,
+    UnreadableSpreadsheet,
     XlsxBounds,
     check_xlsx,
     repack_xlsx,
@@ -88,7 +88,7 @@ def test_a_list_is_an_order_or_a_list_of_problems(data):
 @given(broken(XLSX, SHIPPED) | broken_parts(XLSX, *PARTS))
 @example(XLSX[:40] + XLSX[41:])  # its first part begins before the file does
 def test_a_workbook_is_safe_or_refused_and_what_is_safe_stays_so(data):
-    with suppress(UnsafeXlsx):
+    with suppress(UnreadableSpreadsheet):
         safe = repack_xlsx(data, XlsxBounds())
         check_xlsx(safe, XlsxBounds(max_bytes=100_000_000))
 

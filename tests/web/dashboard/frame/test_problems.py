@@ -22,7 +22,7 @@ PLACE = re.compile(r"%\(\w+\)s")
 PROBLEMS = frozenset(
     {"Problem", "Invalid", "NotFound", "NotSignedIn", "Forbidden", "RequestConflict", "TooLarge"}
     | {"TooManyRequests", "RequestTimeout", "Unavailable", "FolderUnavailable", "OrderProblem"}
-    | {"MessageError", "UnusableFile", "UnreadableSpreadsheet", "UnsafeXlsx", "Unsendable"}
+    | {"MessageError", "UnusableFile", "UnreadableSpreadsheet", "Unsendable"}
     | {"RenderFailed", "TemplateError"}
 )
 # Calls that raise, record or pass on a message, which is among their arguments.

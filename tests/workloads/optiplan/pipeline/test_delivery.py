@@ -15,9 +15,7 @@ from kesin.workloads.optiplan.pipeline import delivery, shared_folder
 from kesin.workloads.optiplan.pipeline.delivery import (
     Delivery,
     DeliveryFile,
-    MachineAcknowledged,
-    MachineRefused,
-    MachineWaiting,
+    MachineAck,
     plan_delivery,
     put_in_inbox,
     read_ack,
@@ -92,21 +90,21 @@ def test_the_way_of_a_file(machine: Machine, one_file: Delivery):
     put_in_inbox(machine.folder, one_file)
     assert machine.inbox() == [BODY]
     assert (machine.folder / "inbox" / BODY).read_bytes() == one_file.files[0].source.read_bytes()
-    assert read_ack(machine.folder, one_file) == MachineWaiting(inbox=(BODY,), missing=())
+    assert read_ack(machine.folder, one_file) == MachineAck(inbox=(BODY,), missing=())
     machine.take()
-    assert read_ack(machine.folder, one_file) == MachineWaiting(inbox=(), missing=(BODY,))
+    assert read_ack(machine.folder, one_file) == MachineAck(inbox=(), missing=(BODY,))
     machine.put("processed")
-    assert read_ack(machine.folder, one_file) == MachineAcknowledged()
+    assert read_ack(machine.folder, one_file) == MachineAck()
     remove_markers(machine.folder, one_file)
     assert machine.everything() == [f"processed/{BODY}"]
-    assert read_ack(machine.folder, one_file) == MachineAcknowledged()
+    assert read_ack(machine.folder, one_file) == MachineAck()
 
 
 def test_a_refused_file_is_reported_at_once(machine: Machine, two_files: Delivery):
     put_in_inbox(machine.folder, two_files)
     machine.take(BACK)
     machine.put("failed")
-    assert read_ack(machine.folder, two_files) == MachineRefused((BACK,))
+    assert read_ack(machine.folder, two_files) == MachineAck((BACK,))
     put_in_inbox(machine.folder, two_files)
     assert machine.inbox() == [BODY]
 
@@ -115,14 +113,14 @@ def test_all_files_must_be_processed(machine: Machine, two_files: Delivery):
     put_in_inbox(machine.folder, two_files)
     machine.take(BODY)
     machine.put("processed")
-    assert read_ack(machine.folder, two_files) == MachineWaiting(inbox=(BACK,), missing=())
+    assert read_ack(machine.folder, two_files) == MachineAck(inbox=(BACK,), missing=())
 
 
 def test_a_copy_that_is_still_in_the_inbox_is_no_ack(machine: Machine, one_file: Delivery):
     put_in_inbox(machine.folder, one_file)
     path = machine.folder / "inbox" / BODY
     (machine.folder / "processed" / BODY).write_bytes(path.read_bytes())
-    assert read_ack(machine.folder, one_file) == MachineWaiting(inbox=(BODY,), missing=())
+    assert read_ack(machine.folder, one_file) == MachineAck(inbox=(BODY,), missing=())
     assert withdraw(machine.folder, one_file) == (BODY,)
     assert machine.inbox() == [BODY]
 
@@ -135,14 +133,14 @@ def test_a_file_of_our_name_with_other_content_decides_nothing(
     for name in ("inbox", "processed", "failed"):
         (machine.folder / name).mkdir(parents=True)
     stale.write_text("<stale/>")
-    assert read_ack(machine.folder, one_file) == MachineWaiting(inbox=(), missing=(BODY,))
+    assert read_ack(machine.folder, one_file) == MachineAck(inbox=(), missing=(BODY,))
     assert withdraw(machine.folder, one_file) == ()
     assert stale.read_text() == "<stale/>"
     put_in_inbox(machine.folder, one_file)
-    assert read_ack(machine.folder, one_file) == MachineWaiting(inbox=(BODY,), missing=())
+    assert read_ack(machine.folder, one_file) == MachineAck(inbox=(BODY,), missing=())
     machine.take()
     machine.put("processed")
-    assert read_ack(machine.folder, one_file) == MachineAcknowledged()
+    assert read_ack(machine.folder, one_file) == MachineAck()
 
 
 def test_an_earlier_attempt_never_decides_a_new_one(machine: Machine, sources: list[Path]):
@@ -152,13 +150,11 @@ def test_an_earlier_attempt_never_decides_a_new_one(machine: Machine, sources: l
     machine.put("failed")
     assert withdraw(machine.folder, first) == ()
     second = plan_delivery(sources[:1], JOB, 2)
-    assert read_ack(machine.folder, second) == MachineWaiting(
-        inbox=(), missing=(second.files[0].name,)
-    )
+    assert read_ack(machine.folder, second) == MachineAck(inbox=(), missing=(second.files[0].name,))
     put_in_inbox(machine.folder, second)
     machine.take()
     machine.put("processed")
-    assert read_ack(machine.folder, second) == MachineAcknowledged()
+    assert read_ack(machine.folder, second) == MachineAck()
 
 
 def test_a_file_in_the_machines_hand_is_never_copied_again(machine: Machine, one_file: Delivery):
@@ -227,7 +223,7 @@ def test_where_the_machine_is_faster_with_the_second_the_first_goes_back(
     machine.put("processed")
     machine.take()
     machine.put("processed")
-    assert read_ack(machine.folder, two_files) == MachineAcknowledged()
+    assert read_ack(machine.folder, two_files) == MachineAck()
 
 
 def test_a_share_that_is_away_can_be_waited_for(

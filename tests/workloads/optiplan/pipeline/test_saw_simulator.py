@@ -9,8 +9,7 @@ import pytest
 from kesin.workloads.optiplan.pipeline import saw_simulator as module
 from kesin.workloads.optiplan.pipeline import solution
 from kesin.workloads.optiplan.pipeline.delivery import (
-    MachineAcknowledged,
-    MachineRefused,
+    MachineAck,
     plan_delivery,
     put_in_inbox,
     read_ack,
@@ -52,7 +51,7 @@ def test_what_is_delivered_is_acknowledged(machine: Path):
     delivery = delivered(machine, "<a><b/></a>")
     saw = SawSimulator(machine)
     assert saw.process_inbox() == 1
-    assert read_ack(machine, delivery) == MachineAcknowledged()
+    assert read_ack(machine, delivery) == MachineAck()
     assert saw.process_inbox() == 0
 
 
@@ -60,7 +59,7 @@ def test_what_is_broken_is_refused_once_it_no_longer_grows(machine: Path):
     delivery = delivered(machine, "<a><b>")
     saw = SawSimulator(machine)
     assert [saw.process_inbox(), saw.process_inbox(), saw.process_inbox()] == [0, 1, 0]
-    assert read_ack(machine, delivery) == MachineRefused((delivery.files[0].name,))
+    assert read_ack(machine, delivery) == MachineAck((delivery.files[0].name,))
 
 
 def test_a_file_that_grows_under_its_name_is_waited_for(machine: Path):

@@ -16,23 +16,16 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.pipeline.shared_folder import (
-    UnusableFile,
-    has_content,
-    list_plain_files,
-    move_file,
-    read_plain_file,
-    remove_file,
-    translate_os_errors,
-)
+from kesin.workloads.optiplan.pipeline import shared_folder
+from kesin.workloads.optiplan.pipeline.shared_folder import has_content, move_file, remove_file
 from kesin.workloads.optiplan.workshop.json_file import UNFINISHED_SUFFIX, write_atomically
 from kesin.workloads.optiplan.workshop.paths import FAILED, INBOX, PROCESSED
 
-_SENT_SUFFIX: Final = ".sent"
+_STAGED, _SENT = "staged", "sent"  # beside the folders, places where a file can be
 _XML_NAME: Final = re.compile(r"[^./\\][^/\\]*\.xml", re.IGNORECASE)
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -69,24 +62,12 @@ class Delivery:
         return cls(int(record["try"]), tuple(files))
 
 
-@dataclass(frozen=True, slots=True)
-class MachineAcknowledged:
-    """The machine has processed every file."""
+class MachineAck(NamedTuple):
+    """The files that the machine has not processed: none once it has acknowledged them all."""
 
-
-@dataclass(frozen=True, slots=True)
-class MachineRefused:
-    """The machine has moved these files to ``failed``."""
-
-    files: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MachineWaiting:
-    """The machine has not decided yet: some files are in the inbox, the others in no folder."""
-
-    inbox: tuple[str, ...]
-    missing: tuple[str, ...]
+    refused: tuple[str, ...] = ()  # moved to ``failed``; then the others are not listed
+    inbox: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # in no folder: the machine works on them
 
 
 def plan_delivery(xml_files: Iterable[Path], job_id: str, attempt: int) -> Delivery:
@@ -113,27 +94,22 @@ def put_in_inbox(machine_folder: Path, delivery: Delivery) -> None:
     To be called again on every wake-up, before `read_ack`. Raises OrderProblem if a file has
     changed since it was planned.
     """
-    with translate_os_errors(machine_folder):
+    with shared_folder.translate_os_errors(machine_folder):
         for name in (INBOX, PROCESSED, FAILED):
             (machine_folder / name).mkdir(parents=True, exist_ok=True)
         for file in delivery.files:
-            _put_file_in_inbox(_DeliveryPaths(machine_folder, file))
+            _MachineFile(machine_folder, file).put_in_inbox()
 
 
-def read_ack(
-    machine_folder: Path, delivery: Delivery
-) -> MachineAcknowledged | MachineRefused | MachineWaiting:
+def read_ack(machine_folder: Path, delivery: Delivery) -> MachineAck:
     """Read the machine's result; FolderUnavailable means that there is none yet."""
-    with translate_os_errors(machine_folder):
-        statuses = {
-            file.name: _DeliveryPaths(machine_folder, file).read_status() for file in delivery.files
-        }
-    if refused := tuple(name for name, status in statuses.items() if status.failed):
-        return MachineRefused(refused)
-    inbox = tuple(name for name, status in statuses.items() if status.inbox)
-    unseen = (name for name, status in statuses.items() if not status.processed)
-    missing = tuple(name for name in unseen if name not in inbox)
-    return MachineWaiting(inbox, missing) if inbox or missing else MachineAcknowledged()
+    with shared_folder.translate_os_errors(machine_folder):
+        found = {file.name: _MachineFile(machine_folder, file).find() for file in delivery.files}
+    if refused := tuple(name for name, places in found.items() if FAILED in places):
+        return MachineAck(refused)
+    inbox = tuple(name for name, places in found.items() if INBOX in places)
+    unseen = (name for name, places in found.items() if PROCESSED not in places)
+    return MachineAck((), inbox, tuple(name for name in unseen if name not in inbox))
 
 
 def withdraw(
@@ -146,121 +122,102 @@ def withdraw(
     goes on; without ``all_or_nothing`` they are withdrawn anyway. A refused file does not count as
     taken. To be called again after a crash, or `put_in_inbox` undoes it.
     """
-    with translate_os_errors(machine_folder):
-        path_sets = [_DeliveryPaths(machine_folder, file) for file in delivery.files]
-        taken_names = tuple(paths.file.name for paths in path_sets if paths.read_status().taken)
-        if taken_names and all_or_nothing:
-            return taken_names
-        taken_names = tuple(paths.file.name for paths in path_sets if not _withdraw_file(paths))
-        if taken_names and all_or_nothing:
-            for paths in path_sets:
-                _restore_file(paths)
-            return taken_names
-        for paths in path_sets:
-            if paths.file.name not in taken_names:
-                _remove_file_markers(paths)
-    return taken_names
+    with shared_folder.translate_os_errors(machine_folder):
+        files = [_MachineFile(machine_folder, file) for file in delivery.files]
+        taken = [file for file in files if file.is_taken()]
+        if not taken or not all_or_nothing:
+            taken = [file for file in files if not file.withdraw()]
+            for file in files:
+                if taken and all_or_nothing:
+                    file.restore()
+                elif file not in taken:
+                    file.remove_markers()
+    return tuple(file.name for file in taken)
 
 
 def remove_markers(machine_folder: Path, delivery: Delivery) -> None:
     """Remove our hidden files, once the result is recorded; raises FolderUnavailable."""
-    with translate_os_errors(machine_folder):
+    with shared_folder.translate_os_errors(machine_folder):
         for file in delivery.files:
-            _remove_file_markers(_DeliveryPaths(machine_folder, file))
+            _MachineFile(machine_folder, file).remove_markers()
 
 
-@dataclass(frozen=True, slots=True)
-class _FileStatus:
-    """The folders in which a file with our name and content is."""
-
-    inbox: bool
-    processed: bool
-    failed: bool
-    staged: bool
-    sent: bool
-
-    @property
-    def at_machine(self) -> bool:
-        """Sent and in no folder: the machine processes it, or a person has removed it."""
-        return self.sent and not (self.inbox or self.processed or self.failed or self.staged)
-
-    @property
-    def taken(self) -> bool:
-        return self.processed or self.at_machine
-
-
-class _DeliveryPaths:
-    """The paths at which a delivered file can be."""
+class _MachineFile:
+    """A file of a delivery in the machine's folders, and our hidden files beside it."""
 
     def __init__(self, machine_folder: Path, file: DeliveryFile) -> None:
-        self.file = file
-        self.inbox = machine_folder / INBOX / file.name
-        self.processed = machine_folder / PROCESSED / file.name
-        self.failed = machine_folder / FAILED / file.name
+        self.name = file.name
+        self._source = file.source
+        self._sha256 = file.sha256
+        self._inbox, self._processed, self._failed = (
+            machine_folder / folder / file.name for folder in (INBOX, PROCESSED, FAILED)
+        )
         hidden = f".{file.name}.{file.sha256[:12]}"
-        self.staged = self.inbox.with_name(f"{hidden}{UNFINISHED_SUFFIX}")
-        self.sent = self.inbox.with_name(f"{hidden}{_SENT_SUFFIX}")
-        self.unfinished = f".{hidden}."  # the prefix of unfinished writes of either
+        self._staged = self._inbox.with_name(f"{hidden}{UNFINISHED_SUFFIX}")
+        self._sent = self._inbox.with_name(f"{hidden}.{_SENT}")
+        self._unfinished = f".{hidden}."  # the prefix of unfinished writes of either
 
-    def read_status(self) -> _FileStatus:
-        """Read where the file is.
+    def find(self) -> set[str]:
+        """Return the places in which a file with our name and content is.
 
         The inbox comes first: a file that the machine moves meanwhile is found in its new folder.
         A missing inbox means that the share is unavailable; the other folders may not exist yet.
         """
-        if not self.inbox.parent.is_dir():
+        if not self._inbox.parent.is_dir():
             raise FileNotFoundError(2, "there is no inbox in it")
-        sha256 = self.file.sha256
-        return _FileStatus(
-            inbox=has_content(self.inbox, sha256),
-            processed=has_content(self.processed, sha256),
-            failed=has_content(self.failed, sha256),
-            staged=has_content(self.staged, sha256),
-            sent=self.sent.exists(),
-        )
+        places = {
+            INBOX: self._inbox,
+            PROCESSED: self._processed,
+            FAILED: self._failed,
+            _STAGED: self._staged,
+        }
+        found = {name for name, path in places.items() if has_content(path, self._sha256)}
+        return found | {_SENT} if self._sent.exists() else found
 
+    def is_taken(self) -> bool:
+        """Whether the machine has the file.
 
-def _put_file_in_inbox(paths: _DeliveryPaths) -> None:
-    status = paths.read_status()
-    if status.inbox or status.processed or status.failed or status.at_machine:
-        return
-    if not status.staged:
-        content = _read_source(paths.file.source)
-        if hashlib.sha256(content).hexdigest() != paths.file.sha256:
-            _raise_source_problem(paths.file.source, "is not what it was when it was checked")
-        _remove_unfinished(paths)
-        write_atomically(paths.staged, content)
-    if not status.sent:
-        write_atomically(paths.sent, b"")
-    move_file(paths.staged, paths.inbox)
+        Sent and in no folder, the machine processes it, or a person has removed it.
+        """
+        places = self.find()
+        return PROCESSED in places or places == {_SENT}
 
+    def put_in_inbox(self) -> None:
+        places = self.find()
+        if places & {INBOX, PROCESSED, FAILED} or places == {_SENT}:
+            return
+        if _STAGED not in places:
+            content = _read_source(self._source)
+            if hashlib.sha256(content).hexdigest() != self._sha256:
+                _raise_source_problem(self._source, "is not what it was when it was checked")
+            self._remove_unfinished()
+            write_atomically(self._staged, content)
+        if _SENT not in places:
+            write_atomically(self._sent, b"")
+        move_file(self._staged, self._inbox)
 
-def _withdraw_file(paths: _DeliveryPaths) -> bool:
-    """Withdraw a file from the inbox; returns whether the machine does not have it."""
-    if paths.read_status().inbox:
-        with suppress(FileNotFoundError):  # the machine was faster
-            move_file(paths.inbox, paths.staged)
-    return not paths.read_status().taken
+    def withdraw(self) -> bool:
+        """Withdraw the file from the inbox; returns whether the machine does not have it."""
+        if INBOX in self.find():
+            with suppress(FileNotFoundError):  # the machine was faster
+                move_file(self._inbox, self._staged)
+        return not self.is_taken()
 
+    def restore(self) -> None:
+        """Put a withdrawn file back; an unsent one has no marker and is left to `put_in_inbox`."""
+        if self.find() == {_STAGED, _SENT}:
+            move_file(self._staged, self._inbox)
 
-def _restore_file(paths: _DeliveryPaths) -> None:
-    """Put a withdrawn file back; an unsent file has no marker and is left to `put_in_inbox`."""
-    status = paths.read_status()
-    if status.staged and status.sent and not (status.inbox or status.processed or status.failed):
-        move_file(paths.staged, paths.inbox)
+    def remove_markers(self) -> None:
+        """Remove the marker first: without it, a staged file was never sent."""
+        remove_file(self._sent)
+        remove_file(self._staged)
+        self._remove_unfinished()
 
-
-def _remove_file_markers(paths: _DeliveryPaths) -> None:
-    """Remove the marker first: without it, a staged file was never sent."""
-    remove_file(paths.sent)
-    remove_file(paths.staged)
-    _remove_unfinished(paths)
-
-
-def _remove_unfinished(paths: _DeliveryPaths) -> None:
-    for entry in list_plain_files(paths.staged.parent):
-        if entry.name.startswith(paths.unfinished) and entry.name.endswith(UNFINISHED_SUFFIX):
-            remove_file(entry.path)
+    def _remove_unfinished(self) -> None:
+        for entry in shared_folder.list_plain_files(self._staged.parent):
+            if entry.name.startswith(self._unfinished) and entry.name.endswith(UNFINISHED_SUFFIX):
+                remove_file(entry.path)
 
 
 def _inbox_name(source: Path, job_id: str, attempt: int) -> str:
@@ -269,10 +226,10 @@ def _inbox_name(source: Path, job_id: str, attempt: int) -> str:
 
 
 def _read_source(source: Path) -> bytes:
-    with translate_os_errors(source):
+    with shared_folder.translate_os_errors(source):
         try:
-            return read_plain_file(source)
-        except UnusableFile as problem:
+            return shared_folder.read_plain_file(source)
+        except shared_folder.UnusableFile as problem:
             why = Message("cannot be sent: %(problem)s", problem=Message(str(problem)))
             _raise_source_problem(source, why)
         except FileNotFoundError:

@@ -334,25 +334,22 @@ class Runner:
         if attempt["state"] == delivery_attempts.OPEN:
             self._renew_claim(ctx)
             delivery.put_in_inbox(machine, planned)
-        match delivery.read_ack(machine, planned):
-            case delivery.MachineAcknowledged():
-                names = [file.name for file in planned.files]
-                ctx.run.move("deliver", note={"try": planned.attempt, "files": names})
-                with suppress(Unavailable):  # only leaves a few hidden files
-                    delivery.remove_markers(machine, planned)
-                return "DELIVERED"
-            case delivery.MachineRefused(refused_names):
-                attempt["state"] = delivery_attempts.REFUSED
-                self._save_progress(ctx)
-                delivery.withdraw(machine, planned, all_or_nothing=False)
-                raise OrderProblem(
-                    OptiCode.OSI_ACK_FAILED,
-                    "the machine put %(files)s into failed",
-                    {"files": list(refused_names)},
-                    files=", ".join(refused_names),
-                )
-            case _:
-                return Wait(waiting.pause_s(self._queue, ctx.job))
+        ack = delivery.read_ack(machine, planned)
+        if ack.refused:
+            attempt["state"] = delivery_attempts.REFUSED
+            self._save_progress(ctx)
+            delivery.withdraw(machine, planned, all_or_nothing=False)
+            why, names = "the machine put %(files)s into failed", list(ack.refused)
+            raise OrderProblem(
+                OptiCode.OSI_ACK_FAILED, why, {"files": names}, files=", ".join(names)
+            )
+        if any(ack):
+            return Wait(waiting.pause_s(self._queue, ctx.job))
+        names = [file.name for file in planned.files]
+        ctx.run.move("deliver", note={"try": planned.attempt, "files": names})
+        with suppress(Unavailable):  # only leaves a few hidden files
+            delivery.remove_markers(machine, planned)
+        return "DELIVERED"
 
     def _finish(self, ctx: _PassContext) -> StepResult:
         made = ctx.progress.deliveries[ctx.progress.current or 0]["delivery"]

@@ -54,10 +54,8 @@ def fill_strips(
 ) -> Fillings:
     """Fill strips along x, or along y if ``cross_first``; the tallest pieces open the strips."""
     if cross_first:
-        turned = task.transpose()
-        return problem.transpose_back(
-            fill_strips(turned, pieces, preference, budget, cross_first=False)
-        )
+        fillings = fill_strips(task.transpose(), pieces, preference, budget, cross_first=False)
+        return problem.transpose_back(fillings)
     ways_of = {kind: _sort_ways(task.orientations[kind], preference) for kind in set(pieces)}
     tallest_first = sorted(
         pieces, key=lambda kind: (-ways_of[kind][0][1], -ways_of[kind][0][0], kind)
@@ -67,7 +65,7 @@ def fill_strips(
     boards = _FreeRectangles(shortest, lowest, _board_loss)  # what is left above the strips
     rows = _FreeRectangles(shortest, lowest, _strip_loss)  # beside the pieces of a strip
     stacks = _FreeRectangles(shortest, lowest, _strip_loss)  # above a piece of a strip
-    fillings: Fillings = []
+    fillings = []
     for kind in tallest_first:
         budget.spent += len(stacks.rectangles) + len(rows.rectangles) + len(boards.rectangles)
         for free in (stacks, rows, boards):
