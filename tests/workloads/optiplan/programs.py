@@ -10,7 +10,6 @@ from typing import Any
 from kesin.workloads.optiplan.pipeline.program import (
     ProgramEnded,
     ProgramLaunch,
-    ProgramNotFound,
     ProgramRunning,
     read_state,
 )
@@ -74,7 +73,7 @@ def wait_for_end(pid: int) -> None:
         os.close(handle)
 
 
-def outcome(run_folder: Path, job_id: str, run: int) -> ProgramEnded | ProgramNotFound:
+def outcome(run_folder: Path, job_id: str, run: int) -> ProgramEnded | None:
     """Wait for the end of a run; returns its state."""
     while isinstance(state := read_state(run_folder, job_id, run), ProgramRunning):
         wait_for_end(state.pid)

@@ -234,8 +234,8 @@ class InstantProgram:
 
     def read_state(
         self, folder: Path, job_id: str, run: int
-    ) -> program.ProgramRunning | program.ProgramEnded | program.ProgramNotFound:
-        return self.ends.get((job_id, run), program.ProgramNotFound())
+    ) -> program.ProgramRunning | program.ProgramEnded | None:
+        return self.ends.get((job_id, run))
 
     def end_current(self, folder: Path) -> None:
         for key, state in list(self.ends.items()):

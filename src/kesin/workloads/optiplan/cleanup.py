@@ -7,7 +7,8 @@ run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -38,75 +39,72 @@ def delete_expired_files(context: WorkloadContext) -> int:
     workshop = Workshop(context.settings)
     queue = context.commands.queues[QUEUE]
     progress_store = ProgressStore(Directory(queue.store), queue.now)
-    tasks: tuple[Callable[[Paths], int], ...] = (
-        lambda paths: withdraw_cancelled_orders(queue, progress_store, paths),
-        lambda paths: delete_old_files(queue, paths, workshop.run_folder),
-        lambda paths: delete_orphans(queue, progress_store, paths, workshop.run_folder),
-    )
     deleted = 0
-    for task in tasks:
+    for task in (_Cleanup.withdraw_cancelled, _Cleanup.delete_old, _Cleanup.delete_orphans):
         try:
-            deleted += task(workshop.paths())
+            paths = workshop.paths()
+            deleted += task(_Cleanup(queue, progress_store, paths, workshop.run_folder))
         except (Problem, OSError) as problem:
             log.warning("cleanup_failed", why=str(problem))
     return deleted
 
 
-def withdraw_cancelled_orders(queue: Queue, progress_store: ProgressStore, paths: Paths) -> int:
-    """Withdraw files of orders that were cancelled without the order service."""
-    where = Filter(states=("FAILED",), codes=(OptiCode.CANCELLED,))
-    withdrawn_orders = 0
-    for job in queue.jobs(where, limit=MAX_PAGE).jobs:  # earlier runs saw the older ones
-        attempts = progress_store.read(job.id).deliveries
-        if any(attempt["state"] == OPEN for attempt in attempts):
-            machine = paths.machine_drop_folder
-            withdrawn_orders += withdraw_job_files(
-                machine, progress_store, job.id, all_or_nothing=False
-            )
-    return withdrawn_orders
+@dataclass(frozen=True, slots=True)
+class _Cleanup:
+    """The cleanup tasks; each returns how much it removed."""
 
+    queue: Queue
+    progress_store: ProgressStore
+    paths: Paths
+    run_folder: Path
 
-def delete_old_files(queue: Queue, paths: Paths, run_folder: Path) -> int:
-    """Delete import files, solutions and run logs of orders done long ago; returns how many."""
-    before = queue.now() - KEEP_FILES_DAYS * DAY_S * SECOND_US
-    job_files = list(_job_files(paths, run_folder))
-    old_jobs: set[str] = set()
-    for ids in _pages(sorted({job_id for job_id, _ in job_files})):
-        for job in queue.find(ids).values():
-            if job.state == "DONE" and (job.finished_at or job.moved_at) < before:
-                old_jobs.add(job.id)
-    return _delete(job_files, old_jobs)
+    def withdraw_cancelled(self) -> int:
+        """Withdraw files of orders that were cancelled without the order service."""
+        where = Filter(states=("FAILED",), codes=(OptiCode.CANCELLED,))
+        machine, store = self.paths.machine_drop_folder, self.progress_store
+        return sum(
+            withdraw_job_files(machine, store, job.id, all_or_nothing=False)
+            for job in self.queue.jobs(where, limit=MAX_PAGE).jobs  # earlier runs saw the older
+            if any(attempt["state"] == OPEN for attempt in store.read(job.id).deliveries)
+        )
 
+    def delete_old(self) -> int:
+        """Delete import files, solutions and run logs of orders done long ago."""
+        before = self.queue.now() - KEEP_FILES_DAYS * DAY_S * SECOND_US
+        job_files = list(self._job_files())
+        old_jobs: set[str] = set()
+        for ids in _pages({job_id for job_id, _ in job_files}):
+            for job in self.queue.find(ids).values():
+                if job.state == "DONE" and (job.finished_at or job.moved_at) < before:
+                    old_jobs.add(job.id)
+        return _delete(job_files, old_jobs)
 
-def delete_orphans(
-    queue: Queue, progress_store: ProgressStore, paths: Paths, run_folder: Path
-) -> int:
-    """Delete the progress records and files of jobs that no longer exist; returns how many.
+    def delete_orphans(self) -> int:
+        """Delete the progress records and files of jobs that no longer exist.
 
-    Only jobs with a progress record are considered: a file with an unknown id may belong to
-    another Kesin installation.
-    """
-    deleted_jobs: set[str] = set()
-    for ids in _pages(sorted(progress_store.job_ids())):
-        existing = queue.states(ids)
-        deleted_jobs.update(job_id for job_id in ids if job_id not in existing)
-    if not deleted_jobs:
-        return 0
-    deleted = _delete(_job_files(paths, run_folder), deleted_jobs)
-    return deleted + sum(progress_store.delete(job_id) for job_id in sorted(deleted_jobs))
+        Only jobs with a progress record are considered: a file with an unknown id may belong to
+        another Kesin installation.
+        """
+        deleted_jobs: set[str] = set()
+        for ids in _pages(self.progress_store.job_ids()):
+            deleted_jobs |= set(ids) - self.queue.states(ids).keys()
+        if not deleted_jobs:
+            return 0
+        deleted = _delete(self._job_files(), deleted_jobs)
+        return deleted + sum(map(self.progress_store.delete, sorted(deleted_jobs)))
 
-
-def _job_files(paths: Paths, run_folder: Path) -> Iterator[tuple[str, shared_folder.FolderEntry]]:
-    """Yield every file whose name holds exactly one job id, with that id."""
-    set_aside = (paths.export_folder / name for name in _SET_ASIDE_FOLDERS)
-    for folder in (paths.import_folder, paths.export_folder, *set_aside, run_folder):
-        if not folder.is_dir():
-            continue
-        with shared_folder.translate_os_errors(folder):
-            entries = shared_folder.list_plain_files(folder)
-        for entry in entries:
-            if len(ids := entry.job_ids) == 1:
-                yield ids.pop(), entry
+    def _job_files(self) -> Iterator[tuple[str, shared_folder.FolderEntry]]:
+        """Yield every file whose name holds exactly one job id, with that id."""
+        exported = self.paths.export_folder
+        set_aside = (exported / name for name in _SET_ASIDE_FOLDERS)
+        for folder in (self.paths.import_folder, exported, *set_aside, self.run_folder):
+            if not folder.is_dir():
+                continue
+            with shared_folder.translate_os_errors(folder):
+                entries = shared_folder.list_plain_files(folder)
+            for entry in entries:
+                if len(ids := entry.job_ids) == 1:
+                    yield ids.pop(), entry
 
 
 def _delete(job_files: Iterable[tuple[str, shared_folder.FolderEntry]], jobs: set[str]) -> int:
@@ -118,5 +116,6 @@ def _delete(job_files: Iterable[tuple[str, shared_folder.FolderEntry]], jobs: se
     return len(paths)
 
 
-def _pages(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (ids[start : start + MAX_PAGE] for start in range(0, len(ids), MAX_PAGE))
+def _pages(ids: Iterable[str]) -> Iterator[list[str]]:
+    ordered = sorted(ids)
+    return (ordered[start : start + MAX_PAGE] for start in range(0, len(ordered), MAX_PAGE))

@@ -17,7 +17,6 @@ from kesin.workloads.optiplan.pipeline import program_child
 from kesin.workloads.optiplan.pipeline.program import (
     ProgramEnded,
     ProgramLaunch,
-    ProgramNotFound,
     ProgramRunning,
     StillRunning,
     end_current,
@@ -206,11 +205,11 @@ def test_of_much_output_the_last_is_kept(slot: Path):
 def test_nothing_is_started_for_import_files_that_are_gone(slot: Path, tmp_path: Path):
     with pytest.raises(OrderProblem, match=r"b\.xlsx is gone"):
         start(slot, JOB, 1, program("", tmp_path / "b.xlsx"), 60)
-    assert read_state(slot, JOB, 1) == ProgramNotFound()
+    assert read_state(slot, JOB, 1) is None
 
 
 def test_before_it_is_started_there_is_no_trace(slot: Path):
-    assert read_state(slot, JOB, 1) == ProgramNotFound()
+    assert read_state(slot, JOB, 1) is None
     end_current(slot)
     assert not slot.exists()
 
@@ -235,7 +234,7 @@ def test_the_next_user_of_the_slot_ends_the_earlier_program_and_all_it_started(
     earlier = [record(slot)["pid"], *whistle.hear(2)]
     start(slot, OTHER, 1, program(whistle.blow + HANG), 60)
     assert not any(map(is_alive, earlier))
-    assert read_state(slot, JOB, 1) == ProgramNotFound()
+    assert read_state(slot, JOB, 1) is None
     assert isinstance(read_state(slot, OTHER, 1), ProgramRunning)
     assert is_alive(whistle.hear()[0])
 
@@ -247,7 +246,7 @@ def test_a_killed_supervisor_leaves_no_trace_and_its_program_ends_before_another
     supervisor, (orphan,) = record(slot)["pid"], whistle.hear()
     os.kill(supervisor, signal.SIGKILL)
     wait_for_end(supervisor)
-    assert read_state(slot, JOB, 1) == ProgramNotFound()
+    assert read_state(slot, JOB, 1) is None
     assert is_alive(orphan)
     start(slot, JOB, 1, program(whistle.blow + HANG), 60)
     assert not is_alive(orphan)
@@ -262,7 +261,7 @@ def test_another_process_under_its_number_is_not_it_and_is_left_alone(
     slot.mkdir()
     about = {"job_id": JOB, "run": 1, "mark": "m", **program_child.process_identity(bystander)}
     (slot / RECORD).write_text(json.dumps({**about, **changed}))
-    assert read_state(slot, JOB, 1) == ProgramNotFound()
+    assert read_state(slot, JOB, 1) is None
     end_current(slot)
     assert not (slot / RECORD).exists()
     assert is_alive(bystander)
@@ -276,7 +275,7 @@ def test_the_process_that_is_named_ends_with_its_group(slot: Path, whistle: Whis
     about = {"job_id": JOB, "run": 1, "mark": "m", **program_child.process_identity(process.pid)}
     (slot / RECORD).write_text(json.dumps(about))
     assert read_state(slot, JOB, 1) == ProgramRunning(process.pid)
-    assert read_state(slot, JOB, 2) == read_state(slot, OTHER, 1) == ProgramNotFound()
+    assert read_state(slot, JOB, 2) is read_state(slot, OTHER, 1) is None
     end_current(slot)
     wait_for_end(next(pid for pid in pids if pid != process.pid))
     assert process.wait() == -signal.SIGKILL
@@ -293,7 +292,7 @@ def test_a_dead_or_unreadable_record_is_cleared_away(slot: Path):
     }
     for text in (json.dumps(dead), "{half", "[]", "", json.dumps({"pid": "x", "started": 5})):
         (slot / RECORD).write_text(text)
-        assert read_state(slot, JOB, 1) == ProgramNotFound()
+        assert read_state(slot, JOB, 1) is None
         end_current(slot)
         assert not (slot / RECORD).exists()
 
@@ -341,9 +340,8 @@ def test_a_worker_that_is_killed_loses_no_program_and_starts_no_second(
     code = program(whistle.blow + HANG)
     with crew() as start_process:
         start_process(start_and_die, slot, JOB, code, when == "before the launch").last_words()
-    assert isinstance(
-        read_state(slot, JOB, 1), ProgramRunning if when == "after the start" else ProgramNotFound
-    )
+    state = read_state(slot, JOB, 1)
+    assert state is None if when == "before the launch" else isinstance(state, ProgramRunning)
     start(slot, JOB, 1, code, 60)
     assert isinstance(read_state(slot, JOB, 1), ProgramRunning)
     assert len(whistle.hear()) == 1

@@ -7,11 +7,7 @@ from pathlib import Path
 import pytest
 
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.pipeline.program import (
-    ProgramLaunch,
-    build_launch,
-    parse_macro_command,
-)
+from kesin.workloads.optiplan.pipeline.program import ProgramLaunch, build_launch
 from kesin.workloads.optiplan.workshop.paths import Paths, load_paths
 
 FILES = [Path("/in/a b.xlsx"), Path("/in/c.xlsx")]
@@ -58,7 +54,7 @@ def test_the_macro_is_opened_by_the_configured_command(installed: Paths):
     assert installed.exe is not None
     macro = installed.exe.with_name("RunOptiPlanning.xls")
     macro.touch()
-    template = parse_macro_command("excel /e {macro} '--book={macro}'")
+    template = "excel /e {macro} '--book={macro}'"
     command = ("excel", "/e", str(macro), f"--book={macro}", "/in/a b.xlsx", "/in/c.xlsx")
     assert build_launch("B", installed, FILES, template).command == command
 
@@ -66,7 +62,7 @@ def test_the_macro_is_opened_by_the_configured_command(installed: Paths):
 def test_a_macro_that_is_not_there_is_missed(installed: Paths, tmp_path: Path):
     for paths in (installed, built_in(tmp_path)):
         with pytest.raises(OrderProblem, match=r"RunOptiPlanning\.xls must lie beside") as caught:
-            build_launch("B", paths, FILES, ["excel", "{macro}"])
+            build_launch("B", paths, FILES, "excel {macro}")
         assert caught.value.code == OptiCode.OPTI_MODE_B_MACRO_MISSING
 
 

@@ -15,7 +15,7 @@ from kesin.store.errors import StoreError
 from kesin.workloads.optiplan.cli.context import open_order_service
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.orders.payload import OptiMode
-from kesin.workloads.optiplan.pipeline.program import build_launch, parse_macro_command
+from kesin.workloads.optiplan.pipeline.program import build_launch
 from kesin.workloads.optiplan.pipeline.solution import load_schema
 from kesin.workloads.optiplan.pipeline.waiting import blocked_orders
 from kesin.workloads.optiplan.pipeline.xlsx_template import read_template
@@ -102,9 +102,6 @@ def _check_optimiser(workshop: Workshop, paths: Paths, mode: OptiMode) -> Iterat
         yield DoctorCheck.result("optimiser", ok=False, found=problem_text)
         return
 
-    def launch() -> None:
-        setting = workshop.settings.optiplan_macro_command
-        macro = parse_macro_command(setting) if mode == "B" else ()
-        build_launch("B" if mode == "B" else "A", paths, [], macro)
-
-    yield _check("optimiser", paths.exe or "built in", launch)
+    macro_command = workshop.settings.optiplan_macro_command
+    found = paths.exe or "built in"
+    yield _check("optimiser", found, lambda: build_launch(mode, paths, [], macro_command))

@@ -17,13 +17,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from kesin.foundation.child_environment import child_environment
 from kesin.foundation.messages import Message
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.text import storable
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.orders.payload import OptiMode
 from kesin.workloads.optiplan.pipeline import program_child
 from kesin.workloads.optiplan.pipeline.program_child import RECORD, lock_record, read_json
 from kesin.workloads.optiplan.pipeline.shared_folder import translate_os_errors
@@ -44,28 +45,16 @@ class ProgramLaunch:
 
 
 def build_launch(
-    mode: Literal["A", "B"], paths: Paths, files: Sequence[Path], macro: Sequence[str] = ()
+    mode: OptiMode, paths: Paths, files: Sequence[Path], macro_command: str = ""
 ) -> ProgramLaunch:
     """Build the command to start; raises OrderProblem if something is missing.
 
-    ``macro`` is the command that opens the macro in mode B. The workshop's own program runs in its
-    own folder, where such programs look for their settings.
+    ``macro_command`` opens the macro in mode B. The workshop's own program runs in its own folder,
+    where such programs look for their settings.
     """
-    command = _program_command(paths) if mode == "A" else _macro_command(paths, macro)
+    command = _macro_command(paths, macro_command) if mode == "B" else _program_command(paths)
     folder = paths.exe.parent if paths.exe else None
     return ProgramLaunch((*command, *map(str, files)), tuple(files), folder)
-
-
-def parse_macro_command(text: str) -> list[str]:
-    """Split the command that opens the macro; raises OrderProblem."""
-    try:
-        return shlex.split(text)
-    except ValueError as problem:
-        raise OrderProblem(
-            OptiCode.OPTI_RUNNER_FAILED,
-            "KESIN_OPTIPLAN_MACRO_COMMAND cannot be taken apart: %(problem)s",
-            problem=problem,
-        ) from None
 
 
 def _program_command(paths: Paths) -> list[str]:
@@ -81,7 +70,12 @@ def _program_command(paths: Paths) -> list[str]:
     return [str(paths.exe)]
 
 
-def _macro_command(paths: Paths, command: Sequence[str]) -> list[str]:
+def _macro_command(paths: Paths, text: str) -> list[str]:
+    try:
+        command = shlex.split(text)
+    except ValueError as problem:
+        why = "KESIN_OPTIPLAN_MACRO_COMMAND cannot be taken apart: %(problem)s"
+        raise _runner_failed(Message(why, problem=problem)) from None
     macro = paths.exe.with_name(MACRO) if paths.exe else None
     if macro is None or not _is_file(macro):
         where = paths.exe or Message("OptiPlanning, which is not set up")
@@ -142,11 +136,6 @@ class ProgramEnded:
     tail: str  # the end of its output
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramNotFound:
-    """No such program runs or has ended: it was never started, or died with its supervisor."""
-
-
 def start(run_folder: Path, job_id: str, run: int, launch: ProgramLaunch, timeout_s: float) -> None:
     """Start the program, unless this run is already running or has ended.
 
@@ -155,7 +144,7 @@ def start(run_folder: Path, job_id: str, run: int, launch: ProgramLaunch, timeou
     """
     if not timeout_s > 0:
         raise ValueError(f"timeout_s must be more than 0, got {timeout_s}")
-    if not isinstance(read_state(run_folder, job_id, run), ProgramNotFound):
+    if read_state(run_folder, job_id, run) is not None:
         return
     _check_startable(launch)
     with translate_os_errors(run_folder):
@@ -171,10 +160,11 @@ def start(run_folder: Path, job_id: str, run: int, launch: ProgramLaunch, timeou
             raise _runner_failed(why, _log_tail(status_file))
 
 
-def read_state(
-    run_folder: Path, job_id: str, run: int
-) -> ProgramRunning | ProgramEnded | ProgramNotFound:
-    """Read the state of a run; raises FolderUnavailable."""
+def read_state(run_folder: Path, job_id: str, run: int) -> ProgramRunning | ProgramEnded | None:
+    """Read the state of a run; raises FolderUnavailable.
+
+    None means that it was never started, or died with its supervisor.
+    """
     status_file = _status_file(run_folder, job_id, run)
     with translate_os_errors(run_folder):
         if ended := _read_end(status_file):
@@ -184,7 +174,7 @@ def read_state(
         if is_ours and program_child.is_alive(record):
             return ProgramRunning(record["pid"])
         # The program may have ended between the two reads.
-        return _read_end(status_file) or ProgramNotFound()
+        return _read_end(status_file)
 
 
 def end_current(run_folder: Path) -> None:

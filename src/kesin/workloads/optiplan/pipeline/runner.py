@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from kesin.engine.queue import Queue, StaleClaim
 from kesin.engine.results import Act, Done, HandlerResult, RunContext, Wait
@@ -272,24 +272,18 @@ class Runner:
 
     def _start_program(self, ctx: _PassContext) -> HandlerResult:
         """Start the program; a program of an earlier job is ended first."""
-        settings = self._workshop.settings
+        settings, run_folder = self._workshop.settings, self._workshop.run_folder
         files = [ctx.paths.import_folder / name for name in ctx.progress.files]
-        mode: Literal["A", "B"] = "A" if ctx.order.mode == "A" else "B"
-        macro = program.parse_macro_command(settings.optiplan_macro_command) if mode == "B" else ()
-        trigger = program.build_launch(mode, ctx.paths, files, macro)
+        macro_command = settings.optiplan_macro_command
+        launch = program.build_launch(ctx.order.mode, ctx.paths, files, macro_command)
         ctx.progress.runs += 1
         ctx.progress.program = {"run": ctx.progress.runs, "host": self._host}
         ctx.progress.seen = {}
         self._save_progress(ctx)
-        program.end_current(self._workshop.run_folder)
+        program.end_current(run_folder)
         solution.set_aside(ctx.paths.export_folder, ctx.job.id, ctx.progress.stems, "old")
-        program.start(
-            self._workshop.run_folder,
-            ctx.job.id,
-            ctx.progress.runs,
-            trigger,
-            settings.optiplan_program_timeout_s,
-        )
+        timeout_s = settings.optiplan_program_timeout_s
+        program.start(run_folder, ctx.job.id, ctx.progress.runs, launch, timeout_s)
         return Wait(waiting.pause_s(self._queue, ctx.job))
 
     # OPTI_DONE → XML_READY
