@@ -81,7 +81,13 @@ def test_a_list_can_be_cut():
 
 def test_csv_and_xlsx_give_the_same_order():
     data = csv_of([*HEAD, ROW]).encode("cp1254")
-    order = read_order_file("Ali Usta.csv", data, order_id="S-17", customer_phone="0555 123 45 67")
+    order = read_order_file(
+        "Ali Usta.csv",
+        data,
+        order_id="S-17",
+        customer_phone="0555 123 45 67",
+        defaults=ListDefaults(),
+    )
     assert payload_hash(order) == payload_hash(read([*HEAD, ROW]))
 
 
@@ -153,7 +159,7 @@ def test_a_problem_reads_as_a_sentence_and_as_json():
 def test_a_thousands_point_is_not_guessed():
     data = csv_of([*HEAD, ["", "1.960", "580", "2"]]).encode()
     with pytest.raises(BadOrderList, match=r"may be 1960 or 1\.960"):
-        read_order_file("x.csv", data, order_id="S", customer_phone="")
+        read_order_file("x.csv", data, order_id="S", customer_phone="", defaults=ListDefaults())
 
 
 @pytest.mark.parametrize(
@@ -195,7 +201,9 @@ def test_two_sheets_with_parts_are_one_too_many():
         for row in (*HEAD, ROW):
             sheet.append(row)
     with pytest.raises(BadOrderList, match="Sheet and Ikinci both hold parts"):
-        read_order_file("x.xlsx", saved(book), order_id="S", customer_phone="")
+        read_order_file(
+            "x.xlsx", saved(book), order_id="S", customer_phone="", defaults=ListDefaults()
+        )
 
 
 def test_what_the_order_refuses_is_reported_by_its_row():
@@ -213,7 +221,7 @@ def test_of_very_many_problems_the_first_are_reported():
 
 def test_a_file_that_cannot_be_read_is_reported():
     with pytest.raises(BadOrderList, match="the file: the file is empty"):
-        read_order_file("x.csv", b"", order_id="S", customer_phone="")
+        read_order_file("x.csv", b"", order_id="S", customer_phone="", defaults=ListDefaults())
 
 
 @pytest.mark.parametrize(
@@ -233,7 +241,13 @@ def test_the_file_is_named_after_the_customer(name: str, customer: str | None):
 
 def test_an_order_without_an_id_is_reported():
     with pytest.raises(BadOrderList, match="the file: order_id: must not be empty"):
-        read_order_file("x.xlsx", sheet_of([*HEAD, ROW]), order_id="", customer_phone="")
+        read_order_file(
+            "x.xlsx",
+            sheet_of([*HEAD, ROW]),
+            order_id="",
+            customer_phone="",
+            defaults=ListDefaults(),
+        )
 
 
 sizes_mm = st.decimals("0.1", "10000", places=2)
@@ -244,5 +258,5 @@ sizes_mm = st.decimals("0.1", "10000", places=2)
 def test_no_row_is_lost_and_no_size_is_altered(rows: list[tuple[Decimal, Decimal, int]]):
     body = [["", f"{length}", f"{width}", quantity, 0] for length, width, quantity in rows]
     data = csv_of([*HEAD, *body]).encode()
-    order = read_order_file("x.csv", data, order_id="S", customer_phone="")
+    order = read_order_file("x.csv", data, order_id="S", customer_phone="", defaults=ListDefaults())
     assert [(p.length_cm * 10, p.width_cm * 10, p.quantity) for p in order.parts] == rows

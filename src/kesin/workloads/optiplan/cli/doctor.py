@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -33,20 +34,16 @@ _MODE_MEANING: Final[dict[OptiMode, str]] = {
 def run_checks(workshop: Workshop) -> Iterator[DoctorCheck]:
     """Run every check, in the order in which to fix failures."""
     mode: OptiMode | None = None
-    try:
+    yield _check("rules", workshop.rules_file, workshop.rules)
+    with suppress(OrderProblem):
         rules = workshop.rules()
-        yield DoctorCheck.result("rules", ok=True, found=str(workshop.rules_file))
-        for warning in rule_warnings(rules):
-            yield DoctorCheck("rules", "warning", warning)
         mode = rules.opti_mode_default
-    except OrderProblem as problem:
-        yield DoctorCheck.result("rules", ok=False, found=problem.message)
+        yield from (DoctorCheck("rules", "warning", text) for text in rule_warnings(rules))
+    yield _check("paths", workshop.paths_file, workshop.paths)
     try:
         paths = workshop.paths()
-    except OrderProblem as problem:
-        yield DoctorCheck.result("paths", ok=False, found=problem.message)
+    except OrderProblem:
         return
-    yield DoctorCheck.result("paths", ok=True, found=str(workshop.paths_file))
     yield _check("template", paths.template, lambda: read_template(paths.template))
     yield _check_writable("import folder", paths.import_folder)
     yield _check_writable("export folder", paths.export_folder)

@@ -14,7 +14,7 @@ import typer
 from kesin.foundation.problems import Invalid
 from kesin.foundation.terminal import print_table, say, say_json, visible, warn
 from kesin.workloads.common.cli import JsonOption, local_operator
-from kesin.workloads.optiplan.cli.context import LanguageOption, open_order_service, open_workshop
+from kesin.workloads.optiplan.cli.context import open_order_service, open_workshop
 from kesin.workloads.optiplan.intake import payload_from_file
 from kesin.workloads.optiplan.optimizer.input import PlanDefaults, read_batch
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Unplannable
@@ -37,12 +37,7 @@ NO_PHONE: Final = ""  # the phone of an order that is only planned
 
 
 def read_order(
-    file: Path,
-    *,
-    order_id: str | None,
-    phone: str | None,
-    rules: Rules,
-    defaults: ListDefaults | None = None,
+    file: Path, rules: Rules, defaults: ListDefaults, *, order_id: str | None, phone: str | None
 ) -> Payload:
     """Read an order. A JSON file may omit its id, and ``phone`` overrides the phone in it.
 
@@ -53,15 +48,9 @@ def read_order(
         return _read_json_order(file, data, order_id, phone)
     if phone is None:
         raise Invalid("say whose order it is with --phone")
+    names = {"order_id": order_id or file.stem, "customer_phone": phone}
     try:
-        return payload_from_file(
-            file.name,
-            data,
-            order_id=order_id or file.stem,
-            customer_phone=phone,
-            rules=rules,
-            defaults=defaults,
-        )
+        return payload_from_file(file.name, data, **names, rules=rules, defaults=defaults)
     except BadOrderList as problem:
         lines = [f"  {visible(str(row_problem))}" for row_problem in problem.problems]
         raise Invalid("\n".join([f"{file}: nothing was made", *lines])) from None
@@ -93,12 +82,7 @@ def _read_json_order(file: Path, data: bytes, order_id: str | None, phone: str |
 
 
 def plan_files(
-    workshop: Workshop,
-    files: Sequence[Path],
-    out: Path,
-    *,
-    color: str | None = None,
-    language: Language = "en",
+    workshop: Workshop, files: Sequence[Path], out: Path, color: str | None, language: Language
 ) -> list[dict[str, Any]]:
     """Plan import files or whole orders, and write XML, SVG and PDF for each batch.
 
@@ -114,7 +98,9 @@ def plan_files(
             for file in files:
                 batches: dict[str, list[CuttingPlan]] = {}
                 for batch in _import_files(file, Path(folder), workshop, rules, color):
-                    _add_stem(stems, batch.stem, file)
+                    if batch.stem in stems:  # the second would replace the first
+                        raise Invalid(f"{file}: another file of this name was given too")
+                    stems.add(batch.stem)
                     batches[batch.stem] = list(map(optimise, read_batch(batch, plan_defaults)))
                 for stem, plans in batches.items():
                     write_plans(out, stem, plans, language)
@@ -139,13 +125,6 @@ def _plan_record(batch: str, plan: CuttingPlan) -> dict[str, Any]:
     }
 
 
-def _add_stem(stems: set[str], stem: str, file: Path) -> None:
-    """Add a stem; raises Unplannable if it is taken, since the second would replace the first."""
-    if stem in stems:
-        raise Unplannable(f"{file}: another file of this name was given too")
-    stems.add(stem)
-
-
 def _import_files(
     file: Path, folder: Path, workshop: Workshop, rules: Rules, color: str | None
 ) -> Iterator[Path]:
@@ -153,9 +132,7 @@ def _import_files(
     if _is_import_file(file):
         yield file
         return
-    payload = read_order(
-        file, order_id=None, phone=NO_PHONE, rules=rules, defaults=ListDefaults(color=color)
-    )
+    payload = read_order(file, rules, ListDefaults(color=color), order_id=None, phone=NO_PHONE)
     plate = payload.plate_size or rules.default_plate_size
     if plate is None:
         raise Invalid(f"{file} names no plate size and the rules have no defaultPlateSize")
@@ -207,13 +184,8 @@ def import_order(
     All rows are good or nothing is made. The same order again finds the job it has.
     """
     with open_order_service() as service:
-        payload = read_order(
-            file,
-            order_id=order_id,
-            phone=phone,
-            rules=service.workshop.rules(),
-            defaults=ListDefaults(opti_mode=mode, color=color),
-        )
+        defaults, rules = ListDefaults(opti_mode=mode, color=color), service.workshop.rules()
+        payload = read_order(file, rules, defaults, order_id=order_id, phone=phone)
         enqueued = service.create_order(local_operator(), payload)
         customer_known = service.has_customer(payload)
     pieces = sum(part.quantity for part in payload.parts)
@@ -237,14 +209,17 @@ def optimize(
         Path, typer.Option("--out", metavar="DIR", help="Where XML, SVG and PDF go.")
     ] = Path(),
     color: Color = None,
-    lang: LanguageOption = "en",
+    lang: Annotated[
+        Language,
+        typer.Option("--lang", metavar="en|tr", help="The language of drawings and advice."),
+    ] = "en",
     as_json: JsonOption = False,
 ) -> None:
     """Plan the cutting here and now, without a queue.
 
     Prints boards and yield, and writes an XML, an SVG and a PDF for each batch.
     """
-    records = plan_files(open_workshop(), files, out, color=color, language=lang)
+    records = plan_files(open_workshop(), files, out, color, lang)
     if as_json:
         say_json(records)
         return

@@ -89,7 +89,7 @@ def read_batch(path: Path, defaults: PlanDefaults | None = None) -> tuple[model.
     if not rows_by_material:
         raise Unplannable(f"{path.name}: no parts below row {FIRST_DATA_ROW - 1}")
     return tuple(
-        _build_demand(path, material, rows, merged, has_plate_override="plate_w_mm" in overrides)
+        _build_demand(path, material, rows, merged, own_plate="plate_w_mm" in overrides)
         for material, rows in rows_by_material.items()
     )
 
@@ -157,14 +157,9 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def _build_demand(
-    path: Path,
-    material: str,
-    rows: list[_BatchRow],
-    defaults: PlanDefaults,
-    *,
-    has_plate_override: bool,
+    path: Path, material: str, rows: list[_BatchRow], defaults: PlanDefaults, *, own_plate: bool
 ) -> model.Demand:
-    if not has_plate_override and (match := PLATE.search(material)):
+    if not own_plate and (match := PLATE.search(material)):
         sides = [float(side.replace(",", ".")) for side in match.groups()]
         sides = [10 * side if side < 1_000 else side for side in sides]  # noqa: PLR2004
     elif defaults.plate_w_mm is not None and defaults.plate_h_mm is not None:

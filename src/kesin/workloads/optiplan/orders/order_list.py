@@ -91,18 +91,12 @@ class BadOrderList(OrderProblem):
 
 
 def read_order_file(
-    name: str,
-    data: bytes,
-    *,
-    order_id: str,
-    customer_phone: str,
-    defaults: ListDefaults | None = None,
+    name: str, data: bytes, *, order_id: str, customer_phone: str, defaults: ListDefaults
 ) -> Payload:
     """Read the order in an XLSX or CSV; raises BadOrderList with every invalid row.
 
     The file's name is the customer's name.
     """
-    defaults = defaults or ListDefaults()
     sheet, start = _find_list(data)
     reader = _ListReader(list_cells.read_heading(sheet.rows[:start]), defaults)
     reader.problems += _near_parts(sheet.rows[:start])
@@ -169,10 +163,8 @@ class _ListReader:
     def _missing_thickness_message(self) -> str:
         several = ", ".join(map(format_number, self.heading.thicknesses_mm))
         if several:
-            return Message(
-                "several thicknesses are named above the parts (%(known)s mm): leave one",
-                known=several,
-            )
+            why = "several thicknesses are named above the parts (%(known)s mm): leave one"
+            return Message(why, known=several)
         return "no thickness is given: write 18MM above the parts or in column A"
 
     def _read_part(

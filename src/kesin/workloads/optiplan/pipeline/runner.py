@@ -371,13 +371,8 @@ class Runner:
     ) -> Act:
         """Move to HOLD or FAILED, as the lifecycle declares for this code."""
         resolved = self._queue.lifecycle.errors.resolve(code, channel="runner", category=None)
-        return Act(
-            resolved.move,
-            code=code,
-            message=message,
-            category=resolved.category,
-            note=dict(details or {}) or None,
-        )
+        note = dict(details or {}) or None
+        return Act(resolved.move, code=code, message=message, category=resolved.category, note=note)
 
     def _has_flag(self, job: Job, name: str) -> bool:
         return bool(job.flags & self._queue.lifecycle.flag_bit(name))

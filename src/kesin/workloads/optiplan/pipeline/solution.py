@@ -31,7 +31,7 @@ from kesin.workloads.optiplan.pipeline.shared_folder import (
 
 FileStates = dict[str, list[int]]  # by name: size in bytes, time of the last change in ns
 
-_MAX_CANDIDATES: Final = 200
+_MAX_XMLS: Final = 200
 _XML_SUFFIX: Final = ".xml"
 
 
@@ -70,7 +70,7 @@ def has_all_xml(
     )
 
 
-@lru_cache(maxsize=_MAX_CANDIDATES)
+@lru_cache(maxsize=_MAX_XMLS)
 def _is_valid(path: Path, _state: tuple[int, ...], xsd: Path | None) -> bool:
     """Whether the file passes the check; not checked again until it changes."""
     try:
@@ -136,7 +136,7 @@ def set_aside(
 
 
 def _list_candidates(
-    folder: Path, job_id: str, stems: Sequence[str], limit: int | None = _MAX_CANDIDATES
+    folder: Path, job_id: str, stems: Sequence[str], limit: int | None = _MAX_XMLS
 ) -> _Candidates:
     with translate_os_errors(folder):
         entries = list_plain_files(folder)
@@ -144,10 +144,7 @@ def _list_candidates(
 
 
 def _group_by_batch(
-    entries: Sequence[FolderEntry],
-    job_id: str,
-    stems: Sequence[str],
-    limit: int | None = _MAX_CANDIDATES,
+    entries: Sequence[FolderEntry], job_id: str, stems: Sequence[str], limit: int | None = _MAX_XMLS
 ) -> _Candidates:
     _check_arguments(job_id, stems)
     by_stem: dict[str, list[FolderEntry]] = {stem: [] for stem in stems}
