@@ -43,9 +43,6 @@ def test_a_banded_side_is_cut_shorter_by_its_band(tmp_path):
     path = batch(tmp_path / "b.xlsx", [row(length=600, width=450, edges=(1, 0.4, 2, None))])
     (part,) = read_batch(path, RULES)[0].parts
     assert (part.length, part.width) == (hundredths(598), hundredths(448.6))
-    write_overrides(path, bands_deducted=False)
-    (part,) = read_batch(path, RULES)[0].parts
-    assert (part.length, part.width) == (hundredths(600), hundredths(450))
 
 
 def test_the_board_comes_from_the_rules_and_the_trim_from_the_rows(tmp_path):
@@ -71,11 +68,11 @@ def test_the_name_of_the_material_goes_before_the_rules(tmp_path):
 
 def test_the_file_beside_it_goes_before_everything_else(tmp_path):
     path = batch(tmp_path / "b.xlsx", [row(material="18MM 183*366", grain=None)])
-    write_overrides(path, plate_w_mm=1700, plate_h_mm=2100, trim_mm=3.5, kerf_mm=3.2, grain=1)
+    write_overrides(path, plate_w_mm=1700, plate_h_mm=2100, trim_mm=3.5, kerf_mm=3.2)
     (demand,) = read_batch(path, RULES)
     assert (demand.board.length, demand.board.width) == (210_000, 170_000)
     assert (demand.board.trims, demand.kerf) == (Trims.of(350), 320)
-    assert demand.parts[0].grain == 1
+    assert demand.parts[0].grain == 0
 
 
 def test_a_trim_given_nowhere_is_that_of_the_thickness(tmp_path):
@@ -165,7 +162,6 @@ def test_no_parts_no_sheet_no_workbook_no_file(tmp_path):
         ('{"plate": 1}', "b.json: unknown keys plate"),
         ('{"plate_w_mm": 1}', "belong together"),
         ('{"kerf_mm": true}', "b.json: kerf_mm must be a number"),
-        ('{"bands_deducted": 1}', "must be true or false"),
     ],
 )
 def test_a_wrong_file_beside_it_is_refused(tmp_path, text, message):

@@ -33,19 +33,13 @@ THICK_BAND = re.compile(r"(\d+(?:[.,]\d+)?)\s*(?:mm)?", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class PlanDefaults:
-    """Values that the batch files do not contain.
-
-    ``bands_deducted``: the ordered sizes are finished sizes, and a banded side is cut shorter by
-    its band, as OptiPlanning does.
-    """
+    """Values that the batch files do not contain."""
 
     plate_w_mm: float | None = None
     plate_h_mm: float | None = None
     trim_mm: float | None = None
     trim_by_thickness: Mapping[str, float] | None = None
     kerf_mm: float = 4.0
-    grain: int = 0  # of rows without a grain
-    bands_deducted: bool = True
     offcut_length_mm: float = 400.0
     offcut_width_mm: float = 150.0
     board_price: float = 0.0
@@ -84,7 +78,7 @@ def read_batch(path: Path, defaults: PlanDefaults | None = None) -> tuple[model.
     rows_by_material: dict[str, list[_BatchRow]] = {}
     for number, cells in enumerate(rows[FIRST_DATA_ROW - 1 :], start=FIRST_DATA_ROW):
         if any(cell not in ("", None) for cell in cells):
-            row = _parse_row(f"{path.name}, row {number}", number, cells, merged)
+            row = _parse_row(f"{path.name}, row {number}", number, cells)
             rows_by_material.setdefault(row.material, []).append(row)
     if not rows_by_material:
         raise Unplannable(f"{path.name}: no parts below row {FIRST_DATA_ROW - 1}")
@@ -136,13 +130,7 @@ def _read_overrides(path: Path) -> dict[str, Any]:
         raise Unplannable(f"{file.name}: unknown keys {', '.join(unknown)}")
     if ("plate_w_mm" in values) != ("plate_h_mm" in values):
         raise Unplannable(f"{file.name}: plate_w_mm and plate_h_mm belong together")
-    for key, value in values.items():
-        if key != "bands_deducted":
-            number = _parse_number(f"{file.name}: {key}", value)
-            values[key] = int(number) if key == "grain" else number
-        elif not isinstance(value, bool):
-            raise Unplannable(f"{file.name}: bands_deducted must be true or false")
-    return values
+    return {key: _parse_number(f"{file.name}: {key}", value) for key, value in values.items()}
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -199,7 +187,7 @@ def _find_trim(
     return 10 * model.MM
 
 
-def _parse_row(where: str, number: int, cells: list[Any], defaults: PlanDefaults) -> _BatchRow:
+def _parse_row(where: str, number: int, cells: list[Any]) -> _BatchRow:
     length = hundredths(_parse_number(f"{where}, {TAGS[1]}", cells[1]))
     width = hundredths(_parse_number(f"{where}, {TAGS[2]}", cells[2]))
     quantity = _parse_number(f"{where}, {TAGS[3]}", cells[3])
@@ -208,13 +196,13 @@ def _parse_row(where: str, number: int, cells: list[Any], defaults: PlanDefaults
     description = _cell_text(cells[5])
     match = DESCRIPTION.fullmatch(description)
     bands = tuple(map(_parse_band, cells[6:10]))
-    deducted = [band.thickness if band and defaults.bands_deducted else 0 for band in bands]
+    deducted = [band.thickness if band else 0 for band in bands]  # as OptiPlanning does
     part = model.CutPart(
         name=(match["id"] if match else description) or f"row {number}",
         length=length - sum(deducted[2:]),
         width=width - sum(deducted[:2]),
         quantity=int(quantity),
-        grain=_parse_grain(where, cells[4], defaults.grain),
+        grain=_parse_grain(where, cells[4]),
         finished_length=length,
         finished_width=width,
         bands=bands,
@@ -223,9 +211,9 @@ def _parse_row(where: str, number: int, cells: list[Any], defaults: PlanDefaults
     return _BatchRow(_cell_text(cells[0]), hundredths(match["trim"]) if match else None, part)
 
 
-def _parse_grain(where: str, cell: Any, default: int) -> int:
+def _parse_grain(where: str, cell: Any) -> int:
     """Parse a grain: a number, or OptiPlanning's notation ``3-Material``."""
-    text = _cell_text(cell).partition("-")[0].strip() or str(default)
+    text = _cell_text(cell).partition("-")[0].strip() or "0"
     if text not in ("0", "1", "2", "3"):
         raise Unplannable(f"{where}: {TAGS[4]} must be 0, 1, 2 or 3, got {cell!r}")
     return int(text)
