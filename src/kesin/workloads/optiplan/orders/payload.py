@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -22,6 +22,7 @@ from kesin.lifecycle.model import Job
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.numbers import InBounds, format_value, plain_json
 
+ModelT = TypeVar("ModelT", bound=BaseModel)
 OptiMode = Literal["A", "B", "C"]
 PartType = Literal["GOVDE", "ARKALIK"]
 
@@ -173,6 +174,14 @@ def validate_payload(body: Any) -> Payload | list[FieldProblem]:
         return Payload.model_validate(body)
     except ValidationError as problem:
         return list(field_problems(problem))
+
+
+def validate_model(model: type[ModelT], body: Any) -> ModelT:
+    """Validate settings; raises OrderProblem with every invalid field."""
+    try:
+        return model.model_validate(body)
+    except ValidationError as problem:
+        raise validation_problem(list(field_problems(problem))) from None
 
 
 def field_problems(problem: ValidationError) -> Iterator[FieldProblem]:

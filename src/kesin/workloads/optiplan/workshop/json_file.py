@@ -6,18 +6,16 @@ import errno
 import json
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
-
-from pydantic import ValidationError
+from typing import Any, Final, TypeVar
 
 from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.orders.payload import field_problems, validation_problem
 
+T = TypeVar("T")
 UNFINISHED_SUFFIX: Final = ".tmp"
 _NO_FOLDER_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EACCES)
 
@@ -76,11 +74,7 @@ def read_json_file(file: Path) -> Any:
             data = opened.read(_MAX_BYTES)  # a longer file is cut off and fails to parse
         return json.loads(data.decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as problem:
-        raise OrderProblem(
-            OptiCode.CONFIG_UNAVAILABLE,
-            Message("%(file)s cannot be read: %(problem)s", file=file, problem=problem),
-            {"file": str(file)},
-        ) from None
+        raise _file_problem(file, "%(file)s cannot be read: %(problem)s", problem) from None
 
 
 def read_object(file: Path) -> dict[str, Any] | None:
@@ -98,30 +92,20 @@ def write_json_file(file: Path, content: Any) -> None:
     try:
         write_atomically(file, f"{text}\n".encode())
     except OSError as problem:
-        raise OrderProblem(
-            OptiCode.CONFIG_UNAVAILABLE,
-            Message("%(file)s cannot be written: %(problem)s", file=file, problem=problem),
-            {"file": str(file)},
-        ) from problem
+        raise _file_problem(file, "%(file)s cannot be written: %(problem)s", problem) from problem
 
 
-@contextmanager
-def translate_validation_errors() -> Iterator[None]:
-    """Raise pydantic's errors as an OrderProblem."""
+def read_settings_file(file: Path, read: Callable[[Any], T]) -> T:
+    """Read a JSON file with ``read``, which validates it; an OrderProblem names the file."""
+    body = read_json_file(file)
     try:
-        yield
-    except ValidationError as problem:
-        raise validation_problem(list(field_problems(problem))) from None
-
-
-@contextmanager
-def name_file_in_errors(file: Path) -> Iterator[None]:
-    """Add the file's name to the problems of the settings in it."""
-    try:
-        yield
+        return read(body)
     except OrderProblem as problem:
-        raise OrderProblem(
-            OptiCode.CONFIG_UNAVAILABLE,
-            Message("%(field)s: %(problem)s", field=file, problem=Message(problem.message)),
-            {**problem.details, "file": str(file)},
-        ) from None
+        why, details = Message(problem.message), {**problem.details, "file": str(file)}
+        message = Message("%(field)s: %(problem)s", field=file, problem=why)
+        raise OrderProblem(OptiCode.CONFIG_UNAVAILABLE, message, details) from None
+
+
+def _file_problem(file: Path, message: str, problem: Exception) -> OrderProblem:
+    code, details = OptiCode.CONFIG_UNAVAILABLE, {"file": str(file)}
+    return OrderProblem(code, message, details, file=file, problem=problem)

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field
 
+from kesin.workloads.optiplan.orders import payload
 from kesin.workloads.optiplan.orders.payload import StrictModel, check_not_blank, check_one_line
 from kesin.workloads.optiplan.workshop import json_file
 
@@ -66,9 +67,7 @@ class Paths:
 
 def read_paths(body: Any, base: Path) -> Paths:
     """Validate paths; raises OrderProblem with every invalid key."""
-    with json_file.translate_validation_errors():
-        paths_file = _PathsFile.model_validate(body)
-    fields = paths_file.model_dump()
+    fields = payload.validate_model(_PathsFile, body).model_dump()
     exe = fields.pop("exe")
     folders = {name: _absolute_path(base, text) for name, text in fields.items()}
     return Paths(exe=None if exe == BUILT_IN else _absolute_path(base, exe), **folders)
@@ -91,9 +90,7 @@ def load_paths(file: Path, *, windows: bool = os.name == "nt") -> Paths:
     if is_first_start:
         shipped = json_file.read_shipped("paths-windows.json" if windows else "paths.json")
         json_file.write_json_file(file, json.loads(shipped))
-    body = json_file.read_json_file(file)
-    with json_file.name_file_in_errors(file):
-        paths = read_paths(body, file.parent)
+    paths = json_file.read_settings_file(file, lambda body: read_paths(body, file.parent))
     if is_first_start and not paths.template.exists():
         json_file.write_atomically(paths.template, json_file.read_shipped("Excel_sablon.xlsx"))
     return paths

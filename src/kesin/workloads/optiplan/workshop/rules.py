@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field
 
 from kesin.foundation.messages import Message, MessageError
-from kesin.workloads.optiplan.orders import numbers
+from kesin.workloads.optiplan.orders import numbers, payload
 from kesin.workloads.optiplan.orders.numbers import InBounds
 from kesin.workloads.optiplan.orders.payload import Name, OptiMode, PlateSize, StrictModel
 from kesin.workloads.optiplan.workshop import json_file
@@ -133,8 +133,7 @@ def default_rules() -> Rules:
 
 def read_rules(body: Any) -> Rules:
     """Validate rules; raises OrderProblem with every invalid key."""
-    with json_file.translate_validation_errors():
-        return Rules.model_validate(body)
+    return payload.validate_model(Rules, body)
 
 
 def rules_json(rules: Rules) -> dict[str, Any]:
@@ -149,9 +148,7 @@ def load_rules(file: Path) -> Rules:
     """Load the rules in force. A missing file is created with the defaults."""
     if not file.exists():
         save_rules(file, default_rules())
-    body = json_file.read_json_file(file)
-    with json_file.name_file_in_errors(file):
-        return read_rules(body)
+    return json_file.read_settings_file(file, read_rules)
 
 
 def save_rules(file: Path, rules: Rules) -> None:
