@@ -48,13 +48,8 @@ class Customers:
 
     def all(self) -> list[Customer]:
         """Return all customers, ordered by phone."""
-        return list(map(_read_customer, self._directory.metadata_entries(WORKLOAD, site=SITE)))
-
-    def page(self, *, limit: int, cursor: str | None = None) -> tuple[list[Customer], str | None]:
-        """Return the customers after the cursor's phone, and the next cursor; None at the end."""
-        following = [each for each in self.all() if cursor is None or each.phone > cursor]
-        following.sort(key=lambda customer: customer.phone)
-        return following[:limit], following[limit - 1].phone if len(following) > limit else None
+        entries = self._directory.metadata_entries(WORKLOAD, site=SITE)
+        return sorted(map(_read_customer, entries), key=lambda customer: customer.phone)
 
 
 def _read_customer(entry: MetadataEntry) -> Customer:

@@ -5,6 +5,7 @@ Every rejection has an error code, the same over HTTP and on the command line.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -344,17 +345,16 @@ class OrderService:
         ):
             problem = "is not a cursor of this list: leave it out to start again"
             raise FieldProblem(("cursor",), problem).as_problem()
+        customers = self.customers.all()
+        phones = [customer.phone for customer in customers]
+        start = bisect_right(phones, cursor or "") if sees else int(cursor or 0)
+        end = start + limit
+        page, more = customers[start:end], end < len(customers)
         if sees:
-            page, next_cursor = self.customers.page(limit=limit, cursor=cursor)
             self._note_customers(actor, len(page))
-            return page, next_cursor
-        start = int(cursor or 0)
-        customers = sorted(self.customers.all(), key=lambda customer: customer.phone)
-        page = [
-            Customer(mask_private(customer.name), mask_private(customer.phone))
-            for customer in customers[start : start + limit]
-        ]
-        return page, str(start + limit) if start + limit < len(customers) else None
+            return page, phones[end - 1] if more else None
+        masked = [Customer(mask_private(each.name), mask_private(each.phone)) for each in page]
+        return masked, str(end) if more else None
 
     def has_customer(self, payload: Payload) -> bool:
         """Whether the order's customer is known, as its first precheck demands."""
