@@ -38,15 +38,14 @@ def _sends(description: str, *media_types: str) -> dict[str, Any]:
     return {"response_class": Response, "responses": responses}
 
 
-def files_router(service: OrderService) -> APIRouter:
-    """Build the routes for a job's files."""
-    router = APIRouter(prefix="/jobs/{job_id}", tags=["optiplan"], route_class=common.OrderRoute)
+def add_file_routes(router: APIRouter, service: OrderService) -> None:
+    """Add the routes for a job's files."""
 
     def artifacts_of(actor: Actor, job_id: str) -> artifacts.JobArtifacts:
         job = service.readable_job(actor, job_id)
         return artifacts.JobArtifacts(service.workshop.paths(), job, service.progress(job))
 
-    @router.get("/xml", **_sends("The XML, or an archive of several", XML, ZIP))
+    @router.get("/jobs/{job_id}/xml", **_sends("The XML, or an archive of several", XML, ZIP))
     def job_xml(actor: SignedInActor, job_id: str) -> Response:
         """The solution as it goes to the saw; an archive when the order has several."""
         files = artifacts_of(actor, job_id).read_xml_files()
@@ -55,13 +54,13 @@ def files_router(service: OrderService) -> APIRouter:
         [(name, data)] = files.items()
         return _file_response(data, name, XML)
 
-    @router.get("/import-files", **_sends("An archive with an XLSX a batch", ZIP))
+    @router.get("/jobs/{job_id}/import-files", **_sends("An archive with an XLSX a batch", ZIP))
     def job_import_files(actor: SignedInActor, job_id: str) -> Response:
         """What was written for the optimiser: an XLSX for each type, colour and thickness."""
         files = artifacts_of(actor, job_id).read_import_files()
         return _file_response(pack_zip(files), f"{job_id}-import.zip", ZIP)
 
-    @router.get("/plan.svg", **_sends("The drawing", SVG))
+    @router.get("/jobs/{job_id}/plan.svg", **_sends("The drawing", SVG))
     def job_plan_svg(
         actor: SignedInActor,
         job_id: str,
@@ -73,15 +72,13 @@ def files_router(service: OrderService) -> APIRouter:
         drawing = artifacts.draw_plans(plans, board, language)
         return Response(drawing, headers=dict(common.PRIVATE_HEADERS), media_type=SVG)
 
-    @router.get("/plan.pdf", **_sends("The plan on paper", PDF))
+    @router.get("/jobs/{job_id}/plan.pdf", **_sends("The plan on paper", PDF))
     def job_plan_pdf(actor: SignedInActor, job_id: str, language: InLanguage = "en") -> Response:
         """The cutting plan to print: a summary, the boards, and the cut list."""
         plans = artifacts_of(actor, job_id).read_plans()
         artifacts.check_board_count(plans)
         data = print_plans(plans, language)
         return _file_response(data, f"{job_id}-plan.pdf", PDF, disposition="inline")
-
-    return router
 
 
 def _file_response(
@@ -93,20 +90,18 @@ def _file_response(
     return Response(data, headers=common.PRIVATE_HEADERS | shown, media_type=media_type)
 
 
-def config_router(service: OrderService) -> APIRouter:
-    """Build the routes for the workshop's rules and paths."""
-    router = APIRouter(prefix="/config", tags=["optiplan"], route_class=common.OrderRoute)
+def add_config_routes(router: APIRouter, service: OrderService) -> None:
+    """Add the routes for the workshop's rules and paths."""
 
-    @router.get("/rules", response_model=RulesTold)
+    @router.get("/config/rules", response_model=RulesTold)
     def get_rules(actor: SignedInActor) -> Response:
         """Trims, backs, bands, grain, deadlines, retries."""
         service.context.commands.queue(actor, QUEUE)
         rules = service.workshop.rules()
-        return common.json_response(
-            RulesTold(rules=rules_json(rules), warnings=rule_warnings(rules))
-        )
+        body = RulesTold(rules=rules_json(rules), warnings=rule_warnings(rules))
+        return common.json_response(body)
 
-    @router.put("/rules", response_model=RulesChanged, openapi_extra=RULES_BODY)
+    @router.put("/config/rules", response_model=RulesChanged, openapi_extra=RULES_BODY)
     def put_rules(actor: SignedInActor, body: RawBody, kind: MediaType) -> Response:
         """Replace the rules, all of them at once.
 
@@ -123,10 +118,8 @@ def config_router(service: OrderService) -> APIRouter:
             )
         )
 
-    @router.get("/paths", response_model=PathsTold)
+    @router.get("/config/paths", response_model=PathsTold)
     def get_paths(actor: SignedInActor) -> Response:
         """Where OptiPlanning, its folders and the machine are; changed in paths.json alone."""
         service.context.commands.queue(actor, QUEUE)
         return common.json_response(PathsTold(paths=paths_json(service.workshop.paths())))
-
-    return router

@@ -20,7 +20,7 @@ from kesin.web.dependencies import JSON, MediaType, RawBody, SignedInActor, run_
 from kesin.web.schemas import Cursor
 from kesin.workloads.optiplan.api import schemas
 from kesin.workloads.optiplan.api.common import OrderRoute, json_response, parse_json
-from kesin.workloads.optiplan.api.file_routes import config_router, files_router
+from kesin.workloads.optiplan.api.file_routes import add_config_routes, add_file_routes
 from kesin.workloads.optiplan.history import audit_events
 from kesin.workloads.optiplan.intake import FILE_TYPES, payload_from_file, payload_from_json
 from kesin.workloads.optiplan.orders.order_list import ListDefaults
@@ -50,8 +50,8 @@ def optiplan_router(context: WorkloadContext) -> APIRouter:
     _add_read_routes(router, service)
     _add_operator_routes(router, service)
     _add_customer_routes(router, service)
-    for part in (files_router(service), config_router(service)):
-        router.routes.extend(part.routes)  # include_router would build each route again
+    add_file_routes(router, service)
+    add_config_routes(router, service)
     return router
 
 
