@@ -22,7 +22,7 @@ from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.optiplan.errors import OptiCode
 from kesin.workloads.optiplan.pipeline import shared_folder
-from kesin.workloads.optiplan.pipeline.delivery_attempts import OPEN, withdraw_job_files
+from kesin.workloads.optiplan.pipeline.delivery import OPEN, withdraw_job_files
 from kesin.workloads.optiplan.pipeline.progress import ProgressStore
 from kesin.workloads.optiplan.service import QUEUE
 from kesin.workloads.optiplan.workshop.config import Workshop

@@ -23,18 +23,11 @@ from kesin.store.records import Event, Filter, Note, Outcome, Page
 from kesin.workloads.optiplan.customers import Customer, Customers
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.lifecycle import TRIGGER_REQUIRED
-from kesin.workloads.optiplan.orders.payload import (
-    MAX_NAME,
-    CuttingOrder,
-    FieldProblem,
-    Payload,
-    check_one_line,
-    payload_json,
-    validation_problem,
-)
+from kesin.workloads.optiplan.orders import payload as payloads
+from kesin.workloads.optiplan.orders.payload import CuttingOrder, FieldProblem, Payload
 from kesin.workloads.optiplan.orders.phones import normalise_phone
 from kesin.workloads.optiplan.pipeline import shared_folder
-from kesin.workloads.optiplan.pipeline.delivery_attempts import withdraw_job_files
+from kesin.workloads.optiplan.pipeline.delivery import withdraw_job_files
 from kesin.workloads.optiplan.pipeline.prechecks import find_unmakeable
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
 from kesin.workloads.optiplan.pipeline.shared_folder import FolderEntry, FolderUnavailable
@@ -71,13 +64,13 @@ class OrderService:
     def create_order(self, actor: Actor, payload: Payload) -> EnqueuedOrder:
         """Enqueue an order, or return the job that the same payload already has."""
         self.require_create(actor)
-        if field := find_masked(payload_json(payload)):
+        if field := find_masked(payloads.payload_json(payload)):
             raise _masked_value(field)
         built_in, rules = self.workshop.paths().built_in_optimiser, self.workshop.rules()
         mode = rules.mode(payload.opti_mode, built_in_optimiser=built_in)
         own_boards = mode != "A" or not built_in
         if problems := find_unmakeable(payload, rules, own_boards=own_boards):
-            raise validation_problem(problems)
+            raise payloads.validation_problem(problems)
         return self._enqueue(actor, CuttingOrder(payload, mode))
 
     def require_create(self, actor: Actor) -> None:
@@ -305,11 +298,11 @@ class OrderService:
         name = name.strip()
         if field := find_masked({"name": name, "phone": phone}):
             raise _masked_value(field)
-        if not 1 <= len(name) <= MAX_NAME:
+        if not 1 <= len(name) <= payloads.MAX_NAME:
             why = "a name has 1…%(most)s characters"
-            raise OrderProblem(OptiCode.VALIDATION, why, most=MAX_NAME)
+            raise OrderProblem(OptiCode.VALIDATION, why, most=payloads.MAX_NAME)
         try:
-            customer = Customer(check_one_line(name), normalised)
+            customer = Customer(payloads.check_one_line(name), normalised)
         except ValueError as problem:
             why, what = "the name %(problem)s", Message(str(problem))
             raise OrderProblem(OptiCode.VALIDATION, why, problem=what) from None

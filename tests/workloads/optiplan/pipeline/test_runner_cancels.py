@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.pipeline import delivery, delivery_attempts, program, workbook
+from kesin.workloads.optiplan.pipeline import delivery, program, workbook
 from kesin.workloads.optiplan.pipeline import runner as runner_module
 from kesin.workloads.optiplan.pipeline.delivery import put_in_inbox
 from kesin.workloads.optiplan.pipeline.program import ProgramEnded
@@ -122,7 +122,7 @@ def test_no_runner_gets_the_job_while_its_cancel_takes_the_file_back(
         InstantProgram(bench, monkeypatch)
         job = sent(bench, bench.order())
         bench.clock.advance(31)
-        monkeypatch.setattr(delivery_attempts, "withdraw", meanwhile)
+        monkeypatch.setattr(delivery, "withdraw", meanwhile)
         bench.orders.cancel(ME, job.id)
         assert drained == [0]
         bench.poll()
@@ -138,7 +138,7 @@ def test_a_runner_that_slept_puts_nothing_back_that_a_cancel_took(
         bench.orders.cancel(ME, job.id)
 
     job = sent(bench, bench.order())
-    monkeypatch.setattr(delivery_attempts, "check_inbox_exists", slept)
+    monkeypatch.setattr(delivery, "check_inbox_exists", slept)
     bench.poll()
     assert bench.reload(job).error_code == "E_CANCELLED"
     assert bench.files("inbox", job) == []

@@ -10,7 +10,7 @@ from kesin.engine.queue import Queue
 from kesin.engine.results import Act
 from kesin.lifecycle.model import Job
 from kesin.store.errors import StoreUnreachable
-from kesin.workloads.optiplan.pipeline import delivery, delivery_attempts, program, solution
+from kesin.workloads.optiplan.pipeline import delivery, program, solution
 from kesin.workloads.optiplan.pipeline import runner as runner_module
 from kesin.workloads.optiplan.pipeline.program import ProgramEnded, ProgramRunning
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress
@@ -52,7 +52,7 @@ STEPS = [
     (program, "start"),
     (solution, "find_xml"),
     (solution, "check_xml"),
-    (delivery_attempts, "add_attempt"),
+    (delivery, "add_attempt"),
     (delivery, "put_in_inbox"),
     (delivery, "read_ack"),
 ]

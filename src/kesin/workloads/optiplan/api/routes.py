@@ -23,23 +23,16 @@ from kesin.workloads.optiplan.api.common import OrderRoute, json_response, parse
 from kesin.workloads.optiplan.api.file_routes import add_config_routes, add_file_routes
 from kesin.workloads.optiplan.history import audit_events
 from kesin.workloads.optiplan.intake import FILE_TYPES, payload_from_file, payload_from_json
+from kesin.workloads.optiplan.orders import payload as payloads
 from kesin.workloads.optiplan.orders.order_list import ListDefaults
-from kesin.workloads.optiplan.orders.payload import (
-    MAX_NAME,
-    MAX_PHONE,
-    FieldProblem,
-    OptiMode,
-    PartType,
-    Payload,
-    read_payload,
-)
+from kesin.workloads.optiplan.orders.payload import FieldProblem, OptiMode, PartType, Payload
 from kesin.workloads.optiplan.service import OrderService
 
 MAX_PAGE_JOBS: Final = 500
 MAX_PAGE_BYTES: Final = 5_000_000  # of payloads; a page of large orders is shorter
 MAX_PAGE_CUSTOMERS: Final = 500
 
-Word = Annotated[str | None, Query(min_length=1, max_length=MAX_NAME)]
+Word = Annotated[str | None, Query(min_length=1, max_length=payloads.MAX_NAME)]
 
 
 def optiplan_router(context: WorkloadContext) -> APIRouter:
@@ -66,7 +59,7 @@ def _add_order_routes(router: APIRouter, service: OrderService) -> None:
 
         def create() -> Response:
             service.require_create(actor)
-            return created(actor, read_payload(parse_json(body, kind)))
+            return created(actor, payloads.read_payload(parse_json(body, kind)))
 
         return await run_with_body(request, body, create)
 
@@ -77,7 +70,7 @@ def _add_order_routes(router: APIRouter, service: OrderService) -> None:
         order_id: str,
         body: RawBody,
         kind: MediaType,
-        customer_phone: Annotated[str | None, Query(max_length=MAX_PHONE)] = None,
+        customer_phone: Annotated[str | None, Query(max_length=payloads.MAX_PHONE)] = None,
         file_name: Annotated[str, Query(max_length=255)] = "",
         opti_mode: OptiMode | None = None,
         color: Word = None,
@@ -196,7 +189,7 @@ def _add_operator_routes(router: APIRouter, service: OrderService) -> None:
 def _add_customer_routes(router: APIRouter, service: OrderService) -> None:
     @router.get("/customers/lookup", response_model=schemas.CustomerFound)
     def look_up_customer(
-        actor: SignedInActor, phone: Annotated[str, Query(max_length=MAX_PHONE)] = ""
+        actor: SignedInActor, phone: Annotated[str, Query(max_length=payloads.MAX_PHONE)] = ""
     ) -> Response:
         """Whose phone this is, however it is written."""
         normalised, customer = service.look_up_customer(actor, phone)
@@ -206,7 +199,7 @@ def _add_customer_routes(router: APIRouter, service: OrderService) -> None:
     def list_customers(
         actor: SignedInActor,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE_CUSTOMERS)] = 100,
-        cursor: Annotated[str | None, Query(max_length=MAX_PHONE)] = None,
+        cursor: Annotated[str | None, Query(max_length=payloads.MAX_PHONE)] = None,
     ) -> Response:
         """Everybody, by phone."""
         customers, next_cursor = service.customer_page(actor, limit=limit, cursor=cursor)

@@ -19,16 +19,9 @@ from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders import list_cells, spreadsheet
+from kesin.workloads.optiplan.orders import payload as payloads
 from kesin.workloads.optiplan.orders.numbers import format_number
-from kesin.workloads.optiplan.orders.payload import (
-    MAX_TEXT,
-    UNPRINTABLE,
-    FieldProblem,
-    OptiMode,
-    PartType,
-    Payload,
-    validate_payload,
-)
+from kesin.workloads.optiplan.orders.payload import FieldProblem, OptiMode, PartType, Payload
 from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet
 
 COLUMNS: Final = "ABCDEFGHIJKL"
@@ -112,7 +105,7 @@ def read_order_file(
         "plate_size": plate and dict(zip(("width_mm", "height_mm"), plate, strict=True)),
         "parts": reader.parts,
     }
-    payload = validate_payload(body)
+    payload = payloads.validate_payload(body)
     if isinstance(payload, Payload):
         return payload
     raise BadOrderList([_row_problem(problem, reader.numbers) for problem in payload])
@@ -254,4 +247,4 @@ def _row_problem(problem: FieldProblem, numbers: Sequence[int]) -> RowProblem:
 
 def _customer_name(name: str) -> str | None:
     stem = PureWindowsPath(name).stem  # splits at / too
-    return UNPRINTABLE.sub(" ", storable(stem)).strip()[:MAX_TEXT] or None
+    return payloads.UNPRINTABLE.sub(" ", storable(stem)).strip()[: payloads.MAX_TEXT] or None

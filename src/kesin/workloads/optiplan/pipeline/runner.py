@@ -28,13 +28,7 @@ from kesin.workloads.optiplan.customers import Customers
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.lifecycle import APPROVED, CANCEL_REQUESTED, TRIGGER_REQUIRED
 from kesin.workloads.optiplan.orders.payload import CuttingOrder
-from kesin.workloads.optiplan.pipeline import (
-    delivery,
-    delivery_attempts,
-    program,
-    solution,
-    waiting,
-)
+from kesin.workloads.optiplan.pipeline import delivery, program, solution, waiting
 from kesin.workloads.optiplan.pipeline.prechecks import run_prechecks
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
 from kesin.workloads.optiplan.pipeline.transform import transform_order
@@ -319,18 +313,18 @@ class Runner:
 
     def _deliver(self, ctx: _PassContext) -> StepResult:
         machine, exported = ctx.paths.machine_drop_folder, ctx.paths.export_folder
-        delivery_attempts.check_inbox_exists(machine)
+        delivery.check_inbox_exists(machine)
         if ctx.progress.current is None:
-            delivery_attempts.add_attempt(machine, exported, ctx.job.id, ctx.progress)
+            delivery.add_attempt(machine, exported, ctx.job.id, ctx.progress)
             self._save_progress(ctx)
         attempt = ctx.progress.deliveries[ctx.progress.current or 0]
         planned = delivery.Delivery.from_json(attempt["delivery"])
-        if attempt["state"] == delivery_attempts.OPEN:
+        if attempt["state"] == delivery.OPEN:
             self._renew_claim(ctx)
             delivery.put_in_inbox(machine, planned)
         ack = delivery.read_ack(machine, planned)
         if ack.refused:
-            attempt["state"] = delivery_attempts.REFUSED
+            attempt["state"] = delivery.REFUSED
             self._save_progress(ctx)
             delivery.withdraw(machine, planned, all_or_nothing=False)
             why, names = "the machine put %(files)s into failed", list(ack.refused)
@@ -361,7 +355,7 @@ class Runner:
             return False
         self._renew_claim(ctx)
         machine = ctx.paths.machine_drop_folder
-        withdrawn_all = delivery_attempts.withdraw_attempts(machine, ctx.progress)
+        withdrawn_all = delivery.withdraw_attempts(machine, ctx.progress)
         if ctx.progress.deliveries:
             self._save_progress(ctx)
         return withdrawn_all

@@ -20,14 +20,8 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.pipeline.shared_folder import (
-    FolderEntry,
-    UnusableFile,
-    list_plain_files,
-    move_file,
-    read_plain_file,
-    translate_os_errors,
-)
+from kesin.workloads.optiplan.pipeline import shared_folder
+from kesin.workloads.optiplan.pipeline.shared_folder import FolderEntry, move_file, read_plain_file
 
 FileStates = dict[str, list[int]]  # by name: size in bytes, time of the last change in ns
 
@@ -123,7 +117,7 @@ def set_aside(
     candidates = _list_candidates(export_folder, job_id, stems, limit=None)
     folder = export_folder / reason
     moved = []
-    with translate_os_errors(folder):
+    with shared_folder.translate_os_errors(folder):
         for entry in candidates.entries:
             folder.mkdir(exist_ok=True)
             target = folder / f"{entry.path.stem}.{secrets.token_hex(4)}{entry.path.suffix}"
@@ -138,8 +132,8 @@ def set_aside(
 def _list_candidates(
     folder: Path, job_id: str, stems: Sequence[str], limit: int | None = _MAX_XMLS
 ) -> _Candidates:
-    with translate_os_errors(folder):
-        entries = list_plain_files(folder)
+    with shared_folder.translate_os_errors(folder):
+        entries = shared_folder.list_plain_files(folder)
     return _group_by_batch(entries, job_id, stems, limit)
 
 
@@ -230,10 +224,10 @@ def check_xml(path: Path, xsd: Path | None = None) -> CheckedXml:
 
 
 def _read_file(path: Path) -> bytes:
-    with translate_os_errors(path):
+    with shared_folder.translate_os_errors(path):
         try:
             return read_plain_file(path)
-        except UnusableFile as problem:
+        except shared_folder.UnusableFile as problem:
             _raise_invalid(path, str(problem), None)
         except FileNotFoundError:
             if not path.parent.is_dir():
@@ -305,7 +299,7 @@ def load_schema(xsd: Path) -> Any:
         file = xsd.resolve()  # follows a link, so that relative includes work
         parser = etree.XMLParser(no_network=True)
         return etree.XMLSchema(etree.fromstring(read_plain_file(file), parser, base_url=str(file)))
-    except (OSError, UnusableFile, etree.LxmlError) as problem:
+    except (OSError, shared_folder.UnusableFile, etree.LxmlError) as problem:
         why = "the XSD %(xsd)s cannot be used: %(problem)s"
         raise OrderProblem(OptiCode.CONFIG_UNAVAILABLE, why, xsd=xsd, problem=problem) from None
 
