@@ -7,7 +7,6 @@ they share a trim rule, a batch and a hash.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Final
@@ -61,28 +60,20 @@ class InBounds:
         self, source: type, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
         low, high = (json_number(Decimal(bound)) for bound in (self.low, self.high))
-        check: Callable[[Any], Any] = self.check
-        shown: core_schema.CoreSchema = core_schema.float_schema(ge=low, le=high)
+        validator = core_schema.no_info_before_validator_function
         if source is int:
-            check = self.check_whole
-            shown = core_schema.int_schema(ge=int(low), le=int(high))
-        return core_schema.no_info_before_validator_function(
-            check, handler(source), json_schema_input_schema=shown
+            whole = core_schema.int_schema(ge=int(low), le=int(high))
+            return validator(self.check_whole, handler(source), json_schema_input_schema=whole)
+        number = core_schema.float_schema(ge=low, le=high)
+        as_json = core_schema.plain_serializer_function_ser_schema(json_number, when_used="json")
+        return validator(
+            self.check, handler(source), json_schema_input_schema=number, serialization=as_json
         )
 
 
 def json_number(value: Decimal) -> int | float:
     """Convert to a JSON number; `parse_number` reads it back."""
     return int(value) if value == value.to_integral_value() else float(value)
-
-
-def plain_json(value: Any) -> Any:
-    """Convert every Decimal in a value to a JSON number."""
-    if isinstance(value, dict):
-        return {key: plain_json(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [plain_json(item) for item in value]
-    return json_number(value) if isinstance(value, Decimal) else value
 
 
 def format_number(value: Decimal) -> str:

@@ -20,7 +20,7 @@ from kesin.foundation.messages import Message, MessageError, join_messages
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.model import Job
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.orders.numbers import InBounds, format_value, plain_json
+from kesin.workloads.optiplan.orders.numbers import InBounds, format_value
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 OptiMode = Literal["A", "B", "C"]
@@ -212,8 +212,7 @@ def validation_problem(problems: Sequence[FieldProblem]) -> OrderProblem:
 
 def payload_json(payload: Payload) -> dict[str, Any]:
     """Convert to the stored JSON, without absent fields; `read_payload` reads it back."""
-    body: dict[str, Any] = plain_json(payload.model_dump(exclude_none=True))
-    return body
+    return payload.model_dump(mode="json", exclude_none=True)
 
 
 def payload_hash(payload: Payload) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from kesin.foundation.text import canonical_json
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.orders.numbers import format_number, json_number, plain_json
+from kesin.workloads.optiplan.orders.numbers import format_number, json_number
 from kesin.workloads.optiplan.orders.payload import PlateSize
 from kesin.workloads.optiplan.orders.safe_xlsx import pack_zip
 from kesin.workloads.optiplan.pipeline.transform import ImportBatch
@@ -143,4 +143,4 @@ def _delete_sample_rows(sheet: Worksheet) -> None:
 def _board_json(batch: ImportBatch, plate: PlateSize, kerf_mm: Decimal) -> bytes:
     sizes = {"plate_w_mm": plate.width_mm, "plate_h_mm": plate.height_mm}
     sizes |= {"trim_mm": batch.trim_mm, "kerf_mm": kerf_mm}
-    return canonical_json(plain_json(sizes)).encode()
+    return canonical_json({name: json_number(size) for name, size in sizes.items()}).encode()

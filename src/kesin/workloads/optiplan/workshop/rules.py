@@ -138,7 +138,7 @@ def read_rules(body: Any) -> Rules:
 
 def rules_json(rules: Rules) -> dict[str, Any]:
     """Return the rules with the keys of the file."""
-    body: dict[str, Any] = numbers.plain_json(rules.model_dump(by_alias=True))
+    body = rules.model_dump(mode="json", by_alias=True)
     if rules.default_plate_size is None:
         del body["defaultPlateSize"]
     return body
