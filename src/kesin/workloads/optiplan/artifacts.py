@@ -7,7 +7,7 @@ followed, and every read is bounded.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from kesin.workloads.optiplan.optimizer import model
 from kesin.workloads.optiplan.optimizer.checker import find_faults
 from kesin.workloads.optiplan.optimizer.input import read_batch
 from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Layout, Rect, Unplannable
-from kesin.workloads.optiplan.optimizer.output.svg import draw_board_svg, draw_svg
+from kesin.workloads.optiplan.optimizer.output.svg import draw_svg
 from kesin.workloads.optiplan.optimizer.output.texts import Language
 from kesin.workloads.optiplan.optimizer.output.xml import GENERATOR
 from kesin.workloads.optiplan.optimizer.problem import build_task
@@ -110,15 +110,12 @@ def _plan_name(order: CuttingOrder, batch: str) -> str:
 
 def draw_plans(plans: Sequence[CuttingPlan], board: int | None, language: Language) -> str:
     """Draw all boards, or only the given one; boards are numbered from 1 across all plans."""
-    boards = [(plan, number) for plan in plans for number in range(1, len(plan.layouts) + 1)]
     if board is None:
         check_board_count(plans)
-        return draw_svg(plans, language)
-    if board > (count := len(boards)):
+    elif board > (count := sum(len(plan.layouts) for plan in plans)):
         message = Message("there is no board %(board)s: there are %(n)s", board=board, n=count)
         raise _not_found(message, boards=count)
-    plan, number = boards[board - 1]
-    return draw_board_svg(plan, number, language)
+    return draw_svg(plans, language, only=board)
 
 
 def check_board_count(plans: Sequence[CuttingPlan]) -> None:
@@ -167,24 +164,23 @@ def _parse_plans(batch: Path, root: Any) -> list[CuttingPlan]:
 def _parse_layout(element: Any) -> Layout:
     return Layout(
         times=int(element.attrib["times"]),
-        placements=tuple(map(_parse_placement, element.findall("Piece"))),
-        offcuts=tuple(map(_parse_rect, element.findall("Drop"))),
-        cuts=tuple(map(_parse_cut, element.findall("Cut"))),
+        placements=tuple(
+            model.Placement(int(piece["number"]) - 1, rect, piece["turned"] == "1")
+            for piece, rect in _parse_rects(element, "Piece")
+        ),
+        offcuts=tuple(rect for _, rect in _parse_rects(element, "Drop")),
+        cuts=tuple(
+            model.Cut(rect, cut["runs"], _parse_mm(cut["at"]), int(cut["stage"]))
+            for cut, rect in _parse_rects(element, "Cut")
+        ),
     )
 
 
-def _parse_placement(element: Any) -> model.Placement:
-    number, turned = int(element.attrib["number"]), element.attrib["turned"] == "1"
-    return model.Placement(number - 1, _parse_rect(element), turned)
-
-
-def _parse_cut(element: Any) -> model.Cut:
-    runs, at, stage = (element.attrib[name] for name in ("runs", "at", "stage"))
-    return model.Cut(_parse_rect(element), runs, _parse_mm(at), int(stage))
-
-
-def _parse_rect(element: Any) -> Rect:
-    return Rect(*(_parse_mm(element.attrib[name]) for name in ("x", "y", "length", "width")))
+def _parse_rects(element: Any, name: str) -> Iterator[tuple[Any, Rect]]:
+    """Yield the attributes of each child with this name, and the rectangle among them."""
+    for child in element.findall(name):
+        sizes = (child.attrib[name] for name in ("x", "y", "length", "width"))
+        yield child.attrib, Rect(*map(_parse_mm, sizes))
 
 
 def _parse_mm(text: str) -> int:

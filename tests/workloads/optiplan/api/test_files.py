@@ -270,6 +270,7 @@ def test_rules_without_the_saw_blade_do_not_set_it_to_the_default(own_floor: Flo
     [({"kerf": 3}, "kerf"), ({"timeouts": {"optiXmlMinutes": 20}}, "timeouts.osiAckMinutes")],
 )
 def test_bad_rules_are_named_and_change_nothing(change: dict[str, Any], field: str, floor: Floor):
+    floor.workshop.rules()  # the first look writes the file
     before = floor.workshop.rules_file.read_bytes()
     answer = put(floor, rules_json(default_rules()) | change)
     assert (answer.status_code, error_of(answer)["code"]) == (422, "E_VALIDATION")

@@ -21,7 +21,7 @@ from kesin.workloads.optiplan.optimizer.output.shapes import (
     text_length,
 )
 from kesin.workloads.optiplan.optimizer.output.statistics import compute_statistics
-from kesin.workloads.optiplan.optimizer.output.svg import draw_board_svg, draw_svg
+from kesin.workloads.optiplan.optimizer.output.svg import draw_svg
 from kesin.workloads.optiplan.optimizer.output.xml import solution_xml
 from tests.workloads.optiplan.optimizer.instances import KITCHEN, workshop
 from tests.workloads.optiplan.optimizer.orders import QUICK, order
@@ -110,12 +110,12 @@ def test_the_drawing_is_well_formed_and_names_every_part():
     assert any(AWKWARD.replace("\x07", "\ufffd") in text for text in drawn_texts)
     assert "18MM <Meşe>" in " ".join(drawn_texts)
     assert any(text.endswith(" %") for text in drawn_texts)
-    assert texts(draw_board_svg(PLAN, 1)) == drawn_texts[: len(texts(draw_board_svg(PLAN, 1)))]
+    assert texts(draw_svg([PLAN], only=1)) == drawn_texts[: len(texts(draw_svg([PLAN], only=1)))]
 
 
 def test_every_piece_has_its_number_in_the_drawing():
     for number, layout in enumerate(LARGE.layouts, start=1):
-        drawn_texts = texts(draw_board_svg(LARGE, number))
+        drawn_texts = texts(draw_svg([LARGE], only=number))
         listed = {text for text in drawn_texts if text.isdecimal()}
         assert {str(placement.part + 1) for placement in layout.placements} <= listed
 

@@ -44,12 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             batches[file.stem] = [optimise(demand, effort) for demand in read_batch(file, defaults)]
         for stem, plans in batches.items():
             write_plans(options.out, stem, plans, options.language)
-    except Unplannable as problem:
-        return _report(problem, EXIT_UNPLANNABLE)
-    except WrongPlan as problem:
-        return _report(problem, EXIT_DEFECT)
-    except OSError as problem:
-        return _report(problem, EXIT_USAGE)
+    except (Unplannable, WrongPlan, OSError) as problem:
+        sys.stderr.write(f"{problem}\n")
+        exits = {Unplannable: EXIT_UNPLANNABLE, WrongPlan: EXIT_DEFECT}
+        return exits.get(type(problem), EXIT_USAGE)
     return EXIT_PLANNED
 
 
@@ -58,11 +56,6 @@ def _check_names(files: Sequence[Path]) -> None:
     for stem, count in Counter(file.stem for file in files).items():
         if count > 1:
             raise Unplannable(f"{stem}: two files of this name were given")
-
-
-def _report(problem: Exception, code: int) -> int:
-    sys.stderr.write(f"{problem}\n")
-    return code
 
 
 def _build_parser() -> argparse.ArgumentParser:

@@ -5,7 +5,7 @@ The few shapes need no library; every text is escaped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Final
 
@@ -19,24 +19,19 @@ from kesin.workloads.optiplan.optimizer.output.xml import replace_unwritable
 FONT: Final = "'DejaVu Sans', Verdana, 'Segoe UI', system-ui, sans-serif"
 
 
-def draw_svg(plans: Sequence[CuttingPlan], language: Language = "en") -> str:
-    """Return one SVG with all boards of all plans, one below the other."""
-    pages = [
-        draw_layout(plan, number, language)
-        for plan in plans
-        for number in range(1, len(plan.layouts) + 1)
-    ]
-    return _build_svg(pages, f"{TEXTS[language]['plan']} {plans[0].demand.name}", language)
+def draw_svg(
+    plans: Sequence[CuttingPlan], language: Language = "en", *, only: int | None = None
+) -> str:
+    """Return one SVG with all boards of all plans, one below the other.
 
-
-def draw_board_svg(plan: CuttingPlan, number: int, language: Language = "en") -> str:
-    """Return the SVG of one board; ``number`` counts the layouts from 1."""
-    title = f"{TEXTS[language]['plan']} {plan.demand.name} {number}"
-    return _build_svg([draw_layout(plan, number, language)], title, language)
-
-
-def _build_svg(pages: Sequence[Iterable[shapes.Shape]], title: str, language: Language) -> str:
-    height = PAGE_HEIGHT * len(pages)
+    With ``only``, it has only that board; boards are numbered from 1 across all plans.
+    """
+    boards = [(plan, number) for plan in plans for number in range(1, len(plan.layouts) + 1)]
+    name = plans[0].demand.name
+    if only is not None:
+        boards = boards[only - 1 : only]
+        name = " ".join(f"{plan.demand.name} {number}" for plan, number in boards)
+    title, height = f"{TEXTS[language]['plan']} {name}", PAGE_HEIGHT * len(boards)
     lines = [
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {PAGE_LENGTH:g} {height:g}"'
@@ -46,9 +41,9 @@ def _build_svg(pages: Sequence[Iterable[shapes.Shape]], title: str, language: La
         f"<title>{_escape_text(title)}</title>",
         f'<rect width="{PAGE_LENGTH:g}" height="{height:g}" fill="#ffffff"/>',
     ]
-    for number, page in enumerate(pages):
-        group = f'<g transform="translate(0 {PAGE_HEIGHT * number:g})">'
-        lines += [group, *map(_shape_element, page), "</g>"]
+    for index, (plan, number) in enumerate(boards):
+        group = f'<g transform="translate(0 {PAGE_HEIGHT * index:g})">'
+        lines += [group, *map(_shape_element, draw_layout(plan, number, language)), "</g>"]
     return "\n".join([*lines, "</svg>", ""])
 
 

@@ -30,7 +30,9 @@ def solution_xml(plans: Sequence[CuttingPlan]) -> bytes:
     layouts = [(plan.demand, layout) for plan in plans for layout in plan.layouts]
     for number, (demand, layout) in enumerate(layouts, start=1):
         _add_layout(best, number, demand, layout)
-    for index, (algo, boards) in enumerate(_other_results(plans), start=2):
+    results = plans[0].strategy_boards if len(plans) == 1 else ()  # of one material, they compare
+    others = [result for result in results if result[0] != plans[0].strategy]
+    for index, (algo, boards) in enumerate(others, start=2):
         area = model.square_metres(plans[0].demand.board.area) * boards
         attributes = {"name": f"p{index:03d}", "algo": algo, "best": "0"}
         attributes |= {"mqBoards": f"{area:.4f}", "boards": str(boards)}
@@ -38,13 +40,6 @@ def solution_xml(plans: Sequence[CuttingPlan]) -> bytes:
     ET.indent(root)
     content: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return content + b"\n"
-
-
-def _other_results(plans: Sequence[CuttingPlan]) -> list[tuple[str, int]]:
-    """Return the results of the other strategies; only for one material, where they compare."""
-    if len(plans) != 1:
-        return []
-    return [other for other in plans[0].strategy_boards if other[0] != plans[0].strategy]
 
 
 def _summary_attributes(plans: Sequence[CuttingPlan]) -> dict[str, str]:
