@@ -240,6 +240,7 @@ class OrderService:
         self._require_operate(actor, "reissue")
         old = self._get_job(job_id)
         order = CuttingOrder.from_job(old)
+        already_reissued = False
         with self.queue.store.transaction():
             if old.state == "FAILED":
                 outcome = self._act(actor, "reissue", job_id)
@@ -249,21 +250,21 @@ class OrderService:
                     raise _not_reissuable(outcome.state)
                 machine, store = self.workshop.paths().machine_drop_folder, self._progress_store
                 withdraw_job_files(machine, store, job_id, all_or_nothing=False)
-                enqueued = self._enqueue(actor, replace(order, revision=order.revision + 1))
-                if already_reissued and not enqueued.new:
-                    raise OrderProblem(OptiCode.REISSUED, "a new revision has taken over already")
-                return enqueued
-            if old.state != "DONE":
+            elif old.state == "DONE":
+                self.queue.store.add_note(
+                    QUEUE,
+                    kind="REISSUED",
+                    actor=actor.name,
+                    tenant=old.tenant,
+                    job_id=old.id,
+                    now=self.queue.clock.now(),
+                )
+            else:
                 raise _not_reissuable(old.state)
-            self.queue.store.add_note(
-                QUEUE,
-                kind="REISSUED",
-                actor=actor.name,
-                tenant=old.tenant,
-                job_id=old.id,
-                now=self.queue.clock.now(),
-            )
-            return self._enqueue(actor, replace(order, revision=order.revision + 1))
+            enqueued = self._enqueue(actor, replace(order, revision=order.revision + 1))
+            if already_reissued and not enqueued.new:
+                raise OrderProblem(OptiCode.REISSUED, "a new revision has taken over already")
+            return enqueued
 
     # Customers
 

@@ -54,11 +54,11 @@ def find_unmakeable(payload: Payload, rules: Rules, *, own_boards: bool) -> list
         boards = [] if plate is None else [(plate.width_mm, plate.height_mm)]
         if own_boards and (named := read_heading([[part.material_code]]).plate_mm):
             boards.append(named)
-        bands = dict.fromkeys(EDGES if part.part_type == "GOVDE" else (), rules.edge_mapping)
+        bands = ", ".join(rules.edge_mapping)
         found = {
-            edge: Message("is not a band of the rules: %(known)s", known=", ".join(known))
-            for edge, known in bands.items()
-            if getattr(part, edge) not in {None, *known}
+            edge: Message("is not a band of the rules: %(known)s", known=bands)
+            for edge in (EDGES if part.part_type == "GOVDE" else ())
+            if getattr(part, edge) not in {None, *rules.edge_mapping}
         }
         if rules.materials and part.material_code not in rules.materials:
             why, materials = "is not a material of the rules: %(known)s", ", ".join(rules.materials)
