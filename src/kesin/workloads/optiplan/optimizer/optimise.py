@@ -111,19 +111,14 @@ def _try_strips(search: _Search, budget: Budget) -> None:
 def _try_splits(search: _Search, budget: Budget, share: float) -> None:
     """Try every split rule and every order of pieces, as far as this share of the budget lasts."""
     task = search.task
-    rules = (free_rectangles.SPLIT_RULES, free_rectangles.FIT_RULES, (False, True))
-    for rank, split_rule, fit_rule, first_board in product(_sort_keys(task), *rules):
+    choices = (free_rectangles.SPLIT_RULES, free_rectangles.FIT_RULES, (False, True))
+    for rank, split, fit, first_board in product(_sort_keys(task), *choices):
         if not budget.has_left(share):
             return
-        fillings = free_rectangles.fill_boards(
-            task,
-            sorted(task.pieces(), key=rank),
-            fit_rule,
-            split_rule,
-            budget,
-            first_board=first_board,
-            max_boards=search.fewest,
-        )
+        pieces = sorted(task.pieces(), key=rank)
+        rules = free_rectangles.PackingRules(fit, split, first_board)
+        boards = search.fewest
+        fillings = free_rectangles.fill_boards(task, pieces, rules, budget, max_boards=boards)
         if fillings is not None:
             search.keep("SPLIT", fillings)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, field
+from itertools import cycle
 from typing import Final
 
 from kesin.workloads.optiplan.optimizer import model
@@ -30,6 +31,7 @@ MIN_TYPE, MAX_TYPE = 9.5, 24.0  # type
 DISC_RADIUS: Final = 9.0
 
 Area = tuple[float, float, float, float]  # x, y, width, height on the page
+BandStyle = tuple[str, tuple[float, float] | None]  # colour, dashes
 
 
 @dataclass(slots=True)
@@ -73,7 +75,7 @@ def draw_layout(
     page = _BoardPage(plan, plan.layouts[number - 1], TEXTS[language], scale)
     _draw_heading(page, number)
     _draw_board(page)
-    bands = _number_bands(plan.demand)
+    bands = _band_styles(plan.demand)
     for offcut in page.layout.offcuts:
         _draw_offcut(page, offcut)
     for placement in page.layout.placements:
@@ -135,12 +137,12 @@ def _draw_offcut(page: _BoardPage, offcut: model.Rect) -> None:
         _draw_label(page, box, [size], "#1d5c33", plate=KEPT_FILL)
 
 
-def _draw_piece(page: _BoardPage, placement: model.Placement, bands: dict[str, int]) -> None:
+def _draw_piece(page: _BoardPage, placement: model.Placement, bands: dict[str, BandStyle]) -> None:
     part = page.demand.parts[placement.part]
     box, number = page.box(placement.rect), str(placement.part + 1)
     page.add(shapes.Box(*box, TINTS[placement.part % len(TINTS)]))
     for band, line in _banded_edges(part, placement, box):
-        colour, dash = _band_style(bands[band.name])
+        colour, dash = bands[band.name]
         page.add(shapes.Line(*line, colour, 3.4, dash))
     size = model.size_text(placement.rect.length, placement.rect.width)
     short = shapes.shorten(part.name, 12, max(box[2:]) - 24, bold=True)
@@ -270,24 +272,19 @@ def _draw_dimensions(page: _BoardPage) -> None:
     )
 
 
-def _number_bands(demand: model.Demand) -> dict[str, int]:
-    """Return the bands of the order by name, numbered for their colour."""
+def _band_styles(demand: model.Demand) -> dict[str, BandStyle]:
+    """Return the colour and the dashes of each band of the order, by its name."""
     names = {band.name for part in demand.parts for band in part.bands if band is not None}
-    return {name: number for number, name in enumerate(sorted(names))}
+    return dict(zip(sorted(names), zip(cycle(BAND_COLOURS), cycle(BAND_DASHES)), strict=False))
 
 
-def _band_style(number: int) -> tuple[str, tuple[float, float] | None]:
-    return BAND_COLOURS[number % len(BAND_COLOURS)], BAND_DASHES[number % len(BAND_DASHES)]
-
-
-def _draw_legend(page: _BoardPage, bands: dict[str, int]) -> None:
+def _draw_legend(page: _BoardPage, bands: dict[str, BandStyle]) -> None:
     if not bands:
         return
     x, y = LEFT, 822.0
     page.add(shapes.Text(x, y, page.texts["band"], 12, QUIET))
     x += shapes.text_length(page.texts["band"], 12) + 16
-    for name, number in bands.items():
-        colour, dash = _band_style(number)
+    for name, (colour, dash) in bands.items():
         text = shapes.shorten(name, 12, 160)
         page.add(shapes.Line(x, y - 4, x + 34, y - 4, colour, 3.4, dash))
         page.add(shapes.Text(x + 42, y, text, 12, INK))

@@ -90,8 +90,9 @@ def _price_boards(
             for kind in sorted(rank, key=lambda kind: (-rank[kind], kind))
             for _ in range(task.counts[kind])
         ]
-        rules = fit_rules[number % len(fit_rules)], rng.choice(free_rectangles.SPLIT_RULES)
-        filled = free_rectangles.fill_boards(task, pieces, *rules, budget, max_boards=1, skip=True)
+        fit, split = fit_rules[number % len(fit_rules)], rng.choice(free_rectangles.SPLIT_RULES)
+        rules = free_rectangles.PackingRules(fit, split)
+        filled = free_rectangles.fill_boards(task, pieces, rules, budget, max_boards=1, skip=True)
         if filled:
             counts = Counter(drop.kind for drop in filled[0])
             yield tuple(counts[kind] for kind in range(len(task.counts))), filled[0]

@@ -8,7 +8,7 @@ and none is best for every order, so all are tried.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 from kesin.workloads.optiplan.optimizer import problem
 
@@ -24,21 +24,26 @@ INFINITE: Final = 10**30
 MAX_RECTANGLES: Final = 400  # free rectangles that are considered; the newest are kept
 
 
+class PackingRules(NamedTuple):
+    """How a place is chosen; with ``first_board``, a board is filled before the next."""
+
+    fit: FitRule
+    split: SplitRule
+    first_board: bool = False
+
+
 def fill_boards(
     task: problem.PackingTask,
     pieces: Sequence[int],
-    fit_rule: FitRule,
-    split_rule: SplitRule,
+    rules: PackingRules,
     budget: problem.Budget,
     *,
-    first_board: bool = False,
     max_boards: int | None = None,
     skip: bool = False,
 ) -> problem.Fillings | None:
     """Place the pieces in their order; None if they need more boards than allowed.
 
-    ``first_board`` fills a board before it considers the next; ``skip`` omits the pieces that do
-    not fit on the allowed boards.
+    ``skip`` omits the pieces that do not fit on the allowed boards.
     """
     smallest = min(
         (min(orientation[:2]) for kind in set(pieces) for orientation in task.orientations[kind]),
@@ -50,7 +55,7 @@ def fill_boards(
     for kind in pieces:
         looks += len(rectangles) + PIECE_LOOKS
         ways = task.orientations[kind]
-        place = _find_best(rectangles, ways, fit_rule, first_board=first_board)
+        place = _find_best(rectangles, ways, rules)
         if place is None:
             if max_boards is not None and len(fillings) >= max_boards:
                 if skip:
@@ -59,13 +64,13 @@ def fill_boards(
                 return None
             rectangles.append((len(fillings), 0, 0, task.length, task.width))
             fillings.append([])
-            place = _find_best(rectangles[-1:], ways, fit_rule, first_board=False)
+            place = _find_best(rectangles[-1:], ways, rules)
             if place is None:
                 raise ValueError("a piece larger than the board")
             place = (len(rectangles) - 1, *place[1:])
         index, along, across, turned = place
         board, x, y, length, width = rectangles.pop(index)
-        rip_first = _rips_first(split_rule, length, width, length - along, width - across)
+        rip_first = _rips_first(rules.split, length, width, length - along, width - across)
         drop = problem.Drop(x, y, length, width, kind, along, across, turned, rip_first)
         fillings[board].append(drop)
         above = (length if rip_first else along, width - across)
@@ -83,14 +88,12 @@ def fill_boards(
 def _find_best(
     rectangles: Sequence[problem.FreeRectangle],
     orientations: Sequence[problem.Orientation],
-    fit_rule: FitRule,
-    *,
-    first_board: bool,
+    rules: PackingRules,
 ) -> tuple[int, int, int, bool] | None:
     """Return the index of the best free rectangle, and the orientation of the piece in it."""
     best = None
     least = INFINITE
-    by_area, by_short = fit_rule == "area", fit_rule == "short"
+    by_area, by_short = rules.fit == "area", rules.fit == "short"
     for along, across, turned in orientations:
         for index, (board, _, _, length, width) in enumerate(rectangles):
             if along > length or across > width:
@@ -100,7 +103,7 @@ def _find_best(
             else:
                 beside, above = length - along, width - across
                 rest = beside if (beside < above) == by_short else above
-            if first_board:
+            if rules.first_board:
                 rest += board * BOARD_PENALTY
             if rest < least:
                 least, best = rest, (index, along, across, turned)

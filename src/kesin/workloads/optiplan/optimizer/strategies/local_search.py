@@ -79,15 +79,9 @@ def _repack(task: PackingTask, old: Fillings, budget: Budget, rng: Random) -> Fi
             for kind in sorted(pieces)
         ]
         pieces = [kind for _, kind in sorted(ranked, reverse=True)]
-    return free_rectangles.fill_boards(
-        task,
-        pieces,
-        rng.choice(free_rectangles.FIT_RULES),
-        rng.choice(free_rectangles.SPLIT_RULES),
-        budget,
-        first_board=rng.random() < 0.5,  # noqa: PLR2004
-        max_boards=len(old),
-    )
+    fit, split = rng.choice(free_rectangles.FIT_RULES), rng.choice(free_rectangles.SPLIT_RULES)
+    rules = free_rectangles.PackingRules(fit, split, rng.random() < 0.5)  # noqa: PLR2004
+    return free_rectangles.fill_boards(task, pieces, rules, budget, max_boards=len(old))
 
 
 def _score(task: PackingTask, fillings: Fillings) -> float:
