@@ -41,21 +41,12 @@ class Orders:
         for phone, name in CUSTOMERS.items():
             self._post("/customers", {"name": name, "phone": phone})
 
-    def order(self) -> str:
-        """Send the next order of a known customer; the job's id."""
-        phone = self._chance.choice([*CUSTOMERS])
-        return self._order(phone, CUSTOMERS[phone])
-
-    def order_of_stranger(self) -> str:
-        """Send an order that is held until an operator decides; the job's id."""
-        return self._order(*STRANGER)
-
-    def _order(self, phone: str, name: str) -> str:
-        order = f"A-{next(self._numbers)}"
-        customer = {"customer_phone": phone, "customer_snapshot_name": name}
-        parts = _wardrobe(self._chance)
-        body = self._post("/jobs", {"order_id": order, **customer, "parts": parts})
-        return str(body["job"]["id"])
+    def order(self, customer: tuple[str, str] | None = None) -> str:
+        """Send the next order, of a known customer if no phone and name are given; the job's id."""
+        phone, name = customer or self._chance.choice([*CUSTOMERS.items()])
+        number, parts = f"A-{next(self._numbers)}", _wardrobe(self._chance)
+        body = {"order_id": number, "customer_phone": phone, "customer_snapshot_name": name}
+        return str(self._post("/jobs", {**body, "parts": parts})["job"]["id"])
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         response = self._send("POST", path, body)
@@ -103,7 +94,7 @@ class OptiplanDemo(demo.DemoPart):
     def begin(self, context: demo.DemoContext) -> None:
         """Send a few orders, and one that is held; start the saw."""
         orders = Orders(context.address, context.shop_key, context.news, context.chance)
-        self._held_job = orders.order_of_stranger()
+        self._held_job = orders.order(STRANGER)  # held until an operator decides
         known = ORDERS[context.pace]
         for _ in range(known):
             orders.order()

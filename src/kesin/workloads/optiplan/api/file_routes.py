@@ -17,7 +17,7 @@ from kesin.workloads.optiplan.orders.safe_xlsx import pack_zip
 from kesin.workloads.optiplan.rule_changes import change_rules
 from kesin.workloads.optiplan.service import QUEUE, OrderService
 from kesin.workloads.optiplan.workshop.paths import paths_json
-from kesin.workloads.optiplan.workshop.rules import rule_warnings, rules_json
+from kesin.workloads.optiplan.workshop.rules import Rules, rule_warnings, rules_json
 
 XML: Final = "application/xml"
 ZIP: Final = "application/zip"
@@ -98,8 +98,7 @@ def add_config_routes(router: APIRouter, service: OrderService) -> None:
         """Trims, backs, bands, grain, deadlines, retries."""
         service.context.commands.queue(actor, QUEUE)
         rules = service.workshop.rules()
-        body = RulesTold(rules=rules_json(rules), warnings=rule_warnings(rules))
-        return common.json_response(body)
+        return common.json_response(RulesTold(**_rules_body(rules)))
 
     @router.put("/config/rules", response_model=RulesChanged, openapi_extra=RULES_BODY)
     def put_rules(actor: SignedInActor, body: RawBody, kind: MediaType) -> Response:
@@ -109,17 +108,15 @@ def add_config_routes(router: APIRouter, service: OrderService) -> None:
         """
         service.context.commands.queue(actor, QUEUE, "operate", "rules")
         change = change_rules(service, actor, common.parse_json(body, kind))
-        return common.json_response(
-            RulesChanged(
-                rules=rules_json(change.rules),
-                warnings=rule_warnings(change.rules),
-                changed=list(change.changed),
-                from_next_start=list(change.from_next_start),
-            )
-        )
+        changes = {"changed": change.changed, "from_next_start": change.from_next_start}
+        return common.json_response(RulesChanged(**_rules_body(change.rules), **changes))
 
     @router.get("/config/paths", response_model=PathsTold)
     def get_paths(actor: SignedInActor) -> Response:
         """Where OptiPlanning, its folders and the machine are; changed in paths.json alone."""
         service.context.commands.queue(actor, QUEUE)
         return common.json_response(PathsTold(paths=paths_json(service.workshop.paths())))
+
+
+def _rules_body(rules: Rules) -> dict[str, Any]:
+    return {"rules": rules_json(rules), "warnings": rule_warnings(rules)}

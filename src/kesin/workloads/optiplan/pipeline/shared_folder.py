@@ -100,11 +100,8 @@ def read_plain_file(path: Path, max_bytes: int = MAX_XML_BYTES) -> bytes:
 
 
 def _open_no_follow(path: Path) -> BinaryIO:
-    def without_links(name: str, flags: int) -> int:
-        return os.open(name, flags | _NO_FOLLOW)
-
     try:
-        return open(path, "rb", opener=without_links)
+        return open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_FOLLOW))
     except IsADirectoryError:
         raise UnusableFile("it is no plain file") from None
     except OSError as problem:
