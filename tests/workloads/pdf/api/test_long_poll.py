@@ -25,8 +25,8 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     event = threading.Event()
     join = long_poll.LongPoll._add
 
-    def noted(self: Any, waiter: Any) -> bool:
-        let = join(self, waiter)
+    def noted(self: Any, *waiter: Any) -> bool:
+        let = join(self, *waiter)
         event.set()
         return let
 

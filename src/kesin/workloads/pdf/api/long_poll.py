@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from kesin.engine.queue import Queue
@@ -20,19 +20,6 @@ from kesin.workloads.pdf.jobs.store import UNFINISHED
 POLL_INTERVAL_S: Final = 0.05
 MAX_WAITING: Final = 200
 log = Logger("kesin.pdf")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Waiter:
-    """A coroutine that waits for a job in an event loop."""
-
-    job_id: str
-    loop: asyncio.AbstractEventLoop
-    ended: asyncio.Event
-
-    def wake(self) -> None:
-        with suppress(RuntimeError):  # the event loop has ended together with its waiters
-            self.loop.call_soon_threadsafe(self.ended.set)
 
 
 class LongPoll:
@@ -45,7 +32,7 @@ class LongPoll:
         self._stopping = stopping
         self._max_waiting = max_waiting
         self._lock = threading.Lock()
-        self._waiters: set[_Waiter] = set()
+        self._waiters: dict[Future[None], str] = {}  # and the job that each waits for
         self._thread: threading.Thread | None = None
 
     async def wait_for_end(self, job_id: str, seconds: float) -> None:
@@ -53,50 +40,50 @@ class LongPoll:
 
         Returns at once if too many requests wait already; the caller then sees the job as it is.
         """
-        waiter = _Waiter(job_id, asyncio.get_running_loop(), asyncio.Event())
-        if not self._add(waiter):
+        ended: Future[None] = Future()
+        if not self._add(ended, job_id):
             return
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await waiter.ended.wait()
+                await asyncio.wait_for(asyncio.wrap_future(ended), seconds)
         finally:
-            self._remove(waiter)
+            self._remove(ended)
 
-    def _add(self, waiter: _Waiter) -> bool:
+    def _add(self, ended: Future[None], job_id: str) -> bool:
         with self._lock:
             if len(self._waiters) >= self._max_waiting or self._stopping():
                 return False
-            self._waiters.add(waiter)
+            self._waiters[ended] = job_id
             if self._thread is None:
                 self._thread = threading.Thread(target=self._poll, name="kesin-wait", daemon=True)
                 self._thread.start()
             return True
 
-    def _remove(self, waiter: _Waiter) -> None:
+    def _remove(self, ended: Future[None]) -> None:
         with self._lock:
-            self._waiters.discard(waiter)
+            self._waiters.pop(ended, None)
 
     def _poll(self) -> None:
         pause = threading.Event()
         while True:
             with self._lock:
-                waiters = list(self._waiters)
+                waiters = dict(self._waiters)
                 if not waiters:
                     self._thread = None
                     return
-            for waiter in self._finished_waiters(waiters):
-                self._remove(waiter)
-                waiter.wake()
+            for ended in self._finished_waiters(waiters):
+                self._remove(ended)
+                with suppress(InvalidStateError):  # its time has passed meanwhile
+                    ended.set_result(None)
             pause.wait(POLL_INTERVAL_S)
 
-    def _finished_waiters(self, waiters: list[_Waiter]) -> list[_Waiter]:
+    def _finished_waiters(self, waiters: Mapping[Future[None], str]) -> list[Future[None]]:
         """Return the waiters whose job has ended, or all of them when the service stops."""
         if self._stopping():
-            return waiters
+            return list(waiters)
         try:
-            states = self._queue.states(list({waiter.job_id for waiter in waiters}))
+            states = self._queue.states(list(set(waiters.values())))
         except Exception as problem:  # noqa: BLE001  # the store is unreachable: the next poll retries
             log.warning("job_poll_failed", why=type(problem).__name__)
             return []
-        return [waiter for waiter in waiters if states.get(waiter.job_id) not in UNFINISHED]
+        return [ended for ended, job in waiters.items() if states.get(job) not in UNFINISHED]

@@ -270,12 +270,12 @@ class PdfJobStore:
             raise IllegalTransition(f"job {job_id} is {job.state}: it cannot become {status} now")
         return self._require_job(job_id)
 
-    def succeed(self, job: Job, result: Mapping[str, Any], *, actor: str | None = None) -> bool:
+    def succeed(self, job: Job, result: Mapping[str, Any]) -> bool:
         """Record a PDF stored under ``result["artifact_key"]``; False if the claim is lost."""
         change = Change(job.id, job.claim_seq, result=canonical_json(dict(result)))
-        return self._finish("succeed", job, change, actor)
+        return self._finish("succeed", job, change)
 
-    def fail(self, job: Job, code: str, message: str, *, actor: str | None = None) -> bool:
+    def fail(self, job: Job, code: str, message: str) -> bool:
         """Record a failed attempt; False if the claim is lost."""
         resolved = self.queue.lifecycle.errors.resolve(code, channel="worker", category=None)
         change = Change(
@@ -286,12 +286,11 @@ class PdfJobStore:
             error_message=message[:1_000],
             note=note_json(message),
         )
-        return self._finish("fail", job, change, actor)
+        return self._finish("fail", job, change)
 
-    def _finish(self, action: str, job: Job, change: Change, actor: str | None) -> bool:
+    def _finish(self, action: str, job: Job, change: Change) -> bool:
         with self.queue.store.transaction():
-            by = actor or job.worker or "worker"
-            outcomes = apply_changes(self.queue, action, [change], actor=by)
+            outcomes = apply_changes(self.queue, action, [change], actor=job.worker or "worker")
             self.stats.record(action, [change], outcomes)
         return outcomes[0].result == "moved"
 
@@ -309,15 +308,10 @@ class PdfJobStore:
     def find_used_artifacts(self, artifact_keys: Sequence[str]) -> set[str]:
         """Return the keys that are in use: by a finished job, or possibly by a running job."""
         job_ids = {key: key.split("/")[1] for key in artifact_keys}
-        jobs = self.queue.find(list(dict.fromkeys(job_ids.values())))
-        used = set()
-        for key, job_id in job_ids.items():
-            job = parse_job(jobs[job_id]) if job_id in jobs else None
-            if job is None or job.status not in {PdfJobStatus.RUNNING, PdfJobStatus.SUCCEEDED}:
-                continue
-            if job.status is PdfJobStatus.RUNNING or job.artifact_key == key:
-                used.add(key)
-        return used
+        jobs = self.get_jobs(list(dict.fromkeys(job_ids.values())))
+        running = {job.job_id for job in jobs.values() if job.status is PdfJobStatus.RUNNING}
+        kept = {job.artifact_key for job in jobs.values() if job.status is PdfJobStatus.SUCCEEDED}
+        return {key for key, job_id in job_ids.items() if job_id in running or key in kept}
 
     def _require_job(self, job_id: str) -> PdfJob:
         job = self.get_job(job_id)
