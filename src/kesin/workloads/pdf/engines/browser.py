@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -46,17 +47,15 @@ _FLAGS: Final = (
 _ROOT_HINT: Final = (
     "it refuses its sandbox to root; run as another user, or set KESIN_PDF_SANDBOX to auto"
 )
-_NO_SANDBOX_HINT: Final = (
-    "its sandbox cannot be made here; install the package chromium-sandbox, or let it make"
-    " namespaces (in a unit of systemd: RestrictNamespaces=user pid net)"
-)
-_NO_DRIVER_HINT: Final = (
-    "Playwright, which drives it, does not run here; `python -m playwright --version` says why"
-    " (the package libatomic1 may be missing)"
-)
-_LONG_FOLDER_HINT: Final = (
-    "the name of the temporary folder is too long for its socket; set TMPDIR to a shorter one"
-)
+_HINTS: Final = {  # by a part of what the browser or its driver says
+    "No usable sandbox|new namespace": "its sandbox cannot be made here; install the package"
+    " chromium-sandbox, or let it make namespaces (in a unit of systemd: RestrictNamespaces=user"
+    " pid net)",
+    "Socket path too long": "the name of the temporary folder is too long for its socket; set"
+    " TMPDIR to a shorter one",
+    "reading from the driver": "Playwright, which drives it, does not run here; `python -m"
+    " playwright --version` says why (the package libatomic1 may be missing)",
+}
 _log: Final = Logger(__name__)
 
 
@@ -342,11 +341,5 @@ def _launch_failure(problem: Exception, *, sandboxed: bool) -> str:
     """Explain why the browser did not start; by default, the first line of the error."""
     if sandboxed and os.getuid() == 0:
         return _ROOT_HINT
-    text = str(problem)
-    if sandboxed and ("No usable sandbox" in text or "new namespace" in text):
-        return _NO_SANDBOX_HINT
-    if "Socket path too long" in text:
-        return _LONG_FOLDER_HINT
-    if "reading from the driver" in text:
-        return _NO_DRIVER_HINT
-    return first_line(problem)
+    hints = (hint for sign, hint in _HINTS.items() if re.search(sign, str(problem)))
+    return next(hints, first_line(problem))
