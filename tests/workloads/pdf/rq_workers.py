@@ -20,7 +20,7 @@ from kesin.workloads.pdf.jobs.dispatch import dispatch_waiting, enqueue_pdf_job
 from kesin.workloads.pdf.jobs.rq_worker import PdfRqWorker
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, RenderRequest
 from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
-from kesin.workloads.pdf.lifecycle import PdfLimits, pdf_lifecycle
+from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.local import LocalStorage
 from tests.apart import crew
@@ -36,7 +36,7 @@ class Workshop:
 
     def __init__(self, url: str, folder: Path, engine: Engine | None = None) -> None:
         self.store = RedisStore(url, keys_name_tenant=frozenset({"pdf"}))
-        self.queue = Queue("pdf", pdf_lifecycle(PdfLimits(lease_seconds=LEASE_S)), self.store)
+        self.queue = Queue("pdf", pdf_lifecycle(lease_seconds=LEASE_S), self.store)
         self.folder = folder / "artifacts"
         self.artifacts = PdfArtifactStore(LocalStorage(self.folder))
         self.jobs = PdfJobStore(self.queue, self.artifacts)

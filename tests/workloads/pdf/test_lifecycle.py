@@ -2,7 +2,7 @@
 
 import pytest
 
-from kesin.workloads.pdf.lifecycle import PdfLimits, pdf_lifecycle
+from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.lifecycle.adversary import NOW
 from tests.lifecycle.table import (
     CLAIMED,
@@ -164,4 +164,4 @@ def test_failed_and_expired_jobs_alone_free_their_key():
 
 @pytest.mark.parametrize(("retries", "attempts"), [(2, 3), (0, 1), (5, 6)])
 def test_a_job_has_one_attempt_more_than_retries(retries, attempts):
-    assert pdf_lifecycle(PdfLimits(max_retries=retries)).max_attempts == attempts
+    assert pdf_lifecycle(max_retries=retries).max_attempts == attempts

@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kesin.foundation.settings import BadSettings, load_settings
 from kesin.lifecycle import moves
 from kesin.lifecycle.budget import HOUR_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
 from kesin.lifecycle.vocabulary import Fixed, budget_left, code_in, lease_over, retries_left
+from kesin.workloads.pdf.errors import MAX_RETRIES
 
 WORKER_LOST = Fixed("WORKER_LOST", Category.TRANSIENT, "the worker died while rendering")
 INTERRUPTED = Fixed("INTERRUPTED", Category.TRANSIENT, "the worker was asked to stop")
 RETRYABLE = ("BROWSER_LAUNCH_FAILED", "NAVIGATION_TIMEOUT", "WORKER_LOST", "ARTIFACT_WRITE_FAILED")
+RETRY_DELAYS = Backoff((0, 5), counts="retries")
 TTL_HOURS = 24
+KEEP_EXPIRED_DAYS = 7
 
 
-@dataclass(frozen=True, slots=True)
-class PdfLimits:
-    """The caps, pauses and ages of the workload."""
-
-    max_retries: int = 2
-    retry_pauses_s: tuple[int, ...] = (0, 5)
-    lease_seconds: int = 60
-    ttl_hours: int = TTL_HOURS
-    keep_expired_days: int = 7
-
-
-def pdf_lifecycle(limits: PdfLimits | None = None) -> Lifecycle:
+def pdf_lifecycle(
+    *, max_retries: int = MAX_RETRIES, lease_seconds: int = 60, ttl_hours: int = TTL_HOURS
+) -> Lifecycle:
     """Build the lifecycle with these limits. A retry is *fail* and *requeue* in one transaction."""
-    limits = limits or PdfLimits()
-    ttl_s = limits.ttl_hours * HOUR_S
+    ttl_s = ttl_hours * HOUR_S
     return Lifecycle(
         name="pdf",
         doc="HTML templates to PDF: queued, rendered on a warm browser, kept for a day.",
-        max_attempts=limits.max_retries + 1,
-        lease_seconds=limits.lease_seconds,
+        max_attempts=max_retries + 1,
+        lease_seconds=lease_seconds,
         stamps=("started_at",),
         states=(
             State("queued", initial=True, holds_key=True),
@@ -71,9 +62,9 @@ def pdf_lifecycle(limits: PdfLimits | None = None) -> Lifecycle:
                 ("failed",),
                 "queued",
                 by=("worker", "clock"),
-                when=(code_in(*RETRYABLE), retries_left(limits.max_retries), budget_left),
+                when=(code_in(*RETRYABLE), retries_left(max_retries), budget_left),
                 retry="count",
-                run_at=Backoff(limits.retry_pauses_s, counts="retries"),
+                run_at=RETRY_DELAYS,
                 unstamp=("finished_at",),
                 chained=True,
             ),
@@ -98,14 +89,14 @@ def pdf_lifecycle(limits: PdfLimits | None = None) -> Lifecycle:
                 doc="Asked for again, and the file is missing: a new job takes over the key.",
             ),
             moves.cancel("queued", "expired"),
-            moves.prune("expired", days=limits.keep_expired_days),
+            moves.prune("expired", days=KEEP_EXPIRED_DAYS),
         ),
         errors=pdf_errors(),
     )
 
 
 def configured_lifecycle() -> Lifecycle:
-    return pdf_lifecycle(PdfLimits(ttl_hours=configured_ttl_hours()))
+    return pdf_lifecycle(ttl_hours=configured_ttl_hours())
 
 
 def configured_ttl_hours() -> int:
