@@ -90,7 +90,7 @@ def test_a_large_pdf_that_is_damaged_breaks_off_before_its_end(front, monkeypatc
     key, made = job.artifact_key or "", job.result or {}
     first = front.artifacts.storage.get_range(key, 0, 1_000)
     pieces = download._stream_pieces(
-        front.artifacts, key, first, (0, made["bytes"]), made["sha256"]
+        front.artifacts.storage, key, first, (0, made["bytes"]), made["sha256"]
     )
     with capture_logs(), pytest.raises(artifacts.ArtifactDamaged):
         sent.extend(pieces)

@@ -17,6 +17,7 @@ from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem
 from kesin.workloads.pdf.api.webhooks import PAGE_SIZE, webhook_router
+from kesin.workloads.pdf.services import PdfServiceLoader
 from tests.workloads.pdf.webhook_queues import AYSE, OMER, WebhookQueues, opened_queues
 from tests.workloads.receiver import Receiver
 
@@ -32,7 +33,7 @@ class Routes:
 
     def __init__(self, office: WebhookQueues) -> None:
         app = FastAPI()
-        app.include_router(webhook_router(office.context))
+        app.include_router(webhook_router(PdfServiceLoader(office.context)))
 
         @app.middleware("http")
         async def identify(request: Request, call_next: Any) -> Any:

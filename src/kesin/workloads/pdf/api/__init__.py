@@ -16,11 +16,6 @@ def pdf_router(context: WorkloadContext) -> APIRouter:
     """Build the router; templates, storage and their libraries are loaded by the first request."""
     router = APIRouter()
     loader = PdfServiceLoader(context)
-    for subrouter in (
-        jobs_router(loader),
-        templates_router(loader),
-        batch_router(loader),
-        webhook_router(context),
-    ):
-        router.routes.extend(subrouter.routes)  # include_router would build each route again
+    for build in (jobs_router, templates_router, batch_router, webhook_router):
+        router.routes.extend(build(loader).routes)  # include_router would build each route again
     return router

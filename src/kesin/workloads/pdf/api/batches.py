@@ -34,8 +34,6 @@ _SAME_FIELDS: Final = (  # of a batch and of its body
 )  # fmt: skip
 _MEDIA_TYPES: Final = [media_type for _, media_type in store.FILE_TYPES.values()]
 _DOWNLOAD: Final = download.download_responses("file", _MEDIA_TYPES, BatchBody)
-
-
 _REFERENCES: Final = "#/components/schemas/{model}"  # they are defined with the jobs
 _REQUEST_SCHEMA: Final = schemas.BatchRequest.model_json_schema(ref_template=_REFERENCES)
 del _REQUEST_SCHEMA["$defs"]
@@ -104,10 +102,11 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
             batch, new = services.batches.submit(order, owner=actor.name, subscribe=subscribe)
         except StorageError:
             raise download.storage_down() from None
-        body_fields = {name: getattr(batch, name) for name in ("batch_id", "status", "rows")}
-        accepted = BatchResponse(**body_fields, created_at=iso(batch.created_at) or "")
-        location = f"/pdf/batches/{batch.batch_id}"
-        return json_response(accepted, 202 if new else 200, location=location)
+        batch_id, created_at = batch.batch_id, iso(batch.created_at) or ""
+        accepted = BatchResponse(
+            batch_id=batch_id, status=batch.status, rows=batch.rows, created_at=created_at
+        )
+        return json_response(accepted, 202 if new else 200, location=f"/pdf/batches/{batch_id}")
 
     @router.delete("/pdf/batches/{batch_id}", response_model=BatchBody)
     def cancel_pdf_batch(actor: SignedInActor, batch_id: str) -> Response:
@@ -115,10 +114,8 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         require_access(context, actor, "cancel_batch", target=batch_id)
         batches = loader.services.batches
         batch = _find_owned(batches, actor, batch_id)
-        note, site = context.commands.accounts.note, batch.owner
-        audit = partial(
-            note, actor, "pdf.cancel_batch", queue="pdf_batches", site=site, target=batch_id
-        )
+        note = partial(context.commands.accounts.note, actor, "pdf.cancel_batch")
+        audit = partial(note, queue="pdf_batches", site=batch.owner, target=batch_id)
         cancelled = batches.cancel(batch, actor=actor.name, audit=audit)
         current = _find_owned(batches, actor, batch_id)
         if not cancelled:
@@ -206,8 +203,11 @@ def _batch_file(batch: PdfBatch) -> download.Download | Problem:
         return RequestConflict(why, code=code, details={"error_code": code})
     if not batch.has_file:
         return download.file_expired()
-    created_at, template = iso(batch.created_at) or "", batch.template_name
-    extension, media_type = store.FILE_TYPES[batch.output]
-    suffix, batch_id = f".{extension}", batch.batch_id
-    name = download.file_name(batch.file_name, template, created_at, batch_id, suffix)
+    created_at, (extension, media_type) = (
+        iso(batch.created_at) or "",
+        store.FILE_TYPES[batch.output],
+    )
+    name = download.file_name(
+        batch.file_name, batch.template_name, created_at, batch.batch_id, f".{extension}"
+    )
     return download.Download(batch.artifact_key or "", name, batch.result, media_type)

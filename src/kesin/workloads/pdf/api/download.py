@@ -17,8 +17,8 @@ from kesin.workloads.pdf.api.common import format_time
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus
 from kesin.workloads.pdf.storage import artifacts as stored
+from kesin.workloads.pdf.storage import base
 from kesin.workloads.pdf.storage.artifacts import CHUNK_BYTES, ArtifactDamaged, PdfArtifactStore
-from kesin.workloads.pdf.storage.base import BadKey, NotStored, StorageError, attachment_header
 
 ARTIFACT_DAMAGED: Final = "ARTIFACT_DAMAGED"
 ARTIFACT_GONE: Final = "ARTIFACT_GONE"
@@ -92,26 +92,23 @@ def download_response(
         return problem_response(download, **headers)
     try:
         return _file_response(artifacts, download, request, headers)
-    except (NotStored, BadKey) as problem:
+    except (base.NotStored, base.BadKey) as problem:
         code, why = ARTIFACT_GONE, "the PDF is not there any more: ask for it again"
         if isinstance(problem, ArtifactDamaged):
             code, why = ARTIFACT_DAMAGED, "the PDF was damaged where it is kept: ask for it again"
         return problem_response(FileGone(why, code=code), **headers)
-    except StorageError:
+    except base.StorageError:
         return problem_response(storage_down(), retry_after=str(RETRY_AFTER_S), **headers)
 
 
 def _file_response(
-    artifacts: PdfArtifactStore,
-    download: Download,
-    request: Request | None,
-    extra_headers: dict[str, str],
+    artifacts: PdfArtifactStore, download: Download, request: Request | None, extra: dict[str, str]
 ) -> Response:
     key, sha256 = download.key, download.result.get("sha256")
     etag = f'"{sha256}"' if sha256 else None
     given = Headers() if request is None else request.headers
     only_head = request is not None and request.method == "HEAD"
-    headers = {name.replace("_", "-"): value for name, value in extra_headers.items()}
+    headers = {name.replace("_", "-"): value for name, value in extra.items()}
     headers |= {"cache-control": "private, no-cache", "accept-ranges": "bytes"}
     if etag:
         headers["etag"] = etag
@@ -131,7 +128,7 @@ def _file_response(
             beyond = RangeNotSatisfiable(f"the PDF has {size} bytes")
             return problem_response(beyond, content_range=f"bytes */{size}")
         headers["content-range"] = f"bytes {start}-{end - 1}/{size}"
-    headers["content-disposition"] = attachment_header(download.name)
+    headers["content-disposition"] = base.attachment_header(download.name)
     headers["content-length"] = str(end - start)
     if only_head:
         return Response(None, status, headers, download.media_type)
@@ -142,34 +139,30 @@ def _file_response(
     if sha256 and not expected_sha256:  # the checksum covers the whole file, not a range
         artifacts.verify(file, sha256)
     first = artifacts.storage.get_range(key, start, min(start + CHUNK_BYTES, end))
-    pieces = _stream_pieces(artifacts, key, first, (start, end), expected_sha256)
+    pieces = _stream_pieces(artifacts.storage, key, first, (start, end), expected_sha256)
     return StreamingResponse(pieces, status, headers, download.media_type)
 
 
 def _stream_pieces(
-    artifacts: PdfArtifactStore,
-    key: str,
-    piece: bytes,
-    byte_range: tuple[int, int],
-    sha256: str | None,
+    storage: base.StorageBackend, key: str, piece: bytes, part: tuple[int, int], sha256: str | None
 ) -> Iterator[bytes]:
     """Yield a large PDF in pieces, so that many simultaneous downloads take little memory.
 
     When the whole file is sent, the last piece is held back until the checksum of the file has
     been verified. A damaged file breaks the response off, so the client sees that it is truncated.
     """
-    digest, (at, end) = hashlib.sha256(), byte_range
+    digest, (at, end) = hashlib.sha256(), part
     while True:
         if not piece:
-            raise NotStored(key)
+            raise base.NotStored(key)
         digest.update(piece)
         at += len(piece)
         if at >= end:
             break
         yield piece
-        piece = artifacts.storage.get_range(key, at, min(at + CHUNK_BYTES, end))
+        piece = storage.get_range(key, at, min(at + CHUNK_BYTES, end))
     if sha256 and digest.hexdigest() != sha256:
-        stored.verify_artifact(artifacts.storage, key, sha256)
+        stored.verify_artifact(storage, key, sha256)
         raise ArtifactDamaged(key)
     yield piece
 

@@ -9,7 +9,6 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from kesin.engine.bulk import BulkResult
-from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.ids import is_id
 from kesin.foundation.permissions import Actor
@@ -18,6 +17,7 @@ from kesin.lifecycle.model import Job
 from kesin.web.dependencies import UNCACHED, SignedInActor, json_response
 from kesin.web.schemas import Cursor
 from kesin.workloads.pdf.api.common import read_page, require_access
+from kesin.workloads.pdf.services import PdfServiceLoader
 from kesin.workloads.pdf.webhooks.delivery import parse_subscription
 from kesin.workloads.pdf.webhooks.worker import QUEUE, Webhooks
 
@@ -51,8 +51,8 @@ class DeliveryPage(BaseModel):
     cursor: str | None
 
 
-def webhook_router(context: WorkloadContext) -> APIRouter:
-    router = APIRouter(tags=["pdf"])
+def webhook_router(loader: PdfServiceLoader) -> APIRouter:
+    router, context = APIRouter(tags=["pdf"]), loader.context
     webhook_service = Webhooks(context)
     accounts = context.commands.accounts
 

@@ -147,15 +147,13 @@ def _invalid_variables(problems: Iterable[tuple[str, str, str]]) -> Invalid:
 
 def check_backpressure(queue: Queue, waiting: int, max_queued: int) -> None:
     """Raise TooManyRequests while too many jobs wait, until clearly fewer do (RESUME_SHARE)."""
-    metadata = metadata_for(queue.store)
-    active = metadata.metadata_entry(WORKLOAD, "", BACKPRESSURE_KEY) is not None
-    if not active and waiting >= max_queued:
-        entry = MetadataEntry(WORKLOAD, "", BACKPRESSURE_KEY, str(waiting), queue.now())
-        metadata.put_metadata(entry)
-        active = True
-    elif active and waiting < max_queued * RESUME_SHARE:
-        metadata.delete_metadata(WORKLOAD, "", BACKPRESSURE_KEY)
-        active = False
+    metadata, key = metadata_for(queue.store), (WORKLOAD, "", BACKPRESSURE_KEY)
+    was_active = metadata.metadata_entry(*key) is not None
+    active = waiting >= max_queued * (RESUME_SHARE if was_active else 1)
+    if active and not was_active:
+        metadata.put_metadata(MetadataEntry(*key, str(waiting), queue.now()))
+    elif was_active and not active:
+        metadata.delete_metadata(*key)
     if active:
         raise refusals.TooManyRequests(
             "%(n)s jobs are waiting: try again later",
