@@ -99,7 +99,6 @@ class PdfBatch:
     input_key: str
     options: Mapping[str, Any]
     file_name: str | None
-    webhook_url: str | None
     cancel_asked: bool
     error_code: str | None
     error_message: str | None
@@ -120,10 +119,8 @@ class PdfBatch:
 
     @property
     def used_keys(self) -> set[str]:
-        """Return the storage keys that an ended batch needs; a running batch needs its folder."""
-        if self.status is BatchStatus.EXPIRED:
-            return set()
-        names = ("artifact_key", "results_key")
+        """The storage keys that an ended batch needs; a running batch needs its folder."""
+        names = () if self.status is BatchStatus.EXPIRED else ("artifact_key", "results_key")
         return {self.result[name] for name in names if self.result.get(name)}
 
 
@@ -175,7 +172,10 @@ class PdfBatchStore:
         self, order: BatchOrder, key: str, owner: str, subscribe: Callable[[str], object] | None
     ) -> PdfBatch | None:
         input_key = f"{FOLDER}/{uuid.uuid4().hex}/rows.json.gz"
-        self.storage.put_bytes(input_key, _pack_rows(order), GZIP_TYPE)
+        rows = json.dumps({"rows": order.rows, "names": order.names}, separators=(",", ":"))
+        self.storage.put_bytes(
+            input_key, gzip.compress(rows.encode("ascii"), 6, mtime=0), GZIP_TYPE
+        )
         body = {
             "template": order.template,
             "output": order.output,
@@ -196,7 +196,7 @@ class PdfBatchStore:
         return self.get(outcome.id)
 
     def load_order(self, batch: PdfBatch) -> BatchOrder:
-        """Load the submitted order; raises NotStored or StorageDown."""
+        """Load the order that rows are rendered by; raises NotStored or StorageDown."""
         options = batch.options
         if not KEY_PATTERN.fullmatch(batch.input_key) or "payload" not in options:
             raise NotStored(batch.input_key)  # not submitted through the API
@@ -212,8 +212,6 @@ class PdfBatchStore:
             names=content["names"],
             output=batch.output,
             timeout=options.get("timeout"),
-            file_name=batch.file_name,
-            webhook_url=batch.webhook_url,
         )
 
     # Reading
@@ -237,7 +235,6 @@ class PdfBatchStore:
             input_key=str(body.get("input_key", "")),
             options=options if isinstance(options := body.get("options"), dict) else {},
             file_name=body.get("file_name"),
-            webhook_url=body.get("webhook_url"),
             cancel_asked=bool(job.flags & self.queue.lifecycle.flag_bit(CANCEL_ASKED)),
             error_code=feeder.CANCELLED if cancelled else job.error_code,
             error_message="it was cancelled" if cancelled else _error_message(job),
@@ -346,8 +343,3 @@ def _order_key(order: BatchOrder, owner: str) -> str:
     fields_of_order = {field.name: getattr(order, field.name) for field in fields(order)}
     text = json.dumps(fields_of_order | {"owner": owner}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
-
-
-def _pack_rows(order: BatchOrder) -> bytes:
-    content = {"rows": order.rows, "names": order.names}
-    return gzip.compress(json.dumps(content, separators=(",", ":")).encode("ascii"), 6, mtime=0)

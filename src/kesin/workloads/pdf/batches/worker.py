@@ -63,10 +63,6 @@ class _BatchRun:
     saved_progress: feeder.BatchProgress | None = None
 
     @property
-    def is_complete(self) -> bool:
-        return len(self.results) == len(self.order.rows)
-
-    @property
     def progress(self) -> feeder.BatchProgress:
         succeeded = sum(result.artifact_key is not None for result in self.results.values())
         return feeder.BatchProgress(len(self.row_jobs), succeeded, len(self.results) - succeeded)
@@ -136,7 +132,7 @@ class BatchWorker(Worker):
             if work.progress != work.saved_progress:
                 work.saved_progress = work.progress
                 self.batches.feeder.save_progress(job, work.saved_progress)
-            if work.is_complete:
+            if len(work.results) == len(order.rows):
                 result = self._finish(work, run)
                 if result is not None:
                     return result
