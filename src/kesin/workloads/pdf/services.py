@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
@@ -147,15 +147,10 @@ def render_config(settings: Settings) -> PdfRenderConfig:
         artifact_ttl_seconds=settings.pdf_ttl_hours * HOUR_S,
         cleanup_interval_seconds=round(settings.tidy_s),
         fail_safe_policy=FailSafePolicy(settings.pdf_fail_safe),
-        template_allowlist=allowed or set(_shipped_names()),
+        template_allowlist=allowed
+        or {page.parent.name for page in SHIPPED.glob("*/template.html")},
         url_allowlist=settings.pdf_allowed_urls.split(),
     )
-
-
-@lru_cache(maxsize=1)
-def _shipped_names() -> frozenset[str]:
-    """The names of the templates that come with Kesin."""
-    return frozenset(page.parent.name for page in SHIPPED.glob("*/template.html"))
 
 
 def open_artifacts(context: WorkloadContext) -> PdfArtifactStore:
@@ -242,13 +237,11 @@ class PdfServiceLoader:
         """The services; raises Unavailable with what to install or set, and retries next time."""
         with self._lock:
             library = self._load_library()
-            if self._services is None:
-                batches, settings = open_batch_store(self.context), self.context.settings
-                config, hooks = render_config(settings), Webhooks(self.context)
+            if self._services is None or self._services.library is not library:
+                config, hooks = render_config(self.context.settings), Webhooks(self.context)
+                batches = open_batch_store(self.context)
                 jobs, artifacts = batches.jobs, batches.artifacts
                 self._services = PdfServices(config, library, jobs, batches, artifacts, hooks)
-            elif self._services.library is not library:
-                self._services = replace(self._services, library=library)
             return self._services
 
     def _load_library(self) -> TemplateLibrary:

@@ -30,6 +30,7 @@ from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Change, Job
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, Outcome
+from kesin.workloads.pdf.jobs.store import UNFINISHED
 from kesin.workloads.pdf.security import validate_url
 from kesin.workloads.pdf.webhooks import delivery as sending
 from kesin.workloads.pdf.webhooks.delivery import Kind, Subscription, parse_subscription
@@ -99,12 +100,6 @@ class WebhookSender:
         self._queue = self.webhooks.queue
         queues = context.commands.queues
         self._subjects = {kind: queues[name] for kind, name in SUBJECT_QUEUES.items()}
-        self._final_states = {
-            kind: {
-                state.name for state in queue.lifecycle.states if state.resting or state.terminal
-            }
-            for kind, queue in self._subjects.items()
-        }
         self._scan_lock = threading.Lock()
         self._scanned_at: float | None = None  # in monotonic seconds
         self._cursor: str | None = None
@@ -145,7 +140,7 @@ class WebhookSender:
             status = sending.DELETED_STATUS
             if subscription is not None:
                 status = states[subscription.kind].get(subscription.subject, status)
-                if status not in self._final_states[subscription.kind]:
+                if status in UNFINISHED:
                     continue
             changes.append(Change(delivery_id, note=canonical_json({"status": status})))
         if not changes:
@@ -161,8 +156,6 @@ class WebhookSender:
         subjects: dict[str, Job] = {}
         for kind, queue in self._subjects.items():
             subjects |= queue.find(_subjects_of(kind, subscriptions))
-        if len(deliveries) == 1:
-            return [self._send_logged(deliveries[0], subjects)]
         with ThreadPoolExecutor(len(deliveries), "kesin-webhook") as pool:
             return list(pool.map(partial(self._send_logged, subjects=subjects), deliveries))
 
@@ -184,7 +177,7 @@ class WebhookSender:
             return Failed("HOOK_REFUSED", "its address is not one of those that may be told here")
         subject = subjects.get(subscription.subject)
         status, ready_at = self._subject_status(delivery, subject)
-        if status not in self._final_states[subscription.kind]:
+        if status in UNFINISHED:
             message = Message("what it tells of is still %(state)s", state=status)
             return Failed("NEVER_ENDED", message)
         body = sending.build_message(subscription, status, subject, ready_at)
