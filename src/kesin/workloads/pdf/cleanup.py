@@ -21,7 +21,7 @@ from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJobStore, expire_jobs
 from kesin.workloads.pdf.services import open_artifacts
 from kesin.workloads.pdf.storage.base import StorageError
 
-_CURRENT_STATES: Final = tuple(each.value for each in batch_store.BatchStatus if each != "expired")
+_CURRENT: Final = Filter(states=tuple(s.value for s in batch_store.BatchStatus if s != "expired"))
 log = Logger("kesin.pdf")
 
 
@@ -55,8 +55,7 @@ def delete_unused_batch_files(batches: batch_store.PdfBatchStore, older_than_s: 
     keys: set[str] = set()
     cursor: str | None = ""
     while cursor is not None:
-        current = Filter(states=_CURRENT_STATES)
-        page = batches.queue.jobs(current, limit=MAX_PAGE, cursor=cursor or None)
+        page = batches.queue.jobs(_CURRENT, limit=MAX_PAGE, cursor=cursor or None)
         cursor = page.cursor
         for batch in map(batches.parse_batch, page.jobs):
             if batch.is_over:

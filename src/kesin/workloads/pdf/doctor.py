@@ -63,13 +63,12 @@ def _check_browser(settings: Settings, engine: str | None) -> Iterator[DoctorChe
     yield DoctorCheck.result("browser", ok=usable or engine != "chromium", found=detail)
     if not usable:
         return
-    if settings.pdf_sandbox == "on" and os.getuid() == 0:
-        detail = "on, which Chromium refuses root: run as another user, or set it to auto"
-        yield DoctorCheck.result("sandbox", ok=False, found=detail)
-        return
+    refused = settings.pdf_sandbox == "on" and os.getuid() == 0
     off = "off: a page that breaks out has our rights; run as another user"
     detail = "on" if chromium_settings(settings).sandboxed else off
-    yield DoctorCheck.result("sandbox", ok=True, found=detail)
+    if refused:
+        detail = "on, which Chromium refuses root: run as another user, or set it to auto"
+    yield DoctorCheck.result("sandbox", ok=not refused, found=detail)
 
 
 def _check_printing(

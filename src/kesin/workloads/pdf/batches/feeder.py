@@ -99,7 +99,7 @@ class Feeder:
         new_jobs: dict[int, NewJob] = {}  # by row
         for row, request in enumerate(requests, first):
             with suppress(RenderFailed):
-                new_jobs[row] = _new_job(request)
+                new_jobs[row] = NewJob(request.body, key=request.key, tenant=request.owner)
         row_jobs = [RowJob(row, "") for row in range(first, first + len(requests))]
         with self._holding_claim(claim):
             outcomes = self._jobs.queue.enqueue_many(list(new_jobs.values()), actor=claim.tenant)
@@ -124,13 +124,12 @@ class Feeder:
 
         ``missing``: its job succeeded, but the storage has no file of it.
         """
-        new = _new_job(request)
-        queue = self._jobs.queue
+        queue, key, owner = self._jobs.queue, request.key, request.owner
         with self._holding_claim(claim):
             if missing:
                 old = [Change(lost.job_id)]
                 apply_changes(queue, "artifact_gone", old, role="producer", actor=claim.tenant)
-            outcome = queue.enqueue(new.payload, key=new.key, tenant=new.tenant, actor=new.tenant)
+            outcome = queue.enqueue(request.body, key=key, tenant=owner, actor=owner)
             own = outcome.result == "inserted"
             row_job = RowJob(lost.row, outcome.id, own, retries=lost.retries + 1)
             for group in self._row_groups(claim.id):
@@ -193,10 +192,6 @@ class Feeder:
             if claim.id not in self._batches.renew([claim]):
                 raise BatchClaimLost(claim.id)
             yield
-
-
-def _new_job(request: RenderRequest) -> NewJob:
-    return NewJob(request.body, key=request.key, tenant=request.owner)
 
 
 def row_state(job: Job | None) -> RowState:

@@ -256,7 +256,7 @@ def _schemas_along(schema: Schema, path: Sequence[str]) -> Iterator[list[Schema]
     nodes = _expand(schema, [schema])
     yield nodes
     for step in path:
-        nodes = _expand(schema, [child for node in nodes for child in _child_schemas(node, step)])
+        nodes = _expand(schema, [_child_schema(node, step) for node in nodes])
         yield nodes
 
 
@@ -269,14 +269,12 @@ def _may_have(node: Schema, step: str) -> bool:
     return named or node.get("additionalProperties", True) is not False
 
 
-def _child_schemas(node: Schema, step: str) -> Iterator[Schema]:
-    child = node.get("properties", {}).get(step, node.get("additionalProperties"))
-    if isinstance(child, Mapping):
-        yield child
+def _child_schema(node: Schema, step: str) -> Any:
+    return node.get("properties", {}).get(step, node.get("additionalProperties"))
 
 
-def _expand(schema: Schema, nodes: Iterable[Schema]) -> list[Schema]:
-    """Return the nodes and all schemas they refer to or combine, each once."""
+def _expand(schema: Schema, nodes: Iterable[Any]) -> list[Schema]:
+    """Return the schemas among the nodes, and all they refer to or combine, each once."""
     expanded: dict[int, Schema] = {}
     pending: list[Any] = list(nodes)
     while pending:

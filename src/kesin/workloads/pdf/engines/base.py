@@ -158,8 +158,7 @@ def selected_pages(text: str, pages: int) -> list[int]:
     ranges = parse_page_ranges(text)
     if not ranges:
         return list(range(1, pages + 1))
-    beyond = [first for first, _ in ranges if first > pages]
-    if beyond:
+    if any(first > pages for first, _ in ranges):
         raise _page_range_error(text, f"the document has {pages} pages")
     bounded = (range(first, min(last or pages, pages) + 1) for first, last in ranges)
     return sorted(set(chain.from_iterable(bounded)))

@@ -99,9 +99,10 @@ class PageGuard:
 
     async def handle_route(self, route: Route) -> None:
         """Fetch an allowed URL for the browser; block every other request."""
-        url, fetched = route.request.url, None
+        request, url, fetched = route.request, route.request.url, None
+        plain = request.method == "GET" and not request.is_navigation_request()
         try:
-            if self._is_allowed(route):
+            if plain and self._allowed is not None and self._allowed(url):
                 fetched = await asyncio.to_thread(self._fetch, url)
         except FetchRefused as problem:
             self.record_blocked(url, str(problem))
@@ -114,8 +115,3 @@ class PageGuard:
             body=fetched.body,
             headers={"content-type": fetched.content_type, "access-control-allow-origin": "*"},
         )
-
-    def _is_allowed(self, route: Route) -> bool:
-        request = route.request
-        plain = request.method == "GET" and not request.is_navigation_request()
-        return plain and self._allowed is not None and self._allowed(request.url)

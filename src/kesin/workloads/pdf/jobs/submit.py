@@ -233,7 +233,10 @@ def submit_job(
         raise template_error(problem.message) from None
     except StoreUnreachable:  # before or after the checks
         pass
-    return _fallback(services, request)
+    html = None
+    if request.fail_safe is FailSafePolicy.DEGRADE:
+        html = _fill_in(services, request.template, request.payload["variables"])
+    return handle_unavailable(request.fail_safe, html)
 
 
 def _enqueue(services: PdfServices, request: RenderRequest) -> Submitted:
@@ -253,13 +256,6 @@ def _enqueue(services: PdfServices, request: RenderRequest) -> Submitted:
 def _subscribe_webhook(services: PdfServices, request: RenderRequest, job_id: str) -> None:
     if request.webhook_url is not None:
         services.hooks.subscribe("job", job_id, request.owner, request.webhook_url)
-
-
-def _fallback(services: PdfServices, request: RenderRequest) -> Response:
-    html = None
-    if request.fail_safe is FailSafePolicy.DEGRADE:
-        html = _fill_in(services, request.template, request.payload["variables"])
-    return handle_unavailable(request.fail_safe, html)
 
 
 def cancel_job(

@@ -119,12 +119,15 @@ class FillHelper(ForkAware):
 
     def _take_kept(self, library: int) -> ChildChannel | None:
         """Return the connection to an idle child that took the file of the library, if any."""
-        while (channel := self._take_idle()) is not None:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                channel = self._idle.pop()
             with contextlib.suppress(TimeoutError, EOFError, OSError):
                 channel.send_file(library, self._clock.monotonic() + START_S)
                 return channel
             channel.close()
-        return None
 
     def _start(self, library: int) -> ChildChannel:
         """Return the connection to a new child; a helper that was killed is replaced once."""
@@ -146,10 +149,6 @@ class FillHelper(ForkAware):
         raise RenderFailed(
             PdfErrorCode.BROWSER_LAUNCH_FAILED, "the process that fills in templates did not start"
         )
-
-    def _take_idle(self) -> ChildChannel | None:
-        with self._lock:
-            return self._idle.pop() if self._idle else None
 
     def _keep(self, channel: ChildChannel) -> None:
         with self._lock:

@@ -89,10 +89,7 @@ class PictureLimits:
 
 
 def picture_data(text: str) -> bytes | None:
-    """Return the bytes of a picture in a data: URI; None for other texts.
-
-    None for SVG too, which can refer to other files.
-    """
+    """Return the bytes of a picture in a data: URI; None for other texts, and for SVG."""
     match = _VARIABLE.fullmatch(text)
     if match is None:
         return None

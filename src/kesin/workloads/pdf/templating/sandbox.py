@@ -121,7 +121,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Prevent ``*`` and ``**`` from exhausting the memory."""
-        if operator == "**" and not _is_small(left, right):
+        numbers = isinstance(left, int | float) and isinstance(right, int | float)
+        small = numbers and abs(left) <= _MAX_BASE and abs(right) <= _MAX_POWER
+        if operator == "**" and not small:
             raise OverflowError
         for operand, times in ((left, right), (right, left)):
             repeats = isinstance(operand, str | list | tuple) and isinstance(times, int)
@@ -186,9 +188,3 @@ def _require_printable(value: object) -> object:
     if isinstance(value, str | int | float | Decimal | dt.date | Undefined):
         return value
     raise Unprintable(f"expected a text or a number, not {type(value).__name__}")
-
-
-def _is_small(base: object, power: object) -> bool:
-    if not isinstance(base, int | float) or not isinstance(power, int | float):
-        return False
-    return abs(base) <= _MAX_BASE and abs(power) <= _MAX_POWER
