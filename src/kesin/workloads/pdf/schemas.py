@@ -6,7 +6,6 @@ that cannot be printed is never enqueued.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Annotated, Any, Final, Literal, Self
 
 import pydantic
@@ -109,9 +108,7 @@ class PdfRenderOptions(StrictBody):
         return Paper(**given | {"format": self.format or "A4", "margin_mm": self.margins})
 
 
-_PAPER_OPTIONS: Final = PdfRenderOptions.model_fields.keys() & {
-    option.name for option in fields(Paper)
-}
+_PAPER_OPTIONS: Final = PdfRenderOptions.model_fields.keys() & Paper.__dataclass_fields__.keys()
 
 
 class PdfJobRequest(StrictBody):

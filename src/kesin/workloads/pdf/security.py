@@ -143,12 +143,12 @@ def _escape(text: str) -> Markup:
 
 
 def _variables_error(message: str, path: tuple[str, ...]) -> RenderFailed:
-    location = "/" + "/".join(path[:8]) + ("/…" if len(path) > 8 else "")  # noqa: PLR2004
+    at = "/" + "/".join(path[:8]) + ("/…" if len(path) > 8 else "")  # noqa: PLR2004
     return TemplateError(
         "variables: %(problem)s at %(path)s",
-        details={"path": location},
+        details={"path": at},
         problem=Message(message),
-        path=location,
+        path=at,
     )
 
 

@@ -31,9 +31,7 @@ from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore, read_verifie
 from kesin.workloads.pdf.storage.base import KeyTaken, NotStored, StorageDown, StorageError
 
 FOLDER: Final = "batches"
-KEY_PATTERN: Final = re.compile(
-    rf"{FOLDER}/[0-9a-f]{{32}}/[a-z]+(?:-[0-9]{{1,20}})?\.[a-z.]{{3,8}}"
-)
+KEY_PATTERN: Final = re.compile(rf"{FOLDER}/[0-9a-f]{{32}}/[a-z]+(-[0-9]{{1,20}})?\.[a-z.]{{3,8}}")
 FILE_TYPES: Final = {"zip": ("zip", "application/zip"), "merged": ("pdf", "application/pdf")}
 JSON_TYPE: Final = "application/json"
 GZIP_TYPE: Final = "application/gzip"

@@ -103,9 +103,5 @@ def _build_message(job_id: str) -> EnqueueData:
 
 def connect_redis(url: str) -> Any:
     """Create a client as RQ needs it: without decoding responses."""
-    return redis.Redis.from_url(
-        url,
-        socket_timeout=REDIS_TIMEOUT_S,
-        socket_connect_timeout=REDIS_TIMEOUT_S,
-        retry=Retry(NoBackoff(), 0),
-    )
+    timeouts = dict.fromkeys(("socket_timeout", "socket_connect_timeout"), REDIS_TIMEOUT_S)
+    return redis.Redis.from_url(url, **timeouts, retry=Retry(NoBackoff(), 0))

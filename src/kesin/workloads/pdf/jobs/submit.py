@@ -137,12 +137,8 @@ def _invalid_variables(problems: Iterable[tuple[str, str, str]]) -> Invalid:
         {"field": f"variables{path.rstrip('/')}", "message": message, "rule": rule}
         for path, message, rule in problems
     ]
-    return Invalid(
-        "%(field)s %(problem)s",
-        details={"fields": fields},
-        field=fields[0]["field"],
-        problem=Message(fields[0]["message"]),
-    )
+    name, problem = fields[0]["field"], Message(fields[0]["message"])
+    return Invalid("%(field)s %(problem)s", details={"fields": fields}, field=name, problem=problem)
 
 
 def check_backpressure(queue: Queue, waiting: int, max_queued: int) -> None:

@@ -24,10 +24,8 @@ MIN_VERIFIED_AGE_S: Final = 2  # a younger file may change again within a tick o
 MAX_VERIFIED_FILES: Final = 1_000  # the earliest verified is dropped first
 _READ_ATTEMPTS: Final = 2  # a read may fail once although the file is intact
 _KEY_ATTEMPTS: Final = 5
-_JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
-_ARTIFACT_KEY: Final = re.compile(
-    rf"{ARTIFACT_FOLDER}/{_JOB_ID.pattern}/[0-9]{{1,20}}\.pdf", re.ASCII
-)
+_JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_ARTIFACT_KEY: Final = re.compile(rf"{ARTIFACT_FOLDER}/{_JOB_ID.pattern}/[0-9]{{1,20}}\.pdf")
 log = Logger("kesin.pdf")
 
 
