@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from kesin.workloads.pdf.engines import network_guard
+from kesin.workloads.pdf.engines.browser import WarmBrowser, prepare_s
 from kesin.workloads.pdf.engines.chromium import ChromiumEngine
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 
@@ -32,3 +33,15 @@ class SwitchableEngine(ChromiumEngine):
         if self._browser is not None:
             self._browser._settings = settings
             self._run_on_loop(self._browser.discard_session(), CLOSE_PAGE_S)
+
+
+def wait_idle(engine: ChromiumEngine) -> None:
+    """Wait until the renewal between two documents has ended."""
+    browser = engine._browser
+    if browser is not None:
+        engine._run_on_loop(_renewed(browser), prepare_s())
+
+
+async def _renewed(browser: WarmBrowser) -> None:
+    async with browser._lock:
+        return

@@ -15,6 +15,7 @@ from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.limits import MAX_HTML_BYTES
 from tests.workloads.pdf.documents import PICTURE, invoice, page, red_pixels, text
+from tests.workloads.pdf.engines_shared import wait_idle
 from tests.workloads.pdf.press import BOOK
 
 A4 = Paper()
@@ -130,7 +131,7 @@ def test_a_shipped_template_leaves_nothing_in_the_page_to_wipe(engine, monkeypat
     monkeypatch.setattr(WarmBrowser, "renew", record)
     for name in BOOK.names:
         printed(engine, BOOK.render_html(name, BOOK.get(name).sample))
-    engine.wait_idle()
+    wait_idle(engine)
     assert wiped == [False] * len(BOOK.names)
 
 
@@ -154,7 +155,7 @@ def test_a_context_of_its_own_and_a_new_browser_give_the_same_bytes(engine):
     engine.switch(isolation="context", browser_renders=1)  # it has printed more than that
     pid = engine.browser_pid
     assert printed(engine, invoice()).sha256 == first.sha256
-    engine.wait_idle()
+    wait_idle(engine)
     assert engine.browser_pid not in (0, pid)
     engine.switch(isolation="context")
     assert printed(engine, invoice()).sha256 == first.sha256
@@ -187,10 +188,10 @@ def test_a_browser_is_replaced_after_so_many_documents_when_it_is_old_or_has_gro
 def test_memory_stays_flat(engine, request):
     for _ in range(3):
         printed(engine, invoice())
-    engine.wait_idle()
+    wait_idle(engine)
     pid, before = engine.browser_pid, browser_process.memory_bytes(engine.browser_pid)
     for _ in range(60 if request.config.getoption("--long") else 6):
         printed(engine, invoice())
-    engine.wait_idle()
+    wait_idle(engine)
     assert engine.browser_pid == pid
     assert browser_process.memory_bytes(pid) - before < 150 * MIB

@@ -17,6 +17,7 @@ from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.limits import soft_timeout_s
 from kesin.workloads.pdf.safe_fetch import FetchedResource
 from tests.workloads.pdf.documents import page
+from tests.workloads.pdf.engines_shared import wait_idle
 from tests.workloads.pdf.listener import PIXEL
 
 A4 = Paper()
@@ -67,7 +68,7 @@ def failed(engine, html, timeout_s=30) -> RenderFailed:
 def works(engine) -> int:
     """Print a document, wait until the next page is ready, and return the browser's process."""
     assert engine.render(page("x"), A4, timeout_s=30).pages == 1
-    engine.wait_idle()
+    wait_idle(engine)
     return int(engine.browser_pid)
 
 

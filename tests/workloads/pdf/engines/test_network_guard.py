@@ -12,7 +12,7 @@ from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.safe_fetch import FetchRefused, fetch, is_public_address
 from kesin.workloads.pdf.security import LIBRARY_CSP, csp_tag
 from tests.workloads.pdf.documents import every_fetch, every_script, page, text
-from tests.workloads.pdf.engines_shared import SwitchableEngine
+from tests.workloads.pdf.engines_shared import SwitchableEngine, wait_idle
 from tests.workloads.pdf.listener import Listener, listening
 
 RULES = network_guard.build_policy()
@@ -81,7 +81,7 @@ def test_all_layers_together_let_nothing_through(chromium, server, scripts):
     banner = f"<img src='{server.url}/h.png'><script>fetch('{server.url}/s')</script><b>top</b>"
     paper = Paper(header_html=banner, footer_html=banner, margin_mm=(20, 20, 20, 20))
     done = chromium.render(html.replace("<head>", ahead), paper, timeout_s=30)
-    chromium.wait_idle()
+    wait_idle(chromium)
     assert (server.connections, server.paths) == (0, [])
     assert "the end" in text(done.pdf)
 

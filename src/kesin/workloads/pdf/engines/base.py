@@ -7,9 +7,9 @@ import re
 import threading
 from abc import abstractmethod
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from kesin.foundation.clock import SystemClock
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, TemplateError
@@ -58,10 +58,6 @@ class Paper:
         """Width and height as the page is turned."""
         width, height = self.size_mm
         return (height, width) if self.landscape else (width, height)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the options as stored in a job's payload and hashed in its key."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

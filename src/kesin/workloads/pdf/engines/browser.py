@@ -144,11 +144,6 @@ class WarmBrowser:
                 _log.warning("pdf.browser_renewal_failed", problem=first_line(problem))
                 await self._close_browser()
 
-    async def wait_idle(self) -> None:
-        """Wait until nothing is being renewed."""
-        async with self._lock:
-            return
-
     async def close(self) -> None:
         async with self._lock:
             await self._close_browser()

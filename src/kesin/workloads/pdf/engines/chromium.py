@@ -86,12 +86,6 @@ class ChromiumEngine(WarmEngine):
         pdf, pages, missing = self._normalise_and_renew(printed, html)
         return RenderedPdf(pdf, pages, self.name, printed.warnings, missing_glyphs=missing)
 
-    def wait_idle(self) -> None:
-        """Wait until the renewal between two documents has ended."""
-        with self._lock:
-            if self._loop is not None and self._browser is not None:
-                self._run_on_loop(self._browser.wait_idle(), warm.prepare_s())
-
     def close(self) -> None:
         """Close the browser, its driver and the loop."""
         with self._lock:

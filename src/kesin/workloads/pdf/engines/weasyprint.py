@@ -7,6 +7,7 @@ a computation. The child exits when its parent does, even in the middle of one (
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -56,7 +57,7 @@ class WeasyPrintEngine(WarmEngine):
         channel = self._channel(child)
         used_s = cpu_seconds([child.process.pid])
         try:
-            channel.send({"paper": paper.as_dict(), "limit_s": limit_s}, html.encode(), deadline)
+            channel.send({"paper": asdict(paper), "limit_s": limit_s}, html.encode(), deadline)
             return channel.receive(deadline)
         except TimeoutError:
             busy = (cpu_seconds([child.process.pid]) - used_s) / limit_s

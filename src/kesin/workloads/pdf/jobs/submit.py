@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import Response
@@ -51,7 +52,7 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
     template = check_template(services, body.template_name)
     check_variables(services.library, body.template_name, body.variables)
     options = body.options or PdfRenderOptions()
-    paper = options.paper().as_dict()
+    paper = asdict(options.paper())
     return RenderRequest(
         template=body.template_name,
         payload={
