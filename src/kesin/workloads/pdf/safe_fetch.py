@@ -93,7 +93,7 @@ class GuardedConnection:
         self._http.default_port = _PORTS[parts.scheme]  # the Host header omits the default port
         self._socket = _connect(_resolve(host, port, public_only=public_only), port, timeout_s)
         self._socket.settimeout(timeout_s)
-        self._timed_out = threading.Event()
+        self.timed_out = False  # whether the timer has cut the connection
         self._timer = threading.Timer(max(deadline - clock.monotonic(), 0), self._abort)
         self._timer.daemon = True
         self._timer.start()
@@ -105,11 +105,6 @@ class GuardedConnection:
             self.close()
             raise
         self._http.sock = self._socket
-
-    @property
-    def timed_out(self) -> bool:
-        """Whether the timer has cut the connection."""
-        return self._timed_out.is_set()
 
     def request(
         self, method: str, headers: dict[str, str], body: bytes | None = None
@@ -147,7 +142,7 @@ class GuardedConnection:
             raise TimeoutError("no answer came in time")
 
     def _abort(self) -> None:
-        self._timed_out.set()
+        self.timed_out = True
         with suppress(OSError):
             # The plain socket's method: no closing handshake under TLS.
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)

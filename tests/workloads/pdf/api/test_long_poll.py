@@ -148,9 +148,10 @@ def test_one_thread_polls_for_all_waits_and_ends_with_the_last(queue):
     asyncio.run(again())  # it starts again, and the first poll finds what has ended
 
 
-def test_beyond_the_limit_a_request_does_not_wait(queue):
+def test_beyond_the_limit_a_request_does_not_wait(queue, monkeypatch):
     job_id = queue.enqueue({}).id
-    polls = LongPoll(queue, bool, max_waiting=1)
+    polls = LongPoll(queue, bool)
+    monkeypatch.setattr(long_poll, "MAX_WAITING", 1)
 
     async def wait() -> None:
         first = asyncio.create_task(polls.wait_for_end(job_id, 30))

@@ -25,12 +25,9 @@ log = Logger("kesin.pdf")
 class LongPoll:
     """The waiters of this process for jobs of one queue."""
 
-    def __init__(
-        self, queue: Queue, stopping: Callable[[], bool], *, max_waiting: int = MAX_WAITING
-    ) -> None:
+    def __init__(self, queue: Queue, stopping: Callable[[], bool]) -> None:
         self._queue = queue
         self._stopping = stopping
-        self._max_waiting = max_waiting
         self._lock = threading.Lock()
         self._waiters: dict[Future[None], str] = {}  # and the job that each waits for
         self._thread: threading.Thread | None = None
@@ -51,7 +48,7 @@ class LongPoll:
 
     def _add(self, ended: Future[None], job_id: str) -> bool:
         with self._lock:
-            if len(self._waiters) >= self._max_waiting or self._stopping():
+            if len(self._waiters) >= MAX_WAITING or self._stopping():
                 return False
             self._waiters[ended] = job_id
             if self._thread is None:

@@ -12,6 +12,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -90,9 +91,9 @@ class LocalStorage(base.StorageBackend):
                 path.unlink()
             except FileNotFoundError:
                 return False
-        for folder in path.parents:
-            if folder == self._base or not _remove_if_empty(folder):
-                break
+        with suppress(OSError):  # the first that is not empty
+            for folder in takewhile(lambda folder: folder != self._base, path.parents):
+                folder.rmdir()
         return True
 
     def list(self, prefix: str = "", *, before_us: int | None = None) -> Iterator[StoredObject]:
@@ -123,7 +124,8 @@ class LocalStorage(base.StorageBackend):
                             path.unlink()
                             removed += 1
                 if folder != self._base:
-                    _remove_if_empty(folder)
+                    with suppress(OSError):
+                        folder.rmdir()
         return removed
 
     def _path(self, key: str) -> Path:
@@ -199,14 +201,6 @@ def _sync(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _remove_if_empty(folder: Path) -> bool:
-    try:
-        folder.rmdir()
-    except OSError:
-        return False
-    return True
 
 
 def _raise_unless_absent(error: OSError) -> None:
