@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from kesin.foundation.messages import Message
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
 CHROMIUM: Final = "chromium"
@@ -33,7 +32,12 @@ def find_chromium(configured: str = "") -> Path | None:
     on_path = next((path for name in names if (path := shutil.which(name))), None)
     if on_path:
         return Path(_PROGRAMS.get(on_path, on_path))
-    return None if configured else _find_playwright_chromium()
+    if configured:
+        return None
+    default = Path.home() / ".cache" / "ms-playwright"
+    folder = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or default)
+    newest = (p for each in _PLAYWRIGHT_PATTERNS for p in sorted(folder.glob(each), reverse=True))
+    return next((path for path in newest if os.access(path, os.X_OK)), None)
 
 
 def is_chromium_available(configured: str = "") -> bool:
@@ -47,24 +51,12 @@ def is_weasyprint_available() -> bool:
 
 def chromium_missing(configured: str) -> RenderFailed:
     """Build the error for a machine without a browser."""
-    searched = configured or f"{', '.join(_COMMANDS)} on PATH and Playwright's own"
-    message = (
-        Message(
-            "no Chromium was found (%(looked)s): install one, or use the engine %(engine)s",
-            looked=searched,
-            engine=WEASYPRINT,
-        )
-        if find_spec("playwright")
-        else "Chromium is driven by Playwright, which is not installed"
+    code = PdfErrorCode.UNSUPPORTED_PLATFORM
+    if not find_spec("playwright"):
+        return RenderFailed(code, "Chromium is driven by Playwright, which is not installed")
+    return RenderFailed(
+        code,
+        "no Chromium was found (%(looked)s): install one, or use the engine %(engine)s",
+        looked=configured or f"{', '.join(_COMMANDS)} on PATH and Playwright's own",
+        engine=WEASYPRINT,
     )
-    return RenderFailed(PdfErrorCode.UNSUPPORTED_PLATFORM, message)
-
-
-def _find_playwright_chromium() -> Path | None:
-    default = Path.home() / ".cache" / "ms-playwright"
-    folder = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or default)
-    for pattern in _PLAYWRIGHT_PATTERNS:
-        for path in sorted(folder.glob(pattern), reverse=True):
-            if os.access(path, os.X_OK):
-                return path
-    return None

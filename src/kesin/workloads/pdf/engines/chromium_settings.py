@@ -42,9 +42,8 @@ class ChromiumSettings:
     @property
     def isolation_used(self) -> Isolation:
         """`page` only where a document cannot leave anything to the next."""
-        if self.javascript or self.is_url_allowed is not None:
-            return "context"
-        return self.isolation
+        shared = not self.javascript and self.is_url_allowed is None
+        return self.isolation if shared else "context"
 
     @property
     def sandboxed(self) -> bool:

@@ -83,21 +83,21 @@ class SqlHeartbeatStore:
         """Return the last heartbeat of every worker."""
         limit = round(FRESH_S * SECOND_US)  # also for a heartbeat from before a clock was set back
         return [
-            RecordedHeartbeat(worker, at, abs(now - at) <= limit, json.loads(state) or {})
-            for worker, at, state in self._read_entries()
+            RecordedHeartbeat(
+                entry.name.removeprefix(_PREFIX),
+                entry.changed_at,
+                is_fresh=abs(now - entry.changed_at) <= limit,
+                state=json.loads(entry.value) or {},
+            )
+            for entry in self._directory.metadata_entries(WORKLOAD, site="")
+            if entry.name.startswith(_PREFIX)
         ]
 
     def prune(self, now: int) -> int:
         """Delete the heartbeats of workers that have long been silent; return how many."""
         before = now - PRUNE_AFTER_S * SECOND_US
-        silent = [_PREFIX + worker for worker, at, _ in self._read_entries() if at < before]
+        silent = [_PREFIX + beat.worker for beat in self.read(now) if beat.at < before]
         return sum(self._directory.delete_metadata(WORKLOAD, "", name) for name in silent)
-
-    def _read_entries(self) -> Iterator[tuple[str, int, str]]:
-        """Yield the name of every worker, the time of its last heartbeat, and its state."""
-        for entry in self._directory.metadata_entries(WORKLOAD, site=""):
-            if entry.name.startswith(_PREFIX):
-                yield entry.name.removeprefix(_PREFIX), entry.changed_at, entry.value
 
 
 class RedisHeartbeatStore:

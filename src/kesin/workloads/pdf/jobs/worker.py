@@ -74,11 +74,9 @@ class PdfRenderWorker:
         A job that is not waiting (claimed by another worker, ended, cancelled) is left alone.
         Raises UnknownJob for an unknown id.
         """
+        queue, record = self.job_store.queue, self.job_store.stats.record
         worker = Worker(
-            self.job_store.queue,
-            batch_handler=self.handle_jobs,
-            in_transaction=self.job_store.stats.record,
-            name="process_job",
+            queue, batch_handler=self.handle_jobs, in_transaction=record, name="process_job"
         )
         worker.leases.start()
         try:

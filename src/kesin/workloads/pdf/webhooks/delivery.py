@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
 import http.client
 import re
@@ -182,8 +181,7 @@ def derive_secret(master: str, owner: str) -> str:
 
 
 def signature_headers(secret: str, message_id: str, at_s: int, body: bytes) -> dict[str, str]:
-    signature = f"{_VERSION},{_signature(_decode_secret(secret), message_id, str(at_s), body)}"
-    values = (message_id, str(at_s), signature)
+    values = (message_id, str(at_s), _signature(secret, message_id, str(at_s), body))
     return dict(zip(_SIGNATURE_HEADERS, values, strict=True))
 
 
@@ -199,19 +197,16 @@ def verify(
     now = wall_clock_us() / SECOND_US if now_s is None else now_s
     if not message_id or not _TIMESTAMP.fullmatch(at) or abs(now - int(at)) > TOLERANCE_S:
         return False
-    expected = f"{_VERSION},{_signature(_decode_secret(secret), message_id, at, body)}".encode()
+    expected = _signature(secret, message_id, at, body).encode()
     given = (signature.encode("utf-8", "replace") for signature in signatures.split(" "))
     return any(hmac.compare_digest(expected, signature) for signature in given)
 
 
-def _signature(key: bytes, message_id: str, at: str, body: bytes) -> str:
-    signed_text = f"{message_id}.{at}.".encode("utf-8", "replace")
-    digest = hmac.new(key, signed_text + body, hashlib.sha256)
-    return base64.b64encode(digest.digest()).decode()
-
-
-def _decode_secret(secret: str) -> bytes:
+def _signature(secret: str, message_id: str, at: str, body: bytes) -> str:
     try:
-        return base64.b64decode(secret.removeprefix(WHSEC), validate=True)
+        key = base64.b64decode(secret.removeprefix(WHSEC), validate=True)
     except binascii.Error:
         raise ValueError(f"a secret is {WHSEC} and base64") from None
+    signed_text = f"{message_id}.{at}.".encode("utf-8", "replace")
+    digest = hmac.digest(key, signed_text + body, "sha256")
+    return f"{_VERSION},{base64.b64encode(digest).decode()}"
