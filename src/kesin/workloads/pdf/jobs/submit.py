@@ -78,28 +78,23 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
     )
 
 
-def find_template(services: PdfServices, name: str) -> PdfTemplate | None:
-    """Return a template if it exists and may be used; raises Problem for a broken one."""
-    library = services.library
-    if not validate_template(name, services.config.template_allowlist):
-        return None
+def require_template(
+    services: PdfServices, name: str, unknown: Problem | None = None
+) -> PdfTemplate:
+    """Return a template; raises NotFound, or ``unknown``, alike for unknown and forbidden ones."""
+    library, allowed = services.library, services.config.template_allowlist
+    exists = name in library or name in library.broken
+    if not exists or not validate_template(name, allowed):
+        raise unknown or refusals.NotFound("there is no such template here")
     if name in library.broken:
         raise template_error(library.broken[name].message)
-    return library.get(name) if name in library else None
+    return library.get(name)
 
 
 def check_template(services: PdfServices, name: str) -> PdfTemplate:
-    """Return a template; raises Problem, with the same message for unknown and forbidden ones."""
-    if (template := find_template(services, name)) is None:
-        raise template_error("there is no such template here: GET /pdf/templates lists them")
-    return template
-
-
-def require_template(services: PdfServices, name: str) -> PdfTemplate:
-    """Return a template; raises NotFound for unknown and forbidden ones."""
-    if (template := find_template(services, name)) is None:
-        raise refusals.NotFound("there is no such template here")
-    return template
+    """Return the template that a request names; raises a Problem of status 400."""
+    unknown = template_error("there is no such template here: GET /pdf/templates lists them")
+    return require_template(services, name, unknown)
 
 
 def check_variables(library: TemplateLibrary, name: str, variables: Mapping[str, Any]) -> None:
@@ -161,7 +156,6 @@ def check_backpressure(queue: Queue, waiting: int, max_queued: int) -> None:
 
 
 def render_unavailable() -> Unavailable:
-    """Build the Problem for a request while no worker renders."""
     return Unavailable(
         "no worker renders at the moment: try again in a few seconds", code=PDF_RENDER_UNAVAILABLE
     )
