@@ -118,6 +118,5 @@ def failure_head(problem: RenderFailed) -> dict[str, Any]:
 
 
 def raise_failure(head: dict[str, Any]) -> NoReturn:
-    """Raise the failure that a head reports."""
     message = restore(head["message"], head)
     raise RenderFailed(head["code"], message, details=head.get("details")) from None

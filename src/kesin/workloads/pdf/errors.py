@@ -60,7 +60,6 @@ class TemplateError(RenderFailed):
 
 
 def public_code(code: str | None) -> PdfErrorCode | None:
-    """Return the public code of an error."""
     if code is None:
         return None
     if code in PdfErrorCode.__members__:

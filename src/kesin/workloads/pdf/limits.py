@@ -43,7 +43,6 @@ def check_html(html: str) -> None:
 
 
 def check_pdf(pdf: bytes) -> None:
-    """Reject a file that is too large to store."""
     _check_size("the PDF", len(pdf), MAX_PDF_BYTES)
 
 

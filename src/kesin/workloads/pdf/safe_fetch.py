@@ -40,7 +40,6 @@ class FetchedResource:
 
 
 def is_public_address(address: str) -> bool:
-    """Whether a resolved address belongs to the public Internet."""
     return is_public(ip_address(address.partition("%")[0]))
 
 

@@ -139,7 +139,6 @@ def create_engine(settings: Settings, name: str | None = None) -> Engine:
 
 
 def render_config(settings: Settings) -> PdfRenderConfig:
-    """Convert the settings to the seed's render configuration."""
     listed = (name.strip() for name in settings.pdf_allowed_templates.split(","))
     allowed = {name for name in listed if name}
     return PdfRenderConfig(
@@ -176,7 +175,6 @@ def open_job_store(context: WorkloadContext) -> PdfJobStore:
 
 
 def open_batch_store(context: WorkloadContext) -> PdfBatchStore:
-    """Open the batches with their jobs and their storage."""
     queue = context.commands.queues["pdf_batches"]
     return PdfBatchStore(queue, open_job_store(context), open_artifacts(context))
 

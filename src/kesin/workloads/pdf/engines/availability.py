@@ -50,7 +50,6 @@ def is_weasyprint_available() -> bool:
 
 
 def chromium_missing(configured: str) -> RenderFailed:
-    """Build the error for a machine without a browser."""
     code = PdfErrorCode.UNSUPPORTED_PLATFORM
     if not find_spec("playwright"):
         return RenderFailed(code, "Chromium is driven by Playwright, which is not installed")

@@ -76,7 +76,6 @@ class PageSession:
             self.lost.set_result(reason)
 
     def mark_navigated(self, url: str) -> None:
-        """Record that the document has navigated to another page."""
         if url != BLANK and not self.navigated.done():
             self.navigated.set_result(url)
 

@@ -71,16 +71,13 @@ class SqlHeartbeatStore:
         self._directory = directory
 
     def record(self, worker: str, state: Mapping[str, Any], now: Callable[[], int]) -> None:
-        """Record a heartbeat with the state of the worker."""
         text = canonical_json(dict(state))
         self._directory.put_metadata(MetadataEntry(WORKLOAD, "", _PREFIX + worker, text, now()))
 
     def remove(self, worker: str) -> None:
-        """Remove the heartbeat of a worker that stops."""
         self._directory.delete_metadata(WORKLOAD, "", _PREFIX + worker)
 
     def read(self, now: int) -> list[RecordedHeartbeat]:
-        """Return the last heartbeat of every worker."""
         limit = round(FRESH_S * SECOND_US)  # also for a heartbeat from before a clock was set back
         return [
             RecordedHeartbeat(

@@ -68,7 +68,6 @@ def fill_in(library: dict[str, Any], name: str, variables: dict[str, Any]) -> st
 
 
 def _asset_uri(pictures: dict[str, bytes], file: str) -> str:
-    """Return an image of the template's folder as a data: URI."""
     if file not in pictures:
         raise Unprintable("expected the name of a picture in the template's folder")
     kind = IMAGE_TYPES[Path(file).suffix.lower()]

@@ -175,7 +175,6 @@ class Sandbox(ImmutableSandboxedEnvironment):
 def template_failure(
     name: str, message: str, *, line: int | None = None, code: str = PdfErrorCode.TEMPLATE_ERROR
 ) -> RenderFailed:
-    """Build the error of a template, with its name and line."""
     at = f"{name}, line {line}" if line is not None else name
     details = {"template": name} | ({"line": line} if line is not None else {})
     return RenderFailed(
