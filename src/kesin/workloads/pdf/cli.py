@@ -16,11 +16,7 @@ from kesin.foundation.terminal import format_examples, print_table, say, say_jso
 from kesin.workloads.common.cli import JsonOption, command_group, read_settings, report_checks
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, public_code
 
-app = command_group(
-    "Make PDFs of HTML templates.",
-    name="pdf",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = command_group("Make PDFs of HTML templates.", name="pdf")
 EngineName = Annotated[
     str | None,
     typer.Option(
