@@ -203,11 +203,8 @@ def _batch_file(batch: PdfBatch) -> download.Download | Problem:
         return RequestConflict(why, code=code, details={"error_code": code})
     if not batch.has_file:
         return download.file_expired()
-    created_at, (extension, media_type) = (
-        iso(batch.created_at) or "",
-        store.FILE_TYPES[batch.output],
-    )
-    name = download.file_name(
-        batch.file_name, batch.template_name, created_at, batch.batch_id, f".{extension}"
-    )
+    created_at, template = iso(batch.created_at) or "", batch.template_name
+    extension, media_type = store.FILE_TYPES[batch.output]
+    suffix, batch_id = f".{extension}", batch.batch_id
+    name = download.file_name(batch.file_name, template, created_at, batch_id, suffix)
     return download.Download(batch.artifact_key or "", name, batch.result, media_type)

@@ -42,7 +42,8 @@ class LongPoll:
             return
         try:
             with suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.wrap_future(ended), seconds)
+                async with asyncio.timeout(seconds):
+                    await asyncio.wrap_future(ended)
         finally:
             self._remove(ended)
 

@@ -171,9 +171,8 @@ class PdfBatchStore:
     ) -> PdfBatch | None:
         input_key = f"{FOLDER}/{uuid.uuid4().hex}/rows.json.gz"
         rows = json.dumps({"rows": order.rows, "names": order.names}, separators=(",", ":"))
-        self.storage.put_bytes(
-            input_key, gzip.compress(rows.encode("ascii"), 6, mtime=0), GZIP_TYPE
-        )
+        packed = gzip.compress(rows.encode("ascii"), 6, mtime=0)
+        self.storage.put_bytes(input_key, packed, GZIP_TYPE)
         body = {
             "template": order.template,
             "output": order.output,
