@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from kesin.store.rules import UpgradeRefused
     from kesin.web.bodies import LargeBodyRoute
     from kesin.web.dashboard.frame.page import (
+        JobAction,
         Link,
         PageContext,
         Panel,
@@ -149,7 +150,7 @@ _MODULES = {
     ),
     "kesin.web.bodies": ("LargeBodyRoute",),
     "kesin.web.dashboard.frame.page": (
-        *("Link", "PageContext", "Panel", "WorkloadPages"),
+        *("JobAction", "Link", "PageContext", "Panel", "WorkloadPages"),
         *("page_context", "page_router"),
     ),
 }
@@ -177,6 +178,7 @@ __all__ = [
     "Guard",
     "Invalid",
     "Job",
+    "JobAction",
     "LargeBodyRoute",
     "Lifecycle",
     "Link",

@@ -26,6 +26,7 @@ PAGES: dict[str, dict[str, Where]] = {
     "/dashboard/jobs/{job_id}": {
         "failed task": lambda data: f"/dashboard/jobs/{data.task['failed']}",
         "conversion": lambda data: f"/dashboard/jobs/{data.conversions[0]}",
+        "failed conversion": lambda data: f"/dashboard/jobs/{data.conversions[2]}",
         "printed": lambda data: f"/dashboard/jobs/{data.pdf['done']}",
         "order": lambda data: f"/dashboard/jobs/{data.orders['planned']}",
         "running": lambda data: f"/dashboard/jobs/{data.steps['running']}",
@@ -68,6 +69,7 @@ PARTS = {
     "/dashboard/queues/{queue}/steer",
     "/dashboard/site/{site_id}/oci-control/export",
     "/dashboard/site/{site_id}/oci-control/pause",
+    "/dashboard/site/{site_id}/oci-control/rows/{job_id}/fix",
 }
 NAMED = {name: where for all_ in PAGES.values() for name, where in all_.items()}
 
@@ -117,6 +119,5 @@ OPENED = [
     Opened("filtered", _chosen("Retry"), template="sheet_action.html"),
     Opened("conversions", _button("Pause…"), template="sheet_pause.html"),
     Opened("orders", _button("Approve"), template="optiplan/part_order_dialog.html"),
+    Opened("failed conversion", _button("Fix data"), template="oci/part_fix.html"),
 ]
-# Sheets that come after something was done.
-TOLD_AFTERWARDS = {"oci/part_acted.html", "optiplan/part_order_moved.html"}

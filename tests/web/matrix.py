@@ -107,6 +107,9 @@ POST   /dashboard/site/{site_id}/oci-control/actions none    303    401  403  40
 POST   /dashboard/site/{site_id}/oci-control/pause own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   303   303   | 303
 POST   /dashboard/site/{site_id}/oci-control/dismiss own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   303   303   | 303
 POST   /dashboard/site/{site_id}/oci-control/fixes own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
+GET    /dashboard/site/{site_id}/oci-control/rows/{job_id}/fix row     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
+POST   /dashboard/site/{site_id}/oci-control/rows/{job_id}/fix row     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
+POST   /dashboard/site/{site_id}/oci-control/rows/{job_id}/fix none    303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   404   | 404
 POST   /dashboard/site/{site_id}/oci-control/check own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
 POST   /dashboard/site/{site_id}/oci-control/settings own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 303
 POST   /dashboard/site/{site_id}/oci-control/credentials own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 422
@@ -116,6 +119,8 @@ POST   /dashboard/pdf/preview                      new     303    401  403  403 
 GET    /dashboard/pdf/preview/{token}              none    303    401  403  403  404  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
 POST   /dashboard/pdf/jobs                         new     303    401  403  403  200  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
 POST   /dashboard/pdf/jobs/{job_id}/cancel         none    303    401  403  403  404  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+POST   /dashboard/pdf/jobs/{job_id}/again          none    303    401  403  403  404  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+POST   /dashboard/pdf/jobs/{job_id}/again          pdf     303    401  403  403  404  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 400
 GET    /dashboard/optiplan                         -       303    401  403  403  403  200   403  | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
 GET    /dashboard/optiplan/new                     -       303    401  403  403  403  200   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
 POST   /dashboard/optiplan/new/rows                -       303    401  403  403  403  200   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200

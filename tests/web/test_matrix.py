@@ -38,6 +38,12 @@ class Requests:
             "own": world.job(OWN),
             "other": world.job(OTHER),
             "pdf": world.job("somebody", queue="pdf"),
+            "row": world.job(
+                OWN,
+                queue="oci",
+                payload={"externalId": "row-1"},
+                stamps={"conversion_at": world.service.queues["oci"].now()},
+            ),
             "none": NO_JOB,
             "order": planned_order(world.service),
             "held": held_order(world.service),

@@ -76,7 +76,7 @@ def test_the_newest_event_is_on_top(world):
 @pytest.mark.parametrize(
     ("language", "words"),
     [
-        ("en", ("What it means", "Who must act", "What happens next", "Whoever sent it")),
+        ("en", ("What it means", "Who must act", "What happens next", "The sender")),
         ("tr", ("Anlamı", "Kim ne yapmalı", "Sonra ne olur", "Gönderen")),
     ],
 )
@@ -254,13 +254,12 @@ def create_pdf(world: World) -> str:
     return job_id
 
 
-def test_a_pdf_is_shown_once_above_the_facts_and_only_in_a_frame_of_ours(world):
+def test_a_pdf_is_shown_once_above_the_outlook_and_only_in_a_frame_of_ours(world):
     job_id = create_pdf(world)
     page, other = response_of(world, job_id), response_of(world, world.job())
     assert f'src="/dashboard/jobs/{job_id}/paper#navpanes=0"' in page.text
     assert page.text.count('id="job-panel"') == 1
-    assert page.text.index("<iframe") < page.text.index('id="job-facts"')
-    assert other.text.index('id="job-facts"') < other.text.index('id="job-panel"')
+    assert page.text.index("<iframe") < page.text.index('id="job-next"')
     assert "frame-src 'self'" in page.headers["content-security-policy"]
     assert "frame-src" not in other.headers["content-security-policy"]
     headers = world.cookie("the-admin")

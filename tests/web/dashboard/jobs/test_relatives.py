@@ -142,7 +142,7 @@ def test_a_due_job_waits_for_one_of_the_slots(shared_world, open_queue):
     said = section(read(shared_world, ids[2]), "Next")
     assert said == "Next It is due, and waits for one of 2 slots of running: all are in use."
     later = queue.enqueue(4, run_at=queue.now() + 60 * SECOND_US).id
-    assert "A worker may take it from" in section(read(shared_world, later), "Next")
+    assert "Starts automatically at" in section(read(shared_world, later), "Next")
 
 
 def test_the_only_slot_of_another_tenant_is_free(shared_world, open_queue):

@@ -192,7 +192,7 @@ def test_an_order_is_cancelled_and_reissued(shop):
     job = held_order(shop.service)
     assert "FAILED" in post(shop, f"/orders/{job}/cancel").text
     assert post(shop, f"/orders/{job}/retry").status_code == 409
-    assert "A new revision was made." in post(shop, f"/orders/{job}/reissue").text
+    assert "Reissued as revision 2." in post(shop, f"/orders/{job}/reissue").text
     assert post(shop, f"/orders/{job}/reissue").status_code == 409
 
 

@@ -56,7 +56,23 @@ class Panel:
 
     template: str
     values: Mapping[str, Any] = field(default_factory=dict)
-    frames: bool = False  # it shows a document in a frame, under the job's timeline
+    frames: bool = False  # it shows a document in a frame
+
+
+@dataclass(frozen=True, slots=True)
+class JobAction:
+    """An action on a job's page: a link, or a request that answers with a dialog or a report.
+
+    ``primary`` is what helps the job now. A destructive action is never primary and comes last.
+    """
+
+    label: str
+    path: str
+    is_link: bool = False
+    fields: Mapping[str, str] = field(default_factory=dict)  # posted; without them it is a GET
+    primary: bool = False
+    destructive: bool = False
+    hint: str = ""  # what to know before it is taken
 
 
 class WorkerHeartbeat(NamedTuple):
@@ -89,6 +105,8 @@ class WorkloadPages:
     # The page about a site: from the site's id, and the path of the page that is open.
     site_path: Callable[[str, str], str] | None = None
     job_panel: Callable[[PageContext, JobDetails], Panel | None] | None = None
+    # In place of the operator's moves of the lifecycle; asked only for those who may operate.
+    job_actions: Callable[[PageContext, JobDetails], Sequence[JobAction]] | None = None
     job_link: Callable[[PageContext, Job], Link | None] | None = None  # to its place elsewhere
     # Where failures of a group are dealt with; None: the dashboard offers what the queue has.
     triage: Callable[[PageContext, FailureGroup], Link | None] | None = None

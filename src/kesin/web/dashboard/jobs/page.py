@@ -23,9 +23,10 @@ from kesin.lifecycle.vocabulary import BUILT_IN_STAMPS, READY
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import Context, PageContext, Panel
+from kesin.web.dashboard.jobs.actions import job_actions
+from kesin.web.dashboard.jobs.corrections import corrections
 from kesin.web.dashboard.jobs.outlook import outlook
-from kesin.web.dashboard.jobs.timeline import MAX_LINES, timeline, travelled_edges
-from kesin.web.dashboard.queues.actions import label_of
+from kesin.web.dashboard.jobs.timeline import MAX_LINES, current_error, timeline, travelled_edges
 from kesin.web.dashboard.state_groups import StateGroup, state_group
 from kesin.web.middleware import FRAMING_CSP
 from kesin.web.serialize import json_depth_limited
@@ -62,8 +63,8 @@ def unmask(ctx: Context, job_id: str) -> HTMLResponse:
     if not history.revealed:  # nothing of it is masked
         accounts.note(ctx.actor, "job.reveal", queue=job.queue, site=job.tenant, target=job.id)
     if ctx.in_part:
-        values = _payload_values(ctx, history, bare=True)
-        return ctx.page("part_job_values.html", job=job, oob=False, **values)
+        values = _payload_values(ctx, history, queue, bare=True)
+        return ctx.page("part_job_unmasked.html", job=job, oob=False, **values)
     return _whole_page(ctx, history, queue, bare=True)
 
 
@@ -91,21 +92,21 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
     """Values that change with time: timeline, outlook, actions."""
     job, now, lifecycle = history.job, queue.now(), queue.lifecycle
     pauses = ctx.service.commands.pauses(ctx.actor, job.queue)
-    actions = history.actions if ctx.actor.has("operate") else ()
     future = outlook(lifecycle, job, now, pauses, _full_states(ctx, queue, job))
     companions = companions_of(ctx.service.commands, ctx.actor, history)
     before = _listed(ctx, companions.parents)
     due = future.next.kind == "claim" and (future.next.at or 0) <= now
-    lines = timeline(ctx, history, lifecycle, now)
+    explained = job.error_code if _is_stopped(lifecycle, job) else None
+    lines = timeline(ctx, history, lifecycle, now, explained)
     state = lifecycle.state.get(job.state)
     link_of = ctx.pages_of(job.queue).job_link
     own_stamps = [stamp for stamp in lifecycle.stamps if stamp not in BUILT_IN_STAMPS]
     return {
         "job": job,
         "title": ctx.title_of(job.queue),
-        "name": job.dedup_key
-        if job.dedup_key and len(job.dedup_key) <= MAX_KEY_IN_TITLE
-        else job.id[:8],
+        "name": ctx.job_name(job)
+        or (job.dedup_key if len(job.dedup_key or "") <= MAX_KEY_IN_TITLE else "")
+        or job.id[:8],
         "now": now,
         "family": state_group(lifecycle, job.state),
         "family_of": lambda name: state_group(lifecycle, name),
@@ -130,9 +131,15 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
         "stamps": {stamp: getattr(job, lifecycle.stamp_column(stamp)) for stamp in own_stamps},
         "flags": [flag for flag in lifecycle.flags if job.flags & lifecycle.flag_bit(flag)],
         "link": link_of(ctx, job) if link_of else None,
-        "actions": [(action, label_of(ctx, action)) for action in actions],
+        "actions": job_actions(ctx, history),
+        "explained": explained,
         "goes_on": state is not None and not state.terminal,
     }
+
+
+def _is_stopped(lifecycle: Lifecycle, job: Job) -> bool:
+    """Whether the job rests with an error: what went wrong is then what came of it."""
+    return state_group(lifecycle, job.state) in {"failed", "person"}
 
 
 class ShownRelative(NamedTuple):
@@ -180,7 +187,7 @@ def _full_states(ctx: PageContext, queue: Queue, job: Job) -> frozenset[str]:
 def _stable_values(
     ctx: PageContext, history: JobDetails, queue: Queue, *, bare: bool = False
 ) -> dict[str, Any]:
-    """Values that change only with a move: picture, payload, the workload's panel."""
+    """Values that change only with a move: picture, payload, what came of it."""
     name = queue.lifecycle.name
     small = _lifecycle_svg(
         ctx.catalogue.gettext, queue.lifecycle, travelled_edges(history), history.job.state
@@ -189,7 +196,7 @@ def _stable_values(
         "picture": small,
         "larger": small.replace(f"life-{name}-", f"large-{name}-"),  # ids are unique on a page
         "panel": _job_panel(ctx, history),
-        **_payload_values(ctx, history, bare=bare),
+        **_payload_values(ctx, history, queue, bare=bare),
     }
 
 
@@ -207,11 +214,22 @@ def _job_panel(ctx: PageContext, history: JobDetails) -> Panel | None:
         return Panel("panel_away.html", {"message": ctx.say("It cannot be shown now.")})
 
 
-def _payload_values(ctx: PageContext, history: JobDetails, *, bare: bool) -> dict[str, Any]:
-    job, reveals = history.job, ctx.actor.has("reveal")
-    payload = pretty(json_depth_limited(job.payload))
-    result = None if job.result_json is None else pretty(json_depth_limited(job.result))
-    return {"payload": payload, "result": result, "bare": bare, "may_unmask": reveals}
+def _payload_values(
+    ctx: PageContext, history: JobDetails, queue: Queue, *, bare: bool
+) -> dict[str, Any]:
+    """The payload with its corrections, and what came of the job where no panel shows that."""
+    job, lifecycle = history.job, queue.lifecycle
+    state = lifecycle.state.get(job.state)
+    return {
+        "payload": pretty(json_depth_limited(job.payload)),
+        "result": None if job.result_json is None else pretty(json_depth_limited(job.result)),
+        "succeeded": state is not None and state.success,
+        "has_panel": ctx.pages_of(job.queue).job_panel is not None,
+        "failure": current_error(ctx, job) if _is_stopped(lifecycle, job) else None,
+        "corrections": corrections(queue, history),
+        "bare": bare,
+        "may_unmask": ctx.actor.has("reveal"),
+    }
 
 
 @lru_cache(maxsize=256)

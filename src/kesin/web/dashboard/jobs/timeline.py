@@ -1,16 +1,16 @@
-"""A job's timeline: newest first, each line with how long its state lasted."""
+"""A job's timeline: newest first, each line with how long its state lasted, repeats folded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from kesin.engine.access.commands import JobDetails
-from kesin.engine.access.folding import FoldedEvent, fold_events
 from kesin.foundation.messages import decode_note, recorded_message, recorded_traceback
 from kesin.foundation.text import decode_json
 from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.model import Job
 from kesin.store.declarations import COLUMN_BITS
 from kesin.store.records import Event, Note
 from kesin.web.dashboard.frame.formatting import pretty
@@ -19,6 +19,8 @@ from kesin.web.dashboard.state_groups import StateGroup, state_group
 from kesin.web.serialize import json_depth_limited
 
 MAX_LINES: Final = 200  # shown; the API has all of them
+MAX_FOLDED: Final = 50  # of the lines that are folded into one
+LONGEST_CYCLE: Final = 3  # moves: claim, fail, requeue
 
 
 class RecordedError(NamedTuple):
@@ -51,23 +53,71 @@ class TimelineLine:
     reason: str = ""
     details: str = ""
     doc: str = ""
-    count: int = 1  # wake-ups that found nothing new
+    count: int = 1  # how often the same happened in a row
+    first_seq: int = 0  # of the oldest that is folded in: it stays while more are added
+    folded: tuple[TimelineLine, ...] = ()  # newest first
+    unlisted: int = 0  # lines that are folded in and not listed
 
 
 def timeline(
-    ctx: PageContext, history: JobDetails, lifecycle: Lifecycle, now: int
+    ctx: PageContext, history: JobDetails, lifecycle: Lifecycle, now: int, explained: str | None
 ) -> list[TimelineLine]:
-    """Every line, newest first."""
+    """Every line, newest first; the code ``explained`` has its advice elsewhere on the page."""
     lines: list[TimelineLine] = []
-    events = fold_events(history.events)
-    advised: set[str] = set()
+    advised = {explained or ""}
     following: int | None = None
-    for event in reversed(events):
-        lines.append(_event_line(ctx, history, lifecycle, event, following, now, advised))
-        following = event.since
+    for count, events in fold_repeats(history.events[::-1]):
+        folded = []
+        for event in events:
+            folded.append(_event_line(ctx, history, lifecycle, event, following, now, advised))
+            following = event.at
+        newest, oldest = folded[0], folded[-1]
+        if count > 1:
+            stayed = all(line.state == newest.state for line in folded)
+            lasted = None if newest.lasted_us is None or not stayed else newest.at - oldest.at
+            newest = replace(
+                newest,
+                count=count,
+                first_seq=oldest.seq,
+                folded=tuple(folded[:MAX_FOLDED]),
+                unlisted=len(folded[MAX_FOLDED:]),
+                lasted_us=newest.lasted_us if lasted is None else (newest.lasted_us or 0) + lasted,
+            )
+        lines.append(newest)
     lines += [_note_line(note) for note in history.notes]
     lines.sort(key=lambda line: (line.at, line.seq), reverse=True)
     return lines
+
+
+def fold_repeats(events: Sequence[Event]) -> Iterator[tuple[int, Sequence[Event]]]:
+    """Split events, newest first, into runs of the same cycle, each with its number of cycles.
+
+    A cycle begins with a wait or a failed attempt, and has the moves that led back to it. What a
+    person did, and a move that replaced the payload, is never folded.
+    """
+    keys = [_cycle_key(event) for event in events]
+    at = 0
+    while at < len(events):
+        count, end = 1, at
+        for length in range(1, LONGEST_CYCLE + 1) if events[at].worker is None else ():
+            cycle = keys[at : at + length]
+            while (
+                None not in cycle
+                and keys[end : end + length] == cycle
+                and keys[end + length : end + length + 1] == cycle[:1]
+            ):
+                count, end = count + 1, end + length
+            if count > 1:
+                break
+        yield count, events[at : end + 1]
+        at = end + 1
+
+
+def _cycle_key(event: Event) -> tuple[object, ...] | None:
+    """What two events of a repeated cycle share; None for one that stands alone."""
+    if event.actor.startswith("user:") or event.old_payload is not None:
+        return None
+    return (event.move, event.from_state, event.to_state, event.error_code, event.flags)
 
 
 def travelled_edges(history: JobDetails) -> frozenset[tuple[str, str]]:
@@ -79,12 +129,11 @@ def _event_line(  # noqa: PLR0917  # a line needs what is around it
     ctx: PageContext,
     history: JobDetails,
     lifecycle: Lifecycle,
-    folded: FoldedEvent,
+    event: Event,
     following: int | None,
     now: int,
     advised: set[str],
 ) -> TimelineLine:
-    event = folded.event
     state = lifecycle.state.get(event.to_state)
     over = following is None and bool(state and (state.terminal or state.success))
     until = following if following is not None else now
@@ -102,13 +151,12 @@ def _event_line(  # noqa: PLR0917  # a line needs what is around it
         state=event.to_state,
         worker=event.worker or "",
         attempt=event.attempt - event.attempt_base,
-        lasted_us=None if over else until - folded.since,
+        lasted_us=None if over else until - event.at,
         lasts=following is None and not over,
         failing=_failing(ctx, history, event, advised),
         reason=reason,
         details=details,
         doc=ctx.say(move.doc) if move and move.doc else "",
-        count=folded.count,
     )
 
 
@@ -137,14 +185,23 @@ def _failing(
     code = event.error_code
     if not code or not event.mask & COLUMN_BITS["error"]:
         return None
-    advice = None if code in advised else _advice_on(ctx, history.job.queue, code)
+    advice = None if code in advised else advice_on(ctx, history.job.queue, code)
     advised.add(code)
     message = recorded_message(event.error_message, event.note)
     traceback = recorded_traceback(event.note)
     return RecordedError(code, event.error_category or "", message, advice, traceback)
 
 
-def _advice_on(ctx: PageContext, queue: str, code: str) -> Mapping[str, str] | None:
+def current_error(ctx: PageContext, job: Job) -> RecordedError | None:
+    """The error that the job has now, with its advice."""
+    if not job.error_code:
+        return None
+    message = recorded_message(job.error_message, job.note)
+    advice = advice_on(ctx, job.queue, job.error_code)
+    return RecordedError(job.error_code, job.error_category or "", message, advice)
+
+
+def advice_on(ctx: PageContext, queue: str, code: str) -> Mapping[str, str] | None:
     """The workload's advice on an error code, in the user's language."""
     workload = ctx.service.workloads.get(queue)
     if workload is None or workload.advice is None:

@@ -222,12 +222,15 @@ class BulkActionResult(NamedTuple):
     moved: int
     refused: tuple[RefusalCount, ...]
     link: tuple[str, ...]  # ids of the first refused jobs
+    state: str = ""  # of the only job, if it moved
 
 
 def action_result(ctx: PageContext, bulk: BulkResult) -> BulkActionResult:
     not_moved = not_moved_outcomes(bulk)
     reasons = Counter(reason_key(outcome) for outcome in not_moved)
-    return BulkActionResult(bulk.moved, describe_refusals(ctx, reasons), linkable_ids(not_moved))
+    state = bulk.outcomes[0].state if bulk.moved == len(bulk.outcomes) == 1 else None
+    refused, link = describe_refusals(ctx, reasons), linkable_ids(not_moved)
+    return BulkActionResult(bulk.moved, refused, link, state or "")
 
 
 def not_moved_outcomes(bulk: BulkResult) -> list[Outcome]:

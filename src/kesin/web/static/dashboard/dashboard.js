@@ -58,6 +58,7 @@
     const page = new DOMParser().parseFromString(answer.responseText || "", "text/html");
     const words = page.querySelector(".alert span, .empty p");
     say(told().dataset.failed + (words ? words.textContent : answer.status));
+    if (answer.status === 409) htmx.trigger(document.body, "kesin:forget"); // what is shown is old: renew it
   });
 
   // A sheet is a dialog: it opens when it arrives and is gone when it closes.
@@ -65,13 +66,26 @@
     const sheet = event.detail.elt.closest?.("dialog[open]");
     if (sheet) sayInSheet(sheet, "");
   });
+  let opener = null; // the focus returns to it when an answer takes the dialog away
   document.addEventListener("htmx:load", (event) => {
     const sheet = event.detail.elt.closest?.("dialog") || event.detail.elt.querySelector?.("dialog");
     if (sheet && !sheet.open) {
       sheet.addEventListener("close", () => sheet.remove());
+      sheet.dataset.now = document.getElementById("job-head")?.dataset.now || "";
+      if (document.activeElement !== document.body) opener = document.activeElement;
       sheet.showModal();
     }
     restore();
+  });
+  // A job's page renews itself behind a dialog: one about a state that is gone says so and acts no more.
+  document.addEventListener("htmx:afterSettle", () => {
+    const head = document.getElementById("job-head"), sheet = document.querySelector("dialog[open]");
+    if (!sheet && opener && document.activeElement === document.body) opener.focus({ preventScroll: true });
+    if (!sheet) opener = null;
+    if (!head || !sheet || sheet.dataset.now === head.dataset.now) return;
+    sheet.dataset.now = head.dataset.now;
+    for (const button of sheet.querySelectorAll(".sheet-actions :not([data-close])")) button.disabled = true;
+    sayInSheet(sheet, head.dataset.moved);
   });
   document.addEventListener("click", (event) => {
     const closer = event.target.closest("[data-close]");

@@ -6,16 +6,17 @@ from typing import Final
 
 from kesin.lifecycle.budget import HOUR_S
 from kesin.web.dashboard.frame.page import WorkloadPages
-from kesin.workloads.oci.pages import control, settings, sites
-from kesin.workloads.oci.pages.job_panel import job_panel
+from kesin.workloads.oci.pages import control, fix_row, settings, sites
+from kesin.workloads.oci.pages.job_panel import job_actions, job_panel
 from kesin.workloads.oci.pages.site_links import breaker_warnings, links, site_path, triage
 
 PAGES: Final = WorkloadPages(
     package=__name__,
-    routers=(sites.router, control.router, settings.router),
+    routers=(sites.router, control.router, fix_row.router, settings.router),
     links=links,
     site_path=site_path,
     job_panel=job_panel,
+    job_actions=job_actions,
     warnings=breaker_warnings,
     triage=triage,
     overdue_after_s=3 * HOUR_S,  # Google's scripts come once an hour at most

@@ -17,6 +17,7 @@ from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Permission
 from kesin.foundation.problems import Invalid
 from kesin.lifecycle.errors import Category
+from kesin.lifecycle.model import Job
 from kesin.store.records import Filter
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.forms.uploads import Upload, Uploaded
@@ -27,6 +28,7 @@ from kesin.web.dashboard.queues.bulk import runs_of
 from kesin.web.dashboard.queues.page import runs_shown
 from kesin.web.dashboard.state_groups import state_groups
 from kesin.web.schemas import Cursor
+from kesin.workloads.common.advice import Advice
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci import operations, script
 from kesin.workloads.oci.advice import ADVICE
@@ -189,6 +191,7 @@ def oci_preview(ctx: Context, site_id: str, fields: Fields) -> HTMLResponse:
         site=site.id,
     )
     missing = 0 if ids is None else len(operations.strip_seals(ids)) - preview.matched
+    row = only_row(ctx, site, ids)
     return ctx.page(
         "oci/part_action.html",
         action=action,
@@ -201,8 +204,22 @@ def oci_preview(ctx: Context, site_id: str, fields: Fields) -> HTMLResponse:
         until=until,
         chosen=chosen,
         categories=[category.value for category in Category],
+        row=row,
+        advice=row_advice(ctx, row) if row else None,
         **frame(ctx, site),
     )
+
+
+def only_row(ctx: PageContext, site: SiteContext, ids: Sequence[str] | None) -> Job | None:
+    """The row of a dialog about a single one, masked."""
+    wanted = operations.strip_seals(ids or ())
+    found = site.context.commands.find(ctx.actor, "oci", wanted) if len(wanted) == 1 else []
+    return next((job for job in found if job.tenant == site.id), None)
+
+
+def row_advice(ctx: PageContext, job: Job) -> Advice | None:
+    code = job.error_code
+    return ADVICE.find(code, job.error_category, ctx.language) if code else None
 
 
 @router.post(f"{PATH}/actions", response_class=HTMLResponse)
@@ -211,7 +228,7 @@ def oci_act(ctx: Context, site_id: str, fields: Fields) -> HTMLResponse:
     action = fields.get("action", "")
     site = find_site(ctx, site_id, "operate", f"queue.{action[:40]}")
     ids, where, _, _ = _selection(site, fields)
-    reason = _reason(fields)
+    reason = reason_of(fields)
     options: dict[str, Any] = {
         "code": fields.get("mark_code", "").strip() or None,  # ``code`` is what is filtered by
         "category": fields.get("kind") or None,
@@ -225,28 +242,29 @@ def oci_act(ctx: Context, site_id: str, fields: Fields) -> HTMLResponse:
                 ctx.actor, "oci", action, where, preview.matched, reason=reason, **arguments
             )
             runs = runs_shown(ctx, site.queue)
-            return _changed_page(ctx, "oci/part_begun.html", queue=site.queue, runs=runs)
+            return changed_page(ctx, "oci/part_begun.html", queue=site.queue, runs=runs)
     done = operations.run_action(
         site, ctx.actor, action, ids=ids, where=where, reason=reason, **options
     )
-    return _changed_page(
+    return changed_page(
         ctx,
         "oci/part_acted.html",
         done=done,
+        row=only_row(ctx, site, ids),
         reasons=Counter(done.reasons).most_common(),
         shown=done.refused[:MAX_LISTED_ROWS],
         **frame(ctx, site),
     )
 
 
-def _changed_page(ctx: PageContext, template: str, **values: Any) -> HTMLResponse:
+def changed_page(ctx: PageContext, template: str, **values: Any) -> HTMLResponse:
     """A part of the page, after which the others are loaded again."""
     response = ctx.page(template, **values)
     response.headers.update(CHANGED)
     return response
 
 
-def _reason(fields: Mapping[str, str]) -> str | None:
+def reason_of(fields: Mapping[str, str]) -> str | None:
     return fields.get("reason", "").strip()[: actions.MAX_REASON_CHARS] or None
 
 
@@ -290,7 +308,7 @@ def oci_pause(ctx: Context, site_id: str, fields: Fields) -> Response:
     if fields.get("resume"):
         site.context.commands.resume(ctx.actor, "oci", site=site.id)
     else:
-        site.context.commands.pause(ctx.actor, "oci", site=site.id, reason=_reason(fields))
+        site.context.commands.pause(ctx.actor, "oci", site=site.id, reason=reason_of(fields))
     return RedirectResponse(control_path(site.id), status_code=303)
 
 
@@ -348,11 +366,11 @@ def _import_fixes(ctx: PageContext, site_id: str, sent: Upload) -> HTMLResponse:
     _, rows = parse_body(
         sent.data, "text/csv", column_names([sent.fields.get("ignoreColumns", "")])
     )
-    reason, again = _reason(sent.fields), "again" in sent.fields
+    reason, again = reason_of(sent.fields), "again" in sent.fields
     results = fix_rows(site, ctx.actor, rows, reason=reason, again=again)
     counts = Counter(result.result for result in results)
     refused: Sequence[Any] = [result for result in results if result.result == "rejected"]
-    return _changed_page(
+    return changed_page(
         ctx,
         "oci/part_fixed.html",
         counts=counts,

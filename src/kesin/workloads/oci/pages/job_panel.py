@@ -1,4 +1,4 @@
-"""The panel of a conversion: the row as it is sent to Google, and each response."""
+"""What conversions add to their jobs' pages: the upload, each response, and the actions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from typing import Any, Final
 from kesin.engine.access.commands import JobDetails
 from kesin.foundation.messages import decode_note, recorded_message
 from kesin.foundation.text import decode_json
+from kesin.lifecycle.errors import Category
 from kesin.web.dashboard.frame.formatting import pretty
-from kesin.web.dashboard.frame.page import PageContext, Panel
+from kesin.web.dashboard.frame.page import JobAction, PageContext, Panel
+from kesin.web.dashboard.jobs.actions import lifecycle_actions, possible_moves
+from kesin.web.dashboard.queues.actions import label_of
 from kesin.web.serialize import json_depth_limited
 from kesin.workloads.oci.conversions.conversion import Conversion, Unsendable
 from kesin.workloads.oci.google.data_manager import event
 from kesin.workloads.oci.google.google_ads import click_conversion
+from kesin.workloads.oci.operations import ACTIONS
+from kesin.workloads.oci.pages.site_links import control_path
 
 MAX_EXCHANGES: Final = 20
 
@@ -64,6 +69,39 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
             "exchanges": _exchanges(history),
         },
     )
+
+
+def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
+    """What OCI Control offers for the row, and the correction of its data."""
+    job, queue = history.job, ctx.workload("oci").queue
+    if ctx.service.accounts.find_site(job.tenant) is None:
+        return lifecycle_actions(ctx, history)
+    path, offered = control_path(job.tenant), []
+    bad_data = job.state == "FAILED" and job.error_category == Category.VALIDATION
+    if bad_data:
+        fix = f"{path}/rows/{job.id}/fix"
+        offered.append(JobAction(ctx.say("Fix data"), fix, primary=True))
+    elif job.state == "COMPLETED":
+        fix = f"{path}/rows/{job.id}/fix"
+        offered.append(JobAction(ctx.say("Send a corrected copy"), fix))
+    untouched = job.state == "QUEUED" and job.attempt_count == job.attempt_base
+    for action in ACTIONS:
+        if action == "RESET_TO_QUEUED" and untouched and not job.error_code:
+            continue
+        if possible_moves(queue.lifecycle, job, action, queue.now()):
+            retry = action == "RETRY_SELECTED"
+            futile = retry and bad_data
+            offered.append(
+                JobAction(
+                    label_of(ctx, action),
+                    f"{path}/preview",
+                    fields={"action": action, "ids": job.id},
+                    primary=retry and not bad_data,
+                    destructive=action == "MARK_FAILED",
+                    hint=ctx.say("It fails again until its data is fixed.") if futile else "",
+                )
+            )
+    return offered
 
 
 def _exchanges(history: JobDetails) -> list[Exchange]:

@@ -14,6 +14,7 @@ PAGES: Final = WorkloadPages(
     routers=(orders.router, new_order.router, setup.router),
     links=links,
     job_panel=job_panel,
+    job_actions=orders.job_actions,
     job_link=job_link,
     job_name=job_name,
     triage=triage,

@@ -12,18 +12,21 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import Depends, Query
 from fastapi.responses import HTMLResponse
 
+from kesin.engine.access.commands import JobDetails
 from kesin.engine.access.masking import MASK
 from kesin.foundation.messages import recorded_message
 from kesin.foundation.problems import Forbidden
+from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
 from kesin.web.auth import guarded_router
-from kesin.web.dashboard.frame.page import Context, PageContext, app_state
+from kesin.web.dashboard.frame.page import Context, JobAction, PageContext, app_state
 from kesin.web.dashboard.frame.routes import read_fields
+from kesin.web.dashboard.jobs.actions import possible_moves
 from kesin.web.dashboard.state_groups import state_groups
 from kesin.web.schemas import Cursor
 from kesin.workloads.optiplan.advice import ADVICE
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.lifecycle import BEFORE_DELIVERY, NEVER_RETRIED
+from kesin.workloads.optiplan.lifecycle import BEFORE_DELIVERY, CANCEL_REQUESTED, REISSUED
 from kesin.workloads.optiplan.orders.phones import normalise_phone
 from kesin.workloads.optiplan.pages.job_panel import may_see_orders
 from kesin.workloads.optiplan.pipeline.shared_folder import FolderEntry, list_plain_files
@@ -63,7 +66,7 @@ router = guarded_router(include_in_schema=False)
 PATH: Final = "/dashboard/optiplan"
 MAX_ROWS: Final = 25
 MAX_HELD: Final = 20
-CHANGED: Final = {"HX-Trigger": json.dumps({"orders-changed": ""})}
+CHANGED: Final = {"HX-Trigger": json.dumps({"orders-changed": "", "kesin:forget": ""})}
 ON_THE_WAY: Final = frozenset({*BEFORE_DELIVERY, "HOLD"})
 
 OrderAction = Literal["approve", "retry", "reissue", "cancel"]
@@ -83,6 +86,7 @@ class OrderRow:
     actions: tuple[OrderAction, ...]
     ready: bool = False
     unknown: bool = False  # its customer is unknown: approving would hold it again
+    known: bool = False  # its customer was unknown, and is known now
     means: str = ""
     act: str = ""
     waits: WaitingFor | None = None
@@ -186,9 +190,10 @@ def _order_row(ctx: PageContext, orders: OrderService, job: Job) -> OrderRow:
         int(payload.get("revision", 1)),
         len(parts) if isinstance(parts, list) else 0,
         bool(orders.progress(job).xml),
-        _order_actions(job),
+        _order_actions(orders.queue.lifecycle, job),
         app_state(ctx.request.app, "ready_orders", ReadyOrders).is_ready(orders, job),
         customer == "unknown",
+        customer == "known",
         means,
         act,
         waiting_for(job),
@@ -208,18 +213,61 @@ def _missing_customer(
     return "unknown" if orders.customers.find(phone) is None else "known"
 
 
-def _order_actions(job: Job) -> tuple[OrderAction, ...]:
+def _order_actions(lifecycle: Lifecycle, job: Job) -> tuple[OrderAction, ...]:
     """The actions to offer; the order service decides."""
+    reissued = bool(job.flags & lifecycle.flag_bit(REISSUED))
+    cancelling = bool(job.flags & lifecycle.flag_bit(CANCEL_REQUESTED))
     actions: list[OrderAction] = []
     if job.state == "HOLD":
         actions.append("approve")
-    if job.state == "FAILED" and job.error_code not in NEVER_RETRIED:
+    if job.state == "FAILED" and possible_moves(lifecycle, job, "retry", job.moved_at):
         actions.append("retry")
-    if job.state in {"FAILED", "DONE"}:
+    if job.state in {"FAILED", "DONE"} and not reissued:
         actions.append("reissue")
-    if job.state in ON_THE_WAY:
+    if job.state in ON_THE_WAY and not cancelling:
         actions.append("cancel")
     return tuple(actions)
+
+
+def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
+    """The actions of the order's row, on its job's page."""
+    if not frame(ctx, "")["may_operate"]:
+        return []
+    orders = order_service(ctx)
+    # Masked, the order would not say whether its customer is known; only that is told here.
+    row = _order_row(ctx, orders, orders.queue.job(history.job.id) or history.job)
+    labels = {
+        "approve": ctx.say("Approve"),
+        "retry": ctx.say("Retry"),
+        "reissue": ctx.say("Reissue"),
+        "cancel": ctx.say("Cancel"),
+    }
+    helpful = next((one for one in row.actions if one != "cancel"), "")
+    offered = [
+        JobAction(
+            labels[action],
+            f"{PATH}/orders/{row.job.id}/{action}",
+            primary=action == helpful and row.job.state != "DONE" and not row.unknown,
+            destructive=action == "cancel",
+            hint=_approval_hint(ctx, row) if action == "approve" else "",
+        )
+        for action in row.actions
+    ]
+    if row.unknown:
+        path = f"{PATH}/customers?order={row.job.id}"
+        offered.append(JobAction(ctx.say("Add this customer"), path, is_link=True, primary=True))
+    return offered
+
+
+def _approval_hint(ctx: PageContext, row: OrderRow) -> str:
+    """What to know before a held order is approved."""
+    if row.unknown:
+        return ctx.say("No customer has its phone yet: it would be held again at once.")
+    if row.ready:
+        return ctx.say("Its XML is there: ready to approve")
+    if row.unsure:
+        return ctx.say("Its XML is not in the export folder, or it is not well-formed.")
+    return row.means if row.known else ""
 
 
 @router.get(f"{PATH}/orders/{{job_id}}/{{action}}", response_class=HTMLResponse)

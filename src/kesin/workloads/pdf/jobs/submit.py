@@ -202,12 +202,27 @@ def handle_unavailable(policy: FailSafePolicy, html: str | None) -> Response:
 def submit_job(
     services: PdfServices, body: PdfJobRequest, *, owner: str, max_queued: int
 ) -> Submitted | Response:
+    """Check a request and return the job that serves it, or the fallback; raises Problem."""
+    return submit_request(services, build_render_request(services, body, owner), max_queued)
+
+
+def repeat_request(services: PdfServices, job: PdfJob) -> RenderRequest:
+    """The request of a job again, with its template as it is now; raises Problem."""
+    template = check_template(services, job.template_name)
+    check_variables(services.library, job.template_name, job.payload.get("variables", {}))
+    payload = job.payload | {"template_hash": template.content_hash}
+    metadata = {**(job.metadata or {}), "webhook_url": None, "batch": None}
+    return RenderRequest(job.template_name, payload, job.owner, metadata)
+
+
+def submit_request(
+    services: PdfServices, request: RenderRequest, max_queued: int
+) -> Submitted | Response:
     """Return the job that serves a request, or the fallback while no worker renders.
 
     An equal job that is finished or in progress serves the request even under back-pressure and
     without a live worker: it needs no more work. Raises Problem.
     """
-    request = build_render_request(services, body, owner)
     if request.webhook_url is not None:
         services.hooks.require_allowed(request.webhook_url)
     queue = services.jobs.queue

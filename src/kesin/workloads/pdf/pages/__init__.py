@@ -8,7 +8,16 @@ from kesin.engine.access.commands import JobDetails
 from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.terminal import pluralize
-from kesin.web.dashboard.frame.page import Link, PageContext, Panel, WorkerHeartbeat, WorkloadPages
+from kesin.lifecycle.model import Job
+from kesin.web.dashboard.frame.page import (
+    JobAction,
+    Link,
+    PageContext,
+    Panel,
+    WorkerHeartbeat,
+    WorkloadPages,
+)
+from kesin.web.dashboard.jobs.actions import lifecycle_actions
 from kesin.web.health import HealthCheck
 from kesin.workloads.pdf.jobs.heartbeat import find_stuck_workers, open_heartbeats
 from kesin.workloads.pdf.pages import page
@@ -21,16 +30,34 @@ def links(ctx: PageContext) -> list[Link]:
     return [Link(ctx.say("Make a PDF"), "/dashboard/pdf")] if ctx.actor.has("pdf") else []
 
 
+def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
+    """Download it, make it again, or cancel it."""
+    job, offered = history.job, lifecycle_actions(ctx, history)
+    if not _may_open(ctx, job):
+        return offered
+    if job.state == "succeeded":
+        path = f"/pdf/jobs/{job.id}/download"
+        offered.append(JobAction(ctx.say("Download"), path, is_link=True, primary=True))
+    if job.state in {"failed", "expired"}:
+        path, fields = f"{page.PATH}/jobs/{job.id}/again", {"job": job.id}
+        offered.append(JobAction(ctx.say("Make it again"), path, fields=fields, primary=True))
+    return offered
+
+
+def _may_open(ctx: PageContext, job: Job) -> bool:
+    return ctx.actor.has("pdf") and (ctx.actor.is_admin or job.tenant == ctx.actor.name)
+
+
 def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
     """The PDF itself, for those who may download it."""
-    job, actor = history.job, ctx.actor
+    job = history.job
     outcome = job.result if isinstance(job.result, dict) else {}
     return Panel(
         "pdf/panel.html",
         {
             "there": job.state == "succeeded",
             "state": job.state,
-            "may": actor.has("pdf") and (actor.is_admin or job.tenant == actor.name),
+            "may": _may_open(ctx, job),
             "pages": outcome.get("pages"),
             "warnings": outcome.get("warnings") or (),
         },
@@ -65,6 +92,7 @@ PAGES: Final = WorkloadPages(
     routers=(page.router,),
     links=links,
     job_panel=job_panel,
+    job_actions=job_actions,
     heartbeats=heartbeats,
     health=check_health,
     polling_elements=frozenset({"pdf-jobs"}),

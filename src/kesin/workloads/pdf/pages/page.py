@@ -262,6 +262,20 @@ def cancel_pdf(ctx: Context, job_id: str) -> HTMLResponse:
     return ctx.page("pdf/part_jobs.html", **_job_list(ctx, workbench, everybody=False, cursor=None))
 
 
+@router.post(f"{PATH}/jobs/{{job_id}}/again", response_class=HTMLResponse)
+def make_pdf_again(ctx: Context, job_id: str) -> HTMLResponse:
+    """Submit the request of a failed or expired job once more, for its owner."""
+    workbench = require_workbench(ctx, "create")
+    services, most = workbench.services, ctx.service.settings.pdf_max_queued
+    job = find_owned_job(services.jobs, ctx.actor, job_id)
+    submitted = submit.submit_request(services, submit.repeat_request(services, job), most)
+    if not isinstance(submitted, Submitted):
+        raise submit.render_unavailable()
+    response = ctx.page("pdf/part_again.html", made=submitted)
+    response.headers["HX-Trigger"] = "kesin:forget"
+    return response
+
+
 def _job_list(
     ctx: PageContext, workbench: PdfWorkbench, *, everybody: bool, cursor: str | None
 ) -> dict[str, Any]:

@@ -1,0 +1,71 @@
+"""The actions on a job's page: those of its workload, else the operator's moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from kesin.engine.access.commands import JobDetails
+from kesin.foundation.logs import Logger
+from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.model import Job, MoveContext, failing_guard
+from kesin.lifecycle.vocabulary import STAY
+from kesin.web.dashboard.frame.page import JobAction, PageContext
+from kesin.web.dashboard.queues.actions import DESTRUCTIVE, label_of
+from kesin.web.dashboard.state_groups import state_group
+
+log = Logger("kesin.dashboard")
+NEEDS_HELP: Final = frozenset({"failed", "person", "retrying"})
+
+
+def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
+    """What the user can do with the job now: what helps comes first, what destroys last."""
+    if not ctx.actor.has("operate"):
+        return []
+    find: Callable[[PageContext, JobDetails], Sequence[JobAction]]
+    find = ctx.pages_of(history.job.queue).job_actions or lifecycle_actions
+    try:
+        found = find(ctx, history)
+    except Exception:  # the job is shown even if its workload cannot say what it offers
+        log.exception("actions_failed", queue=history.job.queue)
+        return []
+    return sorted(found, key=lambda action: (action.destructive, not action.primary))
+
+
+def lifecycle_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
+    """The operator's moves that the job can make now, each with the dialog of its queue."""
+    job, queue = history.job, ctx.service.queues[history.job.queue]
+    possible = [
+        (action, _is_destructive(queue.lifecycle, moves, job, action))
+        for action in history.actions
+        if (moves := possible_moves(queue.lifecycle, job, action, queue.now()))
+    ]
+    helpful = [action for action, destructive in possible if not destructive]
+    needs_help = state_group(queue.lifecycle, job.state) in NEEDS_HELP
+    return [
+        JobAction(
+            label_of(ctx, action),
+            f"/dashboard/queues/{job.queue}/sheet",
+            fields={"call": action, "ids": job.id},
+            primary=needs_help and action in helpful[:1],
+            destructive=destructive,
+        )
+        for action, destructive in possible
+    ]
+
+
+def possible_moves(lifecycle: Lifecycle, job: Job, action: str, now: int) -> list[Move]:
+    """The moves of the action that change the state and whose guards hold now."""
+    context = MoveContext(now=now, actor="")
+    return [
+        move
+        for move in lifecycle.actions[action]
+        if job.state in move.sources
+        and move.to != STAY
+        and failing_guard(move, job, lifecycle, context, None) is None
+    ]
+
+
+def _is_destructive(lifecycle: Lifecycle, moves: Sequence[Move], job: Job, action: str) -> bool:
+    ends = (state_group(lifecycle, move.target(job.state)) for move in moves)
+    return action in DESTRUCTIVE or all(group in {"failed", "expired"} for group in ends)

@@ -1,0 +1,58 @@
+"""The dialog that corrects the data of one row, on its job's page."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi.responses import HTMLResponse
+
+from kesin.foundation.ids import is_id
+from kesin.foundation.problems import NotFound
+from kesin.web.auth import guarded_router
+from kesin.web.dashboard.frame.page import Context, PageContext
+from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS
+from kesin.workloads.oci.conversions.corrections import fix_rows
+from kesin.workloads.oci.pages.control import (
+    PATH,
+    Fields,
+    changed_page,
+    find_site,
+    frame,
+    only_row,
+    reason_of,
+    row_advice,
+)
+from kesin.workloads.oci.site import SiteContext
+
+router = guarded_router(include_in_schema=False)
+FIXABLE: Final = tuple(name for name in CONVERSION_FIELDS if name not in {"externalId", "revision"})
+
+
+@router.get(f"{PATH}/rows/{{job_id}}/fix", response_class=HTMLResponse)
+def oci_fix_dialog(ctx: Context, site_id: str, job_id: str) -> HTMLResponse:
+    """The dialog that corrects the data of one row."""
+    site = find_site(ctx, site_id, "operate", "oci.fix")
+    return ctx.page("oci/part_fix.html", **_fix_values(ctx, site, job_id), refused=None)
+
+
+@router.post(f"{PATH}/rows/{{job_id}}/fix", response_class=HTMLResponse)
+def oci_fix(ctx: Context, site_id: str, job_id: str, fields: Fields) -> HTMLResponse:
+    """Correct the row; what is refused stands in the dialog, with what was typed."""
+    site = find_site(ctx, site_id, "operate", "oci.fix")
+    values = _fix_values(ctx, site, job_id)
+    row: dict[str, Any] = {name: fields[name] for name in FIXABLE if fields.get(name, "").strip()}
+    row["externalId"] = values["payload"].get("externalId")
+    again = "again" in fields
+    [result] = fix_rows(site, ctx.actor, [row], reason=reason_of(fields), again=again)
+    if result.is_change:
+        return changed_page(ctx, "oci/part_row_fixed.html", result=result, **values)
+    values["payload"] = values["payload"] | row
+    return ctx.page("oci/part_fix.html", **values, refused=result)
+
+
+def _fix_values(ctx: PageContext, site: SiteContext, job_id: str) -> dict[str, Any]:
+    row = only_row(ctx, site, [job_id]) if is_id(job_id) else None
+    if row is None or not isinstance(row.payload, dict):
+        raise NotFound("there is no such job")
+    values = {"row": row, "payload": row.payload, "names": FIXABLE, "advice": row_advice(ctx, row)}
+    return values | frame(ctx, site)
