@@ -200,9 +200,7 @@ def test_pages_of_other_roles_are_accessible_and_fit(data, carried, world, judge
 
 
 @pytest.mark.parametrize("language", ["tr", EN_TOO])
-def test_a_report_of_an_action_is_accessible(
-    language, data, carried, world, admins_tab, *, judge
-):
+def test_a_report_of_an_action_is_accessible(language, data, carried, world, admins_tab, *, judge):
     held = held_order(world.service)
     page = admins_tab
     say = speaks(page, judge, language)

@@ -240,6 +240,9 @@
   document.addEventListener("DOMContentLoaded", () => {
     if (window.Idiomorph) {
       Idiomorph.defaults.ignoreActiveValue = true; // what is being typed stays
+      Idiomorph.defaults.callbacks.beforeNodeMorphed = (old, fresh) => { // but a focused button says what it does now
+        if (old === document.activeElement && old.matches("button, a, summary") && old.innerHTML !== fresh.innerHTML) old.innerHTML = fresh.innerHTML;
+      };
       Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => // and what was unfolded stays open
         !(name === "open" && node.matches("details")) && !(name === "data-open" || (name === "aria-expanded" && node.matches("[data-more]")));
     }

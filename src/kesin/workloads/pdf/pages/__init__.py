@@ -48,9 +48,11 @@ def _may_open(ctx: PageContext, job: Job) -> bool:
     return ctx.actor.has("pdf") and (ctx.actor.is_admin or job.tenant == ctx.actor.name)
 
 
-def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
-    """The PDF itself, for those who may download it."""
+def job_panel(ctx: PageContext, history: JobDetails) -> Panel | None:
+    """The PDF itself, for those who may download it; none where the page says why it failed."""
     job = history.job
+    if job.state == "failed":
+        return None
     outcome = job.result if isinstance(job.result, dict) else {}
     return Panel(
         "pdf/panel.html",

@@ -1,0 +1,213 @@
+"""A job's page in a browser, wide and on a phone: actions, the header, what came of it."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, ViewportSize, expect
+
+from kesin.engine.results import Failed
+from kesin.engine.worker import Worker
+from kesin.lifecycle.errors import Category
+from tests.browser.checking import PHONE
+from tests.browser.sample_data import conversions, pdfs
+from tests.web.conftest import ROOT, World
+from tests.workloads.optiplan.orders_ready import held_order, order_service, planned_order
+
+DESKTOP: ViewportSize = {"width": 1440, "height": 900}
+SIZES = pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["wide", "phone"])
+
+
+# The page hears of nothing by itself.
+DEAF = """() => {
+  const trigger = htmx.trigger;
+  htmx.trigger = (place, name, detail) => name === "renew" || trigger(place, name, detail);
+}"""
+
+
+def failed_task(world: World) -> str:
+    job_id = world.job(payload={"note": "hello"})
+    broken = Failed("BROKEN", "it broke", category=Category.VALIDATION)
+    Worker(world.task, lambda _: broken).drain()
+    return job_id
+
+
+def take(page: Page, name: str) -> None:
+    """Choose an action of the header, where a phone may have folded it away."""
+    button = page.locator("#job-head").get_by_role("button", name=name, exact=True)
+    if not button.is_visible():
+        page.locator(".more-acts").click()
+    button.click()
+
+
+def header(page: Page) -> dict[str, float]:
+    box = page.locator(".job-top").bounding_box()
+    assert box is not None
+    return {**box}
+
+
+def stays(page: Page) -> None:
+    """Mark the document: a page that is loaded again has lost the mark."""
+    page.evaluate("document.documentElement.dataset.mark = 'same'")
+
+
+def expect_same_document(page: Page) -> None:
+    expect(page.locator("html")).to_have_attribute("data-mark", "same")
+
+
+@SIZES
+def test_a_task_is_requeued_and_its_page_shows_the_new_state_at_once(size, signed_in, world):
+    job_id = failed_task(world)
+    page = signed_in("operator", size=size)
+    page.goto(f"/dashboard/jobs/{job_id}")
+    stays(page)
+    expect(page.locator("#job-outcome")).to_contain_text("BROKEN")
+    take(page, "Requeue")
+    page.get_by_role("dialog").locator("button[type=submit]").click()
+    expect(page.locator("#result")).to_contain_text("Requeue: 1 moved, now ready")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.locator("#job-head .chip")).to_have_text("ready")
+    expect(page.locator("#job-next")).to_contain_text("It is due")
+    expect(page.locator(".timeline > li").first).to_contain_text("requeue")
+    expect(page.locator("#job-picture .picture .here")).to_have_attribute("data-state", "ready")
+    expect(page.locator("#job-outcome")).to_be_hidden()
+    expect(page.locator("#result .alert")).to_be_in_viewport()
+    expect_same_document(page)
+
+
+@SIZES
+def test_a_held_order_is_approved_on_its_jobs_page(size, signed_in, world):
+    job_id = planned_order(world.service)
+    page = signed_in("operator", size=size)
+    page.goto(f"/dashboard/jobs/{job_id}")
+    stays(page)
+    expect(page.locator("#job-next")).to_contain_text("ready to approve")
+    take(page, "Approve")
+    page.get_by_role("dialog").locator("button.first").click()
+    expect(page.locator("#result")).to_contain_text("Approved, now NEW.")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.locator("#job-head .chip")).to_have_text("NEW")
+    expect(page.locator("#job-picture .picture .here")).to_have_attribute("data-state", "NEW")
+    button = page.locator("#job-head .button.ends")
+    expect(button).to_have_text("Cancel")
+    expect(button).to_have_attribute("hx-get", f"/dashboard/optiplan/orders/{job_id}/cancel")
+    expect(page.locator("#job-head").get_by_text("Approve")).to_have_count(0)
+    expect_same_document(page)
+
+
+@SIZES
+def test_a_row_is_fixed_and_its_difference_stands_beside_it(size, signed_in, world):
+    site = f"fix-{size['width']}"
+    world.site(site)
+    bad = next(one for one in conversions(world, site=site) if world.state(one) == "FAILED")
+    page = signed_in("operator", size=size)
+    page.goto(f"/dashboard/jobs/{bad}")
+    stays(page)
+    take(page, "Fix data")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Currency").fill("money")
+    dialog.locator("button.first").click()
+    expect(dialog.get_by_label("Currency")).to_have_attribute("aria-invalid", "true")
+    dialog.get_by_label("Currency").fill("TRY")
+    dialog.get_by_label("Value").fill("321")
+    dialog.get_by_label("gclid").fill("Cj0KCQiA_mended-77")
+    dialog.locator("button.first").click()
+    expect(page.locator("#result")).to_contain_text("the row is queued again")
+    expect(dialog).to_have_count(0)
+    expect(page.locator("#job-head .chip")).to_have_text("QUEUED")
+    expect(page.locator("#job-values ins")).to_have_text(["321", "••••d-77"])
+    expect_same_document(page)
+
+
+@SIZES
+def test_a_dialog_over_a_state_that_is_gone_says_so(size, signed_in, world):
+    phone = f"0532 600 00 {size['width'] % 90 + 10}"
+    job_id = held_order(world.service, customer_phone=phone)
+    page = signed_in("operator", size=size)
+    page.goto(f"/dashboard/jobs/{job_id}")
+    take(page, "Approve")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("HOLD")
+    order_service(world.service).cancel(ROOT, job_id)
+    expect(page.locator("#job-head .chip")).to_have_text("FAILED")  # behind the dialog
+    expect(dialog).to_contain_text("it is now FAILED")
+    expect(dialog.locator("button.first")).to_be_disabled()
+    dialog.get_by_role("button", name="Back").click()
+    expect(dialog).to_have_count(0)
+
+
+def test_an_action_that_comes_too_late_renews_the_page_behind_its_dialog(signed_in, world, watcher):
+    watcher.expects("409")
+    job_id = held_order(world.service, customer_phone="0532 600 11 11")
+    page = signed_in("operator", size=DESKTOP)
+    page.goto(f"/dashboard/jobs/{job_id}")
+    page.evaluate(DEAF)
+    take(page, "Approve")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("HOLD")
+    order_service(world.service).cancel(ROOT, job_id)
+    dialog.locator("button.first").click()
+    expect(page.locator("#job-head .chip")).to_have_text("FAILED")
+    expect(dialog).to_contain_text("it is now FAILED")
+    expect(dialog.locator("button.first")).to_be_disabled()
+
+
+@SIZES
+def test_the_header_stays_in_sight_and_in_reach_while_the_page_scrolls(size, signed_in, world):
+    job_id = planned_order(world.service)
+    page = signed_in("operator", size=size)
+    page.goto(f"/dashboard/jobs/{job_id}")
+    expect(page.locator("#job-panel img.plan")).to_be_visible()
+    at_first = header(page)["y"]
+    page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+    expect(page.locator("#job-values")).to_be_in_viewport()
+    box = header(page)
+    assert 0 <= box["y"] <= min(at_first, 60)
+    assert box["height"] < size["height"] / 4
+    expect(page.locator("#job-head .chip")).to_be_in_viewport()
+    page.locator("#job-head").get_by_role("button", name="Approve").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+
+
+@SIZES
+def test_what_came_of_it_is_seen_before_the_timeline(size, signed_in, world):
+    printed = pdfs(world, owner=f"user:owner-{size['width']}")["done"]
+    page = signed_in("admin", size=size)
+    for job_id, outcome in (
+        (printed, "#job-panel iframe"),
+        (planned_order(world.service), "#job-panel img.plan"),
+        (failed_task(world), "#job-outcome"),
+    ):
+        page.goto(f"/dashboard/jobs/{job_id}")
+        expect(page.locator(outcome)).to_be_in_viewport()
+        tops = [
+            page.locator(one).evaluate("one => one.getBoundingClientRect().top")
+            for one in (".job-top", outcome, "#job-next", ".timeline")
+        ]
+        assert tops == sorted(tops)
+
+
+def test_on_a_phone_other_actions_fold_into_a_menu_and_destroy_quietly(signed_in, world):
+    job_id = planned_order(world.service)
+    page = signed_in("operator", size=PHONE)
+    page.goto(f"/dashboard/jobs/{job_id}")
+    cancel = page.locator("#job-head").get_by_role("button", name="Cancel")
+    expect(cancel).to_be_hidden()
+    page.get_by_role("button", name="More actions").click()
+    expect(cancel).to_be_in_viewport()
+    page.keyboard.press("Escape")
+    expect(cancel).to_be_hidden()
+
+
+def test_a_fold_that_was_opened_stays_open_while_the_job_goes_on(signed_in, world):
+    job_id = world.job()
+    failing = Failed("FLAKY", "no answer")
+    for _ in range(3):
+        Worker(world.task, lambda _: failing).drain()
+        world.clock.time_us += 3_600_000_000
+    page = signed_in("viewer", size=DESKTOP)
+    page.goto(f"/dashboard/jobs/{job_id}")
+    page.get_by_text("Show all 3").click()
+    expect(page.locator(".repeats li")).to_have_count(5)
+    Worker(world.task, lambda _: failing).drain()
+    expect(page.get_by_text("Show all 4")).to_be_visible(timeout=10_000)
+    expect(page.locator(".repeats li").last).to_be_visible()
