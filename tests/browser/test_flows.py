@@ -143,7 +143,7 @@ def test_a_job_changes_live_and_unfolded_parts_stay_open(signed_in, world):
     [claim] = world.task.claim("w1", ids=[job])
     expect(page.locator("#job-head .chip")).to_contain_text("running")
     expect(page.locator("#job-facts")).to_contain_text("w1")
-    expect(page.locator("#job-story")).to_contain_text("w1 works on it")
+    expect(page.locator("#job-next")).to_contain_text("Running on w1")
     changes = [Change(job, claim.claim_seq, error_code="LIVE")]
     apply_changes(world.task, "fail", changes, actor="w1")
     expect(page.locator("#job-head .chip")).to_contain_text("failed")
@@ -332,7 +332,7 @@ def test_a_job_is_moved_from_its_own_page_which_shows_the_result(signed_in, worl
     job_id = world.failed(key="moved-here")
     page = signed_in("operator")
     page.goto(f"/dashboard/jobs/{job_id}")
-    expect(page.locator("#job-story")).to_contain_text("It waits for a person")
+    expect(page.locator("#job-next")).to_contain_text("Waits for an operator")
     page.locator("#job-head").get_by_role("button", name="Requeue", exact=True).click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Reason").fill("the printer is back")

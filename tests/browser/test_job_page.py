@@ -39,10 +39,11 @@ def take(page: Page, name: str) -> None:
     button.click()
 
 
-def header(page: Page) -> dict[str, float]:
+def header(page: Page) -> tuple[float, float]:
+    """Where the sticky header begins, and how high it is."""
     box = page.locator(".job-top").bounding_box()
     assert box is not None
-    return {**box}
+    return box["y"], box["height"]
 
 
 def stays(page: Page) -> None:
@@ -157,12 +158,12 @@ def test_the_header_stays_in_sight_and_in_reach_while_the_page_scrolls(size, sig
     page = signed_in("operator", size=size)
     page.goto(f"/dashboard/jobs/{job_id}")
     expect(page.locator("#job-panel img.plan")).to_be_visible()
-    at_first = header(page)["y"]
+    at_first, _ = header(page)
     page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
     expect(page.locator("#job-values")).to_be_in_viewport()
-    box = header(page)
-    assert 0 <= box["y"] <= min(at_first, 60)
-    assert box["height"] < size["height"] / 4
+    top, height = header(page)
+    assert 0 <= top <= min(at_first, 60)
+    assert height < size["height"] / 4
     expect(page.locator("#job-head .chip")).to_be_in_viewport()
     page.locator("#job-head").get_by_role("button", name="Approve").click()
     expect(page.get_by_role("dialog")).to_be_visible()

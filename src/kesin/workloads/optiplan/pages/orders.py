@@ -236,16 +236,10 @@ def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
     orders = order_service(ctx)
     # Masked, the order would not say whether its customer is known; only that is told here.
     row = _order_row(ctx, orders, orders.queue.job(history.job.id) or history.job)
-    labels = {
-        "approve": ctx.say("Approve"),
-        "retry": ctx.say("Retry"),
-        "reissue": ctx.say("Reissue"),
-        "cancel": ctx.say("Cancel"),
-    }
     helpful = next((one for one in row.actions if one != "cancel"), "")
     offered = [
         JobAction(
-            labels[action],
+            ctx.say(action.capitalize()),
             f"{PATH}/orders/{row.job.id}/{action}",
             primary=action == helpful and row.job.state != "DONE" and not row.unknown,
             destructive=action == "cancel",
