@@ -45,7 +45,7 @@ _DRESS = """async (sheets) => {
     document.head.append(link);
   })));
   const still = new CSSStyleSheet(); // a page scrolls from under its bars: nothing stays covered
-  still.replaceSync(".side, .bar { position: static !important; }");
+  still.replaceSync(".top, .side, .bar { position: static !important; }");
   document.adoptedStyleSheets = [still];
 }"""
 _COPY = """(html) => {

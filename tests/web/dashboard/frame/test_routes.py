@@ -213,7 +213,8 @@ def test_a_trade_stands_together_and_a_phone_shows_first_what_calls(world):
     looks = dict(lines)
     assert looks["/dashboard/optiplan"] == "under rest"
     assert looks["/dashboard/queues/task"] == "calls in-bar"
-    assert sum("in-bar" in look for look in looks.values()) == 3
+    assert looks["/dashboard"] == "in-bar"
+    assert sum("in-bar" in look for look in looks.values()) == 4
     assert 'aria-expanded="false"' in nav
 
 

@@ -1,6 +1,7 @@
 """Trends of a day, counted from notes that outlive the process."""
 
 import json
+import re
 
 from kesin.engine.results import Done, Failed
 from kesin.engine.worker import Worker
@@ -144,3 +145,69 @@ def test_a_move_that_stays_where_it_was_is_no_ending(world):
     world.task.act("cancel", actor="tests", ids=[job_id])
     world.clock.advance(60)
     assert sum(trends(world).of(world.task).failed) == 1
+
+
+def parts(world: World) -> tuple[float, int]:
+    trend = trends(world).of(world.task, fitting=True)
+    assert len(trend.done) == len(trend.failed)
+    assert trend.end == world.task.now()
+    return trend.period_us / 60_000_000, len(trend.done)
+
+
+def test_a_trend_fits_what_ended(world):
+    world.clock.advance(3 * 3_600)
+    trends(world).note()
+    assert parts(world) == (30, BUCKETS)  # nothing ended in the whole day
+    work(world, done=2)
+    for minutes, expected in ((5, (1, 10)), (35, (1, 40)), (200, (5, 48)), (1_200, (30, 48))):
+        world.clock.advance(minutes * 60)
+        assert parts(world) == expected
+        assert sum(trends(world).of(world.task, fitting=True).done) == 2
+
+
+def test_a_quiet_start_is_left_out(world):
+    trends(world).note()
+    world.clock.advance(6 * 3_600)
+    trends(world).note()
+    world.clock.advance(20 * 60)
+    work(world, done=1)
+    trends(world).note()
+    world.clock.advance(10 * 60)
+    assert parts(world) == (1, 30)
+
+
+def charted(world: World) -> str:
+    page = world.client.get("/dashboard/queues/task", headers=world.cookie("ayse")).text
+    return page.partition('id="chart-throughput"')[2].partition('class="panel chart codes"')[0]
+
+
+def test_charts_have_axes_units_and_values(world):
+    world.person("ayse", "operator", all_sites=True)
+    for n in (3, 4, 0, 5):
+        trends(world).note()
+        work(world, done=n, failed=1)
+        world.clock.advance(600)
+    text = charted(world)
+    assert "jobs per 1 min" in text
+    assert "last 40 mins" in text
+    assert re.findall(r"<text[^>]*>([^<]+)</text>", text.partition("</figure>")[0]) == [
+        *("0", "2", "4", "6"),
+        *("22:20", "22:30", "22:40", "22:50"),
+    ]
+    assert "<title>22:23–22:24: 3 done, 1 failed</title>" in text
+    assert "Throughput of the last 40 mins: 12 done, 4 failed, at most 6 in 1 min" in text
+
+
+def test_a_chart_with_one_bar_is_a_number(world):
+    world.person("ayse", "operator", all_sites=True)
+    assert "not noted yet" in charted(world)
+    assert "No job is done yet." in charted(world)
+    trends(world).note()
+    world.job()
+    world.clock.advance(0.34)
+    Worker(world.task, lambda _job: Done()).drain()
+    world.clock.advance(60)
+    text = charted(world)
+    assert "<svg" not in text
+    throughput, durations = re.findall(r'<p class="figure">([^<]+)</p>', text)
+    assert (throughput, durations) == ("1", "340 ms")

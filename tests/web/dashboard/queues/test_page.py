@@ -198,7 +198,7 @@ def test_throughput_is_shown_only_to_users_of_every_site(tasks):
     now = tasks.task.now()
     notes = f"[[{now - 3_600_000_000}, -7, 0]]"
     tasks.accounts.directory.put_metadata(MetadataEntry(WORKLOAD, "", tasks.name, notes, now))
-    assert 'Throughput, 24 h <span class="n">7</span>' in look(tasks).text
+    assert 'Throughput <span class="n">7 done</span>' in look(tasks).text
     tasks.known("nur", "operator", sites=["north"])
     assert "Throughput" not in look(tasks, who="nur").text
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
-from babel.dates import format_datetime, format_timedelta
+from babel.dates import format_datetime, format_timedelta, get_timezone_location
 from babel.numbers import format_decimal, format_percent
+from babel.units import format_unit
 
-from kesin.lifecycle.budget import SECOND_US
+from kesin.lifecycle.budget import DAY_S, SECOND_US
+from kesin.web.dashboard.frame.axes import MILLI_US, UNITS, duration_ticks, tick_unit, time_ticks
 from kesin.web.dashboard.frame.i18n import Language
+from kesin.web.dashboard.frame.zones import UTC
 
 MAX_JSON_CHARS: Final = 100_000  # of one shown value
 _LOCALES: Final[dict[Language, str]] = {"en": "en_GB", "tr": "tr_TR"}
@@ -25,8 +29,9 @@ def pretty(value: Any) -> str:
 class Formatter:
     """The filters of the templates; times are microseconds since 1970."""
 
-    def __init__(self, language: Language) -> None:
+    def __init__(self, language: Language, zone: ZoneInfo = UTC) -> None:
         self.locale = _LOCALES[language]
+        self.zone = zone
 
     def number(self, value: float) -> str:
         """A number with the language's separators."""
@@ -37,26 +42,84 @@ class Formatter:
         return format_percent(share, locale=self.locale)
 
     def duration(self, micros: int | None) -> str:
-        """A duration in its largest unit."""
+        """A duration in its largest unit; below a second in ms, below ten with one decimal."""
         if micros is None:
             return "–"
+        if 0 < micros < SECOND_US - MILLI_US // 2:
+            return self._in_unit(max(round(micros / MILLI_US), 1), "millisecond")
         seconds = max(micros, 0) / SECOND_US
+        if round(seconds, 1) < 10:  # noqa: PLR2004
+            return self._in_unit(round(seconds, 1), "second")
         return format_timedelta(
-            timedelta(seconds=seconds), format="short", threshold=1.5, locale=self.locale
+            timedelta(seconds=round(seconds)), format="short", threshold=1.5, locale=self.locale
         )
 
-    def moment(self, at: int | None) -> str:
-        """A point in time, in UTC and to the second."""
+    def _in_unit(self, value: float, unit: str) -> str:
+        if unit == "millisecond":  # the symbol is the same in every language
+            return f"{self.number(value)} ms"
+        return format_unit(value, unit, "short", locale=self.locale)
+
+    def when(self, at: int | None, now: int) -> str:
+        """A point in time: relative to now within a day, else with its date."""
         if at is None:
             return "–"
-        when = datetime.fromtimestamp(at / SECOND_US, UTC)
-        return format_datetime(when, "d MMM y HH:mm:ss", locale=self.locale) + " UTC"
+        is_near = abs(now - at) < DAY_S * SECOND_US
+        return self.relative(at, now) if is_near else self.stamp(at, now)
+
+    def stamp(self, at: int, now: int) -> str:
+        """A point in time to the minute: the time of day, before it the date if it is far."""
+        if abs(now - at) < DAY_S * SECOND_US:
+            return self.clock(at)
+        when, today = self._local(at), self._local(now)
+        pattern = "d MMM HH:mm" if when.year == today.year else "d MMM y HH:mm"
+        return format_datetime(when, pattern, locale=self.locale)
+
+    def relative(self, at: int, now: int) -> str:
+        """How long ago, or in how long: to the second."""
+        distance = timedelta(seconds=int((at - now) / SECOND_US) or -1)
+        how: dict[str, Any] = {"format": "short", "threshold": 1.5, "add_direction": True}
+        return format_timedelta(distance, locale=self.locale, **how)
+
+    def moment(self, at: int | None) -> str:
+        """A point in time, to the second."""
+        return "–" if at is None else self._said(self._local(at))
+
+    def utc(self, at: int) -> str:
+        """The same in UTC, for the text that a pointer shows."""
+        return f"{self._said(datetime.fromtimestamp(at / SECOND_US, UTC))} UTC"
+
+    def _said(self, when: datetime) -> str:
+        return format_datetime(when, "d MMM y HH:mm:ss", locale=self.locale)
+
+    def _local(self, at: int) -> datetime:
+        return datetime.fromtimestamp(at / SECOND_US, self.zone)
 
     def clock(self, at: int) -> str:
-        """The time of day, in UTC."""
-        when = datetime.fromtimestamp(at / SECOND_US, UTC)
-        return format_datetime(when, "HH:mm", locale=self.locale) + " UTC"
+        """The time of day."""
+        return format_datetime(self._local(at), "HH:mm", locale=self.locale)
 
     def iso(self, at: int | None) -> str:
-        """ISO 8601, for scripts."""
+        """ISO 8601 in UTC, for scripts."""
         return "" if at is None else datetime.fromtimestamp(at / SECOND_US, UTC).isoformat()
+
+    def city(self, zone: ZoneInfo) -> str:
+        """A short name of a time zone: its city."""
+        return get_timezone_location(zone, locale=self.locale, return_city=True)
+
+    def unit(self, micros: int) -> str:
+        """A round duration, exact in its largest unit."""
+        return self._in_one_unit([micros])[0][1]
+
+    def duration_axis(self, top_us: int) -> list[tuple[int, str]]:
+        """Round durations up to at least this one."""
+        return self._in_one_unit(duration_ticks(top_us))
+
+    def _in_one_unit(self, spans: list[int]) -> list[tuple[int, str]]:
+        unit = tick_unit(spans)
+        scale = [(span, round(span / UNITS[unit], 1)) for span in spans]
+        return [(span, self._in_unit(value, unit) if span else "0") for span, value in scale]
+
+    def time_axis(self, begin: int, end: int) -> list[tuple[float, str]]:
+        """Round times between two others: where each stands, in percent, and its name."""
+        ticks = time_ticks(begin, end, self.zone)
+        return [(100 * (tick - begin) / max(end - begin, 1), self.clock(tick)) for tick in ticks]

@@ -8,14 +8,12 @@ from urllib.parse import urlencode
 
 from kesin.store.directory import Site
 from kesin.store.errors import StoreUnreachable
-from kesin.store.limits import MAX_TENANT
-from kesin.web.dashboard.frame.page import PageContext
+from kesin.web.dashboard.frame.page import PageContext, current_site
 from kesin.web.dashboard.frame.unseen import needing_attention, read_marks
 
-MAX_IN_BAR: Final = 3  # entries on a phone, beside the button that opens the rest
+MAX_IN_BAR: Final = 4  # entries on a phone, beside the button that opens the rest
 MAX_SITES: Final = 200  # in the site switch
 _QUEUES: Final = "/dashboard/queues/"
-_SITES: Final = "/dashboard/site/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +22,7 @@ class NavEntry:
 
     title: str
     path: str
+    icon: str  # a symbol of icons.svg
     badge: int = 0  # jobs that need a person
     here: bool = False
     unreachable: bool = False  # its store does not answer
@@ -36,7 +35,7 @@ class NavEntry:
 def navigation(ctx: PageContext, at: str = "") -> list[NavEntry]:
     """The overview, then each visible queue with its badge and its workload's own pages."""
     path = at or ctx.request.url.path
-    entries = [NavEntry(ctx.say("Overview"), "/dashboard", here=path == "/dashboard")]
+    entries = [NavEntry(ctx.say("Overview"), "/dashboard", "overview", here=path == "/dashboard")]
     if not ctx.actor.has("read"):
         return _with_bar(entries)
     grouped = [*_queue_entries(ctx, path), *_page_entries(ctx, path)]
@@ -60,26 +59,28 @@ def _queue_entries(ctx: PageContext, path: str) -> list[NavEntry]:
         here = f"{path}/".startswith(f"{href}/")
         workload = ctx.service.workloads.get(queue.name)
         group = workload.group if workload else queue.name
-        entries.append(NavEntry(title, href, badge, here, unreachable, group, calls=calls))
+        icon = ctx.pages_of(group).icon or "queue"
+        entry = NavEntry(title, href, icon, badge, here, unreachable, group)
+        entries.append(replace(entry, calls=calls))
     return entries
 
 
 def _page_entries(ctx: PageContext, path: str) -> list[NavEntry]:
     """The pages that workloads offer to this user."""
     return [
-        NavEntry(link.title, link.path, here=path.startswith(link.path), group=name)
+        NavEntry(link.title, link.path, icon, here=path.startswith(link.path), group=name)
         for name, pages in ctx.frame.pages.items()
         if pages.links is not None
         for link in pages.links(ctx)
+        for icon in (link.icon or pages.icon or "page",)
     ]
 
 
 def _with_bar(entries: list[NavEntry]) -> list[NavEntry]:
-    """What a phone shows at once: first what needs attention, then the open page."""
-    by_need = sorted(
-        entries, key=lambda entry: (not (entry.badge or entry.unreachable), not entry.here)
-    )
-    chosen = {entry.path for entry in by_need[:MAX_IN_BAR]}
+    """What a phone shows at once: the overview, what needs attention, then the open page."""
+    [first, *others] = entries
+    others.sort(key=lambda entry: (not (entry.badge or entry.unreachable), not entry.here))
+    chosen = {entry.path for entry in (first, *others[: MAX_IN_BAR - 1])}
     return [replace(entry, in_bar=entry.path in chosen) for entry in entries]
 
 
@@ -88,11 +89,11 @@ def below(ctx: PageContext, at: str = "") -> list[NavEntry]:
     path, actor = at or ctx.request.url.path, ctx.actor
     entries = []
     if actor.is_admin:
-        entries.append(NavEntry(ctx.say("Audit"), "/dashboard/audit"))
+        entries.append(NavEntry(ctx.say("Audit"), "/dashboard/audit", "audit"))
     if actor.has("operate"):
-        entries.append(NavEntry(ctx.say("Workers"), "/dashboard/workers"))
+        entries.append(NavEntry(ctx.say("Workers"), "/dashboard/workers", "workers"))
     if actor.is_admin:
-        entries.append(NavEntry(ctx.say("Admin"), "/dashboard/admin/people"))
+        entries.append(NavEntry(ctx.say("Admin"), "/dashboard/admin/people", "admin"))
     here = [path.startswith(entry.path.removesuffix("/people")) for entry in entries]
     return [replace(entry, here=at) for entry, at in zip(entries, here, strict=True)]
 
@@ -137,14 +138,6 @@ def site_switch(ctx: PageContext) -> SiteSwitch | None:
     if queue:
         options.insert(0, SiteOption(every, path, not here))
     return SiteSwitch(chosen.name if chosen else every, tuple(options))
-
-
-def current_site(ctx: PageContext) -> str:
-    """The site that the page is about; empty when it is about all of them."""
-    path = ctx.request.url.path
-    if path.startswith(_SITES):
-        return path.removeprefix(_SITES).partition("/")[0]
-    return ctx.request.query_params.get("site", "").strip()[:MAX_TENANT]
 
 
 def _sites(ctx: PageContext, about: str, *, in_queue: bool) -> list[Site]:

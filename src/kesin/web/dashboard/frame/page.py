@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse
@@ -20,6 +21,8 @@ from kesin.engine.workload import WorkloadContext
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem, Unavailable
 from kesin.lifecycle.model import Job
+from kesin.store.directory import Site
+from kesin.store.limits import MAX_TENANT
 from kesin.web.auth import NOBODY, app_of, guarded_router, service_of
 from kesin.web.bodies import requires_sign_in
 from kesin.web.dashboard.frame.i18n import (
@@ -30,12 +33,16 @@ from kesin.web.dashboard.frame.i18n import (
     translate,
 )
 from kesin.web.failures import FailureGroup
+from kesin.web.dashboard.frame.zones import CLOCKS, UTC, showing, zone_named
 from kesin.web.health import HealthCheck
 from kesin.web.service import Service
 
 LANGUAGE_COOKIE: Final = "kesin_language"
 THEME_COOKIE: Final = "kesin_theme"
+ZONE_COOKIE: Final = "kesin_zone"  # the browser's time zone, which a script stores
+CLOCK_COOKIE: Final = "kesin_clock"  # whose time pages show
 THEMES: Final = ("auto", "light", "dark")
+SITES_PATH: Final = "/dashboard/site/"
 
 
 class SignInRequired(Exception):  # not an error: a step on the way to the page
@@ -48,6 +55,7 @@ class Link:
 
     title: str
     path: str
+    icon: str = ""  # a symbol of icons.svg; empty: its workload's
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +125,7 @@ class WorkloadPages:
     overdue_after_s: int | None = None  # due jobs may wait so long without an alarm
     # Elements that refresh by themselves, by id: their requests keep no session alive.
     polling_elements: frozenset[str] = frozenset()
+    icon: str = ""  # in the navigation, a symbol of icons.svg; empty: that of any queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +146,14 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """A request for a page: who asks, in which language and theme."""
+    """A request for a page: who asks, in which language, theme and time zone."""
 
     request: Request
     actor: Actor
     catalogue: Catalogue
     theme: str
+    zone: ZoneInfo = UTC  # the browser's
+    clock: str = CLOCKS[0]  # whose time the user chose
 
     @property
     def service(self) -> Service:
@@ -200,11 +211,37 @@ class PageContext:
         """
         no_outcome: dict[str, Any] = {"problem": None, "given": {}, "secret": None, "done": False}
         found = self.frame.environment(self.language).get_template(template)
-        text = found.render(ctx=self, **no_outcome | values)
+        # Without a switch the store does not answer: no site is asked for.
+        site = None if "switch" in values else self._site(values.get("job"))
+        clocks = {"mine": self.zone, "utc": UTC}
+        clocks |= {"site": zone_named(site.timezone)} if site else {}
+        zone = clocks.get(self.clock, self.zone)
+        with showing(zone):
+            text = found.render(ctx=self, clocks=clocks, zone=zone, **no_outcome | values)
         problem: Problem | None = values.get("problem")
         status = status or (problem.status if problem else 200)
         headers = {"Cache-Control": "no-store", "Vary": "HX-Request, Cookie"}
         return HTMLResponse(text, status, headers | dict(problem.headers if problem else {}))
+
+    def _site(self, job: Job | None) -> Site | None:
+        """The site that the page is about, if the user may see it."""
+        actor, service = self.actor, self.service
+        sees_all = actor.is_admin or (actor.all_sites and actor.has("read"))
+        about = current_site(self)
+        if not about and job and job.queue not in service.commands.queues_without_sites:
+            about = job.tenant
+        if not about and not sees_all and len(actor.sites) == 1:
+            [about] = actor.sites
+        site = service.accounts.find_site(about) if about else None
+        return site if site and (sees_all or site.id in actor.sites) else None
+
+
+def current_site(ctx: PageContext) -> str:
+    """The site that the address names; empty when the page is about all of them."""
+    path = ctx.request.url.path
+    if path.startswith(SITES_PATH):
+        return path.removeprefix(SITES_PATH).partition("/")[0]
+    return ctx.request.query_params.get("site", "").strip()[:MAX_TENANT]
 
 
 _NO_PAGES: Final = WorkloadPages()
@@ -244,7 +281,9 @@ def any_context(request: Request) -> PageContext:
     catalogue = frame_of(app_of(request)).catalogue(language)
     theme = request.cookies.get(THEME_COOKIE, "auto")
     actor = getattr(request.state, "actor", NOBODY)
-    return PageContext(request, actor, catalogue, theme if theme in THEMES else "auto")
+    zone = zone_named(request.cookies.get(ZONE_COOKIE, "UTC"))
+    clock = request.cookies.get(CLOCK_COOKIE, CLOCKS[0])
+    return PageContext(request, actor, catalogue, theme if theme in THEMES else "auto", zone, clock)
 
 
 Context = Annotated[PageContext, Depends(page_context)]

@@ -1,4 +1,4 @@
-"""Routes of the page frame: language and theme, the live navigation, and unknown pages."""
+"""Routes of the page frame: language, theme and clock, the live navigation, unknown pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from kesin.web.auth import check_origin, guarded_router, is_secure
 from kesin.web.bodies import first_values, read_form
 from kesin.web.dashboard.frame.i18n import LANGUAGES
 from kesin.web.dashboard.frame.navigation import below, navigation
-from kesin.web.dashboard.frame.page import LANGUAGE_COOKIE, THEME_COOKIE, THEMES, Context
+from kesin.web.dashboard.frame.page import (
+    CLOCK_COOKIE,
+    LANGUAGE_COOKIE,
+    THEME_COOKIE,
+    THEMES,
+    Context,
+)
+from kesin.web.dashboard.frame.zones import CLOCKS
 
 router = guarded_router(include_in_schema=False)
 fallback_router = guarded_router(include_in_schema=False)  # included last: matches any path
@@ -25,13 +32,14 @@ MAX_FIELDS: Final = 200
 
 @router.post("/dashboard/look")
 async def set_preferences(request: Request) -> Response:
-    """Store the language or theme in a cookie, and redirect back to the page."""
+    """Store the language, theme or clock in a cookie, and redirect back to the page."""
     check_origin(request, required=True)
     fields = await read_fields(request)
     response = RedirectResponse(safe_path(fields.get("back", "")), status_code=303)
     for name, cookie, allowed in (
         ("language", LANGUAGE_COOKIE, LANGUAGES),
         ("theme", THEME_COOKIE, THEMES),
+        ("clock", CLOCK_COOKIE, CLOCKS),
     ):
         value = fields.get(name)
         if value is None:

@@ -10,10 +10,12 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, PrefixLoader, Stric
 
 from kesin.engine.access.masking import mask_text
 from kesin.engine.workload import Workload
+from kesin.web.dashboard.frame.axes import count_ticks
 from kesin.web.dashboard.frame.formatting import Formatter
 from kesin.web.dashboard.frame.i18n import DASHBOARD, LANGUAGES, Language, catalogue_for
 from kesin.web.dashboard.frame.navigation import below, navigation, site_switch
 from kesin.web.dashboard.frame.page import Frame, WorkloadPages
+from kesin.web.dashboard.frame.zones import shown_zone
 from kesin.web.dashboard.state_groups import LABELS, ORDER
 
 
@@ -52,13 +54,26 @@ def _environment(language: Language, folders: tuple[tuple[str, str], ...]) -> En
     catalogue = catalogue_for(language, packages)
     environment.install_gettext_translations(catalogue, newstyle=True)  # type: ignore[attr-defined]
     figures = Formatter(language)
+
+    def in_zone(say: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *values: say(Formatter(language, shown_zone.get()), *values)
+
     filters: dict[str, Callable[..., Any]] = {
         "number": figures.number,
         "percent": figures.percent,
         "lasted": figures.duration,
-        "moment": figures.moment,
-        "clock": figures.clock,
+        "unit": figures.unit,
+        "relative": figures.relative,
+        "utc": figures.utc,
         "iso": figures.iso,
+        "city": figures.city,
+        "when": in_zone(Formatter.when),
+        "stamp": in_zone(Formatter.stamp),
+        "moment": in_zone(Formatter.moment),
+        "clock": in_zone(Formatter.clock),
+        "time_axis": in_zone(Formatter.time_axis),
+        "count_axis": lambda top: [(tick, figures.number(tick)) for tick in count_ticks(top)],
+        "duration_axis": figures.duration_axis,
         "covered": mask_text,
     }
     environment.filters |= filters

@@ -21,6 +21,8 @@ WORKLOAD: Final = "dashboard"
 EVERY_S: Final = 60
 MAX_NOTES: Final = 24 * 60  # one a minute for a day
 BUCKETS: Final = 48
+PERIODS_S: Final = (60, 120, 300, 600, 900, 1_800)  # of a trend that fits its data
+MIN_PERIODS: Final = 10
 MAX_JOBS_READ: Final = 100  # the newest ones
 SLACK_S: Final = 600  # a period that lacks no more than this at its start is complete
 
@@ -33,6 +35,13 @@ class Trend(NamedTuple):
     failed_hour: int = 0  # within the last hour
     since: int | None = None  # the start of the numbers; None before the first note
     whole: bool = False  # the numbers cover the whole span
+    begin: int = 0  # of the first period
+    period_us: int = 1
+
+    @property
+    def end(self) -> int:
+        """The end of the last period."""
+        return self.begin + self.period_us * len(self.done)
 
     @property
     def failed_share(self) -> float | None:
@@ -67,17 +76,19 @@ class Trends:
                 value = canonical_json(notes[-MAX_NOTES:])
                 self._directory.put_metadata(MetadataEntry(WORKLOAD, "", name, value, now))
 
-    def of(self, queue: Queue, span_s: int = DAY_S) -> Trend:
-        """The trend of the last ``span_s`` seconds, in equal periods."""
+    def of(self, queue: Queue, *, fitting: bool = False) -> Trend:
+        """The trend of the last day in equal periods, or of the part of it in which jobs ended."""
         entry = self._directory.metadata_entry(WORKLOAD, "", queue.name)
         notes = (json.loads(entry.value) or []) if entry else []
         now = queue.now()
         notes = [*notes, [now, *_sums(queue)]]
-        part_us = span_s * SECOND_US / BUCKETS
-        begin = now - span_s * SECOND_US
-        done, failed, failed_hour = [0] * BUCKETS, [0] * BUCKETS, 0
+        part_us, parts = DAY_S * SECOND_US // BUCKETS, BUCKETS
+        if fitting:
+            part_us, parts = _fitting_periods(notes, now)
+        begin = now - part_us * parts
+        done, failed, failed_hour = [0] * parts, [0] * parts, 0
         for before, after in pairwise(notes):
-            at = min(int((after[0] - begin) // part_us), BUCKETS - 1)
+            at = min((after[0] - begin) // part_us, parts - 1)
             if at >= 0:
                 done[at] += max(after[1] - before[1], 0)
                 failed[at] += max(after[2] - before[2], 0)
@@ -85,7 +96,21 @@ class Trends:
                 failed_hour += max(after[2] - before[2], 0)
         since = max(notes[0][0], begin) if len(notes) > 1 else None
         whole = since is not None and since <= begin + SLACK_S * SECOND_US
-        return Trend(tuple(done), tuple(failed), failed_hour, since, whole)
+        return Trend(tuple(done), tuple(failed), failed_hour, since, whole, begin, part_us)
+
+
+def _fitting_periods(notes: Sequence[Sequence[int]], now: int) -> tuple[int, int]:
+    """The length of a period, and how many hold all that ended within a day."""
+    day_ago = now - DAY_S * SECOND_US
+    moved = (
+        max(before[0], day_ago)
+        for before, after in pairwise(notes)
+        if after[0] > day_ago and before[1:] != after[1:]
+    )
+    span_us = now - next(moved, day_ago)
+    fits = (period for period in PERIODS_S if span_us <= period * SECOND_US * BUCKETS)
+    part_us = next(fits, PERIODS_S[-1]) * SECOND_US
+    return part_us, max(-(-span_us // part_us), MIN_PERIODS)
 
 
 def _sums(queue: Queue) -> tuple[int, int]:
@@ -107,6 +132,7 @@ class Charts(NamedTuple):
     median_us: int | None  # from created to finished, of the newest successes
     slowest_us: int | None  # the 95th percentile
     spans: tuple[int, ...]
+    ends: tuple[int, ...]  # when each of them finished
 
 
 def charts_of(ctx: PageContext, queue: Queue, site: str) -> Charts:
@@ -118,14 +144,15 @@ def charts_of(ctx: PageContext, queue: Queue, site: str) -> Charts:
         return commands.jobs(actor, queue.name, where, limit=MAX_JOBS_READ).jobs if states else ()
 
     succeeded = newest(states_in(queue.lifecycle, "done"))
-    ended = [job for job in succeeded if job.finished_at is not None]
-    spans = [max((job.finished_at or 0) - job.created_at, 0) for job in ended]
+    ended = sorted((job.finished_at, job.created_at) for job in succeeded if job.finished_at)
+    spans = [max(finished_at - created_at, 0) for finished_at, created_at in ended]
     ordered = sorted(spans)
     whole = not site and commands.visible_sites(actor, queue.name) is None
-    service = ctx.service
+    trends = Trends(ctx.service.accounts.directory, ctx.service.queues)
     return Charts(
-        Trends(service.accounts.directory, service.queues).of(queue) if whole else None,
+        trends.of(queue, fitting=True) if whole else None,
         ordered[len(ordered) // 2] if ordered else None,
         ordered[min(len(ordered) * 19 // 20, len(ordered) - 1)] if ordered else None,
-        tuple(reversed(spans)),
+        tuple(spans),
+        tuple(finished_at for finished_at, _ in ended),
     )

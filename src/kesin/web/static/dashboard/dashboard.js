@@ -106,6 +106,53 @@
     document.querySelector("[data-more]")?.focus();
   });
 
+  // On a phone rows come before filters: a button unfolds them. Pages that renew themselves keep them open.
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-fold]"), form = button?.nextElementSibling;
+    if (!form) return;
+    button.setAttribute("aria-expanded", String(form.toggleAttribute("data-open")));
+    if (form.hasAttribute("data-open")) form.querySelector("input:not([type=hidden]), select")?.focus();
+  });
+
+  // What a column of a chart says: where the pointer is, or with the arrow keys.
+  const pointOut = (plot, at) => {
+    const columns = [...plot.querySelectorAll("g")], index = Math.min(Math.max(at, 0), columns.length - 1);
+    plot.dataset.at = index;
+    for (const one of columns) one.classList.toggle("at", one === columns[index]);
+    const place = plot.closest("figure")?.querySelector("[data-value]");
+    if (place) place.textContent = columns[index]?.querySelector("title").textContent ?? "";
+  };
+  document.addEventListener("pointerover", (event) => {
+    const column = event.target.closest?.("[data-plot] g");
+    if (column) pointOut(column.closest("[data-plot]"), [...column.parentElement.querySelectorAll("g")].indexOf(column));
+  });
+  document.addEventListener("keydown", (event) => {
+    const plot = event.target.closest?.("[data-plot]"), step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!plot || !step) return;
+    event.preventDefault();
+    pointOut(plot, Number(plot.dataset.at ?? plot.querySelectorAll("g").length) + step);
+  });
+
+  // The first page in a zone the server did not know yet: the same page again, in its place.
+  document.addEventListener("DOMContentLoaded", async () => {
+    const { zone, ownTime } = document.documentElement.dataset;
+    const own = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+    const stored = document.cookie.split("; ").includes(`kesin_zone=${own}`);
+    if (zone === own || ownTime === undefined || !stored || !window.Idiomorph) return;
+    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    if (!answer.ok) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    for (const part of ["main", "#zone"]) {
+      const now = document.querySelector(part), then = page.querySelector(part);
+      if (!now || !then) continue;
+      Idiomorph.morph(now, then);
+      htmx.process(document.querySelector(part));
+    }
+  });
+
+  // Numbers that are counted here are grouped like those of the page.
+  const grouped = (n) => new Intl.NumberFormat(document.documentElement.lang).format(n);
+
   // Selected rows stay selected while the table is renewed around them; what is offered fits their states.
   const picked = new Map();
   let every = false; // all that match are meant, shown or not
@@ -114,12 +161,12 @@
     const table = document.querySelector("[data-matching]");
     const matching = table?.dataset.matching || "";
     const states = every ? (table?.dataset.states || "").split(" ") : [...picked.values()];
-    for (const place of document.querySelectorAll("[data-picked]")) place.textContent = String(picked.size);
+    for (const place of document.querySelectorAll("[data-picked]")) place.textContent = grouped(picked.size);
     for (const place of document.querySelectorAll("[data-matching-n]")) place.textContent = matching;
     for (const bar of document.querySelectorAll("[data-bar]")) bar.hidden = picked.size === 0 && !every;
     for (const one of document.querySelectorAll("[data-some]")) one.hidden = every;
     for (const one of document.querySelectorAll("[data-every]")) one.hidden = !every;
-    for (const one of document.querySelectorAll("[data-pick-matching]")) one.hidden = every || matching === String(picked.size);
+    for (const one of document.querySelectorAll("[data-pick-matching]")) one.hidden = every || matching === grouped(picked.size);
     for (const one of document.querySelectorAll("[data-from]")) {
       const from = one.dataset.from.split(" ");
       one.hidden = !states.some((state) => from.includes(state));
@@ -165,7 +212,7 @@
   document.addEventListener("htmx:pushedIntoHistory", () => {
     forget(); // a selection nobody sees is not acted on
     for (const link of document.querySelectorAll("[data-export]")) link.href = link.dataset.export + location.search;
-    for (const field of document.querySelectorAll(".look input[name=back]")) field.value = location.pathname + location.search;
+    for (const field of document.querySelectorAll(".top input[name=back]")) field.value = location.pathname + location.search;
   });
   const numbers = new Map(); // a number that changed tints for a second
   const tint = () => {
@@ -244,7 +291,7 @@
         if (old === document.activeElement && old.matches("button, a, summary") && old.innerHTML !== fresh.innerHTML) old.innerHTML = fresh.innerHTML;
       };
       Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => // and what was unfolded stays open
-        !(name === "open" && node.matches("details")) && !(name === "data-open" || (name === "aria-expanded" && node.matches("[data-more]")));
+        !(name === "open" && node.matches("details")) && !(name === "data-open" || (name === "aria-expanded" && node.matches("[data-more], [data-fold]")));
     }
     for (const place of document.querySelectorAll("[data-watch]")) watch(place);
   });

@@ -12,6 +12,7 @@ from kesin.workloads.oci.pages.site_links import breaker_warnings, links, site_p
 
 PAGES: Final = WorkloadPages(
     package=__name__,
+    icon="upload",
     routers=(sites.router, control.router, fix_row.router, settings.router),
     links=links,
     site_path=site_path,

@@ -35,9 +35,9 @@ def links(ctx: PageContext) -> list[Link]:
     if not ctx.actor.has("read"):
         return []
     sites = visible_sites(ctx.workload(WORKLOAD), ctx.actor)
-    every = [Link(ctx.say("All sites"), SITES_PATH)] if len(sites) > 1 else []
+    every = [Link(ctx.say("All sites"), SITES_PATH, "site")] if len(sites) > 1 else []
     return every + [
-        Link(ctx.say("OCI · %(site)s", site=site.record.name), control_path(site.id))
+        Link(ctx.say("OCI · %(site)s", site=site.record.name), control_path(site.id), "site")
         for site in sites[:MAX_LINKS]
     ]
 

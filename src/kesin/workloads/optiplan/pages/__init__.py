@@ -11,6 +11,7 @@ from kesin.workloads.optiplan.pages.job_panel import job_link, job_name, job_pan
 
 PAGES: Final = WorkloadPages(
     package=__name__,
+    icon="board",
     routers=(orders.router, new_order.router, setup.router),
     links=links,
     job_panel=job_panel,

@@ -30,7 +30,7 @@ def links(ctx: PageContext) -> list[Link]:
     """The link to the orders page, for users who may see orders."""
     if not may_see_orders(ctx):
         return []
-    return [Link(ctx.say("Cutting orders"), "/dashboard/optiplan")]
+    return [Link(ctx.say("Cutting orders"), "/dashboard/optiplan", "page")]
 
 
 def job_link(ctx: PageContext, job: Job) -> Link | None:

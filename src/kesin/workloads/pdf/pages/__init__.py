@@ -27,7 +27,7 @@ MAX_DETAIL_CHARS = 200
 
 def links(ctx: PageContext) -> list[Link]:
     """The page that makes PDFs, for those who may."""
-    return [Link(ctx.say("Make a PDF"), "/dashboard/pdf")] if ctx.actor.has("pdf") else []
+    return [Link(ctx.say("Make a PDF"), "/dashboard/pdf", "add")] if ctx.actor.has("pdf") else []
 
 
 def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
@@ -91,6 +91,7 @@ def heartbeats(ctx: PageContext, queue: Queue) -> list[WorkerHeartbeat]:
 
 PAGES: Final = WorkloadPages(
     package=__name__,
+    icon="document",
     routers=(page.router,),
     links=links,
     job_panel=job_panel,
