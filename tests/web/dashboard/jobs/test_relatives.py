@@ -179,7 +179,7 @@ def test_progress_is_a_bar_with_its_message_and_renews_itself_sooner(shared_worl
         text = read(shared_world, job_id, **headers)
         assert '<progress max="1" value="0.4" aria-label="Progress">' in text
         assert "<strong>40%</strong> · page &lt;12&gt; · <span" in text
-        assert "5 secs ago" in section(text, "Next")
+        assert "5 sec ago" in section(text, "Next")
         assert 'id="job-story" class="stack" data-most="2"' in text
     complete(steps, job)
     text = read(shared_world, job_id)
