@@ -40,7 +40,7 @@ def offered(page: str) -> dict[str, bool]:
 
 def said(page: str) -> str:
     """The zone that the page says it uses."""
-    found = re.search(r'<details class="menu switch zone">\s*<summary title="([^"]+)"', page)
+    found = re.search(r'<details class="menu zone">\s*<summary title="([^"]+)"', page)
     assert found
     return found[1]
 
