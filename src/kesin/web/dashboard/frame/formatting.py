@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
+from functools import cache, lru_cache
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from babel.dates import format_datetime, format_timedelta, get_timezone_location
+from babel.dates import format_timedelta, get_month_names, get_timezone_location
 from babel.numbers import format_decimal, format_percent
 from babel.units import format_unit
 
@@ -26,6 +27,13 @@ def pretty(value: Any) -> str:
     return text if len(text) <= MAX_JSON_CHARS else text[:MAX_JSON_CHARS] + "\n…"
 
 
+# A page says hundreds of numbers and times, many of them twice: Babel takes long for each.
+_decimal: Final = lru_cache(maxsize=4096)(format_decimal)
+_timedelta: Final = lru_cache(maxsize=4096)(format_timedelta)
+_unit: Final = lru_cache(maxsize=4096)(format_unit)
+_months: Final = cache(get_month_names)
+
+
 class Formatter:
     """The filters of the templates; times are microseconds since 1970."""
 
@@ -35,7 +43,7 @@ class Formatter:
 
     def number(self, value: float) -> str:
         """A number with the language's separators."""
-        return format_decimal(value, locale=self.locale)
+        return _decimal(value, locale=self.locale)
 
     def percent(self, share: float) -> str:
         """A share between 0 and 1 as a percentage."""
@@ -50,14 +58,14 @@ class Formatter:
         seconds = max(micros, 0) / SECOND_US
         if round(seconds, 1) < 10:  # noqa: PLR2004
             return self._in_unit(round(seconds, 1), "second")
-        return format_timedelta(
+        return _timedelta(
             timedelta(seconds=round(seconds)), format="short", threshold=1.5, locale=self.locale
         )
 
     def _in_unit(self, value: float, unit: str) -> str:
         if unit == "millisecond":  # the symbol is the same in every language
             return f"{self.number(value)} ms"
-        return format_unit(value, unit, "short", locale=self.locale)
+        return _unit(value, unit, "short", locale=self.locale)
 
     def when(self, at: int | None, now: int) -> str:
         """A point in time: relative to now within a day, else with its date."""
@@ -71,14 +79,14 @@ class Formatter:
         if abs(now - at) < DAY_S * SECOND_US:
             return self.clock(at)
         when, today = self._local(at), self._local(now)
-        pattern = "d MMM HH:mm" if when.year == today.year else "d MMM y HH:mm"
-        return format_datetime(when, pattern, locale=self.locale)
+        year = "" if when.year == today.year else " %Y"
+        return f"{self._day(when)}{when:{year} %H:%M}"
 
     def relative(self, at: int, now: int) -> str:
         """How long ago, or in how long: to the second."""
         distance = timedelta(seconds=int((at - now) / SECOND_US) or -1)
         how: dict[str, Any] = {"format": "short", "threshold": 1.5, "add_direction": True}
-        return format_timedelta(distance, locale=self.locale, **how)
+        return _timedelta(distance, locale=self.locale, **how)
 
     def moment(self, at: int | None) -> str:
         """A point in time, to the second."""
@@ -89,14 +97,17 @@ class Formatter:
         return f"{self._said(datetime.fromtimestamp(at / SECOND_US, UTC))} UTC"
 
     def _said(self, when: datetime) -> str:
-        return format_datetime(when, "d MMM y HH:mm:ss", locale=self.locale)
+        return f"{self._day(when)} {when:%Y %H:%M:%S}"
+
+    def _day(self, when: datetime) -> str:
+        return f"{when.day} {_months('abbreviated', locale=self.locale)[when.month]}"
 
     def _local(self, at: int) -> datetime:
         return datetime.fromtimestamp(at / SECOND_US, self.zone)
 
     def clock(self, at: int) -> str:
         """The time of day."""
-        return format_datetime(self._local(at), "HH:mm", locale=self.locale)
+        return f"{self._local(at):%H:%M}"
 
     def iso(self, at: int | None) -> str:
         """ISO 8601 in UTC, for scripts."""
