@@ -79,7 +79,9 @@ def overview(ctx: Context) -> HTMLResponse:
     cards = [_card_or_unreachable(ctx, queue) for queue in queues]
     cards.sort(key=lambda card: not card.own)
     template = "part_cards.html" if ctx.in_part else "overview.html"
-    return ctx.page(template, cards=cards, process_troubles=_process_troubles(ctx) if cards else [])
+    troubles = _process_troubles(ctx) if cards else []
+    now = ctx.service.accounts.now()
+    return ctx.page(template, cards=cards, process_troubles=troubles, now=now)
 
 
 def _card_or_unreachable(ctx: PageContext, queue: Queue) -> QueueCard:

@@ -32,8 +32,8 @@ from kesin.web.dashboard.frame.i18n import (
     choose_language,
     translate,
 )
-from kesin.web.failures import FailureGroup
 from kesin.web.dashboard.frame.zones import CLOCKS, UTC, showing, zone_named
+from kesin.web.failures import FailureGroup
 from kesin.web.health import HealthCheck
 from kesin.web.service import Service
 

@@ -207,6 +207,7 @@ def _page_values(ctx: PageContext, queue: Queue, limit: int) -> dict[str, Any]:
         "matching": _matching(page_filter, stats, len(page.jobs), more=page.cursor is not None),
         "charts": charts_of(ctx, queue, page_filter.site),
         "all_failures": failures,
+        "now": stats.now,
         "failure_lines": failure_lines(ctx, queue, failures, page_filter.site),
         "most_failures": MAX_FAILURES_SHOWN,
         "codes": _codes(failures, page_filter),
