@@ -36,6 +36,7 @@ STORES = (*SQL_STORES, "redis")
 TABLES = (
     *("job", "job_body", "event", "note", "flow", "paused", "declared", "lifecycle"),
     *("rules", "state", "parent", "progress", "schedule", "meter", "fact"),
+    *("listing", "search_term"),
 )
 HERE = Path(__file__).parent
 RAM = Path("/dev/shm")  # where there is one, no test waits for a disk

@@ -183,6 +183,10 @@ def _statements(
             f" SELECT {this_id}, '{part.queue}', {columns['tenant']}, {key}, {held},"
             f" '{{\"n\":' || i || '}}' FROM {rows}"
         )
+        yield (
+            f"INSERT INTO {schema}search_term (job_id, term, queue, tenant)"
+            f" SELECT {this_id}, 'n' || i, '{part.queue}', {columns['tenant']} FROM {rows}"
+        )
         some = "" if part.group.share == 0 else " WHERE i % 5 = 0"
         yield (
             f"INSERT INTO {schema}event (job_id, at, seq, attempt, attempt_base, return_count,"

@@ -22,6 +22,7 @@ from kesin.store.records import (
     Event,
     FailureCount,
     Filter,
+    Listing,
     MoveCount,
     NewJobRow,
     Note,
@@ -364,6 +365,14 @@ class Store(ABC):
         self, queue: str, rows: Sequence[ScheduleRow], *, gone: Sequence[str] = ()
     ) -> None:
         """Store schedules and their next ticks; delete those that are ``gone``."""
+
+    @abstractmethod
+    def listing(self, queue: str) -> Listing:
+        """How the queue's jobs are listed; an empty one if no program declared it."""
+
+    @abstractmethod
+    def write_listing(self, queue: str, listing: Listing) -> None:
+        """Store how jobs are listed; the newest that are there become searchable by it too."""
 
     @abstractmethod
     def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:

@@ -26,4 +26,5 @@ def normalise_filter(where: Filter) -> Filter:
         dedup_key=None if where.dedup_key is None else storable(where.dedup_key),
         text=None if where.text is None else storable(where.text),
         contains=None if where.contains is None else storable(where.contains),
+        search=None if where.search is None else storable(where.search),
     )

@@ -148,6 +148,13 @@ class Definition(NamedTuple):
         return cls(str(fields.get("lifecycle", "")), *lists)
 
 
+class Listing(NamedTuple):
+    """How the jobs of a queue are listed, as a program declared it."""
+
+    title: str = ""  # a format of payload fields; empty: none was declared
+    search: tuple[str, ...] = ()  # the payload fields that are searched, by dotted names
+
+
 class RulesVersion(NamedTuple):
     """A version of a queue's lifecycle, as it was declared."""
 
@@ -206,6 +213,7 @@ class Filter:
     dedup_key: str | None = None
     text: str | None = None  # part of the error message, case-insensitive
     contains: str | None = None  # part of the payload's JSON text, case-sensitive
+    search: str | None = None  # how a word of a searchable field, and what follows it, begins
 
     def __post_init__(self) -> None:
         for name in ("created_from", "created_before", "moved_before"):

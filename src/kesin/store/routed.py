@@ -71,6 +71,8 @@ class RoutedStore(Store):
     wake = _of_queue("wake")
     schedules = _of_queue("schedules")
     write_schedules = _of_queue("write_schedules")
+    listing = _of_queue("listing")
+    write_listing = _of_queue("write_listing")
     enqueue_within = _of_queue("enqueue_within")
 
     def __init__(self, main: Store, homes: Mapping[str, Store]) -> None:

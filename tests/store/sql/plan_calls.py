@@ -194,6 +194,22 @@ def _listings(queue: str, rows: Rows) -> Iterator[Call]:
         lambda store, size: store.jobs(queue, Filter(codes=("NOBODY_HAS_IT",)), limit=size),
         moves=0,
     )
+    for text, tenants, moves in (
+        ("n17", None, 1),
+        ("n17", ("t1", "nowhere"), 1),
+        ("n", None, BATCH),
+    ):
+        found = (
+            {"search_found"} if moves == 1 else {"search_found", "search_term_pkey", "job_state"}
+        )
+        where = Filter(search=text, tenants=tenants)
+        yield Call(
+            f"{queue} search {text}{' of a tenant' if tenants else ''}",
+            frozenset({*found, "job_pkey", "job_body_pkey"}),  # of too many, the newest
+            lambda store, size, where=where: store.jobs(queue, where, limit=size).jobs,  # type: ignore[misc]
+            moves=moves,
+            visits=SMALL // 2,
+        )
     some = rows.at_rest[queue][0].id
     yield Call(f"{queue} one job", BY_ID, lambda store, _: store.job(some), 0)
     yield Call(

@@ -25,7 +25,7 @@ FEW, MEDIUM, LARGE = 8_000, 16_000, 100_000  # what grows with the rows shows
 GROWTH_MOST = 1.5
 MOST_SHOWN = 60
 COMPILED_ABOVE = 100_000  # PostgreSQL's jit_above_cost: compiling takes longer than any of these
-TABLES = {"job", "job_body", "event"}
+TABLES = {"job", "job_body", "event", "search_term"}
 
 
 # PostgreSQL
@@ -141,7 +141,7 @@ def test_postgres_reaches_rows_by_index_whatever_the_statistics_say(
 
 # SQLite
 
-SCANNED = re.compile(r"^SCAN (job|job_body|event|[jcsbhe])\b")
+SCANNED = re.compile(r"^SCAN (job|job_body|event|search_term|st|[jcsbhe])\b")
 
 
 class Watched:

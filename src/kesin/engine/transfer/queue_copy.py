@@ -19,7 +19,7 @@ from kesin.engine.transfer.copy_lock import CopyLock, LockTakenOver, TargetChang
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
-from kesin.store.records import MoveCount, Pause
+from kesin.store.records import Listing, MoveCount, Pause
 from kesin.store.transfer import copier_for
 from kesin.store.transfer.copier import Copier, JobHistory, JobVersion
 
@@ -88,6 +88,8 @@ class QueueCopy:
         if not target.rules(self.queue):
             self._target_copier.put_rules(self.queue, source.rules(self.queue))
         target.open(self.queue, self.lifecycle)
+        if (listing := source.listing(self.queue)) != Listing():
+            target.write_listing(self.queue, listing)  # first: it says what copies are found by
         self._lock.read()
         pause = pause_of(source, self.queue)
         reason = (pause and pause.reason) or ""

@@ -1,4 +1,4 @@
-"""What stands beside a job in Redis: the jobs it comes after, and how far it is."""
+"""What stands beside a job in Redis: the jobs it comes after, how far it is, its title."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.model import Job
 from kesin.store.limits import MAX_BATCH, check_batch_size
-from kesin.store.records import Progress
+from kesin.store.records import Listing, Progress
 from kesin.store.redis.program import SEPARATOR
 from kesin.store.redis.reader import RedisReader, parse_job
 
@@ -69,3 +69,11 @@ class RedisCompanions(RedisReader):
             if said and claim == int(token):
                 found[job_id] = Progress(int(at), fraction, message)
         return found
+
+    def listing(self, queue: str) -> Listing:
+        text = self._execute("listing", {"queue": queue})
+        title, search = json.loads(text) if text else ("", ())
+        return Listing(title, tuple(search))
+
+    def write_listing(self, queue: str, listing: Listing) -> None:
+        self._execute("put_listing", {"queue": queue, "listing": json.dumps(listing)})

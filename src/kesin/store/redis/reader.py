@@ -45,9 +45,11 @@ from kesin.store.records import (
     ScheduleRow,
 )
 from kesin.store.redis.program import NUMBERS, SEPARATOR, Program
+from kesin.store.search import is_found
 
 HISTORIES_PER_SCRIPT: Final = 200  # histories that one script reads
 MAX_LISTED_PER_SCRIPT: Final = 5_000  # jobs that one script reads for a page
+MAX_SEARCHED: Final = 10_000  # newest jobs whose fields a search looks at: Redis has no terms
 _NUMBERS: Final = tuple(JOB_COLUMNS.index(name) for name in NUMBERS)
 _EVENT_NUMBERS: Final = frozenset(
     name for name, kind in Event.__annotations__.items() if "int" in str(kind)
@@ -211,15 +213,19 @@ class RedisReader(Store):
             "queue": queue,
             "where": _conditions(where),
             "most_looked": MAX_LISTED_PER_SCRIPT,
-            "limit": limit + 1,
+            "limit": limit + 1 if where.search is None else MAX_PAGE,
             "cursor": cursor or LAST_ID,
         }
-        jobs: list[Job] = []
+        fields = self.listing(queue).search if where.search is not None else ()
+        jobs, looked = list[Job](), 0
         next_cursor: str | None = ""
         while next_cursor is not None and len(jobs) <= limit:
             rows, next_cursor = self._execute("jobs", params, items=pairs)
-            jobs += [job for job in map(parse_job, rows) if _matches_text(job, where.text)]
+            jobs += [job for job in map(parse_job, rows) if _matches(job, where, fields)]
             params["cursor"] = next_cursor
+            looked += len(rows)
+            if where.search is not None and looked >= MAX_SEARCHED:
+                next_cursor = None
         return Page(jobs[:limit], jobs[limit - 1].id if len(jobs) > limit else None)
 
     def _pairs(self, queue: str, where: Filter) -> list[tuple[str, str]]:
@@ -247,6 +253,9 @@ class RedisReader(Store):
         program = self.program(queue)
         moves = program.moves_for(action, role, queue)
         conditions = _conditions(where)
+        if where.search is not None:
+            found = [job.id for job in self.jobs(queue, where, limit=MAX_PAGE).jobs]
+            ids = found if ids is None else [job_id for job_id in found if job_id in set(ids)]
         if ids is not None:
             check_batch_size(ids)
             conditions |= {"states": dict.fromkeys(where.states, True)} if where.states else {}
@@ -444,5 +453,6 @@ def _conditions(where: Filter) -> dict[str, Any]:
     return {name: value for name, value in conditions.items() if value is not None}
 
 
-def _matches_text(job: Job, text: str | None) -> bool:
-    return not text or text.lower() in (job.error_message or "").lower()
+def _matches(job: Job, where: Filter, fields: Sequence[str]) -> bool:
+    said = (where.text or "").lower() in (job.error_message or "").lower()
+    return said and (where.search is None or is_found(job.payload, fields, where.search))

@@ -1,4 +1,4 @@
-"""What stands beside a job in the SQL stores: the jobs it comes after, and how far it is.
+"""What stands beside a job in the SQL stores: the jobs it comes after, its terms, its progress.
 
 A job that comes after others is created in a state that waits, with news. The guard marks the rows
 of a parent that comes to rest as ``news``, in the parent's own transaction. A worker or a sweeper
@@ -17,11 +17,13 @@ from typing import Any
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import UnknownParents
-from kesin.store.limits import MAX_BATCH, check_batch_size
-from kesin.store.records import NewJobRow, Progress
+from kesin.store.limits import MAX_BATCH, MAX_PAGE, check_batch_size
+from kesin.store.records import Filter, Listing, NewJobRow, Progress
 from kesin.store.sql.columns import job_columns
 from kesin.store.sql.rules import SqlRules
 from kesin.store.sql.statements import Statements
+
+MAX_INDEXED = 10_000  # jobs that become searchable when their fields are declared
 
 
 class SqlCompanions(SqlRules):
@@ -140,6 +142,46 @@ class SqlCompanions(SqlRules):
             f" WHERE p.{known} = {self.dialect.param('id')} ORDER BY p.{wanted}{limit}"
         )
         return [Job._make(row) for row in self._read(sql, {"id": job_id})]
+
+    # Titles and search
+
+    def write_listing(self, queue: str, listing: Listing) -> None:
+        param, table, before = self.dialect.param, self.dialect.table, self.listing(queue)
+        if listing == before:
+            return
+        with self.transaction():
+            self._rows(
+                f"INSERT INTO {table('listing')} (queue, title, search)"
+                f" VALUES ({param('queue')}, {param('title')}, {param('search')})"
+                " ON CONFLICT (queue) DO UPDATE"
+                " SET title = excluded.title, search = excluded.search",
+                {"queue": queue, "title": listing.title, "search": json.dumps(listing.search)},
+            )
+            if listing.search != before.search:
+                delete = f"DELETE FROM {table('search_term')} WHERE queue = {param('queue')}"
+                self._rows(delete, {"queue": queue})
+                self._index_newest(queue)
+
+    def _index_newest(self, queue: str) -> None:
+        """Write the terms of jobs that were there before their fields were declared."""
+        body, table = self.dialect.table("job_body"), self.dialect.table
+        sql = f"INSERT INTO indexing SELECT b.id, b.queue, b.tenant, b.payload FROM {body} b"
+        ending = ""
+        if self.dialect.name == "postgres":
+            sql = (
+                f"INSERT INTO {table('search_term')} (job_id, term, queue, tenant)"
+                f" SELECT b.id, t.term, b.queue, b.tenant FROM {body} b"
+                f" JOIN {table('listing')} l ON l.queue = b.queue"
+                f" CROSS JOIN LATERAL {table('search_terms')}(b.payload, l.search) AS t(term)"
+            )
+            ending = " ON CONFLICT DO NOTHING"
+        sql = f"{sql} WHERE {self._is_id_in('b.id')}{ending}"
+        cursor: str | None = ""
+        for _ in range(MAX_INDEXED // MAX_PAGE):
+            if cursor is not None:
+                page = self.jobs(queue, Filter(), limit=MAX_PAGE, cursor=cursor or None)
+                self._rows(sql, {"ids": self._array([job.id for job in page.jobs])})
+                cursor = page.cursor
 
     # Progress
 

@@ -7,6 +7,7 @@ read from its newest job backwards.
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,16 +36,19 @@ from kesin.store.records import (
     Event,
     FailureCount,
     Filter,
+    Listing,
     MoveCount,
     Note,
     Page,
     Pause,
     QueueStats,
 )
+from kesin.store.search import AFTER_ALL, fold
 from kesin.store.sql.columns import event_columns, job_columns
 from kesin.store.sql.dialect import Dialect
 from kesin.store.sql.statements import Statements
 
+MAX_FOUND = 1_000  # jobs that a search reads by its index; of more, it walks through the newest
 MAX_CLOCK_SKEW_S = DAY_S  # between the clocks of the store and of the processes that create ids
 
 
@@ -185,10 +189,19 @@ class SqlReader(Store):
         if ids is not None:
             check_batch_size(ids)
             return [job_id for job_id in dict.fromkeys(ids) if is_id(job_id)]
+        if where.search and (found := self._found(statements, where)) is not None:
+            return found
         keys = _keys_of(where) if statements.keeps_keys else None
         return (
             None if keys is None else [job_id for _, job_id in self._find_holders(statements, keys)]
         )
+
+    def _found(self, statements: Statements, where: Filter) -> list[str] | None:
+        """The jobs that have the terms; None if these are too many."""
+        params: dict[str, Any] = {"queue": statements.queue, "most": MAX_FOUND + 1}
+        _, pair_conditions = self._filters(where, params)
+        rows = self._read(statements.found(pair_conditions), params)
+        return None if len(rows) > MAX_FOUND else list(dict.fromkeys(str(row[0]) for row in rows))
 
     def _filters(self, where: Filter, params: dict[str, Any]) -> tuple[str, str]:
         param, body = self.dialect.param, self.dialect.table("job_body")
@@ -233,7 +246,19 @@ class SqlReader(Store):
                 f" AND {find_function}(b.payload, {param('contains')}) > 0)"
             )
             params["contains"] = where.contains
+        rows += [] if where.search is None else [self._has_term(where.search, params)]
         return "".join(f" AND {row}" for row in rows), " AND ".join(pair_conditions)
+
+    def _has_term(self, search: str, params: dict[str, Any]) -> str:
+        """Whether a job has a term that begins so; the parameters are those of ``found`` too."""
+        param, terms = self.dialect.param, self.dialect.table("search_term")
+        term = params["term"] = fold(search)
+        params["after_term"] = term and term + AFTER_ALL
+        # No EXISTS, which PostgreSQL may turn into a join with all terms.
+        return (
+            f"(SELECT 1 FROM {terms} st WHERE st.job_id = j.id AND st.term >= {param('term')}"
+            f" AND st.term < {param('after_term')} LIMIT 1) IS NOT NULL"
+        )
 
     @abstractmethod
     def _is_in(self, column: str, name: str) -> str:
@@ -347,6 +372,12 @@ class SqlReader(Store):
         sql = f"SELECT definition FROM {table} WHERE queue = {name}"
         rows = self._read(sql, {"queue": queue})
         return Definition.parse(rows[0][0]) if rows else None
+
+    def listing(self, queue: str) -> Listing:
+        table, name = self.dialect.table("listing"), self.dialect.param("queue")
+        sql = f"SELECT title, search FROM {table} WHERE queue = {name}"
+        rows = self._read(sql, {"queue": queue})
+        return Listing(rows[0][0], tuple(json.loads(rows[0][1]))) if rows else Listing()
 
     def queues(self) -> list[str]:
         sql = f"SELECT queue FROM {self.dialect.table('lifecycle')} ORDER BY queue"

@@ -410,6 +410,10 @@ class Statements(InputRows):
             "jobs", columns=columns, filters=filters, wanted=pair_conditions, owned=job_conditions
         )
 
+    def found(self, pair_conditions: str) -> str:
+        """The jobs with terms that begin like the one that is searched."""
+        return self._fill("found", wanted=pair_conditions)
+
     def preview(
         self, moves: tuple[Move, ...], filters: str, pair_conditions: str, *, among: bool = False
     ) -> str:

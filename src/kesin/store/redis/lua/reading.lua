@@ -155,6 +155,8 @@ function OPS.paused() return call('HGETALL', Q .. ':paused') end
 
 function OPS.schedules() return call('HGETALL', Q .. ':schedules') end
 
+function OPS.listing() return call('GET', Q .. ':listing') end
+
 function OPS.definition() return call('GET', Q .. ':lifecycle') end
 
 function OPS.declared()

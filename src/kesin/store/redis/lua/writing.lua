@@ -475,6 +475,11 @@ function OPS.put_schedules()
   for _, name in ipairs(ASK.gone) do call('HDEL', Q .. ':schedules', name) end
 end
 
+function OPS.put_listing()
+  keep(Q .. ':listing')
+  call('SET', Q .. ':listing', ASK.listing)
+end
+
 -- Declarations only grow: what an older process relies on stays as it is.
 function OPS.declare()
   if ASK.rules then
