@@ -56,7 +56,15 @@ class StaleClaim(RuntimeError):
 
 
 class Queue(QueueReader):
-    """A durable queue under one lifecycle. A lifecycle that is not proved to end is refused."""
+    """A durable queue under one lifecycle. A lifecycle that is not proved to end is refused.
+
+    ``title`` is what lists call a job, a format of payload fields: ``"{to}"``, or with dotted names
+    ``"{order.number} · {order.city}"``. ``search`` names up to 8 payload fields by whose words jobs
+    are found. Both are stored with the queue: a program that declares others replaces them, for
+    lists at once and for searches with the newest 10,000 jobs that are there; one that declares
+    none leaves them as they are. A field that is masked, such as an e-mail address, is refused in
+    ``search`` and masked in a title.
+    """
 
     def __init__(
         self,
@@ -69,6 +77,8 @@ class Queue(QueueReader):
         max_payload_bytes: int = MAX_PAYLOAD_BYTES,
         payload: Any = None,
         schedules: Sequence[Schedule] | None = None,  # None: those that are stored, if any
+        title: str | None = None,
+        search: Sequence[str] | None = None,
     ) -> None:
         proof = proof_of(lifecycle)
         if not proof:
@@ -92,6 +102,12 @@ class Queue(QueueReader):
             from kesin.engine.schedules import declare_schedules  # few queues have any
 
             declare_schedules(self, schedules)
+        if title is not None or search is not None:
+            from kesin.engine.access.listing import (
+                declare_listing,  # nor are all listed in their own way
+            )
+
+            declare_listing(store, name, title, search)
 
     # Enqueue
 

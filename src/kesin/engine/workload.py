@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands
+from kesin.engine.access.listing import check_search
 from kesin.engine.access.vault import Vault
 from kesin.engine.queue import Queue
 from kesin.engine.transfer.backup import BackupFile
 from kesin.engine.worker import Worker
+from kesin.foundation.clock import Clock
 from kesin.foundation.encryption import key_ring
 from kesin.foundation.extras import missing_libraries
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.declare import Lifecycle
+from kesin.store.contract import Store
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -70,6 +73,10 @@ class Workload:
     # is in them. API, pages and files mask them unless the reader has the permission ``reveal``.
     # Usual names, such as email, phone or token, are masked in every queue.
     personal_fields: frozenset[str] = frozenset()
+    # What lists call a job: a format of payload fields, as `Queue` takes it, or a function of the
+    # payload as it is shown, masked or not. And the payload fields by which jobs are found.
+    job_title: str | Callable[[Any], str] = ""
+    search_fields: tuple[str, ...] = ()
     needs: Sequence[str] = ()  # libraries without which none of its work can be done
 
     worker: Callable[[WorkloadContext], Worker] | None = None
@@ -93,6 +100,16 @@ class Workload:
     advice: Callable[[str], Mapping[str, Any]] | None = None  # what an error code means, what to do
     # Files beside its jobs, for backups; and a sentence for each thing that no backup holds.
     backup_files: Callable[[Settings], Iterable[BackupFile | str]] | None = None
+
+    def __post_init__(self) -> None:
+        check_search(self.search_fields, self.personal_fields)
+
+    def open_queue(self, store: Store, clock: Clock | None = None) -> Queue:
+        """Its queue, with what it declares."""
+        title = self.job_title if isinstance(self.job_title, str) else ""
+        search = self.search_fields or None
+        listed: dict[str, Any] = {"title": title or None, "search": search}
+        return Queue(self.name, self.lifecycle(), store, clock=clock, **listed)
 
     @property
     def group(self) -> str:

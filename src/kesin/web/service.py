@@ -89,7 +89,8 @@ class Service:
         siteless = frozenset(workload.name for workload in known if not workload.has_sites)
         restricted = {workload.name: workload.restricted_actions for workload in known}
         personal = {workload.name: workload.personal_fields for workload in known}
-        self.commands = Commands(self.queues, self.accounts, siteless, restricted, personal)
+        titles = {workload.name: workload.job_title for workload in known}
+        self.commands = Commands(self.queues, self.accounts, siteless, restricted, personal, titles)
         self.failures = FailureReader(self.workloads)
         self.metrics = Metrics(self.commands, self.clock, self.failures)
         for workload in self.workloads.values():
@@ -118,7 +119,7 @@ class Service:
     def _open_queues(self) -> dict[str, Queue]:
         """A queue for each workload."""
         return {
-            workload.name: Queue(workload.name, workload.lifecycle(), self.store, clock=self.clock)
+            workload.name: workload.open_queue(self.store, self.clock)
             for workload in self.workloads.values()
         }
 

@@ -9,7 +9,7 @@ for that and has the permission ``reveal``, and each time is a line in the audit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -68,6 +68,8 @@ class Commands:
     restricted_actions: Mapping[str, frozenset[str]] = field(default_factory=dict)
     # Queue → the fields that its workload declares as personal.
     personal_fields: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    # Queue → the title of a job, as its workload declares it.
+    job_titles: Mapping[str, str | Callable[[Any], str]] = field(default_factory=dict)
     _looks: RecentLooks = field(default_factory=RecentLooks, repr=False)
 
     # Reading
@@ -124,11 +126,9 @@ class Commands:
         queue, narrowed = self.queue(actor, name), self._narrow(actor, name, where)
         page = queue.jobs(narrowed, limit=limit, cursor=cursor)
         if not actor.has("reveal"):
-
-            def read(after: str | None) -> Page:
-                return queue.jobs(narrowed, limit=limit, cursor=after)
-
-            return masked_page(read, self.masking(name), where, limit, page)
+            read = partial(queue.jobs, narrowed, limit=limit)
+            fields = queue.store.listing(name).search if where.search else ()
+            return masked_page(read, self.masking(name), where, limit, page, fields=fields)
         jobs = self._shown_list(actor, name, page.jobs, reveal, same_look=same_look)
         return Page(jobs, page.cursor)
 

@@ -23,6 +23,7 @@ from kesin.foundation.text import decode_json, is_deeper_than
 from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.lifecycle.model import Job
 from kesin.store.records import Event, Filter, Note, Page
+from kesin.store.search import is_found
 
 MASK: Final = "••••"
 _SHOWN_CHARS: Final = 4  # at the end of a long value, to tell two apart
@@ -308,30 +309,38 @@ def _searching(secrets: Iterable[str]) -> MaskText:
 
 
 def masked_page(
-    read: Callable[[str | None], Page], masking: Masking, where: Filter, limit: int, page: Page
+    read: Callable[..., Page],
+    masking: Masking,
+    where: Filter,
+    limit: int,
+    page: Page,
+    *,
+    fields: Sequence[str] = (),
 ) -> Page:
     """The masked jobs of a page that match a filter by what is shown of them.
 
-    A search that matched what is masked would tell what it is. So would a page that is too short:
-    further pages fill it up, and its cursor is the last job that is shown.
+    A search that matched what is masked, in a field or elsewhere, would tell what it is. So would a
+    page that is too short: further pages fill it up, and its cursor is the last job that is shown.
     """
-    jobs = [job for job in map(masking.job, page.jobs) if _still_matches(job, where)]
+    jobs = [job for job in map(masking.job, page.jobs) if _still_matches(job, where, fields)]
     if len(jobs) == len(page.jobs):
         return Page(jobs, page.cursor)
     cursor = page.cursor
     for _ in range(_MAX_MORE_PAGES):
         if cursor is None or len(jobs) > limit:
             break
-        more = read(cursor)
-        jobs += [job for job in map(masking.job, more.jobs) if _still_matches(job, where)]
+        more = read(cursor=cursor)
+        jobs += [job for job in map(masking.job, more.jobs) if _still_matches(job, where, fields)]
         cursor = more.cursor
     if len(jobs) > limit:
         return Page(jobs[:limit], jobs[limit - 1].id)
     return Page(jobs, cursor)
 
 
-def _still_matches(masked: Job, where: Filter) -> bool:
+def _still_matches(masked: Job, where: Filter, fields: Sequence[str]) -> bool:
     message = masked.error_message or ""
+    if where.search is not None and not is_found(masked.payload, fields, where.search):
+        return False
     if where.text and where.text.casefold() not in message.casefold():
         return False
     return where.dedup_key is None or where.dedup_key == masked.dedup_key

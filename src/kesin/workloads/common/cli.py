@@ -81,7 +81,7 @@ def open_workload(name: str, *, made_by: str | None = None) -> Iterator[Workload
     """Open a workload as the service would, with its own queue alone."""
     workload = workloads()[name]
     with open_stores([workload], made_by=made_by) as (settings, store):
-        queue = Queue(name, workload.lifecycle(), store)
+        queue = workload.open_queue(store)
         commands = commands_over({name: queue}, [workload], Accounts(Directory(store)))
         yield WorkloadContext(settings, commands, queue)
 
@@ -96,6 +96,7 @@ def commands_over(
         frozenset(workload.name for workload in served if not workload.has_sites),
         {workload.name: workload.restricted_actions for workload in served},
         {workload.name: workload.personal_fields for workload in served},
+        {workload.name: workload.job_title for workload in served},
     )
 
 

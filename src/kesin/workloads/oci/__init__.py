@@ -41,6 +41,8 @@ OCI: Final = Workload(
     "Offline conversions to Google Ads",
     title="Conversions",
     personal_fields=frozenset({"gclid", "wbraid", "gbraid"}),
+    job_title="{externalId} · {conversionValue} {conversionCurrency}",
+    search_fields=("externalId", "orderId"),
     worker=_worker,
     routes=_later("api.routes:oci_router"),
     pages=_attribute("pages:PAGES"),

@@ -36,6 +36,8 @@ OPTIPLAN: Final = Workload(
     personal_fields=frozenset(
         {"customer_phone", "customer_snapshot_name", "phone", "phone_normalized"}
     ),
+    job_title=_later("titles:order_title"),
+    search_fields=("order.order_id",),
     worker=_worker,
     opens_secrets=False,
     after_sweep=_later("cleanup:delete_expired_files"),

@@ -76,6 +76,8 @@ PDF: Final = Workload(
     "HTML templates to PDF",
     title="PDFs",
     personal_fields=frozenset({"variables", "file_name"}),
+    job_title=_later("jobs.store:pdf_title"),
+    search_fields=("template",),
     worker=_later("services:create_worker"),
     push_worker=_later("services:create_rq_worker"),
     keys_name_tenant=True,
@@ -96,6 +98,7 @@ PDF_BATCHES: Final = Workload(
     title="PDF batches",
     part_of="pdf",
     personal_fields=frozenset({"file_name", "webhook_url"}),
+    job_title="{template} × {rows}",
     worker=_later("batches.worker:build_worker"),
     **_COMMON,
 )
@@ -106,6 +109,7 @@ PDF_WEBHOOKS: Final = Workload(
     title="PDF webhooks",
     part_of="pdf",
     personal_fields=frozenset({"url"}),  # it may hold a secret
+    job_title="{kind} {subject}",
     worker=_later("webhooks.worker:build_worker"),
     **_COMMON,
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from kesin.engine.access.masking import MASK
 from kesin.engine.queue import Queue, apply_changes
 from kesin.foundation.logs import Logger
 from kesin.foundation.messages import note_json
@@ -20,6 +21,7 @@ from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import age_over
 from kesin.store.metadata import metadata_for
 from kesin.store.records import Outcome
+from kesin.store.search import field_of
 from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.config import FailSafePolicy
 from kesin.workloads.pdf.errors import PdfErrorCode, TemplateError, public_code
@@ -29,6 +31,11 @@ from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 
 VERSION: Final = 1  # of job keys
 DEFAULT_OWNER: Final = "default"
+MAX_TITLE_VALUES: Final = 2  # of the variables, these first: their stored order tells nothing
+TELLING_VARIABLES: Final = (
+    *("number", "order.number", "title", "name", "site"),
+    *("buyer.name", "customer.name", "order.customer", "customer"),
+)
 MAX_COUNTED_AHEAD: Final = 1_000  # jobs counted to find a position in the queue
 # A body of 256 KiB with its wrapper, and with numbers that are longer in canonical form.
 MAX_STORED_BYTES: Final = 1024 * 1024
@@ -318,6 +325,21 @@ class PdfJobStore:
         if job is None:
             raise UnknownJob(job_id)
         return job
+
+
+def pdf_title(data: Any) -> str:
+    """The template and the values that tell a document from others, unless these are masked."""
+    body = _object(data)
+    variables = _object(_object(body.get("payload")).get("variables"))
+    telling = [field_of(variables, name) for name in TELLING_VARIABLES]
+    texts = [str(value) for value in (*telling, *variables.values()) if _is_shown(value)]
+    return " · ".join(
+        [str(body.get("template", "")), *dict.fromkeys(texts)][: 1 + MAX_TITLE_VALUES]
+    )
+
+
+def _is_shown(value: Any) -> bool:
+    return isinstance(value, str | int) and bool(value) and MASK not in str(value)
 
 
 def parse_job(job: Job) -> PdfJob:

@@ -1,0 +1,141 @@
+"""How jobs are listed and found: the title of each, and what a search looks at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache, partial
+from string import Formatter
+from typing import Any, Final, NamedTuple
+
+from kesin.engine.access.masking import Masking
+from kesin.engine.validation import BadInput
+from kesin.foundation.ids import is_id
+from kesin.lifecycle.model import Job
+from kesin.store.contract import Store
+from kesin.store.errors import StoreUnreachable
+from kesin.store.records import Filter, Listing, Page
+from kesin.store.search import MAX_SEARCH_FIELDS, field_of, fold, is_found
+
+MAX_TITLE: Final = 80  # characters of a title that are shown
+MAX_TITLE_FORMAT: Final = 200
+MAX_TITLES_SEARCHED: Final = 1_000  # of the newest jobs
+_MAX_FOUND_TITLES: Final = 100
+_FIELD: Final = re.compile(r"[^\W\d][\w-]*(\.[^\W\d][\w-]*)*")
+_LOOSE: Final = " ·,;:–—-/|#"  # what joins fields and is left over where one is missing
+
+
+def declare_listing(
+    store: Store, queue: str, title: str | None, search: Sequence[str] | None
+) -> None:
+    """Store how the jobs of a queue are listed; what is None stays as it is stored."""
+    if title is not None:
+        _title_parts(title)
+    if search is not None:
+        check_search(search)
+    with suppress(StoreUnreachable):  # the next program declares it
+        stored = store.listing(queue)
+        fields = stored.search if search is None else tuple(dict.fromkeys(search))
+        listing = Listing(stored.title if title is None else title, fields)
+        if listing != stored:
+            store.write_listing(queue, listing)
+
+
+def check_search(search: Sequence[str], personal_fields: Iterable[str] = ()) -> None:
+    """Refuse names that are no fields of a payload, and fields that are masked."""
+    masking = Masking(personal_fields)
+    if isinstance(search, str) or len(search) > MAX_SEARCH_FIELDS:
+        raise _refused("search", f"search is a list of at most {MAX_SEARCH_FIELDS} fields")
+    for name in search:
+        if not _FIELD.fullmatch(str(name)):
+            raise _refused("search", f"search names no field of a payload: {name!r}")
+        if any(map(masking.hides, name.split("."))):
+            raise _refused("search", f"search names a field that is masked: {name!r}")
+
+
+@lru_cache(maxsize=256)
+def _title_parts(title: str) -> tuple[tuple[str, str | None], ...]:
+    """The texts and fields of a title's format; raises BadInput if it is none."""
+    if len(title) > MAX_TITLE_FORMAT:
+        raise _refused("title", f"title is a text of at most {MAX_TITLE_FORMAT} characters")
+    try:
+        parts = list(Formatter().parse(title))
+    except ValueError as problem:
+        raise _refused("title", f"title is no format of fields: {problem}") from None
+    for _, name, spec, conversion in parts:
+        if name is not None and (spec or conversion or not _FIELD.fullmatch(name)):
+            raise _refused(
+                "title",
+                "title takes names of payload fields, such as {to} or {order.number}, and no"
+                f" conversions or formats of them: {name!r}",
+            )
+    return tuple((text, name) for text, name, _, _ in parts)
+
+
+def _refused(field: str, why: str) -> BadInput:
+    return BadInput(f"bad_{field}", field, why)
+
+
+def title_of(title: str, payload: Any) -> str:
+    """A declared title, filled with fields; empty if none of them is there."""
+    parts = [
+        (text, _text(field_of(payload, name)) if name else "") for text, name in _title_parts(title)
+    ]
+    return "".join(text + value for text, value in parts) if any(v for _, v in parts) else ""
+
+
+def _text(value: Any) -> str:
+    return str(value) if isinstance(value, str | int | float) and value is not None else ""
+
+
+def shown_title(text: str) -> str:
+    """A title on one line and not too long."""
+    line = " ".join(text.split()).strip(_LOOSE)
+    return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 1].rstrip()}…"
+
+
+def titles_in(
+    store: Store, queue: str, own: str | Callable[[Any], str] = ""
+) -> Callable[[Job], str]:
+    """What lists call the jobs of a queue: its workload's own function, or the declared format.
+
+    Empty where only its key or id tells a job from others.
+    """
+    title = own if callable(own) else partial(title_of, store.listing(queue).title)
+    return lambda job: shown_title(title(job.payload))
+
+
+class JobSearch(NamedTuple):
+    """A resolved filter: certain jobs by id, or a filter of the store."""
+
+    ids: tuple[str, ...] | None
+    where: Filter
+
+
+def resolve_text(
+    where: Filter,
+    tenants: Sequence[str],
+    read: Callable[[Filter, int], Page],
+    title: Callable[[Job], str],
+) -> JobSearch:
+    """What a text is: an id, a key, a searchable field, a title, else part of an error message.
+
+    ``tenants`` are those whose keys are looked up. Fields are searched by their index; titles only
+    of the newest jobs.
+    """
+    text, rest = where.text, replace(where, text=None)
+    if not text:
+        return JobSearch(None, where)
+    if is_id(text.lower()):
+        return JobSearch((text.lower(),), rest)
+    by_key = replace(rest, dedup_key=text, tenants=tuple(tenants))
+    if tenants and where.dedup_key is None and read(by_key, 1).jobs:
+        return JobSearch(None, by_key)
+    by_field = replace(rest, search=text)
+    if read(by_field, 1).jobs:
+        return JobSearch(None, by_field)
+    newest = read(rest, MAX_TITLES_SEARCHED).jobs if fold(text) else []
+    found = [job.id for job in newest if is_found({"title": title(job)}, ("title",), text)]
+    return JobSearch(tuple(found[:_MAX_FOUND_TITLES]) if found else None, rest if found else where)

@@ -1,0 +1,49 @@
+"""What an actor sees of titles, and what a text finds for the actor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kesin.engine.access.commands import Commands
+from kesin.engine.access.listing import JobSearch, resolve_text, titles_in
+from kesin.foundation.permissions import Actor
+from kesin.lifecycle.model import Job
+from kesin.store.records import Filter, Page
+
+
+def titles_of(commands: Commands, name: str) -> Callable[[Job], str]:
+    """What lists call the jobs of a queue, from as much of them as is shown."""
+    return titles_in(commands.queues[name].store, name, commands.job_titles.get(name, ""))
+
+
+def search_jobs(
+    commands: Commands, actor: Actor, name: str, where: Filter, tenants: Sequence[str] | None = None
+) -> JobSearch:
+    """What the text of a filter is in this queue, as far as the actor may see its jobs.
+
+    ``tenants`` are those whose keys are looked up, if the caller has counted them.
+    """
+    if not where.text:
+        return JobSearch(None, where)
+    if tenants is None:
+        tenants = where.tenants or tuple(commands.stats(actor, name).tenants)
+
+    def read(narrower: Filter, limit: int) -> Page:
+        return commands.jobs(actor, name, narrower, limit=limit)
+
+    return resolve_text(where, tenants, read, titles_of(commands, name))
+
+
+def found_jobs(
+    commands: Commands, actor: Actor, name: str, ids: Sequence[str], where: Filter, **reveal: Any
+) -> list[Job]:
+    """Those of these jobs that the actor may see and that are in these states, newest first."""
+    found = commands.find(actor, name, ids, **reveal)
+    jobs = [
+        job
+        for job in found
+        if (not where.states or job.state in where.states)
+        and (where.tenants is None or job.tenant in where.tenants)
+    ]
+    return sorted(jobs, key=lambda job: job.id, reverse=True)

@@ -1,0 +1,197 @@
+"""Titles and searchable fields: what a program declares, and what it may not."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from kesin import BadInput, Filter, Queue, task_lifecycle
+from kesin.engine.access.listing import MAX_TITLE, shown_title, title_of, titles_in
+from kesin.engine.access.masking import MASK, Masking
+from kesin.engine.transfer.copy import copy_queues
+from kesin.engine.transfer.queue_copy import NamedStore
+from kesin.engine.workload import Workload
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.records import Listing
+from kesin.store.sqlite.store import SqliteStore
+from kesin.store.transfer.dump import Dump
+from kesin.store.transfer.dump_postgres import PostgresDump
+from kesin.store.transfer.dump_sqlite import SqliteDump
+from tests.store.conftest import fresh_schema, opened
+
+__all__ = ["fresh_schema"]
+TASK = task_lifecycle()
+LISTED: dict[str, Any] = {"title": "{to} · {order.number}", "search": ("to", "order.number")}
+ADA = {"to": "Ada Lovelace", "order": {"number": 42}}
+
+
+def found(queue: Queue, text: str) -> list[str]:
+    return [job.id for job in queue.jobs(Filter(search=text)).jobs]
+
+
+@pytest.mark.parametrize(
+    ("title", "word"),
+    [
+        ("{to", "expected '}'"),
+        ("to}", "Single '}'"),
+        ("{to!r}", "'to'"),
+        ("{to:>10}", "'to'"),
+        ("{to.__class__.__init__}{0}", "'0'"),
+        ("{to[0]}", r"'to\[0\]'"),
+        ("{}", "''"),
+        ("{a b}", "'a b'"),
+        ("x" * 201, "200 characters"),
+    ],
+)
+def test_a_title_that_is_no_format_of_fields_is_refused_by_name(store, title, word):
+    with pytest.raises(BadInput, match=word) as refused:
+        Queue("mails", TASK, store, title=title)
+    assert refused.value.field == "title"
+    assert store.listing("mails") == Listing()
+
+
+@pytest.mark.parametrize(
+    ("search", "word"),
+    [
+        (("to", "email"), "masked: 'email'"),
+        (("customer.name",), "masked: 'customer.name'"),
+        (("login.userToken",), "masked: 'login.userToken'"),
+        (("to.",), "no field of a payload: 'to.'"),
+        (("0",), "'0'"),
+        (('to"',), "no field"),
+        ("to", "a list of at most 8"),
+        (tuple(f"f{n}" for n in range(9)), "a list of at most 8"),
+    ],
+)
+def test_a_field_that_is_masked_or_none_is_refused_by_name(store, search, word):
+    with pytest.raises(BadInput, match=word) as refused:
+        Queue("mails", TASK, store, search=search)
+    assert refused.value.field == "search"
+    assert store.listing("mails") == Listing()
+
+
+def test_a_workload_cannot_search_its_personal_fields():
+    with pytest.raises(BadInput, match=r"masked: 'guest\.note'"):
+        Workload(
+            "w", task_lifecycle, personal_fields=frozenset({"Note"}), search_fields=("guest.note",)
+        )
+
+
+def test_a_program_that_declares_nothing_leaves_what_is_stored(store):
+    Queue("mails", TASK, store, **LISTED)
+    stored = Listing(LISTED["title"], LISTED["search"])
+    Queue("mails", TASK, store)
+    assert store.listing("mails") == stored
+    Queue("mails", TASK, store, title="{to}")
+    assert store.listing("mails") == stored._replace(title="{to}")
+    Queue("mails", TASK, store, title="", search=())
+    assert store.listing("mails") == Listing()
+
+
+TITLES = {
+    "{to} · {order.number}": "Ada Lovelace · 42",
+    "Mail to {to}": "Mail to Ada Lovelace",
+    "{to} · {missing}": "Ada Lovelace",
+    "{missing} – {order}": "",
+    "{{{to}}}": "{Ada Lovelace}",
+    "": "",
+}
+
+
+@pytest.mark.parametrize("title", TITLES)
+def test_a_title_is_filled_with_fields(title):
+    assert shown_title(title_of(title, ADA)) == TITLES[title]
+    assert title_of(title, ["Ada"]) == title_of(title, None) == ""
+
+
+def test_a_title_is_one_line_and_not_too_long():
+    assert shown_title("a\n b\t c ·") == "a b c"
+    assert shown_title("x" * 80) == "x" * 80
+    cut = shown_title("x" * 81)
+    assert (len(cut), cut[-1]) == (MAX_TITLE, "…")
+
+
+def test_a_masked_field_shows_masked_in_a_title(store):
+    queue = Queue("mails", TASK, store, title="{to} {email} {note}")
+    queue.enqueue({"to": "Ada", "email": "ada@example.com", "note": "call ada@example.com"})
+    [job] = queue.jobs().jobs
+    assert titles_in(store, "mails")(Masking().job(job)) == f"Ada {MASK}.com call {MASK}"
+
+
+def test_a_job_within_a_transaction_of_the_callers_is_found(tmp_path):
+    path = tmp_path / "k.db"
+    with closing(SqliteStore(path)) as store, closing(sqlite3.connect(path)) as own:
+        queue = Queue("mails", TASK, store, **LISTED)
+        own.execute("BEGIN IMMEDIATE")
+        outcome = queue.enqueue(ADA, within=own)
+        own.commit()
+        assert found(queue, "lovelace") == [outcome.id]
+
+
+def test_a_job_of_the_sql_function_is_found(postgres_url, fresh_schema):
+    schema = fresh_schema()
+    with (
+        closing(PostgresStore(postgres_url, schema=schema, migrate=True, listen=False)) as store,
+        psycopg.connect(postgres_url, autocommit=True) as connection,
+    ):
+        queue = Queue("mails", TASK, store, **LISTED)
+        sql = f"SELECT job_id::text FROM {schema}.enqueue('mails', %s)"
+        [(job_id,)] = connection.execute(sql, ('{"to": "İrem Öz"}',)).fetchall()
+        assert found(queue, "irem") == found(queue, "ÖZ") == [job_id]
+
+
+@pytest.fixture
+def stores(request: pytest.FixtureRequest) -> Iterator[Callable[[str], NamedStore]]:
+    with ExitStack() as stack:
+        yield lambda kind: NamedStore(stack.enter_context(opened(kind, request)), kind)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("sqlite-file", "postgres"), ("postgres", "redis"), ("redis", "sqlite-file")],
+)
+def test_titles_and_searches_are_the_same_in_a_copy(stores, source, target):
+    there, here = stores(source), stores(target)
+    queue = Queue("mails", TASK, there.store, **LISTED)
+    job_id = queue.enqueue(ADA).id
+    copy_queues(there, here, {"mails": TASK})
+    copied = Queue("mails", TASK, here.store)
+    assert here.store.listing("mails") == there.store.listing("mails")
+    assert found(copied, "lovelace") == found(copied, "42") == [job_id]
+
+
+def test_titles_and_searches_are_the_same_in_a_restored_backup(
+    tmp_path, postgres_url, fresh_schema
+):
+    schema, here = fresh_schema(), tmp_path / "k.db"
+    for make, dump in (
+        (lambda: SqliteStore(here), SqliteDump(here)),
+        (
+            lambda: PostgresStore(postgres_url, schema=schema, migrate=True, listen=False),
+            PostgresDump(postgres_url, schema=schema),
+        ),
+    ):
+        check_restored(make, dump, tmp_path / dump.kind)
+
+
+def check_restored(make: Callable[[], Any], dump: Dump, folder: Path) -> None:
+    folder.mkdir()
+    with closing(make()) as store:
+        queue = Queue("mails", TASK, store, **LISTED)
+        job_id = queue.enqueue(ADA).id
+    manifest = dump.write(folder, lambda _: None)
+    with closing(make()) as store:
+        Queue("mails", TASK, store).enqueue({"to": "Later"})
+    dump.restore(folder, manifest, lambda _: None, lambda _: None, replace=True)
+    with closing(make()) as store:
+        restored = Queue("mails", TASK, store)
+        assert (found(restored, "ada"), found(restored, "later")) == ([job_id], [])
+        assert store.listing("mails").title == LISTED["title"]
+        later = restored.enqueue({"to": "Later"}).id
+        assert found(restored, "later") == [later]
