@@ -209,6 +209,7 @@ class JobBody(BaseModel):
     id: str
     queue: str
     site: str
+    title: str | None = Field(description="as lists show it, masked; null where none is declared")
     key: str | None
     once: bool = Field(description="its key is held until it is pruned")
     priority: int

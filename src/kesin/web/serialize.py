@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kesin.engine.access.action_preview import ActionPreview
@@ -31,11 +31,12 @@ def json_depth_limited(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False)
 
 
-def job_body(job: Job) -> schemas.JobBody:
+def job_body(job: Job, title: str = "") -> schemas.JobBody:
     return schemas.JobBody.model_construct(  # our own values: validating fifty costs a millisecond
         id=job.id,
         queue=job.queue,
         site=job.tenant,
+        title=title or None,
         key=job.dedup_key,
         once=bool(job.once),
         priority=job.priority,
@@ -74,12 +75,13 @@ def whole_body(
     beside: Companions,
     advice: Mapping[str, Any] | None = None,
     *,
+    title_of: Callable[[Job], str],
     fold: bool = True,
 ) -> schemas.JobWhole:
     events, parents, children = history.events, beside.parents, beside.children
     shown = fold_events(events) if fold else [FoldedEvent(event, event.at) for event in events]
     return schemas.JobWhole(
-        job=job_body(history.job),
+        job=job_body(history.job, title_of(history.job)),
         progress=_progress_body(beside.progress),
         parents=_relative_bodies(parents),
         more_parents=parents.more,

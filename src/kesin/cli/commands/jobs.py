@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,8 @@ from kesin.cli.support.errors import FAILED, CommandError, UsageError, check_cho
 from kesin.cli.support.lifecycles import stored_lifecycle
 from kesin.engine.access.companions import MAX_RELATIVES
 from kesin.engine.access.folding import FoldedEvent, fold_events
+from kesin.engine.access.listing import JobSearch, resolve_text, titles_in
+from kesin.engine.access.masking import Masking
 from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import decode_note, recorded_traceback
@@ -30,7 +33,9 @@ from kesin.foundation.text import canonical_json, decode_json
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.records import Definition, Event, Filter, Note, Progress
+from kesin.store.contract import Store
+from kesin.store.filters import normalise_filter
+from kesin.store.records import Definition, Event, Filter, Note, Page, Progress
 from kesin.workloads import workloads
 from kesin.workloads.common.cli import commands_over
 
@@ -71,16 +76,27 @@ def list_jobs(
     with open_context() as context:
         name = context.readable_queue(queue)
         names = context.store.definition(name)
-        page = context.store.jobs(name, filters.to_filter(names), limit=limit, cursor=cursor)
+        title_of = _titles(context.store, name)
+        ids, where = _resolved(context.store, name, filters.to_filter(names), title_of)
+        if ids is not None:
+            found = context.store.find(name, ids).values()
+            jobs = [job for job in found if not where.states or job.state in where.states]
+            page = Page(sorted(jobs, key=lambda job: job.id, reverse=True)[:limit], None)
+        else:
+            page = context.store.jobs(name, where, limit=limit, cursor=cursor)
     if as_json:
-        jobs = [records.job_record(job, names) for job in page.jobs]
-        say_json({"jobs": jobs, "cursor": page.cursor})
+        jobs_shown = [
+            {**records.job_record(job, names), "title": title_of(job) or None} for job in page.jobs
+        ]
+        say_json({"jobs": jobs_shown, "cursor": page.cursor})
         return
     print_table(
-        ("id", "state", "tenant", "attempts", "moved", "error", "message"),
+        ("id", "title", "state", "tenant", "attempts", "moved", "error", "message"),
         [
             [
-                *records.cells(job, "id", "state", "tenant"),
+                job.id,
+                title_of(job) or job.dedup_key,
+                *records.cells(job, "state", "tenant"),
                 f"{job.attempt_count} of {job.attempt_base + job.max_attempts}",
                 *records.cells(job, "moved_at", "error_code"),
                 (job.error_message or "")[:MESSAGE_WIDTH],
@@ -91,6 +107,21 @@ def list_jobs(
     )
     if page.cursor:
         say(f"more: --cursor {page.cursor}")
+
+
+def _titles(store: Store, queue: str) -> Callable[[Job], str]:
+    """What lists call the jobs of a queue; personal data in it is masked."""
+    workload = workloads().get(queue)
+    title_of = titles_in(store, queue, workload.job_title if workload else "")
+    masking = Masking(workload.personal_fields if workload else ())
+    return lambda job: title_of(masking.job(job))
+
+
+def _resolved(store: Store, queue: str, where: Filter, title: Callable[[Job], str]) -> JobSearch:
+    """What the text of a filter is: see ``resolve_text``."""
+    tenants = where.tenants or (tuple(store.stats(queue).tenants) if where.text else ())
+    where = normalise_filter(where)
+    return resolve_text(where, tenants, lambda narrow, n: store.jobs(queue, narrow, limit=n), title)
 
 
 @app.command("show")
@@ -288,7 +319,13 @@ def act(
     with open_context() as context:
         opened = context.open_queue(queue, lifecycle)
         terms["options"] = _check_action(opened.lifecycle, queue, move, option or [])
-        where = filters.to_filter(context.store.definition(queue))
+        found, where = _resolved(
+            opened.store,
+            queue,
+            filters.to_filter(context.store.definition(queue)),
+            _titles(opened.store, queue),
+        )
+        ids = list(found) if found is not None else ids
         commands = commands_over({queue: opened}, workloads().values(), context.accounts)
         commands.require_unrestricted(queue, move)
         if dry_run:

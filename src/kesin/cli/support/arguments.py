@@ -67,7 +67,10 @@ Categories = Annotated[
     option("CATEGORY", "With a last error of this category; repeatable.", "--category"),
 ]
 TextPart = Annotated[
-    str | None, option("TEXT", "With this in the error message, in any case.", "--text")
+    str | None,
+    option(
+        "TEXT", "An id, a key, a searched field, a title or part of an error message.", "--text"
+    ),
 ]
 Key = Annotated[str | None, option("KEY", "With exactly this dedup key.", "--key")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -19,6 +19,7 @@ from starlette.concurrency import run_in_threadpool
 
 from kesin.engine.access.commands import MAX_LISTED_OUTCOMES, Commands
 from kesin.engine.access.companions import companions_of
+from kesin.engine.access.search import found_jobs, search_jobs, titles_of
 from kesin.engine.access.sites import site_uuid
 from kesin.engine.new_job import NewJob
 from kesin.engine.proof_cache import proof_of
@@ -29,7 +30,7 @@ from kesin.lifecycle.drawing.table import mermaid
 from kesin.lifecycle.errors import Category
 from kesin.store.errors import StoreUnreachable
 from kesin.store.limits import MAX_PAGE
-from kesin.store.records import QueueStats
+from kesin.store.records import Page, QueueStats
 from kesin.web import schemas, serialize
 from kesin.web.auth import guarded_router, service_of, still_signed_in
 from kesin.web.bodies import LargeBodyRoute
@@ -162,7 +163,9 @@ def list_jobs(  # noqa: PLR0917  # each is a query parameter
 ) -> Response:
     """A page of jobs, newest first.
 
-    Personal data is masked, and not searched, unless you may reveal it.
+    ``text`` is an id, a key, the beginning of a word in a searchable field or in a title, or part
+    of an error message: the first of these that finds a job. Personal data is masked, and not
+    searched, unless you may reveal it.
     """
     job_filter = schemas.JobFilterBody(
         states=state or [],
@@ -175,10 +178,14 @@ def list_jobs(  # noqa: PLR0917  # each is a query parameter
         key=key,
         text=text,
     )
-    page = _commands(request).jobs(
-        actor, queue, job_filter.filter(), limit=limit, cursor=cursor, reveal="texts"
-    )
-    jobs = [serialize.job_body(job) for job in page.jobs]
+    commands, reveal = _commands(request), {"reveal": "texts"}
+    ids, where = search_jobs(commands, actor, queue, job_filter.filter())
+    if ids is not None:
+        page = Page(found_jobs(commands, actor, queue, ids, where, **reveal)[:limit], None)
+    else:
+        page = commands.jobs(actor, queue, where, limit=limit, cursor=cursor, reveal="texts")
+    title_of = titles_of(commands, queue)
+    jobs = [serialize.job_body(job, title_of(job)) for job in page.jobs]
     return json_response(schemas.JobPage(jobs=jobs, cursor=page.cursor))
 
 
@@ -247,7 +254,8 @@ def show_job(
     code = history.job.error_code
     advice = workload.advice(code) if workload and workload.advice and code else None
     beside = companions_of(service.commands, actor, history)
-    return serialize.whole_body(history, beside, advice, fold=fold)
+    title_of = titles_of(service.commands, history.job.queue)
+    return serialize.whole_body(history, beside, advice, title_of=title_of, fold=fold)
 
 
 @batch_router.post("/queues/{queue}/actions")
@@ -258,9 +266,14 @@ def act(
 
     By ids every outcome is listed; by filter the first thousand, and the sums of all.
     """
-    commands = _commands(request)
-    where = body.filter.filter() if body.filter else None
-    chosen: dict[str, Any] = {"ids": body.ids, "where": where, "options": frozenset(body.options)}
+    commands, ids, where = _commands(request), body.ids, None
+    if body.filter:
+        commands.queue(actor, queue, "operate", body.action)
+        found, where = search_jobs(commands, actor, queue, body.filter.filter())
+        if found is not None:
+            ids = [job.id for job in found_jobs(commands, actor, queue, found, where)]
+            where = None
+    chosen: dict[str, Any] = {"ids": ids, "where": where, "options": frozenset(body.options)}
     if body.dry_run:
         return serialize.preview_body(commands.preview(actor, queue, body.action, **chosen))
     recorded: dict[str, Any] = body.model_dump(include={"reason", "code", "category"})

@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 from starlette.responses import RedirectResponse, Response
 
 from kesin.engine.access.commands import JobDetails
+from kesin.engine.access.search import titles_of
 from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.permissions import Actor
@@ -118,7 +119,6 @@ class WorkloadPages:
     job_link: Callable[[PageContext, Job], Link | None] | None = None  # to its place elsewhere
     # Where failures of a group are dealt with; None: the dashboard offers what the queue has.
     triage: Callable[[PageContext, FailureGroup], Link | None] | None = None
-    job_name: Callable[[Any], str] | None = None  # from a job's payload; empty: only its id
     heartbeats: Callable[[PageContext, Queue], Sequence[WorkerHeartbeat]] | None = None
     warnings: Callable[[PageContext, Queue], Sequence[QueueWarning]] | None = None
     health: Callable[[WorkloadContext], HealthCheck] | None = None  # its part of /health/ready
@@ -193,9 +193,8 @@ class PageContext:
         return self.say(workload.title) if workload and workload.title else queue
 
     def job_name(self, job: Job) -> str:
-        """What people call a job; empty where only its id tells it from others."""
-        name = self.pages_of(job.queue).job_name
-        return name(job.payload) if name else ""
+        """What people call a job; empty where only its key or id tells it from others."""
+        return titles_of(self.service.commands, job.queue)(job)
 
     def tell(self, message: str | None) -> Markup:
         """A message of the floors below; one that has no translation is marked as English."""

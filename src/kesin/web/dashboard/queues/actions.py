@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from kesin.engine.access.action_preview import ActionPreview
+from kesin.engine.access.listing import JobSearch
 from kesin.engine.bulk import BulkResult
 from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
@@ -17,7 +18,7 @@ from kesin.store.records import Filter, Outcome
 from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.page import PageContext
 from kesin.web.dashboard.queues import filters
-from kesin.web.dashboard.queues.filters import Fields, JobSearch, PageFilter
+from kesin.web.dashboard.queues.filters import Fields, PageFilter
 
 MAX_FOREGROUND_JOBS: Final = 2_000  # moved while the user waits; more run in the background
 MAX_SELECTED: Final = 1_500  # ids in a form

@@ -8,11 +8,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from kesin.engine.access.listing import JobSearch
 from kesin.foundation.clock import iso
 from kesin.lifecycle.model import Job
 from kesin.store.limits import MAX_PAGE
 from kesin.web.dashboard.frame.page import PageContext
-from kesin.web.dashboard.queues.filters import JobSearch, read_page
+from kesin.web.dashboard.queues.filters import read_page
 
 MAX_ROWS: Final = 50_000
 COLUMNS: Final[dict[str, Callable[[Job], object]]] = {

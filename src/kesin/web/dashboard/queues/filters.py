@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlencode
 
+from kesin.engine.access.listing import JobSearch
+from kesin.engine.access.search import found_jobs, search_jobs
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.budget import DAY_S, HOUR_S, MINUTE_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle
@@ -119,29 +121,15 @@ def _short_value(fields: Fields, name: str, max_chars: int) -> str:
     return value[:max_chars].strip() if value.isprintable() else ""
 
 
-class JobSearch(NamedTuple):
-    """A resolved filter: certain jobs by id, or a filter of the store."""
-
-    ids: tuple[str, ...] | None
-    where: Filter
-
-
 def resolve_search(
     ctx: PageContext, queue: str, page_filter: PageFilter, stats: QueueStats, now: int
 ) -> JobSearch:
-    """Resolve the text: an id, else a key that a job holds, else part of an error message."""
+    """Resolve the text: an id, a key, a searchable field, a title, or part of an error message."""
     where = page_filter.filter(now)
     if page_filter.ids:
         return JobSearch(page_filter.ids, where)
-    if not page_filter.text:
-        return JobSearch(None, where)
-    if is_id(page_filter.text.lower()):
-        return JobSearch((page_filter.text.lower(),), replace(where, text=None))
     tenants = (page_filter.site,) if page_filter.site else tuple(stats.tenants)
-    by_key = replace(where, text=None, dedup_key=page_filter.text, tenants=tenants)
-    if tenants and ctx.service.commands.jobs(ctx.actor, queue, by_key, limit=1).jobs:
-        return JobSearch(None, by_key)
-    return JobSearch(None, where)
+    return search_jobs(ctx.service.commands, ctx.actor, queue, where, tenants)
 
 
 def read_page(
@@ -157,6 +145,5 @@ def jobs_by_id(
     ctx: PageContext, queue: str, ids: Sequence[str], states: Sequence[str] = ()
 ) -> list[Job]:
     """The jobs with these ids that the user may see, newest first."""
-    found = ctx.service.commands.find(ctx.actor, queue, ids)
-    jobs = [job for job in found if not states or job.state in states]
-    return sorted(jobs, key=lambda job: job.id, reverse=True)
+    where = Filter(states=tuple(states))
+    return found_jobs(ctx.service.commands, ctx.actor, queue, ids, where)

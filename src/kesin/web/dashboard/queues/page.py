@@ -9,7 +9,9 @@ from typing import Any, Final
 from fastapi.responses import HTMLResponse, StreamingResponse
 from starlette.responses import RedirectResponse, Response
 
+from kesin.engine.access.listing import JobSearch
 from kesin.engine.access.occupancy import rate_of, slots_in_use
+from kesin.engine.access.search import titles_of
 from kesin.engine.queue import Queue
 from kesin.engine.schedules import ListedSchedule, listed_schedules
 from kesin.foundation.ids import is_id
@@ -181,9 +183,7 @@ def resume(ctx: Context, queue: str, sent: FormFields) -> Response:
 # Values of the templates
 
 
-def _search(
-    ctx: PageContext, queue: Queue
-) -> tuple[filters.PageFilter, QueueStats, filters.JobSearch]:
+def _search(ctx: PageContext, queue: Queue) -> tuple[filters.PageFilter, QueueStats, JobSearch]:
     """The filter of the URL, the counters of its site, and what it searches for."""
     page_filter = filters.read_filter(filters.fields_of(ctx), queue.lifecycle)
     stats = ctx.service.commands.stats(ctx.actor, queue.name, site=page_filter.site or None)
@@ -222,6 +222,7 @@ def _page_values(ctx: PageContext, queue: Queue, limit: int) -> dict[str, Any]:
         "slots": slots_in_use(queue.lifecycle, all_stats),
         "rate": rate_of(queue.lifecycle),
         "most_fullest": MAX_FULLEST_SHOWN,
+        "searched": queue.store.listing(queue.name).search,
     }
 
 
@@ -237,6 +238,7 @@ def _table(
 ) -> dict[str, Any]:
     return {
         "queue": queue,
+        "title_of": titles_of(ctx.service.commands, queue.name),
         "wanted": page_filter,
         "stats": stats,
         "family": state_groups(queue.lifecycle),

@@ -13,6 +13,7 @@ from fastapi import Depends, Query
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
+from kesin.engine.access.search import titles_of
 from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Permission
 from kesin.foundation.problems import Invalid
@@ -163,6 +164,7 @@ def _rows(
         shown_states = [state for state in shown_states if any(job.state == state for job in jobs)]
     return {
         "rows": rows,
+        "title_of": titles_of(site.context.commands, site.queue.name),
         "matching": sum(states.get(state, 0) for state in shown_states) if counted else len(rows),
         "more_match": not counted and following is not None,
         "states": shown_states,

@@ -7,7 +7,7 @@ from typing import Final
 from kesin.web.dashboard.frame.page import WorkloadPages
 from kesin.workloads.optiplan.health import check_health
 from kesin.workloads.optiplan.pages import new_order, orders, setup
-from kesin.workloads.optiplan.pages.job_panel import job_link, job_name, job_panel, links, triage
+from kesin.workloads.optiplan.pages.job_panel import job_link, job_panel, links, triage
 
 PAGES: Final = WorkloadPages(
     package=__name__,
@@ -17,7 +17,6 @@ PAGES: Final = WorkloadPages(
     job_panel=job_panel,
     job_actions=orders.job_actions,
     job_link=job_link,
-    job_name=job_name,
     triage=triage,
     health=check_health,
     polling_elements=frozenset({"orders"}),

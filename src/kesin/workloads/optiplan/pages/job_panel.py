@@ -1,4 +1,4 @@
-"""What orders add to the dashboard's own pages: links, a name and a panel."""
+"""What orders add to the dashboard's own pages: links and a panel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kesin.engine.access.commands import JobDetails
-from kesin.engine.access.masking import MASK
 from kesin.lifecycle.model import Job
 from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import Link, PageContext, Panel
@@ -16,7 +15,6 @@ from kesin.workloads.optiplan.customers import WORKLOAD
 from kesin.workloads.optiplan.pipeline.progress import ProgressStore
 from kesin.workloads.optiplan.pipeline.waiting import waiting_for
 
-MAX_NAME_CHARS: Final = 80
 MAX_DELIVERIES: Final = 20
 
 
@@ -46,21 +44,6 @@ def triage(ctx: PageContext, group: FailureGroup) -> Link | None:
     if group.n == 1 and (job := first_job(ctx, group)):
         return Link(ctx.say("Open the order"), f"/dashboard/jobs/{job.id}")
     return Link(ctx.say("Open the orders"), f"/dashboard/optiplan?state={group.state}")
-
-
-def job_name(data: Any) -> str:
-    """An order's number and revision, and its customer unless that is masked."""
-    payload = data if isinstance(data, dict) else {}
-    order = payload.get("order")
-    order = order if isinstance(order, dict) else {}
-    number, customer = order.get("order_id"), order.get("customer_snapshot_name")
-    if not isinstance(number, str) or not number:
-        return ""
-    revision = payload.get("revision", 1)
-    revised = f"{number} r{revision}" if isinstance(revision, int) and revision > 1 else number
-    shown = isinstance(customer, str) and customer and MASK not in customer
-    name = f"{customer} · {revised}" if shown else revised
-    return name if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]}…"
 
 
 def job_panel(ctx: PageContext, history: JobDetails) -> Panel:

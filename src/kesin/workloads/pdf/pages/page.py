@@ -13,6 +13,7 @@ from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
+from kesin.engine.access.listing import shown_title
 from kesin.foundation.problems import Invalid, NotFound
 from kesin.lifecycle.budget import SECOND_US
 from kesin.web.auth import guarded_router
@@ -31,7 +32,7 @@ from kesin.workloads.pdf.api.common import find_owned_job, require_access
 from kesin.workloads.pdf.api.download import download_response, job_download
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs import submit
-from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, Submitted, parse_job
+from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, Submitted, parse_job, pdf_title
 from kesin.workloads.pdf.schemas import PdfJobRequest
 from kesin.workloads.pdf.services import PdfServiceLoader
 
@@ -284,9 +285,13 @@ def _job_list(
     all_of_them = everybody and ctx.actor.is_admin
     owner = None if all_of_them else ctx.actor.name
     page = common.read_page(jobs.queue, owner, limit=JOBS, cursor=cursor)
-    listed = map(parse_job, page.jobs)
+    masking = ctx.service.commands.masking(jobs.queue.name)
+    listed = [
+        (parse_job(job), shown_title(pdf_title((masking.job(job) if all_of_them else job).payload)))
+        for job in page.jobs
+    ]
     return {
-        "jobs": [(job, jobs.position(job), _advice(ctx, job)) for job in listed],
+        "jobs": [(job, jobs.position(job), _advice(ctx, job), title) for job, title in listed],
         "following": page.cursor,
         "everybody": all_of_them,
         "cursor": cursor,
