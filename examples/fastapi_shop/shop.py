@@ -49,6 +49,8 @@ mails = Queue(
     task_lifecycle(max_attempts=5),
     store,
     payload=Mail,
+    title="Order {order}",
+    search=("order",),
     schedules=[Schedule("summary", "0 7 * * 1-5", {"to": "owner@example.org"}, "Europe/Istanbul")],
 )
 app = FastAPI()
