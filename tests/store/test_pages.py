@@ -211,6 +211,29 @@ def test_a_filter_selects_exactly_the_jobs_it_describes(mixed):
         expected = [job.id for job in jobs if fits(job)]
         assert 0 < len(expected) < 40, f"{name}: the filter does not divide these jobs"
         assert [job.id for job in walk(mixed, where, limit=7)] == expected, name
+        backwards = replace(where, oldest_first=True)
+        assert [job.id for job in walk(mixed, backwards, limit=7)] == expected[::-1], name
+
+
+def test_a_count_is_that_of_the_pages(mixed):
+    ids = sorted(mixed.all())
+    for name, (where, fits) in FILTERS.items():
+        fitting = [job.id for job in mixed.all().values() if fits(job)]
+        assert mixed.store.count_matching("mixed", where, limit=40) == (len(fitting), True), name
+        between = sum(ids[5] < job_id < ids[30] for job_id in fitting)
+        bounds = {"above": ids[5], "below": ids[30]}
+        assert mixed.store.count_matching("mixed", where, limit=40, **bounds) == (between, True)
+
+
+def test_a_count_examines_no_more_jobs_than_it_is_allowed_to(mixed):
+    count = mixed.store.count_matching
+    assert count("mixed", Filter(), limit=39) == (39, False)
+    assert count("mixed", Filter(), limit=40) == (40, True)
+    [n, exact] = count("mixed", Filter(categories=("AUTH",)), limit=20)
+    assert n < 20
+    assert not exact
+    assert not count("mixed", Filter(text="try again"), limit=1).exact
+    assert count("mixed", Filter(tenants=("nobody",)), limit=1) == (0, True)
 
 
 def test_a_filter_that_fits_no_job_selects_none(mixed):

@@ -55,7 +55,7 @@ class QueueReader:
     def jobs(
         self, where: Filter | None = None, *, limit: int = 100, cursor: str | None = None
     ) -> Page:
-        """A page of jobs, newest first."""
+        """A page of jobs, newest first unless the filter says otherwise."""
         where = normalise_filter(where or Filter())
         page = self.store.jobs(self.name, where, limit=limit, cursor=cursor)
         return Page(self._typed(page.jobs), page.cursor)

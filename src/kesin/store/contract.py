@@ -16,12 +16,14 @@ from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.declarations import DeclaredMoves
 from kesin.store.errors import StoreError
+from kesin.store.limits import FIRST_ID, LAST_ID
 from kesin.store.records import (
     Backlog,
     Definition,
     Event,
     FailureCount,
     Filter,
+    JobCount,
     Listing,
     MoveCount,
     NewJobRow,
@@ -240,7 +242,19 @@ class Store(ABC):
     def jobs(
         self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None
     ) -> Page:
-        """A page of jobs, newest first."""
+        """A page of jobs, newest first unless the filter says otherwise."""
+
+    @abstractmethod
+    def count_matching(
+        self,
+        queue: str,
+        where: Filter,
+        *,
+        limit: int,
+        above: str = FIRST_ID,
+        below: str = LAST_ID,
+    ) -> JobCount:
+        """How many jobs match, of those between two ids; at most ``limit`` jobs are examined."""
 
     @abstractmethod
     def preview(

@@ -22,6 +22,7 @@ MAX_PARENTS = 10_000  # jobs that one job comes after
 MAX_MESSAGE = 1_000
 MAX_CODE = 64
 MAX_SQL_PAYLOAD_BYTES = 262_144  # of the SQL function kesin.enqueue, as its migration has it
+FIRST_ID = "00000000-0000-0000-0000-000000000000"
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 

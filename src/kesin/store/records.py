@@ -214,6 +214,7 @@ class Filter:
     text: str | None = None  # part of the error message, case-insensitive
     contains: str | None = None  # part of the payload's JSON text, case-sensitive
     search: str | None = None  # how a word of a searchable field, and what follows it, begins
+    oldest_first: bool = False  # the order of a list; otherwise the newest comes first
 
     def __post_init__(self) -> None:
         for name in ("created_from", "created_before", "moved_before"):
@@ -223,10 +224,17 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some jobs, newest first, and where the next page starts (None at the end)."""
+    """Some jobs in the order of the filter, and where the next page starts (None at the end)."""
 
     jobs: list[Job]
     cursor: str | None
+
+
+class JobCount(NamedTuple):
+    """How many jobs match: at least ``n`` if the count was ended by its limit."""
+
+    n: int
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)

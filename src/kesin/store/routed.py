@@ -53,6 +53,7 @@ class RoutedStore(Store):
     states = _of_queue("states")
     ids_by_key = _of_queue("ids_by_key")
     jobs = _of_queue("jobs")
+    count_matching = _of_queue("count_matching")
     add_note = _of_queue("add_note")
     stats = _of_queue("stats")
     backlog = _of_queue("backlog")

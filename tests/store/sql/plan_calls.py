@@ -175,6 +175,8 @@ def _listings(queue: str, rows: Rows) -> Iterator[Call]:
         "a tenant": Filter(tenants=("t1", "nowhere")),
         "a state of a tenant": Filter(states=ended, tenants=("t1",)),
         "since": Filter(created_before=NOW),
+        "the oldest": Filter(oldest_first=True),
+        "the oldest of a tenant": Filter(tenants=("t1",), oldest_first=True),
     }
     middle = rows.at_rest[queue][-1].id
     for name, where in filters.items():
@@ -210,6 +212,21 @@ def _listings(queue: str, rows: Rows) -> Iterator[Call]:
             moves=moves,
             visits=SMALL // 2,
         )
+    for name, where in (("", Filter()), (" a category", Filter(categories=("NONE",)))):
+        yield Call(
+            f"{queue} count{name}",
+            frozenset({"job_state", "job_owned"}),
+            lambda store, size, where=where: store.count_matching(  # type: ignore[misc]
+                queue, where, limit=size
+            ),
+            moves=0,
+        )
+    yield Call(
+        f"{queue} count a rare code",
+        frozenset({"job_error"}),
+        lambda store, size: store.count_matching(queue, Filter(codes=("NONE",)), limit=size),
+        moves=0,
+    )
     some = rows.at_rest[queue][0].id
     yield Call(f"{queue} one job", BY_ID, lambda store, _: store.job(some), 0)
     yield Call(

@@ -123,7 +123,7 @@ class Commands:
 
         ``same_look``: a list that refreshes itself is not a new look at a job for ten minutes.
         """
-        queue, narrowed = self.queue(actor, name), self._narrow(actor, name, where)
+        queue, narrowed = self.queue(actor, name), self.narrow(actor, name, where)
         page = queue.jobs(narrowed, limit=limit, cursor=cursor)
         if not actor.has("reveal"):
             read = partial(queue.jobs, narrowed, limit=limit)
@@ -290,7 +290,7 @@ class Commands:
                 action,
                 actor=actor.name,
                 ids=ids,
-                where=None if where is None else self._narrow(actor, name, where, action),
+                where=None if where is None else self.narrow(actor, name, where, action),
                 options=options,
                 reason=reason,
                 code=code,
@@ -344,7 +344,7 @@ class Commands:
         matching = where or Filter()
         if site is not None:
             matching = replace(matching, tenants=(site,))
-        visible = self._narrow(actor, name, matching, action)
+        visible = self.narrow(actor, name, matching, action)
         counts = queue.preview(action, visible, ids, options)
         order = {state: n for n, state in enumerate(queue.lifecycle.state)}
         keys = sorted(counts, key=lambda key: (order.get(key[0], len(order)), key))
@@ -417,7 +417,8 @@ class Commands:
             raise Forbidden("this site is not yours")
         return frozenset({site})
 
-    def _narrow(self, actor: Actor, name: str, where: Filter, action: str = "read") -> Filter:
+    def narrow(self, actor: Actor, name: str, where: Filter, action: str = "read") -> Filter:
+        """The filter, over the sites that the actor may see."""
         sites = self.visible_sites(actor, name)
         if sites is None:
             return where
@@ -445,4 +446,4 @@ def _stats_of_sites(queue: Queue, stats: QueueStats, sites: frozenset[str] | Non
 def _filter_details(where: Filter) -> dict[str, Any]:
     """The filter as the audit log stores it."""
     values = {name: getattr(where, name) for name in where.__dataclass_fields__}
-    return {name: value for name, value in values.items() if value not in (None, ())}
+    return {name: value for name, value in values.items() if value not in (None, (), False)}

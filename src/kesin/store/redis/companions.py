@@ -1,20 +1,35 @@
-"""What stands beside a job in Redis: the jobs it comes after, how far it is, its title."""
+"""What stands beside a job in Redis: the jobs it comes after, how far it is; titles and counts."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kesin.foundation.ids import is_id
+from kesin.lifecycle.failures import failure_states, ready_states
 from kesin.lifecycle.model import Job
-from kesin.store.limits import MAX_BATCH, check_batch_size
-from kesin.store.records import Listing, Progress
+from kesin.store.counters import FailureKey, count_failure
+from kesin.store.limits import (
+    FIRST_ID,
+    LAST_ID,
+    MAX_BATCH,
+    MAX_FAILURES_READ,
+    MAX_PAGE,
+    check_batch_size,
+)
+from kesin.store.records import FailureCount, Filter, JobCount, Listing, Progress
 from kesin.store.redis.program import SEPARATOR
-from kesin.store.redis.reader import RedisReader, parse_job
+from kesin.store.redis.reader import (
+    MAX_LISTED_PER_SCRIPT,
+    RedisReader,
+    conditions_of,
+    parse_job,
+)
 
 
 class RedisCompanions(RedisReader):
-    """The part of the Redis store that knows parents and progress."""
+    """The part of the Redis store that knows parents, progress and counts."""
 
     def settle(self, queue: str, *, limit: int, now: int | None = None) -> int:
         program = self.program(queue)
@@ -77,3 +92,53 @@ class RedisCompanions(RedisReader):
 
     def write_listing(self, queue: str, listing: Listing) -> None:
         self._execute("put_listing", {"queue": queue, "listing": json.dumps(listing)})
+
+    def failures(
+        self, queue: str, *, tenants: Sequence[str] | None = None, recent_from: int = 0
+    ) -> list[FailureCount]:
+        lifecycle = self.program(queue).lifecycle
+        states = (*ready_states(lifecycle), *failure_states(lifecycle))
+        where = Filter(states=states, tenants=None if tenants is None else tuple(tenants))
+        params = {
+            "queue": queue,
+            "where": {"coded": True},
+            "most_looked": MAX_LISTED_PER_SCRIPT,
+            "limit": MAX_LISTED_PER_SCRIPT,
+            "cursor": LAST_ID,
+        }
+        found: dict[FailureKey, FailureCount] = {}
+        pairs, read = self.pairs(queue, where), 0
+        next_cursor: str | None = ""
+        while next_cursor is not None and read < MAX_FAILURES_READ:
+            rows, next_cursor = self._execute("jobs", params, items=pairs)
+            params["cursor"], read = next_cursor, read + len(rows)
+            for job in map(parse_job, rows):
+                count_failure(lifecycle, job, found, recent_from)
+        return sorted(found.values())
+
+    def count_matching(
+        self,
+        queue: str,
+        where: Filter,
+        *,
+        limit: int,
+        above: str = FIRST_ID,
+        below: str = LAST_ID,
+    ) -> JobCount:
+        if where.text or where.search is not None:  # compared in Python: the jobs are read
+            where = replace(where, oldest_first=False)
+            page = self.jobs(queue, where, limit=min(limit, MAX_PAGE), cursor=below)
+            jobs = [job for job in page.jobs if job.id > above]
+            return JobCount(len(jobs), page.cursor is None or len(jobs) < len(page.jobs))
+        pairs, fitting, examined, cursor = self.pairs(queue, where), 0, 0, below
+        while cursor and examined <= limit:
+            params = {
+                "queue": queue,
+                "where": conditions_of(where),
+                "most_looked": min(limit + 1 - examined, MAX_LISTED_PER_SCRIPT),
+                "cursor": cursor,
+                "above": above,
+            }
+            found, looked, cursor = self._execute("count", params, items=pairs)
+            fitting, examined = fitting + found, examined + looked
+        return JobCount(min(fitting, limit), examined <= limit)

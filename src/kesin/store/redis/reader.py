@@ -16,16 +16,15 @@ from typing import Any, Final
 import redis
 
 from kesin.foundation.ids import is_id
-from kesin.lifecycle.failures import failure_states, ready_states
 from kesin.lifecycle.model import JOB_COLUMNS, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.contract import Store
-from kesin.store.counters import FailureKey, count_failure, count_jobs
+from kesin.store.counters import count_jobs
 from kesin.store.declarations import Edge, Effects
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.limits import (
+    FIRST_ID,
     LAST_ID,
-    MAX_FAILURES_READ,
     MAX_PAGE,
     check_age_stamp,
     check_batch_size,
@@ -34,7 +33,6 @@ from kesin.store.records import (
     Backlog,
     Definition,
     Event,
-    FailureCount,
     Filter,
     MoveCount,
     Note,
@@ -208,13 +206,14 @@ class RedisReader(Store):
             raise StoreError(f"a page holds 1…{MAX_PAGE} jobs, got {limit}")
         if cursor is not None and not is_id(cursor):
             raise StoreError(f"{cursor!r} is no cursor: take it from the page before")
-        pairs = self._pairs(queue, where)
+        pairs = self.pairs(queue, where)
         params = {
             "queue": queue,
-            "where": _conditions(where),
+            "where": conditions_of(where),
             "most_looked": MAX_LISTED_PER_SCRIPT,
             "limit": limit + 1 if where.search is None else MAX_PAGE,
-            "cursor": cursor or LAST_ID,
+            "cursor": cursor or (FIRST_ID if where.oldest_first else LAST_ID),
+            "oldest_first": where.oldest_first,
         }
         fields = self.listing(queue).search if where.search is not None else ()
         jobs, looked = list[Job](), 0
@@ -228,7 +227,7 @@ class RedisReader(Store):
                 next_cursor = None
         return Page(jobs[:limit], jobs[limit - 1].id if len(jobs) > limit else None)
 
-    def _pairs(self, queue: str, where: Filter) -> list[tuple[str, str]]:
+    def pairs(self, queue: str, where: Filter) -> list[tuple[str, str]]:
         """(state, tenant) for every list that holds jobs and matches the filter."""
         counts = count_jobs(self.move_counts(queue), ()).tenants
         return [
@@ -252,7 +251,7 @@ class RedisReader(Store):
     ) -> dict[tuple[str, str], int]:
         program = self.program(queue)
         moves = program.moves_for(action, role, queue)
-        conditions = _conditions(where)
+        conditions = conditions_of(where)
         if where.search is not None:
             found = [job.id for job in self.jobs(queue, where, limit=MAX_PAGE).jobs]
             ids = found if ids is None else [job_id for job_id in found if job_id in set(ids)]
@@ -272,7 +271,7 @@ class RedisReader(Store):
             "now": now,
             "text": bool(where.text),
         }
-        pairs = self._pairs(queue, where) if ids is None else []
+        pairs = self.pairs(queue, where) if ids is None else []
         counts: Counter[tuple[str, str]] = Counter()
         winning_states: dict[str, deque[str]] = {}  # a key or slot → states of the oldest that want
         next_cursor: str | None = ""
@@ -326,29 +325,6 @@ class RedisReader(Store):
         oldest, overdue, at = self._execute("overdue", {"queue": queue, "now": now})
         due = None if oldest is None else int(oldest)
         return QueueStats(queue, counts.states, counts.tenants, due, overdue, int(at), counts.moves)
-
-    def failures(
-        self, queue: str, *, tenants: Sequence[str] | None = None, recent_from: int = 0
-    ) -> list[FailureCount]:
-        lifecycle = self.program(queue).lifecycle
-        states = (*ready_states(lifecycle), *failure_states(lifecycle))
-        where = Filter(states=states, tenants=None if tenants is None else tuple(tenants))
-        params = {
-            "queue": queue,
-            "where": {"coded": True},
-            "most_looked": MAX_LISTED_PER_SCRIPT,
-            "limit": MAX_LISTED_PER_SCRIPT,
-            "cursor": LAST_ID,
-        }
-        found: dict[FailureKey, FailureCount] = {}
-        pairs, read = self._pairs(queue, where), 0
-        next_cursor: str | None = ""
-        while next_cursor is not None and read < MAX_FAILURES_READ:
-            rows, next_cursor = self._execute("jobs", params, items=pairs)
-            params["cursor"], read = next_cursor, read + len(rows)
-            for job in map(parse_job, rows):
-                count_failure(lifecycle, job, found, recent_from)
-        return sorted(found.values())
 
     def backlog(
         self,
@@ -439,7 +415,7 @@ def redis_errors_translated() -> Iterator[None]:
         raise StoreUnreachable(f"Redis is not reachable: {problem}") from problem
 
 
-def _conditions(where: Filter) -> dict[str, Any]:
+def conditions_of(where: Filter) -> dict[str, Any]:
     """The conditions for the script; text is compared in Python: Lua folds only ASCII case."""
     conditions: dict[str, Any] = {
         "created_from": where.created_from,

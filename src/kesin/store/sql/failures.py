@@ -10,11 +10,20 @@ from kesin.lifecycle.declare import Move
 from kesin.lifecycle.failures import ERROR_GUARDS, failure_states, ready_states, revivals
 from kesin.lifecycle.vocabulary import Guard
 from kesin.store.sql.conditions import MoveConditions
+from kesin.store.sql.templates import fill, template
 
 _NEVER = "CAST(NULL AS bigint)"
 
 
-def failure_parts(conditions: MoveConditions) -> list[dict[str, str]]:
+def failures_sql(conditions: MoveConditions, filters: str) -> str:
+    """Jobs with an error that are not over, counted."""
+    dialect = conditions.dialect
+    text, shared = template(dialect.name, "failures"), {"job": dialect.table("job")}
+    parts = [fill(text, {**shared, "filters": filters, **part}) for part in _parts(conditions)]
+    return "\nUNION ALL\n".join(parts)
+
+
+def _parts(conditions: MoveConditions) -> list[dict[str, str]]:
     """The fragments of each part."""
     ready, failing = map(conditions.name_list, _states(conditions))
     moves = revivals(conditions.lifecycle)

@@ -22,6 +22,7 @@ from kesin.store.contract import Store
 from kesin.store.counters import count_jobs
 from kesin.store.errors import StoreError, UnknownQueue
 from kesin.store.limits import (
+    FIRST_ID,
     LAST_ID,
     MAX_BATCH,
     MAX_FAILURES_READ,
@@ -36,6 +37,7 @@ from kesin.store.records import (
     Event,
     FailureCount,
     Filter,
+    JobCount,
     Listing,
     MoveCount,
     Note,
@@ -46,6 +48,7 @@ from kesin.store.records import (
 from kesin.store.search import AFTER_ALL, fold
 from kesin.store.sql.columns import event_columns, job_columns
 from kesin.store.sql.dialect import Dialect
+from kesin.store.sql.failures import failures_sql
 from kesin.store.sql.statements import Statements
 
 MAX_FOUND = 1_000  # jobs that a search reads by its index; of more, it walks through the newest
@@ -170,17 +173,34 @@ class SqlReader(Store):
                     "%(cursor)s is no cursor: take it from the page before", cursor=repr(cursor)
                 )
             )
-        params: dict[str, Any] = {"queue": queue, "limit": limit + 1, "cursor": cursor or LAST_ID}
-        filters, pair_conditions = self._filters(where, params)
+        params: dict[str, Any] = {"queue": queue, "limit": limit + 1}
+        params["cursor"] = cursor or (FIRST_ID if where.oldest_first else LAST_ID)
+        conditions = self._filters(where, params)
         among = self._among(statements, where)
         if among is not None:
             params["ids"] = self._array(among)
-        # For one tenant, its own jobs are the shorter scan; for all tenants, jobs with the code.
-        coded = bool(where.codes) and where.tenants is None
-        sql = statements.jobs(filters, pair_conditions, among=among is not None, coded=coded)
+        name = "jobs" + _way_in(where) if among is None else "jobs_among"
+        sql = statements.jobs(name, conditions, oldest_first=where.oldest_first)
         jobs = [Job._make(row) for row in self._read(sql, params)]
         more = len(jobs) > limit
         return Page(jobs[:limit], jobs[limit - 1].id if more else None)
+
+    def count_matching(
+        self,
+        queue: str,
+        where: Filter,
+        *,
+        limit: int,
+        above: str = FIRST_ID,
+        below: str = LAST_ID,
+    ) -> JobCount:
+        params: dict[str, Any] = {"queue": queue, "most": limit + 1}
+        conditions = self._filters(where, params)
+        params["above"] = max(above, params.get("first_id", above))
+        params["below"] = min(below, params.get("last_id", below))
+        sql = self.statements(queue).jobs("count" + _way_in(where), conditions)
+        [(fitting, examined)] = self._read(sql, params)
+        return JobCount(min(fitting, limit), examined <= limit)
 
     def _among(
         self, statements: Statements, where: Filter, ids: Sequence[str] | None = None
@@ -306,7 +326,7 @@ class SqlReader(Store):
         if tenants is not None:
             filters = f"AND {self._is_in('j.tenant', 'tenants')}"
             params["tenants"] = self._array(tenants)
-        rows = self._read(self.statements(queue).failures(filters), params)
+        rows = self._read(failures_sql(self.statements(queue).compiler, filters), params)
         counts = (FailureCount._make(row) for row in rows)
         return sorted(c._replace(retries=bool(c.retries), recent=int(c.recent)) for c in counts)
 
@@ -400,6 +420,11 @@ class SqlReader(Store):
 
 def _id_at(at: Time | None, skew_s: int) -> str | None:
     return first_id_at(at + skew_s * SECOND_US) if isinstance(at, int) else None
+
+
+def _way_in(where: Filter) -> str:
+    """For one tenant, its own jobs are the shorter scan; for all tenants, jobs with the code."""
+    return "_coded" if where.codes and where.tenants is None else ""
 
 
 def _keys_of(where: Filter) -> list[DedupKey] | None:

@@ -19,7 +19,6 @@ from kesin.store.records import NewJobRow
 from kesin.store.sql.columns import ClaimRowDecoder, job_columns
 from kesin.store.sql.compiler import Compiler
 from kesin.store.sql.dialect import INPUT_TYPES, SHARED_PREFIX, Dialect, literal
-from kesin.store.sql.failures import failure_parts
 from kesin.store.sql.input_rows import InputRows, Statement
 from kesin.store.sql.limited_claims import LimitedClaim
 from kesin.store.sql.templates import fill, template
@@ -397,17 +396,18 @@ class Statements(InputRows):
             return None
         return now - age_guard.number * SECOND_US + DAY_S * SECOND_US
 
-    def jobs(
-        self, filters: str, pair_conditions: str, *, among: bool = False, coded: bool = False
-    ) -> str:
-        """A page of jobs under these conditions: of all jobs, among known ids, or by error code."""
-        columns = job_columns(self.dialect)
+    def jobs(self, name: str, where: tuple[str, str], *, oldest_first: bool = False) -> str:
+        """A page of jobs or their count, by the template of this name."""
+        filters, pair_conditions = where
         job_conditions = pair_conditions.replace("p.", "j.")
-        if among or coded:
-            name = "jobs_among" if among else "jobs_coded"
-            return self._fill(name, columns=columns, filters=filters, wanted=job_conditions)
         return self._fill(
-            "jobs", columns=columns, filters=filters, wanted=pair_conditions, owned=job_conditions
+            name,
+            columns=job_columns(self.dialect),
+            filters=filters,
+            wanted=pair_conditions if name in {"jobs", "count"} else job_conditions,
+            owned=job_conditions,
+            order="ASC" if oldest_first else "DESC",
+            beyond=">" if oldest_first else "<",
         )
 
     def found(self, pair_conditions: str) -> str:
@@ -435,11 +435,6 @@ class Statements(InputRows):
             owned=pair_conditions.replace("p.", "j."),
             summed=self._fill("foresee_sums", reason=compiler.preview_reason(moves), bodies=bodies),
         )
-
-    def failures(self, filters: str) -> str:
-        """Jobs with an error that are not over, counted."""
-        parts = (self._fill("failures", filters=filters, **p) for p in failure_parts(self.compiler))
-        return "\nUNION ALL\n".join(parts)
 
     @property
     def pairs(self) -> str:

@@ -174,19 +174,22 @@ function OPS.queues() return call('SMEMBERS', 'kesin:queues') end
 
 function OPS.version() return call('GET', 'kesin:schema') end
 
--- Pages: the newest of several lists, each in the order of ids, merged.
+-- Pages: the newest of several lists, each in the order of ids, merged; or the oldest.
 
 local function newer(lists)
   local best
   for _, list in ipairs(lists) do
     if not list.ids[list.at] and not list.ended then
-      list.ids = call('ZREVRANGEBYLEX', list.key, '(' .. list.below, '-', 'LIMIT', 0, 100)
+      list.ids = call(ASK.oldest_first and 'ZRANGEBYLEX' or 'ZREVRANGEBYLEX', list.key,
+        '(' .. list.below, ASK.oldest_first and '+' or '-', 'LIMIT', 0, 100)
       list.at = 1
       list.ended = #list.ids == 0
       list.below = list.ids[#list.ids]
     end
     local id = list.ids[list.at]
-    if id and (not best or id > best.ids[best.at]) then best = list end
+    if id and (not best or (id > best.ids[best.at]) ~= (ASK.oldest_first == true)) then
+      best = list
+    end
   end
   if not best then return nil end
   best.at = best.at + 1
@@ -234,6 +237,19 @@ function OPS.jobs()
     if matches(id) then found[#found + 1] = whole_of(id) end
   end
   return {found, ASK.last}
+end
+
+-- How many of the next jobs match, down to the id ``above``: [matching, examined, continue at].
+function OPS.count()
+  local lists, fitting, looked = lists_of(ITEMS, ASK.cursor), 0, 0
+  while looked < ASK.most_looked do
+    local id = newer(lists)
+    if not id or id <= ASK.above then return {fitting, looked, false} end
+    looked = looked + 1
+    ASK.last = id
+    if matches(id) then fitting = fitting + 1 end
+  end
+  return {fitting, looked, ASK.last}
 end
 
 -- What an action would return for each job now, and the key or slot that the job would take.

@@ -3,7 +3,7 @@ SELECT tenant, state, error_code, category, retries, count(*), min(moved_at), mi
 FROM (
   SELECT j.tenant, j.state, j.error_code, coalesce(j.error_category, '') AS category,
     {retries} AS retries, j.moved_at, {next_at} AS next_at
-  FROM {schema}.job j
+  FROM {job} j
   WHERE j.queue = %(queue)s AND j.error_code IS NOT NULL AND j.phase IN (0, 2)
     AND j.state IN {states} AND {wanted} {filters}
   LIMIT %(most)s

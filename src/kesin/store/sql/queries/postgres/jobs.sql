@@ -8,21 +8,21 @@ found AS MATERIALIZED (
     SELECT j.id
     FROM {schema}.job j
     WHERE j.queue = %(queue)s AND j.tenant = p.tenant AND j.state = p.state AND j.phase <> 1
-      AND j.id < %(cursor)s::uuid
+      AND j.id {beyond} %(cursor)s::uuid
       {filters}
-    ORDER BY j.id DESC
+    ORDER BY j.id {order}
     LIMIT %(limit)s
   ) c
   WHERE {wanted}
   UNION ALL
   (SELECT j.id
    FROM {schema}.job j
-   WHERE j.queue = %(queue)s AND j.phase = 1 AND j.id < %(cursor)s::uuid
+   WHERE j.queue = %(queue)s AND j.phase = 1 AND j.id {beyond} %(cursor)s::uuid
      AND {owned}
      {filters}
-   ORDER BY j.id DESC
+   ORDER BY j.id {order}
    LIMIT %(limit)s)
-  ORDER BY id DESC
+  ORDER BY id {order}
   LIMIT %(limit)s
 )
 SELECT {columns}
@@ -31,4 +31,4 @@ CROSS JOIN LATERAL (SELECT j.* FROM {schema}.job j WHERE j.id = found.id OFFSET 
 CROSS JOIN LATERAL (
   SELECT b.dedup_key, b.payload, b.once FROM {schema}.job_body b WHERE b.id = found.id OFFSET 0
 ) b
-ORDER BY j.id DESC
+ORDER BY j.id {order}

@@ -4,8 +4,8 @@ CROSS JOIN LATERAL (SELECT j.* FROM {schema}.job j WHERE j.id = i.id OFFSET 0) j
 CROSS JOIN LATERAL (
   SELECT b.dedup_key, b.payload, b.once FROM {schema}.job_body b WHERE b.id = i.id OFFSET 0
 ) b
-WHERE j.queue = %(queue)s AND j.id < %(cursor)s::uuid
+WHERE j.queue = %(queue)s AND j.id {beyond} %(cursor)s::uuid
   AND {wanted}
   {filters}
-ORDER BY j.id DESC
+ORDER BY j.id {order}
 LIMIT %(limit)s

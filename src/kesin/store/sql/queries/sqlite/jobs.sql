@@ -8,25 +8,25 @@ found AS MATERIALIZED (
     SELECT j.id
     FROM job j INDEXED BY job_state
     WHERE j.queue = :queue AND j.tenant = p.tenant AND j.state = p.state AND j.phase <> 1
-      AND j.id < :cursor
+      AND j.id {beyond} :cursor
       {filters}
-    ORDER BY j.id DESC
+    ORDER BY j.id {order}
     LIMIT :limit)
   WHERE {wanted}
   UNION ALL
   SELECT id FROM (
     SELECT j.id
     FROM job j INDEXED BY job_owned
-    WHERE j.queue = :queue AND j.phase = 1 AND j.id < :cursor
+    WHERE j.queue = :queue AND j.phase = 1 AND j.id {beyond} :cursor
       AND {owned}
       {filters}
-    ORDER BY j.id DESC
+    ORDER BY j.id {order}
     LIMIT :limit)
-  ORDER BY 1 DESC
+  ORDER BY 1 {order}
   LIMIT :limit
 )
 SELECT {columns}
 FROM found
 CROSS JOIN job j ON j.id = found.id
 CROSS JOIN job_body b ON b.id = found.id
-ORDER BY j.id DESC
+ORDER BY j.id {order}
