@@ -120,7 +120,7 @@ class Requests:
     def _queue_page(self, row: Row) -> Sent:
         queue, site = BY_QUEUE[row.case]
         path = row.path.replace("{queue}", queue)
-        if row.method == "GET":
+        if row.method == "GET" or row.path.endswith("renewal"):
             return path, {"params": site}
         if row.path.endswith(("pause", "resume")):
             return path, {"data": site}

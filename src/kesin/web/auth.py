@@ -33,6 +33,7 @@ NOBODY: Final = Actor("nobody", frozenset())
 PROBES: Final = frozenset({"/health/live", "/health/ready"})  # answered without the store
 # Elements of the dashboard that refresh by themselves, by the id that htmx sends.
 POLLING_ELEMENTS: Final = frozenset({"job-story", "nav", "runs", "view", "workers"})
+RENEWAL: Final = "/renewal"  # ends the path of a refresh that is a form, for what it shows is long
 APP: Final = "kesin.app"  # where the scope of a request has the service's app
 PUBLIC_ROUTE: Final[dict[str, Any]] = {"security": []}  # marks a public route in the schema
 
@@ -82,7 +83,7 @@ def _authenticate(request: Request, *, extend_session: bool) -> Actor | None:
 
 def _is_polling(request: Request) -> bool:
     """Whether an open page refreshes itself, which does not extend the session."""
-    if request.method not in SAFE:
+    if request.method not in SAFE and not request.url.path.endswith(RENEWAL):
         return False
     accepted = request.headers.get("accept", "")
     polling: frozenset[str] = app_of(request).state.polling_elements

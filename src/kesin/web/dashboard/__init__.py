@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute
 
-from kesin.web.dashboard import overview, password
+from kesin.web.dashboard import jump, overview, password
 from kesin.web.dashboard.admin import audit, keys, sites, users, workers
 from kesin.web.dashboard.frame import routes as frame_routes
 from kesin.web.dashboard.frame.page import Frame
@@ -14,7 +14,7 @@ from kesin.web.dashboard.queues import page as queue_page
 
 def dashboard_routes(frame: Frame) -> list[BaseRoute]:
     """Every page: those of the dashboard, then those that workloads bring."""
-    pages = (overview, password, queue_page, job_page, workers, audit, users, keys, sites)
+    pages = (overview, jump, password, queue_page, job_page, workers, audit, users, keys, sites)
     routers = [part.router for part in (frame_routes, *pages)]
     routers += [router for brought in frame.pages.values() for router in brought.routers]
     return [route for router in (*routers, frame_routes.fallback_router) for route in router.routes]

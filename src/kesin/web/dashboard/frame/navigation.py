@@ -38,7 +38,7 @@ def navigation(ctx: PageContext, at: str = "") -> list[NavEntry]:
     entries = [NavEntry(ctx.say("Overview"), "/dashboard", "overview", here=path == "/dashboard")]
     if not ctx.actor.has("read"):
         return _with_bar(entries)
-    grouped = [*_queue_entries(ctx, path), *_page_entries(ctx, path)]
+    grouped = [*_queue_entries(ctx, path), *page_entries(ctx, path)]
     for group in dict.fromkeys(entry.group for entry in grouped):
         [first, *others] = [entry for entry in grouped if entry.group == group]
         entries += [first, *(replace(entry, nested=True) for entry in others)]
@@ -65,7 +65,7 @@ def _queue_entries(ctx: PageContext, path: str) -> list[NavEntry]:
     return entries
 
 
-def _page_entries(ctx: PageContext, path: str) -> list[NavEntry]:
+def page_entries(ctx: PageContext, path: str = "") -> list[NavEntry]:
     """The pages that workloads offer to this user."""
     return [
         NavEntry(link.title, link.path, icon, here=path.startswith(link.path), group=name)

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
+from kesin.engine.access.listing import JobSearch
 from kesin.engine.queue import Queue
 from kesin.foundation.messages import recorded_message
 from kesin.lifecycle.failures import ready_states
@@ -19,7 +20,7 @@ from kesin.store.records import Filter, QueueStats
 from kesin.web.dashboard.frame.formatting import Formatter
 from kesin.web.dashboard.frame.page import PageContext
 from kesin.web.dashboard.queues import actions
-from kesin.web.dashboard.queues.filters import JobSearch, read_page
+from kesin.web.dashboard.queues.filters import read_page
 from kesin.web.dashboard.state_groups import StateGroup, state_group
 from kesin.web.failures import FailureGroup, Failures
 

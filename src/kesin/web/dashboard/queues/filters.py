@@ -27,6 +27,7 @@ PAGE: Final = 50
 MAX_SHOWN: Final = MAX_PAGE  # rows of a page; for more there is the export
 MAX_IDS: Final = 100  # in a URL
 MAX_TEXT_CHARS: Final = 200
+OLDEST: Final = "oldest"  # the order of a list in a URL; otherwise the newest comes first
 AGES: Final[dict[str, int]] = {
     "within-1h": HOUR_S,
     "within-1d": DAY_S,
@@ -51,12 +52,13 @@ class PageFilter:
     site: str = ""
     age: str = ""
     text: str = ""
+    order: str = ""
     ids: tuple[str, ...] = ()
 
     @property
     def narrow(self) -> bool:
         """Whether it excludes anything."""
-        return self != PageFilter()
+        return replace(self, order="") != PageFilter()
 
     @property
     def counted(self) -> bool:
@@ -65,7 +67,7 @@ class PageFilter:
 
     def pairs(self) -> list[tuple[str, str]]:
         """The fields of a form or a URL."""
-        single = ("code", "category", "site", "age", "text")
+        single = ("code", "category", "site", "age", "text", "order")
         pairs = [("state", state) for state in self.states]
         pairs += [(name, getattr(self, name)) for name in single if getattr(self, name)]
         return pairs + ([("ids", ",".join(self.ids))] if self.ids else [])
@@ -78,6 +80,10 @@ class PageFilter:
     def with_state(self, state: str) -> PageFilter:
         """The filter after a click on a state's card: this state alone, or all again."""
         return replace(self, states=() if self.states == (state,) else (state,), ids=())
+
+    def reversed(self) -> PageFilter:
+        """The filter after a click on the column that sorts."""
+        return replace(self, order="" if self.order else OLDEST)
 
     def filter(self, now: int) -> Filter:
         """The store's filter; ages count from ``now``."""
@@ -106,6 +112,7 @@ def read_filter(fields: Fields, lifecycle: Lifecycle) -> PageFilter:
         site=_short_value(fields, "site", MAX_TENANT),
         age=age if age in AGES else "",
         text=_short_value(fields, "text", MAX_TEXT_CHARS),
+        order=OLDEST if OLDEST in fields.get("order", ())[-1:] else "",
         ids=tuple(value for value in dict.fromkeys(ids.split(",")) if is_id(value))[:MAX_IDS],
     )
 
@@ -137,7 +144,8 @@ def read_page(
 ) -> Page:
     """A page of the jobs that match and that the user may see."""
     if search.ids is not None:
-        return Page(jobs_by_id(ctx, queue, search.ids, search.where.states), None)
+        jobs = jobs_by_id(ctx, queue, search.ids, search.where.states)
+        return Page(jobs[::-1] if search.where.oldest_first else jobs, None)
     return ctx.service.commands.jobs(ctx.actor, queue, search.where, limit=limit, cursor=cursor)
 
 

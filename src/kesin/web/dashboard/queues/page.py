@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any, Final
 
 from fastapi.responses import HTMLResponse, StreamingResponse
 from starlette.responses import RedirectResponse, Response
 
-from kesin.engine.access.listing import JobSearch
 from kesin.engine.access.occupancy import rate_of, slots_in_use
 from kesin.engine.access.search import titles_of
 from kesin.engine.queue import Queue
@@ -29,6 +29,7 @@ from kesin.web.dashboard.queues.bulk import BulkRun, runs_of
 from kesin.web.dashboard.queues.charts import charts_of
 from kesin.web.dashboard.queues.csv_export import csv_lines
 from kesin.web.dashboard.queues.failures import chosen_codes, failure_lines, failures_of
+from kesin.web.dashboard.queues.listing import ShownRows, Sought, first_rows, renewed_rows
 from kesin.web.dashboard.state_groups import failed_states, state_groups
 from kesin.web.dependencies import UNCACHED
 from kesin.web.failures import Failures
@@ -45,10 +46,27 @@ def show(ctx: Context, queue: str) -> HTMLResponse:
     opened = ctx.service.commands.queue(ctx.actor, queue)
     template = "part_queue.html" if ctx.in_part else "queue.html"
     limit = min(max(_number(ctx, "rows"), filters.PAGE), filters.MAX_SHOWN)
-    values = _page_values(ctx, opened, limit)
+    sought = _search(ctx, opened)
+    listing = first_rows(ctx, queue, sought, limit=limit)
+    values = _page_values(ctx, opened, sought, listing)
     if not ctx.in_part and _shows_failures(opened, values["wanted"]):
         mark_seen(ctx, opened)  # a page that refreshes by itself has not been read
     return ctx.page(template, **values)
+
+
+@router.post("/dashboard/queues/{queue}/renewal", response_class=HTMLResponse)
+def renew(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
+    """The part that refreshes, with the rows that are shown; a form, as an address is too short."""
+    opened = ctx.service.commands.queue(ctx.actor, queue)
+    shown = [value for value in first_value(sent, "ids").split(",") if is_id(value)]
+    shown, cursor = shown[: filters.MAX_SHOWN], first_value(sent, "cursor")
+    sought, last = _search(ctx, opened), cursor if is_id(cursor) else None
+    if shown:
+        listing = renewed_rows(ctx, queue, sought, shown=shown, cursor=last)
+    else:
+        listing = first_rows(ctx, queue, sought, limit=filters.PAGE)
+    values = _page_values(ctx, opened, sought, listing)
+    return ctx.page("part_queue.html", renewal=True, **values)
 
 
 @router.get("/dashboard/queues/{queue}/rows", response_class=HTMLResponse)
@@ -60,7 +78,8 @@ def more(ctx: Context, queue: str) -> HTMLResponse:
     page = filters.read_page(ctx, queue, search, cursor=cursor if is_id(cursor) else None)
     shown = _number(ctx, "shown")
     values = _table(ctx, opened, page_filter, stats)
-    values |= {"jobs": page.jobs, "cursor": page.cursor, "shown": shown + len(page.jobs)}
+    values |= {"jobs": page.jobs, "cursor": page.cursor, "stale": ()}
+    values["shown"] = shown + len(page.jobs)
     return ctx.page("part_rows.html", **values)
 
 
@@ -183,28 +202,28 @@ def resume(ctx: Context, queue: str, sent: FormFields) -> Response:
 # Values of the templates
 
 
-def _search(ctx: PageContext, queue: Queue) -> tuple[filters.PageFilter, QueueStats, JobSearch]:
+def _search(ctx: PageContext, queue: Queue) -> Sought:
     """The filter of the URL, the counters of its site, and what it searches for."""
     page_filter = filters.read_filter(filters.fields_of(ctx), queue.lifecycle)
     stats = ctx.service.commands.stats(ctx.actor, queue.name, site=page_filter.site or None)
     search = filters.resolve_search(ctx, queue.name, page_filter, stats, stats.now)
-    return page_filter, stats, search
+    ordered = replace(search.where, oldest_first=bool(page_filter.order))
+    return Sought(page_filter, stats, search._replace(where=ordered))
 
 
-def _page_values(ctx: PageContext, queue: Queue, limit: int) -> dict[str, Any]:
+def _page_values(
+    ctx: PageContext, queue: Queue, sought: Sought, listing: ShownRows
+) -> dict[str, Any]:
     commands, actor = ctx.service.commands, ctx.actor
-    page_filter, stats, search = _search(ctx, queue)
-    page = filters.read_page(ctx, queue.name, search, limit=limit)
+    page_filter, stats, _ = sought
     failures = failures_of(ctx, queue, stats, page_filter.site)
     all_stats = stats if not page_filter.site else commands.stats(actor, queue.name)
     return {
         **_table(ctx, queue, page_filter, stats),
         "title": ctx.title_of(queue.name),
         "of_site": _site_title(ctx, queue.name, page_filter.site),
-        "jobs": page.jobs,
-        "cursor": page.cursor,
-        "shown": len(page.jobs),
-        "matching": _matching(page_filter, stats, len(page.jobs), more=page.cursor is not None),
+        **listing._asdict(),
+        "shown": len(listing.jobs),
         "charts": charts_of(ctx, queue, page_filter.site),
         "all_failures": failures,
         "now": stats.now,
@@ -266,21 +285,13 @@ def _site_title(ctx: PageContext, queue: str, site: str) -> str:
     return stored.name if stored else site
 
 
-def _matching(
-    page_filter: filters.PageFilter, stats: QueueStats, shown: int, *, more: bool
-) -> tuple[int, bool]:
-    """How many match, and whether there are more; the counters tell without counting jobs."""
-    counts = (stats.states.get(state, 0) for state in page_filter.states or stats.states)
-    return (sum(counts), False) if page_filter.counted else (shown, more)
-
-
-def _codes(failures: Failures, page_filter: filters.PageFilter) -> Counter[str]:
-    """The error codes that occur, with how many jobs have them, and the chosen one."""
+def _codes(failures: Failures, page_filter: filters.PageFilter) -> list[tuple[str, int]]:
+    """The error codes that occur, the most common first; and the chosen one."""
     codes = Counter({page_filter.code: 0} if page_filter.code else {})
     for group in failures.groups:
         if group.code:
             codes[group.code] += group.n
-    return codes
+    return codes.most_common()
 
 
 def _sites(stats: QueueStats, page_filter: filters.PageFilter) -> list[str]:

@@ -1,4 +1,4 @@
-// What a page cannot do by itself: keep a selection while rows move, tell when it lost touch, a few keys.
+// What a page cannot do by itself: keep a selection while it is renewed, tell when it lost touch.
 "use strict";
 
 (() => {
@@ -28,14 +28,15 @@
     say.over = setTimeout(() => { place.textContent = ""; }, 6000);
   };
 
-  // Losing touch: said once, taken back when the next answer comes.
+  // Losing touch: offline.js says it, and takes it back when the next answer comes.
   let lost = false;
   const touch = (there) => {
-    if (!there && !lost) say(told().dataset.lost);
-    if (there && lost) say("");
+    if (there !== lost) return;
     lost = !there;
+    document.dispatchEvent(new Event(lost ? "kesin:lost" : "kesin:found"));
     age();
   };
+  document.addEventListener("kesin:answer", (event) => touch(event.detail));
   // How old what is shown is: counted from the last answer, and not called live while none comes.
   let answered = Date.now();
   const age = () => {
@@ -50,11 +51,12 @@
   document.addEventListener("htmx:sendError", () => touch(false));
   document.addEventListener("htmx:timeout", () => touch(false));
   document.addEventListener("htmx:afterOnLoad", (event) => {
-    if (event.detail.requestConfig?.verb === "get" && event.detail.target?.closest?.("main")) answered = Date.now();
+    if ((event.detail.requestConfig?.verb === "get" || event.detail.elt.matches("[data-rows]")) && event.detail.target?.closest?.("main")) answered = Date.now();
     touch(true);
   });
   document.addEventListener("htmx:responseError", (event) => {
     const answer = event.detail.xhr;
+    if (answer.status === 502 || answer.status === 504) { touch(false); return; } // a proxy's word, not the service's
     const page = new DOMParser().parseFromString(answer.responseText || "", "text/html");
     const words = page.querySelector(".alert span, .empty p");
     say(told().dataset.failed + (words ? words.textContent : answer.status));
@@ -222,17 +224,29 @@
       one.classList.toggle("changed", before !== undefined && before !== one.textContent);
     }
   };
-  document.addEventListener("htmx:afterSwap", () => { restore(); tint(); });
+  // What is above the rows may grow or shrink with a renewal: the rows stay where they are in the window.
+  let top = null;
+  const first = () => document.querySelector("tr[id^=row-]")?.getBoundingClientRect().top;
+  document.addEventListener("htmx:beforeSwap", (event) => { top = event.detail.elt?.matches?.("[data-rows]") ? first() : undefined; });
+  document.addEventListener("htmx:afterSwap", () => {
+    if (top !== undefined && first() !== undefined) scrollBy({ top: first() - top, behavior: "instant" });
+    top = undefined;
+    restore();
+    tint();
+  });
   document.addEventListener("DOMContentLoaded", tint);
   document.addEventListener("htmx:configRequest", (event) => {
     const { elt, parameters, triggeringEvent } = event.detail;
     // htmx takes over a new address only after a pause: until then a renewal would undo the filter
-    if (triggeringEvent?.type === "renew") event.detail.path = elt.getAttribute("hx-get");
+    if (triggeringEvent?.type === "renew") event.detail.path = elt.getAttribute("hx-get") || elt.getAttribute("hx-post");
     if (elt.matches("[data-with-ids]")) {
       if (every) parameters.all = "1";
       else parameters.ids = [...picked.keys()].join(",");
     }
-    if (elt.matches("[data-rows]")) parameters.rows = String(document.querySelectorAll("tr[id^=row-]").length);
+    if (elt.matches("[data-rows]")) { // a renewal moves no row: it names those that are shown, and where they end
+      parameters.ids = [...document.querySelectorAll("tr[id^=row-]")].map((row) => row.id.slice(4)).join(",");
+      parameters.cursor = document.getElementById("more")?.dataset.cursor || "";
+    }
     if (elt.matches("[data-lean]")) { // what is empty need not be in the address
       for (const name of [...new Set(Object.keys(parameters))]) if (parameters[name] === "") delete parameters[name];
     }
@@ -253,14 +267,14 @@
     const renew = () => {
       last = Date.now();
       within(source?.readyState === EventSource.OPEN ? most() : Math.min(most(), AGAIN_MS));
-      if (document.hidden) return;
+      if (document.hidden || lost) return;
       for (const part of document.querySelectorAll(`${place.dataset.renews}, #nav`)) htmx.trigger(part, "renew");
     };
     const open = () => {
       source = new EventSource(place.dataset.watch);
       source.addEventListener("open", () => touch(true));
       source.addEventListener("error", () => {
-        touch(false);
+        document.dispatchEvent(new Event("kesin:doubt")); // a stream may be cut while the service is well
         within(AGAIN_MS);
         if (source?.readyState !== EventSource.CLOSED) return; // it tries again by itself
         source = null; // refused: the page, loaded again, says why or leads to the sign-in
@@ -274,6 +288,7 @@
         renew();
       });
     };
+    document.addEventListener("kesin:found", renew);
     document.addEventListener("visibilitychange", () => {
       if (document.hidden) { source?.close(); source = null; clearTimeout(timer); }
       else if (!source) open();
@@ -294,18 +309,6 @@
         !(name === "open" && node.matches("details")) && !(name === "data-open" || (name === "aria-expanded" && node.matches("[data-more], [data-fold]")));
     }
     for (const place of document.querySelectorAll("[data-watch]")) watch(place);
-  });
-
-  // Keys: / searches, g and then o goes to the overview.
-  let before = "";
-  document.addEventListener("keydown", (event) => {
-    if (event.target.matches("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "/") {
-      const search = document.querySelector("input[type=search]");
-      if (search) { event.preventDefault(); search.focus(); }
-    }
-    if (before === "g" && event.key === "o") location.assign("/dashboard");
-    before = event.key;
   });
 
   document.addEventListener("DOMContentLoaded", restore);

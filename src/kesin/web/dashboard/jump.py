@@ -1,0 +1,103 @@
+"""The jump dialog: pages, queues, sites and jobs that a few typed characters can mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice, takewhile
+from typing import Annotated, Final, NamedTuple
+
+from fastapi import Query
+from fastapi.responses import HTMLResponse
+
+from kesin.engine.queue import Queue
+from kesin.foundation.ids import is_id
+from kesin.lifecycle.model import Job
+from kesin.store.errors import StoreUnreachable
+from kesin.store.limits import LAST_ID
+from kesin.store.records import Filter
+from kesin.web.auth import guarded_router
+from kesin.web.dashboard.frame.navigation import below, page_entries
+from kesin.web.dashboard.frame.page import Context, PageContext
+
+router = guarded_router(include_in_schema=False)
+MAX_FOUND: Final = 20
+MAX_JOBS: Final = 5  # of a queue
+MAX_SITES: Final = 200  # whose keys are looked up
+_ID_START: Final = re.compile(r"[0-9a-f]{6,8}|[0-9a-f]{8}-[0-9a-f-]*")
+
+
+class JumpTarget(NamedTuple):
+    """A place to jump to, and what kind of place it is."""
+
+    title: str
+    path: str
+    kind: str
+    is_job: bool = False
+
+
+@router.get("/dashboard/jump", response_class=HTMLResponse)
+def jump(ctx: Context, q: Annotated[str, Query(max_length=200)] = "") -> HTMLResponse:
+    """The places that a text can mean, of those that the user may see."""
+    wanted = q.strip()
+    targets = _targets(ctx, wanted) if ctx.actor.has("read") else _pages(ctx)
+    found: dict[str, JumpTarget] = {}
+    for target in targets:
+        place = f"{target.title} {target.path.removeprefix('/dashboard')}".casefold()
+        if target.is_job or wanted.casefold() in place:
+            found.setdefault(target.path, target)
+    return ctx.page("part_jump.html", found=[*islice(found.values(), MAX_FOUND)])
+
+
+def _targets(ctx: PageContext, wanted: str) -> Iterator[JumpTarget]:
+    queues = ctx.service.commands.readable_queues(ctx.actor)
+    for queue in queues if wanted else ():
+        try:
+            yield from [_of_job(ctx, job) for job in _jobs(ctx, queue, wanted)]
+        except StoreUnreachable:  # the other queues may live elsewhere
+            continue
+    for queue in queues:
+        path = f"/dashboard/queues/{queue.name}"
+        yield JumpTarget(ctx.title_of(queue.name), path, ctx.say("queue"))
+    yield from _pages(ctx)
+    yield from _sites(ctx)
+
+
+def _pages(ctx: PageContext) -> Iterator[JumpTarget]:
+    """The pages of the navigation."""
+    yield JumpTarget(ctx.say("Overview"), "/dashboard", ctx.say("page"))
+    for entry in (*page_entries(ctx), *below(ctx)):
+        yield JumpTarget(entry.title, entry.path, ctx.say("page"))
+
+
+def _sites(ctx: PageContext) -> Iterator[JumpTarget]:
+    """The sites that have a page, by name and by id."""
+    for name, pages in ctx.frame.pages.items():
+        if pages.site_path is None:
+            continue
+        for site in ctx.service.accounts.sites(ctx.actor):
+            if ctx.actor.sees(name, site.id):
+                title = site.name if site.name == site.id else f"{site.name} · {site.id}"
+                yield JumpTarget(title, pages.site_path(site.id, ""), ctx.say("site"))
+
+
+def _jobs(ctx: PageContext, queue: Queue, text: str) -> list[Job]:
+    """The jobs with this id, with an id that begins so, or with this key; all by an index."""
+    commands, actor, start = ctx.service.commands, ctx.actor, text.lower()
+    if is_id(start):
+        return commands.find(actor, queue.name, [start])
+    if _ID_START.fullmatch(start):
+        end = start + LAST_ID[len(start) :]
+        if is_id(end):
+            newest = commands.jobs(actor, queue.name, Filter(), limit=MAX_JOBS, cursor=end).jobs
+            return list(takewhile(lambda job: job.id.startswith(start), newest))
+    sites = sorted(commands.stats(actor, queue.name).tenants)[:MAX_SITES]
+    held = [job_id for site in sites for job_id in queue.holders(site, [text]).values()]
+    jobs = commands.find(actor, queue.name, held)
+    # A key that is masked for the user is not found by it.
+    return [job for job in jobs if actor.has("reveal") or job.dedup_key == text]
+
+
+def _of_job(ctx: PageContext, job: Job) -> JumpTarget:
+    kind = f"{ctx.title_of(job.queue)} · {job.state}"
+    return JumpTarget(job.dedup_key or job.id, f"/dashboard/jobs/{job.id}", kind, is_job=True)

@@ -1,0 +1,97 @@
+"""The jump dialog finds pages, queues, sites and jobs, and only what its user may see."""
+
+import re
+
+import pytest
+
+from kesin.web.dashboard import jump
+from tests.web.conftest import World
+
+
+@pytest.fixture
+def people(shared_world: World) -> World:
+    """Users of every kind, and the sites north and south."""
+    world = shared_world
+    world.known("jump-admin", "admin", all_sites=True)
+    world.known("jump-all", "viewer", all_sites=True)
+    world.known("jump-north", "operator", sites=["north"])
+    world.known("jump-none", "viewer")
+    return world
+
+
+def found(world: World, text: str, who: str = "jump-admin") -> list[str]:
+    """Where the results lead."""
+    answer = world.client.get(
+        "/dashboard/jump", params={"q": text}, headers={**world.cookie(who), "hx-request": "true"}
+    )
+    assert answer.status_code == 200
+    options = re.findall(r'<a role="option" id="jump-(\d+)" href="([^"]*)"', answer.text)
+    assert [int(number) for number, _ in options] == list(range(1, len(options) + 1))
+    assert bool(options) != ("Nothing found." in answer.text)
+    return [path for _, path in options]
+
+
+def test_pages_of_the_navigation_are_found_by_their_titles(people):
+    assert found(people, "OVERV") == ["/dashboard"]
+    assert found(people, "Audit") == ["/dashboard/audit"]
+    assert found(people, "audit", "jump-all") == []
+    assert found(people, "audit", "jump-none") == []
+    assert found(people, "", "jump-none")[0] == "/dashboard"
+    assert "/dashboard/queues/task" in found(people, "")
+
+
+def test_queues_are_found_by_title_and_by_name(people):
+    assert found(people, "task") == ["/dashboard/queues/task"]
+    assert "/dashboard/queues/oci" in found(people, "Conver")
+    assert "/dashboard/queues/oci" in found(people, "queues/oci")
+    assert found(people, "task", "jump-none") == []
+
+
+def test_sites_are_found_by_those_who_may_see_them(people):
+    north, south = (f"/dashboard/site/{site}/oci-control" for site in ("north", "south"))
+    assert found(people, "north") == [north]
+    assert found(people, "oci-control", "jump-all") == [north, south]
+    assert found(people, "oci-control", "jump-north") == [north]
+    assert found(people, "south", "jump-north") == []
+    assert found(people, "north", "jump-none") == []
+
+
+def test_a_job_is_found_by_its_id_the_beginning_of_it_and_its_key(people):
+    job = people.job("south", key="invoice 4711")
+    path = f"/dashboard/jobs/{job}"
+    for text in (job, job.upper(), f" {job} ", "invoice 4711", job[:35], job[:20]):
+        assert found(people, text) == [path], text
+        assert found(people, text, "jump-all") == [path], text
+        assert found(people, text, "jump-north") == [], text
+        assert found(people, text, "jump-none") == [], text
+    assert path in found(people, job[:8])
+    assert path in found(people, job[:6])
+    for text in (job[:5], "invoice 471", "invoice", job[8:], f"{job}0", f"{job[:8]}-zz"):
+        assert path not in found(people, text), text
+
+
+def test_ids_that_begin_alike_are_listed_newest_first_and_few(people, monkeypatch):
+    monkeypatch.setattr(jump, "MAX_JOBS", 3)
+    jobs = [people.job() for _ in range(5)]
+    start = jobs[-1][:8]
+    assert found(people, start)[:3] == [f"/dashboard/jobs/{job}" for job in jobs[:1:-1]]
+    monkeypatch.setattr(jump, "MAX_FOUND", 2)
+    assert len(found(people, start)) == 2
+    assert len(found(people, "")) == 2
+
+
+def test_a_masked_key_is_not_found_by_those_who_may_not_see_it(people):
+    key = "Cj0KCQiA_click-of-ayse"
+    job = people.job("north", key=key, payload={"gclid": key})
+    assert found(people, key) == [f"/dashboard/jobs/{job}"]
+    assert found(people, key, "jump-all") == []
+
+
+def test_what_is_typed_comes_back_escaped_and_is_bounded(people):
+    people.job(key="<b>&")
+    headers = people.cookie("jump-admin")
+    answer = people.client.get("/dashboard/jump", params={"q": "<b>&"}, headers=headers)
+    assert "&lt;b&gt;&amp;" in answer.text
+    assert "<b>" not in answer.text
+    too_long = people.client.get("/dashboard/jump", params={"q": "x" * 201}, headers=headers)
+    assert too_long.status_code == 422
