@@ -75,7 +75,7 @@ _TEXTS = """() => {
   for (let node = walk.nextNode(); node; node = walk.nextNode()) {
     if (!node.parentElement.closest(foreign)) texts.push(node.textContent);
   }
-  for (const name of ["title", "placeholder", "aria-label", "alt", "data-lost", "data-failed"]) {
+  for (const name of ["title", "placeholder", "aria-label", "alt", "data-reason", "data-failed"]) {
     for (const one of document.querySelectorAll(`[${name}]`)) {
       if (!one.closest(foreign)) texts.push(one.getAttribute(name));
     }

@@ -60,6 +60,7 @@ PAGES: dict[str, dict[str, Where]] = {
 # Routes that are no page: a part of one that comes by itself, or a file.
 PARTS = {
     "/dashboard/jobs/{job_id}/paper",
+    "/dashboard/jump",
     "/dashboard/nav",
     "/dashboard/optiplan/orders/{job_id}/{action}",
     "/dashboard/pdf/preview/{token}",
@@ -108,7 +109,17 @@ def _menu(selector: str) -> Callable[[Page, Say], None]:
     return lambda page, _: page.locator(f"{selector} summary").first.click()
 
 
+def _key(name: str, shows: str) -> Callable[[Page, Say], None]:
+    def press(page: Page, _: Say) -> None:
+        page.keyboard.press(name)
+        page.locator(shows).first.wait_for()
+
+    return press
+
+
 OPENED = [
+    Opened("overview", _key("?", ".keys"), template="part_dialogs.html"),
+    Opened("overview", _key("Control+k", "[role=option]"), template="part_dialogs.html"),
     Opened("overview", _menu("header .mine"), MENU),
     Opened("overview", _menu("header .switch"), MENU),
     Opened("oci control", _menu("main .menu"), MENU),

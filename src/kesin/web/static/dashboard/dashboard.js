@@ -227,7 +227,7 @@
   // What is above the rows may grow or shrink with a renewal: the rows stay where they are in the window.
   let top = null;
   const first = () => document.querySelector("tr[id^=row-]")?.getBoundingClientRect().top;
-  document.addEventListener("htmx:beforeSwap", (event) => { top = event.detail.elt?.matches?.("[data-rows]") ? first() : undefined; });
+  document.addEventListener("htmx:beforeSwap", (event) => { top = event.detail.requestConfig?.elt.matches("[data-rows]") ? first() : undefined; });
   document.addEventListener("htmx:afterSwap", () => {
     if (top !== undefined && first() !== undefined) scrollBy({ top: first() - top, behavior: "instant" });
     top = undefined;

@@ -56,7 +56,7 @@
     option ? field.setAttribute("aria-activedescendant", option.id) : field.removeAttribute("aria-activedescendant");
     option?.scrollIntoView({ block: "nearest" });
   };
-  document.addEventListener("htmx:afterSwap", (event) => { if (event.detail.target.id === "jump-results") choose(options()[0]); });
+  document.addEventListener("htmx:afterSwap", (event) => { if (event.detail.target?.id === "jump-results") choose(options()[0]); });
   document.addEventListener("keydown", (event) => {
     if (event.target.id !== "jump-q") return;
     const all = options(), at = all.findIndex((one) => one.getAttribute("aria-selected") === "true");

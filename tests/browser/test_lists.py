@@ -1,0 +1,319 @@
+"""Lists hold still, sort and obey keys; a dialog jumps; a banner says when nothing answers."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, Page, ViewportSize, expect
+
+from tests.browser.checking import PHONE, WIDE, complaints, prepare, show, too_small, too_wide
+from tests.browser.sample_data import conversions
+from tests.browser.served import Served
+from tests.browser.test_flows import TASKS, failed, row
+from tests.web.conftest import ROOT, World
+
+SIZES = pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+RENEW = "() => htmx.trigger('#view', 'renew')"
+
+
+def shown(page: Page) -> list[str]:
+    ids: list[str] = page.locator("tr[id^=row-]").evaluate_all(
+        "rows => rows.map((one) => one.id.slice(4))"
+    )
+    return ids
+
+
+def focused_row(page: Page) -> str:
+    """The row that has the focus; empty if none has it."""
+    found: str = page.evaluate(
+        "() => document.activeElement.closest('tr')?.id.replace('row-', '') || ''"
+    )
+    return found
+
+
+def place(at: Locator) -> float:
+    box = at.bounding_box()
+    assert box
+    return box["y"]
+
+
+# Rows hold still
+
+
+@SIZES
+def test_rows_hold_still_while_new_ones_gather_behind_a_button(signed_in, world, size):
+    jobs = failed(world, 3, f"HELD{size['width']}")
+    page = signed_in("operator", size=size)
+    page.goto(f"{TASKS}?state=failed&code=HELD{size['width']}")
+    expect(row(page, jobs[0])).to_be_visible()
+    row(page, jobs[1]).locator("input").check()
+    before, at = shown(page), place(row(page, jobs[1]))
+    failed(world, 2, f"HELD{size['width']}")
+    fresh = page.locator("#list-news").get_by_role("button", name="2 new", exact=True)
+    expect(fresh).to_be_visible()
+    world.task.act("requeue", actor="user:ece", ids=[jobs[0]])
+    expect(row(page, jobs[0])).to_contain_text("ready")
+    expect(row(page, jobs[0])).to_have_class("stale")
+    expect(page.locator("#list-count")).to_have_text("2 of 4 rows · 1 no longer match")
+    assert shown(page) == before
+    assert place(row(page, jobs[1])) == at
+    expect(row(page, jobs[1]).locator("input")).to_be_checked()
+    assert page.locator("#list-news").get_attribute("role") == "status"
+    fresh.click()
+    expect(row(page, jobs[0])).to_have_count(0)
+    expect(page.locator("tr[id^=row-]")).to_have_count(4)
+    expect(fresh).to_have_count(0)
+    expect(row(page, jobs[1]).locator("input")).to_be_checked()
+    expect(page.locator("#list-count")).to_have_text("4 of 4 rows")
+
+
+@SIZES
+def test_the_count_and_older_rows_survive_a_renewal(signed_in, world, size):
+    failed(world, 60, f"MANY{size['width']}")
+    page = signed_in("viewer", size=size)
+    page.goto(f"{TASKS}?code=MANY{size['width']}")
+    for n in (50, 60):
+        expect(page.locator("tr[id^=row-]")).to_have_count(n)
+        before = shown(page)
+        with page.expect_response(re.compile("/renewal")):
+            page.evaluate(RENEW)
+        expect(page.locator("#list-count")).to_have_text(f"{n} of 60 rows")
+        assert shown(page) == before
+        if n == 50:
+            page.get_by_role("link", name="Show 50 more").click()
+    expect(page.get_by_role("link", name="Show 50 more")).to_have_count(0)
+    assert not too_wide(page)
+
+
+@SIZES
+def test_the_rows_of_a_site_hold_still_too(signed_in, world: World, size):
+    site = f"still{size['width']}"
+    world.site(site)
+    jobs = conversions(world, site=site)
+    page = signed_in("operator", size=size)
+    page.goto(f"/dashboard/site/{site}/oci-control")
+    expect(page.locator("tr[id^=row-]").first).to_be_visible()
+    before = shown(page)
+    assert len(before) == len(jobs)
+    at = place(page.locator("tr[id^=row-]").first)
+    more = conversions(world, 4, first=101, site=site)
+    button = page.get_by_role("button", name=f"{len(more)} new", exact=True)
+    expect(button).to_be_visible()
+    assert shown(page) == before
+    assert place(page.locator("tr[id^=row-]").first) == at
+    button.click()
+    expect(page.locator("tr[id^=row-]")).to_have_count(len(before) + len(more))
+    expect(button).to_have_count(0)
+
+
+# Sorting
+
+
+@SIZES
+def test_a_head_turns_the_order_round_and_the_address_keeps_it(signed_in, world, size):
+    code = f"ORDER{size['width']}"
+    jobs = failed(world, 3, code)
+    page = signed_in("viewer", size=size)
+    page.goto(f"{TASKS}?code={code}")
+    assert shown(page) == jobs[::-1]
+    head = page.locator(".sort:visible").filter(has_text="Created")
+    head.click()
+    expect(page).to_have_url(re.compile(r"order=oldest"))
+    expect(page.locator("th[aria-sort]")).to_have_attribute("aria-sort", "ascending")
+    assert shown(page) == jobs
+    page.reload()
+    assert shown(page) == jobs
+    page.locator(".sort:visible").filter(has_text="Created").click()
+    expect(page.locator("th[aria-sort]")).to_have_attribute("aria-sort", "descending")
+    assert shown(page) == jobs[::-1]
+    assert "order=" not in page.url
+
+
+@SIZES
+def test_small_tables_are_sorted_in_the_browser(signed_in, world, size):
+    for name in ("zehra", "ali9", "ali10"):
+        world.known(name, "viewer")
+    page = signed_in("admin", size=size)
+    page.goto("/dashboard/admin/people")
+    names = page.locator("tbody td:first-child")
+    head = page.get_by_role("columnheader", name="Name")
+
+    def sorted_by() -> list[str]:
+        texts = names.all_inner_texts()
+        return [text for text in texts if text in {"zehra", "ali9", "ali10"}]
+
+    expect(head).to_have_attribute("aria-sort", "none")
+    head.get_by_role("button").click()
+    expect(head).to_have_attribute("aria-sort", "ascending")
+    assert sorted_by() == ["ali9", "ali10", "zehra"]
+    head.get_by_role("button").press("Enter")
+    expect(head).to_have_attribute("aria-sort", "descending")
+    assert sorted_by() == ["zehra", "ali10", "ali9"]
+    assert not too_wide(page)
+
+
+# Keys
+
+
+@SIZES
+def test_a_list_is_used_by_keys_alone(signed_in, world, size):
+    code = f"KEYS{size['width']}"
+    jobs = failed(world, 4, code)[::-1]
+    page = signed_in("operator", size=size)
+    page.goto(f"{TASKS}?code={code}")
+    page.keyboard.press("ArrowDown")
+    assert focused_row(page) == jobs[0]
+    page.keyboard.press("j")
+    assert focused_row(page) == jobs[1]
+    page.keyboard.press("Space")
+    expect(row(page, jobs[1]).locator("input")).to_be_checked()
+    page.keyboard.press("Shift+ArrowDown")
+    page.keyboard.press("Shift+ArrowDown")
+    assert focused_row(page) == jobs[3]
+    expect(page.locator("[data-picked]")).to_have_text("3")
+    with page.expect_response(re.compile("/renewal")):
+        page.evaluate(RENEW)
+    assert focused_row(page) == jobs[3], "a renewal leaves the focus where it is"
+    page.keyboard.press("x")
+    expect(page.locator("[data-bar]")).to_be_hidden()
+    page.keyboard.press("k")
+    page.keyboard.press("ArrowUp")
+    assert focused_row(page) == jobs[1]
+    page.keyboard.press("/")
+    expect(page.locator("#f-text")).to_be_focused()
+    page.keyboard.type("jk ?x")
+    expect(page.locator("#f-text")).to_have_value("jk ?x")
+    page.goto(f"{TASKS}?code={code}")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(f"/dashboard/jobs/{jobs[0]}"))
+    page.keyboard.press("g")
+    page.keyboard.press("o")
+    expect(page).to_have_url(re.compile("/dashboard$"))
+
+
+@SIZES
+def test_the_keys_are_listed_in_a_dialog(signed_in, judge, size):
+    page = signed_in("viewer", size=size)
+    page.goto("/dashboard")
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
+    expect(dialog).to_be_visible()
+    for words in ("Next row", "Extend the selection", "Go to the overview"):
+        expect(dialog.get_by_text(words)).to_be_visible()
+    prepare(judge)
+    show(judge, page.content())
+    assert complaints(judge, within="dialog[open]") == []
+    assert not too_wide(page)
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+
+
+@SIZES
+def test_the_jump_dialog_leads_to_a_page_and_to_a_job(signed_in, world, judge, size):
+    job = world.job(key=f"jump-{size['width']}")
+    page = signed_in("viewer", size=size)
+    page.goto(TASKS)
+    page.get_by_role("button", name="Jump to…").click()
+    field = page.get_by_role("combobox", name="Find a page, queue, site or job")
+    expect(field).to_be_focused()
+    options = page.locator("#jump-results [role=option]")
+    expect(options.first).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("ArrowDown")
+    expect(options.nth(1)).to_have_attribute("aria-selected", "true")
+    expect(field).to_have_attribute("aria-activedescendant", "jump-2")
+    prepare(judge)
+    show(judge, page.content())
+    assert complaints(judge, within="dialog[open]") == []
+    if size == PHONE:
+        assert too_small(page, "dialog[open]") == []
+    assert not too_wide(page)
+    page.keyboard.press("Escape")
+    expect(field).to_have_count(0)
+    page.keyboard.press("Control+k")
+    field.fill("overv")
+    expect(options).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("/dashboard$"))
+    page.keyboard.press("Meta+k")
+    field.fill(f"jump-{size['width']}")
+    expect(options.first).to_contain_text(f"jump-{size['width']}")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(f"/dashboard/jobs/{job}"))
+    page.keyboard.press("Control+k")
+    field.fill("nothing has this name")
+    expect(page.get_by_text("Nothing found.")).to_be_visible()
+
+
+# Offline
+
+
+def outage(page: Page, watcher) -> None:
+    watcher.expects("ERR_INTERNET_DISCONNECTED|ERR_NETWORK_CHANGED|htmx:sendError")
+    page.context.set_offline(True)
+
+
+@SIZES
+def test_a_banner_says_that_nothing_answers_and_actions_wait(
+    signed_in, world: World, watcher, judge, size: ViewportSize
+):
+    [job] = failed(world, 1, f"LOST{size['width']}")
+    page = signed_in("operator", size=size)
+    page.goto(f"{TASKS}?code=LOST{size['width']}")
+    row(page, job).locator("input").check()
+    retry = page.locator("[data-bar]").get_by_role("button", name="Requeue", exact=True)
+    expect(retry).to_be_enabled()
+    at = place(row(page, job))
+    outage(page, watcher)
+    banner = page.locator("#offline")
+    expect(banner).to_be_visible()
+    expect(banner).to_contain_text(re.compile(r"The service has not answered since \d+:\d\d:\d\d"))
+    expect(banner).to_contain_text(re.compile(r"Next try in \d+ s\.|Trying…"))
+    expect(retry).to_have_attribute("aria-disabled", "true")
+    expect(retry).to_have_attribute("title", re.compile("wait until it is back"))
+    retry.click(force=True)
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert place(row(page, job)) == at
+    prepare(judge)
+    show(judge, page.content())
+    assert complaints(judge, within="#offline") == []
+    assert not too_wide(page)
+    page.get_by_role("button", name="Try now").click()
+    expect(banner).to_be_visible()
+    page.context.set_offline(False)
+    expect(banner).to_be_hidden()
+    expect(retry).not_to_have_attribute("aria-disabled", "true")
+    retry.click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+
+
+def test_the_tries_come_later_and_later(signed_in, world: World, watcher):
+    page = signed_in("viewer")
+    page.clock.install()
+    page.goto(TASKS)
+    expect(page.locator("#list-count, .empty").first).to_be_visible()
+    outage(page, watcher)
+    spans = []
+    following = page.locator("#offline [data-next]")
+    for _ in range(3):
+        expect(following).to_have_text(re.compile("Next try in"))
+        found = re.search(r"\d+", following.inner_text())
+        assert found
+        spans.append(int(found[0]))
+        with page.expect_event(
+            "requestfailed", lambda request: request.url.endswith("/health/live")
+        ):
+            page.clock.fast_forward(spans[-1] * 1000)
+    page.context.set_offline(False)
+    assert spans[0] < spans[1] < spans[2]
+
+
+def test_a_session_that_ended_meanwhile_leads_to_the_sign_in(signed_in, served: Served, watcher):
+    page = signed_in("viewer", name="leaves")
+    page.goto(TASKS)
+    outage(page, watcher)
+    expect(page.locator("#offline")).to_be_visible()
+    served.world.accounts.end_sessions(ROOT, "leaves")
+    page.context.set_offline(False)
+    expect(page).to_have_url(re.compile("/sign-in"))
