@@ -6,29 +6,11 @@ import random
 from dataclasses import replace
 from typing import Literal
 
+from kesin.lifecycle import moves
 from kesin.lifecycle.budget import DAY_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.moves import (
-    attempt_cap,
-    cancel,
-    claim,
-    complete,
-    enqueue,
-    enqueue_after,
-    expire,
-    fail,
-    parent_failed,
-    recover,
-    recover_spent,
-    release,
-    requeue,
-    retry,
-    retry_spent,
-    unblock,
-)
 from kesin.lifecycle.vocabulary import (
-    GONE,
     STAY,
     After,
     Fixed,
@@ -95,8 +77,8 @@ class LifecyclePlan:
             Category.RATE_LIMIT: self._verdict("retry"),
             Category.PERMANENT: Verdict.FAIL,
         }
-        moves = {Verdict.FAIL: "fail", Verdict.COMPLETE: "complete"}
-        moves |= {Verdict(name): name for name in ("retry", "hold") if self._has(name)}
+        actions = {Verdict.FAIL: "fail", Verdict.COMPLETE: "complete"}
+        actions |= {Verdict(name): name for name in ("retry", "hold") if self._has(name)}
         return Lifecycle(
             name=self._name,
             states=tuple(self._states),
@@ -110,7 +92,7 @@ class LifecyclePlan:
             errors=Taxonomy(
                 channels=("worker",),
                 rules=same_everywhere(("worker",), verdicts),
-                moves=tuple(moves.items()),
+                moves=tuple(actions.items()),
                 codes=tuple(Code(name, rng.choice(list(Category))) for name in CODES),
             ),
         )
@@ -121,8 +103,8 @@ class LifecyclePlan:
     def _verdict(self, action: str) -> Verdict:
         return Verdict(action) if self._has(action) else Verdict.FAIL
 
-    def _add(self, *moves: Move) -> None:
-        self._moves.extend(moves)
+    def _add(self, *added: Move) -> None:
+        self._moves.extend(added)
 
     def _backoff(self) -> Backoff:
         rng = self._rng
@@ -142,13 +124,13 @@ class LifecyclePlan:
         limit = rate(self._rng.randint(1, 4), self._rng.choice((1, 60, 3_600)))
         limits = (limit,) if self._sometimes(0.2) else ()
         self._add(
-            enqueue("ready"),
-            claim(
+            moves.enqueue("ready"),
+            moves.claim(
                 "ready",
                 STAY if stays else self._stages[0],
                 when=(due, unclaimed, budget_left, *limits),
             ),
-            attempt_cap("ready", "failed", error=BUDGET_SPENT),
+            moves.attempt_cap("ready", "failed", error=BUDGET_SPENT),
         )
 
     def _add_stage(self, index: int) -> None:
@@ -176,15 +158,13 @@ class LifecyclePlan:
 
     def _add_exits(self) -> None:
         stages, last = tuple(self._stages), self._stages[-1]
-        fenced = last == "ready" or self._sometimes(0.8)
-        self._add(
-            complete(last, "done", when=(holds_claim,) if fenced else ()), fail(stages, "failed")
-        )
+        fence = (holds_claim,) if last == "ready" or self._sometimes(0.8) else ()
+        self._add(moves.complete(last, "done", when=fence), moves.fail(stages, "failed"))
         if self._sometimes(0.8):
-            self._add(release(stages, "ready"))
+            self._add(moves.release(stages, "ready"))
         self._add(
-            recover(stages, "ready", run_at=self._rng.choice(("now", self._backoff()))),
-            recover_spent(stages, "failed", error=BUDGET_SPENT),
+            moves.recover(stages, "ready", run_at=self._rng.choice(("now", self._backoff()))),
+            moves.recover_spent(stages, "failed", error=BUDGET_SPENT),
         )
 
     def _add_retry(self) -> None:
@@ -192,12 +172,14 @@ class LifecyclePlan:
         if self._sometimes(0.3):
             self._add_counted_retry(stages)
         else:
-            self._add(retry(stages, "ready", self._backoff()), retry_spent(stages, "failed"))
+            again = moves.retry(stages, "ready", self._backoff())
+            self._add(again, moves.retry_spent(stages, "failed"))
 
     def _add_counted_retry(self, stages: tuple[str, ...]) -> None:
         """Add a failed state that scheduled moves retry a few times."""
         passing = (Category.TRANSIENT, Category.RATE_LIMIT)
-        self._add(fail(stages, "failed", name="retry", timer=self._backoff(), timer_for=passing))
+        timer = self._backoff()
+        self._add(moves.fail(stages, "failed", name="retry", timer=timer, timer_for=passing))
         codes: tuple[Guard, ...] = (
             (code_not_in("WRONG"),) if self._sometimes() else (category_in(Category.TRANSIENT),)
         )
@@ -219,15 +201,15 @@ class LifecyclePlan:
 
     def _add_hold(self) -> None:
         self._states.append(State("held", resting=True, holds_key=self._sometimes(0.8)))
-        self._add(fail(tuple(self._stages), "held", name="hold"))
+        self._add(moves.fail(tuple(self._stages), "held", name="hold"))
         if self._sometimes():
             anew, as_before = (option("anew", is_set=is_set) for is_set in (True, False))
             self._add(
-                requeue("held", "ready", name="approve", when=(anew,), error="clear"),
-                requeue("held", "ready", name="approve", when=(as_before,)),
+                moves.requeue("held", "ready", name="approve", when=(anew,), error="clear"),
+                moves.requeue("held", "ready", name="approve", when=(as_before,)),
             )
         else:
-            self._add(requeue("held", "ready", name="approve", error="clear"))
+            self._add(moves.requeue("held", "ready", name="approve", error="clear"))
 
     def _add_wait(self) -> None:
         """Add a state that drops the claim, is claimed again later, and times out."""
@@ -252,10 +234,10 @@ class LifecyclePlan:
                 to="waiting",
                 timer=timer,
             ),
-            claim("waiting", STAY, name="wake", action="claim", when=wake, attempt="keep"),
+            moves.claim("waiting", STAY, name="wake", action="claim", when=wake, attempt="keep"),
             look_again,
-            complete("waiting", "done", name="arrive", error="keep"),
-            recover("waiting", STAY, name="let_go", when=(lease_over,)),
+            moves.complete("waiting", "done", name="arrive", error="keep"),
+            moves.recover("waiting", STAY, name="let_go", when=(lease_over,)),
             Move(
                 "timeout",
                 ("waiting",),
@@ -271,22 +253,22 @@ class LifecyclePlan:
 
     def _add_expiry(self) -> None:
         age_s = self._rng.choice((3_600, 8 * DAY_S))
-        self._add(expire("ready", "failed", age_s, error=TIMED_OUT))
+        self._add(moves.expire("ready", "failed", age_s, error=TIMED_OUT))
 
     def _add_parents(self) -> None:
         """Add jobs that come after others."""
         self._states.append(State("blocked", resting=True, holds_key=self._sometimes(0.9)))
-        self._add(enqueue_after("blocked"), unblock("blocked", "ready"))
-        self._add(parent_failed("blocked", "failed"))
+        self._add(moves.enqueue_after("blocked"), moves.unblock("blocked", "ready"))
+        self._add(moves.parent_failed("blocked", "failed"))
         if self._sometimes():
-            self._add(cancel("blocked", "failed", name="cancel_blocked", error=CANCELLED))
+            self._add(moves.cancel("blocked", "failed", name="cancel_blocked", error=CANCELLED))
 
     def _add_operator_moves(self) -> None:
         if self._sometimes(0.7):
             when = self._rng.choice(((), (flag_not_set("marked"),), (code_in(*CODES),)))
-            self._add(requeue("failed", "ready", when=when))
+            self._add(moves.requeue("failed", "ready", when=when))
         if self._sometimes(0.7):
-            self._add(cancel("ready", "failed", error=CANCELLED))
+            self._add(moves.cancel("ready", "failed", error=CANCELLED))
         if self._sometimes():
             self._add(
                 Move(
@@ -301,21 +283,12 @@ class LifecyclePlan:
             )
         if self._sometimes(0.3):
             when = (flag_set("marked"),)
-            self._add(requeue("failed", "ready", name="forgive", when=when, unstamp=()))
+            self._add(moves.requeue("failed", "ready", name="forgive", when=when, unstamp=()))
 
     def _add_end_states(self) -> None:
         self._states += [
             State("done", terminal=True, success=True, holds_key=self._sometimes(0.2)),
             State("failed", resting=True, holds_key=self._sometimes(0.2)),
         ]
-        age_s = self._rng.choice((3_600, 30 * DAY_S))
-        self._add(
-            Move(
-                "prune",
-                ("done", "failed"),
-                GONE,
-                by=("clock",),
-                when=(age_over("finished_at", age_s),),
-                stage="prune",
-            )
-        )
+        old = age_over("finished_at", self._rng.choice((3_600, 30 * DAY_S)))
+        self._add(replace(moves.prune(("done", "failed"), days=1), when=(old,)))
