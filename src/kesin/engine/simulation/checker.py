@@ -17,7 +17,12 @@ from typing import Any, Final
 
 from kesin.engine.replay import differences, verify
 from kesin.engine.simulation.oracle import Oracle
-from kesin.engine.simulation.oracle_moves import BrokenPromise, Parents, break_promise
+from kesin.engine.simulation.oracle_moves import (
+    BrokenPromise,
+    Parents,
+    break_promise,
+    row_difference,
+)
 from kesin.foundation.messages import recorded_traceback
 from kesin.lifecycle.declare import Lifecycle, State
 from kesin.lifecycle.model import Change, Job, marked
@@ -68,13 +73,6 @@ class StoreChecker:
         """Add to the hash something that left no event."""
         self._digest.update(f"{line}\n".encode())
 
-    def check(
-        self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
-    ) -> None:
-        """Check what a call changed and returned."""
-        with self.recording():
-            self._check(method, args, kwargs, result)
-
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Remember a broken promise, since code in between may swallow the exception."""
@@ -84,23 +82,16 @@ class StoreChecker:
             self.violation = problem
             raise
 
-    def _check(
-        self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
+    def check(
+        self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
     ) -> None:
+        """Check what a call changed and returned."""
         self.calls += 1
         full = self.calls % FULL_CHECK_EVERY == 0 or method == "enqueue"
         unchanged = not full and not result and method in READ_LATER
         rows, new_events = (self.rows, {}) if unchanged else self._read(full=full)
-        oracle = Oracle(
-            self.queue,
-            self.lifecycle,
-            self.rows,
-            new_events,
-            frozenset(self._paused),
-            self.history,
-            self._meters,
-            self._parents,
-        )
+        before = (frozenset(self._paused), self.history, self._meters, self._parents)
+        oracle = Oracle(self.queue, self.lifecycle, self.rows, new_events, *before)
         predict: Callable[..., dict[str, Job | None]] | None = getattr(oracle, method, None)
         expected = predict(*args, returned=result, **kwargs) if predict else {}
         if unchanged and not expected:
@@ -159,10 +150,10 @@ class StoreChecker:
             break_promise("lost" if job_id not in rows else "change", f"{job_id} {change}")
         for job_id, job in expected.items():
             if job != rows.get(job_id):
-                break_promise("effect", _difference(rows.get(job_id), job))
+                break_promise("effect", row_difference(rows.get(job_id), job))
         for job_id, row in rows.items():
             if job_id not in expected and row != self.rows.get(job_id):
-                break_promise("change", _difference(row, self.rows.get(job_id)))
+                break_promise("change", row_difference(row, self.rows.get(job_id)))
 
     def _check_outcomes(self, rows: Mapping[str, Job], outcomes: Sequence[Outcome]) -> None:
         """An outcome matches its job; duplicates and lost claims leave a note."""
@@ -191,9 +182,8 @@ class StoreChecker:
                 self.names[job_id] = f"#{len(self.names) + 1}"
             if job_id in rows:
                 self.history.setdefault(job_id, []).extend(new_events[job_id])
-                progress = self._progress.setdefault(
-                    job_id, _JobProgress(self.lifecycle, self._bound)
-                )
+                new = _JobProgress(self.lifecycle, self._bound)
+                progress = self._progress.setdefault(job_id, new)
                 for event in new_events[job_id]:
                     progress.take(event)
             else:
@@ -305,21 +295,9 @@ class _JobProgress:
         elif event.phase != OWNED and self._woken and self._woken[0] == event.to_state:
             self._automatic = self._woken[1]
             self._woken = None
-        if not self._unbounded and self._bound and self._automatic > self._bound:
-            break_promise(
-                "bound", f"{event.job_id} made {self._automatic} moves, {self._bound} are proved"
-            )
-
-
-def _difference(row: Job | None, expected: Job | None) -> str:
-    if row is None or expected is None:
-        job = row or expected
-        presence = "is there" if row else "is not there"
-        return f"{job.id if job else ''} {presence}, and should {'not be' if row else 'be'}"
-    for column, actual, correct in zip(Job._fields, row, expected, strict=True):
-        if actual != correct:
-            return f"{row.id} after {row.move}: {column} is {actual!r}, and should be {correct!r}"
-    return row.id
+        made, bound = self._automatic, self._bound
+        if not self._unbounded and bound and made > bound:
+            break_promise("bound", f"{event.job_id} made {made} moves, {bound} are proved")
 
 
 _SIGNATURE_KEY: Final = "of"  # in a handler's result: the id of its job
@@ -361,19 +339,12 @@ class WorkerChecker:
             self._open[self._current] = "release" if releases else "an answer"
         self._current = None
 
-    def check_outcomes(
-        self, action: str, changes: Sequence[Change], outcomes: Sequence[Outcome]
-    ) -> None:
+    def check_outcomes(self, action: str, changes: list[Change], outcomes: list[Outcome]) -> None:
         """The worker asked for an action; an action of a running handler is not its result."""
         for change, outcome in zip(changes, outcomes, strict=True):
-            if (
-                change.result
-                and f'"{_SIGNATURE_KEY}"' in change.result
-                and change.id not in change.result
-            ):
-                break_promise(
-                    "conduct", f"{change.id} was given the result of another: {change.result}"
-                )
+            result = change.result or ""
+            if f'"{_SIGNATURE_KEY}"' in result and change.id not in result:
+                break_promise("conduct", f"{change.id} was given the result of another: {result}")
             claims = [claim for claim in self._open if claim[0] == change.id]
             if self._current in claims:
                 continue

@@ -26,97 +26,81 @@ KEY_COUNT: Final = 6
 T = TypeVar("T")
 
 
-class Dice:
+class Dice(random.Random):
     """Random values for one lifecycle."""
 
     def __init__(self, lifecycle: Lifecycle, seed: int) -> None:
+        super().__init__(seed)
         self._lifecycle = lifecycle
-        self._random = random.Random(seed)
+        self._codes = [code.name for code in lifecycle.errors.codes]
         # Every third history has more tenants than a claim has jobs.
         self.tenants = TENANTS if seed % 3 == 0 else TENANTS[:FEW_TENANTS]
-        self._options = {
-            action: sorted(lifecycle.options_of(action)) for action in lifecycle.actions
-        }
+        self._options = {name: sorted(lifecycle.options_of(name)) for name in lifecycle.actions}
 
     @contextmanager
     def seeded(self, seed: int) -> Iterator[None]:
-        """Draw from this seed inside the block, then continue with the previous generator."""
-        previous, self._random = self._random, random.Random(seed)
+        """Draw from this seed inside the block, then go on as before."""
+        previous = self.getstate()
+        self.seed(seed)
         try:
             yield
         finally:
-            self._random = previous
+            self.setstate(previous)
 
     def maybe(self, probability: float) -> bool:
         """True with this probability."""
-        return self._random.random() < probability
+        return self.random() < probability
 
-    def choice(self, values: Sequence[T]) -> T:
-        """One of the values."""
-        return self._random.choice(values)
-
-    def sample(self, values: Sequence[T], limit: int) -> list[T]:
+    def some(self, values: Sequence[T], limit: int) -> list[T]:
         """``limit`` of the values, or all if there are fewer."""
-        return self._random.sample(values, min(len(values), limit))
-
-    def randint(self, low: int, high: int) -> int:
-        """A whole number in this range."""
-        return self._random.randint(low, high)
+        return self.sample(values, min(len(values), limit))
 
     def new_jobs(self, now_us: int, known: Sequence[str], *, after: bool) -> list[NewJob]:
         """Jobs to enqueue; with ``after``, some come after known ones."""
-        dice = self._random
         news = []
-        for _ in range(dice.choice((1, 1, 2, 4))):
-            key = f"key-{dice.randrange(KEY_COUNT)}" if self.maybe(0.5) else None
-            offset_us = dice.choice((0, 0, -SECOND_US, 60 * SECOND_US))
-            parents = self.sample(known, dice.randint(1, 3)) if after and self.maybe(0.5) else ()
+        for _ in range(self.choice((1, 1, 2, 4))):
+            key = f"key-{self.randrange(KEY_COUNT)}" if self.maybe(0.5) else None
+            offset_us = self.choice((0, 0, -SECOND_US, 60 * SECOND_US))
+            parents = self.some(known, self.randint(1, 3)) if after and self.maybe(0.5) else ()
             news.append(
                 NewJob(
-                    {"n": dice.randrange(1_000)},
+                    {"n": self.randrange(1_000)},
                     key,
-                    dice.choice(self.tenants),
+                    self.choice(self.tenants),
                     now_us + offset_us if offset_us and not parents else None,
-                    dice.choice((None, 1, 2, 3)),
+                    self.choice((None, 1, 2, 3)),
                     once=bool(key and self._lifecycle.initial.holds_key and self.maybe(0.1)),
-                    priority=dice.choice((0, 0, 0, -1, 1, 2)),
+                    priority=self.choice((0, 0, 0, -1, 1, 2)),
                     after=parents,
                 )
             )
         return news
 
-    def payload(self) -> str:
-        """A payload for a move that replaces it."""
-        return f'{{"n":{self._random.randrange(1_000)}}}'
-
     def result(self, job: Job) -> HandlerResult:
         """The result of a handler, which sometimes raises instead."""
-        dice = self._random
         if self.maybe(0.45):
-            return Done(signed_result(job, dice.randrange(9)))
-        codes = self._codes()
-        if self.maybe(0.5) and codes:
-            return Failed(dice.choice(codes))
+            return Done(signed_result(job, self.randrange(9)))
+        if self.maybe(0.5) and self._codes:
+            return Failed(self.choice(self._codes))
         if self.maybe(0.2):
             raise ValueError("a handler's own mistake")
-        return Failed("Surprise", category=dice.choice(list(Category)))
+        return Failed("Surprise", category=self.choice(list(Category)))
 
     def action(self, action: str, job: Job) -> Act:
         """The result of a handler that asks for this action."""
-        dice = self._random
         return Act(
             action,
-            result=signed_result(job, dice.randrange(9)),
+            result=signed_result(job, self.randrange(9)),
             code=self.code(),
-            category=dice.choice(list(Category)),
-            run_in_s=dice.choice((None, 0.0, 30.0)),
+            category=self.choice(list(Category)),
+            run_in_s=self.choice((None, 0.0, 30.0)),
             options=self.options(action),
             fenced=self.maybe(0.9),
         )
 
     def code(self) -> str:
         """An error code, declared or not."""
-        return self._random.choice([*self._codes(), "Surprise"])
+        return self.choice([*self._codes, "Surprise"])
 
     def options(self, action: str) -> frozenset[str]:
         """Some of the options of an action."""
@@ -124,21 +108,17 @@ class Dice:
 
     def seconds(self) -> float:
         """How many seconds pass: usually few, sometimes a jump, sometimes backwards."""
-        dice = self._random
-        return dice.choices(
+        return self.choices(
             (
-                dice.random(),
-                dice.uniform(1, 90),
-                dice.uniform(60, 3_600),
-                -dice.uniform(0, 7_200),
-                dice.uniform(0.2, 1.5) * DAY_S,
-                dice.choice((8, 91, 366)) * DAY_S,
+                self.random(),
+                self.uniform(1, 90),
+                self.uniform(60, 3_600),
+                -self.uniform(0, 7_200),
+                self.uniform(0.2, 1.5) * DAY_S,
+                self.choice((8, 91, 366)) * DAY_S,
             ),
             (30, 40, 15, 8, 3, 1),
         )[0]
-
-    def _codes(self) -> list[str]:
-        return [code.name for code in self._lifecycle.errors.codes]
 
 
 def drops_claim(lifecycle: Lifecycle, action: str) -> bool:
@@ -151,30 +131,27 @@ def actions_of(
 ) -> list[str]:
     """The actions of a role, or those of them that leave this state."""
     excluded = {move.action for move in lifecycle.claims}
+    moves_of = {name: lifecycle.actions[name] for name in lifecycle.actions_of(role)}
     return [
         action
-        for action in lifecycle.actions_of(role)
+        for action, moves in moves_of.items()
         if action not in excluded
-        and (state is None or any(state in move.sources for move in lifecycle.actions[action]))
-        and not (
-            fenced and not all(move.guard("holds_claim") for move in lifecycle.actions[action])
-        )
+        and (state is None or any(state in move.sources for move in moves))
+        and (not fenced or all(move.guard("holds_claim") for move in moves))
     ]
 
 
-def due_times(
-    lifecycle: Lifecycle, move: Move, jobs: Collection[Job], now_us: int
-) -> Iterator[int]:
+def due_times(rules: Lifecycle, move: Move, jobs: Collection[Job], now_us: int) -> Iterator[int]:
     """The exact times, in microseconds, at which jobs become due for the move."""
     aged = move.guard("age_over")
     for job in jobs:
         times = [job.lease_until, job.timer_at, job.run_at]
         if aged:
-            stamp = getattr(job, lifecycle.stamp_column(aged.names[0]))
+            stamp = getattr(job, rules.stamp_column(aged.names[0]))
             times.append(stamp and stamp + aged.number * SECOND_US)
         for at in times:
             if at and job.state in move.sources and abs(at - now_us) < 2 * DAY_S * SECOND_US:
-                at_time = failing_guard(move, job, lifecycle, MoveContext(at, ""), None)
-                just_before = failing_guard(move, job, lifecycle, MoveContext(at - 1, ""), None)
+                at_time = failing_guard(move, job, rules, MoveContext(at, ""), None)
+                just_before = failing_guard(move, job, rules, MoveContext(at - 1, ""), None)
                 if at_time is None and just_before:
                     yield at

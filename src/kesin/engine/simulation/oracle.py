@@ -14,6 +14,7 @@ from kesin.engine.simulation.oracle_moves import (
     NO_CHANGE,
     MoveOracle,
     break_promise,
+    row_difference,
 )
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
@@ -47,9 +48,8 @@ class Oracle(MoveOracle):
             holder = holders.get(key) if new.dedup_key is not None else None
             if outcome.result == "duplicate":
                 if holder is None or outcome.id != holder:
-                    break_promise(
-                        "key", f"{outcome.id} is named as holder of {key}; it is {holder}"
-                    )
+                    why = f"{outcome.id} is named as holder of {key}; it is {holder}"
+                    break_promise("key", why)
             elif outcome.result != "inserted" or outcome.id != new.id:
                 break_promise("answer", f"an enqueue answered {outcome}")
             elif holder is not None:
@@ -60,14 +60,11 @@ class Oracle(MoveOracle):
                 )
                 if self._holds_key(job):
                     holders[key] = new.id
-                self._comes_after(new)
+                if new.after:
+                    parents = {name: self._row(name) for name in new.after}
+                    marks = {name: marked(self.lifecycle, row) for name, row in parents.items()}
+                    self.parents[new.id] = marks
         return created
-
-    def _comes_after(self, new: NewJobRow) -> None:
-        if new.after:
-            self.parents[new.id] = {
-                parent: marked(self.lifecycle, self._row(parent)) for parent in new.after
-            }
 
     def settle(self, _queue: str, returned: int, **kwargs: Any) -> dict[str, Job | None]:
         """Every job that waits for others moved if they let it, and none that they do not let."""
@@ -108,11 +105,9 @@ class Oracle(MoveOracle):
         An empty result means that nothing was due. One that is not empty does not prove that no
         other job was due: shares of tenants may leave jobs of others waiting.
         """
-        if len(returned) > kwargs["limit"]:
-            break_promise(
-                "claim", f"{len(returned)} jobs were given where {kwargs['limit']} were asked for"
-            )
-        worker, now = kwargs["worker"], kwargs["now"]
+        worker, now, limit = kwargs["worker"], kwargs["now"], kwargs["limit"]
+        if len(returned) > limit:
+            break_promise("claim", f"{len(returned)} jobs were given where {limit} were asked for")
         context = MoveContext(now, worker, worker, kwargs["lease_us"])
         claimed: dict[str, Job | None] = {}
         for job in returned:
@@ -123,16 +118,21 @@ class Oracle(MoveOracle):
                 break_promise("claim", f"{job.id} was claimed and not asked for")
             claimed[job.id] = new = self._row_after(old, self.lifecycle.claims, NO_CHANGE, context)
             if job != new:
-                break_promise("answer", f"a claim gave {_first_difference(job, new)}")
+                break_promise("answer", f"a claim gave {row_difference(job, new)}")
         if not returned:
             self._check_nothing_due(kwargs, context)
         limited = self.lifecycle.limited_claim
-        if limited or not any(map(self.lifecycle.capacity_of, self.lifecycle.claims)):
+        slots = any(map(self.lifecycle.capacity_of, self.lifecycle.claims))
+        if limited or not slots:
             self._check_oldest_first(returned, kwargs, context)  # else jobs wait for a slot
-        if not limited and not any(map(self.lifecycle.capacity_of, self.lifecycle.claims)):
+        if not limited and not slots:
             self._check_turns(returned, kwargs, context)
         self._check_rate(returned, now)
         return claimed
+
+    def _is_claimable(self, job: Job, context: MoveContext) -> bool:
+        moves = self.lifecycle.claims
+        return any(self._is_possible(move, job, NO_CHANGE, context) for move in moves)
 
     def _check_rate(self, returned: list[Job], now: int) -> None:
         """No tenant got more than its rate allows."""
@@ -144,13 +144,11 @@ class Oracle(MoveOracle):
             if meter:
                 self.meters[tenant] = meter.after(free_at, now, taken)
 
-    def _check_turns(
-        self, returned: list[Job], kwargs: dict[str, Any], context: MoveContext
-    ) -> None:
+    def _check_turns(self, jobs: list[Job], kwargs: dict[str, Any], context: MoveContext) -> None:
         """No tenant gets more than its share, and none is passed by for one whose turn is later."""
-        if kwargs.get("ids") is not None or not returned:
+        if kwargs.get("ids") is not None or not jobs:
             return
-        given = Counter(job.tenant for job in returned)
+        given = Counter(job.tenant for job in jobs)
         waiting = {
             job.tenant
             for job in self.rows.values()
@@ -165,10 +163,9 @@ class Oracle(MoveOracle):
         last = max((tenant <= after, tenant) for tenant in given)
         for job in self.rows.values():
             earlier = (job.tenant <= after, job.tenant) < last
-            if job.tenant not in given and job.tenant in waiting and earlier:
-                for move in self.lifecycle.claims:
-                    if self._is_possible(move, job, NO_CHANGE, context):
-                        break_promise("turn", f"{job.tenant} was passed by: {job.id} was due")
+            passed_by = job.tenant not in given and job.tenant in waiting and earlier
+            if passed_by and self._is_claimable(job, context):
+                break_promise("turn", f"{job.tenant} was passed by: {job.id} was due")
 
     def _check_oldest_first(
         self, returned: list[Job], kwargs: dict[str, Any], context: MoveContext
@@ -182,18 +179,16 @@ class Oracle(MoveOracle):
             last = newest.get(job.tenant)
             if last is None or job.id in self.new_events or not self._was_requested(job, kwargs):
                 continue
-            for move in self.lifecycle.claims:
-                was_due = job.phase == READY and self._is_possible(move, job, NO_CHANGE, context)
-                if was_due and claim_order(job) < last:
-                    break_promise("claim", f"{job.id} was passed by for a younger one")
+            was_due = job.phase == READY and self._is_claimable(job, context)
+            if was_due and claim_order(job) < last:
+                break_promise("claim", f"{job.id} was passed by for a younger one")
 
     def _check_nothing_due(self, kwargs: dict[str, Any], context: MoveContext) -> None:
         for job in self.rows.values():
             is_ready = job.phase == READY and not self.paused & {"", job.tenant}
-            if is_ready and self._was_requested(job, kwargs):
-                for move in self.lifecycle.claims:
-                    if self._is_possible(move, job, NO_CHANGE, context):
-                        break_promise("claim", f"{job.id} was due and nobody got it")
+            asked_for = is_ready and self._was_requested(job, kwargs)
+            if asked_for and self._is_claimable(job, context):
+                break_promise("claim", f"{job.id} was due and nobody got it")
 
     @staticmethod
     def _was_requested(job: Job, kwargs: dict[str, Any]) -> bool:
@@ -235,17 +230,14 @@ class Oracle(MoveOracle):
             for move in self.lifecycle.actions[action]
             if role in move.by and not move.chained and not move.creates
         )
+        options = kwargs.get("options", frozenset())
+        context = MoveContext(kwargs["now"], kwargs["actor"], options=options)
         moved: dict[str, Job | None] = {}
         handled: set[str] = set()
         for change, outcome in zip(changes, returned, strict=True):
             if change.id in handled:
                 continue
             handled.add(change.id)
-            context = MoveContext(
-                kwargs["now"],
-                kwargs["actor"],
-                options=kwargs.get("options", frozenset()),
-            )
             job = self.rows.get(change.id)
             if outcome.result == "moved":
                 moved[change.id] = self._row_after(self._row(change.id), moves, change, context)
@@ -261,10 +253,9 @@ class Oracle(MoveOracle):
         context: MoveContext,
         outcome: Outcome,
     ) -> None:
+        action = moves[0].action if moves else ""
         if any(self._is_possible(move, job, change, context) for move in moves):
-            break_promise(
-                "refusal", f"{job.id} in {job.state} could make {moves[0].action}: {outcome}"
-            )
+            break_promise("refusal", f"{job.id} in {job.state} could make {action}: {outcome}")
         fenced = any(move.guard("holds_claim") for move in moves)
         names = {move.name for move in moves}
         repeated = was_made(self.history.get(change.id, ()), names, change.token)
@@ -272,7 +263,7 @@ class Oracle(MoveOracle):
             left = {state for move in moves for state in move.sources}
             repeated = job.state in {move.to for move in moves} - left
         if repeated != (outcome.result == "already"):
-            break_promise("already", f"{job.id} was asked for {moves[0].action}: {outcome}")
+            break_promise("already", f"{job.id} was asked for {action}: {outcome}")
 
     # Scheduled moves
 
@@ -287,23 +278,15 @@ class Oracle(MoveOracle):
         waits = job.state in self.lifecycle.waiting_states
         return not self.lifecycle.state[job.state].working and not waits
 
-    def _check_not_awaited(self, job_id: str) -> None:
-        if self._is_awaited(job_id):
-            break_promise("parents", f"{job_id} was pruned while another job waits for it")
-
     def sweep(self, _queue: str, move: Move, returned: int, **kwargs: Any) -> dict[str, Job | None]:
         """Every moved job was due; below the limit, no due job is left."""
         context = MoveContext(kwargs["now"], "clock")
-        gone = {
-            job_id
-            for job_id in self.rows
-            if job_id in self.new_events and not self.new_events[job_id]
-        }
         moved: dict[str, Job | None] = {}
-        for job_id in self.new_events:
+        for job_id, events in self.new_events.items():
             job = self._row(job_id)
-            if move.prunes and job_id in gone:
-                self._check_not_awaited(job_id)
+            if move.prunes and not events:
+                if self._is_awaited(job_id):
+                    break_promise("parents", f"{job_id} was pruned while another job waits for it")
                 self._allowed_move((move,), job, NO_CHANGE, context)
                 moved[job_id] = None
             else:
@@ -322,14 +305,6 @@ class Oracle(MoveOracle):
 def claim_order(job: Job) -> tuple[int, int, str]:
     """The order in which jobs of one tenant are claimed."""
     return (-job.priority, job.run_at or 0, job.id)
-
-
-def _first_difference(row: Job, other: Job) -> str:
-    """The first column in which two rows differ."""
-    for column, actual, expected in zip(Job._fields, row, other, strict=True):
-        if actual != expected:
-            return f"{row.id} with {column} {actual!r}, not {expected!r}"
-    return row.id
 
 
 def created_job(queue: str, lifecycle: Lifecycle, new: NewJobRow, actor: str, now: int) -> Job:

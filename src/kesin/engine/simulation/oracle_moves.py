@@ -25,7 +25,7 @@ from kesin.lifecycle.model import (
 from kesin.lifecycle.vocabulary import OWNED
 from kesin.store.records import Event
 
-Rows = Mapping[str, Job]
+Moves = tuple[Move, ...]
 Parents = dict[str, dict[str, ParentMark]]  # child → parent → how it is
 NO_CHANGE = Change("")
 
@@ -52,7 +52,7 @@ class MoveOracle:
 
     queue: str
     lifecycle: Lifecycle
-    rows: Rows
+    rows: Mapping[str, Job]
     new_events: Mapping[str, Sequence[Event]]  # by job; empty if the job is gone
     paused: frozenset[str]
     history: Mapping[str, Sequence[Event]]  # by job, before the call
@@ -62,13 +62,11 @@ class MoveOracle:
     def _row(self, job_id: str) -> Job:
         return self.rows.get(job_id) or break_promise("answer", f"{job_id} was not there")
 
-    def _row_after(
-        self, job: Job, moves: tuple[Move, ...], change: Change, context: MoveContext
-    ) -> Job:
+    def _row_after(self, job: Job, moves: Moves, change: Change, context: MoveContext) -> Job:
         """The row that the job's new events should lead to."""
-        events = self.new_events.get(job.id) or break_promise(
-            "event", f"{job.id} moved without an event"
-        )
+        events = self.new_events.get(job.id, ())
+        if not events:
+            break_promise("event", f"{job.id} moved without an event")
         matching = [move for move in moves if _matches_event(move, job, events[0])]
         if not matching:
             edge = f"{events[0].from_state} → {events[0].to_state}"
@@ -78,11 +76,10 @@ class MoveOracle:
         links = self.lifecycle.chained_moves(move)
         if move.stage:
             links = tuple(link for link in links if "clock" in link.by)
-        second = [
-            link for link in links if len(events) > 1 and _matches_event(link, new, events[1])
-        ]
+        then = events[1] if len(events) > 1 else None
+        second = tuple(link for link in links if then and _matches_event(link, new, then))
         if second:
-            link = self._allowed_move(tuple(second), new, NO_CHANGE, context)
+            link = self._allowed_move(second, new, NO_CHANGE, context)
             new = apply_move(self.lifecycle, link, new, NO_CHANGE, context)
         elif any(self._is_possible(link, new, NO_CHANGE, context) for link in links):
             break_promise("chain", f"{job.id} made {move.name}, and not what follows it")
@@ -90,22 +87,16 @@ class MoveOracle:
             break_promise("event", f"{job.id} left {len(events)} events, not {new.seq - job.seq}")
         return new
 
-    def _allowed_move(
-        self, moves: tuple[Move, ...], job: Job, change: Change, context: MoveContext
-    ) -> Move:
+    def _allowed_move(self, moves: Moves, job: Job, change: Change, context: MoveContext) -> Move:
         """The move among these whose guards hold."""
         if change.token is not None and has_lost_claim(job, change.token):
             break_promise("fence", f"{job.id} made {moves[0].name} for a claim that was lost")
-        seen = self._seen_by(job, context)
-        failing = {
-            move: failing_guard(move, job, self.lifecycle, seen, change.token) for move in moves
-        }
-        for move, guard in failing.items():
+        rules, seen = self.lifecycle, self._seen_by(job, context)
+        failing = [failing_guard(move, job, rules, seen, change.token) for move in moves]
+        for move, guard in zip(moves, failing, strict=True):
             if guard is None and job.state in move.sources:
                 return move
-        break_promise(
-            "guard", f"{job.id} made {moves[0].name} though {failing[moves[0]]} did not hold"
-        )
+        break_promise("guard", f"{job.id} made {moves[0].name} though {failing[0]} did not hold")
 
     def _is_possible(self, move: Move, job: Job, change: Change, context: MoveContext) -> bool:
         """Whether nothing prevented the move, before the call and after it."""
@@ -118,7 +109,6 @@ class MoveOracle:
         to, source = self.lifecycle.state.get(move.to), self.lifecycle.state[job.state]
         if to is None:
             return True
-        others = [other for other in self.rows.values() if other.id != job.id]
         if to.capacity and self._may_have_used(to, job) >= to.capacity:
             return False
         if not to.holds_key or source.holds_key or job.dedup_key is None:
@@ -126,7 +116,8 @@ class MoveOracle:
         key = self._key(job)
         return not any(
             self._key(other) == key and (other.id in self.new_events or self._holds_key(other))
-            for other in others
+            for other in self.rows.values()
+            if other.id != job.id
         )
 
     def _seen_by(self, job: Job, context: MoveContext) -> MoveContext:
@@ -172,3 +163,15 @@ def _matches_event(move: Move, job: Job, event: Event) -> bool:
 def has_lost_claim(job: Job, token: int | None) -> bool:
     """Whether the claim of this token is over."""
     return job.phase != OWNED or job.claim_seq != token
+
+
+def row_difference(row: Job | None, expected: Job | None) -> str:
+    """How a row differs from the expected one: whether it is there, or the first column."""
+    if row is None or expected is None:
+        job = row or expected
+        presence = "is there" if row else "is not there"
+        return f"{job.id if job else ''} {presence}, and should {'not be' if row else 'be'}"
+    for column, actual, correct in zip(Job._fields, row, expected, strict=True):
+        if actual != correct:
+            return f"{row.id} after {row.move}: {column} is {actual!r}, and should be {correct!r}"
+    return row.id

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 StepKind = Literal[
     "enqueue", "work", "late_result", "sweep", "action", "renew", "wait", "pause", "upgrade", "tick"
@@ -27,13 +27,7 @@ KIND_WEIGHTS: Final[dict[StepKind, int]] = {
     "tick": 2,
     "upgrade": 1,  # processes that start from now on have the newest rules
 }
-FAULTS: Final[tuple[Fault, ...]] = (
-    "dies before",
-    "dies during",
-    "dies after",
-    "finds it away",
-    "hears nothing",
-)
+FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
 FAULT_PROBABILITY: Final = 0.2
 DELAY_PROBABILITY: Final = 0.35
 MAX_DEPTH: Final = 2  # nested delays

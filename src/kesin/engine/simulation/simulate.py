@@ -87,33 +87,31 @@ def simulate(
         max_calls = min(ERA_CALLS, steps - run.steps)
         era = _Era(lifecycle, f"{seed}:{run.eras}", make_store)
         era.run(scheduled_steps(era.seed), max_calls)
-        digest.update(era.hash.encode())
-        run.moves += era.moves
-        run.faults += era.faults
-        run.jobs += era.jobs
+        checker = era.world.checker
+        digest.update(checker.hash.encode())
+        run.moves += checker.moves
+        run.faults += era.world.faults
+        run.jobs += len(checker.names)
         if era.violation:
-            run.failure = _shrink(era, run.steps + era.steps, run.eras, shrink_attempts)
-        run.steps += era.steps
+            run.failure = _shrink(era, run.steps + checker.calls, run.eras, shrink_attempts)
+        run.steps += checker.calls
         run.eras += 1
         if progress:
-            progress(era.steps)
+            progress(checker.calls)
     run.hash = digest.hexdigest()
     return run
 
 
 class _Era:
-    """One history on an initially empty store, and its results."""
+    """One history on an initially empty store, the world it left, and what it broke."""
+
+    world: World
 
     def __init__(self, lifecycle: Lifecycle, seed: str, make_store: MakeStore) -> None:
         self.lifecycle = lifecycle
         self.seed = seed
         self.make_store = make_store
         self.history: list[ScheduledStep] = []
-        self.steps = self.jobs = 0
-        self.hash = ""
-        self.moves: Counter[str] = Counter()
-        self.faults: Counter[str] = Counter()
-        self.trace: list[str] = []
         self.violation: BrokenPromise | None = None
         self.why = ""
 
@@ -122,7 +120,7 @@ class _Era:
         bound = proof_of(self.lifecycle).bound
         seed = int.from_bytes(hashlib.sha256(self.seed.encode()).digest()[:6])
         with silence(), closing(self.make_store()) as store:
-            world = World(self.lifecycle, store, seed, bound, traced=traced)
+            world = self.world = World(self.lifecycle, store, seed, bound, traced=traced)
             try:
                 for step in steps:
                     self.history.append(step)
@@ -135,9 +133,6 @@ class _Era:
             except BrokenPromise as problem:
                 self.violation = problem
                 self.why = world.checker.with_names(str(problem))
-            self.steps, self.jobs = world.checker.calls, len(world.checker.names)
-            self.hash, self.moves = world.checker.hash, world.checker.moves
-            self.faults, self.trace = world.faults, world.trace
 
     def _end(self, world: World, bound: int | None) -> None:
         rounds = (bound or 0) + MAX_JOBS + SPARE_ROUNDS
@@ -155,14 +150,8 @@ def _shrink(era: _Era, at_step: int, number: int, attempts: int) -> SimulationFa
     remaining = iter(range(attempts))
     while shorter := _find_shorter(era, best, rule, remaining):
         best = shorter
-    return SimulationFailure(
-        rule,
-        best.why.removeprefix(f"{rule}: "),
-        tuple(best.history),
-        tuple(best.trace),
-        at_step,
-        number,
-    )
+    why, trace = best.why.removeprefix(f"{rule}: "), tuple(best.world.trace)
+    return SimulationFailure(rule, why, tuple(best.history), trace, at_step, number)
 
 
 def _find_shorter(era: _Era, best: _Era, rule: str, remaining: Iterator[int]) -> _Era | None:

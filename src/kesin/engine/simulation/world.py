@@ -21,7 +21,7 @@ from kesin.engine.simulation.checker import StoreChecker, WorkerChecker
 from kesin.engine.simulation.dice import Dice, actions_of, drops_claim, due_times
 from kesin.engine.simulation.earlier_rules import earlier_rules
 from kesin.engine.simulation.faulty_store import FaultyStore, ProcessKilled
-from kesin.engine.simulation.schedule import ScheduledStep
+from kesin.engine.simulation.schedule import Fault, ScheduledStep
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
 from kesin.foundation.clock import ManualClock
@@ -109,16 +109,16 @@ class World:
         if method == "claim":
             self._claims.extend(result)
         try:
-            self.checker.check(method, args, kwargs, result)
-            for worker in self._workers:
-                if worker.name == process and method == "claim":
-                    worker.checker.record_claims(result)
-                elif worker.name == process and method == "apply":
-                    with self.checker.recording():
+            with self.checker.recording():
+                self.checker.check(method, args, kwargs, result)
+                for worker in self._workers:
+                    if worker.name == process and method == "claim":
+                        worker.checker.record_claims(result)
+                    elif worker.name == process and method == "apply":
                         worker.checker.check_outcomes(args[1], args[2], result)
         finally:
             if self._traced:
-                line = _format_call(method, args, result, self.checker.names)
+                line = self.checker.with_names(_format_call(method, args, result))
                 self.trace.append(f"{self._timestamp()} {process}: {line}")
 
     # Steps
@@ -148,19 +148,11 @@ class World:
     def _open_queue(self, name: str) -> tuple[FaultyStore, Queue]:
         """A faulty store of a process, and the queue on it."""
         self._queue_handles += 1
-        faulty_store, lifecycle = FaultyStore(self, name), self._rules
-        store = cast("Store", faulty_store)
-        seed = self._seed * MAX_QUEUE_HANDLES + self._queue_handles
-        schedules = (EACH_MINUTE,) if name == "scheduler" else None
-        queue = Queue(
-            lifecycle.name,
-            lifecycle,
-            store,
-            clock=self.clock,
-            seed=seed,
-            schedules=schedules,
-        )
-        return faulty_store, queue
+        faulty_store, rules = FaultyStore(self, name), self._rules
+        options: dict[str, Any] = {"clock": self.clock}
+        options["seed"] = self._seed * MAX_QUEUE_HANDLES + self._queue_handles
+        options["schedules"] = (EACH_MINUTE,) if name == "scheduler" else None
+        return faulty_store, Queue(rules.name, rules, cast("Store", faulty_store), **options)
 
     def _enqueue(self, step: ScheduledStep) -> None:
         if len(self.checker.rows) >= MAX_JOBS:
@@ -228,9 +220,8 @@ class World:
             result = self._run_handler(worker, job)
             return result
         finally:
-            worker.checker.end_handler(
-                releases=isinstance(result, Act) and result.action == "release"
-            )
+            releases = isinstance(result, Act) and result.action == "release"
+            worker.checker.end_handler(releases=releases)
 
     def _run_handler(self, worker: _SimulatedWorker, job: Job) -> HandlerResult:
         """Make some moves under the claim, then return some result."""
@@ -258,7 +249,7 @@ class World:
     def _renew(self, step: ScheduledStep) -> None:
         """A worker's heartbeat, or a late one for claims of any age."""
         if self._claims and self._dice.maybe(0.5):
-            late = self._dice.sample(self._claims, 3)
+            late = self._dice.some(self._claims, 3)
             held = [job for job in self.checker.rows.values() if job.claimed_at and job.worker]
             if held and self._dice.maybe(0.3):  # near the end of the longest run allowed
                 late.append(self._dice.choice(held))
@@ -301,7 +292,7 @@ class World:
     # Sweeper and operators
 
     def _sweep(self, step: ScheduledStep) -> None:
-        stages = STAGES if self._dice.maybe(0.6) else tuple(self._dice.sample(STAGES, 2))
+        stages = STAGES if self._dice.maybe(0.6) else tuple(self._dice.some(STAGES, 2))
         batch = self._dice.choice((1, 3, 1_000))
         with self._process("sweeper", step) as queue:
             Sweeper([queue], batch=batch).sweep(stages)
@@ -322,7 +313,7 @@ class World:
             if not queue.lifecycle.allows(action, role):
                 return  # this process has the earlier rules
             if any(move.payload == "replace" for move in self.lifecycle.actions[action]):
-                payload = dice.payload()
+                payload = f'{{"n":{dice.randrange(1_000)}}}'
                 changes = [Change(job_id, payload=payload, error_code="PRESSED") for job_id in ids]
                 apply_changes(queue, action, changes, role=role, actor=role, options=options)
             else:
@@ -331,7 +322,7 @@ class World:
 
     def _sample_ids(self, limit: int) -> list[str]:
         ids = sorted(self.checker.rows)
-        return self._dice.sample(ids, self._dice.randint(1, limit))
+        return self._dice.some(ids, self._dice.randint(1, limit))
 
     def _pause(self, step: ScheduledStep) -> None:
         tenant, is_pause = self._dice.choice(("", *self._dice.tenants)), self._dice.maybe(0.4)
@@ -353,9 +344,8 @@ class World:
         dice = self._dice
         if self._dice.maybe(0.4) and self.lifecycle.scheduled_moves:
             move = dice.choice(self.lifecycle.scheduled_moves)
-            nearby = list(
-                due_times(self.lifecycle, move, self.checker.rows.values(), self.clock.time_us)
-            )
+            jobs = self.checker.rows.values()
+            nearby = list(due_times(self.lifecycle, move, jobs, self.clock.time_us))
             if nearby:
                 self._set_clock(dice.choice(nearby) - dice.randint(0, 1))
                 return
@@ -384,34 +374,25 @@ class World:
             with self._process("sweeper", faultless) as queue:
                 Sweeper([queue]).sweep()
             for _ in range(WORKERS):
-                self.run_step(
-                    ScheduledStep("work", number, "dies after" if number % 4 == 0 else None)
-                )
+                fault: Fault | None = "dies after" if number % 4 == 0 else None
+                self.run_step(ScheduledStep("work", number, fault))
         return not self.checker.working_jobs()
 
 
-def _format_call(method: str, args: tuple[Any, ...], result: Any, names: dict[str, str]) -> str:
+def _format_call(method: str, args: tuple[Any, ...], result: Any) -> str:
     """One line of the trace: a call and its result."""
     match method:
         case "enqueue":
-            shown = ", ".join(
-                f"{names.get(outcome.id, outcome.id)} {outcome.result}" for outcome in result
-            )
-            return f"enqueue → {shown}"
+            return f"enqueue → {', '.join(f'{each.id} {each.result}' for each in result)}"
         case "claim":
-            shown = ", ".join(f"{names.get(job.id, job.id)} ({job.state})" for job in result)
+            shown = ", ".join(f"{job.id} ({job.state})" for job in result)
             return f"claim → {shown or 'nothing'}"
         case "apply":
-            shown = ", ".join(
-                f"{names.get(outcome.id, outcome.id)} {outcome.result} "
-                f"{outcome.reason or outcome.state or ''}".rstrip()
-                for outcome in result
-            )
-            return f"{args[1]} → {shown}"
+            parts = ((each.id, each.result, each.reason or each.state or "") for each in result)
+            return f"{args[1]} → {', '.join(' '.join(filter(None, part)) for part in parts)}"
         case "sweep" | "settle":
             return f"{' '.join([method, *(move.name for move in args[1:])])} → {result}"
         case "renew":
-            shown = ", ".join(sorted(names.get(job_id, job_id) for job_id in result))
-            return f"renew → {shown or 'none'}"
+            return f"renew → {', '.join(sorted(result)) or 'none'}"
         case _:
             return method
