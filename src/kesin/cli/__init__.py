@@ -106,9 +106,7 @@ def _command(name: str) -> Any:
 def _groups() -> dict[str, typer.Typer]:
     from kesin.workloads import workloads
 
-    return {
-        name: workload.cli() for name, workload in workloads().items() if workload.cli is not None
-    }
+    return {name: each.cli() for name, each in workloads().items() if each.cli is not None}
 
 
 def _group(name: str) -> Any:

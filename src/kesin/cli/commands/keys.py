@@ -9,10 +9,10 @@ import typer
 from kesin.cli.support.arguments import AsJson, argument, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import check_choice
-from kesin.cli.support.records import cells, record_of
+from kesin.cli.support.records import print_records, record_of
 from kesin.foundation.passwords import key_id_of
 from kesin.foundation.permissions import SCOPES
-from kesin.foundation.terminal import print_table, say, say_json, warn
+from kesin.foundation.terminal import say, say_json, warn
 from kesin.store.directory import ApiKey
 
 app = typer.Typer(no_args_is_help=True)
@@ -43,9 +43,8 @@ def create_key(
     for word in scope:
         check_choice("scope", word, SCOPES)
     with open_context(create=True) as context:
-        key, stored = context.accounts.create_key(
-            local_operator(), name, scope, site=site, days=days
-        )
+        accounts = context.accounts
+        key, stored = accounts.create_key(local_operator(), name, scope, site=site, days=days)
     if as_json:
         say_json({"key": key, "id": stored.id})
     else:
@@ -63,19 +62,11 @@ def list_keys(as_json: AsJson = False) -> None:
         accounts = context.accounts
         now = accounts.now()
         keys = accounts.keys(local_operator())
-    if as_json:
-        say_json([key_record(key, now) for key in keys])
-        return
-    print_table(
-        ("id", "name", "scopes", "site", "state", "made by", "last used", "expires"),
-        [
-            [
-                *cells(key, "id", "name", "scopes", "site"),
-                key_state(key, now),
-                *cells(key, "created_by", "used_at", "expires_at"),
-            ]
-            for key in keys
-        ],
+    print_records(
+        [key_record(key, now) for key in keys],
+        ("id", "name", "scopes", "site", "state", "created_by", "used_at", "expires_at"),
+        {"created_by": "made by", "used_at": "last used", "expires_at": "expires"},
+        as_json=as_json,
         empty="there is no key yet: `kesin key create` makes one",
     )
 

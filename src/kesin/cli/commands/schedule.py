@@ -8,9 +8,10 @@ import typer
 
 from kesin.cli.support.arguments import AsJson, LifecycleName, QueueName, QueueNames, argument
 from kesin.cli.support.context import open_context
+from kesin.cli.support.records import print_records
 from kesin.engine.schedules import ListedSchedule, listed_schedules, run_now
 from kesin.foundation.clock import iso, wall_clock_us
-from kesin.foundation.terminal import cli_actor, print_table, say, say_json
+from kesin.foundation.terminal import cli_actor, say, say_json
 
 app = typer.Typer(no_args_is_help=True)
 COLUMNS = ("queue", "name", "cron", "timezone", "tenant", "catch_up", "next_at", "last_job")
@@ -29,14 +30,8 @@ def list_schedules(queues: QueueNames = None, as_json: AsJson = False) -> None:
             for name in names
             for listed in listed_schedules(context.store, name, now)
         ]
-    if as_json:
-        say_json(records)
-        return
-    print_table(
-        [column.replace("_", " ") for column in COLUMNS],
-        [[record[column] for column in COLUMNS] for record in records],
-        empty="there is no schedule: Queue(…, schedules=[…]) declares them",
-    )
+    none = "there is no schedule: Queue(…, schedules=[…]) declares them"
+    print_records(records, COLUMNS, {}, as_json=as_json, empty=none)
 
 
 @app.command("run")

@@ -12,7 +12,7 @@ import typer
 from kesin.cli.support.arguments import AsJson, argument, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
-from kesin.cli.support.records import cells, record_of
+from kesin.cli.support.records import print_records, record_of
 from kesin.engine.access.vault import Rotation, Vault
 from kesin.foundation import encryption, terminal
 from kesin.foundation.encryption import MAX_SECRET_BYTES, key_ring
@@ -45,21 +45,10 @@ def list_secrets(as_json: AsJson = False) -> None:
     """Show the names of all secrets, never the values."""
     with _open_vault() as (vault, actor):
         secrets = vault.list_secrets(actor)
-    if as_json:
-        names = ("name", "key", "opens", "changed_at", "changed_by")
-        terminal.say_json([record_of(secret, *names) for secret in secrets])
-        return
-    terminal.print_table(
-        ("name", "key", "opens", "changed", "by"),
-        [
-            [
-                *(secret.name, secret.key, "yes" if secret.opens else "no"),
-                *cells(secret, "changed_at", "changed_by"),
-            ]
-            for secret in secrets
-        ],
-        empty="there are no secrets",
-    )
+    names = ("name", "key", "opens", "changed_at", "changed_by")
+    records = [record_of(secret, *names) for secret in secrets]
+    headings = {"changed_at": "changed", "changed_by": "by"}
+    print_records(records, names, headings, as_json=as_json, empty="there are no secrets")
 
 
 @app.command("put", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -9,9 +9,9 @@ import typer
 from kesin.cli.support.arguments import AsJson, argument, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import UsageError
-from kesin.cli.support.records import record_of
+from kesin.cli.support.records import print_records, record_of
 from kesin.engine.access.sites import site_uuid
-from kesin.foundation.terminal import print_table, say, say_json
+from kesin.foundation.terminal import say, say_json
 from kesin.store.directory import Site
 
 app = typer.Typer(no_args_is_help=True)
@@ -46,12 +46,11 @@ def list_sites(as_json: AsJson = False) -> None:
     """List the sites."""
     with open_context(create=True) as context:
         sites = context.accounts.sites(local_operator())
-    if as_json:
-        say_json([site_record(row) for row in sites])
-        return
-    print_table(
-        ("site", "name", "channel", "time zone", "currency"),
-        [(row.id, row.name, row.channel, row.timezone, row.currency) for row in sites],
+    print_records(
+        [site_record(row) for row in sites],
+        ("id", "name", "channel", "timezone", "currency"),
+        {"id": "site", "timezone": "time zone"},
+        as_json=as_json,
         empty="there is no site yet: `kesin site add` makes one",
     )
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kesin.foundation.clock import iso
 from kesin.foundation.messages import decode_note, recorded_traceback
-from kesin.foundation.terminal import Cell, format_time
+from kesin.foundation.terminal import Cell, format_time, print_table, say_json
 from kesin.foundation.text import decode_json
 from kesin.lifecycle.model import Job
 from kesin.store.records import Definition, Event, Note, Progress
@@ -27,8 +28,27 @@ def cells(row: object, *names: str) -> list[Cell]:
 
 def _cell(name: str, value: Any) -> Cell:
     if name == "at" or name.endswith("_at"):
-        return format_time(value)
+        return value[:-4].replace("T", " ") if isinstance(value, str) else format_time(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return ", ".join(value) if isinstance(value, list | tuple) else value
+
+
+def print_records(
+    records: Sequence[dict[str, Any]],
+    fields: Sequence[str],
+    headings: Mapping[str, str],
+    *,
+    as_json: bool,
+    empty: str,
+) -> None:
+    """Print records as JSON, or these fields of each as a table; a field may have a heading."""
+    if as_json:
+        say_json(records)
+        return
+    rows = [[_cell(name, record[name]) for name in fields] for record in records]
+    columns = [headings.get(name, name.replace("_", " ")) for name in fields]
+    print_table(columns, rows, empty=empty)
 
 
 def flag_names(flags: int, names: Definition | None) -> list[str]:
