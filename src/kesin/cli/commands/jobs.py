@@ -41,6 +41,7 @@ from kesin.workloads.common.cli import commands_over
 
 MAX_JOBS = 1_000
 BATCH = 1_000
+RELATIVE = ("id", "queue", "state")  # what JSON says of a job before or after another
 MESSAGE_WIDTH = 80
 REFUSALS = {
     "unknown": "unknown: no such job in this queue",
@@ -149,8 +150,8 @@ def show_job(
     if as_json:
         history = {
             "progress": records.progress_record(progress),
-            "parents": [records.relative_record(parent) for parent in parents],
-            "children": [records.relative_record(child) for child in children[:MAX_RELATIVES]],
+            "parents": [records.record_of(parent, *RELATIVE) for parent in parents],
+            "children": [records.record_of(child, *RELATIVE) for child in children[:MAX_RELATIVES]],
             "more_children": len(children) > MAX_RELATIVES,
             "events": [records.event_record(event, names) for event in events],
             "notes": [records.note_record(note) for note in notes],
@@ -210,17 +211,13 @@ def print_relatives(title: str, jobs: list[Job]) -> None:
     if not jobs:
         return
     say()
-    print_table(
-        ("id", "queue", "state", "moved", "error", "result"),
-        [
-            [
-                *records.cells(job, "id", "queue", "state", "moved_at", "error_code"),
-                (job.result_json or "")[:MESSAGE_WIDTH],
-            ]
-            for job in jobs[:MAX_RELATIVES]
-        ],
-        title=title,
-    )
+    columns = ("id", "queue", "state", "moved", "error", "result")
+    fields = ("id", "queue", "state", "moved_at", "error_code")
+    listed = jobs[:MAX_RELATIVES]
+    rows = [
+        [*records.cells(job, *fields), (job.result_json or "")[:MESSAGE_WIDTH]] for job in listed
+    ]
+    print_table(columns, rows, title=title)
     if len(jobs) > MAX_RELATIVES:
         say(f"and more: the first {MAX_RELATIVES} are listed")
 
@@ -361,30 +358,27 @@ def _check_selection(
         raise UsageError(f"nothing was chosen: {filtered if filters.any_given else free}")
 
 
-def _check_action(
-    lifecycle: Lifecycle, queue: str, action: str, options: list[str]
-) -> frozenset[str]:
-    actions = lifecycle.actions_of("operator")
+def _check_action(rules: Lifecycle, queue: str, action: str, options: list[str]) -> frozenset[str]:
+    actions = rules.actions_of("operator")
     if action not in actions:
         near = did_you_mean(action, actions) or ":"
         raise UsageError(
             f"{action!r} is no move an operator can make on {queue}{near} "
             f"there are {', '.join(actions) or 'none'}"
         )
-    known = sorted(lifecycle.options_of(action))
+    known = sorted(rules.options_of(action))
     return frozenset(check_choice(f"option of {action}", option, known) for option in options)
 
 
 def _matching(queue: Queue, where: Filter) -> dict[str, str]:
     """The jobs a filter leaves: id → state."""
     states: dict[str, str] = {}
-    cursor: str | None = None
-    while True:
-        page = queue.jobs(where, limit=BATCH, cursor=cursor)
+    cursor: str | None = ""
+    while cursor is not None:
+        page = queue.jobs(where, limit=BATCH, cursor=cursor or None)
         states |= {job.id: job.state for job in page.jobs}
-        if page.cursor is None:
-            return states
         cursor = page.cursor
+    return states
 
 
 def _states(queue: Queue, ids: list[str] | None, where: Filter) -> Counter[str]:

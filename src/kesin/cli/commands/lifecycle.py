@@ -7,16 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import (
-    AsJson,
-    LifecycleName,
-    Yes,
-    argument,
-    complete_lifecycles,
-    confirm,
-    flag,
-    option,
-)
+from kesin.cli.support import arguments
+from kesin.cli.support.arguments import AsJson, argument, flag, option
 from kesin.cli.support.bounds import limit_bounds
 from kesin.cli.support.context import open_context
 from kesin.cli.support.errors import FAILED, UsageError
@@ -34,13 +26,9 @@ from kesin.store.rules import upgrade_proof
 
 app = typer.Typer(no_args_is_help=True)
 
+_COMPLETE = {"autocompletion": arguments.complete_lifecycles}
 Name = Annotated[
-    str,
-    argument(
-        "NAME",
-        "A registered name, or module:attribute of your own.",
-        autocompletion=complete_lifecycles,
-    ),
+    str, argument("NAME", "A registered name, or module:attribute of your own.", **_COMPLETE)
 ]
 
 
@@ -104,9 +92,8 @@ def show_lifecycle(
 def _print(lifecycle: Lifecycle) -> None:
     say(f"{lifecycle.name}: {lifecycle.doc}" if lifecycle.doc else lifecycle.name)
     say()
-    print_table(
-        ("state", "marks"), [(state.name, ", ".join(marks(state))) for state in lifecycle.states]
-    )
+    rows = [(state.name, ", ".join(marks(state))) for state in lifecycle.states]
+    print_table(("state", "marks"), rows)
     say()
     print_table(
         ("move", "from", "to", "who", "when", "effects"),
@@ -166,7 +153,7 @@ def prove_lifecycles(
         argument(
             "NAME",
             "Registered names, or module:attribute of your own; all registered if none.",
-            autocompletion=complete_lifecycles,
+            **_COMPLETE,
         ),
     ] = None,
     as_json: AsJson = False,
@@ -274,8 +261,8 @@ def retire_state(
     queue: Annotated[str, argument("QUEUE", "The queue.")],
     state: Annotated[str, argument("STATE", "A state with retiring=True.")],
     *,
-    lifecycle: LifecycleName = None,
-    yes: Yes = False,
+    lifecycle: arguments.LifecycleName = None,
+    yes: arguments.Yes = False,
 ) -> None:
     """Close an empty state for good.
 
@@ -285,6 +272,6 @@ def retire_state(
         opened = context.open_queue(queue, lifecycle)
         if not yes:
             what = f"{state} of {queue}"
-            confirm(f"Retire {what} for good?", f"retiring {what} is for good")
+            arguments.confirm(f"Retire {what} for good?", f"retiring {what} is for good")
         opened.retire(state)
     say(f"retired {state} of {queue}: the next version of its rules may leave it out")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import AsJson, LifecycleName, QueueName, argument, flag, option
+from kesin.cli.support import arguments
+from kesin.cli.support.arguments import AsJson, QueueName, Repeated, argument, flag, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, UsageError
 from kesin.engine.new_job import NewJob
@@ -20,7 +21,7 @@ from kesin.engine.validation import BadInput
 from kesin.foundation.terminal import cli_actor, say, say_json, warn
 from kesin.store.records import Outcome
 
-NumberedLine = tuple[int, str]
+Lines = Iterator[tuple[int, str]]  # with their numbers
 BATCH = 1_000
 MAX_REPORTED_LINES = 20  # refused lines that are reported singly
 
@@ -38,12 +39,11 @@ def pause(
     """
     with open_context(create=True) as context:
         name = context.readable_queue(queue)
-        details = {"reason": reason} if reason else None
+        details, actor = {"reason": reason} if reason else None, local_operator()
         with context.store.transaction():
-            context.store.pause(name, tenant=tenant or "", actor=cli_actor(), reason=reason)
-            context.accounts.note(
-                local_operator(), "queue.pause", queue=name, site=tenant, details=details
-            )
+            context.store.pause(name, tenant=tenant or "", actor=actor.name, reason=reason)
+            where: dict[str, Any] = {"queue": name, "site": tenant}
+            context.accounts.note(actor, "queue.pause", **where, details=details)
     say(f"paused {_scope(name, tenant)}")
 
 
@@ -80,9 +80,9 @@ def enqueue(
     priority: Annotated[int, option("N", "-1 low, 1 high, 2 urgent; within its tenant.")] = 0,
     delay: Annotated[float, option("SECONDS", "Not before this much later.", min=0)] = 0,
     after: Annotated[
-        list[str] | None, option("ID", "Runs once this job has succeeded; repeatable.")
+        Repeated, option("ID", "Runs once this job has succeeded; repeatable.")
     ] = None,
-    lifecycle: LifecycleName = None,
+    lifecycle: arguments.LifecycleName = None,
     as_json: AsJson = False,
 ) -> None:
     """Put a job into a queue, or many.
@@ -116,12 +116,10 @@ def _enqueue_one(queue: Queue, new: NewJob, *, as_json: bool) -> None:
         say(f"{word} {outcome.id} ({outcome.state})")
 
 
-def _enqueue_lines(
-    queue: Queue, lines: Iterator[NumberedLine], new: NewJob, *, as_json: bool
-) -> None:
+def _enqueue_lines(queue: Queue, lines: Lines, new: NewJob, *, as_json: bool) -> None:
     inserted, refused = 0, list[tuple[int, str]]()
     while batch := list(islice(lines, BATCH)):
-        for number, outcome in _enqueue_batch(queue, batch, new):
+        for number, outcome in _enqueue_batch(queue, iter(batch), new):
             if isinstance(outcome, str):
                 refused.append((number, outcome))
             else:
@@ -139,12 +137,10 @@ def _enqueue_lines(
         raise typer.Exit(FAILED)
 
 
-def _enqueue_batch(
-    queue: Queue, batch: Iterable[NumberedLine], new: NewJob
-) -> Iterator[tuple[int, Outcome | str]]:
+def _enqueue_batch(queue: Queue, lines: Lines, new: NewJob) -> Iterator[tuple[int, Outcome | str]]:
     """Enqueue a batch of lines: line number and outcome, or why it was refused."""
     good: list[tuple[int, NewJob]] = []
-    for number, line in batch:
+    for number, line in lines:
         try:
             good.append((number, replace(new, payload=_parse_payload(line))))
         except UsageError as problem:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
@@ -11,7 +12,7 @@ import typer
 from kesin.cli.support.arguments import AsJson, argument, option
 from kesin.cli.support.errors import FAILED
 from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
-from kesin.cli.support.progress import counting
+from kesin.cli.support.progress import Advance, counting
 from kesin.cli.support.records import record_of
 from kesin.engine.simulation.random_lifecycle import random_lifecycle
 from kesin.engine.simulation.simulate import SimulationResult
@@ -66,18 +67,14 @@ def simulate(
         raise typer.Exit(FAILED)
 
 
-def _runs(
-    name: str, seed: int, steps: int, progress: Callable[[int], None]
-) -> Iterator[SimulationResult]:
+def _runs(name: str, seed: int, steps: int, progress: Advance) -> Iterator[SimulationResult]:
+    run = partial(simulate_lifecycle, seed=seed, progress=progress)
     if name != INVENTED:
-        yield simulate_lifecycle(_lifecycle_named(name), seed=seed, steps=steps, progress=progress)
+        yield run(_lifecycle_named(name), steps=steps)
         return
     for number in range(-(-steps // INVENTED_STEPS)):
-        made_up = f"{INVENTED}_{seed + number}"
         most = min(INVENTED_STEPS, steps - number * INVENTED_STEPS)
-        yield simulate_lifecycle(
-            _lifecycle_named(made_up), seed=seed, steps=most, progress=progress
-        )
+        yield run(_lifecycle_named(f"{INVENTED}_{seed + number}"), steps=most)
 
 
 def _lifecycle_named(name: str) -> Lifecycle:

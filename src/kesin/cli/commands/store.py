@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, get_args
 
 import typer
 
-from kesin.cli.support import inspection
-from kesin.cli.support.arguments import AsJson, LifecycleName, Yes, argument, confirm, flag, option
+from kesin.cli.support import arguments, inspection
+from kesin.cli.support.arguments import AsJson, Repeated, argument, flag, option
 from kesin.cli.support.context import CommandContext
 from kesin.cli.support.errors import CommandError, UsageError, check_choice
 from kesin.cli.support.progress import bars
@@ -39,17 +40,15 @@ def copy_store(
     source: Annotated[str, argument("FROM", f"Where jobs are: {_ADDRESS}.")],
     target: Annotated[str, argument("TO", f"Where they go: {_ADDRESS}.")],
     *,
-    queues: Annotated[
-        list[str] | None, option("QUEUE", "Only this one; repeatable.", "--queue")
-    ] = None,
-    lifecycle: LifecycleName = None,
+    queues: Annotated[Repeated, option("QUEUE", "Only this one; repeatable.", "--queue")] = None,
+    lifecycle: arguments.LifecycleName = None,
     wait: Annotated[
         float, option("SECONDS", "Wait for jobs that are claimed.", "--wait", min=0)
     ] = 0.0,
     keep_source_running: Annotated[
         bool, flag("--keep-source-running", "Only copy: the source works on, the copy is paused.")
     ] = False,
-    yes: Yes = False,
+    yes: arguments.Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Move queues to another store, and prove it by replay.
@@ -67,7 +66,16 @@ def copy_store(
             old.store.open(name, rules)
             total += old.store.stats(name).total
         if not yes:
-            _confirm(old, new, lifecycles, total, keep=keep_source_running)
+            names = ", ".join(lifecycles)
+            after = "goes on afterwards" if keep_source_running else "is left paused"
+            arguments.confirm(
+                f"copy {total} jobs of {names} from {old.name} to {new.name}? The source hands out"
+                f" no jobs meanwhile, and {after}.",
+                f"copying {total} jobs of {names} needs a confirmation",
+            )
+        copy_rest = partial(
+            _copy_metadata, old.store, new.store, list(lifecycles), whole=not queues
+        )
         with bars(shown=not as_json) as bar:
             advance = {stage: bar(stage, total) for stage in get_args(CopyStage)}
             copied = copy_queues(
@@ -77,9 +85,7 @@ def copy_store(
                 wait_s=wait,
                 keep_source_running=keep_source_running,
                 progress=lambda stage, jobs: advance[stage](jobs),
-                copy_other_data=lambda: _copy_metadata(
-                    old.store, new.store, list(lifecycles), whole=not queues
-                ),
+                copy_other_data=copy_rest,
             )
     if as_json:
         say_json([asdict(result) for result in copied])
@@ -149,29 +155,17 @@ def _copy_metadata(source: Store, target: Store, queues: list[str], *, whole: bo
         copy_directory(source, target)
 
 
-def _confirm(
-    source: NamedStore, target: NamedStore, queues: dict[str, Lifecycle], total: int, *, keep: bool
-) -> None:
-    names = ", ".join(queues)
-    after = "goes on afterwards" if keep else "is left paused"
-    confirm(
-        f"copy {total} jobs of {names} from {source.name} to {target.name}? The source hands out no"
-        f" jobs meanwhile, and {after}.",
-        f"copying {total} jobs of {names} needs a confirmation",
-    )
-
-
 def _print_copied(
-    source: NamedStore, target: NamedStore, copied: list[CopyResult], *, keep: bool
+    old: NamedStore, new: NamedStore, copied: list[CopyResult], *, keep: bool
 ) -> None:
     columns = ("queue", "jobs", "events", "remarks", "passes", "digest of both sides")
     names = ("queue", "jobs", "events", "notes", "passes")
     rows = [[*cells(copy, *names), copy.digest[:16]] for copy in copied]
     print_table(columns, rows, empty="nothing was copied")
-    moved = (
-        f"{target.name} works from now on; {source.name} is paused: `kesin resume` there undoes it"
-    )
-    say(f"{source.name} works on; the copy in {target.name} is paused" if keep else moved)
+    if keep:
+        say(f"{old.name} works on; the copy in {new.name} is paused")
+    else:
+        say(f"{new.name} works from now on; {old.name} is paused: `kesin resume` there undoes it")
 
 
 def migrate(

@@ -110,10 +110,9 @@ def _warn_of_missing_libraries(queues: Sequence[Queue]) -> None:
     """Warn that files are not deleted: jobs move without their workload's libraries, files stay."""
     known = workloads()
     for name in [queue.name for queue in queues if queue.name in known]:
-        if known[name].after_sweep is not None and (lacking := known[name].missing_libraries):
-            warn(
-                f"{name} is not tidied here, without {', '.join(lacking)}: `kesin doctor` says more"
-            )
+        if known[name].after_sweep is not None and (missing := known[name].missing_libraries):
+            lacking = ", ".join(missing)
+            warn(f"{name} is not tidied here, without {lacking}: `kesin doctor` says more")
 
 
 def _print_swept(swept: SweepResult, *, as_json: bool, line: bool) -> None:

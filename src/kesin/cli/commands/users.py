@@ -11,23 +11,21 @@ from typing import Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import AsJson, argument, flag, option
+from kesin.cli.support.arguments import AsJson, Repeated, argument, flag, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import UsageError, check_choice
 from kesin.cli.support.records import record_of
 from kesin.foundation.passwords import MAX_PASSWORD_LENGTH
 from kesin.foundation.permissions import ROLES
-from kesin.foundation.terminal import format_time, print_table, say, say_json, warn
+from kesin.foundation.terminal import format_time, pluralize, print_table, say, say_json, warn
 from kesin.store.directory import User
 
 app = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, argument("NAME", "The user's name.")]
-Sites = Annotated[
-    list[str] | None, option("SITE", "Sees and works on this site; repeatable.", "--site")
-]
+Sites = Annotated[Repeated, option("SITE", "Sees and works on this site; repeatable.", "--site")]
 AllSites = Annotated[bool, flag("--all-sites", "Every site, those to come too.")]
-Queues = Annotated[list[str] | None, option("QUEUE", "Only in this queue; repeatable.", "--queue")]
+Queues = Annotated[Repeated, option("QUEUE", "Only in this queue; repeatable.", "--queue")]
 PasswordStdin = Annotated[bool, flag("--password-stdin", "Read the password from standard input.")]
 
 
@@ -47,9 +45,7 @@ def add_user(
     The password is asked for twice on a terminal, or read from standard input. A viewer or an
     operator without a site and a queue sees nothing; an admin sees everything.
     """
-    check_choice("role", role, ROLES)
-    _check_sites(site, all_sites=all_sites)
-    _check_admin(role, site, queue)
+    _check_access(role, site, queue, all_sites=all_sites)
     with open_context(create=True) as context:
         queues = [context.readable_queue(queue_name) for queue_name in queue or ()]
         access: dict[str, Any] = {"all_sites": all_sites, "sites": site or (), "queues": queues}
@@ -60,7 +56,7 @@ def add_user(
 
 @app.command("passwd")
 def set_password(
-    name: Name, *, password_stdin: PasswordStdin = False, as_json: AsJson = False
+    name: Name, password_stdin: PasswordStdin = False, as_json: AsJson = False
 ) -> None:
     """Give somebody a new password.
 
@@ -120,10 +116,7 @@ def set_user(
 
     Sites and queues replace those of before. All sessions of the user end.
     """
-    if role is not None:
-        check_choice("role", role, ROLES)
-    _check_sites(site, all_sites=all_sites, no_sites=no_sites)
-    _check_admin(role, site, queue)
+    _check_access(role, site, queue, all_sites=all_sites, no_sites=no_sites)
     if queue and no_queues:
         raise UsageError("--queue and --no-queues do not go together")
     sited = bool(site or all_sites or no_sites)
@@ -149,7 +142,7 @@ def sign_out(name: Name, as_json: AsJson = False) -> None:
     if as_json:
         say_json({"name": name, "sessions_ended": ended})
     else:
-        say(f"ended {ended} session{'' if ended == 1 else 's'} of {name}")
+        say(f"ended {pluralize(ended, 'session')} of {name}")
 
 
 def read_password(*, from_stdin: bool) -> str:
@@ -172,12 +165,13 @@ def _read_line() -> str:
     return text
 
 
-def _check_sites(site: list[str] | None, *, all_sites: bool, no_sites: bool = False) -> None:
+def _check_access(
+    role: str | None, site: Repeated, queue: Repeated, *, all_sites: bool, no_sites: bool = False
+) -> None:
+    if role is not None:
+        check_choice("role", role, ROLES)
     if bool(site) + all_sites + no_sites > 1:
         raise UsageError("--site, --all-sites and --no-sites do not go together")
-
-
-def _check_admin(role: str | None, site: list[str] | None, queue: list[str] | None) -> None:
     if role == "admin" and (site or queue):
         option = "--site" if site else "--queue"
         raise UsageError(f"an admin sees everything: leave out {option}")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import LifecycleName, argument, complete_queues, flag, option
+from kesin.cli.support import arguments
+from kesin.cli.support.arguments import Repeated, argument, flag, option
 from kesin.cli.support.context import CommandContext, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
 from kesin.cli.support.lifecycles import load_handler
@@ -24,12 +26,14 @@ from kesin.foundation.settings import load_settings
 from kesin.store.open import OPEN_WAIT_S
 from kesin.workloads import workloads
 
+Handler = Callable[..., Any] | None
 RELEASE_S = 5.0  # beyond the grace period, for releasing the claims that did not finish
 
 
 def worker(
     queues: Annotated[
-        list[str], argument("QUEUE", "The queues to work on.", autocompletion=complete_queues)
+        list[str],
+        argument("QUEUE", "The queues to work on.", autocompletion=arguments.complete_queues),
     ],
     *,
     handler: Annotated[
@@ -43,7 +47,7 @@ def worker(
     batch_handler: Annotated[
         bool, flag("--batch-handler", "The handler takes a list of jobs at once.")
     ] = False,
-    lifecycle: LifecycleName = None,
+    lifecycle: arguments.LifecycleName = None,
     threads: Annotated[
         int | None,
         option(
@@ -60,9 +64,7 @@ def worker(
             "N", "Jobs one claim takes at most; 500, or what the workload wants.", min=1, max=10_000
         ),
     ] = None,
-    tenant: Annotated[
-        list[str] | None, option("TENANT", "Only of this tenant; repeatable.")
-    ] = None,
+    tenant: Annotated[Repeated, option("TENANT", "Only of this tenant; repeatable.")] = None,
     grace: Annotated[
         float | None,
         option("SECONDS", "At a stop, how long running jobs may go on; else KESIN_GRACE_S.", min=0),
@@ -108,19 +110,10 @@ def worker(
                     _stop_with_parent(stop)
                 run_workers(workers, stop, until_idle=until_idle, sweep=sweep)
             return
-    how = {
-        "handler": handler,
-        "batch_handler": batch_handler,
-        "lifecycle": lifecycle,
-        "threads": threads,
-        "batch": batch,
-        "tenant": tenant,
-        "grace": grace,
-        "until_idle": until_idle,
-        "rq": rq,
-    }
-    command = worker_command(queues, **how, no_sweep=not sweep)
-    others = worker_command(queues, **how, no_sweep=True)  # one sweeper is enough
+    how: dict[str, object] = {"handler": handler, "batch_handler": batch_handler}
+    how |= {"lifecycle": lifecycle, "threads": threads, "batch": batch, "tenant": tenant}
+    build = partial(worker_command, queues, **how, grace=grace, until_idle=until_idle, rq=rq)
+    command, others = build(no_sweep=not sweep), build(no_sweep=True)  # one sweeper is enough
     known = workloads()
     # A handler is the user's code, which may read them.
     opens_secrets = handler is not None or any(known[queue].opens_secrets for queue in queues)
@@ -131,9 +124,7 @@ def worker(
         raise typer.Exit(FAILED if code < 0 else code)
 
 
-def _sizes(
-    function: Callable[..., Any] | None, threads: int | None, batch: int | None
-) -> dict[str, Any]:
+def _sizes(function: Handler, threads: int | None, batch: int | None) -> dict[str, Any]:
     """How many jobs at a time, as far as it was said."""
     awaited = is_async(function)
     if awaited and batch is not None:
@@ -146,20 +137,18 @@ def _workload_worker(
     context: CommandContext, queue: Queue, options: dict[str, Any], *, push: bool
 ) -> Worker:
     """The worker of the queue's workload, with the options of the command line."""
-    workload = workloads().get(queue.name)
+    name, workload = queue.name, workloads().get(queue.name)
     if workload is None or workload.worker is None:
-        raise UsageError(
-            f"no workload does the work of {queue.name!r}: say with --handler what does"
-        )
+        raise UsageError(f"no workload does the work of {name!r}: say with --handler what does")
     if lacking := workload.missing_libraries:
         extra = extra_providing(lacking[0])
         how = f"`{install_command(extra)}`" if extra else "pip"
-        raise CommandError(f"the work of {queue.name} needs {lacking[0]}: install it with {how}")
+        raise CommandError(f"the work of {name} needs {lacking[0]}: install it with {how}")
     make = (push and workload.push_worker) or workload.worker
     worker = make(context.workload_context(workload))
-    for name, value in options.items():
+    for option_name, value in options.items():
         if value is not None:
-            setattr(worker, name, value)
+            setattr(worker, option_name, value)
     return worker
 
 

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TextIO
@@ -33,6 +33,7 @@ from kesin.web.service import Service
 from kesin.workloads.common.demo import DEMO_ACTOR, DemoPart, Pace
 from kesin.workloads.common.stores import open_workload_stores
 
+Workloads = Mapping[str, Workload]
 Parts = Mapping[str, DemoPart]  # by the name of their queue
 
 ADMIN: Final = "admin"
@@ -103,29 +104,23 @@ def _tmp_folder(folder: Path) -> Path:
 
 
 @contextmanager
-def run_service(
-    known: Mapping[str, Workload], port: int | None, log: TextIO
-) -> Iterator[RunningService]:
+def run_service(known: Workloads, port: int | None, log: TextIO) -> Iterator[RunningService]:
     """Run the service with workers and sweeper until the block ends."""
     settings = load_settings()
-    store = open_workload_stores(settings, known.values())
-    try:
-        with _sockets(settings, port) as sockets:
-            supervisor = supervisor_for(settings, known, stderr=log.fileno())
-            service = Service(settings, store, known, supervisor=supervisor)
-            server = build_server(create_app(service), service, leave=lambda: None)
-            run = partial(server.run, sockets)
-            thread = threading.Thread(target=run, name="kesin-server", daemon=True)
-            address = f"http://{HOST}:{sockets[0].getsockname()[1]}"
-            running = RunningService(service, address, supervisor, server, thread)
-            thread.start()
-            try:
-                _wait_for_start(running)
-                yield running
-            finally:
-                running.stop()
-    finally:
-        store.close()
+    with ExitStack() as stack:
+        store = stack.enter_context(closing(open_workload_stores(settings, known.values())))
+        sockets = stack.enter_context(_sockets(settings, port))
+        supervisor = supervisor_for(settings, known, stderr=log.fileno())
+        service = Service(settings, store, known, supervisor=supervisor)
+        server = build_server(create_app(service), service, leave=lambda: None)
+        run = partial(server.run, sockets)
+        thread = threading.Thread(target=run, name="kesin-server", daemon=True)
+        address = f"http://{HOST}:{sockets[0].getsockname()[1]}"
+        running = RunningService(service, address, supervisor, server, thread)
+        thread.start()
+        stack.callback(running.stop)
+        _wait_for_start(running)
+        yield running
 
 
 @contextmanager
@@ -142,9 +137,7 @@ def _sockets(settings: Settings, port: int | None) -> Iterator[list[socket.socke
         yield taken
 
 
-def demo_workloads(
-    known: Mapping[str, Workload], parts: Parts, ready: Parts, pace: Pace
-) -> dict[str, Workload]:
+def demo_workloads(known: Workloads, parts: Parts, ready: Parts, pace: Pace) -> Workloads:
     """The workloads to serve, as their parts want them; without those that cannot run here."""
     left_out = parts.keys() - ready.keys()
     return {
@@ -162,9 +155,7 @@ def _wait_for_start(running: RunningService) -> None:
         pause.wait(0.02)
 
 
-def create_access(
-    accounts: Accounts, known: Mapping[str, Workload], parts: Parts
-) -> tuple[dict[str, str], str]:
+def create_access(accounts: Accounts, known: Workloads, parts: Parts) -> tuple[dict[str, str], str]:
     """Create an admin, an operator of the parts' queues, and the API key of the shop's program.
 
     Returns the passwords by name, and the key; it is empty if no part needs a scope.

@@ -57,14 +57,12 @@ LifecycleName = Annotated[
         autocompletion=complete_lifecycles,
     ),
 ]
-States = Annotated[list[str] | None, option("STATE", "In this state; repeatable.", "--state")]
-Tenants = Annotated[list[str] | None, option("TENANT", "Of this tenant; repeatable.", "--tenant")]
-Codes = Annotated[
-    list[str] | None, option("CODE", "With this last error code; repeatable.", "--code")
-]
+Repeated = list[str] | None  # the values of an option that may be given several times
+States = Annotated[Repeated, option("STATE", "In this state; repeatable.", "--state")]
+Tenants = Annotated[Repeated, option("TENANT", "Of this tenant; repeatable.", "--tenant")]
+Codes = Annotated[Repeated, option("CODE", "With this last error code; repeatable.", "--code")]
 Categories = Annotated[
-    list[str] | None,
-    option("CATEGORY", "With a last error of this category; repeatable.", "--category"),
+    Repeated, option("CATEGORY", "With a last error of this category; repeatable.", "--category")
 ]
 TextPart = Annotated[
     str | None,

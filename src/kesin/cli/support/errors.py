@@ -31,10 +31,8 @@ class ErrorReport(NamedTuple):
 
 def explain(problem: BaseException) -> ErrorReport | None:
     """The sentence for a foreseen problem; None for a bug."""
-    if isinstance(problem, UsageError):
-        return ErrorReport(str(problem), BAD_USAGE)
-    if isinstance(problem, CommandError):
-        return ErrorReport(str(problem), FAILED)
+    if isinstance(problem, UsageError | CommandError):
+        return ErrorReport(str(problem), BAD_USAGE if isinstance(problem, UsageError) else FAILED)
     if hasattr(problem, "format_message") and hasattr(problem, "exit_code"):
         return _explain_parsing(problem)
     if isinstance(problem, ModuleNotFoundError):
@@ -43,10 +41,8 @@ def explain(problem: BaseException) -> ErrorReport | None:
         need = missing_extra(problem)
         if need is None:
             return None
-        library, extra = need
-        return ErrorReport(
-            f"this needs {library}: install it with `{install_command(extra)}`", FAILED
-        )
+        how = f"install it with `{install_command(need[1])}`"
+        return ErrorReport(f"this needs {need[0]}: {how}", FAILED)
     return _explain_kesin(problem) or _explain_system(problem)
 
 
@@ -81,11 +77,10 @@ def _explain_system(problem: BaseException) -> ErrorReport | None:
 
     first_line = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
     if type(problem).__module__.split(".")[0] in ("psycopg", "psycopg_pool"):
+        sentence = f"PostgreSQL answered: {first_line}"
         if type(problem).__name__ in ("UndefinedTable", "InvalidSchemaName", "UndefinedColumn"):
-            return ErrorReport(
-                "the database has no kesin tables yet: run `kesin migrate` first", FAILED
-            )
-        return ErrorReport(f"PostgreSQL answered: {first_line}", FAILED)
+            sentence = "the database has no kesin tables yet: run `kesin migrate` first"
+        return ErrorReport(sentence, FAILED)
     if isinstance(problem, sqlite3.Error):
         return ErrorReport(f"SQLite answered: {first_line}", FAILED)
     if isinstance(problem, OSError) and problem.strerror:
@@ -104,8 +99,6 @@ def check_choice(what: str, word: str, choices: Iterable[str]) -> str:
     """The word if it is one of the choices; else UsageError with the nearest and all of them."""
     known = list(choices)
     if word not in known:
-        meant = did_you_mean(word, known) or ":"
-        raise UsageError(
-            f"there is no {what} {word!r}{meant} it is one of {', '.join(known) or 'none'}"
-        )
+        meant, listed = did_you_mean(word, known) or ":", ", ".join(known) or "none"
+        raise UsageError(f"there is no {what} {word!r}{meant} it is one of {listed}")
     return word

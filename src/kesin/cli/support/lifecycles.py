@@ -49,10 +49,8 @@ def load_object(name: str) -> Any:
     for part in path.split("."):
         if not hasattr(loaded, part):
             where = getattr(loaded, "__name__", module_name)
-            near = did_you_mean(
-                part, [attribute for attribute in dir(loaded) if not attribute.startswith("_")]
-            )
-            raise UsageError(f"{where} has no {part!r}{near}")
+            public = [name for name in dir(loaded) if not name.startswith("_")]
+            raise UsageError(f"{where} has no {part!r}{did_you_mean(part, public)}")
         loaded = getattr(loaded, part)
     return loaded
 

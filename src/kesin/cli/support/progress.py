@@ -17,17 +17,11 @@ def bars(*, shown: bool, of_bytes: bool = False) -> Iterator[Callable[[str, int]
     if not (shown and sys.stderr.isatty()):
         yield lambda _what, _total: lambda _more: None
         return
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TimeRemainingColumn,
-    )
+    from rich import progress as rich
 
-    count = DownloadColumn() if of_bytes else MofNCompleteColumn()
-    columns = ("{task.description}", BarColumn(), count, TimeRemainingColumn())
-    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
+    count = rich.DownloadColumn() if of_bytes else rich.MofNCompleteColumn()
+    columns = ("{task.description}", rich.BarColumn(), count, rich.TimeRemainingColumn())
+    with rich.Progress(*columns, console=console(stderr=True), transient=True) as progress:
 
         def bar(what: str, total: int) -> Advance:
             task = progress.add_task(what, total=total)

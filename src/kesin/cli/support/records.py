@@ -118,11 +118,6 @@ def event_record(event: Event, names: Definition | None = None) -> dict[str, Any
     return {key: value for key, value in record.items() if value not in (None, [], {})}
 
 
-def relative_record(job: Job) -> dict[str, Any]:
-    """A job before or after another."""
-    return record_of(job, "id", "queue", "state")
-
-
 def progress_record(said: Progress | None) -> dict[str, Any] | None:
     if said is None:
         return None
