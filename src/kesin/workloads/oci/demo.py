@@ -217,14 +217,12 @@ class OciDemo(demo.DemoPart):
 
     def begin(self, context: demo.DemoContext) -> None:
         """Post the sales of both sites, and start their scripts."""
-        pace = PACES[context.pace]
+        pace, news = PACES[context.pace], context.news
         sends = {site: over_http(context.address, key) for site, key in self._keys.items()}
         sales, quiet_sales = (
-            Sales(send, site, context.news, context.chance) for site, send in sends.items()
+            Sales(each, site, news, context.chance) for site, each in sends.items()
         )
-        script, quiet_script = (
-            Script(send, site, pace, context.news) for site, send in sends.items()
-        )
+        script, quiet_script = (Script(each, site, pace, news) for site, each in sends.items())
         self._scripts = [script, quiet_script]
         results = sales.post(SALES, duplicates=DUPLICATES, without_click=WITHOUT_CLICK)
         say(
@@ -273,10 +271,10 @@ class OciDemo(demo.DemoPart):
 def _completed_orders(store: Store) -> set[str]:
     """The order ids of the completed conversions."""
     order_ids: set[str] = set()
-    cursor: str | None = None
-    while True:
-        page = store.jobs(QUEUE, Filter(states=("COMPLETED",)), limit=MAX_PAGE, cursor=cursor)
+    where = Filter(states=("COMPLETED",))
+    cursor: str | None = ""
+    while cursor is not None:
+        page = store.jobs(QUEUE, where, limit=MAX_PAGE, cursor=cursor or None)
         order_ids.update(job.payload["orderId"] for job in page.jobs)
         cursor = page.cursor
-        if cursor is None:
-            return order_ids
+    return order_ids

@@ -31,8 +31,8 @@ MANUAL_FAIL = Fixed("MANUAL_FAIL", Category.PERMANENT, "MANUALLY_MARKED_FAILED")
 EXPIRED = Fixed("EXPIRED", Category.VALIDATION, TOO_OLD)
 WAITING = ("QUEUED", "RETRY")
 PASSING = (Category.TRANSIENT, Category.RATE_LIMIT)
-UPLOAD_STAMPS = ("uploaded_at", "finished_at")
-END_STAMPS = ("failed_at", "finished_at")
+SENT = ("uploaded_at", "finished_at")
+ENDED = ("failed_at", "finished_at")
 BACKOFF = doubling(300, DAY_S, jitter_s=60)
 
 
@@ -115,12 +115,10 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             by=("worker",),
             when=(unclaimed,),
             error="record",
-            stamp=END_STAMPS,
+            stamp=ENDED,
             doc="Found unsendable before the claim; no attempt is counted.",
         ),
-        moves.complete(
-            "PROCESSING", "COMPLETED", name="ack", when=(), timer="clear", stamp=UPLOAD_STAMPS
-        ),
+        moves.complete("PROCESSING", "COMPLETED", name="ack", when=(), timer="clear", stamp=SENT),
         moves.complete(
             ("RETRY", "QUEUED", "FAILED"),
             "COMPLETED",
@@ -129,7 +127,7 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             when=(was_claimed,),
             claim="keep",
             timer="clear",
-            stamp=UPLOAD_STAMPS,
+            stamp=SENT,
             unstamp=("failed_at",),
             doc="No acknowledgement is ever lost.",
         ),
@@ -138,7 +136,7 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             "COMPLETED",
             name="ack_duplicate",
             error="record",
-            stamp=UPLOAD_STAMPS,
+            stamp=SENT,
             doc="Google already had it; the code is kept.",
         ),
         moves.fail(
@@ -148,12 +146,10 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             when=(budget_left,),
             timer=limits.backoff,
             timer_for=PASSING,
-            stamp=END_STAMPS,
+            stamp=ENDED,
             doc="The timer revives a passing failure; no other row carries one.",
         ),
-        moves.fail(
-            "PROCESSING", "FAILED", name="ack_failed", when=(budget_spent,), stamp=END_STAMPS
-        ),
+        moves.fail("PROCESSING", "FAILED", name="ack_failed", when=(budget_spent,), stamp=ENDED),
         moves.retry("PROCESSING", "RETRY", limits.backoff, name="retry_later", when=(holds_claim,)),
         moves.release("PROCESSING", "RETRY"),
         Move(
@@ -165,7 +161,7 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             when=(holds_claim,),
             claim="drop",
             error=MAX_ATTEMPTS,
-            stamp=END_STAMPS,
+            stamp=ENDED,
             doc="A cap that a caller names spares no attempt in flight; a late ack still counts.",
         ),
         too_recent,
@@ -188,29 +184,29 @@ def _scheduled_moves(limits: OciLimits) -> tuple[Move, ...]:
         when=(category_in(*PASSING), budget_left, timer_over),
         timer="clear",
         run_at="now",
-        unstamp=END_STAMPS,
+        unstamp=ENDED,
         stage="revive",
     )
     return (
-        moves.attempt_cap(WAITING, "FAILED", error=MAX_ATTEMPTS, stamp=END_STAMPS),
+        moves.attempt_cap(WAITING, "FAILED", error=MAX_ATTEMPTS, stamp=ENDED),
         moves.attempt_cap(
             "PROCESSING",
             "FAILED",
             when=(lease_over, budget_spent),
             claim="drop",
             error=MAX_ATTEMPTS,
-            stamp=END_STAMPS,
+            stamp=ENDED,
             doc="Only once the lease is over: a last attempt in flight lives.",
         ),
         moves.recover("PROCESSING", "RETRY"),
-        moves.recover_spent("PROCESSING", "FAILED", error=MAX_ATTEMPTS, stamp=END_STAMPS),
+        moves.recover_spent("PROCESSING", "FAILED", error=MAX_ATTEMPTS, stamp=ENDED),
         moves.expire(
             WAITING,
             "FAILED",
             CLICK_LIFETIME_DAYS * DAY_S,
             since="conversion_at",
             error=EXPIRED,
-            stamp=END_STAMPS,
+            stamp=ENDED,
         ),
         *((revive,) if limits.revive else ()),
         moves.prune("COMPLETED", days=limits.keep_completed_days),
@@ -226,7 +222,7 @@ def _operator_moves() -> tuple[Move, ...]:
         when=(option("clearErrors", is_set=False),),
         claim="drop",
         timer="clear",
-        unstamp=END_STAMPS,
+        unstamp=ENDED,
     )
     correct = moves.requeue(
         "FAILED",
@@ -238,12 +234,12 @@ def _operator_moves() -> tuple[Move, ...]:
         timer="clear",
         payload="replace",
         stamp_input=("conversion_at",),
-        unstamp=END_STAMPS,
+        unstamp=ENDED,
         doc="The same externalId with mended data; the old payload stays in its event.",
     )
     return (
         moves.requeue(
-            ("FAILED", "RETRY"), "QUEUED", name="RETRY_SELECTED", timer="clear", unstamp=END_STAMPS
+            ("FAILED", "RETRY"), "QUEUED", name="RETRY_SELECTED", timer="clear", unstamp=ENDED
         ),
         reset,
         replace(reset, when=(option("clearErrors", is_set=True),), error="clear"),
@@ -255,7 +251,7 @@ def _operator_moves() -> tuple[Move, ...]:
             claim="drop",
             error="record",
             timer="clear",
-            stamp=END_STAMPS,
+            stamp=ENDED,
         ),
         correct,
         replace(
@@ -271,11 +267,7 @@ def _operator_moves() -> tuple[Move, ...]:
 def oci_errors() -> Taxonomy:
     """The verdicts per channel: a script only reports failures, our worker retries by itself."""
     script_verdicts = dict.fromkeys(Category, Verdict.FAIL)
-    worker_verdicts = {
-        **script_verdicts,
-        Category.TRANSIENT: Verdict.RETRY,
-        Category.RATE_LIMIT: Verdict.RETRY,
-    }
+    worker_verdicts = script_verdicts | dict.fromkeys(PASSING, Verdict.RETRY)
     rules: tuple[Rule, ...] = (
         *same_everywhere(("script",), script_verdicts),
         *same_everywhere(WORKER_CHANNELS, worker_verdicts),

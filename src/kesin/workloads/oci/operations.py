@@ -127,22 +127,15 @@ def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
         rows = pluralize(stats.stuck, "row")
         yield "STUCK_PROCESSING", Message("%(rows)s in PROCESSING past the lease", rows=rows)
     if stats.expiring_soon:
-        rows = pluralize(stats.expiring_soon, "row")
-        message = Message(
-            "%(rows)s too old for Google within %(days)s days", rows=rows, days=EXPIRES_SOON_DAYS
-        )
-        yield "EXPIRING_SOON", message
+        soon = {"rows": pluralize(stats.expiring_soon, "row"), "days": EXPIRES_SOON_DAYS}
+        yield "EXPIRING_SOON", Message("%(rows)s too old for Google within %(days)s days", **soon)
     if site.is_paused:
         yield "PAUSED", "the site or the whole queue is paused"
-    if stats.breaker.kind:
-        state = stats.breaker.state(now).replace("_", " ")
-        message = Message(
-            "the breaker is %(state)s (%(code)s): %(problem)s",
-            state=state,
-            code=stats.breaker.code,
-            problem=Message(stats.breaker.message),
-        )
-        yield "BREAKER_OPEN", message
+    breaker = stats.breaker
+    if breaker.kind:
+        state = breaker.state(now).replace("_", " ")
+        values = {"state": state, "code": breaker.code, "problem": Message(breaker.message)}
+        yield "BREAKER_OPEN", Message("the breaker is %(state)s (%(code)s): %(problem)s", **values)
     if site.only_name == "":
         yield "MISSING_CONVERSION_NAME", "the site has no conversion name: every row is refused"
     waiting = stats.totals["QUEUED"] + stats.totals["RETRY"]
@@ -151,11 +144,8 @@ def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
         yield "SCRIPT_SILENT", Message("no sign of the script for %(n)s hours, rows wait", n=hours)
     refused = (site.read_metadata(UPLOADS) or {}).get("refused")
     if refused:
-        message = Message(
-            "Google did not take all of request %(request)s: %(status)s",
-            request=refused["requestId"],
-            status=refused["status"],
-        )
+        values = {"request": refused["requestId"], "status": refused["status"]}
+        message = Message("Google did not take all of request %(request)s: %(status)s", **values)
         yield "UPLOAD_NOT_TAKEN", message
 
 
@@ -283,20 +273,14 @@ def run_action(
         site, action, code=code, category=category, clear_errors=clear_errors
     )
     ids = None if ids is None else strip_seals(ids)
+    commands, queue = site.context.commands, site.queue.name
     if dry_run:
-        preview = site.context.commands.preview(
-            actor,
-            site.queue.name,
-            action,
-            ids=ids,
-            where=where,
-            options=arguments["options"],
-            site=site.id,
+        options = arguments["options"]
+        preview = commands.preview(
+            actor, queue, action, ids=ids, where=where, options=options, site=site.id
         )
         return _planned_result(preview, len(ids or ()))
-    bulk = site.context.commands.act(
-        actor, site.queue.name, action, ids=ids, where=where, reason=reason, **arguments
-    )
+    bulk = commands.act(actor, queue, action, ids=ids, where=where, reason=reason, **arguments)
     max_listed = MAX_LISTED_OUTCOMES if where is not None else None
     return action_result(bulk, max_listed, more=len(bulk.outcomes) >= MAX_BULK_JOBS)
 
@@ -322,13 +306,11 @@ def action_arguments(
     }
 
 
-def action_result(
-    bulk: BulkResult, max_listed: int | None = None, *, more: bool = False
-) -> ActionResult:
-    """Summarise a bulk outcome: everything is counted, at most ``max_listed`` refusals listed."""
+def action_result(bulk: BulkResult, most: int | None = None, *, more: bool = False) -> ActionResult:
+    """Summarise a bulk outcome: everything is counted, at most ``most`` refusals are listed."""
     refused = [(outcome.id, reason_of(outcome)) for outcome in bulk.outcomes if not outcome.done]
     reasons = Counter(reason for _, reason in refused)
-    return ActionResult(bulk.moved, refused[:max_listed], more, bulk.already, reasons)
+    return ActionResult(bulk.moved, refused[:most], more, bulk.already, reasons)
 
 
 def _planned_result(preview: ActionPreview, asked: int) -> ActionResult:
@@ -340,14 +322,8 @@ def _planned_result(preview: ActionPreview, asked: int) -> ActionResult:
         planned[None, refusal_reason("unknown")] = asked - preview.matched
     already = preview.by_reason.get("already", 0)
     refused = max(asked, preview.matched) - preview.would_move - already
-    return ActionResult(
-        preview.would_move,
-        [],
-        more=preview.matched > MAX_BULK_JOBS,
-        already=already,
-        reasons={"planned": refused},
-        planned=planned,
-    )
+    more = preview.matched > MAX_BULK_JOBS
+    return ActionResult(preview.would_move, [], more, already, {"planned": refused}, planned)
 
 
 def strip_seals(ids: Sequence[str]) -> list[str]:
@@ -357,9 +333,7 @@ def strip_seals(ids: Sequence[str]) -> list[str]:
 
 def row_columns(job: Job) -> dict[str, Any]:
     """A row as the columns of the seed's table; times are microseconds since 1970."""
-    next_retry_at = (
-        job.run_at if job.state == "RETRY" else job.timer_at if job.state == "FAILED" else None
-    )
+    retry_times = {"RETRY": job.run_at, "FAILED": job.timer_at}
     payload = job.payload if isinstance(job.payload, dict) else {}
     names = {name: payload.get(name) for name in ("orderId", "externalId")}
     return {
@@ -368,7 +342,7 @@ def row_columns(job: Job) -> dict[str, Any]:
         "status": job.state,
         "attempt_count": job.attempt_count,
         "claimed_at": job.claimed_at,
-        "next_retry_at": next_retry_at,
+        "next_retry_at": retry_times.get(job.state),
         "last_error": job.error_message,
         "provider_error_code": job.error_code,
         "provider_error_category": job.error_category,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from kesin.foundation.ids import is_id
@@ -37,6 +38,7 @@ SCRIPT_CATEGORIES: Final = (
     Category.RATE_LIMIT,
 )
 DEFAULT_CODE: Final = "VALIDATION_FAILED"
+REVISION: Final = "\x1f"  # what follows it in a key
 
 # Why a report did not move a row.
 _REFUSALS: Final = {
@@ -86,7 +88,7 @@ def export(site: SiteContext, *, limit: int, actor: str) -> list[dict[str, Any]]
     sendable, unsendable = split_sendable(site, jobs)
     # These were enqueued between the check and the claim, not by ingest.
     site.apply("ack_failed", _rejections(unsendable), actor=actor)
-    return _script_items(site, sendable)
+    return [conversion.script_item(job.id, site.zone) for job, conversion in sendable]
 
 
 def preview_export(site: SiteContext, *, limit: int) -> ExportPreview:
@@ -96,8 +98,7 @@ def preview_export(site: SiteContext, *, limit: int) -> ExportPreview:
     skipped = [
         {
             "id": f"{SEAL_PREFIX}{job.id}",
-            "externalId": (job.dedup_key or "").partition("\x1f")[0]
-            or None,  # without the revision
+            "externalId": (job.dedup_key or "").partition(REVISION)[0] or None,
             "code": problem.code,
             "message": problem.message,
         }
@@ -120,7 +121,8 @@ def preview_export(site: SiteContext, *, limit: int) -> ExportPreview:
             "the site is on the channel %(channel)s: a script gets nothing", channel=site.channel
         )
         warnings.append({"code": "WRONG_CHANNEL", "message": message})
-    return ExportPreview(_script_items(site, sendable), skipped, warnings, is_full)
+    items = [conversion.script_item(job.id, site.zone) for job, conversion in sendable]
+    return ExportPreview(items, skipped, warnings, is_full)
 
 
 def reject_unsendable(site: SiteContext, *, limit: int, actor: str) -> None:
@@ -140,10 +142,8 @@ def split_sendable(
     now, only_name = site.queue.now(), site.only_name
     for job in jobs:
         try:
-            conversion = Conversion.from_payload(
-                job.payload, site.id, now_us=now, only_name=only_name
-            )
-            sendable.append((job, conversion))
+            parsed = Conversion.from_payload(job.payload, site.id, now_us=now, only_name=only_name)
+            sendable.append((job, parsed))
         except Unsendable as problem:
             unsendable.append((job, problem))
     return sendable, unsendable
@@ -160,13 +160,6 @@ def _rejections(unsendable: Sequence[tuple[Job, Unsendable]]) -> list[Change]:
         )
         for job, problem in unsendable
     ]
-
-
-def _script_items(
-    site: SiteContext, sendable: Sequence[tuple[Job, Conversion]]
-) -> list[dict[str, Any]]:
-    zone = site.zone
-    return [conversion.script_item(job.id, zone) for job, conversion in sendable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,15 +195,8 @@ def ack_failed(
     code = storable((code or "").strip())[:MAX_CODE] or DEFAULT_CODE
     message = _without_clicks(site, ids, message or "")
     message = storable(message.strip())[:MAX_MESSAGE] or code
-    changes = [
-        Change(
-            job_id,
-            error_code=code,
-            error_category=category or Category.VALIDATION,
-            error_message=message,
-        )
-        for job_id in ids
-    ]
+    fail = partial(Change, error_code=code, error_category=category or Category.VALIDATION)
+    changes = [fail(job_id, error_message=message) for job_id in ids]
     return _apply_report(site, "ack_failed", changes, actor, done="FAILED")
 
 
@@ -257,16 +243,13 @@ def _apply_report(
 ) -> AckReport:
     valid = [change for change in changes if is_id(change.id)]
     outcomes = site.apply(action, valid, actor=actor)
-    refused = [
-        (f"{SEAL_PREFIX}{change.id}", _REFUSALS["unknown"])
-        for change in changes
-        if not is_id(change.id)
-    ]
-    refused += [
-        (f"{SEAL_PREFIX}{outcome.id}", reason_of(outcome))
+    reasons = {each.id: _REFUSALS["unknown"] for each in changes if not is_id(each.id)}
+    reasons |= {
+        outcome.id: reason_of(outcome)
         for outcome in outcomes
         if outcome.result != "moved" and (outcome.result == "unknown" or outcome.state != done)
-    ]
+    }
+    refused = [(f"{SEAL_PREFIX}{job_id}", reason) for job_id, reason in reasons.items()]
     updated = sum(outcome.result == "moved" for outcome in outcomes)
     return AckReport(updated, len(changes) - updated - len(refused), refused)
 

@@ -39,9 +39,8 @@ class SiteSettings:
     def of(cls, site: Site) -> Self:
         """Read the stored settings; fields of other versions are ignored."""
         stored = json.loads(site.settings).get(WORKLOAD, {})
-        return cls(
-            **{field.name: stored[field.name] for field in fields(cls) if field.name in stored}
-        )
+        names = [field.name for field in fields(cls)]
+        return cls(**{name: stored[name] for name in names if name in stored})
 
 
 def validate_settings(changes: dict[str, Any]) -> dict[str, Any]:

@@ -276,13 +276,11 @@ class Uploader:
         candidates = self._context.queue.jobs(same_click, limit=MAX_TWINS).jobs
         return any(it.id != job.id and it.stamp_1 == conversion.at_us for it in candidates)
 
-    def _release(self, job: Job, refusal: RowRefused = _SITE_CHANGED) -> HandlerResult:
+    def _release(self, job: Job, why: RowRefused = _SITE_CHANGED) -> HandlerResult:
         """Release a row that was not sent; the attempt is returned while returns are left."""
         if job.return_count < self._context.queue.lifecycle.max_returns:
             return Act("release")
-        return Act(
-            "retry_later", code=refusal.code, message=refusal.message, category=Category.TRANSIENT
-        )
+        return Act("retry_later", code=why.code, message=why.message, category=Category.TRANSIENT)
 
 
 def _rotate(sites: Sequence[SiteContext], turn: int) -> Sequence[SiteContext]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
-from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Invalid, Problem
 from kesin.lifecycle.errors import Category
@@ -23,12 +22,8 @@ from kesin.workloads.common.advice import Language
 from kesin.workloads.oci import operations
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.api import schemas
+from kesin.workloads.oci.conversions import corrections
 from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS
-from kesin.workloads.oci.conversions.corrections import (
-    dead_letter_chunks,
-    fix_selected,
-    note_dead_letters,
-)
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
@@ -78,19 +73,12 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         Only who may reveal click ids finds rows by them.
         """
         site = require_site(context, actor, site_id, "read", action="oci.rows")
-        criteria = {"status": status or [], "code": code or [], "category": category or []}
-        jobs, next_cursor = operations.list_rows(
-            site,
-            actor,
-            criteria=criteria,
-            search=search,
-            limit=limit,
-            cursor=cursor,
-            reveal="texts",
+        where = {"status": status or [], "code": code or [], "category": category or []}
+        jobs, following = operations.list_rows(
+            site, actor, criteria=where, search=search, limit=limit, cursor=cursor, reveal="texts"
         )
-        return schemas.RowPage(
-            site_id=site.id, rows=[row_body(job) for job in jobs], next_cursor=next_cursor
-        )
+        rows = [row_body(job) for job in jobs]
+        return schemas.RowPage(site_id=site.id, rows=rows, next_cursor=following)
 
     @router.get("/api/oci/codes/{code}")
     def explain_code(
@@ -117,10 +105,10 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         The columns of click ids are there for those who may reveal them.
         """
         site = require_site(context, actor, site_id, "read", action="oci.dead_letters")
-        note_dead_letters(site, actor)
+        corrections.note_dead_letters(site, actor)
         disposition = f'attachment; filename="dead-letters-{site.id}.csv"'
         return StreamingResponse(
-            dead_letter_chunks(site, actor, language=language),
+            corrections.dead_letter_chunks(site, actor, language=language),
             media_type="text/csv; charset=utf-8",
             headers={"content-disposition": disposition, "cache-control": UNCACHED},
         )
@@ -132,16 +120,13 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
     @batch_router.post("/api/oci/queue-actions", response_model_exclude_none=True)
     def queue_actions(actor: SignedInActor, body: schemas.QueueActionBody) -> schemas.Acted:
         """An operator's action on rows of a site, by ids or by what they have in common."""
-        site = require_site(
-            context, actor, body.site_id, "operate", action=f"queue.{body.action[:40]}"
-        )
+        action = f"queue.{body.action[:40]}"
+        site = require_site(context, actor, body.site_id, "operate", action=action)
         if body.action not in ACTIONS:
             raise Problem(f"action is one of {', '.join(ACTIONS)}", code="unknown_action")
         if body.dry_run and body.action not in operations.ACTIONS:
-            raise Invalid(
-                Message("dryRun is for %(known)s", known=", ".join(operations.ACTIONS)),
-                details={"field": "dryRun"},
-            )
+            known = ", ".join(operations.ACTIONS)
+            raise Invalid("dryRun is for %(known)s", details={"field": "dryRun"}, known=known)
         if body.action in FIXES:
             result = _fix_rows(site, actor, body)
         elif body.action == DISMISS:
@@ -158,17 +143,10 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
                     details={"field": "all"},
                 )
             where = None if criteria is None else operations.build_filter(site, criteria)
+            terms: dict[str, Any] = {"code": body.error_code, "category": body.error_category}
+            terms |= {"clear_errors": body.clear_errors, "dry_run": body.dry_run}
             result = operations.run_action(
-                site,
-                actor,
-                body.action,
-                ids=body.ids,
-                where=where,
-                reason=body.reason,
-                code=body.error_code,
-                category=body.error_category,
-                clear_errors=body.clear_errors,
-                dry_run=body.dry_run,
+                site, actor, body.action, ids=body.ids, where=where, reason=body.reason, **terms
             )
         planned = [
             schemas.PlannedRows(state=state, reason=reason, rows=n)
@@ -219,19 +197,14 @@ def _fix_rows(
         raise Invalid("say what to change", details={"field": "conversion"})
     unknown = sorted((body.conversion or {}).keys() - {*CONVERSION_FIELDS})
     if unknown:
-        field = f"conversion.{unknown[0][:64]}"
-        raise Invalid(
-            Message("%(field)s is no field of a conversion", field=field), details={"field": field}
-        )
+        name = f"conversion.{unknown[0][:64]}"
+        details = {"field": name}
+        raise Invalid("%(field)s is no field of a conversion", details=details, field=name)
     if len(body.ids) > MAX_FIXES:
         raise Invalid(f"at most {MAX_FIXES} rows a call", details={"field": "ids"})
-    affected, refused = fix_selected(
-        site,
-        actor,
-        operations.strip_seals(body.ids),
-        body.conversion,
-        reason=body.reason,
-        again=body.action == "ENQUEUE_FIX",
+    ids, again = operations.strip_seals(body.ids), body.action == "ENQUEUE_FIX"
+    affected, refused = corrections.fix_selected(
+        site, actor, ids, body.conversion, reason=body.reason, again=again
     )
     return operations.ActionResult(affected, refused)
 
@@ -243,10 +216,8 @@ def row_body(job: Job) -> schemas.ConversionRowBody:
     return schemas.ConversionRowBody(**{**columns, **times})
 
 
-def _site_totals(
-    site: SiteContext, move_counts: Sequence[MoveCount] | None = None
-) -> schemas.SiteTotals:
-    stats = operations.site_stats(site, move_counts)
+def _site_totals(site: SiteContext, moves: Sequence[MoveCount] | None = None) -> schemas.SiteTotals:
+    stats = operations.site_stats(site, moves)
     return schemas.SiteTotals(site_id=site.id, stuck_processing=stats.stuck, **stats.record())
 
 

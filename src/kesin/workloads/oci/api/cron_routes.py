@@ -20,6 +20,8 @@ from kesin.workloads.oci.google.channel import MAX_ROWS
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.uploader import build_worker
 
+MINUTE_US = MINUTE_S * SECOND_US
+
 
 def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
     """Add every route of this module."""
@@ -31,7 +33,7 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
         """Take back rows whose claim ran out."""
         actor = _require_cron(context, request)
         arguments = {"min_age_minutes": min_age_minutes}
-        moved = _sweep(context, "recover", min_age_minutes, None)  # FAILED rows stay
+        moved = _sweep(context, "recover", min_age_minutes * MINUTE_US, None)  # FAILED rows stay
         accounts.note(actor, "cron.recover", queue="oci", details={"moved": moved, **arguments})
         return schemas.Recovered(recovered=moved)
 
@@ -43,10 +45,10 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
         """Fail rows whose budget is spent; with a parameter, also those in PROCESSING."""
         actor = _require_cron(context, request)
         arguments = {"max_attempts": max_attempts, "min_age_minutes": min_age_minutes}
-        age = min_age_minutes or 0
-        moved = _sweep(context, "attempt_cap", age, max_attempts)
+        age_us = (min_age_minutes or 0) * MINUTE_US
+        moved = _sweep(context, "attempt_cap", age_us, max_attempts)
         if max_attempts is not None or min_age_minutes is not None:  # else a last attempt may end
-            moved += _cap_in_flight(context, max_attempts, age)
+            moved += _cap_in_flight(context, age_us, max_attempts)
         accounts.note(actor, "cron.attempt_cap", queue="oci", details={"moved": moved, **arguments})
         return schemas.Capped(affected=moved)
 
@@ -89,12 +91,13 @@ def _require_cron(context: WorkloadContext, request: Request) -> Actor:
     return actor
 
 
-def _cap_in_flight(context: WorkloadContext, max_attempts: int | None, min_age_minutes: int) -> int:
+def _cap_in_flight(context: WorkloadContext, min_age_us: int, max_attempts: int | None) -> int:
     """Fail rows in PROCESSING whose attempts are spent, by the given cap or by that of each."""
-    queue, moved, cursor = context.queue, 0, None
-    moved_until = queue.now() - min_age_minutes * MINUTE_S * SECOND_US
-    while True:
-        page = queue.jobs(Filter(states=("PROCESSING",)), limit=MAX_PAGE, cursor=cursor)
+    queue, moved = context.queue, 0
+    moved_until = queue.now() - min_age_us
+    cursor: str | None = ""
+    while cursor is not None:
+        page = queue.jobs(Filter(states=("PROCESSING",)), limit=MAX_PAGE, cursor=cursor or None)
         changes = [
             Change(job.id, job.claim_seq)  # a later claim is not capped
             for job in page.jobs
@@ -104,25 +107,23 @@ def _cap_in_flight(context: WorkloadContext, max_attempts: int | None, min_age_m
         outcomes = apply_changes(queue, "cap_in_flight", changes, actor="clock") if changes else []
         moved += sum(outcome.result == "moved" for outcome in outcomes)
         cursor = page.cursor
-        if cursor is None:
-            return moved
+    return moved
 
 
-def _sweep(
-    context: WorkloadContext, name: str, min_age_minutes: int, max_attempts: int | None
-) -> int:
+def _sweep(context: WorkloadContext, name: str, min_age_us: int, max_attempts: int | None) -> int:
     queue = context.queue
     moved = 0
     for move in queue.lifecycle.scheduled_moves:
         if move.name != name:
             continue
         for _ in range(MAX_BATCHES_PER_MOVE):
+            now = queue.clock.now()
             batch = queue.store.sweep(
                 queue.name,
                 move,
                 limit=BATCH,
-                now=queue.clock.now(),
-                min_age_us=min_age_minutes * MINUTE_S * SECOND_US,
+                now=now,
+                min_age_us=min_age_us,
                 max_attempts=max_attempts,
             )
             moved += batch

@@ -60,7 +60,7 @@ _DOCUMENT: Final[dict[str, Any]] = {
 _SINGLE: Final = {**_CONVERSION, "properties": {**_CONVERSION["properties"], **_SITE}}
 _TEXT: Final = {"schema": {"type": "string"}}
 _CONTENTS: Final = ({"schema": {"anyOf": [_SINGLE, _LIST, _DOCUMENT]}}, _TEXT, _TEXT)
-_REQUEST_BODY: Final[dict[str, Any]] = {
+_BODY: Final[dict[str, Any]] = {
     "requestBody": {"required": True, "content": dict(zip(CONTENT_TYPES, _CONTENTS, strict=True))}
 }
 
@@ -79,9 +79,7 @@ def oci_router(context: WorkloadContext) -> APIRouter:
 
 
 def _add_producer_routes(router: APIRouter, context: WorkloadContext) -> None:
-    @router.post(
-        "/api/oci/conversions", response_model=schemas.Ingested, openapi_extra=_REQUEST_BODY
-    )
+    @router.post("/api/oci/conversions", response_model=schemas.Ingested, openapi_extra=_BODY)
     async def post_conversions(
         request: Request,
         actor: SignedInActor,
@@ -94,23 +92,18 @@ def _add_producer_routes(router: APIRouter, context: WorkloadContext) -> None:
         A row with an unknown field is rejected. A CSV with an unknown column is refused, unless
         `ignoreColumns` names the column; the columns of our own files are known.
         """
-        content_type = request.headers.get("content-type", "")
-        ignored = column_names(ignore_columns)
-        return await run_with_body(
-            request, body, take_in, actor, body, content_type, site_id, ignored
-        )
+        kind, ignored = request.headers.get("content-type", ""), column_names(ignore_columns)
+        return await run_with_body(request, body, take_in, actor, body, kind, site_id, ignored)
 
     def take_in(
         actor: Actor, body: bytes, content_type: str, site_id: str | None, ignored: frozenset[str]
     ) -> Response:
         accounts = context.commands.accounts
         accounts.require(actor, "oci:ingest", "oci.ingest", queue="oci", site=site_id)
-        body_site_id, rows = parse_body(body, content_type, ignored)
-        if site_id and body_site_id and site_id != body_site_id:
+        named, rows = parse_body(body, content_type, ignored)
+        if site_id and named and site_id != named:
             raise Problem("the address and the body name two sites", code="two_sites")
-        site = require_site(
-            context, actor, site_id or body_site_id, "oci:ingest", action="oci.ingest"
-        )
+        site = require_site(context, actor, site_id or named, "oci:ingest", action="oci.ingest")
         results = ingest(site, rows, actor=actor)
         return uncached_response({"results": [_ingest_row(result) for result in results]})
 
@@ -166,15 +159,9 @@ def _add_script_routes(
     def post_ack_failed(actor: SignedInActor, body: schemas.AckFailedBody) -> schemas.Acked:
         """These rows failed at the script: they rest in FAILED with the reason."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack_failed")
-        report = script.ack_failed(
-            site,
-            body.queue_ids,
-            code=body.error_code,
-            message=body.error_message,
-            category=body.error_category,
-            actor=actor.name,
-        )
-        return _acked_body(report)
+        error = {"code": body.error_code, "message": body.error_message}
+        error["category"] = body.error_category
+        return _acked_body(script.ack_failed(site, body.queue_ids, **error, actor=actor.name))
 
     @router.post("/api/oci/script-heartbeat")
     def script_heartbeat(actor: SignedInActor, body: schemas.HeartbeatBody) -> schemas.Ok:

@@ -70,7 +70,8 @@ class Unsendable(MessageError):
         self.message = str(self)
 
 
-ParsedRow = Mapping[str, Any] | Unsendable  # a producer's row, or why it cannot be read
+Row = Mapping[str, Any]  # as a producer sends it
+ParsedRow = Row | Unsendable  # a row, or why it cannot be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +101,7 @@ class Conversion:
     revision: int = 1
 
     @classmethod
-    def parse(
-        cls, row: Mapping[str, Any], defaults: RowDefaults, *, now_us: int | None = None
-    ) -> Self:
+    def parse(cls, row: Row, defaults: RowDefaults, *, now_us: int | None = None) -> Self:
         """Validate a producer's row; raises Unsendable with the first problem.
 
         With ``now_us``, a conversion of the future and one whose click Google forgot are problems.
@@ -295,7 +294,7 @@ def _drop_separators(text: str) -> str:
     return text.replace(".", "").replace(",", "")
 
 
-def checked_row(row: ParsedRow) -> Mapping[str, Any]:
+def checked_row(row: ParsedRow) -> Row:
     """Return the row; raises Unsendable if it was not read, or has a field no conversion has."""
     if isinstance(row, Unsendable):
         raise row
@@ -307,7 +306,7 @@ def checked_row(row: ParsedRow) -> Mapping[str, Any]:
     return row
 
 
-def _refuse_masked(row: Mapping[str, Any]) -> None:
+def _refuse_masked(row: Row) -> None:
     """Refuse a value that was masked when it was read: it would overwrite the real one."""
     field = find_masked({name: row[name] for name in CONVERSION_FIELDS if name in row})
     if field is not None:

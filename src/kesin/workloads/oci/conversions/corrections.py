@@ -123,13 +123,8 @@ class _FixBatch:
             self.revisions[job.id] = (index, Conversion.parse(next_revision, defaults))
 
     def _apply_corrections(self) -> None:
-        for outcome in correct_rows(
-            self.site,
-            self.corrections,
-            role="operator",
-            actor=self.actor,
-            note={"reason": self.reason},
-        ):
+        note = {"reason": self.reason}
+        for outcome in correct_rows(self.site, self.corrections, "operator", self.actor, note):
             index = self.corrections[outcome.id].position
             unchanged = self.results[index]
             if outcome.result == "moved":
@@ -223,9 +218,7 @@ def note_dead_letters(site: SiteContext, actor: Actor) -> None:
     site.note(actor, "oci.dead_letters", {"revealed": actor.has("reveal")})
 
 
-def dead_letter_chunks(
-    site: SiteContext, actor: Actor, *, language: Language = "en"
-) -> Iterator[str]:
+def dead_letter_chunks(site: SiteContext, actor: Actor, language: Language = "en") -> Iterator[str]:
     """Yield the site's FAILED rows as CSV: the header, then a page at a time, newest first.
 
     For an actor who may not reveal them, the columns of personal data are left out.
@@ -234,16 +227,14 @@ def dead_letter_chunks(
     reveals = actor.has("reveal")
     columns = [name for name in DEAD_LETTER_COLUMNS if reveals or not masking.hides(name)]
     yield "\ufeff" + _csv_text([columns])  # the byte order mark tells spreadsheets that it is UTF-8
-    cursor: str | None = None
+    cursor: str | None = ""
     where = Filter(states=("FAILED",), tenants=(site.id,))
-    while True:
-        page = site.queue.jobs(where, limit=MAX_PAGE, cursor=cursor)
+    while cursor is not None:
+        page = site.queue.jobs(where, limit=MAX_PAGE, cursor=cursor or None)
         jobs = page.jobs if reveals else list(map(masking.job, page.jobs))
         if jobs:
             yield _csv_text([_dead_letter_cells(job, columns, language) for job in jobs])
         cursor = page.cursor
-        if cursor is None:
-            return
 
 
 def _dead_letter_cells(job: Job, columns: Sequence[str], language: Language) -> list[str]:

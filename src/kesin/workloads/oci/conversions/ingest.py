@@ -32,6 +32,7 @@ from kesin.workloads.oci.conversions.conversion import (
 )
 from kesin.workloads.oci.site import SiteContext
 
+Conversions = Mapping[int, Conversion]  # by the position of their rows
 IngestOutcome = Literal["queued", "duplicate", "corrected", "rejected"]
 MAX_AUDITED_ROWS: Final = 100  # named in the audit line of a call; each row's event has its own
 _NOT_TAKEN: Final = (
@@ -88,9 +89,7 @@ def build_rejection(index: int, row: ParsedRow, problem: Unsendable) -> IngestRe
     return IngestResult(index, external_id, "rejected", None, problem.code, field, problem.message)
 
 
-def _enqueue(
-    site: SiteContext, conversions: Mapping[int, Conversion], actor: str
-) -> dict[int, IngestResult]:
+def _enqueue(site: SiteContext, conversions: Conversions, actor: str) -> dict[int, IngestResult]:
     new_jobs = [new_job(site, conversion) for conversion in conversions.values()]
     outcomes = site.queue.enqueue_many(new_jobs, actor=actor) if new_jobs else []
     results = {}
@@ -116,9 +115,7 @@ def new_job(site: SiteContext, conversion: Conversion, note: Any = None) -> NewJ
     )
 
 
-def _match_revisions(
-    site: SiteContext, conversions: Mapping[int, Conversion]
-) -> dict[int, IngestResult]:
+def _match_revisions(site: SiteContext, conversions: Conversions) -> dict[int, IngestResult]:
     """Match later revisions to their rows: only operators create revisions."""
     keys = [conversion.key for conversion in conversions.values()]
     holders = site.queue.holders(site.id, keys) if keys else {}
@@ -126,11 +123,8 @@ def _match_revisions(
     for index, conversion in conversions.items():
         holder = holders.get(conversion.key)
         if holder is None:
-            message = Message(
-                "%(id)s has no revision %(n)s here",
-                id=conversion.external_id,
-                n=conversion.revision,
-            )
+            given = {"id": conversion.external_id, "n": conversion.revision}
+            message = Message("%(id)s has no revision %(n)s here", **given)
             problem = Unsendable("INVALID_REVISION", "revision", message)
             results[index] = build_rejection(index, conversion.payload(), problem)
         else:
@@ -153,10 +147,7 @@ class Correction(NamedTuple):
 
 
 def _correct(
-    site: SiteContext,
-    conversions: Mapping[int, Conversion],
-    results: Mapping[int, IngestResult],
-    actor: Actor,
+    site: SiteContext, conversions: Conversions, results: Mapping[int, IngestResult], actor: Actor
 ) -> dict[int, IngestResult]:
     """Apply the duplicates that correct a row, and say of the others what differs.
 
@@ -202,7 +193,7 @@ def _correct_unclaimed(
     """Correct the rows that were not claimed since they were read; returns their ids."""
     while corrections:
         with suppress(_ClaimedMeanwhile), site.queue.store.transaction():
-            outcomes = correct_rows(site, corrections, role="producer", actor=actor)
+            outcomes = correct_rows(site, corrections, "producer", actor)
             for job_id, job in site.queue.find(list(corrections)).items():
                 if job.claim_seq != jobs[job_id].claim_seq:
                     del corrections[job_id]
@@ -239,7 +230,6 @@ def changed_fields(payload: Any, new: Conversion) -> tuple[str, ...]:
 def correct_rows(
     site: SiteContext,
     corrections: Mapping[str, Correction],
-    *,
     role: Literal["producer", "operator"],
     actor: Actor,
     note: Mapping[str, Any] | None = None,

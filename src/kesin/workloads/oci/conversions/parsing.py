@@ -71,7 +71,10 @@ def parse_body(
     not_json = Problem("the body is no JSON", code="not_json")
     lines = io.StringIO(text, newline="" if file_format == "csv" else "\n")
     site, rows = _parse(file_format or "json", lines, ignored, not_json)
-    return site, _take_bounded(rows)
+    taken = list(islice(rows, MAX_ROWS + 1))
+    if len(taken) > MAX_ROWS:
+        raise TooLarge("at most %(most)s conversions a call: split them", most=MAX_ROWS)
+    return site, taken
 
 
 def _parse(
@@ -189,9 +192,8 @@ def _check_header(header: list[str | None], columns: list[str], ignored: frozens
         if name is None and column.strip() and not is_ignored(column, ignored)
     ]
     if unknown:
-        raise Problem(
-            unknown_columns(unknown), code=UNKNOWN_COLUMNS, details={"columns": unknown[:100]}
-        )
+        details = {"columns": unknown[:100]}
+        raise Problem(unknown_columns(unknown), code=UNKNOWN_COLUMNS, details=details)
 
 
 def _csv_row(header: list[str | None], cells: list[str]) -> ParsedRow:
@@ -210,13 +212,6 @@ _COLUMNS: Final = {
     **{_normalise_header(name): name for name in CONVERSION_FIELDS},
     "googleclickid": "gclid",
 }
-
-
-def _take_bounded(rows: Iterator[ParsedRow]) -> list[ParsedRow]:
-    taken = list(islice(rows, MAX_ROWS + 1))
-    if len(taken) > MAX_ROWS:
-        raise TooLarge("at most %(most)s conversions a call: split them", most=MAX_ROWS)
-    return taken
 
 
 class RowBatch(NamedTuple):

@@ -41,11 +41,9 @@ class RequestReply(NamedTuple):
 Send = Callable[[Sequence[UploadRow]], RequestReply | RequestFailure]
 
 
-def chunk_positions(row_count: int) -> list[Positions]:
-    """Split the rows into as few requests as possible."""
-    return [
-        range(start, min(start + MAX_ROWS, row_count)) for start in range(0, row_count, MAX_ROWS)
-    ]
+def chunk_positions(count: int) -> list[Positions]:
+    """Split so many rows into as few requests as possible."""
+    return [range(start, min(start + MAX_ROWS, count)) for start in range(0, count, MAX_ROWS)]
 
 
 def separate_twins(rows: Sequence[UploadRow]) -> list[Positions]:
@@ -143,12 +141,9 @@ def deliver(rows: Sequence[UploadRow], parts: Sequence[Positions], send: Send) -
             delivery.skip(part)
         else:
             pending.extendleft(reversed(list(delivery.send(part))))
-    if (
-        delivery.split_reason is not None
-        and not delivery.any_taken
-        and delivery.request_count >= MAX_REQUESTS
-    ):
-        return _refuse_all(len(rows), delivery.split_reason)
+    reason = None if delivery.any_taken else delivery.split_reason
+    if reason is not None and delivery.request_count >= MAX_REQUESTS:
+        return _refuse_all(len(rows), reason)
     outcomes = [delivery.outcomes[position] for position in range(len(rows))]
     return UploadResult(outcomes, delivery.trouble, tuple(delivery.request_ids))
 

@@ -31,6 +31,7 @@ PROBE_ROWS: Final = 5
 MAX_CHECK_PAUSE_S: Final = 3_600  # between checks of credentials
 MAX_OPEN_S: Final = 86_400  # even if Google names a longer time
 
+Trouble = ConnectionTrouble | None
 BreakerState = Literal["closed", "open", "half_open"]
 
 
@@ -74,9 +75,7 @@ class Breaker:
         return self.kind == "AUTH" and (self.probe_at is None or now >= self.probe_at)
 
 
-def next_breaker(
-    breaker: Breaker, trouble: ConnectionTrouble | None, now: int, jitter: float
-) -> Breaker:
+def next_breaker(breaker: Breaker, trouble: Trouble, now: int, jitter: float) -> Breaker:
     """The breaker after an upload; ``jitter`` in 0…1 spreads the probes of many sites.
 
     A breaker opened by wrong credentials stays open, whatever an upload still in flight reports:
@@ -92,20 +91,12 @@ def next_breaker(
         pause_s = min(OPEN_S * 2**first.checks, MAX_CHECK_PAUSE_S) + JITTER_S * jitter
         probe_at, checks = now + round(pause_s * SECOND_US), min(first.checks + 1, 10)
         return replace(first, kind="AUTH", **error, probe_at=probe_at, checks=checks)
-    failures = breaker.failures + 1
-    retry_after_s = trouble.retry_after_s
-    if retry_after_s is None and failures < FAILURES_TO_OPEN and not breaker.kind:
+    failures, asked_s = breaker.failures + 1, trouble.retry_after_s
+    if asked_s is None and failures < FAILURES_TO_OPEN and not breaker.kind:
         return replace(breaker, failures=failures, **error)
-    pause_s = (
-        OPEN_S + JITTER_S * jitter if retry_after_s is None else min(retry_after_s, MAX_OPEN_S)
-    )
-    return Breaker(
-        failures=failures,
-        kind=trouble.kind,
-        **error,
-        opened_at=breaker.opened_at or now,
-        probe_at=now + round(pause_s * SECOND_US),
-    )
+    pause_s = OPEN_S + JITTER_S * jitter if asked_s is None else min(asked_s, MAX_OPEN_S)
+    error |= {"opened_at": breaker.opened_at or now, "probe_at": now + round(pause_s * SECOND_US)}
+    return Breaker(failures, trouble.kind, **error)
 
 
 def open_credentials(site: SiteContext) -> GoogleCredentials | ConnectionTrouble:
@@ -136,9 +127,7 @@ def read_breaker(site: SiteContext) -> Breaker:
     return Breaker.from_dict(site.read_metadata(BREAKER))
 
 
-def record_upload(
-    site: SiteContext, trouble: ConnectionTrouble | None, *, jitter: float = 0.5
-) -> Breaker:
+def record_upload(site: SiteContext, trouble: Trouble, *, jitter: float = 0.5) -> Breaker:
     """Record the result of an upload; returns the breaker after it."""
     if trouble is None and read_breaker(site) == Breaker():
         return Breaker()

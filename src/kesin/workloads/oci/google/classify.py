@@ -8,37 +8,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
 from kesin.lifecycle.errors import Category, Code
 from kesin.store.limits import MAX_CODE, MAX_MESSAGE
+from kesin.workloads.oci.google import error_table as table
 from kesin.workloads.oci.google.channel import RowAccepted, RowRefused, TroubleKind
-from kesin.workloads.oci.google.error_table import (
-    ACCOUNT,
-    ALIASES,
-    ALREADY_RECORDED,
-    ERROR_TABLE,
-    LATER,
-    OUR_FAULT,
-    OWN_CODES,
-    QUOTA,
-    ROW,
-    STATUSES,
-    TOO_RECENT,
-    Meaning,
-)
+from kesin.workloads.oci.google.error_table import ALREADY_RECORDED, ERROR_TABLE, LATER, Meaning
 from kesin.workloads.oci.google.json_paths import dig, objects, text_at
 
+Match = tuple[str, Meaning]  # a stored code, and what it means
 WORKER_CHANNELS: Final = ("api", "data_manager")  # the channels of our own worker
 
-_WORST_FIRST: Final = (ACCOUNT, ROW, OUR_FAULT, TOO_RECENT, QUOTA, LATER, ALREADY_RECORDED)
+_WORST_FIRST: Final = (
+    *(table.ACCOUNT, table.ROW, table.TOO_RECENT, table.QUOTA),
+    *(LATER, ALREADY_RECORDED),
+)
 _SEVERITY: Final = {meaning: rank for rank, meaning in enumerate(_WORST_FIRST)} | {
-    OUR_FAULT: _WORST_FIRST.index(ROW)  # equally severe
+    table.OUR_FAULT: _WORST_FIRST.index(table.ROW)  # equally severe
 }
 _GROUPS: Final = {name.lower(): name for name in ERROR_TABLE}
-_BY_ALIAS: Final = {name.casefold(): (name, meaning) for name, meaning in ALIASES.items()}
+_BY_ALIAS: Final = {name.casefold(): (name, each) for name, each in table.ALIASES.items()}
 _WORD: Final = re.compile(r"\w+")
 
 
@@ -64,7 +57,8 @@ def _unambiguous_codes() -> dict[str, Meaning]:
     for group, (_, values) in ERROR_TABLE.items():
         for value, meaning in values.items():
             meanings.setdefault(stored_code(group, value), set()).add(meaning)
-    for name, meaning in (*ALIASES.items(), *STATUSES.items(), *OWN_CODES.items()):
+    names = (table.ALIASES, table.STATUSES, table.OWN_CODES)
+    for name, meaning in chain.from_iterable(each.items() for each in names):
         meanings.setdefault(name, set()).add(meaning)
     return {name: found.pop() for name, found in meanings.items() if len(found) == 1}
 
@@ -104,7 +98,7 @@ def _error_code(code: Any) -> tuple[str, str]:
     return "", ""
 
 
-def look_up(error: GoogleError) -> tuple[str, Meaning]:
+def look_up(error: GoogleError) -> Match:
     """The stored code of an error and its meaning."""
     group = ERROR_TABLE.get(error.group)
     if group:
@@ -148,9 +142,7 @@ _TROUBLES: Final[Mapping[Category, TroubleKind]] = {
     Category.AUTH: "AUTH", Category.RATE_LIMIT: "RATE_LIMIT", Category.TRANSIENT: "TRANSIENT",
 }  # fmt: skip
 _TRANSIENT_STATUSES: Final = frozenset({408, 409, 425, 499})
-_SIZE_CODES: Final = frozenset(
-    {"REQUEST_TOO_LARGE", "TOO_MANY_CONVERSIONS_IN_REQUEST", "TOO_MANY_EVENTS"}
-)
+_SIZE_CODES: Final = ("REQUEST_TOO_LARGE", "TOO_MANY_CONVERSIONS_IN_REQUEST", "TOO_MANY_EVENTS")
 _BAD_REQUEST, _TOO_LARGE, _TOO_MANY, _SERVER = 400, 413, 429, 500
 
 
@@ -162,25 +154,16 @@ def classify_response(http_status: int, body: Any) -> ClassifiedResponse:
         meaning = _MEANINGS.get(status, LATER)
         matches.append(_BY_ALIAS.get(status.casefold(), (status, meaning)))
     category, trouble = _category_of(http_status, matches[: len(errors)] or matches)
-    code = next(
-        (
-            name
-            for name, meaning in matches
-            if meaning.category is category and meaning != ALREADY_RECORDED
-        ),
-        f"HTTP_{http_status}",
-    )
+    refusals = [match for match in matches if match[1] != ALREADY_RECORDED]
+    names = (name for name, meaning in refusals if meaning.category is category)
+    code = next(names, f"HTTP_{http_status}")
     messages = (text_at(body, "error", "message"), *(error.message for error in errors))
-    text = "; ".join(dict.fromkeys(map(storable, messages)))
-    text = text.strip("; ")[:MAX_MESSAGE] or Message(
-        "Google answered %(status)s", status=http_status
-    )
-    return ClassifiedResponse(RowRefused(code, text, category), trouble)
+    text = "; ".join(dict.fromkeys(map(storable, messages))).strip("; ")[:MAX_MESSAGE]
+    unexplained = Message("Google answered %(status)s", status=http_status)
+    return ClassifiedResponse(RowRefused(code, text or unexplained, category), trouble)
 
 
-def _category_of(
-    status: int, matches: list[tuple[str, Meaning]]
-) -> tuple[Category, TroubleKind | None]:
+def _category_of(status: int, matches: list[Match]) -> tuple[Category, TroubleKind | None]:
     categories = {meaning.category for _, meaning in matches}
     if status == _TOO_LARGE:
         return Category.TRANSIENT, None
@@ -193,12 +176,13 @@ def _category_of(
     return Category.AUTH, "AUTH"
 
 
-def _category_of_400(matches: list[tuple[str, Meaning]]) -> tuple[Category, TroubleKind | None]:
+def _category_of_400(matches: list[Match]) -> tuple[Category, TroubleKind | None]:
     """Whether a bad request is due to the configuration, to the moment or to some rows."""
     if any(name in _SIZE_CODES for name, _ in matches):
         return Category.TRANSIENT, None
-    meaning = min((meaning for _, meaning in matches), key=_SEVERITY.__getitem__, default=ROW)
-    return meaning.category, None if meaning == TOO_RECENT else _TROUBLES.get(meaning.category)
+    meaning = min((each for _, each in matches), key=_SEVERITY.__getitem__, default=table.ROW)
+    wait = meaning == table.TOO_RECENT
+    return meaning.category, None if wait else _TROUBLES.get(meaning.category)
 
 
 def read_errors(body: Any) -> list[GoogleError]:

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from kesin.lifecycle.errors import Category
+from kesin.workloads.oci.google import http
 from kesin.workloads.oci.google.channel import (
     NOT_SENT,
     Channel,
@@ -19,14 +20,7 @@ from kesin.workloads.oci.google.channel import (
 )
 from kesin.workloads.oci.google.classify import classify_response
 from kesin.workloads.oci.google.credentials import GoogleCredentials
-from kesin.workloads.oci.google.http import (
-    UNAUTHENTICATED,
-    UNSENDABLE,
-    BoundedHttpClient,
-    GoogleResponse,
-    NoResponse,
-    retry_after_s,
-)
+from kesin.workloads.oci.google.http import GoogleResponse
 from kesin.workloads.oci.google.oauth import AccessTokens, TokenRefused
 
 
@@ -36,7 +30,7 @@ class GoogleClient:
     def __init__(
         self, client: httpx.Client, tokens: AccessTokens, *, monotonic: Callable[[], float]
     ) -> None:
-        self._http = BoundedHttpClient(client, monotonic=monotonic)
+        self._http = http.BoundedHttpClient(client, monotonic=monotonic)
         self._tokens = tokens
 
     def precheck(self, credentials: GoogleCredentials) -> ConnectionTrouble | None:
@@ -64,11 +58,11 @@ class GoogleClient:
                 return _token_failure(problem)
             all_headers = {**(headers or {}), "Authorization": f"Bearer {token}"}
             response = self._http.request(method, url, headers=all_headers, **request)
-            if isinstance(response, NoResponse):
-                sent = response.code != UNSENDABLE
+            if isinstance(response, http.NoResponse):
+                sent = response.code != http.UNSENDABLE
                 kind: TroubleKind = "TRANSIENT" if sent else "AUTH"
                 return _failure(response.code, response.message, kind, sent=sent)
-            if is_last or response.status != UNAUTHENTICATED:
+            if is_last or response.status != http.UNAUTHENTICATED:
                 return response
             self._tokens.forget(credentials, token)
         raise AssertionError("the second attempt returns")
@@ -80,7 +74,7 @@ def failure_of(response: GoogleResponse) -> RequestFailure:
     refused = replace(refused, note=event_note(response.request_id))
     if kind is None:
         return RequestFailure(refused)
-    wait_s = retry_after_s(response)
+    wait_s = http.retry_after_s(response)
     return RequestFailure(refused, ConnectionTrouble(kind, refused.code, refused.message, wait_s))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from kesin.lifecycle.errors import Category
@@ -42,16 +43,12 @@ _BAD_REQUEST: Final = 400
 _EVENT: Final = re.compile(r"(?:^|\.)events\[([0-9]{1,9})\]")
 _DESTINATION: Final = re.compile(r"(?:^|\.)destinations?\b", re.IGNORECASE)
 
-_STATES: Final[Mapping[str, RequestState]] = {
-    "FAILURE": "FAILURE",
-    "FAILED": "FAILURE",
-    "PARTIAL_SUCCESS": "PARTIAL_SUCCESS",
-    "PROCESSING": "PROCESSING",
-    "SUCCESS": "SUCCESS",
-}
 _WORST_FIRST: Final[tuple[RequestState, ...]] = (
     "FAILURE", "PARTIAL_SUCCESS", "PROCESSING", "UNKNOWN", "SUCCESS",
 )  # fmt: skip
+_STATES: Final[Mapping[str, RequestState]] = {state: state for state in _WORST_FIRST} | {
+    "FAILED": "FAILURE"  # another name
+}
 
 
 class DataManager(GoogleChannel):
@@ -82,9 +79,8 @@ class DataManager(GoogleChannel):
         response = self._client.send(credentials, "GET", url, params={"requestId": request_id})
         if isinstance(response, GoogleResponse) and response.status == OK:
             return _parse_status(response.body)
-        refused = (
-            response if isinstance(response, RequestFailure) else failure_of(response)
-        ).refused
+        failure = response if isinstance(response, RequestFailure) else failure_of(response)
+        refused = failure.refused
         return RequestStatus("UNKNOWN", {"code": refused.code, "message": refused.message})
 
     def _ingest(
@@ -156,26 +152,19 @@ def _read_refusal(response: GoogleResponse, count: int) -> RequestReply | Reques
     failure = failure_of(response)
     if response.status != _BAD_REQUEST or failure.trouble is not None:
         return failure
-    errors_by_row: dict[int, list[GoogleError]] = {}
-    violations = [
-        violation
-        for detail in details_of(response.body)
-        for violation in objects(detail.get("fieldViolations"))
-    ]
-    for violation in violations:
+    named: dict[int, list[GoogleError]] = {}  # by event
+    lists = [objects(detail.get("fieldViolations")) for detail in details_of(response.body)]
+    for violation in chain.from_iterable(lists):
         field = str(violation.get("field", ""))
         error = _violation_error(violation)
         match = _EVENT.search(field)
         if match:
-            errors_by_row.setdefault(int(match[1]), []).append(error)
+            named.setdefault(int(match[1]), []).append(error)
         elif _DESTINATION.search(field):
             return _wrong_destination(error, response)
-    if not errors_by_row or not all(position < count for position in errors_by_row):
+    if not named or not all(position < count for position in named):
         return failure
-    classified = {
-        position: classify_row(errors, response.request_id)
-        for position, errors in errors_by_row.items()
-    }
+    classified = {at: classify_row(errors, response.request_id) for at, errors in named.items()}
     return RequestReply([classified.get(position) for position in range(count)])
 
 

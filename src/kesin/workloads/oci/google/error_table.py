@@ -58,9 +58,7 @@ def _group(default: str, **lines: str) -> ErrorGroup:
 
 _TABLE: Final = tomllib.loads(files(__package__).joinpath("error_table.toml").read_text("utf-8"))
 ALIASES, STATUSES, OWN_CODES = map(_meanings, _TABLE.pop("names").values())
-ERROR_TABLE: Final[Mapping[str, ErrorGroup]] = {
-    enum: _group(**lines) for enum, lines in _TABLE.items()
-}
+ERROR_TABLE: Final[Mapping[str, ErrorGroup]] = {name: _group(**row) for name, row in _TABLE.items()}
 
 # Codes of the channels themselves.
 PARTIAL_FAILURE_UNREADABLE: Final = "PARTIAL_FAILURE_UNREADABLE"

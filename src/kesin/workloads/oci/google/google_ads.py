@@ -38,7 +38,10 @@ from kesin.workloads.oci.google.error_table import (
 from kesin.workloads.oci.google.http import OK, GoogleResponse
 from kesin.workloads.oci.google.json_paths import dig, objects
 
+Outcomes = list[RowAccepted | RowRefused]
+
 FAILURE_TYPE: Final = "GoogleAdsFailure"
+NO_OBJECT: Final = "the answer is no JSON object"
 MAX_DIGITS: Final = 10
 MAX_NOTED_ERRORS: Final = 5  # errors noted per row
 MAX_NOTE_LENGTH: Final = 2_000  # characters of each
@@ -48,33 +51,26 @@ class UnreadableResponse(ValueError):
     """A response that does not say which row it is about."""
 
 
-def read_upload(
-    body: Any, rows: Sequence[UploadRow], request_id: str = ""
-) -> list[RowAccepted | RowRefused]:
+def read_upload(body: Any, rows: Sequence[UploadRow], request_id: str = "") -> Outcomes:
     """Read a response with status 200: one outcome per row."""
+    count = len(rows)
     if not isinstance(body, dict):
-        return _refuse_all(
-            len(rows), UNREADABLE_RESPONSE, "the answer is no JSON object", request_id
-        )
+        return [_refused(UNREADABLE_RESPONSE, NO_OBJECT, request_id)] * count
     try:
-        failed = errors_by_row(partial_errors(body), len(rows))
+        failed = errors_by_row(partial_errors(body), count)
         results = _results(body, rows)
     except UnreadableResponse as problem:
-        return _refuse_all(len(rows), PARTIAL_FAILURE_UNREADABLE, str(problem), request_id)
+        return [_refused(PARTIAL_FAILURE_UNREADABLE, str(problem), request_id)] * count
     accepted = RowAccepted(note=event_note(request_id))
-    no_result = RowRefused(
-        PARTIAL_FAILURE_UNREADABLE,
-        "Google shows neither a result nor an error for this row",
-        Category.TRANSIENT,
-        event_note(request_id),
-    )
+    neither = "Google shows neither a result nor an error for this row"
+    no_result = _refused(PARTIAL_FAILURE_UNREADABLE, neither, request_id)
     return [
         classify_row(failed[position], request_id)
         if position in failed
         else accepted
         if results[position]
         else no_result
-        for position in range(len(rows))
+        for position in range(count)
     ]
 
 
@@ -151,10 +147,8 @@ def _results(body: Mapping[str, Any], rows: Sequence[UploadRow]) -> list[Any]:
     return results
 
 
-def _refuse_all(
-    count: int, code: str, message: str, request_id: str
-) -> list[RowAccepted | RowRefused]:
-    return [RowRefused(code, message, Category.TRANSIENT, event_note(request_id))] * count
+def _refused(code: str, message: str, request_id: str = "") -> RowRefused:
+    return RowRefused(code, message, Category.TRANSIENT, event_note(request_id))
 
 
 def _note_error(error: GoogleError) -> Any:
@@ -245,17 +239,12 @@ def _read_refusal(response: GoogleResponse, count: int) -> RequestReply | Reques
         grouped = {}
     if not grouped or response.status != _BAD_REQUEST:
         return failure_of(response)
-    classified = {
-        position: classify_row(errors, response.request_id) for position, errors in grouped.items()
-    }
-    other = RowRefused(
-        REQUEST_REFUSED,
-        "refused with other rows of its request, and not recorded",
-        Category.TRANSIENT,
-        event_note(response.request_id),
-    )
+    request_id = response.request_id
+    classified = {row: classify_row(errors, request_id) for row, errors in grouped.items()}
+    with_others = "refused with other rows of its request, and not recorded"
+    other = _refused(REQUEST_REFUSED, with_others, request_id)
     rows = [classified.get(position, other) for position in range(count)]
-    return RequestReply(rows, _common_trouble(list(classified.values())), response.request_id)
+    return RequestReply(rows, _common_trouble(list(classified.values())), request_id)
 
 
 def _common_trouble(outcomes: Sequence[RowAccepted | RowRefused]) -> ConnectionTrouble | None:
@@ -271,12 +260,12 @@ def _common_trouble(outcomes: Sequence[RowAccepted | RowRefused]) -> ConnectionT
     return None
 
 
-def _validation_result(response: GoogleResponse) -> list[RowAccepted | RowRefused]:
+def _validation_result(response: GoogleResponse) -> Outcomes:
     """The errors of a validated request with one row; it never has results."""
     if not isinstance(response.body, dict):
-        return [RowRefused(UNREADABLE_RESPONSE, "the answer is no JSON object", Category.TRANSIENT)]
+        return [_refused(UNREADABLE_RESPONSE, NO_OBJECT)]
     try:
         errors = partial_errors(response.body)
     except UnreadableResponse as problem:
-        return [RowRefused(PARTIAL_FAILURE_UNREADABLE, str(problem), Category.TRANSIENT)]
+        return [_refused(PARTIAL_FAILURE_UNREADABLE, str(problem))]
     return [classify_errors([read_error(error) for error in errors])] if errors else []

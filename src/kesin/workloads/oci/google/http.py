@@ -74,9 +74,7 @@ class BoundedHttpClient:
                         return NoResponse("UNREADABLE_RESPONSE", "the answer is too long")
                     if self._monotonic() > deadline:
                         return NoResponse("TIMEOUT", "the answer took too long")
-                return GoogleResponse(
-                    response.status_code, response.headers, read_json(bytes(content))
-                )
+                return GoogleResponse(response.status_code, response.headers, read_json(content))
         except httpx.TimeoutException as problem:
             message = Message("no answer in time (%(problem)s)", problem=type(problem).__name__)
             return NoResponse("TIMEOUT", message)
@@ -89,7 +87,7 @@ class BoundedHttpClient:
             return NoResponse(UNSENDABLE, message)
 
 
-def read_json(content: bytes) -> Any:
+def read_json(content: bytes | bytearray) -> Any:
     """Parse JSON; None if it is not JSON."""
     try:
         return json.loads(content)
@@ -116,9 +114,8 @@ def retry_after_s(response: GoogleResponse) -> float | None:
 def _seconds_until(moment: str, date: str) -> float | None:
     """The seconds until an HTTP date, by the clock of the server that wrote it."""
     try:
-        return _bounded(
-            (parsedate_to_datetime(moment) - parsedate_to_datetime(date)).total_seconds()
-        )
+        wait = parsedate_to_datetime(moment) - parsedate_to_datetime(date)
+        return _bounded(wait.total_seconds())
     except (TypeError, ValueError, OverflowError):
         return None
 

@@ -24,9 +24,7 @@ DEFAULT_LIFETIME_S: Final = 300.0  # of a token without expires_in
 MAX_CACHED_TOKENS: Final = 1_000  # expired ones are dropped first
 _MAX_MESSAGE: Final = 300
 _TOO_MANY, _TIMEOUT, _CLIENT, _SERVER = 429, 408, 400, 500
-_TRANSIENT_ERRORS: Final = frozenset(
-    {"temporarily_unavailable", "server_error", "internal_failure"}
-)
+_TRANSIENT_ERRORS: Final = ("temporarily_unavailable", "server_error", "internal_failure")
 
 
 class TokenRefused(Exception):

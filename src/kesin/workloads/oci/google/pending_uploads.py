@@ -33,10 +33,9 @@ def remember_requests(site: SiteContext, request_ids: Sequence[str]) -> None:
     with site.locked_metadata(UPLOADS) as uploads:
         waiting = [*uploads.get("pending", []), *new]
         uploads["pending"] = waiting[-MAX_PENDING:]
+    why = "never asked: too many requests were waiting"
     for request in waiting[:-MAX_PENDING]:
-        _add_note(
-            site, request["requestId"], "UNKNOWN", "never asked: too many requests were waiting"
-        )
+        _add_note(site, request["requestId"], "UNKNOWN", why)
 
 
 def poll_requests(site: SiteContext, channel: Channel) -> int:
@@ -82,9 +81,8 @@ def _record_status(site: SiteContext, request: dict[str, Any], result: RequestSt
 
 
 def _add_note(site: SiteContext, request_id: str, status: str, details: Any) -> None:
-    site.note_event(
-        "upload_status", WORKER_ACTOR, requestId=request_id, status=status, details=details
-    )
+    note = {"requestId": request_id, "status": status, "details": details}
+    site.note_event("upload_status", WORKER_ACTOR, **note)
 
 
 def dismiss_warning(site: SiteContext) -> None:
