@@ -16,6 +16,7 @@ from typing import Final, Literal
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+ExcInfo = bool | BaseException
 Style = Literal["console", "json"]
 Level = Literal["info", "warning", "error"]
 MAX_TRACEBACK_LENGTH: Final = 20_000  # characters
@@ -64,12 +65,7 @@ class Logger:
         self._log("error", event, details, exc_info=problem or True)
 
     def _log(
-        self,
-        level: str,
-        event: str,
-        details: dict[str, object],
-        *,
-        exc_info: bool | BaseException = False,
+        self, level: str, event: str, details: dict[str, object], *, exc_info: ExcInfo = False
     ) -> None:
         if _silent.get():
             return

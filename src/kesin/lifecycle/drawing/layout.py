@@ -9,19 +9,14 @@ afterwards, and no label overlaps a box or another label.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, Literal
 
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.drawing.shape import DrawingPlan, Edge, Translate, edges, plan_drawing
-from kesin.lifecycle.drawing.text_metrics import (
-    EdgeLabel,
-    StateText,
-    edge_label,
-    state_text,
-)
+from kesin.lifecycle.drawing.text_metrics import EdgeLabel, StateText, edge_label, state_text
 from kesin.lifecycle.vocabulary import GONE
 
 Point = tuple[float, float]
@@ -249,9 +244,7 @@ def _run_arcs(sketch: _Sketch, side: Side) -> None:
 def _choose_gaps(sketch: _Sketch) -> None:
     """Put each lane between the rails in the gap with the fewest arcs, near the rows of both."""
     for lane in sketch.across:
-        served = [
-            {other.row for other in sketch.lanes if other.side == side} or {0} for side in SIDES
-        ]
+        served = [{each.row for each in sketch.lanes if each.side == side} or {0} for side in SIDES]
         top = max(min(rows) for rows in served)
         bottom = max(top, min(max(rows) for rows in served))
         last = max(0, len(sketch.plan.rows) - 2)
@@ -325,26 +318,20 @@ def _position(lifecycle: Lifecycle, sketch: _Sketch) -> DiagramLayout:
     wide = {side: sketch.cells[name].width if name else 0 for side, name in rails.items()}
     centre = MARGIN + wide[-1] + zones[-1] + sketch.half
     width = centre + sketch.half + zones[1] + wide[1] + MARGIN
+    half, rows = sketch.half, zip(sketch.plan.rows, sketch.middle, sketch.tall, strict=True)
     boxes = [
-        StateBox(
-            sketch.cells[name],
-            centre - sketch.half,
-            sketch.middle[row] - sketch.tall[row] / 2,
-            2 * sketch.half,
-            sketch.tall[row],
-        )
-        for row, name in enumerate(sketch.plan.rows)
+        StateBox(sketch.cells[name], centre - half, middle - tall / 2, 2 * half, tall)
+        for name, middle, tall in rows
     ]
-    edge_of = {side: centre + side * (sketch.half + zones[side]) for side in SIDES}
+    edge_of = {side: centre + side * (half + zones[side]) for side in SIDES}
     for side, name in rails.items():
         if name:
-            boxes.append(
-                _rail(sketch, side, name, min(edge_of[side], edge_of[side] + side * wide[side]))
-            )
+            left = min(edge_of[side], edge_of[side] + side * wide[side])
+            boxes.append(_rail(sketch, side, name, left))
     drawn = [
         *_draw_lanes(sketch, centre, edge_of),
         *_draw_arcs(sketch, centre),
-        *_draw_straight_edges(sketch, centre, boxes),
+        *_draw_straight(sketch, centre, boxes),
         *_draw_entries(lifecycle, centre, (boxes[0], *boxes[len(sketch.plan.rows) :])),
     ]
     bottom = max(sketch.bottom, *(box.y + box.height for box in boxes))
@@ -352,8 +339,8 @@ def _position(lifecycle: Lifecycle, sketch: _Sketch) -> DiagramLayout:
 
 
 def _draw_entries(
-    lifecycle: Lifecycle, centre: float, boxes: tuple[StateBox, ...]
-) -> Iterator[DrawnEdge]:
+    lifecycle: Lifecycle, centre: float, boxes: Iterable[StateBox]
+) -> Iterable[DrawnEdge]:
     """The ways in, from above: to the first row, and to a state beside the rows."""
     entered = {edge.to: edge for edge in edges(lifecycle) if edge.source == GONE}
     for box in boxes:
@@ -374,10 +361,8 @@ def _zone_width(sketch: _Sketch, side: Side) -> float:
     if not sketch.rail(side):
         return reach
     lanes = [lane for lane in (*sketch.lanes, *sketch.across) if lane.side == side]
-    free = sketch.clear_of_arcs(side)
-    return max(
-        reach + LABEL_GAP, *(free + lane.label.width + LANE_RUN for lane in lanes), 4 * ARC_GAP
-    )
+    run = sketch.clear_of_arcs(side) + LANE_RUN
+    return max(reach + LABEL_GAP, *(run + lane.label.width for lane in lanes), 4 * ARC_GAP)
 
 
 def _rail(sketch: _Sketch, side: Side, name: str, x: float) -> StateBox:
@@ -425,9 +410,7 @@ def _draw_arcs(sketch: _Sketch, centre: float) -> Iterable[DrawnEdge]:
         yield DrawnEdge(arc.label, points, x, sketch.section[arc.gap] - arc.label.height / 2)
 
 
-def _draw_straight_edges(
-    sketch: _Sketch, centre: float, boxes: list[StateBox]
-) -> Iterable[DrawnEdge]:
+def _draw_straight(sketch: _Sketch, centre: float, boxes: list[StateBox]) -> Iterable[DrawnEdge]:
     for row, label in sketch.straight.items():
         ends = ((centre, boxes[row].y + boxes[row].height), (centre, boxes[row + 1].y))
         yield DrawnEdge(label, ends, centre + LABEL_GAP, sketch.section[row] - label.height / 2)

@@ -98,12 +98,10 @@ def _targets_of(lifecycle: Lifecycle, verdict: Verdict) -> set[str]:
     return {move.to for move in moves}
 
 
-def marks(
-    state: State, translate: Translate = str, without: Collection[str] = ()
-) -> tuple[str, ...]:
+def marks(state: State, translate: Translate = str, skip: Collection[str] = ()) -> tuple[str, ...]:
     """The marks of a state; a state that is neither terminal nor resting is working."""
     names = ("initial", "working", "success", "resting", "terminal", "exclusive", "holds_key")
-    held = [name for name in names if getattr(state, name) and name not in without]
+    held = [name for name in names if getattr(state, name) and name not in skip]
     slots = (slots_mark(state, translate),) if state.slots else ()
     return (*(translate(name.replace("_", " ")) for name in held), *slots)
 

@@ -11,6 +11,7 @@ from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
 from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.drawing import text_metrics as metrics
 from kesin.lifecycle.drawing.layout import (
     MARGIN,
     DiagramLayout,
@@ -19,19 +20,11 @@ from kesin.lifecycle.drawing.layout import (
     StateBox,
     lay_out,
 )
-from kesin.lifecycle.drawing.shape import FAMILIES, Edge, Family, Kind, Translate, edges
-from kesin.lifecycle.drawing.text_metrics import (
-    BOX_PAD,
-    ICON_WIDTH,
-    LARGE_SIZE,
-    LINE_HEIGHT,
-    SAMPLE_WIDTH,
-    SMALL_SIZE,
-    EdgeLabel,
-    width_of,
-)
+from kesin.lifecycle.drawing.shape import FAMILIES, KINDS, Edge, Family, Kind, Translate, edges
+from kesin.lifecycle.drawing.text_metrics import LINE_HEIGHT, SAMPLE_WIDTH, SMALL_SIZE, EdgeLabel
 from kesin.lifecycle.vocabulary import GONE
 
+Pairs = set[tuple[str, str]]  # edges, each by the states it joins
 # Of the light theme and of the dark one.
 COLOURS: Final = {
     "paper": ("#ffffff", "#14171c"),
@@ -57,11 +50,7 @@ COLOURS: Final = {
 }
 LIGHT: Final = {name: light for name, (light, _) in COLOURS.items()}
 DARK: Final = {name: dark for name, (_, dark) in COLOURS.items()}
-KIND_NAMES: Final[dict[Kind, str]] = {
-    "worker": "worker",
-    "clock": "clock",
-    "person": "operator or producer",
-}
+KIND_NAMES: Final = dict(zip(KINDS, ("worker", "clock", "operator or producer"), strict=True))
 BOX_LEGEND: Final = "in a box: moves that stay there"
 LEGEND_GAP: Final = 24.0  # between entries of the legend
 ICONS: Final[dict[Family, str]] = {
@@ -136,9 +125,7 @@ def _description(lifecycle: Lifecycle, current: str | None, translate: Translate
     return text.strip()
 
 
-def _edges(
-    layout: DiagramLayout, travelled: set[tuple[str, str]], translate: Translate
-) -> Iterator[str]:
+def _edges(layout: DiagramLayout, travelled: Pairs, translate: Translate) -> Iterator[str]:
     """Paint highlighted edges last, so that nothing crosses over them."""
     for drawn in sorted(layout.edges, key=lambda drawn: drawn.edge.pair in travelled):
         edge = drawn.edge
@@ -211,15 +198,13 @@ def _sample(kind: Kind, x: float, base: float) -> str:
     return f'<path class="key {kind}" d="{line}"/>'
 
 
-def _box(
-    box: StateBox, travelled: set[tuple[str, str]], current: str | None, translate: Translate
-) -> str:
+def _box(box: StateBox, travelled: Pairs, current: str | None, translate: Translate) -> str:
     text = box.cell
     classes = ["state", text.family]
     classes += ["terminal"] if text.terminal else []
     classes += ["here"] if text.name == current else []
-    tall = text.height - 2 * BOX_PAD
-    x, y = box.x + BOX_PAD, box.y + (box.height - tall) / 2
+    tall = text.height - 2 * metrics.BOX_PAD
+    x, y = box.x + metrics.BOX_PAD, box.y + (box.height - tall) / 2
     parts = [f'<g class="{" ".join(classes)}" data-state={quoteattr(text.name)}>']
     parts.append(_rect("body", box, 0))
     if text.terminal:
@@ -229,10 +214,10 @@ def _box(
         parts.append(f'<circle class="pin" {pin} r="4.5"/>')
     at = f"translate({_pair((x, y + 2))})"
     parts.append(f'<path class="icon" d="{ICONS[text.family]}" transform="{at}"/>')
-    parts.append(_text("name", x + ICON_WIDTH, y + LARGE_SIZE - 1, text.name))
+    parts.append(_text("name", x + metrics.ICON_WIDTH, y + metrics.LARGE_SIZE - 1, text.name))
     y += LINE_HEIGHT
     for line in text.marks:
-        parts.append(_text("mark", x + ICON_WIDTH, y + SMALL_SIZE + 1, line))
+        parts.append(_text("mark", x + metrics.ICON_WIDTH, y + SMALL_SIZE + 1, line))
         y += LINE_HEIGHT
     if text.stays:
         y += LINE_HEIGHT / 2
@@ -268,7 +253,7 @@ def _legend(layout: DiagramLayout, translate: Translate) -> tuple[float, list[st
         parts.append(_sample(kind, x, base) if kind else small_box)
         text = translate(name)
         parts.append(_text("who", x + SAMPLE_WIDTH, base, text))
-        x += SAMPLE_WIDTH + width_of(text) + LEGEND_GAP
+        x += SAMPLE_WIDTH + metrics.width_of(text) + LEGEND_GAP
     return x - LEGEND_GAP, parts
 
 
@@ -299,7 +284,7 @@ def _style() -> str:
         ".person .line,& .key.person{stroke-width:2.2;stroke-dasharray:0.1 5}",
         f".paper{{{ink('fill', 'paper')}}}",
         f"text{{font-size:{_number(SMALL_SIZE)}px;{ink('fill', 'ink')}}}",
-        f".name{{font-size:{_number(LARGE_SIZE)}px;font-weight:600}}",
+        f".name{{font-size:{_number(metrics.LARGE_SIZE)}px;font-weight:600}}",
         f".mark,& .who{{{ink('fill', 'muted')}}}",
         ".body{stroke-width:1.5}",
         ".inner{fill:none;stroke-width:1}",

@@ -11,16 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kesin.lifecycle.declare import Lifecycle
-from kesin.lifecycle.drawing.shape import (
-    Edge,
-    Family,
-    Kind,
-    Translate,
-    edges,
-    family,
-    marks,
-    retention,
-)
+from kesin.lifecycle.drawing import shape
+from kesin.lifecycle.drawing.shape import Edge, Family, Kind, Translate
 
 SMALL_SIZE: Final = 12.0
 LARGE_SIZE: Final = 14.0
@@ -103,12 +95,12 @@ def state_text(
 ) -> StateText:
     """The text of a state's box and the size it needs, at least ``min_width`` wide."""
     state = lifecycle.state[name]
-    span = retention(lifecycle, name)
+    span = shape.retention(lifecycle, name)
     untold = {"initial", "working", "holds_key"}
-    words = list(marks(state, translate, untold))
+    words = list(shape.marks(state, translate, untold))
     if span:
         words.append(translate("kept %(span)s") % {"span": " ".join(map(translate, span.split()))})
-    loop = next((edge for edge in edges(lifecycle) if edge.pair == (name, name)), None)
+    loop = next((edge for edge in shape.edges(lifecycle) if edge.pair == (name, name)), None)
     stays = _stacked_label(loop, BOX_TEXT_WIDTH) if loop else None
     width = max(
         min_width - 2 * BOX_PAD,
@@ -120,15 +112,8 @@ def state_text(
     height = 2 * BOX_PAD + LINE_HEIGHT + len(lines) * LINE_HEIGHT
     if stays:
         height += stays.height + LINE_HEIGHT / 2
-    return StateText(
-        name=name,
-        family=family(lifecycle, name),
-        marks=lines,
-        stays=stays,
-        width=width + 2 * BOX_PAD,
-        height=height,
-        terminal=state.terminal,
-    )
+    family, wide = shape.family(lifecycle, name), width + 2 * BOX_PAD
+    return StateText(name, family, lines, stays, wide, height, state.terminal)
 
 
 def _stacked_label(edge: Edge, max_width: float) -> EdgeLabel:
