@@ -145,9 +145,8 @@ class QueueCopy:
         self._resumable = True
         definition = target.definition(self.queue)
         if definition is not None:
-            self._target_copier.declare(
-                self.queue, self._source_copier.declared(self.queue), definition
-            )
+            declared = self._source_copier.declared(self.queue)
+            self._target_copier.declare(self.queue, declared, definition)
             target.open(self.queue, self.lifecycle)
 
     def _refuse_foreign_jobs(self, moved: Pause | None = None) -> None:
@@ -266,12 +265,10 @@ class QueueCopy:
 
     def _complete_histories(self, histories: list[JobHistory]) -> list[JobHistory]:
         """The histories with all events: a job pruned while it was read has lost some."""
-        incomplete = [
-            history.job.id for history in histories if len(history.events) != history.job.seq
-        ]
+        incomplete = [each.job.id for each in histories if len(each.events) != each.job.seq]
         if incomplete and self._source_copier.versions_of(self.queue, incomplete):
             raise self._damaged(f"the job {incomplete[0]} of {self.queue} lacks events")
-        return [history for history in histories if history.job.id not in incomplete]
+        return [each for each in histories if each.job.id not in incomplete]
 
     # Proof
 

@@ -30,9 +30,7 @@ def copier_for(store: Store, queue: str) -> Copier:
 def dump_for(address: str) -> Dump:
     """The dump for the database at this address."""
     if address.startswith(POSTGRES_SCHEMES):
-        from kesin.store.transfer.dump_postgres import (
-            PostgresDump,  # it needs the extra ``postgres``
-        )
+        from kesin.store.transfer.dump_postgres import PostgresDump  # needs the extra ``postgres``
 
         return PostgresDump(address)
     return SqliteDump(Path(address.removeprefix(SQLITE_SCHEME)))

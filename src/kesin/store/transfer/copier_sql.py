@@ -23,6 +23,8 @@ NOTE_COLUMNS = ("queue", "tenant", "job_id", "at", "kind", "actor", "details")
 BODY_COLUMNS = ("id", "queue", "tenant", "dedup_key", "payload", "once", "held_key")
 FLOW_COLUMNS = ("queue", "tenant", "move", "from_state", "to_state", "n", "at")
 Rows = Sequence[Sequence[Any]]
+Held = list[tuple[str | None, str | None]]  # the slot and the key of each job
+_body_values = attrgetter("id", "queue", "tenant", "dedup_key", "payload_json")
 _hot_values = attrgetter(*("result_json" if name == "result" else name for name in HOT_COLUMNS))
 _SKIP = " ON CONFLICT DO NOTHING"
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
@@ -80,43 +82,32 @@ class SqlCopier(Copier, ABC):
 
     def histories(self, queue: str, ids: Sequence[str]) -> list[JobHistory]:
         # Rows are read first: a job that moves meanwhile has too many events, never too few.
-        id_array = self._store._array(ids)  # noqa: SLF001
-        jobs_by_id = self._store.find(queue, ids)
-        dialect = self._store.dialect
-        events: dict[str, list[Event]] = {}
-        for row in self._read(
-            f"SELECT {event_columns(dialect)} FROM {self._table('event')}"
-            f" WHERE {self._ids('job_id')} ORDER BY job_id, seq",
-            ids=id_array,
-        ):
-            events.setdefault(row[0], []).append(Event._make(row))
-        notes: dict[str, list[Note]] = {}
-        for row in self._read(
-            f"SELECT job_id{self._text}, at, kind, actor, details FROM {self._table('note')}"
-            f" WHERE {self._ids('job_id')} ORDER BY id",
-            ids=id_array,
-        ):
-            notes.setdefault(row[0], []).append(Note._make(row))
-        slots = self._pairs("job", "id", "slot", id_array)
-        parents: dict[str, list[str]] = {}
-        for child, parent in self._pairs("parent", "child", f"parent{self._text}", id_array):
-            parents.setdefault(child, []).append(parent)
+        jobs, text = self._store.find(queue, ids).values(), self._text
+        events = self._by_job("event", "job_id", event_columns(self._store.dialect), "seq", ids)
+        notes = self._by_job("note", "job_id", f"job_id{text}, at, kind, actor, details", "id", ids)
+        slots = self._by_job("job", "id", f"id{text}, slot", "id", ids)
+        parents = self._by_job("parent", "child", f"child{text}, parent{text}", "parent", ids)
         return [
             JobHistory(
                 job,
-                events.get(job.id, [])[: job.seq],
-                notes.get(job.id, []),
-                dict(slots).get(job.id),
-                sorted(parents.get(job.id, [])),
+                [Event._make(row) for row in events.get(job.id, ())][: job.seq],
+                [Note._make(row) for row in notes.get(job.id, ())],
+                next((slot for _, slot in slots.get(job.id, ())), None),
+                sorted(parent for _, parent in parents.get(job.id, ())),
             )
-            for job in jobs_by_id.values()
+            for job in jobs
         ]
 
-    def _pairs(self, table: str, key: str, value: str, ids: Any) -> list[tuple[Any, ...]]:
-        """Two columns of a table, for these ids."""
-        columns = f"{key}{self._text}, {value}"
-        sql = f"SELECT {columns} FROM {self._table(table)} WHERE {self._ids(key)}"
-        return self._read(sql, ids=ids)
+    def _by_job(
+        self, table: str, key: str, columns: str, order: str, ids: Sequence[str]
+    ) -> dict[str, list[tuple[Any, ...]]]:
+        """The rows of these jobs, by the job's id, which is their first column."""
+        rows: dict[str, list[tuple[Any, ...]]] = {}
+        where = f"{self._ids(key)} ORDER BY {key}, {order}"
+        sql = f"SELECT {columns} FROM {self._table(table)} WHERE {where}"
+        for row in self._read(sql, ids=self._store._array(ids)):  # noqa: SLF001
+            rows.setdefault(row[0], []).append(row)
+        return rows
 
     def count_waiting(self, queue: str) -> int:
         param, table = self._store.dialect.param("queue"), self._table
@@ -148,15 +139,7 @@ class SqlCopier(Copier, ABC):
             ]
             self.insert("job", (*HOT_COLUMNS, "keyed", "slot"), rows)
             bodies = [
-                (
-                    job.id,
-                    job.queue,
-                    job.tenant,
-                    job.dedup_key,
-                    job.payload_json,
-                    bool(job.once),
-                    key,
-                )
+                (*_body_values(job), bool(job.once), key)
                 for job, (_, key) in zip(jobs, held, strict=True)
             ]
             self.insert("job_body", BODY_COLUMNS, bodies)
@@ -182,13 +165,11 @@ class SqlCopier(Copier, ABC):
         sql = f"DELETE FROM {self._table('job')} WHERE {self._ids('id')}"
         self._store._rows(sql, {"ids": id_array})  # noqa: SLF001
 
-    def _held(
-        self, queue: str, histories: Sequence[JobHistory]
-    ) -> list[tuple[str | None, str | None]]:
+    def _held(self, queue: str, histories: Sequence[JobHistory]) -> Held:
         """The slot and the key that each of these jobs holds in its state."""
         effects = {(edge[1], edge[3]): row for edge, row in self.declared(queue).items()}
         taken = self._slots_taken(queue, histories)
-        held: list[tuple[str | None, str | None]] = []
+        held: Held = []
         for history in histories:
             job = history.job
             made = effects.get((job.move, job.state))
@@ -211,9 +192,7 @@ class SqlCopier(Copier, ABC):
         taken = {slot for job_id, slot in self._read(sql, queue=queue) if job_id not in coming}
         return taken | {history.slot for history in histories if history.slot}
 
-    def _rivals(
-        self, queue: str, jobs: Sequence[Job], held: Sequence[tuple[str | None, str | None]]
-    ) -> list[str]:
+    def _rivals(self, queue: str, jobs: Sequence[Job], held: Held) -> list[str]:
         """Ids of jobs that hold a key or slot of one of these: they are outdated copies."""
         rivals: list[str] = []
         keys: dict[str, list[str]] = {}

@@ -76,14 +76,12 @@ def _copy_audit_log(source_copier: SqlCopier, target_copier: SqlCopier) -> int:
     return copied
 
 
-def _audit_batches(
-    source_copier: SqlCopier, head: AuditHead | None
-) -> Iterator[list[tuple[Any, ...]]]:
+def _audit_batches(copier: SqlCopier, head: AuditHead | None) -> Iterator[list[tuple[Any, ...]]]:
     """The audit lines in order, without their ids: the target assigns new ones."""
     last, copied = 0, f"(seq IS NULL OR seq <= {head.seq if head else 0})"
     while True:
         select = f"SELECT {', '.join(_AUDIT_COLUMNS)} FROM {{}}"
-        rows = source_copier.rows(
+        rows = copier.rows(
             f"{select} WHERE id > {last} AND {copied} ORDER BY id LIMIT {AUDIT_BATCH}", "audit"
         )
         if not rows:

@@ -102,12 +102,11 @@ class PostgresDump(Dump):
 
     def _require_known(self, connection: Connection, dumped: DumpManifest) -> None:
         """Refuse unknown tables and columns: names of a manifest become part of statements."""
-        known_tables = self._tables(connection)
+        known = self._tables(connection)
         for table, columns in dumped.tables.items():
-            if not set(columns) <= set(known_tables.get(table, ())):
-                raise RestoreRefused(
-                    f"the backup is damaged: its schema has no such table {table!r}"
-                )
+            if not set(columns) <= set(known.get(table, ())):
+                why = f"its schema has no such table {table!r}"
+                raise RestoreRefused(f"the backup is damaged: {why}")
 
     def _load_table(
         self, connection: Connection, file: Path, table: str, columns: list[str], advance: Advance
