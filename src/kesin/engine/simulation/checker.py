@@ -17,12 +17,7 @@ from typing import Any, Final
 
 from kesin.engine.replay import differences, verify
 from kesin.engine.simulation.oracle import Oracle
-from kesin.engine.simulation.oracle_moves import (
-    BrokenPromise,
-    Parents,
-    break_promise,
-    row_difference,
-)
+from kesin.engine.simulation.oracle_moves import BrokenPromise, Parents, break_promise, mismatch
 from kesin.foundation.messages import recorded_traceback
 from kesin.lifecycle.declare import Lifecycle, State
 from kesin.lifecycle.model import Change, Job, marked
@@ -82,9 +77,7 @@ class StoreChecker:
             self.violation = problem
             raise
 
-    def check(
-        self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
-    ) -> None:
+    def check(self, method: str, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
         """Check what a call changed and returned."""
         self.calls += 1
         full = self.calls % FULL_CHECK_EVERY == 0 or method == "enqueue"
@@ -150,10 +143,10 @@ class StoreChecker:
             break_promise("lost" if job_id not in rows else "change", f"{job_id} {change}")
         for job_id, job in expected.items():
             if job != rows.get(job_id):
-                break_promise("effect", row_difference(rows.get(job_id), job))
+                break_promise("effect", mismatch(rows.get(job_id), job))
         for job_id, row in rows.items():
             if job_id not in expected and row != self.rows.get(job_id):
-                break_promise("change", row_difference(row, self.rows.get(job_id)))
+                break_promise("change", mismatch(row, self.rows.get(job_id)))
 
     def _check_outcomes(self, rows: Mapping[str, Job], outcomes: Sequence[Outcome]) -> None:
         """An outcome matches its job; duplicates and lost claims leave a note."""

@@ -10,24 +10,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from kesin.engine.simulation.oracle_moves import (
-    NO_CHANGE,
-    MoveOracle,
-    break_promise,
-    row_difference,
-)
+from kesin.engine.simulation.oracle_moves import NO_CHANGE, MoveOracle, break_promise, mismatch
+from kesin.lifecycle import model
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import (
-    Change,
-    Job,
-    MoveContext,
-    ParentMark,
-    apply_move,
-    marked,
-    meter_of,
-    parents_mark,
-)
+from kesin.lifecycle.model import Change, Job, MoveContext, ParentMark
 from kesin.lifecycle.vocabulary import OWNED, READY, Role
 from kesin.store.records import Event, NewJobRow, Outcome
 
@@ -62,7 +49,9 @@ class Oracle(MoveOracle):
                     holders[key] = new.id
                 if new.after:
                     parents = {name: self._row(name) for name in new.after}
-                    marks = {name: marked(self.lifecycle, row) for name, row in parents.items()}
+                    marks = {
+                        name: model.marked(self.lifecycle, row) for name, row in parents.items()
+                    }
                     self.parents[new.id] = marks
         return created
 
@@ -79,7 +68,7 @@ class Oracle(MoveOracle):
             wanted = "done" if matching[0].guard("parents_done") else "failed"
             if self._parents_after(job_id) != wanted:
                 break_promise("settle", f"{job_id} moved on though its parents are not {wanted}")
-            moved[job_id] = apply_move(self.lifecycle, matching[0], job, NO_CHANGE, context)
+            moved[job_id] = model.apply_move(self.lifecycle, matching[0], job, NO_CHANGE, context)
         if len(moved) != returned:
             break_promise("answer", f"settle answered {returned} and moved {len(moved)} jobs")
         for job in self.rows.values() if returned < kwargs["limit"] else ():
@@ -94,8 +83,8 @@ class Oracle(MoveOracle):
         for parent, mark in self.parents.get(job_id, {}).items():
             row, events = self.rows.get(parent), self.new_events.get(parent)
             after = row._replace(state=events[-1].to_state) if row and events else row
-            marks.append(marked(self.lifecycle, after, mark) if after else mark)
-        return parents_mark(marks)
+            marks.append(model.marked(self.lifecycle, after, mark) if after else mark)
+        return model.parents_mark(marks)
 
     # Claims
 
@@ -118,7 +107,7 @@ class Oracle(MoveOracle):
                 break_promise("claim", f"{job.id} was claimed and not asked for")
             claimed[job.id] = new = self._row_after(old, self.lifecycle.claims, NO_CHANGE, context)
             if job != new:
-                break_promise("answer", f"a claim gave {row_difference(job, new)}")
+                break_promise("answer", f"a claim gave {mismatch(job, new)}")
         if not returned:
             self._check_nothing_due(kwargs, context)
         limited = self.lifecycle.limited_claim
@@ -136,7 +125,7 @@ class Oracle(MoveOracle):
 
     def _check_rate(self, returned: list[Job], now: int) -> None:
         """No tenant got more than its rate allows."""
-        meter = meter_of(self.lifecycle.claims[0])
+        meter = model.meter_of(self.lifecycle.claims[0])
         for tenant, taken in Counter(job.tenant for job in returned).items() if meter else ():
             free_at = self.meters.get(tenant, 0)
             if meter and taken > meter.left(free_at, now):

@@ -10,18 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
+from kesin.lifecycle import model
 from kesin.lifecycle.declare import Lifecycle, Move, State
-from kesin.lifecycle.model import (
-    Change,
-    Job,
-    MoveContext,
-    ParentMark,
-    apply_move,
-    failing_guard,
-    full_states,
-    meter_of,
-    parents_mark,
-)
+from kesin.lifecycle.model import Change, Job, MoveContext, ParentMark
 from kesin.lifecycle.vocabulary import OWNED
 from kesin.store.records import Event
 
@@ -72,7 +63,7 @@ class MoveOracle:
             edge = f"{events[0].from_state} → {events[0].to_state}"
             break_promise("declared", f"{events[0].move} ({edge}) is no move that was asked for")
         move = self._allowed_move(tuple(matching), job, change, context)
-        new = apply_move(self.lifecycle, move, job, change, context)
+        new = model.apply_move(self.lifecycle, move, job, change, context)
         links = self.lifecycle.chained_moves(move)
         if move.stage:
             links = tuple(link for link in links if "clock" in link.by)
@@ -80,7 +71,7 @@ class MoveOracle:
         second = tuple(link for link in links if then and _matches_event(link, new, then))
         if second:
             link = self._allowed_move(second, new, NO_CHANGE, context)
-            new = apply_move(self.lifecycle, link, new, NO_CHANGE, context)
+            new = model.apply_move(self.lifecycle, link, new, NO_CHANGE, context)
         elif any(self._is_possible(link, new, NO_CHANGE, context) for link in links):
             break_promise("chain", f"{job.id} made {move.name}, and not what follows it")
         if len(events) != new.seq - job.seq:
@@ -92,7 +83,7 @@ class MoveOracle:
         if change.token is not None and has_lost_claim(job, change.token):
             break_promise("fence", f"{job.id} made {moves[0].name} for a claim that was lost")
         rules, seen = self.lifecycle, self._seen_by(job, context)
-        failing = [failing_guard(move, job, rules, seen, change.token) for move in moves]
+        failing = [model.failing_guard(move, job, rules, seen, change.token) for move in moves]
         for move, guard in zip(moves, failing, strict=True):
             if guard is None and job.state in move.sources:
                 return move
@@ -104,7 +95,7 @@ class MoveOracle:
         if job.state not in move.sources or stale:
             return False
         seen = self._seen_by(job, context)
-        if failing_guard(move, job, self.lifecycle, seen, change.token) is not None:
+        if model.failing_guard(move, job, self.lifecycle, seen, change.token) is not None:
             return False
         to, source = self.lifecycle.state.get(move.to), self.lifecycle.state[job.state]
         if to is None:
@@ -123,10 +114,10 @@ class MoveOracle:
     def _seen_by(self, job: Job, context: MoveContext) -> MoveContext:
         """The context with what the job's guards see of other jobs."""
         others = [other for other in self.rows.values() if not self._has_left(other)]
-        meter = meter_of(self.lifecycle.claims[0])
+        meter = model.meter_of(self.lifecycle.claims[0])
         used = meter is not None and not meter.left(self.meters.get(job.tenant, 0), context.now)
-        full = full_states(self.lifecycle, job, others)
-        mark = parents_mark(self.parents.get(job.id, {}).values())
+        full = model.full_states(self.lifecycle, job, others)
+        mark = model.parents_mark(self.parents.get(job.id, {}).values())
         return replace(context, slots_taken=full, rate_used=used, parents=mark)
 
     def _may_have_used(self, state: State, job: Job) -> int:
@@ -165,7 +156,7 @@ def has_lost_claim(job: Job, token: int | None) -> bool:
     return job.phase != OWNED or job.claim_seq != token
 
 
-def row_difference(row: Job | None, expected: Job | None) -> str:
+def mismatch(row: Job | None, expected: Job | None) -> str:
     """How a row differs from the expected one: whether it is there, or the first column."""
     if row is None or expected is None:
         job = row or expected

@@ -50,9 +50,12 @@ def _mutate(lifecycle: Lifecycle, rng: random.Random) -> Lifecycle:
     moves = list(lifecycle.moves)
     for _ in range(rng.randint(0, MAX_MUTATIONS)):
         position = rng.randrange(len(moves))
-        mutate: Callable[[Move], Iterator[Move]] = rng.choice(
-            (_reductions, _additions, _retargetings)
+        kinds: tuple[Callable[[Move], Iterator[Move]], ...] = (
+            _reductions,
+            _additions,
+            _retargetings,
         )
+        mutate = rng.choice(kinds)
         options = list(mutate(moves[position]))
         if options:
             moves[position] = rng.choice(options)
