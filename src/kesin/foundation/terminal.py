@@ -1,4 +1,4 @@
-"""Output of commands: tables on a terminal, plain columns in a pipe, JSON for scripts.
+"""Options and output of commands: tables on a terminal, plain columns in a pipe, JSON for scripts.
 
 Control characters in foreign text (payloads, messages, names) are escaped: a job must not be able
 to control the terminal. The commands of workloads use this module too.
@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import typer
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -24,6 +26,21 @@ _CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 Cell = str | int | float | None
+
+
+def argument(metavar: str, meaning: str, **settings: Any) -> Any:
+    """An argument, with what the help calls it and says about it."""
+    return typer.Argument(metavar=metavar, help=meaning, **settings)
+
+
+def option(metavar: str, meaning: str, *names: str, **settings: Any) -> Any:
+    """An option with a value; it has the name of its parameter unless others are given."""
+    return typer.Option(*names, metavar=metavar, help=meaning, **settings)
+
+
+def flag(names: str, meaning: str) -> Any:
+    """An option without a value."""
+    return typer.Option(names, help=meaning)
 
 
 def on_terminal() -> bool:
@@ -99,9 +116,8 @@ def rich_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title:
     body = [[format_cell(value) for value in row] for row in rows]
     table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for index, name in enumerate(columns):
-        numbers = bool(body) and all(
-            row[index].isdigit() or row[index] == EMPTY_CELL for row in body
-        )
+        cells = [row[index] for row in body]
+        numbers = bool(body) and all(cell.isdigit() or cell == EMPTY_CELL for cell in cells)
         side: Literal["left", "right"] = "right" if numbers else "left"
         table.add_column(name, justify=side, overflow="fold", no_wrap=name in UNBROKEN_COLUMNS)
     for row in body:
@@ -130,9 +146,9 @@ def pluralize(n: int, thing: str) -> str:
     return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
 
 
-def format_counts(counts: dict[str, int], join: str = " · ") -> str:
+def format_counts(counts: dict[str, int]) -> str:
     """``ready 3 · done 12``; zeros are left out."""
-    return join.join(f"{name} {n}" for name, n in counts.items() if n)
+    return " · ".join(f"{name} {n}" for name, n in counts.items() if n)
 
 
 def cli_actor() -> str:

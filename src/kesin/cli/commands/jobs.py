@@ -212,10 +212,10 @@ def print_relatives(title: str, jobs: list[Job]) -> None:
         return
     say()
     columns = ("id", "queue", "state", "moved", "error", "result")
-    fields = ("id", "queue", "state", "moved_at", "error_code")
+    names = ("id", "queue", "state", "moved_at", "error_code")
     listed = jobs[:MAX_RELATIVES]
     rows = [
-        [*records.cells(job, *fields), (job.result_json or "")[:MESSAGE_WIDTH]] for job in listed
+        [*records.cells(job, *names), (job.result_json or "")[:MESSAGE_WIDTH]] for job in listed
     ]
     print_table(columns, rows, title=title)
     if len(jobs) > MAX_RELATIVES:

@@ -66,16 +66,14 @@ def copy_store(
             old.store.open(name, rules)
             total += old.store.stats(name).total
         if not yes:
-            names = ", ".join(lifecycles)
+            listed = ", ".join(lifecycles)
             after = "goes on afterwards" if keep_source_running else "is left paused"
             arguments.confirm(
-                f"copy {total} jobs of {names} from {old.name} to {new.name}? The source hands out"
+                f"copy {total} jobs of {listed} from {old.name} to {new.name}? The source hands out"
                 f" no jobs meanwhile, and {after}.",
-                f"copying {total} jobs of {names} needs a confirmation",
+                f"copying {total} jobs of {listed} needs a confirmation",
             )
-        copy_rest = partial(
-            _copy_metadata, old.store, new.store, list(lifecycles), whole=not queues
-        )
+        stores, names = (old.store, new.store), list(lifecycles)
         with bars(shown=not as_json) as bar:
             advance = {stage: bar(stage, total) for stage in get_args(CopyStage)}
             copied = copy_queues(
@@ -85,7 +83,7 @@ def copy_store(
                 wait_s=wait,
                 keep_source_running=keep_source_running,
                 progress=lambda stage, jobs: advance[stage](jobs),
-                copy_other_data=copy_rest,
+                copy_other_data=partial(_copy_metadata, *stores, names, whole=not queues),
             )
     if as_json:
         say_json([asdict(result) for result in copied])
@@ -155,12 +153,10 @@ def _copy_metadata(source: Store, target: Store, queues: list[str], *, whole: bo
         copy_directory(source, target)
 
 
-def _print_copied(
-    old: NamedStore, new: NamedStore, copied: list[CopyResult], *, keep: bool
-) -> None:
+def _print_copied(old: NamedStore, new: NamedStore, done: list[CopyResult], *, keep: bool) -> None:
     columns = ("queue", "jobs", "events", "remarks", "passes", "digest of both sides")
     names = ("queue", "jobs", "events", "notes", "passes")
-    rows = [[*cells(copy, *names), copy.digest[:16]] for copy in copied]
+    rows = [[*cells(copy, *names), copy.digest[:16]] for copy in done]
     print_table(columns, rows, empty="nothing was copied")
     if keep:
         say(f"{old.name} works on; the copy in {new.name} is paused")

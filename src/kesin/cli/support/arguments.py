@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
 from kesin.cli.support.errors import UsageError, check_choice
 from kesin.cli.support.lifecycles import registered_lifecycles
+from kesin.foundation.terminal import argument, flag, option
 from kesin.lifecycle.errors import Category
 from kesin.store.records import Definition, Filter
 from kesin.workloads import workloads
 
-
-def argument(metavar: str, meaning: str, **settings: Any) -> Any:
-    """An argument, with what the help calls it and says about it."""
-    return typer.Argument(metavar=metavar, help=meaning, **settings)
-
-
-def option(metavar: str, meaning: str, *names: str, **settings: Any) -> Any:
-    """An option with a value; it has the name of its parameter unless others are given."""
-    return typer.Option(*names, metavar=metavar, help=meaning, **settings)
-
-
-def flag(names: str, meaning: str) -> Any:
-    """An option without a value."""
-    return typer.Option(names, help=meaning)
+__all__ = ["argument", "flag", "option"]  # from where the commands of workloads have them
 
 
 def complete_queues(incomplete: str) -> list[str]:

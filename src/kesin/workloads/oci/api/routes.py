@@ -115,9 +115,7 @@ def _ingest_row(row: IngestResult) -> dict[str, Any]:
     return body | {name: value for name, value in optional.items() if value}
 
 
-def _add_script_routes(
-    router: APIRouter, batch_router: APIRouter, context: WorkloadContext
-) -> None:
+def _add_script_routes(router: APIRouter, batches: APIRouter, context: WorkloadContext) -> None:
     @router.get(
         "/api/oci/google-ads-export",
         responses={200: {"model": list[schemas.Item] | schemas.PreviewBody}},
@@ -149,13 +147,13 @@ def _add_script_routes(
         shown = {"items": preview.items, "counts": preview.counts, "warnings": preview.warnings}
         return uncached_response({"siteId": site.id, **shown})
 
-    @batch_router.post("/api/oci/ack")
+    @batches.post("/api/oci/ack")
     def post_ack(actor: SignedInActor, body: schemas.AckBody) -> schemas.Acked:
         """Google has these rows. Late and repeated reports are welcome."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack")
         return _acked_body(script.ack(site, body.queue_ids, actor=actor.name))
 
-    @batch_router.post("/api/oci/ack-failed")
+    @batches.post("/api/oci/ack-failed")
     def post_ack_failed(actor: SignedInActor, body: schemas.AckFailedBody) -> schemas.Acked:
         """These rows failed at the script: they rest in FAILED with the reason."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.ack_failed")

@@ -6,20 +6,15 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Annotated
 
-import typer
-
 from kesin.engine.workload import WorkloadContext
+from kesin.foundation.terminal import argument, option
 from kesin.workloads.common.advice import Language
 from kesin.workloads.common.cli import local_operator, open_workload
 from kesin.workloads.oci.site import WORKLOAD, SiteContext, require_site
 
-SiteArgument = Annotated[str, typer.Argument(metavar="SITE", help="The site's id or dashed uuid.")]
-SiteOption = Annotated[
-    str, typer.Option("--site", metavar="SITE", help="The site's id or dashed uuid.")
-]
-LanguageOption = Annotated[
-    Language, typer.Option("--lang", metavar="en|tr", help="The language of the advice.")
-]
+SiteArgument = Annotated[str, argument("SITE", "The site's id or dashed uuid.")]
+SiteOption = Annotated[str, option("SITE", "The site's id or dashed uuid.", "--site")]
+LanguageOption = Annotated[Language, option("en|tr", "The language of the advice.", "--lang")]
 
 
 def open_context() -> AbstractContextManager[WorkloadContext]:

@@ -14,29 +14,17 @@ from typing import Annotated, Final
 
 import typer
 
+from kesin.foundation import terminal
 from kesin.foundation.problems import Invalid, Problem
-from kesin.foundation.terminal import console, format_counts, say, say_json, visible, warn
+from kesin.foundation.terminal import argument, flag, format_counts, option, say, say_json, warn
 from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci.cli.context import LanguageOption, SiteOption, open_site
+from kesin.workloads.oci.conversions import corrections, parsing
 from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS, ParsedRow
-from kesin.workloads.oci.conversions.corrections import (
-    DEAD_LETTER_COLUMNS,
-    dead_letter_chunks,
-    fix_rows,
-    note_dead_letters,
-)
 from kesin.workloads.oci.conversions.csv_cells import escape_cell, unescape_cell
 from kesin.workloads.oci.conversions.ingest import IngestOutcome, IngestResult, ingest
-from kesin.workloads.oci.conversions.parsing import (
-    MAX_ROWS,
-    STDIN,
-    FileFormat,
-    RowBatch,
-    RowSource,
-    detect_format,
-    open_source,
-)
+from kesin.workloads.oci.conversions.parsing import FileFormat, RowBatch, RowSource
 from kesin.workloads.oci.site import SiteContext
 
 FIX_ROWS: Final = 1_000  # fixed together; each is looked up by itself
@@ -47,21 +35,17 @@ REJECT_FIELDS: Final = ("external_id", "code", "field", "message")  # of a rejec
 _RERUN_HINT: Final = "mend the file and run it again, what is done already stays as it is"
 _NO_RERUN_HINT: Final = "mend the file and take what is done out of it, or it is sent once more"
 
-FileArgument = Annotated[
-    str, typer.Argument(metavar="FILE", help="A CSV, NDJSON or JSON file; - is standard input.")
-]
+FileArgument = Annotated[str, argument("FILE", "A CSV, NDJSON or JSON file; - is standard input.")]
 FormatOption = Annotated[
     FileFormat | None,
-    typer.Option(
-        "--format", metavar="csv|ndjson|json", help="What the file is, if its name does not say."
-    ),
+    option("csv|ndjson|json", "What the file is, if its name does not say.", "--format"),
 ]
 IgnoreColumnsOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "NAMES",
+        "Unknown columns of a CSV that may be ignored; repeated, or separated by commas.",
         "--ignore-columns",
-        metavar="NAMES",
-        help="Unknown columns of a CSV that may be ignored; repeated, or separated by commas.",
     ),
 ]
 ProcessRows = Callable[[SiteContext, Sequence[ParsedRow]], list[IngestResult]]
@@ -74,9 +58,7 @@ def import_conversions(
     file_format: FormatOption = None,
     rejects: Annotated[
         Path | None,
-        typer.Option(
-            metavar="OUT.csv", dir_okay=False, help="Write what was rejected here, with reasons."
-        ),
+        option("OUT.csv", "Write what was rejected here, with reasons.", dir_okay=False),
     ] = None,
     ignore_columns: IgnoreColumnsOption = None,
     as_json: JsonOption = False,
@@ -90,18 +72,16 @@ def import_conversions(
     1 if any row was rejected. A CSV with other columns is refused unless --ignore-columns names
     them. JSON is read as a whole: for millions of rows use CSV or NDJSON.
     """
-    chosen_format = detect_format(file, file_format)
-    if rejects and file != STDIN and rejects.exists() and rejects.samefile(file):
+    chosen_format = parsing.detect_format(file, file_format)
+    if rejects and file != parsing.STDIN and rejects.exists() and rejects.samefile(file):
         raise Invalid("--rejects would overwrite the file that is imported: name another")
     with (
         open_site(site, "oci.import") as found,
-        open_source(file, chosen_format) as source,
-        _open_rejects(rejects) as write_reject,
+        parsing.open_source(file, chosen_format) as source,
+        _open_rejects(rejects) as write,
     ):
         ignored = column_names(ignore_columns)
-        summary = _process_file(
-            found, source, _import_rows, write_reject=write_reject, ignored=ignored
-        )
+        summary = _process_file(found, source, _import_rows, write_reject=write, ignored=ignored)
     _print_summary(summary, found.id, as_json=as_json, rejects=rejects)
 
 
@@ -119,11 +99,9 @@ def enqueue_fix(
     site: SiteOption,
     file_format: FormatOption = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Send delivered rows again even if nothing changed.")
+        bool, flag("--again", "Send delivered rows again even if nothing changed.")
     ] = False,
-    reason: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Why; kept in the history of each row.")
-    ] = None,
+    reason: Annotated[str | None, option("TEXT", "Why; kept in the history of each row.")] = None,
     ignore_columns: IgnoreColumnsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -134,14 +112,15 @@ def enqueue_fix(
     and the old row stays. A row that FAILED because of its data is corrected. Any other is left as
     it is. Exits with 1 if any row was rejected.
     """
-    chosen_format = detect_format(file, file_format)
+    chosen_format = parsing.detect_format(file, file_format)
 
     def process(site: SiteContext, rows: Sequence[ParsedRow]) -> list[IngestResult]:
-        return fix_rows(site, local_operator(), rows, reason=reason, again=again)
+        return corrections.fix_rows(site, local_operator(), rows, reason=reason, again=again)
 
     hint = _NO_RERUN_HINT if again else _RERUN_HINT
     ignored = column_names(ignore_columns)
-    with open_site(site, "oci.fix") as found, open_source(file, chosen_format) as source:
+    source_of = parsing.open_source(file, chosen_format)
+    with open_site(site, "oci.fix") as found, source_of as source:
         summary = _process_file(found, source, process, size=FIX_ROWS, hint=hint, ignored=ignored)
     _print_summary(summary, found.id, as_json=as_json, duplicates="left")
 
@@ -174,7 +153,7 @@ def _process_file(
     process: ProcessRows,
     *,
     write_reject: WriteReject | None = None,
-    size: int = MAX_ROWS,
+    size: int = parsing.MAX_ROWS,
     hint: str = _RERUN_HINT,
     ignored: frozenset[str] = frozenset(),
 ) -> _FileSummary:
@@ -249,8 +228,8 @@ def _print_summary(
 
 def _print_rejected(summary: _FileSummary, rejects: Path | None) -> None:
     for number, result in summary.listed_rejects if rejects is None else ():
-        suffix = f" ({visible(result.external_id)})" if result.external_id else ""
-        warn(f"row {number}{suffix}: {result.code}, {visible(result.message or '')}")
+        suffix = f" ({terminal.visible(result.external_id)})" if result.external_id else ""
+        warn(f"row {number}{suffix}: {result.code}, {terminal.visible(result.message or '')}")
     if rejects is None and summary.results["rejected"] > len(summary.listed_rejects):
         more = summary.results["rejected"] - len(summary.listed_rejects)
         warn(f"and {more} more rows; --rejects OUT.csv keeps them all")
@@ -290,7 +269,7 @@ def _progress(source: RowSource) -> Iterator[Callable[[_FileSummary], None]]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=terminal.console(stderr=True), transient=True) as bar:
         task = bar.add_task("reading", total=source.size)
         yield lambda summary: bar.update(
             task,
@@ -306,8 +285,7 @@ def export_dead_letters(
     *,
     site: SiteOption,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", dir_okay=False, help="Into this file."),
+        Path | None, option("FILE", "Into this file.", "--out", "-o", dir_okay=False)
     ] = None,
     lang: LanguageOption = "en",
     as_json: JsonOption = False,
@@ -319,8 +297,8 @@ def export_dead_letters(
     CSV goes into the file and the summary is JSON.
     """
     with open_site(site, "oci.dead_letters") as found:
-        note_dead_letters(found, local_operator())
-        chunks = dead_letter_chunks(found, local_operator(), language=lang)
+        corrections.note_dead_letters(found, local_operator())
+        chunks = corrections.dead_letter_chunks(found, local_operator(), lang)
         if out is None and as_json:
             for record in _records(chunks):
                 say_json(record, line=True)
@@ -350,7 +328,7 @@ def _records(chunks: Iterable[str]) -> Iterator[dict[str, str]]:
     lines = (cells for chunk in chunks for cells in _csv_cells(chunk))
     next(lines)
     for cells in lines:
-        yield dict(zip(DEAD_LETTER_COLUMNS, map(unescape_cell, cells), strict=True))
+        yield dict(zip(corrections.DEAD_LETTER_COLUMNS, map(unescape_cell, cells), strict=True))
 
 
 def _csv_cells(chunk: str) -> Iterator[list[str]]:

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
 from urllib.parse import quote
 
-import typer
-
 from kesin.foundation.problems import Invalid, Problem
-from kesin.foundation.terminal import print_table, say, say_json, warn
+from kesin.foundation.terminal import flag, option, print_table, say, say_json, warn
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.errors import Category
 from kesin.workloads.common.api_client import ApiResponse, Send, checked_url, is_loopback, over_http
@@ -30,9 +28,7 @@ MAX_PAGES: Final = 10_000  # of a run, so that every loop ends
 MAX_RUNS: Final = 1_000
 _OK: Final = 200
 _MAX_KEY_BYTES: Final = 1_000
-_WARNING: Final = (
-    "it acknowledges rows that never went to Google: they count as delivered ever after"
-)
+_HARM: Final = "it acknowledges rows that never went to Google: they count as delivered ever after"
 _FAULTS: Final = {
     "MISSING_CLICK_ID": "simulated: none of gclid, wbraid, gbraid is there",
     "INVALID_CLICK_ID_FORMAT": "simulated: this is no click id",
@@ -175,39 +171,32 @@ class ScriptSimulator:
 def simulate_script(
     *,
     site: SiteOption,
-    url: Annotated[
-        str, typer.Option(metavar="URL", help="Where `kesin serve` is, http://127.0.0.1:8000.")
-    ],
+    url: Annotated[str, option("URL", "Where `kesin serve` is, http://127.0.0.1:8000.")],
     key_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", dir_okay=False, help="A file with a key for oci:script."),
+        Path | None, option("FILE", "A file with a key for oci:script.", dir_okay=False)
     ] = None,
     key_env: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Or the environment variable that holds it.")
+        str | None, option("NAME", "Or the environment variable that holds it.")
     ] = None,
-    runs: Annotated[
-        int, typer.Option(min=1, max=MAX_RUNS, metavar="N", help="Run so many times.")
-    ] = 1,
+    runs: Annotated[int, option("N", "Run so many times.", min=1, max=MAX_RUNS)] = 1,
     crash: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="after-export|after-upload|before-ack",
-            help="Die there; repeatable: the first is for the first run, and so on.",
+        option(
+            "after-export|after-upload|before-ack",
+            "Die there; repeatable: the first is for the first run, and so on.",
         ),
     ] = None,
     fail_share: Annotated[
-        float, typer.Option(min=0, max=1, metavar="SHARE", help="Of the rows, report as failed.")
+        float, option("SHARE", "Of the rows, report as failed.", min=0, max=1)
     ] = 0.1,
     upload_error_share: Annotated[
-        float, typer.Option(min=0, max=1, metavar="SHARE", help="Of the uploads, let throw.")
+        float, option("SHARE", "Of the uploads, let throw.", min=0, max=1)
     ] = 0.0,
-    seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same runs.")] = 1,
+    seed: Annotated[int, option("N", "The same seed gives the same runs.")] = 1,
     limit: Annotated[
-        int, typer.Option(min=1, max=MAX_EXPORT_ROWS, metavar="N", help="Rows of one export.")
+        int, option("N", "Rows of one export.", min=1, max=MAX_EXPORT_ROWS)
     ] = MAX_EXPORT_ROWS,
-    yes_really: Annotated[
-        bool, typer.Option("--yes-really", help="Also against another machine.")
-    ] = False,
+    yes_really: Annotated[bool, flag("--yes-really", "Also against another machine.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Play the Google Ads script, for tests only.
@@ -219,20 +208,14 @@ def simulate_script(
     """
     base = checked_url(url)
     if not is_loopback(base) and not yes_really:
-        raise Invalid(f"{base} is another machine, and {_WARNING}; --yes-really does it")
+        raise Invalid(f"{base} is another machine, and {_HARM}; --yes-really does it")
     crashes = [_parse_crash(word) for word in crash or ()]
     if len(crashes) > runs:
         raise Invalid(f"{len(crashes)} crashes need as many runs: --runs {len(crashes)}")
     key = _read_key(key_file, key_env)
-    warn(f"this is no script of Google's: {_WARNING}")
-    script = ScriptSimulator(
-        over_http(base, key),
-        site,
-        rng=random.Random(seed),
-        fail_share=fail_share,
-        upload_error_share=upload_error_share,
-        limit=limit,
-    )
+    warn(f"this is no script of Google's: {_HARM}")
+    script = ScriptSimulator(over_http(base, key), site, rng=random.Random(seed), limit=limit)
+    script.fail_share, script.upload_error_share = fail_share, upload_error_share
     completed = [script.run(crashes[n] if n < len(crashes) else None) for n in range(runs)]
     if as_json:
         uploaded = {"conversions": len(script.uploaded), "more_than_once": script.repeated}
@@ -253,9 +236,8 @@ def _parse_crash(word: str) -> Crash:
     for point in CRASH_POINTS:
         if point == word:
             return point
-    raise Invalid(
-        f"a script dies {', '.join(CRASH_POINTS[:-1])} or {CRASH_POINTS[-1]}, not {word!r}"
-    )
+    *others, last = CRASH_POINTS
+    raise Invalid(f"a script dies {', '.join(others)} or {last}, not {word!r}")
 
 
 def _read_key(file: Path | None, variable: str | None) -> str:

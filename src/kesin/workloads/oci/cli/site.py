@@ -15,10 +15,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from kesin.engine.access.sites import site_uuid
+from kesin.foundation import terminal
 from kesin.foundation.clock import iso
 from kesin.foundation.encryption import MAX_SECRET_BYTES
 from kesin.foundation.problems import Invalid, NotFound, Problem
-from kesin.foundation.terminal import format_counts, print_table, say, say_json, warn
+from kesin.foundation.terminal import argument, flag, option, print_table, say, say_json, warn
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.common.advice import Language
@@ -69,14 +70,13 @@ def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOpti
         )
     else:
         _print_settings(settings)
-        say(f"\n{format_counts(stats.totals) or 'no conversions yet'}\n")
+        say(f"\n{terminal.format_counts(stats.totals) or 'no conversions yet'}\n")
         warned = [
             ("!", each["code"], each["message"], stats.advice(each["code"], lang).act)
             for each in stats.warnings
         ]
-        checked = [
-            ("✓" if each.ok else "✗", each.name, each.detail, each.advice) for each in findings
-        ]
+        signs = {True: "✓", False: "✗"}
+        checked = [(signs[each.ok], each.name, each.detail, each.advice) for each in findings]
         print_table(("", "check", "found", "what to do"), [*warned, *checked])
         if reasons:
             print_table(
@@ -100,9 +100,7 @@ def _failure_reasons(site: SiteContext, language: Language) -> list[dict[str, An
 
 
 def stats(
-    site: Annotated[
-        str | None, typer.Argument(metavar="SITE", help="Only this site; all without.")
-    ] = None,
+    site: Annotated[str | None, argument("SITE", "Only this site; all without.")] = None,
     *,
     as_json: JsonOption = False,
 ) -> None:
@@ -150,21 +148,16 @@ def settings(
     site: SiteArgument,
     *,
     recover_minutes: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="A script's claim lasts so long, 15 if unset; 45 for slow scripts."
-        ),
+        int | None, option("N", "A script's claim lasts so long, 15 if unset; 45 for slow scripts.")
     ] = None,
     silent_hours: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            help="Warn when its script is silent so long; 0 goes back to KESIN_OCI_SILENT_HOURS.",
+        option(
+            "N", "Warn when its script is silent so long; 0 goes back to KESIN_OCI_SILENT_HOURS."
         ),
     ] = None,
     conversion_name: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The action of rows that name none; '' takes it away."),
+        str | None, option("NAME", "The action of rows that name none; '' takes it away.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -222,10 +215,9 @@ def credentials(
     site: SiteArgument,
     *,
     file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Read the document here, not from standard input."),
+        Path | None, option("FILE", "Read the document here, not from standard input.")
     ] = None,
-    drop: Annotated[bool, typer.Option("--drop", help="Forget what is kept.")] = False,
+    drop: Annotated[bool, flag("--drop", "Forget what is kept.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Keep a site's Google credentials, sealed.
@@ -281,7 +273,7 @@ def _read_document(file: Path | None) -> dict[str, Any]:
 
 
 def explain(
-    code: Annotated[str, typer.Argument(metavar="CODE", help="An error code, as rows have it.")],
+    code: Annotated[str, argument("CODE", "An error code, as rows have it.")],
     *,
     lang: LanguageOption = "en",
     as_json: JsonOption = False,
