@@ -25,6 +25,8 @@ from kesin.lifecycle.vocabulary import OWNED
 from kesin.store.contract import Store
 from kesin.store.records import Event, Filter, Outcome
 
+Histories = Mapping[str, list[Event]]  # by job
+
 MAX_ROWS = 1_000
 FULL_CHECK_EVERY = 16  # calls between two checks of the counters and for jobs nobody enqueued
 # If these say that nothing changed, the next read tells.
@@ -133,10 +135,7 @@ class StoreChecker:
         return rows, new_events
 
     def _compare(
-        self,
-        rows: dict[str, Job],
-        new_events: Mapping[str, list[Event]],
-        expected: Mapping[str, Job | None],
+        self, rows: dict[str, Job], new_events: Histories, expected: Mapping[str, Job | None]
     ) -> None:
         for job_id in sorted(new_events.keys() - expected.keys()):
             change = "is lost" if job_id not in rows else f"changed: {rows[job_id].move}"
@@ -166,7 +165,7 @@ class StoreChecker:
                 break_promise("note", f"{job_id} has {after} notes, and should have {before + n}")
             self._notes[job_id] = after
 
-    def _remember(self, rows: dict[str, Job], new_events: Mapping[str, list[Event]]) -> None:
+    def _remember(self, rows: dict[str, Job], new_events: Histories) -> None:
         for job_id in sorted(new_events):
             for event in new_events[job_id]:
                 self.moves[event.move] += 1

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from kesin.engine.simulation.oracle_moves import NO_CHANGE, MoveOracle, break_promise, mismatch
+from kesin.engine.simulation import oracle_moves
+from kesin.engine.simulation.oracle_moves import NO_CHANGE, MoveOracle, Moves, break_promise
 from kesin.lifecycle import model
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
@@ -107,7 +108,7 @@ class Oracle(MoveOracle):
                 break_promise("claim", f"{job.id} was claimed and not asked for")
             claimed[job.id] = new = self._row_after(old, self.lifecycle.claims, NO_CHANGE, context)
             if job != new:
-                break_promise("answer", f"a claim gave {mismatch(job, new)}")
+                break_promise("answer", f"a claim gave {oracle_moves.mismatch(job, new)}")
         if not returned:
             self._check_nothing_due(kwargs, context)
         limited = self.lifecycle.limited_claim
@@ -208,7 +209,7 @@ class Oracle(MoveOracle):
         self,
         _queue: str,
         action: str,
-        changes: Sequence[Change],
+        changes: list[Change],
         returned: list[Outcome],
         **kwargs: Any,
     ) -> dict[str, Job | None]:
@@ -235,12 +236,7 @@ class Oracle(MoveOracle):
         return moved
 
     def _check_refusal(
-        self,
-        moves: tuple[Move, ...],
-        job: Job,
-        change: Change,
-        context: MoveContext,
-        outcome: Outcome,
+        self, moves: Moves, job: Job, change: Change, context: MoveContext, outcome: Outcome
     ) -> None:
         action = moves[0].action if moves else ""
         if any(self._is_possible(move, job, change, context) for move in moves):

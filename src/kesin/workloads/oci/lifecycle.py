@@ -33,6 +33,7 @@ WAITING = ("QUEUED", "RETRY")
 PASSING = (Category.TRANSIENT, Category.RATE_LIMIT)
 SENT = ("uploaded_at", "finished_at")
 ENDED = ("failed_at", "finished_at")
+LIFETIME_S = CLICK_LIFETIME_DAYS * DAY_S
 BACKOFF = doubling(300, DAY_S, jitter_s=60)
 
 
@@ -201,12 +202,7 @@ def _scheduled_moves(limits: OciLimits) -> tuple[Move, ...]:
         moves.recover("PROCESSING", "RETRY"),
         moves.recover_spent("PROCESSING", "FAILED", error=MAX_ATTEMPTS, stamp=ENDED),
         moves.expire(
-            WAITING,
-            "FAILED",
-            CLICK_LIFETIME_DAYS * DAY_S,
-            since="conversion_at",
-            error=EXPIRED,
-            stamp=ENDED,
+            WAITING, "FAILED", LIFETIME_S, since="conversion_at", error=EXPIRED, stamp=ENDED
         ),
         *((revive,) if limits.revive else ()),
         moves.prune("COMPLETED", days=limits.keep_completed_days),

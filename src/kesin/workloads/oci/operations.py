@@ -127,15 +127,16 @@ def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
         rows = pluralize(stats.stuck, "row")
         yield "STUCK_PROCESSING", Message("%(rows)s in PROCESSING past the lease", rows=rows)
     if stats.expiring_soon:
-        soon = {"rows": pluralize(stats.expiring_soon, "row"), "days": EXPIRES_SOON_DAYS}
-        yield "EXPIRING_SOON", Message("%(rows)s too old for Google within %(days)s days", **soon)
+        rows, days = pluralize(stats.expiring_soon, "row"), EXPIRES_SOON_DAYS
+        message = Message("%(rows)s too old for Google within %(days)s days", rows=rows, days=days)
+        yield "EXPIRING_SOON", message
     if site.is_paused:
         yield "PAUSED", "the site or the whole queue is paused"
     breaker = stats.breaker
     if breaker.kind:
-        state = breaker.state(now).replace("_", " ")
-        values = {"state": state, "code": breaker.code, "problem": Message(breaker.message)}
-        yield "BREAKER_OPEN", Message("the breaker is %(state)s (%(code)s): %(problem)s", **values)
+        state, why = breaker.state(now).replace("_", " "), Message(breaker.message)
+        sentence = "the breaker is %(state)s (%(code)s): %(problem)s"
+        yield "BREAKER_OPEN", Message(sentence, state=state, code=breaker.code, problem=why)
     if site.only_name == "":
         yield "MISSING_CONVERSION_NAME", "the site has no conversion name: every row is refused"
     waiting = stats.totals["QUEUED"] + stats.totals["RETRY"]
@@ -144,9 +145,9 @@ def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
         yield "SCRIPT_SILENT", Message("no sign of the script for %(n)s hours, rows wait", n=hours)
     refused = (site.read_metadata(UPLOADS) or {}).get("refused")
     if refused:
-        values = {"request": refused["requestId"], "status": refused["status"]}
-        message = Message("Google did not take all of request %(request)s: %(status)s", **values)
-        yield "UPLOAD_NOT_TAKEN", message
+        name, status = refused["requestId"], refused["status"]
+        sentence = "Google did not take all of request %(request)s: %(status)s"
+        yield "UPLOAD_NOT_TAKEN", Message(sentence, request=name, status=status)
 
 
 def _is_silent(site: SiteContext, stats: SiteStats, now: int) -> bool:
@@ -189,12 +190,9 @@ def build_filter(site: SiteContext, criteria: Mapping[str, Sequence[str]]) -> Fi
     """Build the store's filter; raises Problem for an unknown state."""
     for state in criteria.get("status", ()):
         if state not in STATES:
-            raise Problem(
-                "status is one of %(known)s, not %(given)s",
-                code="bad_status",
-                known=", ".join(STATES),
-                given=repr(state[:64]),
-            )
+            known, given = ", ".join(STATES), repr(state[:64])
+            message = Message("status is one of %(known)s, not %(given)s", known=known, given=given)
+            raise Problem(message, code="bad_status")
     return Filter(
         states=tuple(criteria.get("status", ())),
         tenants=(site.id,),

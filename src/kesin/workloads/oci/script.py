@@ -31,12 +31,7 @@ from kesin.workloads.oci.site import SiteContext
 MAX_EXPORT_ROWS: Final = 1_000
 MAX_REJECT_ROUNDS: Final = 10  # rejected rows make room for others
 WAITING_STATES: Final = ("QUEUED", "RETRY")
-SCRIPT_CATEGORIES: Final = (
-    Category.VALIDATION,
-    Category.TRANSIENT,
-    Category.AUTH,
-    Category.RATE_LIMIT,
-)
+SCRIPT_CATEGORIES: Final = frozenset(Category) - {Category.PERMANENT}
 DEFAULT_CODE: Final = "VALIDATION_FAILED"
 REVISION: Final = "\x1f"  # what follows it in a key
 

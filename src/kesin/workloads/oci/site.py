@@ -21,6 +21,8 @@ from kesin.store.records import Outcome
 from kesin.workloads.oci.conversions.conversion import MAX_NAME, RowDefaults
 from kesin.workloads.oci.lifecycle import limits_of
 
+Details = Mapping[str, Any] | None  # of an audit line
+
 WORKLOAD: Final = "oci"
 HEARTBEAT: Final = "heartbeat"
 BREAKER: Final = "breaker"
@@ -141,12 +143,7 @@ class SiteContext:
         return apply_changes(self.queue, action, changes, role=role, actor=actor, tenants=[self.id])
 
     def note(
-        self,
-        actor: Actor,
-        action: str,
-        details: Mapping[str, Any] | None = None,
-        *,
-        allowed: bool = True,
+        self, actor: Actor, action: str, details: Details = None, *, allowed: bool = True
     ) -> None:
         """Write to the audit log what an actor did for this site, or was refused."""
         accounts = self.context.commands.accounts

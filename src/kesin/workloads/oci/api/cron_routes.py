@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
@@ -60,25 +60,17 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
         worker = build_worker(context, channels_of(context.settings), limit=limit, threads=1)
         ended = worker.run_once()
         accounts.note(actor, "cron.process", queue="oci", details={"moved": ended.total()})
-        return schemas.Processed(
-            processed=ended.total(),
-            completed=ended["COMPLETED"],
-            failed=ended["FAILED"],
-            retry=ended["RETRY"],
-        )
+        counts = {state.lower(): ended[state] for state in ("COMPLETED", "FAILED", "RETRY")}
+        return schemas.Processed(processed=ended.total(), **counts)
 
-    for path, handler in (
+    for task, handler in (
         ("recover-processing", cron_recover),
         ("attempt-cap", cron_attempt_cap),
         ("process-offline-conversions", cron_process),
     ):
         for method in ("GET", "POST"):  # not every scheduler can send both
-            router.add_api_route(
-                f"/api/cron/oci/{path}",
-                handler,
-                methods=[method],
-                operation_id=f"{handler.__name__}_{method.lower()}",
-            )
+            name, path = f"{handler.__name__}_{method.lower()}", f"/api/cron/oci/{task}"
+            router.add_api_route(path, handler, methods=[method], operation_id=name)
 
 
 def _require_cron(context: WorkloadContext, request: Request) -> Actor:
@@ -111,20 +103,14 @@ def _cap_in_flight(context: WorkloadContext, min_age_us: int, max_attempts: int 
 
 
 def _sweep(context: WorkloadContext, name: str, min_age_us: int, max_attempts: int | None) -> int:
-    queue = context.queue
-    moved = 0
+    queue, moved = context.queue, 0
+    limits: dict[str, Any] = {"min_age_us": min_age_us, "max_attempts": max_attempts}
     for move in queue.lifecycle.scheduled_moves:
         if move.name != name:
             continue
         for _ in range(MAX_BATCHES_PER_MOVE):
-            now = queue.clock.now()
             batch = queue.store.sweep(
-                queue.name,
-                move,
-                limit=BATCH,
-                now=now,
-                min_age_us=min_age_us,
-                max_attempts=max_attempts,
+                queue.name, move, limit=BATCH, now=queue.clock.now(), **limits
             )
             moved += batch
             if batch < BATCH:

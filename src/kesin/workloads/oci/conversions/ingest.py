@@ -105,14 +105,8 @@ def _enqueue(site: SiteContext, conversions: Conversions, actor: str) -> dict[in
 
 def new_job(site: SiteContext, conversion: Conversion, note: Any = None) -> NewJob:
     """The job of a conversion."""
-    return NewJob(
-        conversion.payload(),
-        key=conversion.key,
-        tenant=site.id,
-        max_attempts=site.max_attempts,
-        stamps={"conversion_at": conversion.at_us},
-        note=note,
-    )
+    job = NewJob(conversion.payload(), conversion.key, site.id, max_attempts=site.max_attempts)
+    return replace(job, stamps={"conversion_at": conversion.at_us}, note=note)
 
 
 def _match_revisions(site: SiteContext, conversions: Conversions) -> dict[int, IngestResult]:
@@ -123,8 +117,8 @@ def _match_revisions(site: SiteContext, conversions: Conversions) -> dict[int, I
     for index, conversion in conversions.items():
         holder = holders.get(conversion.key)
         if holder is None:
-            given = {"id": conversion.external_id, "n": conversion.revision}
-            message = Message("%(id)s has no revision %(n)s here", **given)
+            name, n = conversion.external_id, conversion.revision
+            message = Message("%(id)s has no revision %(n)s here", id=name, n=n)
             problem = Unsendable("INVALID_REVISION", "revision", message)
             results[index] = build_rejection(index, conversion.payload(), problem)
         else:

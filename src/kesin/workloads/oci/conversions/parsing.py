@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, Final, Literal, NamedTuple, TextIO
+from typing import Any, BinaryIO, Final, Literal, NamedTuple, TextIO, get_args
 
 from kesin.foundation.problems import Invalid, Problem, TooLarge
 from kesin.foundation.text import storable
@@ -39,12 +39,8 @@ _FORMAT_BY_TYPE: Final[dict[str, FileFormat]] = {
 CONTENT_TYPES: Final = ("application/json", "application/x-ndjson", "text/csv")
 STDIN: Final = "-"
 _FORMAT_BY_SUFFIX: Final[dict[str, FileFormat]] = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".ndjson": "ndjson",
-    ".jsonl": "ndjson",
-    ".json": "json",
-}
+    f".{name}": name for name in get_args(FileFormat)
+} | {".tsv": "csv", ".jsonl": "ndjson"}
 _DELIMITERS: Final = ",;\t"
 _BLANK_CHARACTERS: Final = f'{_DELIMITERS}"'
 csv.field_size_limit(1_000_000_000)  # the size of a body is limited elsewhere

@@ -41,7 +41,7 @@ from kesin.workloads.oci.google.json_paths import dig, objects
 Outcomes = list[RowAccepted | RowRefused]
 
 FAILURE_TYPE: Final = "GoogleAdsFailure"
-NO_OBJECT: Final = "the answer is no JSON object"
+NO_OBJECT: Final = Message("the answer is no JSON object")
 MAX_DIGITS: Final = 10
 MAX_NOTED_ERRORS: Final = 5  # errors noted per row
 MAX_NOTE_LENGTH: Final = 2_000  # characters of each
@@ -62,7 +62,7 @@ def read_upload(body: Any, rows: Sequence[UploadRow], request_id: str = "") -> O
     except UnreadableResponse as problem:
         return [_refused(PARTIAL_FAILURE_UNREADABLE, str(problem), request_id)] * count
     accepted = RowAccepted(note=event_note(request_id))
-    neither = "Google shows neither a result nor an error for this row"
+    neither = Message("Google shows neither a result nor an error for this row")
     no_result = _refused(PARTIAL_FAILURE_UNREADABLE, neither, request_id)
     return [
         classify_row(failed[position], request_id)
@@ -241,7 +241,7 @@ def _read_refusal(response: GoogleResponse, count: int) -> RequestReply | Reques
         return failure_of(response)
     request_id = response.request_id
     classified = {row: classify_row(errors, request_id) for row, errors in grouped.items()}
-    with_others = "refused with other rows of its request, and not recorded"
+    with_others = Message("refused with other rows of its request, and not recorded")
     other = _refused(REQUEST_REFUSED, with_others, request_id)
     rows = [classified.get(position, other) for position in range(count)]
     return RequestReply(rows, _common_trouble(list(classified.values())), request_id)
