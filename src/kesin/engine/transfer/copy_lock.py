@@ -50,13 +50,10 @@ class CopyLock:
         self._counters: list[MoveCount] = []
         self._since = 0
 
-    def read_counters(self) -> list[MoveCount]:
-        """The counters of the target, sorted."""
-        return sorted(self._store.move_counts(self._queue))
-
     def read(self) -> None:
         """Read the counters and the lock record."""
-        self._counters, self._last_record = self.read_counters(), self._read_record()
+        self._counters = sorted_counters(self._store, self._queue)
+        self._last_record = self._read_record()
 
     def is_unchanged(self) -> bool:
         """Whether an earlier copy held the lock and no job moved since."""
@@ -72,7 +69,7 @@ class CopyLock:
         """Take the lock, in a transaction, unless others wrote since ``read``."""
         if self._lock_record() != self._last_record:
             raise LockTakenOver
-        if self.read_counters() != self._counters:
+        if sorted_counters(self._store, self._queue) != self._counters:
             raise TargetChanged
         self._since = since
         self._write_record(self._counters)
@@ -95,7 +92,7 @@ class CopyLock:
         """Commit the writes inside only if no job moved on the target."""
         with self.held():
             yield
-            if self.read_counters() != self._counters:
+            if sorted_counters(self._store, self._queue) != self._counters:
                 raise TargetChanged
 
     def write_counters(self, copier: Copier, counters: Sequence[MoveCount]) -> None:
@@ -127,6 +124,11 @@ def _parse_lock_record(entry: MetadataEntry | None) -> LockRecord | None:
     if not isinstance(values, list) or [type(value) for value in values] != [str, str, int]:
         return None
     return LockRecord(*values)
+
+
+def sorted_counters(store: Store, queue: str) -> list[MoveCount]:
+    """The counters of a queue, in an order that two stores share."""
+    return sorted(store.move_counts(queue))
 
 
 def _counters_digest(counters: Sequence[MoveCount]) -> str:

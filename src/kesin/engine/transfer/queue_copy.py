@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from kesin.engine.replay import counter_differences, differences
-from kesin.engine.transfer.copy_lock import CopyLock, LockTakenOver, TargetChanged
+from kesin.engine.transfer.copy_lock import CopyLock, LockTakenOver, TargetChanged, sorted_counters
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
@@ -203,10 +203,10 @@ class QueueCopy:
     def catch_up(self) -> None:
         """Run passes until no job differs, then copy the counters."""
         for _ in range(MAX_PASSES):
-            counters = _sorted_counters(self.source.store, self.queue)
+            counters = sorted_counters(self.source.store, self.queue)
             self.result.passes += 1
             differing = self._run_pass()
-            if not differing and _sorted_counters(self.source.store, self.queue) == counters:
+            if not differing and sorted_counters(self.source.store, self.queue) == counters:
                 with self._explained():
                     self._lock.write_counters(self._target_copier, counters)
                 self._counters = counters
@@ -219,7 +219,7 @@ class QueueCopy:
 
     def has_source_moved(self) -> bool:
         """Whether a job moved on the source since its counters were read."""
-        return _sorted_counters(self.source.store, self.queue) != self._counters
+        return sorted_counters(self.source.store, self.queue) != self._counters
 
     def _run_pass(self) -> int:
         """Compare all jobs once and copy those that differ; return how many differed."""
@@ -323,7 +323,7 @@ class QueueCopy:
         copied = sum(len(versions) for versions in _version_pages(self._target_copier, self.queue))
         if copied != jobs:
             raise CopyRefused(f"{self.target.name} has {copied} jobs of {self.queue}, not {jobs}")
-        counters = _sorted_counters(self.target.store, self.queue)
+        counters = sorted_counters(self.target.store, self.queue)
         if counters != self._counters:
             raise CopyRefused(f"the counters of {self.queue} differ on {self.target.name}")
         for difference in counter_differences(self.queue, counters, counts):
@@ -397,18 +397,12 @@ def _copy_pause(store: Store, pause: Pause) -> None:
     store.pause(pause.queue, tenant=pause.tenant, actor=actor, reason=reason, now=pause.at)
 
 
-def _sorted_counters(store: Store, queue: str) -> list[MoveCount]:
-    return sorted(store.move_counts(queue))
-
-
 def _version_pages(copier: Copier, queue: str) -> Iterator[list[JobVersion]]:
-    cursor: str | None = None
-    while True:
-        versions, cursor = copier.job_versions(queue, cursor, BATCH)
+    cursor: str | None = ""
+    while cursor is not None:
+        versions, cursor = copier.job_versions(queue, cursor or None, BATCH)
         if versions:
             yield versions
-        if cursor is None:
-            return
 
 
 def _comparable(history: JobHistory) -> tuple[object, ...]:

@@ -138,13 +138,12 @@ def restore(
 
 def unopened_secrets(store: Store, ring: KeyRing | None) -> list[str]:
     """The names of sealed secrets that these keys cannot open."""
-    unopened = []
-    for secret in Directory(store).secrets():
+    secrets, unopened = Directory(store).secrets(), []
+    if ring is None:
+        return [secret.name for secret in secrets]
+    for secret in secrets:
         try:
-            if ring is None:
-                unopened.append(secret.name)
-            else:
-                ring.open(secret.name, secret.sealed)
+            ring.open(secret.name, secret.sealed)
         except SecretNotOpened:
             unopened.append(secret.name)
     return unopened

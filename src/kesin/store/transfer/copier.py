@@ -22,6 +22,9 @@ class JobVersion(NamedTuple):
     notes: int
 
 
+VersionPage = tuple[list[JobVersion], str | None]  # and the cursor of the next page
+
+
 class JobHistory(NamedTuple):
     """A job with all its events and notes, its slot, and the jobs it came after."""
 
@@ -35,9 +38,7 @@ class JobHistory(NamedTuple):
 class Copier(Protocol):
     """The operations that copying from and to a store needs."""
 
-    def job_versions(
-        self, queue: str, cursor: str | None, limit: int
-    ) -> tuple[list[JobVersion], str | None]:
+    def job_versions(self, queue: str, cursor: str | None, limit: int) -> VersionPage:
         """A page of job versions, and the cursor of the next page; None at the end.
 
         Every job occurs once while nothing moves; a job that moves meanwhile may be missed.

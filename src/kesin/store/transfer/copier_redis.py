@@ -11,12 +11,12 @@ from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import JOB_COLUMNS
 from kesin.store.declarations import DeclaredMoves
 from kesin.store.limits import check_batch_size
-from kesin.store.records import Definition, MoveCount, Note, RulesVersion
+from kesin.store.records import Definition, MoveCount, RulesVersion
 from kesin.store.redis.program import SEPARATOR
 from kesin.store.redis.reader import parse_event, parse_job, parse_note
 from kesin.store.redis.replies import SCHEMA_VERSION
 from kesin.store.redis.store import RedisStore
-from kesin.store.transfer.copier import Copier, JobHistory, JobVersion, new_moves
+from kesin.store.transfer.copier import Copier, JobHistory, JobVersion, VersionPage, new_moves
 
 JOBS_PER_SCRIPT: Final = 100  # while a script runs, Redis blocks all other clients
 
@@ -33,9 +33,7 @@ class RedisCopier(Copier):
             op, {"queue": queue, **params}, lifecycle_json=program.lifecycle_json, items=items
         )
 
-    def job_versions(
-        self, queue: str, cursor: str | None, limit: int
-    ) -> tuple[list[JobVersion], str | None]:
+    def job_versions(self, queue: str, cursor: str | None, limit: int) -> VersionPage:
         """A page of job versions: state by state, each in the order of creation."""
         states = sorted({edge[3] for edge in self.declared(queue)} - {""})
         state_index, _, first = (cursor or "0:0").partition(":")
@@ -119,7 +117,9 @@ def _encode_history(history: JobHistory) -> dict[str, Any]:
             (str(event.seq), _flatten(event._asdict(), without=("job_id", "seq")))
             for event in history.events
         ],
-        "notes": [_encode_note(note) for note in history.notes],
+        "notes": [
+            json.dumps([str(note.at), *note[2:]], ensure_ascii=False) for note in history.notes
+        ],
     }
 
 
@@ -127,7 +127,3 @@ def _flatten(values: dict[str, Any], without: Sequence[str] = ()) -> list[str]:
     present = {name: str(value) for name, value in values.items() if value is not None}
     kept = (pair for pair in present.items() if pair[0] not in without)
     return list(chain.from_iterable(kept))
-
-
-def _encode_note(note: Note) -> str:
-    return json.dumps([str(note.at), note.kind, note.actor, note.details], ensure_ascii=False)

@@ -17,7 +17,7 @@ from kesin.store.records import Definition, Event, MoveCount, Note, RulesVersion
 from kesin.store.rules import states_of
 from kesin.store.sql.columns import event_columns
 from kesin.store.sql.store import SqlStore
-from kesin.store.transfer.copier import Copier, JobHistory, JobVersion, new_moves
+from kesin.store.transfer.copier import Copier, JobHistory, JobVersion, VersionPage, new_moves
 
 NOTE_COLUMNS = ("queue", "tenant", "job_id", "at", "kind", "actor", "details")
 BODY_COLUMNS = ("id", "queue", "tenant", "dedup_key", "payload", "once", "held_key")
@@ -60,9 +60,7 @@ class SqlCopier(Copier, ABC):
 
     # Reading
 
-    def job_versions(
-        self, queue: str, cursor: str | None, limit: int
-    ) -> tuple[list[JobVersion], str | None]:
+    def job_versions(self, queue: str, cursor: str | None, limit: int) -> VersionPage:
         param = self._store.dialect.param
         where = f"j.queue = {param('queue')} AND j.id > {param('cursor')}"
         after = cursor or FIRST_ID
