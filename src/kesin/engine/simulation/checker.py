@@ -169,7 +169,10 @@ class StoreChecker:
         for job_id in sorted(new_events):
             for event in new_events[job_id]:
                 self.moves[event.move] += 1
-                self._digest.update(repr(_without_traceback(event)).encode())
+                # Python versions print tracebacks differently, and any edit moves their lines.
+                told = recorded_traceback(event.note)
+                hashed = event._replace(note="traceback") if told else event
+                self._digest.update(repr(hashed).encode())
             if job_id not in self.names:
                 self.names[job_id] = f"#{len(self.names) + 1}"
             if job_id in rows:
@@ -354,8 +357,3 @@ class WorkerChecker:
             break_promise("conduct", f"{min(left)[0]} was claimed and never answered for")
         if held:
             break_promise("conduct", f"the lease of {held[0].id} is renewed after its answer")
-
-
-def _without_traceback(event: Event) -> Event:
-    """Python versions print tracebacks differently, and any edit moves their line numbers."""
-    return event._replace(note="traceback") if recorded_traceback(event.note) else event

@@ -62,7 +62,8 @@ class FaultyStore:
         step, counter = self._steps[-1]
         number = next(counter)
         if number == step.delay_at:
-            self._world.run_meanwhile(step)
+            for other in step.meanwhile:  # of other processes
+                self._world.run_step(other)
         if self.dead:
             raise ProcessKilled
         return step if step.fault and number == step.fault_at else None

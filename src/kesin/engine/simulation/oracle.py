@@ -49,10 +49,8 @@ class Oracle(MoveOracle):
                 if self._holds_key(job):
                     holders[key] = new.id
                 if new.after:
-                    parents = {name: self._row(name) for name in new.after}
-                    marks = {
-                        name: model.marked(self.lifecycle, row) for name, row in parents.items()
-                    }
+                    rows = {name: self._row(name) for name in new.after}
+                    marks = {name: model.marked(self.lifecycle, row) for name, row in rows.items()}
                     self.parents[new.id] = marks
         return created
 
@@ -114,7 +112,7 @@ class Oracle(MoveOracle):
         limited = self.lifecycle.limited_claim
         slots = any(map(self.lifecycle.capacity_of, self.lifecycle.claims))
         if limited or not slots:
-            self._check_oldest_first(returned, kwargs, context)  # else jobs wait for a slot
+            self._check_order(returned, kwargs, context)  # else jobs wait for a slot
         if not limited and not slots:
             self._check_turns(returned, kwargs, context)
         self._check_rate(returned, now)
@@ -157,12 +155,10 @@ class Oracle(MoveOracle):
             if passed_by and self._is_claimable(job, context):
                 break_promise("turn", f"{job.tenant} was passed by: {job.id} was due")
 
-    def _check_oldest_first(
-        self, returned: list[Job], kwargs: dict[str, Any], context: MoveContext
-    ) -> None:
+    def _check_order(self, jobs: list[Job], kwargs: dict[str, Any], context: MoveContext) -> None:
         """Within a tenant older jobs are claimed first."""
         newest: dict[str, tuple[int, int, str]] = {}
-        for job in returned:
+        for job in jobs:
             order = claim_order(self._row(job.id))
             newest[job.tenant] = max(newest.get(job.tenant, order), order)
         for job in self.rows.values():

@@ -128,11 +128,6 @@ class World:
         with suppress(ProcessKilled, StoreUnreachable), self._dice.seeded(step.dice):
             getattr(self, f"_{step.kind}")(step)
 
-    def run_meanwhile(self, delayed: ScheduledStep) -> None:
-        """Run the steps of other processes while this one is delayed."""
-        for step in delayed.meanwhile:
-            self.run_step(step)
-
     @contextmanager
     def _process(self, name: str, step: ScheduledStep) -> Iterator[Queue]:
         """Run a step in a process of that name; a delayed process keeps its own queue handle."""
@@ -182,14 +177,11 @@ class World:
             options["handler"] = partial(self._handle, store)
         return _SimulatedWorker(store, queue, **options)
 
-    def _idle_worker(self) -> int | None:
-        idle = [n for n, worker in enumerate(self._workers) if worker.name not in self._busy]
-        return self._dice.choice(idle) if idle else None
-
     def _work(self, step: ScheduledStep) -> None:
-        index = self._idle_worker()
-        if index is None:
+        idle = [n for n, worker in enumerate(self._workers) if worker.name not in self._busy]
+        if not idle:
             return
+        index = self._dice.choice(idle)
         worker = self._workers[index]
         self._busy.add(worker.name)
         try:
