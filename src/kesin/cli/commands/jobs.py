@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from kesin.cli.support import arguments, records
-from kesin.cli.support.arguments import argument, flag, option
+from kesin.cli.support.arguments import FilterOptions, Several, argument, flag, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError, check_choice, did_you_mean
 from kesin.cli.support.lifecycles import stored_lifecycle
@@ -73,7 +73,7 @@ def list_jobs(
     """List jobs, newest first."""
     if cursor is not None and not is_id(cursor):
         raise UsageError(f"{cursor!r} is no cursor: take it from the page before")
-    filters = arguments.FilterOptions(state, tenant, code, category, text, key)
+    filters = FilterOptions(state, tenant, code, category, text, key)
     with open_context() as context:
         name = context.readable_queue(queue)
         names = context.store.definition(name)
@@ -213,10 +213,8 @@ def print_relatives(title: str, jobs: list[Job]) -> None:
     say()
     columns = ("id", "queue", "state", "moved", "error", "result")
     names = ("id", "queue", "state", "moved_at", "error_code")
-    listed = jobs[:MAX_RELATIVES]
-    rows = [
-        [*records.cells(job, *names), (job.result_json or "")[:MESSAGE_WIDTH]] for job in listed
-    ]
+    shown = jobs[:MAX_RELATIVES]
+    rows = [[*records.cells(job, *names), (job.result_json or "")[:MESSAGE_WIDTH]] for job in shown]
     print_table(columns, rows, title=title)
     if len(jobs) > MAX_RELATIVES:
         say(f"and more: the first {MAX_RELATIVES} are listed")
@@ -277,7 +275,7 @@ def print_notes(notes: list[Note]) -> None:
 def act(
     queue: arguments.QueueName,
     move: Annotated[str, argument("MOVE", "The operator's call, like requeue or cancel.")],
-    ids: Annotated[list[str] | None, argument("ID", "The jobs.")] = None,
+    ids: Annotated[Several, argument("ID", "The jobs.")] = None,
     *,
     all_matching: Annotated[
         bool, flag("--all-matching", "Instead of ids: every job the filters leave.")
@@ -308,7 +306,7 @@ def act(
     """
     # Exactly what was counted and confirmed is moved: the ids are read first, and a job that
     # matches only later is left alone.
-    filters = arguments.FilterOptions(state, tenant, code, category, text, key)
+    filters = FilterOptions(state, tenant, code, category, text, key)
     _check_selection(ids, filters, all_matching=all_matching)
     terms: dict[str, Any] = {"reason": reason, "code": error_code}
     if error_category is not None:
@@ -348,9 +346,7 @@ def act(
         raise typer.Exit(FAILED)
 
 
-def _check_selection(
-    ids: list[str] | None, filters: arguments.FilterOptions, *, all_matching: bool
-) -> None:
+def _check_selection(ids: Several, filters: FilterOptions, *, all_matching: bool) -> None:
     if ids and (all_matching or filters.any_given):
         raise UsageError("name jobs by their ids or by filters, not by both")
     if not ids and not all_matching:

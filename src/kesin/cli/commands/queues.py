@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from kesin.cli.support import arguments
-from kesin.cli.support.arguments import AsJson, QueueName, Repeated, argument, flag, option
+from kesin.cli.support.arguments import AsJson, QueueName, Several, argument, flag, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, UsageError
 from kesin.engine.new_job import NewJob
@@ -79,9 +79,7 @@ def enqueue(
     tenant: Annotated[str, option("TENANT", "Whose job it is.")] = "default",
     priority: Annotated[int, option("N", "-1 low, 1 high, 2 urgent; within its tenant.")] = 0,
     delay: Annotated[float, option("SECONDS", "Not before this much later.", min=0)] = 0,
-    after: Annotated[
-        Repeated, option("ID", "Runs once this job has succeeded; repeatable.")
-    ] = None,
+    after: Annotated[Several, option("ID", "Runs once this job has succeeded; repeatable.")] = None,
     lifecycle: arguments.LifecycleName = None,
     as_json: AsJson = False,
 ) -> None:

@@ -13,7 +13,7 @@ from kesin.cli.commands.doctor_service import stranded_jobs
 from kesin.cli.support.arguments import flag, option
 from kesin.cli.support.context import open_context
 from kesin.cli.support.errors import CommandError
-from kesin.cli.support.supervisor import WorkerSupervisor
+from kesin.cli.support.supervisor import WorkerProcesses, WorkerSupervisor, worker_command
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.workload import Workload
 from kesin.foundation.logs import Logger
@@ -79,14 +79,10 @@ def supervisor_for(
     queues = [each.name for each in apart if each.worker and not each.missing_libraries]
     if not queues or not settings.pdf_processes:
         return None
-    return WorkerSupervisor(
-        queues,
-        settings.pdf_processes,
-        settings.grace_s,
-        rq=bool(settings.redis_url),
-        stderr=stderr,
-        opens_secrets=any(known[queue].opens_secrets for queue in queues),
-    )
+    grace_s, rq = settings.grace_s, bool(settings.redis_url)
+    command = worker_command(queues, grace=grace_s, rq=rq, no_sweep=True)  # the service sweeps
+    opens_secrets, count = any(known[each].opens_secrets for each in queues), settings.pdf_processes
+    return WorkerSupervisor(WorkerProcesses(command, count, grace_s, opens_secrets, stderr))
 
 
 def _ensure_admin(accounts: Accounts, settings: Settings, address: str, *, insecure: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
@@ -90,10 +91,8 @@ def _snapshots(
 ) -> Iterator[list[dict[str, Any]]]:
     """Records of the queues, ``count`` times; 0 is for ever."""
     pause = threading.Event()
-    done = 0
-    while True:
+    for done in itertools.count(1):
         yield [queue_record(context.store, name) for name in context.readable_queues(queues)]
-        done += 1
         if done == count:
             return
         pause.wait(interval)

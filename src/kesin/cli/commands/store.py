@@ -11,7 +11,7 @@ from typing import Annotated, get_args
 import typer
 
 from kesin.cli.support import arguments, inspection
-from kesin.cli.support.arguments import AsJson, Repeated, argument, flag, option
+from kesin.cli.support.arguments import AsJson, Several, argument, flag, option
 from kesin.cli.support.context import CommandContext
 from kesin.cli.support.errors import CommandError, UsageError, check_choice
 from kesin.cli.support.progress import bars
@@ -40,11 +40,9 @@ def copy_store(
     source: Annotated[str, argument("FROM", f"Where jobs are: {_ADDRESS}.")],
     target: Annotated[str, argument("TO", f"Where they go: {_ADDRESS}.")],
     *,
-    queues: Annotated[Repeated, option("QUEUE", "Only this one; repeatable.", "--queue")] = None,
+    queues: Annotated[Several, option("QUEUE", "Only this one; repeatable.", "--queue")] = None,
     lifecycle: arguments.LifecycleName = None,
-    wait: Annotated[
-        float, option("SECONDS", "Wait for jobs that are claimed.", "--wait", min=0)
-    ] = 0.0,
+    wait: Annotated[float, option("SECONDS", "Wait for jobs that are claimed.", min=0)] = 0.0,
     keep_source_running: Annotated[
         bool, flag("--keep-source-running", "Only copy: the source works on, the copy is paused.")
     ] = False,

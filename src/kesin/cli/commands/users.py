@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import AsJson, Repeated, argument, flag, option
+from kesin.cli.support.arguments import AsJson, Several, argument, flag, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import UsageError, check_choice
 from kesin.cli.support.records import record_of
@@ -23,9 +23,9 @@ from kesin.store.directory import User
 app = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, argument("NAME", "The user's name.")]
-Sites = Annotated[Repeated, option("SITE", "Sees and works on this site; repeatable.", "--site")]
+Sites = Annotated[Several, option("SITE", "Sees and works on this site; repeatable.", "--site")]
 AllSites = Annotated[bool, flag("--all-sites", "Every site, those to come too.")]
-Queues = Annotated[Repeated, option("QUEUE", "Only in this queue; repeatable.", "--queue")]
+Queues = Annotated[Several, option("QUEUE", "Only in this queue; repeatable.", "--queue")]
 PasswordStdin = Annotated[bool, flag("--password-stdin", "Read the password from standard input.")]
 
 
@@ -55,9 +55,7 @@ def add_user(
 
 
 @app.command("passwd")
-def set_password(
-    name: Name, password_stdin: PasswordStdin = False, as_json: AsJson = False
-) -> None:
+def set_password(name: Name, stdin: PasswordStdin = False, as_json: AsJson = False) -> None:
     """Give somebody a new password.
 
     All their sessions end.
@@ -65,7 +63,7 @@ def set_password(
     with open_context(create=True) as context:
         # An unknown name is refused before a password is typed.
         context.accounts.user(local_operator(), name)
-        password = read_password(from_stdin=password_stdin)
+        password = read_password(from_stdin=stdin)
         context.accounts.set_password(local_operator(), name, password)
         person = context.accounts.user(local_operator(), name)
     _print_user(person, "changed the password of", as_json=as_json)
@@ -166,7 +164,7 @@ def _read_line() -> str:
 
 
 def _check_access(
-    role: str | None, site: Repeated, queue: Repeated, *, all_sites: bool, no_sites: bool = False
+    role: str | None, site: Several, queue: Several, *, all_sites: bool, no_sites: bool = False
 ) -> None:
     if role is not None:
         check_choice("role", role, ROLES)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from kesin.cli.support import arguments
-from kesin.cli.support.arguments import Repeated, argument, flag, option
+from kesin.cli.support.arguments import Several, argument, flag, option
 from kesin.cli.support.context import CommandContext, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
 from kesin.cli.support.lifecycles import load_handler
@@ -64,7 +64,7 @@ def worker(
             "N", "Jobs one claim takes at most; 500, or what the workload wants.", min=1, max=10_000
         ),
     ] = None,
-    tenant: Annotated[Repeated, option("TENANT", "Only of this tenant; repeatable.")] = None,
+    tenant: Annotated[Several, option("TENANT", "Only of this tenant; repeatable.")] = None,
     grace: Annotated[
         float | None,
         option("SECONDS", "At a stop, how long running jobs may go on; else KESIN_GRACE_S.", min=0),

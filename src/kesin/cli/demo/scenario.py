@@ -115,28 +115,22 @@ def _show(  # noqa: PLR0917  # it is the whole demonstration
         part.begin(context)
     screen.print_tour(context, parts.values(), running.worker_pids)
     say()
-    _show_until_end(running, screen.DemoWatch(running, parts, context), context, stop, seconds)
+    _show_until_end(screen.DemoWatch(running, parts, context), stop, seconds)
     say("\nstopping: what runs may finish, the rest is given back")
 
 
-def _show_until_end(
-    running: RunningService,
-    watch: screen.DemoWatch,
-    context: demo.DemoContext,
-    stop: Stop,
-    seconds: float | None,
-) -> None:
+def _show_until_end(watch: screen.DemoWatch, stop: Stop, seconds: float | None) -> None:
     """Until a stop is requested, the time is over, or everything has come to rest."""
     begin = time.monotonic()
     with screen.open_screen() as show:
         while True:
-            show(watch.read(), context.news.take())
+            show(watch.read(), watch.context.news.take())
             lasted = time.monotonic() - begin
-            if not running.alive:
+            if not watch.running.alive:
                 raise CommandError(f"the service ended by itself: {demo.TRY_AGAIN}")
             if stop.requested or (seconds is not None and lasted >= seconds):
                 return
-            if not context.pace.goes_on:
+            if not watch.context.pace.goes_on:
                 if watch.at_rest():
                     return
                 if lasted > PATIENCE_S:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kesin.cli.commands.audit import print_reports, replay_queues
-from kesin.cli.demo.service import ADMIN, OPERATOR, RunningService
+from kesin.cli.demo.service import ADMIN, OPERATOR, Parts, RunningService
 from kesin.cli.support.inspection import open_for_reading
 from kesin.engine.queue import Queue
 from kesin.foundation import terminal
@@ -78,19 +78,15 @@ class QueueCounts(NamedTuple):
 class DemoWatch:
     """Reads the queues of the parts, and tells what changed since the last time."""
 
-    def __init__(
-        self, running: RunningService, parts: Mapping[str, DemoPart], context: DemoContext
-    ) -> None:
-        self._running = running
-        self._context = context
+    def __init__(self, running: RunningService, parts: Parts, context: DemoContext) -> None:
+        self.running = running
+        self.context = context
         self._news = context.news
         self._queues = {name: queue for name, queue in context.queues.items() if name in parts}
         self._parts = parts
         served = running.service.workloads
-        # Whose jobs the worker processes beside the service run.
-        self._workers_of = next(
-            (part for name, part in parts.items() if served[name].needs_own_process), None
-        )
+        own = (part for name, part in parts.items() if served[name].needs_own_process)
+        self._workers_of = next(own, None)  # whose jobs the processes beside the service run
         self._moves: Counter[tuple[str, str]] = Counter()
         self._pids: list[int] = running.worker_pids
 
@@ -98,7 +94,7 @@ class DemoWatch:
         """The counts of the queues; tells the news."""
         self._tell_moves()
         for part in self._parts.values():
-            part.observe(self._context)
+            part.observe(self.context)
         self._tell_workers()
         return self._counts()
 
@@ -127,11 +123,11 @@ class DemoWatch:
         if not state:
             return ""
         jobs = self._queues[name].jobs(Filter(states=(state,)), limit=1).jobs
-        address = self._context.address
+        address = self.context.address
         return f"; one of them: {address}/dashboard/jobs/{jobs[0].id}" if jobs else ""
 
     def _tell_workers(self) -> None:
-        before, self._pids = self._pids, self._running.worker_pids
+        before, self._pids = self._pids, self.running.worker_pids
         if self._workers_of is None:
             return
         died = [pid for pid in before if pid not in self._pids]
@@ -212,7 +208,7 @@ def open_screen() -> Iterator[Show]:
         yield LiveTable(live).show
 
 
-def print_summary(database: Path, context: DemoContext, parts: Mapping[str, DemoPart]) -> bool:
+def print_summary(database: Path, context: DemoContext, parts: Parts) -> bool:
     """Print what was done; whether nothing was lost, and the history agrees with the jobs."""
     with closing(open_store(database)) as store:
         names = [name for name in store.queues() if name in parts]

@@ -45,20 +45,17 @@ LifecycleName = Annotated[
         autocompletion=complete_lifecycles,
     ),
 ]
-Repeated = list[str] | None  # the values of an option that may be given several times
-States = Annotated[Repeated, option("STATE", "In this state; repeatable.", "--state")]
-Tenants = Annotated[Repeated, option("TENANT", "Of this tenant; repeatable.", "--tenant")]
-Codes = Annotated[Repeated, option("CODE", "With this last error code; repeatable.", "--code")]
+Several = list[str] | None  # the values of an option that may be given several times
+States = Annotated[Several, option("STATE", "In this state; repeatable.")]
+Tenants = Annotated[Several, option("TENANT", "Of this tenant; repeatable.")]
+Codes = Annotated[Several, option("CODE", "With this last error code; repeatable.")]
 Categories = Annotated[
-    Repeated, option("CATEGORY", "With a last error of this category; repeatable.", "--category")
+    Several, option("CATEGORY", "With a last error of this category; repeatable.")
 ]
 TextPart = Annotated[
-    str | None,
-    option(
-        "TEXT", "An id, a key, a searched field, a title or part of an error message.", "--text"
-    ),
+    str | None, option("TEXT", "An id, a key, a searched field, a title or part of an error message.")
 ]
-Key = Annotated[str | None, option("KEY", "With exactly this dedup key.", "--key")]
+Key = Annotated[str | None, option("KEY", "With exactly this dedup key.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 

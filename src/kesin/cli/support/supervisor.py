@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kesin.cli.support.errors import BAD_USAGE
@@ -61,7 +61,7 @@ class WorkerProcesses:
     count: int
     grace_s: float
     opens_secrets: bool = True  # their work reads sealed secrets
-    stderr: int | None = None
+    stderr: int | None = None  # where they log; else where this process does
     poll_every_s: float | None = None  # where no signal tells of an exited child
     restart_always: bool = False  # also what ended well, by a signal from elsewhere
     command_of_others: Sequence[str] | None = None  # of all but the first, if it differs
@@ -182,30 +182,13 @@ class WorkerProcesses:
 
 
 class WorkerSupervisor:
-    """Supervises `kesin worker` processes for some queues from a thread.
+    """Supervises worker processes from a thread.
 
     They end with this process, however it ends: their input is a pipe from it.
     """
 
-    def __init__(
-        self,
-        queues: Sequence[str],
-        count: int,
-        grace_s: float,
-        *,
-        rq: bool = False,
-        stderr: int | None = None,  # where they log; else where this process does
-        opens_secrets: bool = True,
-    ) -> None:
-        self._processes = WorkerProcesses(
-            worker_command(queues, grace=grace_s, rq=rq, no_sweep=True),  # the service sweeps
-            count,
-            grace_s,
-            opens_secrets=opens_secrets,
-            stderr=stderr,
-            poll_every_s=POLL_EVERY_S,
-            restart_always=True,
-        )
+    def __init__(self, processes: WorkerProcesses) -> None:
+        self._processes = replace(processes, poll_every_s=POLL_EVERY_S, restart_always=True)
         self._stop = Stop()
         self._thread = threading.Thread(target=self._run, name="kesin-supervisor", daemon=True)
 
