@@ -51,12 +51,8 @@ def check_password(password: str, user_name: str) -> None:
 
 def _runs(text: str) -> int:
     """How many runs of neighbours the text consists of, such as ``abc``, ``321`` or ``asd``."""
-    return 1 + sum(not _are_neighbours(left, right) for left, right in pairwise(text))
-
-
-def _are_neighbours(left: str, right: str) -> bool:
-    step = ord(right) - ord(left)
-    return step in {-1, 0, 1} or (left, right) in _NEIGHBOURS or (right, left) in _NEIGHBOURS
+    pairs = [(one, other) for one, other in pairwise(text) if abs(ord(one) - ord(other)) > 1]
+    return 1 + sum(pair not in _NEIGHBOURS and pair[::-1] not in _NEIGHBOURS for pair in pairs)
 
 
 def _easy(message: str) -> Invalid:

@@ -98,6 +98,5 @@ def system_actor(name: str) -> Actor:
 def require(actor: Actor, permission: Permission) -> None:
     """Raise Forbidden unless the actor has the permission."""
     if not actor.has(permission):
-        raise Forbidden(
-            "this needs the right %(right)s", details={"needs": permission}, right=repr(permission)
-        )
+        needed = {"needs": permission}
+        raise Forbidden("this needs the right %(right)s", details=needed, right=repr(permission))

@@ -217,11 +217,9 @@ class OciDemo(demo.DemoPart):
 
     def begin(self, context: demo.DemoContext) -> None:
         """Post the sales of both sites, and start their scripts."""
-        pace, news = PACES[context.pace], context.news
+        pace, news, chance = PACES[context.pace], context.news, context.chance
         sends = {site: over_http(context.address, key) for site, key in self._keys.items()}
-        sales, quiet_sales = (
-            Sales(each, site, news, context.chance) for site, each in sends.items()
-        )
+        sales, quiet_sales = (Sales(each, site, news, chance) for site, each in sends.items())
         script, quiet_script = (Script(each, site, pace, news) for site, each in sends.items())
         self._scripts = [script, quiet_script]
         results = sales.post(SALES, duplicates=DUPLICATES, without_click=WITHOUT_CLICK)

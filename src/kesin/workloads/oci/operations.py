@@ -267,18 +267,16 @@ def run_action(
     """
     if (ids is None) == (where is None):
         raise Invalid("name the rows by ids or by a filter, not both", code="bad_selection")
-    arguments = action_arguments(
-        site, action, code=code, category=category, clear_errors=clear_errors
-    )
+    given = action_arguments(site, action, code=code, category=category, clear_errors=clear_errors)
     ids = None if ids is None else strip_seals(ids)
     commands, queue = site.context.commands, site.queue.name
     if dry_run:
-        options = arguments["options"]
+        options = given["options"]
         preview = commands.preview(
             actor, queue, action, ids=ids, where=where, options=options, site=site.id
         )
         return _planned_result(preview, len(ids or ()))
-    bulk = commands.act(actor, queue, action, ids=ids, where=where, reason=reason, **arguments)
+    bulk = commands.act(actor, queue, action, ids=ids, where=where, reason=reason, **given)
     max_listed = MAX_LISTED_OUTCOMES if where is not None else None
     return action_result(bulk, max_listed, more=len(bulk.outcomes) >= MAX_BULK_JOBS)
 

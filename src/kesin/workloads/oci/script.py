@@ -61,9 +61,8 @@ class ExportPreview:
     def masked(self, site: SiteContext) -> ExportPreview:
         """The preview as those see it who may not see click ids."""
         mask = site.context.commands.masking(site.queue.name).value
-        return ExportPreview(
-            mask(self.items), mask(self.skipped), mask(self.warnings), self.is_full
-        )
+        items, skipped, warnings = map(mask, (self.items, self.skipped, self.warnings))
+        return ExportPreview(items, skipped, warnings, self.is_full)
 
 
 def export(site: SiteContext, *, limit: int, actor: str) -> list[dict[str, Any]]:
@@ -111,9 +110,10 @@ def preview_export(site: SiteContext, *, limit: int) -> ExportPreview:
     elif others > 0:
         message = Message("%(n)s more wait for the time of their next try", n=others)
         warnings.append({"code": "NOT_DUE", "message": message})
-    if site.channel != "script":
+    name = site.channel
+    if name != "script":
         message = Message(
-            "the site is on the channel %(channel)s: a script gets nothing", channel=site.channel
+            "the site is on the channel %(channel)s: a script gets nothing", channel=name
         )
         warnings.append({"code": "WRONG_CHANNEL", "message": message})
     items = [conversion.script_item(job.id, site.zone) for job, conversion in sendable]

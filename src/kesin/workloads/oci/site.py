@@ -26,6 +26,7 @@ Details = Mapping[str, Any] | None  # of an audit line
 WORKLOAD: Final = "oci"
 HEARTBEAT: Final = "heartbeat"
 BREAKER: Final = "breaker"
+MOST: Final = {"recover_minutes": 24 * 60, "silent_hours": 720}  # of a site's settings
 UPLOADS: Final = "uploads"  # requests whose result Google reports later
 
 
@@ -50,10 +51,8 @@ def validate_settings(changes: dict[str, Any]) -> dict[str, Any]:
     for name, value in changes.items():
         if value is None:
             continue
-        if name == "recover_minutes":
-            _check_whole_number(name, value, 1, 24 * 60)
-        elif name == "silent_hours":
-            _check_whole_number(name, value, 1, 720)
+        if name in MOST:
+            _check_whole_number(name, value, MOST[name])
         elif name != "conversion_name":
             raise Invalid(
                 "%(field)s is no setting of a site", details={"field": name}, field=repr(name)
@@ -68,14 +67,14 @@ def validate_settings(changes: dict[str, Any]) -> dict[str, Any]:
     return changes
 
 
-def _check_whole_number(name: str, value: Any, minimum: int, maximum: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+def _check_whole_number(name: str, value: Any, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
         raise Invalid(
             "%(field)s must be a whole number in %(least)s…%(most)s, got %(given)s",
             details={"field": name},
             field=name,
-            least=minimum,
-            most=maximum,
+            least=1,
+            most=most,
             given=repr(value),
         )
 

@@ -109,10 +109,8 @@ def _sweep(context: WorkloadContext, name: str, min_age_us: int, max_attempts: i
         if move.name != name:
             continue
         for _ in range(MAX_BATCHES_PER_MOVE):
-            batch = queue.store.sweep(
-                queue.name, move, limit=BATCH, now=queue.clock.now(), **limits
-            )
-            moved += batch
-            if batch < BATCH:
+            done = queue.store.sweep(queue.name, move, limit=BATCH, now=queue.clock.now(), **limits)
+            moved += done
+            if done < BATCH:
                 break
     return moved

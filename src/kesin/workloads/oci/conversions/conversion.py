@@ -310,10 +310,8 @@ def _refuse_masked(row: Row) -> None:
     """Refuse a value that was masked when it was read: it would overwrite the real one."""
     field = find_masked({name: row[name] for name in CONVERSION_FIELDS if name in row})
     if field is not None:
-        message = Message(
-            "%(field)s is masked: send the value itself, or leave it out", field=field
-        )
-        raise Unsendable("MASKED_VALUE", field, message)
+        wrong = Message("%(field)s is masked: send the value itself, or leave it out", field=field)
+        raise Unsendable("MASKED_VALUE", field, wrong)
 
 
 def _check_age(seconds: float) -> None:

@@ -139,7 +139,6 @@ def _script_finding(site: SiteContext) -> Finding:
             detail="the site is left to a script, and none has ever reported",
             advice="Install the Google Ads Script, or move the site to the channel 'api'.",
         )
-    detail = Message(
-        "the script reported, version %(version)s", version=beat.get("script_version", "unknown")
-    )
+    version = beat.get("script_version", "unknown")
+    detail = Message("the script reported, version %(version)s", version=version)
     return Finding("script", ok=True, detail=detail)

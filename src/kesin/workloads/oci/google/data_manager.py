@@ -156,7 +156,8 @@ def _read_refusal(response: GoogleResponse, count: int) -> RequestReply | Reques
     lists = [objects(detail.get("fieldViolations")) for detail in details_of(response.body)]
     for violation in chain.from_iterable(lists):
         field = str(violation.get("field", ""))
-        error = _violation_error(violation)
+        reason = text_at(violation, "reason") or "INVALID_ARGUMENT"
+        error = GoogleError("errorReason", reason, text_at(violation, "description"), violation)
         match = _EVENT.search(field)
         if match:
             named.setdefault(int(match[1]), []).append(error)
@@ -175,11 +176,6 @@ def _wrong_destination(error: GoogleError, response: GoogleResponse) -> RequestF
     message = (error.message or code)[:MAX_MESSAGE]
     refused = RowRefused(code, message, Category.AUTH, event_note(response.request_id))
     return RequestFailure(refused, ConnectionTrouble("AUTH", code, message))
-
-
-def _violation_error(violation: dict[str, Any]) -> GoogleError:
-    reason = text_at(violation, "reason") or "INVALID_ARGUMENT"
-    return GoogleError("errorReason", reason, text_at(violation, "description"), violation)
 
 
 def _parse_status(body: Any) -> RequestStatus:
