@@ -19,16 +19,10 @@ from kesin.engine.access.folding import FoldedEvent, fold_events
 from kesin.engine.access.listing import JobSearch, resolve_text, titles_in
 from kesin.engine.access.masking import Masking
 from kesin.engine.queue import Queue
+from kesin.foundation import terminal
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import decode_note, recorded_traceback
-from kesin.foundation.terminal import (
-    format_time,
-    pluralize,
-    print_table,
-    say,
-    say_json,
-    visible_lines,
-)
+from kesin.foundation.terminal import format_time, print_table, say, say_json, visible_lines
 from kesin.foundation.text import canonical_json, decode_json
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.errors import Category
@@ -328,7 +322,7 @@ def act(
             return
         job_ids = list(dict.fromkeys(ids or _matching(opened, where)))
         if all_matching and job_ids and not yes:
-            jobs = f"{pluralize(len(job_ids), 'job')} of {queue}"
+            jobs = f"{terminal.pluralize(len(job_ids), 'job')} of {queue}"
             arguments.confirm(f"{move} {jobs}?", f"{move} of {jobs} needs a confirmation")
         moved, already, refused = 0, 0, Counter[str]()
         for start in range(0, len(job_ids), BATCH):

@@ -69,11 +69,6 @@ class QueueCounts(NamedTuple):
     title: str
     counts: dict[StateGroup, int]
 
-    @property
-    def moving(self) -> int:
-        """Jobs that move on without an operator."""
-        return sum(self.counts[family] for family in ON_THE_WAY)
-
 
 class DemoWatch:
     """Reads the queues of the parts, and tells what changed since the last time."""
@@ -100,7 +95,7 @@ class DemoWatch:
 
     def at_rest(self) -> bool:
         """Whether nothing more happens unless an operator acts."""
-        return not any(queue.moving for queue in self._counts())
+        return not any(queue.counts[family] for queue in self._counts() for family in ON_THE_WAY)
 
     def _counts(self) -> list[QueueCounts]:
         return [_counts(self._parts[name].title, queue) for name, queue in self._queues.items()]

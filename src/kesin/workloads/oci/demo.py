@@ -124,10 +124,10 @@ class Script:
 
     def __init__(self, send: Send, site: str, pace: ScriptPace, news: demo.News) -> None:
         chance = random.Random(f"{SEED}{site}")  # a story, no secret
-        self._plain = ScriptSimulator(
+        self.plain = ScriptSimulator(  # which nothing goes wrong with
             send, site, rng=chance, fail_share=FAIL_SHARE, limit=pace.page, pages=1
         )
-        self._thrower = replace(self._plain, fail_share=0.0, upload_error_share=1.0)
+        self._thrower = replace(self.plain, fail_share=0.0, upload_error_share=1.0)
         self._site = site
         self._lease_s = pace.lease_s
         self._news = news
@@ -135,14 +135,9 @@ class Script:
         self._turn: Turn = None
         self._paused = False
 
-    @property
-    def uploaded(self) -> Counter[str]:
-        """Order id → how often Google would have got it."""
-        return self._plain.uploaded
-
     def run(self) -> None:
         """Run it once. A crash that met no row is put off."""
-        ran = self._thrower.run() if self._turn == "throws" else self._plain.run(self._turn)
+        ran = self._thrower.run() if self._turn == "throws" else self.plain.run(self._turn)
         if ran.exported:
             self._news.count(RUNS)
             self._tell(ran)
@@ -150,10 +145,6 @@ class Script:
         if ran.paused and not self._paused:
             self._news.tell(f"{self._site} is paused: its script gets nothing until you resume it")
         self._paused = ran.paused
-
-    def run_well(self) -> None:
-        """Run it once without a mishap."""
-        self._plain.run()
 
     def _tell(self, ran: ScriptRun) -> None:
         if ran.crashed is not None:
@@ -229,7 +220,7 @@ class OciDemo(demo.DemoPart):
         )
         quiet_sales.post(QUIET_SALES)
         context.background.every(pace.every_s, script.run)
-        context.background.every(QUIETER * pace.every_s, quiet_script.run_well)
+        context.background.every(QUIETER * pace.every_s, quiet_script.plain.run)
         if pace.sales_every_s is not None:
             context.background.every(pace.sales_every_s, sales.post_a_few)
             context.background.every(QUIETER * pace.sales_every_s, quiet_sales.post_a_few)
@@ -252,7 +243,7 @@ class OciDemo(demo.DemoPart):
     def summarize(self, context: demo.DemoContext, store: Store) -> bool:
         """Whether every sale is there, and Google would have each completed one."""
         news = context.news
-        uploaded = sum((script.uploaded for script in self._scripts), Counter[str]())
+        uploaded = sum((script.plain.uploaded for script in self._scripts), Counter[str]())
         lost = max(news.times(QUEUED) - store.stats(QUEUE).total, 0)
         say(
             f"the script ran {news.times(RUNS)} times and crashed {news.times(CRASHES)} times; "

@@ -25,13 +25,7 @@ from kesin.store.records import Filter, MoveCount
 from kesin.store.rules import jobs_by_state
 from kesin.workloads.common.advice import Advice, Language
 from kesin.workloads.oci.advice import ADVICE
-from kesin.workloads.oci.conversions.conversion import (
-    CLICK_ID,
-    CLICK_LIFETIME_DAYS,
-    MAX_REVISION,
-    SEAL_PREFIX,
-    key_of,
-)
+from kesin.workloads.oci.conversions import conversion
 from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
 from kesin.workloads.oci.script import parse_category, reason_of, refusal_reason
 from kesin.workloads.oci.site import HEARTBEAT, UPLOADS, SiteContext
@@ -114,7 +108,7 @@ def site_stats(site: SiteContext, move_counts: Iterable[MoveCount] | None = None
 
 def expiring_before(now: int) -> int:
     """Rows with a conversion before this time expire soon."""
-    return now - (CLICK_LIFETIME_DAYS - EXPIRES_SOON_DAYS) * DAY_S * SECOND_US
+    return now - (conversion.CLICK_LIFETIME_DAYS - EXPIRES_SOON_DAYS) * DAY_S * SECOND_US
 
 
 def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
@@ -205,17 +199,19 @@ def _payload_fragment(search: str, *, clicks: bool) -> str | None:
     """The payload text to scan for: an order id, or a click id of any kind."""
     if _ORDER_ID.fullmatch(search):
         return f'orderId":"{search}"'
-    return f'id":"{search}"' if clicks and CLICK_ID.fullmatch(search) else None
+    return f'id":"{search}"' if clicks and conversion.CLICK_ID.fullmatch(search) else None
 
 
 def _find_directly(site: SiteContext, actor: Actor, search: str, reveal: ListReveal) -> list[Job]:
     """Find rows by index: by id, or by external id with every revision."""
     commands, name = site.context.commands, site.queue.name
-    job_id = search.removeprefix(SEAL_PREFIX)
+    job_id = search.removeprefix(conversion.SEAL_PREFIX)
     if is_id(job_id):
         jobs = commands.find(actor, name, [job_id], reveal=reveal)
         return [job for job in jobs if job.tenant == site.id]
-    keys = {key_of(search, revision) for revision in range(1, MAX_REVISION + 1)}
+    keys = {
+        conversion.key_of(search, revision) for revision in range(1, conversion.MAX_REVISION + 1)
+    }
     holders = site.queue.holders(site.id, sorted(keys))
     jobs = commands.find(actor, name, list(holders.values()), reveal=reveal) if holders else []
     if not actor.has("reveal"):
@@ -324,7 +320,7 @@ def _planned_result(preview: ActionPreview, asked: int) -> ActionResult:
 
 def strip_seals(ids: Sequence[str]) -> list[str]:
     """Strip the seal prefix where there is one, and drop duplicates."""
-    return list(dict.fromkeys(sealed_id.removeprefix(SEAL_PREFIX) for sealed_id in ids))
+    return list(dict.fromkeys(sealed_id.removeprefix(conversion.SEAL_PREFIX) for sealed_id in ids))
 
 
 def row_columns(job: Job) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.records import Filter
 from kesin.workloads.oci.conversions.conversion import Conversion
-from kesin.workloads.oci.google import pending_uploads
+from kesin.workloads.oci.google import circuit_breaker, pending_uploads
 from kesin.workloads.oci.google.channel import (
     MAX_ROWS,
     Channel,
@@ -34,14 +34,7 @@ from kesin.workloads.oci.google.channel import (
     UploadResult,
     UploadRow,
 )
-from kesin.workloads.oci.google.circuit_breaker import (
-    WORKER_ACTOR,
-    Breaker,
-    close_breaker,
-    open_credentials,
-    read_breaker,
-    record_upload,
-)
+from kesin.workloads.oci.google.circuit_breaker import WORKER_ACTOR, Breaker
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.google.error_table import CIRCUIT_OPEN
 from kesin.workloads.oci.lifecycle import limits_of
@@ -153,7 +146,7 @@ class Uploader:
         rows = breaker.max_rows(self._context.queue.now(), min(share, MAX_ROWS))
         if not rows:
             return 0
-        credentials = open_credentials(site)
+        credentials = circuit_breaker.open_credentials(site)
         trouble = (
             credentials
             if isinstance(credentials, ConnectionTrouble)
@@ -167,25 +160,25 @@ class Uploader:
 
     def _recheck_breaker(self, site: SiteContext) -> Breaker:
         """Read the site's breaker; close it if the credentials are new, or pass another check."""
-        breaker = read_breaker(site)
+        breaker = circuit_breaker.read_breaker(site)
         if not breaker.kind:
             return breaker
         secret = self._context.commands.accounts.directory.secret(vault_name(site.id))
         if secret and breaker.opened_at and secret.changed_at > breaker.opened_at:
-            return close_breaker(site)
+            return circuit_breaker.close_breaker(site)
         if not breaker.wants_check(self._context.queue.now()):
             return breaker
-        credentials = open_credentials(site)
+        credentials = circuit_breaker.open_credentials(site)
         if isinstance(credentials, ConnectionTrouble):
             return self._record_upload(site, credentials)
         findings = self._channels[site.channel].check(credentials)
         failed = next((finding for finding in findings if not finding.ok), None)
         if failed is None:
-            return close_breaker(site)
+            return circuit_breaker.close_breaker(site)
         return self._record_upload(site, ConnectionTrouble("AUTH", breaker.code, failed.detail))
 
     def _record_upload(self, site: SiteContext, trouble: ConnectionTrouble | None) -> Breaker:
-        return record_upload(site, trouble, jitter=self._rng.random())
+        return circuit_breaker.record_upload(site, trouble, jitter=self._rng.random())
 
     # Uploading
 
@@ -196,7 +189,7 @@ class Uploader:
         if record is None or channel is None:
             return [self._release(job) for job in jobs]  # the site changed after the check
         site = SiteContext(self._context, record)
-        credentials = open_credentials(site)
+        credentials = circuit_breaker.open_credentials(site)
         if isinstance(credentials, ConnectionTrouble):
             return [self._release(job) for job in jobs]
         sendable, unsendable = split_sendable(site, jobs)

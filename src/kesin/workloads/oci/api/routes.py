@@ -15,15 +15,9 @@ from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Forbidden, Problem
+from kesin.web import dependencies
 from kesin.web.bodies import LargeBodyRoute
-from kesin.web.dependencies import (
-    JSON,
-    UNCACHED,
-    IgnoreColumns,
-    RawBody,
-    SignedInActor,
-    run_with_body,
-)
+from kesin.web.dependencies import JSON, UNCACHED, IgnoreColumns, RawBody, SignedInActor
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci import script
 from kesin.workloads.oci.api import schemas
@@ -93,7 +87,8 @@ def _add_producer_routes(router: APIRouter, context: WorkloadContext) -> None:
         `ignoreColumns` names the column; the columns of our own files are known.
         """
         kind, ignored = request.headers.get("content-type", ""), column_names(ignore_columns)
-        return await run_with_body(request, body, take_in, actor, body, kind, site_id, ignored)
+        given = (actor, body, kind, site_id, ignored)
+        return await dependencies.run_with_body(request, body, take_in, *given)
 
     def take_in(
         actor: Actor, body: bytes, content_type: str, site_id: str | None, ignored: frozenset[str]

@@ -22,6 +22,7 @@ from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, Outcome
 from kesin.workloads.common.advice import Language
 from kesin.workloads.oci.advice import ADVICE
+from kesin.workloads.oci.conversions import ingest
 from kesin.workloads.oci.conversions.conversion import (
     CONVERSION_FIELDS,
     MAX_REVISION,
@@ -33,15 +34,7 @@ from kesin.workloads.oci.conversions.conversion import (
     key_of,
 )
 from kesin.workloads.oci.conversions.csv_cells import escape_cell
-from kesin.workloads.oci.conversions.ingest import (
-    Correction,
-    IngestOutcome,
-    IngestResult,
-    build_rejection,
-    changed_fields,
-    correct_rows,
-    new_job,
-)
+from kesin.workloads.oci.conversions.ingest import Correction, IngestOutcome, IngestResult
 from kesin.workloads.oci.site import SiteContext
 
 FIX_BATCH: Final = 500  # rows per transaction
@@ -97,7 +90,7 @@ class _FixBatch:
             try:
                 self._plan(index, row, latest_jobs.get(_external_id_of(row)))
             except Unsendable as problem:
-                self.results[index] = build_rejection(index, row, problem)
+                self.results[index] = ingest.build_rejection(index, row, problem)
         self._apply_corrections()
         self._enqueue_revisions()
         return self.results
@@ -113,7 +106,7 @@ class _FixBatch:
         merged = {**job.payload, **changes, "revision": job.payload.get("revision")}
         defaults, now = self.site.defaults, self.site.queue.now()
         new = Conversion.parse(merged, defaults, now_us=now)
-        changed = changed_fields(job.payload, new)
+        changed = ingest.changed_fields(job.payload, new)
         if job.state == "FAILED" and changed:
             self.corrections[job.id] = Correction(index, job.payload, new)
         elif job.state == "COMPLETED" and (changed or self.again):
@@ -124,7 +117,9 @@ class _FixBatch:
 
     def _apply_corrections(self) -> None:
         note = {"reason": self.reason}
-        for outcome in correct_rows(self.site, self.corrections, "operator", self.actor, note):
+        for outcome in ingest.correct_rows(
+            self.site, self.corrections, "operator", self.actor, note
+        ):
             index = self.corrections[outcome.id].position
             unchanged = self.results[index]
             if outcome.result == "moved":
@@ -136,7 +131,7 @@ class _FixBatch:
         if not self.revisions:
             return
         new_jobs = [
-            new_job(self.site, new, {"reason": self.reason, "fixes": job_id})
+            ingest.new_job(self.site, new, {"reason": self.reason, "fixes": job_id})
             for job_id, (_, new) in self.revisions.items()
         ]
         outcomes = self.site.queue.enqueue_many(new_jobs, actor=self.actor.name)

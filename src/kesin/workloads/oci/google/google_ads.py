@@ -15,6 +15,7 @@ from kesin.workloads.oci.conversions.conversion import (
     format_google_time,
     json_number,
 )
+from kesin.workloads.oci.google import error_table as table
 from kesin.workloads.oci.google.batching import RequestReply, deliver, separate_twins
 from kesin.workloads.oci.google.channel import (
     ConnectionTrouble,
@@ -29,12 +30,6 @@ from kesin.workloads.oci.google.classify import GoogleError, classify_errors, ge
 from kesin.workloads.oci.google.client import GoogleChannel, event_note, failure_of
 from kesin.workloads.oci.google.connection_check import TRIAL_CONVERSION, build_findings
 from kesin.workloads.oci.google.credentials import GoogleCredentials
-from kesin.workloads.oci.google.error_table import (
-    ERROR_TABLE,
-    PARTIAL_FAILURE_UNREADABLE,
-    REQUEST_REFUSED,
-    UNREADABLE_RESPONSE,
-)
 from kesin.workloads.oci.google.http import OK, GoogleResponse
 from kesin.workloads.oci.google.json_paths import dig, objects
 
@@ -55,15 +50,15 @@ def read_upload(body: Any, rows: Sequence[UploadRow], request_id: str = "") -> O
     """Read a response with status 200: one outcome per row."""
     count = len(rows)
     if not isinstance(body, dict):
-        return [_refused(UNREADABLE_RESPONSE, NO_OBJECT, request_id)] * count
+        return [_refused(table.UNREADABLE_RESPONSE, NO_OBJECT, request_id)] * count
     try:
         failed = errors_by_row(partial_errors(body), count)
         results = _results(body, rows)
     except UnreadableResponse as problem:
-        return [_refused(PARTIAL_FAILURE_UNREADABLE, str(problem), request_id)] * count
+        return [_refused(table.PARTIAL_FAILURE_UNREADABLE, str(problem), request_id)] * count
     accepted = RowAccepted(note=event_note(request_id))
     neither = Message("Google shows neither a result nor an error for this row")
-    no_result = _refused(PARTIAL_FAILURE_UNREADABLE, neither, request_id)
+    no_result = _refused(table.PARTIAL_FAILURE_UNREADABLE, neither, request_id)
     return [
         classify_row(failed[position], request_id)
         if position in failed
@@ -160,11 +155,11 @@ def _note_error(error: GoogleError) -> Any:
 
 _BAD_REQUEST: Final = 400
 _SITE_WIDE_CODES: Final = frozenset(  # reported per row, but about Google as a whole
-    {UNREADABLE_RESPONSE, PARTIAL_FAILURE_UNREADABLE}
+    {table.UNREADABLE_RESPONSE, table.PARTIAL_FAILURE_UNREADABLE}
     | {
         value
         for group in ("internalError", "quotaError", "databaseError")
-        for value, meaning in ERROR_TABLE[group].values.items()
+        for value, meaning in table.ERROR_TABLE[group].values.items()
         if meaning.category in {Category.TRANSIENT, Category.RATE_LIMIT}
     }
 )
@@ -242,7 +237,7 @@ def _read_refusal(response: GoogleResponse, count: int) -> RequestReply | Reques
     request_id = response.request_id
     classified = {row: classify_row(errors, request_id) for row, errors in grouped.items()}
     with_others = Message("refused with other rows of its request, and not recorded")
-    other = _refused(REQUEST_REFUSED, with_others, request_id)
+    other = _refused(table.REQUEST_REFUSED, with_others, request_id)
     rows = [classified.get(position, other) for position in range(count)]
     return RequestReply(rows, _common_trouble(list(classified.values())), request_id)
 
@@ -263,9 +258,9 @@ def _common_trouble(outcomes: Sequence[RowAccepted | RowRefused]) -> ConnectionT
 def _validation_result(response: GoogleResponse) -> Outcomes:
     """The errors of a validated request with one row; it never has results."""
     if not isinstance(response.body, dict):
-        return [_refused(UNREADABLE_RESPONSE, NO_OBJECT)]
+        return [_refused(table.UNREADABLE_RESPONSE, NO_OBJECT)]
     try:
         errors = partial_errors(response.body)
     except UnreadableResponse as problem:
-        return [_refused(PARTIAL_FAILURE_UNREADABLE, str(problem))]
+        return [_refused(table.PARTIAL_FAILURE_UNREADABLE, str(problem))]
     return [classify_errors([read_error(error) for error in errors])] if errors else []
