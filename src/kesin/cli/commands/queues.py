@@ -42,8 +42,7 @@ def pause(
         details, actor = {"reason": reason} if reason else None, local_operator()
         with context.store.transaction():
             context.store.pause(name, tenant=tenant or "", actor=actor.name, reason=reason)
-            where: dict[str, Any] = {"queue": name, "site": tenant}
-            context.accounts.note(actor, "queue.pause", **where, details=details)
+            context.accounts.note(actor, "queue.pause", queue=name, site=tenant, details=details)
     say(f"paused {_scope(name, tenant)}")
 
 
