@@ -8,7 +8,7 @@ import pytest
 from kesin.store.errors import StoreUnreachable
 from kesin.workloads.oci import OCI, uploader
 from kesin.workloads.oci.conversions.corrections import fix_rows
-from kesin.workloads.oci.google import channels
+from kesin.workloads.oci.google import channels, circuit_breaker
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.uploader import Uploader
 from tests.web.conftest import ROOT
@@ -24,7 +24,7 @@ def test_what_google_took_is_completed_even_if_the_breaker_cannot_be_told(
     def away(*_: object, **__: object) -> None:
         raise StoreUnreachable("away")
 
-    monkeypatch.setattr(uploader, "record_upload", away)
+    monkeypatch.setattr(circuit_breaker, "record_upload", away)
     assert api.turn() == {"COMPLETED": 3}
     assert api.states(ids) == ["COMPLETED"] * 3
 
