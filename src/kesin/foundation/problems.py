@@ -11,8 +11,6 @@ from typing import Any
 
 from kesin.foundation.messages import Message
 
-Details = Mapping[str, Any] | None
-
 
 class Problem(Exception):  # an expected result, so the name does not end in Error
     """A request that cannot be fulfilled; ``values`` fill the places of its message."""
@@ -26,7 +24,12 @@ class Problem(Exception):  # an expected result, so the name does not end in Err
         cls.status, cls.code = status or cls.status, code or cls.code
 
     def __init__(
-        self, message: str, *, code: str | None = None, details: Details = None, **values: object
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        details: Mapping[str, Any] | None = None,
+        **values: object,
     ) -> None:
         self.message = Message(message, **values) if values else message
         super().__init__(self.message)

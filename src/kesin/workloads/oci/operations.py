@@ -184,9 +184,12 @@ def build_filter(site: SiteContext, criteria: Mapping[str, Sequence[str]]) -> Fi
     """Build the store's filter; raises Problem for an unknown state."""
     for state in criteria.get("status", ()):
         if state not in STATES:
-            known, given = ", ".join(STATES), repr(state[:64])
-            message = Message("status is one of %(known)s, not %(given)s", known=known, given=given)
-            raise Problem(message, code="bad_status")
+            raise Problem(
+                "status is one of %(known)s, not %(given)s",
+                code="bad_status",
+                known=", ".join(STATES),
+                given=repr(state[:64]),
+            )
     return Filter(
         states=tuple(criteria.get("status", ())),
         tenants=(site.id,),
