@@ -26,7 +26,6 @@ DATABASE_FILE: Final = "kesin.db"
 SQLITE_SCHEME: Final = "sqlite:///"
 POSTGRES_SCHEMES: Final = ("postgresql://", "postgres://")
 _PASSWORD = re.compile(r"(//[^/?#@:]*:).*@", re.DOTALL)  # the password may contain an @
-_REDIS = r"^($|rediss?://|unix://)"
 _HOST_NAME = re.compile(r"[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]")
 _SECRET_PART = re.compile(r"((?:^|[?&\s])\w*(?:password|secret|token)\w*=)[^&\s]*", re.IGNORECASE)
 
@@ -51,7 +50,7 @@ class Settings(BaseSettings):
     database_url: str | None = _env(
         None, "a file, sqlite:///file or postgresql://…; a file in the folder if unset"
     )
-    redis_url: str | None = _env(None, "redis://…, for the PDF workload", pattern=_REDIS)
+    redis_url: str | None = _env(None, "redis://…, for the PDF workload")
     host: str = _env("127.0.0.1", "the address the server listens on")
     port: int = _env(8000, "a whole number in 1…65535", ge=1, le=65535)
     log: Literal["console", "json"] = _env("console", "console or json")
@@ -171,6 +170,13 @@ class Settings(BaseSettings):
             if name.strip() and not _HOST_NAME.fullmatch(name.strip()):
                 raise ValueError("no name of a host")
         return text
+
+    @field_validator("redis_url")
+    @classmethod
+    def _known_redis(cls, url: str | None) -> str | None:
+        if url and not url.startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("no address of a Redis")
+        return url
 
     @cached_property
     def allowed_host_names(self) -> frozenset[str]:
