@@ -68,7 +68,7 @@ class TemplateSource:
         self._lock = threading.Lock()
         self._library: TemplateLibrary | None = None
         self._stamp: object = None
-        self.problem = ""  # why the last change is not in use
+        self.problem: RenderFailed | Unavailable | None = None  # why the last change is not in use
 
     def library(self) -> TemplateLibrary:
         """Return the templates as they are now; while a change cannot be used, as they were."""
@@ -76,12 +76,12 @@ class TemplateSource:
             stamp = _folder_stamp(self._settings.pdf_templates)
             if self._library is None or stamp != self._stamp:
                 try:
-                    self._library, self.problem = self._load(), ""
+                    self._library, self.problem = self._load(), None
                 except (RenderFailed, Unavailable) as problem:
                     if self._library is None:
                         raise
-                    self.problem = str(problem)
-                    log.warning("templates_not_loaded", why=self.problem)
+                    self.problem = problem
+                    log.warning("templates_not_loaded", why=str(problem))
                 self._stamp = stamp
             return self._library
 

@@ -126,7 +126,7 @@ class TestLoading:
         message = load(lambda at: (write(at, "mine", "x") / "sample.json").write_text("{", "utf-8"))
         assert "sample.json is no JSON" in message
         message = load(lambda at: write(at, "mine", "\n{% if %}"))
-        assert "mine/template.html, line 2: it is no template" in message
+        assert "mine/template.html, line 2: syntax error" in message
         assert "there is no such folder" in str(refusal(TemplateLibrary.load, [tmp_path / "no"]))
 
     @pytest.mark.parametrize(

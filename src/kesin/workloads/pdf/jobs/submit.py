@@ -87,7 +87,7 @@ def require_template(
     if not exists or not validate_template(name, allowed):
         raise unknown or refusals.NotFound("there is no such template here")
     if name in library.broken:
-        raise template_error(library.broken[name].message)
+        raise template_error(library.broken[name].message, library.broken[name].details)
     return library.get(name)
 
 
@@ -114,18 +114,18 @@ def exact_json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def template_error(message: str) -> Problem:
+def template_error(message: str, details: errors.Details = None) -> Problem:
     """Build a Problem with the seed's code for template errors."""
-    return Problem(message, code=errors.PdfErrorCode.TEMPLATE_ERROR.value)
+    return Problem(message, code=errors.PdfErrorCode.TEMPLATE_ERROR.value, details=details)
 
 
 def fill_problem(failure: errors.RenderFailed) -> Problem:
     """Build the Problem of a failure: 422 for a limit, 503 if another try may help, else 400."""
     if failure.code in {errors.TEMPLATE_TOO_COSTLY, errors.PICTURES_TOO_LARGE}:
-        return Invalid(failure.message, code=failure.code)
+        return Invalid(failure.message, code=failure.code, details=failure.details)
     if failure.code in errors.TRANSIENT_ERRORS:
         return Unavailable(failure.message, code=failure.code)
-    return template_error(failure.message)
+    return template_error(failure.message, failure.details)
 
 
 def _invalid_variables(problems: Iterable[tuple[str, str, str]]) -> Invalid:
@@ -161,23 +161,21 @@ def render_unavailable() -> Unavailable:
     )
 
 
-def document_response(html: str, *, framed: bool = False) -> Response:
-    """Build the response with a document; headers forbid scripts, and frames unless ``framed``."""
+def document_headers(*, framed: bool = False) -> dict[str, str]:
+    """Headers of a document: no scripts, and no frames but ours, or none unless ``framed``."""
     ancestors, frames = ("'self'", "SAMEORIGIN") if framed else ("'none'", "DENY")
-    return HTMLResponse(
-        html,
-        headers={
-            "Content-Security-Policy": f"{LIBRARY_CSP}; frame-ancestors {ancestors}; sandbox",
-            "X-Frame-Options": frames,
-            "Content-Disposition": "inline",
-            "Cache-Control": "no-store",
-        },
-    )
+    return {
+        "Content-Security-Policy": f"{LIBRARY_CSP}; frame-ancestors {ancestors}; sandbox",
+        "X-Frame-Options": frames,
+        "Content-Disposition": "inline",
+        "Cache-Control": "no-store",
+    }
 
 
 def preview_response(services: PdfServices, name: str, variables: Mapping[str, Any]) -> Response:
     """Build the response with the document of a template, for a frame; raises Problem."""
-    return document_response(_fill_in(services, name, variables), framed=True)
+    document = _fill_in(services, name, variables)
+    return HTMLResponse(document, headers=document_headers(framed=True))
 
 
 def _fill_in(services: PdfServices, name: str, variables: Mapping[str, Any]) -> str:
@@ -193,9 +191,7 @@ def handle_unavailable(policy: FailSafePolicy, html: str | None) -> Response:
     ``html`` comes from the template library: its values are escaped and it loads nothing.
     """
     if policy is FailSafePolicy.DEGRADE and html is not None:
-        response = document_response(html)
-        response.headers[FALLBACK_HEADER] = "html"
-        return response
+        return HTMLResponse(html, headers=document_headers() | {FALLBACK_HEADER: "html"})
     return problem_response(render_unavailable(), retry_after=str(UNAVAILABLE_RETRY_S))
 
 

@@ -95,7 +95,9 @@ class PdfRenderWorker:
             return Done(self._render_and_store(parse_job(job)))
         except RenderFailed as problem:
             log.warning("not_rendered", job=job.id, code=problem.code)
-            return Failed(problem.code, problem.message)
+            failed = Failed(problem.code, problem.message)
+            failed.traceback = problem.details.get("excerpt", "")  # where in the template
+            return failed
         except Exception as problem:
             log.exception("render_failed", job=job.id)
             return Failed(PdfErrorCode.UNKNOWN, type(problem).__name__)

@@ -23,6 +23,7 @@ from kesin.workloads.pdf.limits import MAX_HTML_BYTES
 from kesin.workloads.pdf.templating.filters import FILTERS, Unprintable
 
 MAX_REPEATED: Final = 10_000  # characters or items that ``*`` may produce
+MAX_EXCERPT_CHARS: Final = 160  # of a line
 _MAX_BASE: Final = 10_000  # of ``**``
 _MAX_POWER: Final = 16
 _UNSAFE_FILTERS: Final = ("safe", "urlize", "pprint")
@@ -94,11 +95,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
         try:
             tree = self.parse(self._sources[name], name, name)
             for node in tree.find_all((nodes.EvalContextModifier, nodes.MarkSafe)):
-                raise template_failure(name, "escaping cannot be turned off", line=node.lineno)
+                message = "escaping cannot be turned off"
+                raise template_failure(name, message, line=node.lineno, source=self._sources[name])
             self.get_template(name)
         except TemplateSyntaxError as problem:
-            message = Message("it is no template: %(problem)s", problem=problem.message)
-            raise template_failure(problem.name or name, message, line=problem.lineno) from None
+            message = Message("syntax error: %(problem)s", problem=problem.message)
+            file, line = problem.name or name, problem.lineno
+            source = self._sources.get(file, "")
+            raise template_failure(file, message, line=line, source=source) from None
         return meta.find_referenced_templates(tree)
 
     def render(self, name: str, variables: Mapping[str, Any]) -> str:
@@ -151,7 +155,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
             if traceback.tb_frame.f_code.co_filename in self._sources:
                 file, line = traceback.tb_frame.f_code.co_filename, traceback.tb_lineno
             traceback = traceback.tb_next
-        raise template_failure(file, self._reason(file, problem), line=line) from None
+        reason, source = self._reason(file, problem), self._sources.get(file, "")
+        raise template_failure(file, reason, line=line, source=source) from None
 
     def _reason(self, file: str, problem: Exception) -> str:
         if isinstance(problem, Unprintable):
@@ -161,24 +166,47 @@ class Sandbox(ImmutableSandboxedEnvironment):
         for kind, reason in _REASONS.items():
             if isinstance(problem, kind):
                 return reason
-        return f"it cannot be filled in ({type(problem).__name__})"
+        return Message("it cannot be filled in (%(problem)s)", problem=type(problem).__name__)
 
     def _missing_name(self, file: str, message: str) -> str:
         """Name the missing variable if the template contains the name; else it may be a value."""
         source = self._sources.get(file, "")
         for part in reversed(message.split("'")[1::2]):
             if part.isidentifier() and re.search(rf"\b{part}\b", source):
-                return f"'{part}' is missing"
+                return Message("%(name)s is missing", name=f"'{part}'")
         return "a variable is missing"
 
 
 def template_failure(
-    name: str, message: str, *, line: int | None = None, code: str = PdfErrorCode.TEMPLATE_ERROR
+    name: str,
+    message: str,
+    *,
+    line: int | None = None,
+    source: str = "",
+    code: str = PdfErrorCode.TEMPLATE_ERROR,
 ) -> RenderFailed:
-    at = f"{name}, line {line}" if line is not None else name
-    details = {"template": name} | ({"line": line} if line is not None else {})
+    """Build the error of a template, with its name, its line and the text around the line."""
+    problem, details = Message(message), {"template": name}
+    if line is None:
+        sentence = "template %(where)s: %(problem)s"
+        return RenderFailed(code, sentence, details=details, where=name, problem=problem)
     return RenderFailed(
-        code, "template %(where)s: %(problem)s", details=details, where=at, problem=Message(message)
+        code,
+        "template %(where)s, line %(line)s: %(problem)s",
+        details=details | {"line": line, "excerpt": _excerpt(source, line)},
+        where=name,
+        line=line,
+        problem=problem,
+    )
+
+
+def _excerpt(source: str, line: int) -> str:
+    """Return a line and its neighbours, each with its number; the line itself is marked."""
+    lines = source.split("\n")
+    shown = range(max(line - 1, 1), min(line + 1, len(lines)) + 1)
+    return "\n".join(
+        f"{'>' if n == line else ' '}{n:5}  {lines[n - 1][:MAX_EXCERPT_CHARS]}".rstrip()
+        for n in shown
     )
 
 
