@@ -78,7 +78,8 @@ class Accounts(UserSessions):
                     Message(
                         "there is a user %(name)s already: change it with `kesin user set`",
                         name=repr(name),
-                    )
+                    ),
+                    details={"field": "name"},
                 )
             self.note(actor, "user.add", target=name, details={"role": role})
         return user

@@ -120,7 +120,8 @@ class UserSessions(Sites):
             raise NotSignedIn("sign in with your name to change your password", code="no_session")
         if not passwords.password_matches(user.password_hash, current):
             self.note(actor, "user.passwd", target=user.name, allowed=False)
-            raise Forbidden("the current password is wrong", code="wrong_password")
+            wrong = {"field": "current"}
+            raise Forbidden("the current password is wrong", code="wrong_password", details=wrong)
         if new == current:
             raise Invalid("this is the current password", details={"field": "password"})
         check_password(new, user.name)

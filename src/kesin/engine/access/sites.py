@@ -180,7 +180,8 @@ class Sites:
                     Message(
                         "there is a site %(site)s already: change it with `kesin site set`",
                         site=repr(site_id),
-                    )
+                    ),
+                    details={"field": "site"},
                 )
             self.note(actor, "site.add", site=site_id)
         return site

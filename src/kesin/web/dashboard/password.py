@@ -29,7 +29,8 @@ async def change_password(ctx: Context, fields: Fields) -> Response:
     """Change the password; other sessions end. A problem is shown with the form."""
     new = fields.get("password", "")
     if new != fields.get("again", ""):
-        return _page(ctx, problem=Invalid("the two new passwords are not the same"))
+        differs = Invalid("the two new passwords are not the same", details={"field": "again"})
+        return _page(ctx, problem=differs)
     try:
         token, _ = await change_own_password(ctx.request, ctx.actor, fields.get("current", ""), new)
     except (Forbidden, Invalid, TooManyRequests) as problem:

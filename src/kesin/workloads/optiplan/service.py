@@ -6,7 +6,7 @@ Every rejection has an error code, the same over HTTP and on the command line.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -295,18 +295,19 @@ class OrderService:
         """Save a customer; returns it and whether the phone is new."""
         if not actor.has("optiplan"):
             self._require_operate(actor, "customer")
-        normalised = _require_phone(phone, "a customer is known by a phone number")
+        missing = "a customer is known by a phone number"
+        normalised = _require_phone(phone, missing, {"field": "phone"})
         name = name.strip()
         if field := find_masked({"name": name, "phone": phone}):
             raise _masked_value(field)
         if not 1 <= len(name) <= payloads.MAX_NAME:
             why = "a name has 1…%(most)s characters"
-            raise OrderProblem(OptiCode.VALIDATION, why, most=payloads.MAX_NAME)
+            raise OrderProblem(OptiCode.VALIDATION, why, {"field": "name"}, most=payloads.MAX_NAME)
         try:
             customer = Customer(payloads.check_one_line(name), normalised)
         except ValueError as problem:
             why, what = "the name %(problem)s", Message(str(problem))
-            raise OrderProblem(OptiCode.VALIDATION, why, problem=what) from None
+            raise OrderProblem(OptiCode.VALIDATION, why, {"field": "name"}, problem=what) from None
         with self.queue.store.transaction():
             new = self.customers.save(customer)
             self._note(actor, "customer", mask_private(normalised))
@@ -387,10 +388,14 @@ def _waits_for_operator(job: Job) -> bool:
     return job.state == "HOLD" and job.error_code == TRIGGER_REQUIRED
 
 
-def _require_phone(phone: str, missing: str = "give a phone number: ?phone=") -> str:
+def _require_phone(
+    phone: str,
+    missing: str = "give a phone number: ?phone=",
+    details: Mapping[str, str] | None = None,
+) -> str:
     if normalised := normalise_phone(phone):
         return normalised
-    raise OrderProblem(OptiCode.PHONE_REQUIRED, missing)
+    raise OrderProblem(OptiCode.PHONE_REQUIRED, missing, details)
 
 
 def _masked_value(field: str) -> OrderProblem:

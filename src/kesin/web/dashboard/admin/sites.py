@@ -54,7 +54,7 @@ def change(ctx: Context, site_id: str, fields: FormFields) -> Response:
     except (Forbidden, NotFound):
         raise
     except Problem as problem:
-        return _site_page(ctx, site_id, problem=problem)
+        return _site_page(ctx, site_id, problem=problem, given=fields)
     return RedirectResponse(f"{PATH}/{site_id}?done=true", status_code=303)
 
 

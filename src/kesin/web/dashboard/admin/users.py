@@ -1,4 +1,4 @@
-"""Who may come in: people, their roles, sites and queues."""
+"""The pages of users: their roles, sites and queues."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from kesin.web.dashboard.frame.routes import FormFields
 router = guarded_router(include_in_schema=False)
 PATH: Final = "/dashboard/admin/people"
 ROLE_WORDS: Final = {
-    "viewer": "looks at the jobs of their sites and queues",
-    "operator": "also moves, pauses and resumes them",
-    "admin": "may do everything, everywhere",
+    "viewer": "reads the jobs of their sites and queues",
+    "operator": "also moves, pauses and resumes jobs",
+    "admin": "has every permission, everywhere",
 }
 
 
@@ -97,7 +97,7 @@ def _change(ctx: PageContext, name: str, fields: dict[str, list[str]]) -> Respon
             accounts.user(actor, name)
             return _user_page(ctx, name, problem=Invalid("there is no such form"))
     except (Invalid, RequestConflict) as problem:
-        return _user_page(ctx, name, problem=problem)
+        return _user_page(ctx, name, problem=problem, given=fields)
     return RedirectResponse(f"{PATH}/{name}?done=true", status_code=303)
 
 

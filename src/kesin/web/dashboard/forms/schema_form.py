@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -22,6 +22,7 @@ MAX_ROWS: Final = 60  # of a list; a longer list is edited as JSON
 MAX_SINGLE_LINE_CHARS: Final = 200  # longer text gets a multi-line field
 MAX_TABLE_COLUMNS: Final = 8  # a list with more columns is not drawn as a table
 _ABSENT: Final = object()
+_NOT_EMPTY: Final = frozenset({"enum", "format", "minLength", "pattern"})  # empty: missing
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,14})")
 _ROW_NUMBER: Final = re.compile(r"[0-9]{1,4}")
 _DECIMAL: Final = re.compile(r"-?(0|[1-9][0-9]{0,11})[.,][0-9]{1,6}")
@@ -132,6 +133,16 @@ class SchemaForm:
             may_remove=len(rows) > schema.get("minItems", 0),
             **attributes,
         )
+
+    def label_of(self, pointer: str) -> str:
+        """The titles on the way to a field, such as ``Lines 3 · Quantity``."""
+        schema, titles = self._resolve(self.schema), [""]
+        for step in _split_pointer(pointer):
+            row = parse_row_number(step) if "array" in _types(schema) else None
+            schema = self._child_schema(schema, step) or {}
+            title = localized_text(schema, "title", self.language) or _title_from_key(step)
+            titles += [title] if row is None else [f"{titles.pop()} {row + 1}"]
+        return " · ".join(filter(None, titles))
 
     # Reading
 
@@ -252,7 +263,8 @@ def _build_field_tree(fields: Mapping[str, str]) -> _FieldTree:
 def _parse_value(schema: Schema, types: set[str], text: str, *, required: bool) -> Any:
     """The value of a field; text that cannot be parsed stays text, and validation rejects it."""
     stripped = text.strip()
-    if not stripped and (not required or types != {"string"}):
+    may_be_empty = required and types == {"string"} and not schema.keys() & _NOT_EMPTY
+    if not stripped and not may_be_empty:
         return _ABSENT
     value: Any = text
     if "enum" in schema:
@@ -358,11 +370,3 @@ def _format_value(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
-
-
-def group_by_pointer(problems: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
-    """Messages grouped by the pointer of their field."""
-    messages: dict[str, list[str]] = {}
-    for pointer, message in problems:
-        messages.setdefault(pointer.rstrip("/"), []).append(message)
-    return messages

@@ -206,9 +206,12 @@ class PageContext:
     def page(self, template: str, *, status: int | None = None, **values: Any) -> HTMLResponse:
         """The template, filled in; every value is escaped. A ``problem`` sets the status.
 
-        A form's outcome: ``problem`` with what was ``given``, a ``secret``, or ``done``.
+        A form's outcome: ``problem`` with what was ``given``, a ``secret``, or ``done``. Its
+        ``errors`` are at their fields.
         """
+        problem: Problem | None = values.get("problem")
         no_outcome: dict[str, Any] = {"problem": None, "given": {}, "secret": None, "done": False}
+        no_outcome["errors"] = field_errors(problem) if problem else {}
         found = self.frame.environment(self.language).get_template(template)
         # Without a switch the store does not answer: no site is asked for.
         site = None if "switch" in values else self._site(values.get("job"))
@@ -217,7 +220,6 @@ class PageContext:
         zone = clocks.get(self.clock, self.zone)
         with showing(zone):
             text = found.render(ctx=self, clocks=clocks, zone=zone, **no_outcome | values)
-        problem: Problem | None = values.get("problem")
         status = status or (problem.status if problem else 200)
         headers = {"Cache-Control": "no-store", "Vary": "HX-Request, Cookie"}
         return HTMLResponse(text, status, headers | dict(problem.headers if problem else {}))
@@ -241,6 +243,15 @@ def current_site(ctx: PageContext) -> str:
     if path.startswith(SITES_PATH):
         return path.removeprefix(SITES_PATH).partition("/")[0]
     return ctx.request.query_params.get("site", "").strip()[:MAX_TENANT]
+
+
+def field_errors(problem: Problem) -> dict[str, list[str]]:
+    """The messages of a problem by the field that each is about."""
+    errors: dict[str, list[str]] = {}
+    one = {"field": problem.details.get("field"), "message": problem.message}
+    for row in problem.details.get("fields") or ([one] if one["field"] else ()):
+        errors.setdefault(str(row["field"]), []).append(row["message"])
+    return errors
 
 
 _NO_PAGES: Final = WorkloadPages()

@@ -59,14 +59,116 @@
     if (answer.status === 502 || answer.status === 504) { touch(false); return; } // a proxy's word, not the service's
     const page = new DOMParser().parseFromString(answer.responseText || "", "text/html");
     const words = page.querySelector(".alert span, .empty p");
+    const named = page.querySelector("[data-field]")?.dataset.field;
+    const field = named && event.detail.elt.closest("form")?.elements.namedItem(named);
+    if (field instanceof HTMLElement && words) {
+      unmark(field.form);
+      markField(field, words.textContent);
+      goTo(field);
+      return;
+    }
     say(told().dataset.failed + (words ? words.textContent : answer.status));
     if (answer.status === 409) htmx.trigger(document.body, "kesin:forget"); // what is shown is old: renew it
+  });
+
+  // Errors at their fields. A list of errors names the ids of fields: each field is marked and described by its
+  // error. An empty field is marked only after its form was sent once. The first of a rejected form gets the focus.
+  let sent = false;
+  const fieldOf = (id) => {
+    const described = document.querySelector(`[aria-describedby~="${CSS.escape(id)}"]`);
+    if (described) return described;
+    for (let at = id; at; at = at.slice(0, Math.max(0, at.lastIndexOf("/")))) {
+      const field = document.getElementById(at);
+      if (field && !field.hidden) return field;
+    }
+    return document.querySelector("[data-any-field]");
+  };
+  const goTo = (field) => {
+    const inside = field.matches("fieldset") ? field.querySelector("input:not([type=hidden]), select, textarea, button") : field;
+    (inside ?? field).focus({ preventScroll: true });
+    (inside ?? field).scrollIntoView({ block: "center" });
+  };
+  const markField = (field, text) => {
+    const id = `m-${field.id || field.name}`, before = document.getElementById(id);
+    if (before) { before.append(document.createElement("br"), text); return; }
+    const line = document.createElement("p");
+    line.className = "error-text";
+    line.id = id;
+    line.textContent = text;
+    (field.querySelector("legend") ?? field).after(line);
+    field.dataset.marked = field.getAttribute("aria-describedby") ?? "";
+    field.setAttribute("aria-describedby", `${id} ${field.dataset.marked}`.trim());
+    if (!field.matches("fieldset")) field.setAttribute("aria-invalid", "true");
+  };
+  const unmark = (form) => {
+    for (const line of form.querySelectorAll(".error-text[id^=m-]")) line.remove();
+    for (const field of form.querySelectorAll("[data-marked]")) {
+      field.dataset.marked ? field.setAttribute("aria-describedby", field.dataset.marked) : field.removeAttribute("aria-describedby");
+      field.removeAttribute("aria-invalid");
+      delete field.dataset.marked;
+    }
+  };
+  const markAll = () => {
+    const form = document.querySelector("form[data-listed]");
+    if (!form) return;
+    const list = document.querySelector("[data-errors]:has([data-at])"), rejected = list?.matches("[data-rejected]");
+    if (rejected) {
+      sent = true;
+      list.removeAttribute("data-rejected");
+      document.querySelector("[data-summary]")?.append(list.parentElement); // from beside the form to its top
+    }
+    unmark(form);
+    for (const error of list?.querySelectorAll("[data-at]") ?? []) {
+      const field = fieldOf(error.dataset.at);
+      if (field && (sent || field.value !== "")) markField(field, error.textContent);
+    }
+    const first = rejected && form.querySelector("[data-marked]");
+    if (first) goTo(first);
+  };
+  document.addEventListener("htmx:beforeSwap", (event) => { // a rejected form: its errors are shown
+    if (event.detail.xhr.status !== 422 || !event.detail.xhr.getResponseHeader("HX-Retarget")) return;
+    event.detail.shouldSwap = true;
+    event.detail.isError = false;
+  });
+  document.addEventListener("htmx:afterSettle", markAll);
+  document.addEventListener("DOMContentLoaded", () => {
+    const first = document.querySelector("main [aria-invalid=true], main fieldset[aria-describedby^=e-]");
+    first ? goTo(first) : markAll();
+  });
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("[data-errors] a[href^='#']");
+    const field = link && fieldOf(decodeURIComponent(link.hash.slice(1)));
+    if (field) { event.preventDefault(); goTo(field); }
+  });
+
+  // A new order: the totals of its parts, and cells of a spreadsheet that are pasted into its table.
+  const addUp = () => {
+    const place = document.querySelector("[data-totals]");
+    if (!place) return;
+    const value = (part, column) => Number((part.querySelector(`[name$="/${column}"]`)?.value ?? "").trim().replace(",", ".")) || 0;
+    const shown = (number) => number.toLocaleString(document.documentElement.lang, { maximumFractionDigits: 2 });
+    let pieces = 0, area = 0;
+    for (const part of document.querySelectorAll(".parts tbody")) {
+      pieces += value(part, "quantity");
+      area += value(part, "quantity") * value(part, "length_cm") * value(part, "width_cm") / 10000;
+    }
+    place.querySelector("[data-pieces]").textContent = shown(pieces);
+    place.querySelector("[data-area]").textContent = shown(area);
+    place.hidden = pieces === 0;
+  };
+  for (const happens of ["DOMContentLoaded", "htmx:afterSettle", "input"]) document.addEventListener(happens, addUp);
+  document.addEventListener("paste", (event) => {
+    const rows = event.target.closest?.("[data-paste]"), cell = event.target.name?.match(/^parts\/(.+)$/);
+    const block = event.clipboardData?.getData("text/plain") ?? "";
+    if (!rows || !cell || !/[\t\n]/.test(block.trimEnd())) return;
+    event.preventDefault();
+    htmx.ajax("POST", rows.dataset.paste, { source: rows, target: rows, swap: "outerHTML", values: { do: `paste:${cell[1]}`, block } });
   });
 
   // A sheet is a dialog: it opens when it arrives and is gone when it closes.
   document.addEventListener("htmx:beforeRequest", (event) => {
     const sheet = event.detail.elt.closest?.("dialog[open]");
-    if (sheet) sayInSheet(sheet, "");
+    if (sheet) { sayInSheet(sheet, ""); unmark(sheet); }
   });
   let opener = null; // the focus returns to it when an answer takes the dialog away
   document.addEventListener("htmx:load", (event) => {

@@ -55,6 +55,7 @@ def _page(
     return ctx.page(
         "oci/settings.html",
         values={**values, **(typed or {})},
+        typed=typed or {},
         usual_silent_hours=context.settings.oci_silent_hours,
         uuid=site_uuid(site.id),
         channels=CHANNELS,
@@ -70,7 +71,6 @@ def _page(
         done=done,
         problem=problem,
         about=about,
-        wrong_field=(problem.details.get("field") if problem else None),
         findings=findings,
         **frame(ctx, site),
     )
@@ -116,6 +116,7 @@ def _read_whole_number(fields: dict[str, str], name: str) -> int | None:
 def change_oci_credentials(ctx: Context, site_id: str, fields: Fields) -> Response:
     """Replace the sealed credentials, or delete them; they are never shown."""
     site = find_site(ctx, site_id, "admin", "oci.credentials")
+    typed: dict[str, str] = {}
     try:
         if fields.get("drop"):
             site.context.vault.drop(ctx.actor, vault_name(site.id))
@@ -126,7 +127,8 @@ def change_oci_credentials(ctx: Context, site_id: str, fields: Fields) -> Respon
         }
         seal_credentials(site, ctx.actor, typed)
     except Problem as problem:
-        return _page(ctx, site, problem=problem, about="credentials")
+        open_values = {name: typed[name][:200] for name in typed if name not in SECRET}
+        return _page(ctx, site, problem=problem, about="credentials", typed=open_values)
     return _redirect_back(site, "credentials")
 
 
