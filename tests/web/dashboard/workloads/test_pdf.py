@@ -121,9 +121,9 @@ def test_the_form_turns_into_json_and_back(pdf):
 
 def test_a_pdf_is_asked_for_listed_and_wanted_no_more(pdf):
     first = post(pdf, "/jobs", **SOURCE, file_name="fatura")
-    assert "It is in line." in first.text
-    assert "1. in line" in first.text
-    assert "asked for before" in post(pdf, "/jobs", **SOURCE).text
+    assert "The PDF is queued." in first.text
+    assert "1. in the queue" in first.text
+    assert "requested before" in post(pdf, "/jobs", **SOURCE).text
     job = re.search(r"/dashboard/jobs/([0-9a-f-]{36})", first.text)
     assert job
     assert job[1] in get(pdf, "?part=jobs").text

@@ -7,6 +7,7 @@ from typing import Final
 from kesin.engine.access.commands import JobDetails
 from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
+from kesin.foundation.messages import recorded_message, recorded_traceback
 from kesin.foundation.terminal import pluralize
 from kesin.lifecycle.model import Job
 from kesin.web.dashboard.frame.page import (
@@ -19,10 +20,12 @@ from kesin.web.dashboard.frame.page import (
 )
 from kesin.web.dashboard.jobs.actions import lifecycle_actions
 from kesin.web.health import HealthCheck
+from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.jobs.heartbeat import find_stuck_workers, open_heartbeats
 from kesin.workloads.pdf.pages import page
 
 MAX_DETAIL_CHARS = 200
+TEMPLATE_ERROR: Final = PdfErrorCode.TEMPLATE_ERROR.value
 
 
 def links(ctx: PageContext) -> list[Link]:
@@ -49,11 +52,13 @@ def _may_open(ctx: PageContext, job: Job) -> bool:
 
 
 def job_panel(ctx: PageContext, history: JobDetails) -> Panel | None:
-    """The PDF itself, for those who may download it; none where the page says why it failed."""
+    """The PDF itself, for those who may download it, or where its template failed."""
     job = history.job
-    if job.state == "failed":
-        return None
     outcome = job.result if isinstance(job.result, dict) else {}
+    last = history.events[-1]
+    excerpt = recorded_traceback(last.note) if job.error_code == TEMPLATE_ERROR else ""
+    if job.state == "failed" and not excerpt:  # the page says why
+        return None
     return Panel(
         "pdf/panel.html",
         {
@@ -62,6 +67,9 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel | None:
             "may": _may_open(ctx, job),
             "pages": outcome.get("pages"),
             "warnings": outcome.get("warnings") or (),
+            "failure": recorded_message(last.error_message, last.note) if excerpt else "",
+            "excerpt": excerpt,
+            "template": job.payload.get("template") if isinstance(job.payload, dict) else "",
         },
         frames=True,
     )

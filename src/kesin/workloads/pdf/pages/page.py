@@ -14,11 +14,11 @@ from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
 from kesin.engine.access.listing import shown_title
-from kesin.foundation.problems import Invalid, NotFound
+from kesin.foundation.problems import Invalid, NotFound, Problem
 from kesin.lifecycle.budget import SECOND_US
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.forms.document import parse_typed_json
-from kesin.web.dashboard.forms.schema_form import SchemaForm, group_by_pointer, localized_text
+from kesin.web.dashboard.forms.schema_form import SchemaForm, localized_text
 from kesin.web.dashboard.forms.uploads import WideForm
 from kesin.web.dashboard.frame.page import Context, PageContext, app_state
 from kesin.web.dashboard.state_groups import state_groups
@@ -42,6 +42,14 @@ if TYPE_CHECKING:
 PREVIEW_S: Final = 120.0
 MAX_PREVIEWS: Final = 64  # of all users, each at most as large as a form
 MAX_PREVIEWS_PER_USER: Final = 8
+
+
+class ValueProblem(NamedTuple):
+    """What is wrong with a value: the id of its field, what people call it, and why."""
+
+    field: str
+    label: str
+    message: str
 
 
 class PreviewValues(NamedTuple):
@@ -130,16 +138,17 @@ def pdf_page(  # noqa: PLR0917  # each one is a query parameter
         return ctx.page("pdf/part_jobs.html", **values)
     library, allowed = workbench.services.library, workbench.services.config.template_allowlist
     names = [name for name in library.names if name in allowed]
+    broken = _broken_templates(workbench, library.broken)
     chosen = template or (names[0] if names else "")
     templates = [library.get(name) for name in names]
-    values |= {"templates": templates, "chosen": None, "worded": localized_text}
+    values |= {"templates": templates, "chosen": None, "worded": localized_text, "broken": broken}
     values["stale"] = workbench.templates.problem
-    values["broken"] = _broken_templates(workbench, library.broken)
-    if chosen:
+    if chosen and chosen not in broken:
         selected = submit.require_template(workbench.services, chosen)
         value = dict(selected.sample) if start == "sample" else {}
         form = _form(ctx, workbench, selected, value, as_json=False)
-        values |= {"chosen": selected, "token": None, **form}
+        values |= {"chosen": selected, "token": None, **form, **_file_values({})}
+        values |= {"oob": False, "rejected": False}
         if not form["problems"]:
             values["token"] = workbench.save_preview(ctx.actor.name, selected.name, value)
     response = ctx.page("pdf/page.html", **values)
@@ -147,32 +156,42 @@ def pdf_page(  # noqa: PLR0917  # each one is a query parameter
     return response
 
 
-def _broken_templates(workbench: PdfWorkbench, problems: Mapping[str, RenderFailed]) -> list[str]:
-    """What is wrong with the templates that users may choose."""
+def _broken_templates(
+    workbench: PdfWorkbench, problems: Mapping[str, RenderFailed]
+) -> dict[str, RenderFailed]:
+    """What is wrong with the templates that users may choose, by name."""
     allowed = workbench.services.config.template_allowlist
-    return [problem.message for name, problem in problems.items() if name in allowed]
+    return {name: problem for name, problem in problems.items() if name in allowed}
 
 
 def _form(
     ctx: PageContext, workbench: PdfWorkbench, template: PdfTemplate, value: Any, *, as_json: bool
 ) -> dict[str, Any]:
     """The form filled with a value, and the value's problems."""
-    problems = _problems(workbench, template, value)
-    form = SchemaForm(template.schema, group_by_pointer(iter(problems)), ctx.language)
     return {
-        "root": form.draw(value),
+        "root": SchemaForm(template.schema, language=ctx.language).draw(value),
         "as_json": as_json,
         "source": json.dumps(value, ensure_ascii=False, indent=2),
-        "problems": problems,
+        "problems": _problems(ctx, workbench, template, value),
         "path": PATH,
     }
 
 
-def _problems(workbench: PdfWorkbench, template: PdfTemplate, value: Any) -> list[tuple[str, str]]:
+def _file_values(fields: Mapping[str, str]) -> dict[str, Any]:
+    return {"file_name": fields.get("file_name", ""), "landscape": "landscape" in fields}
+
+
+def _problems(
+    ctx: PageContext, workbench: PdfWorkbench, template: PdfTemplate, value: Any
+) -> list[ValueProblem]:
     if not isinstance(value, dict):
-        return [("", "must be a JSON object")]
-    problems = workbench.services.library.find_problems(template.name, value)
-    return [(problem.path, problem.message) for problem in problems]
+        return [ValueProblem("v", "", "must be a JSON object")]
+    form = SchemaForm(template.schema, language=ctx.language)
+    pointers = (
+        (problem.path.rstrip("/"), problem.message)
+        for problem in workbench.services.library.find_problems(template.name, value)
+    )
+    return [ValueProblem(f"v{at}", form.label_of(at), message) for at, message in pointers]
 
 
 def _read_value(template: PdfTemplate, fields: dict[str, str]) -> Any:
@@ -197,7 +216,7 @@ def change_pdf_form(ctx: Context, fields: WideForm) -> HTMLResponse:
     elif do not in {"json", "fields"}:
         raise Invalid("say what to change: add, remove, json or fields")
     as_json = do == "json" or ("source" in fields and do != "fields")
-    values = _form(ctx, workbench, template, value, as_json=as_json)
+    values = _form(ctx, workbench, template, value, as_json=as_json) | _file_values(fields)
     response = ctx.page("pdf/part_form.html", chosen=template, **values)
     response.headers["HX-Trigger-After-Swap"] = "pdf-drawn"  # and the preview follows
     return response
@@ -208,25 +227,48 @@ def preview_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
     """A preview of the document, or the problems of its values."""
     workbench = require_workbench(ctx, "preview")
     template = submit.require_template(workbench.services, fields.get("template", ""))
+    value, problems = _checked_value(ctx, workbench, template, fields)
+    if problems:
+        return _problem_list(ctx, problems)
+    token = workbench.save_preview(ctx.actor.name, template.name, value)
+    stale = workbench.templates.problem
+    return ctx.page("pdf/part_preview.html", token=token, path=PATH, stale=stale, oob=True)
+
+
+def _checked_value(
+    ctx: PageContext, workbench: PdfWorkbench, template: PdfTemplate, fields: dict[str, str]
+) -> tuple[Any, list[ValueProblem]]:
+    """The value of a submitted form, and what is wrong with it."""
     try:
         value = _read_value(template, fields)
-        problems = _problems(workbench, template, value)
+        return value, _problems(ctx, workbench, template, value)
     except Invalid as problem:
-        value, problems = None, [("", problem.message)]
-    if problems:
-        response = ctx.page("pdf/part_problems.html", problems=problems)
-        response.headers.update({"HX-Retarget": "#pdf-problems", "HX-Reswap": "innerHTML"})
-        return response
-    token = workbench.save_preview(ctx.actor.name, template.name, value)
-    return ctx.page("pdf/part_preview.html", token=token, path=PATH)
+        return None, [ValueProblem("v", "", problem.message)]
+
+
+def _problem_list(
+    ctx: PageContext, problems: list[ValueProblem], *, rejected: bool = False
+) -> HTMLResponse:
+    """The problems; the page marks their fields, and goes to the first if they were submitted."""
+    status = 422 if rejected else 200
+    response = ctx.page(
+        "pdf/part_problems.html", status=status, problems=problems, rejected=rejected
+    )
+    response.headers.update({"HX-Retarget": "#pdf-problems", "HX-Reswap": "innerHTML"})
+    return response
 
 
 @router.get(f"{PATH}/preview/{{token}}")
 def show_pdf_preview(ctx: Context, token: str) -> Response:
-    """The preview's document, for its user: it runs and loads nothing."""
-    workbench = require_workbench(ctx, "preview")
-    preview = workbench.find_preview(ctx.actor.name, token)
-    return submit.preview_response(workbench.services, preview.template, preview.variables)
+    """The preview's document, for its user, or why there is none: it runs and loads nothing."""
+    try:
+        workbench = require_workbench(ctx, "preview")
+        preview = workbench.find_preview(ctx.actor.name, token)
+        return submit.preview_response(workbench.services, preview.template, preview.variables)
+    except Problem as problem:  # the usual page may not be shown in a frame
+        response = ctx.page("pdf/preview_error.html", problem=problem)
+        response.headers.update(submit.document_headers(framed=True))
+        return response
 
 
 @router.post(f"{PATH}/jobs", response_class=HTMLResponse)
@@ -234,18 +276,21 @@ def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
     """Submit the PDF job; the response is the list with the job on top."""
     workbench = require_workbench(ctx, "create")
     template = submit.require_template(workbench.services, fields.get("template", ""))
+    value, problems = _checked_value(ctx, workbench, template, fields)
+    if problems:
+        return _problem_list(ctx, problems, rejected=True)
     body: dict[str, Any] = {
         "template_name": template.name,
-        "variables": _read_value(template, fields),
+        "variables": value,
         "file_name": fields.get("file_name", "").strip() or None,
         "options": {"fail_safe": "strict"} | ({"landscape": True} if "landscape" in fields else {}),
     }
     try:
         request = PdfJobRequest.model_validate(body)
     except ValidationError as problem:
-        first = problem.errors(include_url=False)[0]
-        where, why = ".".join(str(step) for step in first["loc"]), validation_message(first)
-        raise Invalid("%(field)s: %(problem)s", field=where, problem=why) from None
+        why = validation_message(problem.errors(include_url=False)[0])
+        listed = [ValueProblem("pdf-file", ctx.say("File name"), why)]
+        return _problem_list(ctx, listed, rejected=True)
     services, most = workbench.services, ctx.service.settings.pdf_max_queued
     submitted = submit.submit_job(services, request, owner=ctx.actor.name, max_queued=most)
     if not isinstance(submitted, Submitted):
