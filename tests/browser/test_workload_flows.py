@@ -41,11 +41,11 @@ def test_a_list_from_the_shop_becomes_an_order_and_a_bad_one_nothing(signed_in, 
     page.locator("#i-order").fill("SHOP-1")
     page.locator("#i-phone").fill("0532 000 00 09")
     page.locator("#i-file").set_input_files(as_file(b"not a list at all"))
-    page.get_by_role("button", name="Bring the list").click()
-    expect(page.get_by_role("alert")).to_contain_text("Nothing was made.")
+    page.get_by_role("button", name="Import list").click()
+    expect(page.get_by_role("alert")).to_contain_text("No order was created.")
     expect(page.locator("#i-order")).to_have_value("SHOP-1")
     page.locator("#i-file").set_input_files(as_file(LIST.encode()))
-    page.get_by_role("button", name="Bring the list").click()
+    page.get_by_role("button", name="Import list").click()
     expect(page.get_by_text("The order is on its way.")).to_be_visible()
     expect(page.locator("#orders tbody tr").first).to_contain_text("SHOP-1")
 
@@ -56,20 +56,20 @@ def test_an_order_is_written_part_by_part(signed_in, world, watcher):
     page.goto("/dashboard/optiplan/new")
     page.locator("#o-order").fill("HAND-1")
     page.locator("#o-phone").fill("0532 000 00 08")
-    page.get_by_role("button", name="Bring the order").click()
-    expect(page.get_by_role("alert")).to_contain_text("Nothing was made.")
+    page.get_by_role("button", name="Create order").click()
+    expect(page.get_by_role("alert")).to_contain_text("No order was created.")
     expect(page.locator("#o-order")).to_have_value("HAND-1")
     for name, value in {
         "Part 1": "side",
         "Material 1": "18MM 210*280",
         "Colour 1": "Beyaz",
-        "Thickness mm 1": "18",
-        "Length cm 1": "72.2",
-        "Width cm 1": "58",
-        "Pieces 1": "4",
+        "Thickness (mm) 1": "18",
+        "Length (cm) 1": "72.2",
+        "Width (cm) 1": "58",
+        "Quantity (pieces) 1": "4",
     }.items():
         page.get_by_label(name, exact=True).fill(value)
-    page.get_by_role("button", name="Bring the order").click()
+    page.get_by_role("button", name="Create order").click()
     expect(page.get_by_text("The order is on its way.")).to_be_visible()
     page.get_by_role("link", name="Follow it").click()
     work_orders(world)
@@ -92,14 +92,14 @@ def test_a_pdf_is_previewed_made_downloaded_and_shown(signed_in, world, browser)
     expect(page.frame_locator("#pdf-preview iframe").get_by_text("SEEN-77").first).to_be_visible()
     page.get_by_label("Add a row to Lines").click()
     expect(page.locator('[name="v/lines/6/quantity"]')).to_be_visible()
-    expect(page.locator("#pdf-problems")).to_contain_text("/lines/6/quantity")
+    expect(page.locator("#pdf-problems")).to_contain_text("Lines 7 · Quantity is missing")
     page.get_by_role("button", name="Edit as JSON").click()
     expect(page.locator("#pdf-source")).to_have_value(re.compile("SEEN-77"))
 
     page.goto("/dashboard/pdf?template=invoice")
     page.locator('[name="v/number"]').fill("SEEN-77")
     page.get_by_role("button", name="Make the PDF").click()
-    expect(page.get_by_text("It is in line.")).to_be_visible()
+    expect(page.get_by_text("The PDF is queued.")).to_be_visible()
     newest = page.locator("#pdf-jobs tbody tr").first
     expect(newest).to_contain_text("queued")
     press(world)

@@ -24,6 +24,7 @@ from kesin.workloads.optiplan.service import EnqueuedOrder, OrderService
 from kesin.workloads.optiplan.workshop.rules import NO_BAND
 
 MAX_ROWS: Final = 200  # in the form; longer orders are uploaded
+MAX_CELL_CHARS: Final = 250
 TEXTS: Final = ("material_code", "color")
 NUMBERS: Final = ("thickness_mm", "length_cm", "width_cm", "quantity")
 EDGES: Final = ("edge_up", "edge_lo", "edge_sx", "edge_dx")
@@ -71,6 +72,26 @@ class OrderForm:
         new = _complete_row({**copied, "id": f"P{len(self.rows) + 1}"})
         return OrderForm(self.heads, (*self.rows, new))
 
+    def with_copy(self, number: int) -> OrderForm:
+        """The form with a copy of this row below it."""
+        if number >= len(self.rows) or len(self.rows) >= MAX_ROWS:
+            return self
+        copy = {**self.rows[number], "id": f"P{len(self.rows) + 1}"}
+        return OrderForm(self.heads, (*self.rows[: number + 1], copy, *self.rows[number + 1 :]))
+
+    def with_block(self, number: int, column: str, block: str) -> OrderForm:
+        """The form with lines of cells, as a spreadsheet copies them, from this cell on."""
+        form, columns = self, COLUMNS[COLUMNS.index(column) :]
+        for n, line in enumerate(block.rstrip("\r\n").splitlines(), number):
+            form = form.with_row() if n >= len(form.rows) else form
+            if n >= len(form.rows):
+                break
+            cells = [cell.strip()[:MAX_CELL_CHARS] for cell in line.split("\t")]
+            row = {**form.rows[n], **dict(zip(columns, cells, strict=False))}
+            row["part_type"] = row["part_type"].upper().replace("Ö", "O")
+            form = OrderForm(form.heads, (*form.rows[:n], row, *form.rows[n + 1 :]))
+        return form
+
     def without_row(self, number: int) -> OrderForm:
         """The form without this row."""
         rows = tuple(row for n, row in enumerate(self.rows) if n != number)
@@ -98,7 +119,8 @@ def _complete_row(row: Mapping[str, str]) -> dict[str, str]:
 
 def _part(row: Mapping[str, str]) -> dict[str, Any]:
     part: dict[str, Any] = {name: row[name].strip() for name in ("id", "part_type", *TEXTS)}
-    part |= {name: parse_number(row[name].strip()) for name in (*NUMBERS, "grain")}
+    typed = {name: row[name].strip() for name in (*NUMBERS, "grain")}
+    part |= {name: parse_number(text) for name, text in typed.items() if text}
     part |= {name: row[name].strip() for name in (*EDGES, *TEXT_LINES) if row[name].strip()}
     return part
 
@@ -116,10 +138,6 @@ def _page(
     problem: OrderProblem | None = None,
     sent: dict[str, str] | None = None,
 ) -> HTMLResponse:
-    details = problem.details if problem else {}
-    errors: dict[str, list[str]] = {}
-    for error in details.get("fields", ()):
-        errors.setdefault(error["field"], []).append(error["message"])
     customers, _ = orders.customer_page(ctx.actor, limit=MAX_CUSTOMERS)
     return ctx.page(
         "optiplan/new_order.html",
@@ -128,16 +146,17 @@ def _page(
         bands=_bands(orders),
         customers=customers,
         problem=problem,
-        errors=errors,
-        wrong_rows=details.get("rows", ()),
-        sent=sent or {},
+        wrong_rows=problem.details.get("rows", ()) if problem else (),
+        sent=sent,
         most=MAX_ROWS,
         **frame(ctx, "new"),
     )
 
 
-def _bands(orders: OrderService) -> list[str]:
-    return [name for name in orders.workshop.rules().edge_mapping if name != NO_BAND]
+def _bands(orders: OrderService) -> dict[str, Decimal | None]:
+    """The bands of the rules with their thickness in millimetres."""
+    bands = orders.workshop.rules().edge_mapping
+    return {name: thickness for name, thickness in bands.items() if name != NO_BAND}
 
 
 @router.get(f"{PATH}/new", response_class=HTMLResponse)
@@ -150,22 +169,25 @@ def new_order_page(ctx: Context) -> HTMLResponse:
 
 @router.post(f"{PATH}/new/rows", response_class=HTMLResponse)
 def change_order_rows(ctx: Context, fields: WideForm) -> HTMLResponse:
-    """The table of parts with a row added or removed."""
+    """The table of parts with a row added, copied or removed, or with a pasted block."""
     orders = order_service(ctx)
     orders.require_create(ctx.actor)
     typed = OrderForm.read(fields)
-    do, _, number = fields.get("do", "").partition(":")
+    do, _, cell = fields.get("do", "").partition(":")
+    number, _, column = cell.partition("/")
+    row = parse_row_number(number)
     if do == "add":
         typed = typed.with_row()
-    elif do == "remove" and (row := parse_row_number(number)) is not None:
-        typed = typed.without_row(row)
+    elif do == "paste" and row is not None and column in COLUMNS:
+        typed = typed.with_block(row, column, fields.get("block", ""))
+    elif do in {"copy", "remove"} and row is not None:
+        typed = typed.with_copy(row) if do == "copy" else typed.without_row(row)
     else:
-        raise Invalid("say what to change: add or remove:N")
+        raise Invalid("say what to change: add, copy:N, remove:N or paste:N/COLUMN")
     return ctx.page(
         "optiplan/part_order_rows.html",
         form=typed,
         bands=_bands(orders),
-        errors={},
         most=MAX_ROWS,
         path=PATH,
     )

@@ -1,7 +1,8 @@
 """The schema of the form that edits the workshop's rules, and the list of what was changed.
 
 The schema has the bounds of the rules and says which rule each field edits; the forms of the
-dashboard do the rest. Of `ackMode` only a single value is allowed: the form does not show it.
+dashboard do the rest. The form has no field for what no workshop chooses: `cm_to_mm_multiplier` is
+a constant, `ackMode` has one value, and nothing reads `mergePolicy`. A file keeps them as they are.
 """
 
 from __future__ import annotations
@@ -17,22 +18,18 @@ Rules = Mapping[str, Any]  # as in rules.json
 # The label of a rule and its unit; ``%(key)s`` is the rule's own key.
 LABELS: Final = {
     "kerf_mm": ("Saw blade", "mm"),
-    "cm_to_mm_multiplier": ("Millimetres in a centimetre", "mm"),
     "defaultPlateSize.width_mm": ("Width of the usual board", "mm"),
     "defaultPlateSize.height_mm": ("Height of the usual board", "mm"),
     "trimByThickness": ("Trim of boards of %(key)s mm", "mm"),
     "backingThicknesses": ("Backs may be", "mm"),
     "edgeMapping": ("Band %(key)s", "mm"),
     "grainMapping": ("Grain %(key)s", ""),
-    "mergePolicy.defaultDisabled": ("Equal parts are not merged", ""),
-    "mergePolicy.requiresOperatorApproval": ("Merging needs an operator", ""),
-    "optiModeDefault": ("Optimised as a rule", ""),
-    "retry_count_max": ("Retries at most", ""),
+    "optiModeDefault": ("Usual optimisation", ""),
+    "retry_count_max": ("Maximum retries", ""),
     "retry_backoff_minutes": ("Pauses before retries", "min"),
     "timeouts.optiXmlMinutes": ("Wait for the XML", "min"),
     "timeouts.osiAckMinutes": ("Wait for the machine", "min"),
     "materials": ("Materials", ""),
-    "ackMode": ("How the machine acknowledges", ""),
 }
 
 
@@ -77,7 +74,7 @@ def form_schema(say: Say) -> Schema:
         {
             "saw": group(
                 say("Saw"),
-                {name: rule(name, bounds[name]) for name in ("kerf_mm", "cm_to_mm_multiplier")},
+                {"kerf_mm": rule("kerf_mm", bounds["kerf_mm"])},
             ),
             "board": group(
                 say("Usual board"),
@@ -127,7 +124,7 @@ def form_schema(say: Say) -> Schema:
                 source="grainMapping",
             ),
             "ways": group(
-                say("How orders are made"),
+                say("Optimisation"),
                 {
                     "optiModeDefault": rule(
                         "optiModeDefault",
@@ -135,11 +132,6 @@ def form_schema(say: Say) -> Schema:
                         description=say("Left open: A with the built-in optimiser, else C."),
                         default=None,
                     ),
-                    **{
-                        name.partition(".")[2]: rule(name, {"type": "boolean"})
-                        for name in LABELS
-                        if name.startswith("mergePolicy.")
-                    },
                 },
             ),
             "retries": group(
@@ -149,7 +141,7 @@ def form_schema(say: Say) -> Schema:
                     "optiXmlMinutes": rule("timeouts.optiXmlMinutes", minutes),
                     "osiAckMinutes": rule("timeouts.osiAckMinutes", minutes),
                 },
-                say("These count from the next start of the service."),
+                say("These take effect at the next start of the service."),
             ),
             "pauses": table(
                 "retry_backoff_minutes",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Query
@@ -15,7 +14,7 @@ from kesin.foundation.problems import Invalid, Problem, RequestConflict
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.forms import document
 from kesin.web.dashboard.forms.document import TypedDocument
-from kesin.web.dashboard.forms.schema_form import SchemaForm
+from kesin.web.dashboard.forms.schema_form import ROOT, SchemaForm
 from kesin.web.dashboard.forms.uploads import WideForm
 from kesin.web.dashboard.frame.page import Context, PageContext
 from kesin.web.dashboard.frame.routes import read_fields
@@ -150,10 +149,11 @@ def _render_rules(
     """The page; after an error, with the values as typed in the form or as JSON."""
     in_force = orders.workshop.rules()
     rules = rules_json(in_force)
-    errors, wrong = _sort_problems(problem, typed or TypedDocument()) if problem else ({}, [])
+    errors = _field_errors(problem, typed or TypedDocument()) if problem else {}
     names = [name for name in changed.split(",") if name in rules]
     shown = document.form_value(form_schema(ctx.say), rules) if value is None else value
     form_values = _form_values(ctx, orders, shown, errors)
+    form = SchemaForm(form_schema(ctx.say), language=ctx.language)
     return ctx.page(
         "optiplan/rules.html",
         status=problem.status if problem else 200,
@@ -166,8 +166,8 @@ def _render_rules(
         from_next_start=[name for name in names if name in FROM_NEXT_START],
         warnings=rule_warnings(in_force),
         problem=problem,
-        wrong=wrong,
-        marked=len(errors),
+        errors=errors,
+        labels={name: form.label_of(name[1:]) for name in errors if name != "source"},
         **frame(ctx, "rules"),
     )
 
@@ -176,7 +176,8 @@ def _form_values(
     ctx: PageContext, orders: OrderService, value: Any, errors: dict[str, list[str]] | None = None
 ) -> dict[str, Any]:
     """The template's values: the form, filled in, and the digest of the rules being edited."""
-    form = SchemaForm(form_schema(ctx.say), errors or {})
+    by_pointer = {name.removeprefix(ROOT): messages for name, messages in (errors or {}).items()}
+    form = SchemaForm(form_schema(ctx.say), by_pointer)
     return {
         "root": form.draw(value),
         "seen": rules_digest(orders.workshop.rules()),
@@ -259,19 +260,19 @@ def _validate(body: Any, typed: TypedDocument) -> Rules:
     raise validation_problem(problems)
 
 
-def _sort_problems(
-    problem: Problem, typed: TypedDocument
-) -> tuple[dict[str, list[str]], list[Mapping[str, str]]]:
-    """The problems by the pointer of their form field, and the problems without a field."""
+def _field_errors(problem: Problem, typed: TypedDocument) -> dict[str, list[str]]:
+    """The messages by the name of their field; the JSON has those that no other field has."""
     errors: dict[str, list[str]] = {}
-    unplaced = []
     for row in problem.details.get("fields", ()):
         field = row["field"]
         if pointer := field if field in typed.errors else typed.pointer_of(field):
-            errors.setdefault(pointer, []).append(row["message"])
+            errors.setdefault(ROOT + pointer, []).append(row["message"])
         else:
-            unplaced.append(row)
-    return errors, unplaced
+            message = FieldProblem((field,), row["message"]).full_message
+            errors.setdefault("source", []).append(message)
+    if problem.code == "not_json":
+        errors["source"] = [problem.message]
+    return errors
 
 
 def _redirect(page: str, done: str) -> Response:
