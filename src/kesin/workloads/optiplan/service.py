@@ -6,7 +6,7 @@ Every rejection has an error code, the same over HTTP and on the command line.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -295,8 +295,7 @@ class OrderService:
         """Save a customer; returns it and whether the phone is new."""
         if not actor.has("optiplan"):
             self._require_operate(actor, "customer")
-        missing = "a customer is known by a phone number"
-        normalised = _require_phone(phone, missing, {"field": "phone"})
+        normalised = _require_phone(phone, "a customer is known by a phone number")
         name = name.strip()
         if field := find_masked({"name": name, "phone": phone}):
             raise _masked_value(field)
@@ -388,14 +387,10 @@ def _waits_for_operator(job: Job) -> bool:
     return job.state == "HOLD" and job.error_code == TRIGGER_REQUIRED
 
 
-def _require_phone(
-    phone: str,
-    missing: str = "give a phone number: ?phone=",
-    details: Mapping[str, str] | None = None,
-) -> str:
+def _require_phone(phone: str, missing: str = "give a phone number: ?phone=") -> str:
     if normalised := normalise_phone(phone):
         return normalised
-    raise OrderProblem(OptiCode.PHONE_REQUIRED, missing, details)
+    raise OrderProblem(OptiCode.PHONE_REQUIRED, missing, {"field": "phone"})
 
 
 def _masked_value(field: str) -> OrderProblem:

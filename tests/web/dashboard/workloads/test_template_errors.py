@@ -91,7 +91,7 @@ def test_only_our_pages_frame_the_error_and_it_runs_nothing(world, folder):
 def test_the_error_is_told_in_turkish(world, folder):
     line = put(folder, "invoice", BAD_DATA)
     text = html.unescape(get(world, preview(world), **{"accept-language": "tr"}).text)
-    assert f"invoice/template.html şablonu, {line}. satır: 'nickname' eksik" in text
+    assert f"şablon invoice/template.html, {line}. satır: 'nickname' eksik" in text
     assert 'lang="en"' not in text
 
 

@@ -186,18 +186,12 @@ def template_failure(
     code: str = PdfErrorCode.TEMPLATE_ERROR,
 ) -> RenderFailed:
     """Build the error of a template, with its name, its line and the text around the line."""
-    problem, details = Message(message), {"template": name}
-    if line is None:
-        sentence = "template %(where)s: %(problem)s"
-        return RenderFailed(code, sentence, details=details, where=name, problem=problem)
-    return RenderFailed(
-        code,
-        "template %(where)s, line %(line)s: %(problem)s",
-        details=details | {"line": line, "excerpt": _excerpt(source, line)},
-        where=name,
-        line=line,
-        problem=problem,
-    )
+    where, details = Message(name), {"template": name}
+    if line is not None:
+        where = Message("%(file)s, line %(line)s", file=name, line=line)
+        details |= {"line": line, "excerpt": _excerpt(source, line)}
+    sentence = "template %(where)s: %(problem)s"
+    return RenderFailed(code, sentence, details=details, where=where, problem=Message(message))
 
 
 def _excerpt(source: str, line: int) -> str:
