@@ -186,7 +186,7 @@ def template_failure(
     code: str = PdfErrorCode.TEMPLATE_ERROR,
 ) -> RenderFailed:
     """Build the error of a template, with its name, its line and the text around the line."""
-    where, details = Message(name), {"template": name}
+    where, details = Message(name), dict[str, Any](template=name)
     if line is not None:
         where = Message("%(file)s, line %(line)s", file=name, line=line)
         details |= {"line": line, "excerpt": _excerpt(source, line)}
