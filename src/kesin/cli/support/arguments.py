@@ -53,7 +53,8 @@ Categories = Annotated[
     Several, option("CATEGORY", "With a last error of this category; repeatable.")
 ]
 TextPart = Annotated[
-    str | None, option("TEXT", "An id, a key, a searched field, a title or part of an error message.")
+    str | None,
+    option("TEXT", "An id, a key, a searched field, a title or part of an error message."),
 ]
 Key = Annotated[str | None, option("KEY", "With exactly this dedup key.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
