@@ -39,7 +39,7 @@ def letters(world: World) -> Queue:
     for code, (category, n) in MIXED.items():
         queue.enqueue_many([NewJob({"to": f"{code}-{number}"}) for number in range(n)])
         answer = Failed(code, f"{code} it was", category=category)
-        Worker(queue, lambda _job, answer=answer: answer).drain()  # type: ignore[misc]
+        Worker(queue, lambda _job, answer=answer: answer).drain()
     return queue
 
 

@@ -183,7 +183,7 @@ def test_failures_are_counted_by_code_and_lead_to_their_rows(tasks):
     assert re.findall(r'code=(\w)" hx-get', panel) == ["B", "A"]
     assert "3 need you" in panel
     assert re.findall(r"(\d) in the last hour", panel) == ["2", "1"]
-    codes = re.search(r'<select id="f-code".*?</select>', page, re.DOTALL)[0]
+    [codes] = re.findall(r'<select id="f-code".*?</select>', page, re.DOTALL)
     assert re.findall(r"<option[^>]*>([^<]+)</option>", codes) == ["Any code", "B (2)", "A (1)"]
 
 

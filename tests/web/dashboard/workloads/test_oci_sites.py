@@ -25,7 +25,7 @@ def listed(text: str) -> list[str]:
 
 
 def cells(text: str, site: str) -> list[str]:
-    row = re.search(rf"<tr>\s*<td><a href=\"/dashboard/site/{site}/.*?</tr>", text)[0]
+    [row] = re.findall(rf"<tr>\s*<td><a href=\"/dashboard/site/{site}/.*?</tr>", text)
     plain = [re.sub(r"<[^>]*>", "", cell).strip() for cell in re.findall(r"<td.*?</td>", row)]
     return [re.sub(r"\s+", " ", cell) for cell in plain]
 
