@@ -29,10 +29,10 @@ from kesin.foundation.clock import ManualClock
 from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.store.directory import MetadataEntry
+from kesin.store.history import MAX_NOTES, TOTALS, WORKLOAD, read_totals
 from kesin.store.open import open_store
 from kesin.store.records import Filter
 from kesin.web.app import create_app
-from kesin.web.dashboard.queues.charts import MAX_NOTES, WORKLOAD, Trends
 from kesin.web.service import Service
 from kesin.workloads import workloads
 from kesin.workloads.optiplan.optimizer.input import read_batch
@@ -125,18 +125,17 @@ def _cut(service: Service, clock: ManualClock) -> None:
 def _remember(service: Service, clock: ManualClock) -> None:
     """Lay out a day of notes that end at the counts of now."""
     directory, chance = service.accounts.directory, random.Random(7)
-    Trends(directory, service.queues).note()
-    for name in service.queues:
-        fact = directory.metadata_entry(WORKLOAD, "", name)
-        [[now, done, failed]] = json.loads(fact.value) if fact else [[clock.time_us, 0, 0]]
-        notes = [[now, done, failed]]
+    for name, queue in service.queues.items():
+        now = clock.time_us
+        entered = dict(read_totals(queue.store, name, queue.lifecycle, now)[-1].entered)
+        notes = [[now, dict(entered)]]
         for back in range(1, MAX_NOTES):
             busy = 1 if 4 * 60 < back < 15 * 60 else 3  # nights are quiet
-            done = max(done - (chance.random() < busy * done / 2_000), 0)
-            failed = max(failed - (chance.random() < busy * failed / 2_000), 0)
-            notes.append([now - back * MINUTE_US, done, failed])
+            for state, n in entered.items():
+                entered[state] = max(n - (chance.random() < busy * n / 2_000), 0)
+            notes.append([now - back * MINUTE_US, dict(entered)])
         text = json.dumps(notes[::-1])
-        directory.put_metadata(MetadataEntry(WORKLOAD, "", name, text, clock.time_us))
+        directory.put_metadata(MetadataEntry(WORKLOAD, name, TOTALS, text, now))
 
 
 @contextlib.contextmanager

@@ -11,7 +11,6 @@ from playwright.sync_api import Browser, Page, expect
 
 from kesin.engine.results import Done
 from kesin.engine.worker import Worker
-from kesin.web.dashboard.queues.charts import Trends
 from tests.browser.checking import PHONE, WIDE, sized
 from tests.browser.conftest import NAMES
 from tests.browser.contexts import PATIENCE_MS
@@ -43,9 +42,8 @@ def busy(served: Served) -> World:
     """Many jobs, done within forty minutes, and a site in Tokyo."""
     world = served.world
     world.accounts.set_site(ROOT, "north", timezone="Asia/Tokyo")
-    trends = Trends(world.accounts.directory, {"task": world.task})
     for n in (9, 14, 3, 22):
-        trends.note()
+        world.service._note_history()
         for _ in range(n):
             world.job()
         world.clock.advance(0.34)

@@ -49,7 +49,11 @@ def note_history(store: Store, queue: str, lifecycle: Lifecycle, now: int) -> No
         notes: list[Any] = json.loads(entry.value) or []
         if notes and now - notes[-1][0] < EVERY_US * 0.9:
             return
-        notes.append([now, dict(_entered(counts))])
+        entered = dict(_entered(counts))
+        last = max((count.at for count in counts), default=0)
+        if notes and notes[-1][0] < last < now - EVERY_US:  # no sweeper ran for a while
+            notes.append([last, entered])
+        notes.append([now, entered])
         _put(metadata, queue, TOTALS, notes[-MAX_NOTES:], now)
         _note_tenants(metadata, queue, counts, now)
 

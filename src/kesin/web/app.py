@@ -31,7 +31,6 @@ from kesin.web.auth import POLLING_ELEMENTS, identify
 from kesin.web.dashboard import dashboard_routes
 from kesin.web.dashboard.frame.page import SignInRequired, problem_page, redirect_to_sign_in
 from kesin.web.dashboard.frame.templates import build_frame
-from kesin.web.dashboard.queues.charts import Trends
 from kesin.web.middleware import RequestMiddleware, store_unavailable
 from kesin.web.routes import operator, probes, session
 from kesin.web.schemas import ErrorBody
@@ -86,7 +85,6 @@ def create_app(service: Service) -> FastAPI:
         dependencies=[Depends(identify)],
     )
     app.state.service = service
-    service.every_minute.append(Trends(service.accounts.directory, service.queues).note)
     static = Path(str(files("kesin.web") / "static"))
     own_routers = [operator.router, operator.batch_router, session.router]
     own_routers += [operator.site_router, probes.router]

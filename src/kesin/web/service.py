@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -29,6 +30,8 @@ from kesin.store.audit_chain import AuditChainBroken
 from kesin.store.audit_log import PRUNE_BATCH, kept_since
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
+from kesin.store.errors import StoreUnreachable
+from kesin.store.history import note_history
 from kesin.store.routed import RoutedStore
 from kesin.web.failures import FailureReader
 from kesin.web.health import HealthCheck, check_disks, check_workload
@@ -100,8 +103,10 @@ class Service:
         self.workers: list[Worker] = []
         self.sweeper: Sweeper | None = None  # of the main store
         self._sweepers: list[Sweeper] = []
-        # With more of the app, such as the dashboard's charts.
-        self.every_minute: list[Callable[[], None]] = [self.accounts.write_counted_refusals]
+        self.every_minute: list[Callable[[], None]] = [
+            self.accounts.write_counted_refusals,
+            self._note_history,
+        ]
         self.imports = WorkPool("import", "imports", threads=2, waiting=8)
         self.sign_ins = WorkPool("sign-in", "sign-ins", threads=2, waiting=8)
         self._work = work
@@ -295,6 +300,12 @@ class Service:
                 log.warning("audit_log_broken", why=str(problem), remedy="kesin audit verify")
             except Exception:  # the next round tries again
                 log.exception("tidying_failed")
+
+    def _note_history(self) -> None:
+        """Where this process sweeps a queue or not: workers elsewhere may be older."""
+        for queue in list(self.queues.values()):
+            with suppress(StoreUnreachable):  # other queues may live elsewhere
+                note_history(queue.store, queue.name, queue.lifecycle, queue.now())
 
     def _run_minutely(self) -> None:
         """Run what is to run once a minute."""

@@ -11,7 +11,6 @@ from kesin.engine.worker import Worker
 from kesin.lifecycle import moves
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.task import task_lifecycle
-from kesin.web.dashboard.queues.charts import Trends
 from kesin.workloads.oci.google.channel import ConnectionTrouble
 from kesin.workloads.oci.google.circuit_breaker import record_upload
 from kesin.workloads.oci.site import SiteContext
@@ -131,8 +130,7 @@ def test_a_badge_counts_what_needs_you_and_is_loud_for_what_is_new(world):
 
 
 def test_a_high_share_of_failures_in_a_day_is_reported(world):
-    watch = Trends(world.accounts.directory, world.service.queues)
-    watch.note()
+    world.service._note_history()
     fail(world, 1, "BAD")
     for _ in range(3):
         world.job()
@@ -146,7 +144,7 @@ def test_an_unknown_value_is_not_shown_as_a_number(world):
     world.person("ece", sites=["north"])
     fail(world, 1, "BAD")
     assert "<dt>done in a day</dt><dd data-number>–</dd>" in overview(world)
-    Trends(world.accounts.directory, world.service.queues).note()
+    world.service._note_history()
     text = overview(world, "ece")
     assert "<dt>done in a day</dt><dd data-number>–</dd>" in text
     assert "<dt>workers</dt><dd>–</dd>" in text

@@ -17,7 +17,7 @@ from kesin.web.auth import guarded_router
 from kesin.web.dashboard.frame.formatting import Formatter
 from kesin.web.dashboard.frame.page import Context, PageContext
 from kesin.web.dashboard.health import count_workers, warnings
-from kesin.web.dashboard.queues.charts import Trend, Trends
+from kesin.web.dashboard.queues.charts import Trend, trend_of
 from kesin.web.dashboard.queues.failures import FailureLine, failure_lines, failures_of
 from kesin.web.dashboard.state_groups import StateGroup
 from kesin.web.failures import Failures
@@ -130,8 +130,7 @@ class _CardBuilder:
         )
         card.whole = self.commands.visible_sites(self.ctx.actor, self.queue.name) is None
         if card.whole:  # these figures cover all jobs
-            service = self.ctx.service
-            card.trend = Trends(service.accounts.directory, service.queues).of(self.queue)
+            card.trend = trend_of(self.queue)
             card.waits_us = stats.now - stats.oldest_due_at if stats.oldest_due_at else None
             card.workers = count_workers(self.ctx, self.queue)
         card.failures = failures_of(self.ctx, self.queue, stats)

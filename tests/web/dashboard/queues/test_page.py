@@ -12,8 +12,8 @@ from kesin.engine.queue import apply_changes
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.directory import MetadataEntry
+from kesin.store.history import TOTALS, WORKLOAD
 from kesin.web.dashboard.queues import csv_export, filters, page
-from kesin.web.dashboard.queues.charts import WORKLOAD
 from kesin.web.dashboard.queues.csv_export import escape_formula
 from kesin.web.dashboard.queues.filters import MAX_IDS, PageFilter, read_filter
 from tests.web.dashboard.conftest import TaskQueue
@@ -189,8 +189,8 @@ def test_failures_are_counted_by_code_and_lead_to_their_rows(tasks):
 
 def test_throughput_is_shown_only_to_users_of_every_site(tasks):
     now = tasks.task.now()
-    notes = f"[[{now - 3_600_000_000}, -7, 0]]"
-    tasks.accounts.directory.put_metadata(MetadataEntry(WORKLOAD, "", tasks.name, notes, now))
+    notes = f'[[{now - 3_600_000_000}, {{"done": -7}}]]'
+    tasks.accounts.directory.put_metadata(MetadataEntry(WORKLOAD, tasks.name, TOTALS, notes, now))
     assert 'Throughput <span class="n">7 done</span>' in look(tasks).text
     tasks.known("nur", "operator", sites=["north"])
     assert "Throughput" not in look(tasks, who="nur").text

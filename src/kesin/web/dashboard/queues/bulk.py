@@ -25,11 +25,11 @@ from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.web.dashboard.frame.page import PageContext, app_state
 from kesin.web.dashboard.queues import actions
-from kesin.web.dashboard.queues.charts import WORKLOAD
 from kesin.web.service import Service
 
 log = Logger("kesin.bulk")
 
+WORKLOAD: Final = "dashboard"  # a stored name
 RunState = Literal["waiting", "running", "done", "stopped", "failed"]
 MAX_WAITING: Final = 8
 MAX_ENDED: Final = 5  # ended runs that are kept for each user

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from kesin.engine.queue import Queue
-from kesin.foundation.text import canonical_json
-from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
+from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.model import Job
-from kesin.store.directory import Directory, MetadataEntry
-from kesin.store.errors import StoreUnreachable
+from kesin.store.history import read_totals
 from kesin.store.records import Filter
 from kesin.web.dashboard.frame.page import PageContext
-from kesin.web.dashboard.state_groups import state_groups, states_in
+from kesin.web.dashboard.state_groups import StateGroup, state_groups, states_in
 
-WORKLOAD: Final = "dashboard"
-EVERY_S: Final = 60
-MAX_NOTES: Final = 24 * 60  # one a minute for a day
 BUCKETS: Final = 48
 PERIODS_S: Final = (60, 120, 300, 600, 900, 1_800)  # of a trend that fits its data
 MIN_PERIODS: Final = 10
@@ -32,7 +26,6 @@ class Trend(NamedTuple):
 
     done: tuple[int, ...] = ()
     failed: tuple[int, ...] = ()
-    failed_hour: int = 0  # within the last hour
     since: int | None = None  # the start of the numbers; None before the first note
     whole: bool = False  # the numbers cover the whole span
     begin: int = 0  # of the first period
@@ -52,51 +45,30 @@ class Trend(NamedTuple):
         return sum(self.failed) / ended if ended else 0.0
 
 
-class Trends:
-    """Notes the counters every minute and computes trends from the notes."""
+def trend_of(queue: Queue, *, fitting: bool = False) -> Trend:
+    """The trend of the last day in equal periods, or of the part of it in which jobs ended."""
+    now, groups = queue.now(), state_groups(queue.lifecycle)
+    notes = [
+        (note.at, *(_sum(note.entered, groups, group) for group in ("done", "failed")))
+        for note in read_totals(queue.store, queue.name, queue.lifecycle, now)
+    ]
+    part_us, parts = DAY_S * SECOND_US // BUCKETS, BUCKETS
+    if fitting:
+        part_us, parts = _fitting_periods(notes, now)
+    begin = now - part_us * parts
+    done, failed = [0] * parts, [0] * parts
+    for before, after in pairwise(notes):
+        at = min((after[0] - begin) // part_us, parts - 1)
+        if at >= 0:
+            done[at] += max(after[1] - before[1], 0)
+            failed[at] += max(after[2] - before[2], 0)
+    since = max(notes[0][0], begin) if len(notes) > 1 else None
+    whole = since is not None and since <= begin + SLACK_S * SECOND_US
+    return Trend(tuple(done), tuple(failed), since, whole, begin, part_us)
 
-    def __init__(self, directory: Directory, queues: Mapping[str, Queue]) -> None:
-        self._directory = directory
-        self._queues = queues
 
-    def note(self) -> None:
-        """Note every queue's counters, unless another process did within the last minute."""
-        for name, queue in self._queues.items():
-            try:
-                sums = _sums(queue)
-            except StoreUnreachable:  # other queues may live elsewhere
-                continue
-            now = queue.now()
-            with self._directory.transaction():
-                entry = self._directory.lock_metadata(WORKLOAD, "", name, now)
-                notes = json.loads(entry.value) or []
-                if notes and now - notes[-1][0] < EVERY_S * SECOND_US * 0.9:
-                    continue
-                notes.append([now, *sums])
-                value = canonical_json(notes[-MAX_NOTES:])
-                self._directory.put_metadata(MetadataEntry(WORKLOAD, "", name, value, now))
-
-    def of(self, queue: Queue, *, fitting: bool = False) -> Trend:
-        """The trend of the last day in equal periods, or of the part of it in which jobs ended."""
-        entry = self._directory.metadata_entry(WORKLOAD, "", queue.name)
-        notes = (json.loads(entry.value) or []) if entry else []
-        now = queue.now()
-        notes = [*notes, [now, *_sums(queue)]]
-        part_us, parts = DAY_S * SECOND_US // BUCKETS, BUCKETS
-        if fitting:
-            part_us, parts = _fitting_periods(notes, now)
-        begin = now - part_us * parts
-        done, failed, failed_hour = [0] * parts, [0] * parts, 0
-        for before, after in pairwise(notes):
-            at = min((after[0] - begin) // part_us, parts - 1)
-            if at >= 0:
-                done[at] += max(after[1] - before[1], 0)
-                failed[at] += max(after[2] - before[2], 0)
-            if after[0] > now - HOUR_S * SECOND_US:
-                failed_hour += max(after[2] - before[2], 0)
-        since = max(notes[0][0], begin) if len(notes) > 1 else None
-        whole = since is not None and since <= begin + SLACK_S * SECOND_US
-        return Trend(tuple(done), tuple(failed), failed_hour, since, whole, begin, part_us)
+def _sum(entered: Mapping[str, int], groups: Mapping[str, StateGroup], group: StateGroup) -> int:
+    return sum(n for state, n in entered.items() if groups.get(state) == group)
 
 
 def _fitting_periods(notes: Sequence[Sequence[int]], now: int) -> tuple[int, int]:
@@ -111,18 +83,6 @@ def _fitting_periods(notes: Sequence[Sequence[int]], now: int) -> tuple[int, int
     fits = (period for period in PERIODS_S if span_us <= period * SECOND_US * BUCKETS)
     part_us = next(fits, PERIODS_S[-1]) * SECOND_US
     return part_us, max(-(-span_us // part_us), MIN_PERIODS)
-
-
-def _sums(queue: Queue) -> tuple[int, int]:
-    groups = state_groups(queue.lifecycle)
-    done = failed = 0
-    for count in queue.store.move_counts(queue.name):
-        if count.from_state == count.to_state:
-            continue
-        group = groups.get(count.to_state)
-        done += count.n if group == "done" else 0
-        failed += count.n if group == "failed" else 0
-    return done, failed
 
 
 class Charts(NamedTuple):
@@ -148,9 +108,8 @@ def charts_of(ctx: PageContext, queue: Queue, site: str) -> Charts:
     spans = [max(finished_at - created_at, 0) for finished_at, created_at in ended]
     ordered = sorted(spans)
     whole = not site and commands.visible_sites(actor, queue.name) is None
-    trends = Trends(ctx.service.accounts.directory, ctx.service.queues)
     return Charts(
-        trends.of(queue, fitting=True) if whole else None,
+        trend_of(queue, fitting=True) if whole else None,
         ordered[len(ordered) // 2] if ordered else None,
         ordered[min(len(ordered) * 19 // 20, len(ordered) - 1)] if ordered else None,
         tuple(spans),
