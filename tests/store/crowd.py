@@ -128,6 +128,7 @@ class Written:
     first: int
     end: int
     total: int  # jobs of the queue
+    tenants: int
 
     @property
     def holds_key(self) -> bool:
@@ -138,7 +139,7 @@ class Written:
         return {
             "id": job_id,
             "queue": f"'{self.queue}'",
-            "tenant": f"'t' || (i % {TENANTS})",
+            "tenant": f"'t' || (i % {self.tenants})",
             "state": f"'{self.group.state}'",
             "phase": str(self.group.phase),
             "move": "'enqueue'",
@@ -156,21 +157,21 @@ class Written:
         return f"{NOW - SPAN} + i * {SPAN // self.total}"
 
 
-def written(jobs: int) -> Iterator[Written]:
+def written(jobs: int, tenants: int = TENANTS) -> Iterator[Written]:
     for queue, groups in CROWD.items():
         total = jobs // len(CROWD)
         bulk = total - FEW * sum(not group.share for group in groups)
         first = 0
         for group in groups:
             end = first + (round(bulk * group.share) if group.share else FEW)
-            yield Written(queue, group, first, end, total)
+            yield Written(queue, group, first, end, total, tenants)
             first = end
 
 
 def _statements(
-    jobs: int, schema: str, series: Callable[[int, int], str], job_id: str
+    jobs: int, tenants: int, schema: str, series: Callable[[int, int], str], job_id: str
 ) -> Iterator[str]:
-    for number, part in enumerate(written(jobs)):
+    for number, part in enumerate(written(jobs, tenants)):
         rows = f"(SELECT i, {part.created()} AS created FROM {series(part.first, part.end)}) r"
         this_id = job_id.replace("QUEUE", str(list(QUEUES).index(part.queue)))
         columns = part.expressions(this_id) | {"keyed": "i % 2 = 0"}
@@ -225,7 +226,7 @@ def crowd_postgres(url: str, schema: str, jobs: int) -> None:
             connection.execute(f"ALTER TABLE {schema}.{table} SET UNLOGGED")
             connection.execute(f"ALTER TABLE {schema}.{table} SET (autovacuum_enabled = off)")
             connection.execute(f"ALTER TABLE {schema}.{table} DISABLE TRIGGER USER")
-        for statement in _statements(jobs, f"{schema}.", series, job_id):
+        for statement in _statements(jobs, TENANTS, f"{schema}.", series, job_id):
             connection.execute(statement)
         for _, definition in indexes:
             connection.execute(definition)
@@ -233,7 +234,7 @@ def crowd_postgres(url: str, schema: str, jobs: int) -> None:
             connection.execute(f"ALTER TABLE {schema}.{table} ENABLE TRIGGER USER")
 
 
-def crowd_sqlite(path: Path, jobs: int) -> None:
+def crowd_sqlite(path: Path, jobs: int, tenants: int = TENANTS) -> None:
     """Fill a file; the guard is dropped for it and put back."""
     store = SqliteStore(path)
     for queue, lifecycle in QUEUES.items():
@@ -254,7 +255,7 @@ def crowd_sqlite(path: Path, jobs: int) -> None:
     connection.execute("BEGIN")
     for kind, name, _ in put_back:
         connection.execute(f"DROP {kind} {name}")
-    for statement in _statements(jobs, "", series, job_id):
+    for statement in _statements(jobs, tenants, "", series, job_id):
         connection.execute(statement)
     for _, _, definition in put_back:
         connection.execute(definition)

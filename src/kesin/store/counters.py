@@ -57,4 +57,5 @@ def count_failure(
         since=min(before.since, job.moved_at),
         next_at=min(times, default=None),
         recent=before.recent + (job.moved_at >= recent_from),
+        latest=max(before.latest, job.moved_at),
     )

@@ -130,6 +130,7 @@ class FailureCount(NamedTuple):
     since: int  # when the first of them came into the state
     next_at: int | None  # when the first of them is tried again
     recent: int = 0  # of them, came into the state lately
+    latest: int = 0  # when the last of them came
 
 
 class Definition(NamedTuple):

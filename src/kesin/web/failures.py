@@ -35,6 +35,7 @@ class FailureGroup(NamedTuple):
     since: int | None = None
     next_at: int | None = None
     recent: int = 0  # of them, within the last hour
+    latest: int = 0  # when the last of them came
     tenants: Mapping[str, int] = MappingProxyType({})
 
     @property
@@ -119,6 +120,7 @@ class FailureReader:
                 since=min(count.since for count in members),
                 next_at=min((c.next_at for c in members if c.next_at is not None), default=None),
                 recent=sum(count.recent for count in members),
+                latest=max(count.latest for count in members),
                 tenants={count.tenant: count.n for count in members},
             )
             for key, members in found.items()

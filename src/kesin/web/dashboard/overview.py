@@ -116,7 +116,7 @@ class _CardBuilder:
         self._card = card
         self.figures = Formatter(ctx.language)
         self.commands = ctx.service.commands
-        self.stats: QueueStats = self.commands.visible_stats(ctx.actor, queue.stats())
+        self.stats: QueueStats = ctx.stats(queue)
         self.pauses = self.commands.pauses(ctx.actor, queue.name)
 
     def fill(self) -> None:

@@ -51,8 +51,7 @@ def _queue_entries(ctx: PageContext, path: str) -> list[NavEntry]:
     for queue in commands.readable_queues(actor):
         badge, calls, unreachable = 0, False, False
         try:
-            stats = commands.visible_stats(actor, queue.stats())
-            badge, calls = needing_attention(ctx, queue, stats, marks)
+            badge, calls = needing_attention(ctx, queue, ctx.stats(queue), marks)
         except StoreUnreachable:  # the other queues may live elsewhere
             unreachable = True
         title, href = ctx.title_of(queue.name), f"{_QUEUES}{queue.name}"

@@ -24,6 +24,7 @@ from kesin.foundation.problems import Problem, Unavailable
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
 from kesin.store.limits import MAX_TENANT
+from kesin.store.records import QueueStats
 from kesin.web.auth import NOBODY, app_of, guarded_router, service_of
 from kesin.web.bodies import requires_sign_in
 from kesin.web.dashboard.frame.i18n import (
@@ -186,6 +187,13 @@ class PageContext:
         """A sentence of the dashboard in the reader's language."""
         text = self.catalogue.gettext(sentence)
         return text % values if values else text
+
+    def stats(self, queue: Queue) -> QueueStats:
+        """The counts that the user may see; read once a request, for the page and its frame."""
+        read: dict[str, QueueStats] = self.request.scope.setdefault("kesin.stats", {})
+        if queue.name not in read:
+            read[queue.name] = self.service.commands.visible_stats(self.actor, queue.stats())
+        return read[queue.name]
 
     def title_of(self, queue: str) -> str:
         """What people call a queue."""

@@ -50,7 +50,7 @@ def show(ctx: Context, queue: str) -> HTMLResponse:
     listing = first_rows(ctx, queue, sought, limit=limit)
     values = _page_values(ctx, opened, sought, listing)
     if not ctx.in_part and _shows_failures(opened, values["wanted"]):
-        mark_seen(ctx, opened)  # a page that refreshes by itself has not been read
+        mark_seen(ctx, opened, opened.now())  # a page that refreshes by itself has not been read
     return ctx.page(template, **values)
 
 

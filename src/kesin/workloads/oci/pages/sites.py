@@ -74,7 +74,7 @@ def oci_sites(ctx: Context, q: Word = "", sort: Word = "needs") -> HTMLResponse:
 def _rows(ctx: Context, sites: Sequence[Site]) -> list[SiteRow]:
     context = ctx.workload(WORKLOAD)
     queue, store = context.queue, context.queue.store
-    stats = context.commands.stats(ctx.actor, queue.name)
+    stats = ctx.stats(queue)
     needs: dict[str, int] = {}
     retrying: dict[str, int] = {}
     for group in failures_of(ctx, queue, stats).groups:
