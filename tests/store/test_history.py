@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kesin.store.history import (
-    PERIOD_US,
     PERIODS,
     TotalNote,
     note_history,
@@ -11,6 +10,8 @@ from kesin.store.history import (
     read_totals,
 )
 from tests.store.scene import DAY, HOUR, MINUTE, SECOND
+
+HALF_AN_HOUR = 30 * MINUTE
 
 
 def note(scene) -> None:
@@ -48,7 +49,7 @@ def test_each_tenant_is_noted_by_the_half_hour_of_its_last_move(task):
     finish(task, "north")
     note(task)  # what came before the first note has no time
     assert tenants(task) == [{}] * PERIODS
-    task.clock.advance(PERIOD_US / SECOND)
+    task.clock.advance(HALF_AN_HOUR / SECOND)
     finish(task, "north")
     finish(task, "north", "fail")
     task.clock.advance(6 * HOUR / SECOND)  # no sweeper ran for hours
@@ -56,7 +57,7 @@ def test_each_tenant_is_noted_by_the_half_hour_of_its_last_move(task):
     note(task)
     periods = tenants(task)
     assert periods[-1] == {"south": {"done": 1}}
-    assert periods[-1 - 6 * HOUR // PERIOD_US] == {"north": {"done": 1, "failed": 1}}
+    assert periods[-1 - 6 * HOUR // HALF_AN_HOUR] == {"north": {"done": 1, "failed": 1}}
     assert sum(map(len, periods)) == 2
     task.clock.advance(61)
     finish(task, "south")

@@ -3,6 +3,7 @@
 from kesin import Workload
 from kesin_courier.api import courier_router
 from kesin_courier.lifecycle import courier_lifecycle
+from kesin_courier.titles import receiver
 from kesin_courier.work import courier_worker
 
 
@@ -18,6 +19,7 @@ COURIER = Workload(
     courier_lifecycle,
     "Webhooks to other people's servers",
     title="Webhooks",
+    job_title=receiver,
     worker=courier_worker,
     routes=courier_router,
     pages=courier_pages,

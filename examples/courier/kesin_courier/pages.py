@@ -1,25 +1,16 @@
 """A page of the dashboard: the newest deliveries, each with its receiver."""
 
-from typing import Annotated, Any
-from urllib.parse import urlsplit
+from typing import Annotated
 
 from fastapi import Depends
 from fastapi.responses import HTMLResponse
 
 from kesin import Filter, Link, PageContext, WorkloadPages, page_context, page_router
+from kesin_courier.titles import receiver
 
 NEWEST = 50
 PATH = "/dashboard/courier"
 router = page_router()
-
-
-def receiver(data: Any) -> str:
-    """The host that a delivery goes to: the rest of its URL may hold secrets."""
-    url = data.get("url") if isinstance(data, dict) else None
-    try:
-        return urlsplit(url).hostname or "" if isinstance(url, str) else ""
-    except ValueError:
-        return ""
 
 
 def links(ctx: PageContext) -> list[Link]:
@@ -36,6 +27,4 @@ def deliveries(ctx: Annotated[PageContext, Depends(page_context)]) -> HTMLRespon
     return ctx.page("courier/deliveries.html", rows=rows, now=ctx.service.accounts.now())
 
 
-PAGES = WorkloadPages(
-    package=__package__ or "kesin_courier", routers=(router,), links=links, job_name=receiver
-)
+PAGES = WorkloadPages(package=__package__ or "kesin_courier", routers=(router,), links=links)

@@ -25,9 +25,9 @@ from kesin.store.records import MoveCount
 WORKLOAD: Final = "history"  # a stored name, with the queue as its site
 TOTALS: Final = "totals"
 TENANTS: Final = "tenants"
-EVERY_US: Final = MINUTE_S * SECOND_US
-PERIOD_US: Final = 30 * MINUTE_S * SECOND_US
-PERIODS: Final = DAY_S * SECOND_US // PERIOD_US
+_EVERY_US: Final = MINUTE_S * SECOND_US
+_PERIOD_US: Final = 30 * MINUTE_S * SECOND_US
+PERIODS: Final = DAY_S * SECOND_US // _PERIOD_US
 MAX_NOTES: Final = DAY_S // MINUTE_S
 MAX_TENANTS: Final = 10_000  # noted one by one
 
@@ -47,11 +47,11 @@ def note_history(store: Store, queue: str, lifecycle: Lifecycle, now: int) -> No
     with metadata.transaction():
         entry = metadata.lock_metadata(WORKLOAD, queue, TOTALS, now)
         notes: list[Any] = json.loads(entry.value) or []
-        if notes and now - notes[-1][0] < EVERY_US * 0.9:
+        if notes and now - notes[-1][0] < _EVERY_US * 0.9:
             return
         entered = dict(_entered(counts))
         last = max((count.at for count in counts), default=0)
-        if notes and notes[-1][0] < last < now - EVERY_US:  # no sweeper ran for a while
+        if notes and notes[-1][0] < last < now - _EVERY_US:  # no sweeper ran for a while
             notes.append([last, entered])
         notes.append([now, entered])
         _put(metadata, queue, TOTALS, notes[-MAX_NOTES:], now)
@@ -70,7 +70,7 @@ def read_tenants(store: Store, queue: str, now: int) -> list[Mapping[str, Counts
     """Tenant → what came into which state, in each half hour of the last day, oldest first."""
     stored = metadata_for(store).metadata_entries(WORKLOAD, site=queue)
     periods = {int(e.name): json.loads(e.value) for e in stored if e.name.isdecimal()}
-    return [periods.get(now // PERIOD_US - back, {}) for back in reversed(range(PERIODS))]
+    return [periods.get(now // _PERIOD_US - back, {}) for back in reversed(range(PERIODS))]
 
 
 def _endings(store: Store, queue: str, lifecycle: Lifecycle) -> list[MoveCount]:
@@ -108,7 +108,7 @@ def _note_tenants(metadata: MetadataStore, queue: str, counts: list[MoveCount], 
     for tenant, entered in sums.items():
         for state, n in entered.items():
             if more := n - before.get(tenant, {}).get(state, 0):
-                period = latest[tenant, state] // PERIOD_US
+                period = latest[tenant, state] // _PERIOD_US
                 grown.setdefault(period, {}).setdefault(tenant, {})[state] = more
     _add_periods(metadata, queue, grown, now)
 
@@ -116,7 +116,7 @@ def _note_tenants(metadata: MetadataStore, queue: str, counts: list[MoveCount], 
 def _add_periods(
     metadata: MetadataStore, queue: str, grown: dict[int, dict[str, dict[str, int]]], now: int
 ) -> None:
-    oldest = now // PERIOD_US - PERIODS
+    oldest = now // _PERIOD_US - PERIODS
     for period, tenants in grown.items():
         if period <= oldest:
             continue

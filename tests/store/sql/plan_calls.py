@@ -236,7 +236,7 @@ def _listings(queue: str, rows: Rows) -> Iterator[Call]:
     yield Call(
         f"{queue} failures",
         frozenset({"job_failure"}),
-        lambda store, _: tuple(store.failures(queue)),
+        lambda store, _: tuple(store.failures(queue, tenants=["nowhere"])),
         moves=0,
     )
 

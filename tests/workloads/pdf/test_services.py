@@ -28,7 +28,7 @@ def test_a_changed_template_is_used_without_a_restart_if_it_can_be_used(request,
         assert shown_hash(world) == worker.library.get("card").content_hash == before
         check = next(one for one in run_checks(world.settings) if "card/template" in one.found)
         assert not check.ok
-        assert "The last change of a template cannot be used" in shown_page(world)
+        assert "The last change of a template has an error." in shown_page(world)
 
         _template(world).write_text(TEMPLATE + "<!-- mended -->")
         assert source.library() is not first

@@ -311,7 +311,7 @@ def test_the_counters_are_noted_once_a_minute_while_the_service_runs(make_world,
     monkeypatch.setattr(services, "MINUTE_S", 0.01)
     world = make_world()
     assert world.app  # it brings the notes along
-    fact = lambda: world.accounts.directory.metadata_entry("dashboard", "", "task")  # noqa: E731
+    fact = lambda: world.accounts.directory.metadata_entry("history", "task", "totals")  # noqa: E731
     assert fact() is None
     at_once, again = threading.Event(), threading.Event()
 

@@ -47,7 +47,7 @@ def test_every_site_has_its_counts(control):  # noqa: F811
     note_history(queue.store, queue.name, queue.lifecycle, queue.now())
     text = page(control)
     assert cells(text, "north") == ["north script", "2", "3", "–", "closed", "0", "0"]
-    assert cells(text, "south") == ["south script", "0", "0", "2 mins", "closed", "0", "4"]
+    assert cells(text, "south") == ["south script", "0", "0", "2 min ago", "closed", "0", "4"]
     assert text.count('class="tiny"') == 1
     assert listed(page(control, who="can")) == ["north"]
 

@@ -104,8 +104,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
     return {
         "job": job,
         "title": ctx.title_of(job.queue),
-        "name": ctx.job_name(job)
-        or (job.dedup_key if len(job.dedup_key or "") <= MAX_KEY_IN_TITLE else "")
+        "name": (job.dedup_key if len(job.dedup_key or "") <= MAX_KEY_IN_TITLE else "")
         or job.id[:8],
         "now": now,
         "family": state_group(lifecycle, job.state),

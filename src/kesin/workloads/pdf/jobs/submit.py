@@ -164,8 +164,9 @@ def render_unavailable() -> Unavailable:
 def document_headers(*, framed: bool = False) -> dict[str, str]:
     """Headers of a document: no scripts, and no frames but ours, or none unless ``framed``."""
     ancestors, frames = ("'self'", "SAMEORIGIN") if framed else ("'none'", "DENY")
+    policy = f"{LIBRARY_CSP}; script-src 'none'; frame-ancestors {ancestors}; sandbox"
     return {
-        "Content-Security-Policy": f"{LIBRARY_CSP}; frame-ancestors {ancestors}; sandbox",
+        "Content-Security-Policy": policy,
         "X-Frame-Options": frames,
         "Content-Disposition": "inline",
         "Cache-Control": "no-store",
