@@ -20,7 +20,7 @@ from kesin.lifecycle.budget import (
     Backoff,
 )
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import CLOCK_WENT_BACK_S, JOB_COLUMNS, Meter, meter_of
+from kesin.lifecycle.model import CLOCK_WENT_BACK_S, JOB_COLUMNS, Job, Meter, meter_of
 from kesin.lifecycle.vocabulary import READY, After, Fixed, Guard, Role
 from kesin.store.declarations import COLUMN_BITS
 from kesin.store.errors import StoreError
@@ -28,26 +28,11 @@ from kesin.store.limits import MAX_BATCH, MAX_LIMITED_CLAIM, option_params
 
 PARTS = ("begin", "rows", "judge", "writing", "reading")
 SEPARATOR = "\x1f"
-TEXTS = frozenset(
-    {
-        "id",
-        "queue",
-        "tenant",
-        "state",
-        "move",
-        "actor",
-        "worker",
-        "error_code",
-        "error_category",
-        "error_message",
-        "note",
-        "result",
-        "new_payload",
-        "dedup_key",
-        "payload",
-    }
+NUMBERS = tuple(
+    name
+    for name, kind in zip(JOB_COLUMNS, Job.__annotations__.values(), strict=True)
+    if "int" in str(kind)
 )
-NUMBERS = tuple(name for name in JOB_COLUMNS if name not in TEXTS)
 SINGLE = ("run_at", "timer_at", "result", "finished_at", "stamp_1", "stamp_2", "stamp_3", "stamp_4")
 
 
