@@ -40,10 +40,7 @@ class RedisCompanions(RedisReader):
         while moved < limit and looked:  # one that fails is news for those that come after it
             params = {"queue": queue, "actor": "clock", "limit": limit - moved, "now": now}
             done, looked = self._execute(
-                "settle",
-                params,
-                lifecycle_json=program.lifecycle_json,
-                moves=program.alternatives(moves),
+                "settle", params, program, moves=program.alternatives(moves)
             )
             moved += done
         return moved

@@ -42,6 +42,7 @@ from kesin.store.records import (
     RulesVersion,
     ScheduleRow,
 )
+from kesin.store.redis.connection import RedisConnection
 from kesin.store.redis.program import NUMBERS, SEPARATOR, Program
 from kesin.store.search import is_found
 
@@ -85,19 +86,21 @@ class RedisReader(Store):
     """The reading half of the Redis store."""
 
     client: redis.Redis
-    _queues: dict[str, Program]
+    _connection: RedisConnection
 
-    @abstractmethod
     def _execute(
         self,
         op: str,
         params: Mapping[str, Any],
+        program: Program | None = None,
         *,
         lifecycle_json: str = "",
         moves: str = "",
         items: Any = None,
     ) -> Any:
-        """Run one operation of the script."""
+        """Run one operation of the script, with the lifecycle of its queue if it needs one."""
+        rules = program.lifecycle_json if program else lifecycle_json
+        return self._connection.execute(op, params, lifecycle_json=rules, moves=moves, items=items)
 
     @abstractmethod
     def program(self, queue: str) -> Program:
@@ -167,9 +170,7 @@ class RedisReader(Store):
         if not requested:
             return {}
         params = {"queue": queue, "tenant": tenant}
-        answers = self._execute(
-            "holders", params, lifecycle_json=program.lifecycle_json, items=requested
-        )
+        answers = self._execute("holders", params, program, items=requested)
         return {key: holder for key, holder in zip(requested, answers, strict=True) if holder}
 
     def peek(
@@ -189,9 +190,7 @@ class RedisReader(Store):
             "tenants": None if tenants is None else list(tenants),
             "now": now,
         }
-        rows = self._execute(
-            "peek", params, lifecycle_json=program.lifecycle_json, moves=program.claims
-        )
+        rows = self._execute("peek", params, program, moves=program.claims)
         return [parse_job(row) for row in rows]
 
     def ready_tenants(self, queue: str, limit: int) -> list[str]:
@@ -277,11 +276,7 @@ class RedisReader(Store):
         next_cursor: str | None = ""
         while next_cursor is not None:
             answers, next_cursor = self._execute(
-                "foresee",
-                params,
-                lifecycle_json=program.lifecycle_json,
-                moves=program.alternatives(moves),
-                items=pairs,
+                "foresee", params, program, moves=program.alternatives(moves), items=pairs
             )
             params["cursor"] = next_cursor
             for state, reason, message, contested_name, free in answers:

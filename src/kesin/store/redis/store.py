@@ -11,7 +11,7 @@ persistence settings: see docs/scaling.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -78,20 +78,6 @@ class RedisStore(RedisCompanions):
         self._listener = RedisListener(self.client, self._notifier) if listen else None
 
     # Calls and transactions
-
-    def _execute(
-        self,
-        op: str,
-        params: Mapping[str, Any],
-        *,
-        lifecycle_json: str = "",
-        moves: str = "",
-        items: Any = None,
-    ) -> Any:
-        """Run one operation of the script; wait while another transaction is active."""
-        return self._connection.execute(
-            op, params, lifecycle_json=lifecycle_json, moves=moves, items=items
-        )
 
     def transaction(self) -> AbstractContextManager[redis.Redis]:
         return self._connection.transaction()
@@ -196,7 +182,7 @@ class RedisStore(RedisCompanions):
                 **new_rules,
             }
             try:
-                self._execute("declare", params, lifecycle_json=program.lifecycle_json, items=items)
+                self._execute("declare", params, program, items=items)
             except RulesOutdated:
                 return False
         if queue in self._queues:
@@ -239,9 +225,7 @@ class RedisStore(RedisCompanions):
             return []
         params = {"queue": queue, "actor": actor, "now": now}
         items = self._items_of(program, jobs)
-        missing, answers = self._execute(
-            "enqueue", params, lifecycle_json=program.lifecycle_json, items=items
-        )
+        missing, answers = self._execute("enqueue", params, program, items=items)
         if missing:
             raise UnknownParents(set(missing))
         if any(answer[0] == "inserted" for answer in answers):
@@ -277,9 +261,7 @@ class RedisStore(RedisCompanions):
             "after": after,
             "now": now,
         }
-        rows = self._execute(
-            "claim", params, lifecycle_json=program.lifecycle_json, moves=program.claims
-        )
+        rows = self._execute("claim", params, program, moves=program.claims)
         return [parse_job(row) for row in rows]
 
     def renew(
@@ -294,9 +276,7 @@ class RedisStore(RedisCompanions):
         check_batch_size(claims)
         items = [{"id": job_id, "token": token} for job_id, token in claims if is_id(job_id)]
         params = {"queue": queue, "lease_us": lease_us, "now": now}
-        return set(
-            self._execute("renew", params, lifecycle_json=program.lifecycle_json, items=items)
-        )
+        return set(self._execute("renew", params, program, items=items))
 
     # Moves
 
@@ -325,14 +305,8 @@ class RedisStore(RedisCompanions):
         }
         answers: list[Any] = []
         if unique_changes:
-            items = self._items_of(program, unique_changes)
-            answers = self._execute(
-                "apply",
-                params,
-                lifecycle_json=program.lifecycle_json,
-                moves=program.alternatives(moves),
-                items=items,
-            )
+            items, choice = self._items_of(program, unique_changes), program.alternatives(moves)
+            answers = self._execute("apply", params, program, moves=choice, items=items)
         outcomes = {answer[1]: parse_outcome(answer) for answer in answers}
         if any(outcome.result == "moved" for outcome in outcomes.values()):
             self._notifier.notify(queue)
@@ -362,9 +336,7 @@ class RedisStore(RedisCompanions):
         moved, skip, more = 0, 0, 1
         while more and moved < limit:
             params |= {"limit": limit - moved, "skip": skip}
-            done, skip, more = self._execute(
-                "sweep", params, lifecycle_json=program.lifecycle_json, moves=program.sweep(move)
-            )
+            done, skip, more = self._execute("sweep", params, program, moves=program.sweep(move))
             moved += done
         if moved:
             self._notifier.notify(queue)
