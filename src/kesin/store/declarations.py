@@ -98,6 +98,14 @@ def declared_moves(queue: str, lifecycle: Lifecycle) -> dict[Edge, Effects]:
     return moves
 
 
+def takes_key(lifecycle: Lifecycle, move: Move) -> bool:
+    """Whether the move enters a key-holding state from a state that holds no key."""
+    target = lifecycle.state.get(move.to)
+    if target is None or not target.holds_key:
+        return False
+    return any(not lifecycle.state[source].holds_key for source in move.sources)
+
+
 def _min_age_us(move: Move) -> int:
     """How long ago a job must have finished; 0 where the age is not counted from there on."""
     age = move.guard("age_over") if move.prunes else None

@@ -9,6 +9,7 @@ from kesin.foundation.ids import all_ids, is_id
 from kesin.foundation.messages import Message
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change
+from kesin.lifecycle.vocabulary import Role
 from kesin.store.errors import StoreError
 
 QUEUE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -32,6 +33,46 @@ def check_batch_size(batch: Sequence[object]) -> None:
         raise StoreError(
             Message("one call takes at most %(most)s jobs, got %(n)s", most=MAX_BATCH, n=len(batch))
         )
+
+
+def valid_ids(ids: Sequence[str]) -> list[str]:
+    """The well-formed ids among these, each once; refuses more than one call takes."""
+    check_batch_size(ids)
+    return [job_id for job_id in dict.fromkeys(ids) if is_id(job_id)]
+
+
+def check_queue_name(queue: str, *, reserved: tuple[str, ...] = ()) -> None:
+    """Refuse what is no name of a queue."""
+    if not QUEUE_NAME.fullmatch(queue) or queue in reserved:
+        raise StoreError(
+            f"{queue!r} is no queue name: lower-case letters, digits, - and _, at most 63"
+        )
+
+
+def check_page(limit: int, cursor: str | None) -> None:
+    """Refuse a page of no jobs or too many, and a cursor that no page gave."""
+    if not 1 <= limit <= MAX_PAGE:
+        raise StoreError(Message("a page holds 1…%(most)s jobs, got %(n)s", most=MAX_PAGE, n=limit))
+    if cursor is not None and not is_id(cursor):
+        raise StoreError(
+            Message("%(cursor)s is no cursor: take it from the page before", cursor=repr(cursor))
+        )
+
+
+def moves_for(lifecycle: Lifecycle, action: str, role: Role, queue: str) -> tuple[Move, ...]:
+    """The moves of an action that this role may ask for; raises StoreError if there are none."""
+    declared = lifecycle.actions.get(action, ())
+    moves = tuple(move for move in declared if role in move.by and move.callable)
+    if not moves:
+        raise StoreError(
+            Message(
+                "%(call)s is no call a %(role)s can make on the queue %(queue)s",
+                call=repr(action),
+                role=role,
+                queue=repr(queue),
+            )
+        )
+    return moves
 
 
 def prepare_changes(action: str, moves: Iterable[Move], changes: Sequence[Change]) -> list[Change]:

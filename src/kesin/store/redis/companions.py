@@ -16,16 +16,12 @@ from kesin.store.limits import (
     MAX_BATCH,
     MAX_FAILURES_READ,
     MAX_PAGE,
-    check_batch_size,
+    moves_for,
+    valid_ids,
 )
 from kesin.store.records import FailureCount, Filter, JobCount, Listing, Progress
 from kesin.store.redis.program import SEPARATOR
-from kesin.store.redis.reader import (
-    MAX_LISTED_PER_SCRIPT,
-    RedisReader,
-    conditions_of,
-    parse_job,
-)
+from kesin.store.redis.reader import MAX_LISTED_PER_SCRIPT, RedisReader, conditions_of, parse_job
 
 
 class RedisCompanions(RedisReader):
@@ -35,7 +31,7 @@ class RedisCompanions(RedisReader):
         program = self.program(queue)
         if not program.lifecycle.waiting_states:
             return 0
-        moves = program.moves_for("settle", "clock", queue)
+        moves = moves_for(program.lifecycle, "settle", "clock", queue)
         moved, looked = 0, 1
         while moved < limit and looked:  # one that fails is news for those that come after it
             params = {"queue": queue, "actor": "clock", "limit": limit - moved, "now": now}
@@ -72,10 +68,9 @@ class RedisCompanions(RedisReader):
 
     def progress(self, queue: str, ids: Sequence[str]) -> dict[str, Progress]:
         self.program(queue)
-        check_batch_size(ids)
         found: dict[str, Progress] = {}
-        asked = [job_id for job_id in ids if is_id(job_id)]
-        for job_id, text, token in self._execute("progress", {"queue": queue}, items=asked):
+        answers = self._execute("progress", {"queue": queue}, items=valid_ids(ids))
+        for job_id, text, token in answers:
             said, _, at = (text or "").partition(SEPARATOR)
             claim, fraction, message = json.loads(said) if said else (None, None, None)
             if said and claim == int(token):

@@ -22,8 +22,7 @@ from kesin.lifecycle.budget import (
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import CLOCK_WENT_BACK_S, JOB_COLUMNS, Job, Meter, meter_of
 from kesin.lifecycle.vocabulary import READY, After, Fixed, Guard, Role
-from kesin.store.declarations import COLUMN_BITS
-from kesin.store.errors import StoreError
+from kesin.store.declarations import COLUMN_BITS, takes_key
 from kesin.store.limits import MAX_BATCH, MAX_LIMITED_CLAIM, option_params
 
 PARTS = ("begin", "rows", "judge", "writing", "reading")
@@ -77,10 +76,10 @@ class Program:
         self._built: dict[tuple[object, ...], str] = {}
         claims, limited = lifecycle.claims, lifecycle.limited_claim
         meter = meter_of(limited) if limited else None
-        takes_slot = any(self.takes_slot(move) for move in claims)
+        takes_slot = any(map(lifecycle.capacity_of, claims))
         alone = takes_slot and not limited
         self.max_claim = 1 if alone else MAX_LIMITED_CLAIM if limited else MAX_BATCH
-        contested = alone or any(self._takes_key(move) for move in claims)
+        contested = alone or any(takes_key(lifecycle, move) for move in claims)
         names = [state.name for state in lifecycle.states]
         self.slots = {state.name: state.capacity for state in lifecycle.states if state.capacity}
         self.lifecycle_json = wire_json(
@@ -108,14 +107,6 @@ class Program:
     def claims(self) -> str:
         """The moves that claim a job."""
         return self._cached(("claims",), self.lifecycle.claims, None)
-
-    def moves_for(self, action: str, role: Role, queue: str) -> tuple[Move, ...]:
-        """The moves of an action that this role may ask for; raise StoreError if there are none."""
-        declared = self.lifecycle.actions.get(action, ())
-        moves = tuple(move for move in declared if role in move.by and move.callable)
-        if not moves:
-            raise StoreError(f"{action!r} is no call a {role} can make on the queue {queue!r}")
-        return moves
 
     def options(self, moves: tuple[Move, ...], options: frozenset[str]) -> dict[str, bool]:
         """The options that are set, as the guards read them."""
@@ -156,8 +147,8 @@ class Program:
             "to": move.to,
             "when": [self._guard(guard) for guard in move.when],
             "fenced": move.guard("holds_claim") is not None,
-            "takes_slot": self.takes_slot(move),
-            "takes_key": self._takes_key(move),
+            "takes_slot": self.lifecycle.capacity_of(move) > 0,
+            "takes_key": takes_key(self.lifecycle, move),
             "claim": move.claim,
             "attempt": move.attempt,
             "returns": move.guard("returns_left") is not None,
@@ -218,16 +209,6 @@ class Program:
                 "aged_us": age_guard.number * SECOND_US,
             }
         return {"way": "states"}
-
-    def takes_slot(self, move: Move) -> bool:
-        """Whether the move enters a state that has slots."""
-        return self.lifecycle.capacity_of(move) > 0
-
-    def _takes_key(self, move: Move) -> bool:
-        target = self.lifecycle.state.get(move.to)
-        if target is None or not target.holds_key:
-            return False
-        return any(not self.lifecycle.state[source].holds_key for source in move.sources)
 
 
 def _as_set(names: Iterable[str]) -> dict[str, bool]:

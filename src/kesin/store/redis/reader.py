@@ -21,13 +21,16 @@ from kesin.lifecycle.vocabulary import Role
 from kesin.store.contract import Store
 from kesin.store.counters import count_jobs
 from kesin.store.declarations import Edge, Effects
-from kesin.store.errors import StoreError, StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 from kesin.store.limits import (
     FIRST_ID,
     LAST_ID,
     MAX_PAGE,
     check_age_stamp,
     check_batch_size,
+    check_page,
+    moves_for,
+    valid_ids,
 )
 from kesin.store.records import (
     Backlog,
@@ -147,20 +150,14 @@ class RedisReader(Store):
 
     def find(self, queue: str, ids: Sequence[str]) -> dict[str, Job]:
         self.program(queue)
-        check_batch_size(ids)
-        requested = [job_id for job_id in dict.fromkeys(ids) if is_id(job_id)]
-        if not requested:
-            return {}
-        jobs = map(parse_job, self._execute("find", {"queue": queue}, items=requested))
-        return {job.id: job for job in jobs}
+        requested = valid_ids(ids)
+        rows = self._execute("find", {"queue": queue}, items=requested) if requested else ()
+        return {job.id: job for job in map(parse_job, rows)}
 
     def states(self, queue: str, ids: Sequence[str]) -> dict[str, str]:
         self.program(queue)
-        check_batch_size(ids)
-        requested = [job_id for job_id in dict.fromkeys(ids) if is_id(job_id)]
-        if not requested:
-            return {}
-        answers = self._execute("states", {"queue": queue}, items=requested)
+        requested = valid_ids(ids)
+        answers = self._execute("states", {"queue": queue}, items=requested) if requested else ()
         return {job_id: state for job_id, state in zip(requested, answers, strict=True) if state}
 
     def ids_by_key(self, queue: str, tenant: str, keys: Sequence[str]) -> dict[str, str]:
@@ -201,10 +198,7 @@ class RedisReader(Store):
         self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None
     ) -> Page:
         self.program(queue)
-        if not 1 <= limit <= MAX_PAGE:
-            raise StoreError(f"a page holds 1…{MAX_PAGE} jobs, got {limit}")
-        if cursor is not None and not is_id(cursor):
-            raise StoreError(f"{cursor!r} is no cursor: take it from the page before")
+        check_page(limit, cursor)
         pairs = self.pairs(queue, where)
         params = {
             "queue": queue,
@@ -249,17 +243,16 @@ class RedisReader(Store):
         now: int | None = None,
     ) -> dict[tuple[str, str], int]:
         program = self.program(queue)
-        moves = program.moves_for(action, role, queue)
+        moves = moves_for(program.lifecycle, action, role, queue)
         conditions = conditions_of(where)
         if where.search is not None:
             found = [job.id for job in self.jobs(queue, where, limit=MAX_PAGE).jobs]
             ids = found if ids is None else [job_id for job_id in found if job_id in set(ids)]
         if ids is not None:
-            check_batch_size(ids)
+            ids = sorted(valid_ids(ids), reverse=True)
             conditions |= {"states": dict.fromkeys(where.states, True)} if where.states else {}
             if where.tenants is not None:
                 conditions["tenants"] = dict.fromkeys(where.tenants, True)
-            ids = sorted({job_id for job_id in ids if is_id(job_id)}, reverse=True)
         params = {
             "queue": queue,
             "where": conditions,

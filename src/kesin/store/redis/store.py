@@ -26,12 +26,14 @@ from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.declarations import check_compatible, declared_moves
-from kesin.store.errors import StoreError, StoreUnreachable, UnknownParents, UnknownQueue
+from kesin.store.errors import StoreUnreachable, UnknownParents, UnknownQueue
 from kesin.store.limits import (
     MAX_BATCH,
-    QUEUE_NAME,
     check_batch_size,
+    check_queue_name,
+    moves_for,
     prepare_changes,
+    valid_ids,
 )
 from kesin.store.notify import Notifier
 from kesin.store.records import Definition, NewJobRow, Outcome, ScheduleRow
@@ -47,13 +49,7 @@ from kesin.store.redis.replies import (
     check_version,
     parse_outcome,
 )
-from kesin.store.rules import (
-    is_stored,
-    next_version,
-    refuse_occupied,
-    require_upgrade,
-    warn_of_two,
-)
+from kesin.store.rules import is_stored, next_version, refuse_occupied, require_upgrade, warn_of_two
 
 log = Logger("kesin.redis")
 
@@ -120,10 +116,7 @@ class RedisStore(RedisCompanions):
 
         So a service can start without Redis.
         """
-        if not QUEUE_NAME.fullmatch(queue) or queue in ("kesin", "rq"):
-            raise StoreError(
-                f"{queue!r} is no queue name: lower-case letters, digits, - and _, at most 63"
-            )
+        check_queue_name(queue, reserved=("kesin", "rq"))
         self._virtual_time[queue] = virtual_time
         try:
             self._declare(queue, lifecycle)
@@ -248,8 +241,7 @@ class RedisStore(RedisCompanions):
     ) -> list[Job]:
         program = self.program(queue)
         if ids is not None:
-            check_batch_size(ids)
-            ids = [job_id for job_id in dict.fromkeys(ids) if is_id(job_id)]
+            ids = valid_ids(ids)
         params = {
             "queue": queue,
             "worker": worker,
@@ -293,7 +285,7 @@ class RedisStore(RedisCompanions):
         now: int | None = None,
     ) -> list[Outcome]:
         program = self.program(queue)
-        moves = program.moves_for(action, role, queue)
+        moves = moves_for(program.lifecycle, action, role, queue)
         unique_changes = prepare_changes(action, moves, changes)
         params = {
             "queue": queue,
@@ -323,7 +315,7 @@ class RedisStore(RedisCompanions):
         max_attempts: int | None = None,
     ) -> int:
         program = self.program(queue)
-        limit = min(limit, 1 if program.takes_slot(move) else MAX_BATCH)
+        limit = min(limit, 1 if program.lifecycle.capacity_of(move) else MAX_BATCH)
         params: dict[str, Any] = {
             "queue": queue,
             "actor": "clock",

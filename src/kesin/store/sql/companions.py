@@ -17,7 +17,7 @@ from typing import Any
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import UnknownParents
-from kesin.store.limits import MAX_BATCH, MAX_PAGE, check_batch_size
+from kesin.store.limits import MAX_BATCH, MAX_PAGE, valid_ids
 from kesin.store.records import Filter, Listing, NewJobRow, Progress
 from kesin.store.sql.columns import job_columns
 from kesin.store.sql.rules import SqlRules
@@ -216,14 +216,13 @@ class SqlCompanions(SqlRules):
         return bool(written)
 
     def progress(self, queue: str, ids: Sequence[str]) -> dict[str, Progress]:
-        check_batch_size(ids)
         table = self.dialect.table
         rows = self._read(
             f"SELECT p.job_id, p.at, p.fraction, p.message FROM {table('progress')} p"
             f" JOIN {table('job')} j ON j.id = p.job_id AND j.claim_seq = p.claim_seq"
             f" WHERE {self._is_id_in('p.job_id')} AND j.phase = 1"
             f" AND j.queue = {self.dialect.param('queue')}",
-            {"queue": queue, "ids": self._array([job_id for job_id in ids if is_id(job_id)])},
+            {"queue": queue, "ids": self._array(valid_ids(ids))},
         )
         return {str(row[0]): Progress(*row[1:]) for row in rows}
 

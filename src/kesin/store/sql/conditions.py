@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.vocabulary import OWNED, Guard
+from kesin.store.declarations import takes_key
 from kesin.store.sql.dialect import INPUT_TYPES, SHARED_PREFIX, Dialect, literal
 
 
@@ -198,10 +199,7 @@ class MoveConditions:
 
     def takes_key(self, move: Move) -> bool:
         """Whether the move enters a key-holding state from a state that holds no key."""
-        target = self.lifecycle.state.get(move.to)
-        if target is None or not target.holds_key:
-            return False
-        return any(not self.lifecycle.state[source].holds_key for source in move.sources)
+        return takes_key(self.lifecycle, move)
 
     def target_free(self, move: Move) -> str:
         """The implied guards: the slot and the key of the target state are free."""

@@ -15,21 +15,21 @@ from typing import Any, NamedTuple
 
 from kesin.foundation.clock import Time
 from kesin.foundation.ids import first_id_at, is_id
-from kesin.foundation.messages import Message
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.model import NO_STAMPS, Job
 from kesin.store.contract import Store
 from kesin.store.counters import count_jobs
-from kesin.store.errors import StoreError, UnknownQueue
+from kesin.store.errors import UnknownQueue
 from kesin.store.limits import (
     FIRST_ID,
     LAST_ID,
     MAX_BATCH,
     MAX_FAILURES_READ,
     MAX_LIMITED_CLAIM,
-    MAX_PAGE,
     check_age_stamp,
     check_batch_size,
+    check_page,
+    valid_ids,
 )
 from kesin.store.records import (
     Backlog,
@@ -101,22 +101,15 @@ class SqlReader(Store):
         return jobs[0] if jobs else None
 
     def find(self, queue: str, ids: Sequence[str]) -> dict[str, Job]:
-        statements = self.statements(queue)
-        check_batch_size(ids)
-        requested = [job_id for job_id in dict.fromkeys(ids) if is_id(job_id)]
-        if not requested:
-            return {}
-        rows = self._read(statements.find, {"queue": queue, "ids": self._array(requested)})
+        rows = self._read_ids(self.statements(queue).find, queue, ids)
         return {job.id: job for job in map(Job._make, rows)}
 
     def states(self, queue: str, ids: Sequence[str]) -> dict[str, str]:
-        statements = self.statements(queue)
-        check_batch_size(ids)
-        requested = [job_id for job_id in dict.fromkeys(ids) if is_id(job_id)]
-        if not requested:
-            return {}
-        rows = self._read(statements.states, {"queue": queue, "ids": self._array(requested)})
-        return {row[0]: row[1] for row in rows}
+        return dict(self._read_ids(self.statements(queue).states, queue, ids))
+
+    def _read_ids(self, sql: str, queue: str, ids: Sequence[str]) -> list[tuple[Any, ...]]:
+        requested = valid_ids(ids)
+        return self._read(sql, {"queue": queue, "ids": self._array(requested)}) if requested else []
 
     def ids_by_key(self, queue: str, tenant: str, keys: Sequence[str]) -> dict[str, str]:
         statements = self.statements(queue)
@@ -163,16 +156,7 @@ class SqlReader(Store):
         self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None
     ) -> Page:
         statements = self.statements(queue)
-        if not 1 <= limit <= MAX_PAGE:
-            raise StoreError(
-                Message("a page holds 1…%(most)s jobs, got %(n)s", most=MAX_PAGE, n=limit)
-            )
-        if cursor is not None and not is_id(cursor):
-            raise StoreError(
-                Message(
-                    "%(cursor)s is no cursor: take it from the page before", cursor=repr(cursor)
-                )
-            )
+        check_page(limit, cursor)
         params: dict[str, Any] = {"queue": queue, "limit": limit + 1}
         params["cursor"] = cursor or (FIRST_ID if where.oldest_first else LAST_ID)
         conditions = self._filters(where, params)
@@ -207,8 +191,7 @@ class SqlReader(Store):
     ) -> list[str] | None:
         """The ids that can match, if the ids or a dedup key limit them; otherwise None."""
         if ids is not None:
-            check_batch_size(ids)
-            return [job_id for job_id in dict.fromkeys(ids) if is_id(job_id)]
+            return valid_ids(ids)
         if where.search and (found := self._found(statements, where)) is not None:
             return found
         keys = _keys_of(where) if statements.keeps_keys else None

@@ -12,8 +12,7 @@ from kesin.foundation.text import canonical_json
 from kesin.lifecycle.codec import rules_fingerprint
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.declarations import DeclaredMoves, Effects, check_compatible, declared_moves
-from kesin.store.errors import StoreError
-from kesin.store.limits import QUEUE_NAME
+from kesin.store.limits import check_queue_name
 from kesin.store.records import Definition, RulesVersion
 from kesin.store.rules import (
     StateRow,
@@ -55,10 +54,7 @@ class SqlRules(SqlInserter):
     # Versions and moves
 
     def open(self, queue: str, lifecycle: Lifecycle, *, virtual_time: bool = False) -> None:
-        if not QUEUE_NAME.fullmatch(queue):
-            raise StoreError(
-                f"{queue!r} is no queue name: lower-case letters, digits, - and _, at most 63"
-            )
+        check_queue_name(queue)
         moves: DeclaredMoves = declared_moves(queue, lifecycle)
         declared_before = self.declared(queue)
         versions = self.rules(queue)

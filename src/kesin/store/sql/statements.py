@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change
-from kesin.lifecycle.vocabulary import READY, Role
+from kesin.lifecycle.vocabulary import READY
 from kesin.store.records import NewJobRow
 from kesin.store.sql.columns import ClaimRowDecoder, job_columns
 from kesin.store.sql.compiler import Compiler
@@ -213,11 +213,6 @@ class Statements(InputRows):
             compiler.takes_slot(move) or compiler.takes_key(move) or move.guard("rate")
             for move in moves
         )
-
-    def moves(self, action: str, role: Role) -> tuple[Move, ...]:
-        """What this call can be when this role makes it."""
-        moves = self.lifecycle.actions.get(action, ())
-        return tuple(move for move in moves if role in move.by and move.callable)
 
     def apply(self, moves: tuple[Move, ...], changes: Sequence[Change]) -> Statement:
         """Make one of these moves for each job; PostgreSQL also returns why others did not move."""

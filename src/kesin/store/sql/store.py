@@ -14,18 +14,18 @@ from typing import Any, TypeVar
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.ids import first_id_at, is_id
-from kesin.foundation.messages import Message
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
-from kesin.store.errors import StoreError
 from kesin.store.limits import (
     LAST_ID,
     MAX_BATCH,
     MAX_LIMITED_CLAIM,
     check_batch_size,
+    moves_for,
     option_params,
     prepare_changes,
+    valid_ids,
 )
 from kesin.store.notify import QueueListener
 from kesin.store.ownership import Ownership
@@ -122,8 +122,7 @@ class SqlStore(SqlCompanions):
             "now": now,
         }
         if ids is not None:
-            check_batch_size(ids)
-            params["ids"] = self._array([job_id for job_id in ids if is_id(job_id)])
+            params["ids"] = self._array(valid_ids(ids))
         elif tenants is not None:
             params["tenants"] = self._array(tenants)
         take = partial(self._claim, statements)
@@ -189,7 +188,7 @@ class SqlStore(SqlCompanions):
         now: int | None = None,
     ) -> list[Outcome]:
         statements = self.statements(queue)
-        moves = _moves(statements, action, role)
+        moves = moves_for(statements.lifecycle, action, role, queue)
         unique_changes = prepare_changes(action, moves, changes)
         params: dict[str, Any] = {"queue": queue, "actor": actor, "now": now}
         params["tenants"] = self._array(tenants)
@@ -220,7 +219,7 @@ class SqlStore(SqlCompanions):
         now: int | None = None,
     ) -> dict[tuple[str, str], int]:
         statements = self.statements(queue)
-        moves = _moves(statements, action, role)
+        moves = moves_for(statements.lifecycle, action, role, queue)
         params: dict[str, Any] = {"queue": queue, "now": now, **option_params(moves, options)}
         filters, pair_conditions = self._filters(where, params)
         among = self._among(statements, where, ids)
@@ -412,20 +411,6 @@ class SqlStore(SqlCompanions):
         )
         self._notifier.notify(queue)
         return bool(deleted)
-
-
-def _moves(statements: Statements, action: str, role: Role) -> tuple[Move, ...]:
-    moves = statements.moves(action, role)
-    if not moves:
-        raise StoreError(
-            Message(
-                "%(call)s is no call a %(role)s can make on the queue %(queue)s",
-                call=repr(action),
-                role=role,
-                queue=repr(statements.queue),
-            )
-        )
-    return moves
 
 
 def moved_outcomes(rows: Iterable[tuple[Any, ...]]) -> dict[str, Outcome]:
