@@ -19,7 +19,6 @@ from typing import Any, cast
 import psycopg
 from psycopg import errors
 
-from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.store.declarations import DECLARED_COLUMNS, DeclaredMoves, Edge, Effects
 from kesin.store.errors import StoreError
@@ -33,10 +32,10 @@ from kesin.store.records import Event, NewJobRow, Outcome, RulesVersion, refusal
 from kesin.store.rules import StateRow
 from kesin.store.sql.columns import event_columns, job_columns
 from kesin.store.sql.dialect import Dialect
-from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS, NewNote
+from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS
 from kesin.store.sql.migrate import migrations, pending_migrations
 from kesin.store.sql.statements import Statements
-from kesin.store.sql.store import Conflict, SqlStore, moved_outcomes
+from kesin.store.sql.store import ActionCall, Conflict, SqlStore, moved_outcomes
 from kesin.store.sql.templates import fill, template
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -323,68 +322,47 @@ class PostgresStore(SqlStore):
             for row in self._read(self._sql("ready_tenants"), {"queue": queue, "limit": limit})
         ]
 
-    def _judge(
-        self,
-        statements: Statements,
-        moves: tuple[Move, ...],
-        changes: Sequence[Change],
-        params: dict[str, Any],
-        chosen_moves: dict[str, int],
-    ) -> dict[str, Outcome]:
-        outcomes = self._move_uniform(statements, moves, changes, params)
+    def _judge(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, Outcome]:
+        outcomes = self._move_uniform(call, changes)
         unmoved = (
             [change for change in changes if change.id not in outcomes] if outcomes else changes
         )
         if not unmoved:
             return outcomes
-        verdicts, lost = self._judge_each(statements, moves, unmoved, params, chosen_moves)
+        verdicts, lost = self._judge_each(call, unmoved)
         outcomes |= verdicts
         if not lost:
             return outcomes
         # A statement that waited for a row's lock saw the events from before the wait: repeat it.
         unmoved = [change for change in unmoved if change.id in lost]
-        second_outcomes, still_lost = self._judge_each(
-            statements, moves, unmoved, params, chosen_moves
-        )
-        notes = [NewNote(job_id, tenant, moves[0].action) for job_id, tenant in still_lost.items()]
-        if notes:
-            self._add_notes(statements, "stale", notes, params["actor"], params["now"])
+        second_outcomes, still_lost = self._judge_each(call, unmoved)
+        self._note_stale(call, still_lost)
         return outcomes | second_outcomes
 
-    def _move_uniform(
-        self,
-        statements: Statements,
-        moves: tuple[Move, ...],
-        changes: Sequence[Change],
-        params: dict[str, Any],
-    ) -> dict[str, Outcome]:
+    def _move_uniform(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, Outcome]:
         """Move jobs without judging each: for uniform input, with no chain and no contention."""
+        statements, moves, params, _ = call
         if statements.contested(moves) or any(move.then for move in moves):
             return {}
         statement = statements.apply_uniform(moves, changes)
         if statement is None:
             return {}
-        call_params = self._params_for(statements, statement, changes, params)
+        call_params = statements.params_for(statement, changes, params)
         return moved_outcomes(self._rows(statement.sql, call_params))
 
     def _judge_each(
-        self,
-        statements: Statements,
-        moves: tuple[Move, ...],
-        changes: Sequence[Change],
-        params: dict[str, Any],
-        chosen_moves: dict[str, int],
+        self, call: ActionCall, changes: Sequence[Change]
     ) -> tuple[dict[str, Outcome], dict[str, str]]:
         """The outcomes, and the tenants of the jobs whose claim seems lost."""
-        statement = statements.apply(moves, changes)
-        call_params = self._params_for(statements, statement, changes, params)
+        statement = call.statements.apply(call.moves, changes)
+        call_params = call.statements.params_for(statement, changes, call.params)
         outcomes: dict[str, Outcome] = {}
         lost: dict[str, str] = {}
         for position, verdict, state, seq, tenant in self._rows(statement.sql, call_params):
             job_id = changes[position].id
             if verdict.isdigit():
                 outcomes[job_id] = Outcome("moved", job_id, state, seq)
-                chosen_moves[job_id] = int(verdict)
+                call.chosen[job_id] = int(verdict)
             else:
                 outcomes[job_id] = refusal(verdict, job_id, state, seq or 0)
                 if verdict == "stale":
@@ -396,7 +374,7 @@ class PostgresStore(SqlStore):
     ) -> set[str]:
         in_order = sorted(jobs, key=lambda job: (job.tenant, job.dedup_key or "", job.id))
         statement = statements.enqueue(in_order)
-        call_params = self._params_for(statements, statement, in_order, params)
+        call_params = statements.params_for(statement, in_order, params)
         return {row[0] for row in self._rows(statement.sql, call_params)}
 
     # Notes, counters, pauses and health

@@ -63,6 +63,13 @@ class InputRows:
         names = ("ord", *statement.columns)
         return wire_json([dict(zip(names, (n, *row), strict=True)) for n, row in enumerate(rows)])
 
+    def params_for(
+        self, statement: Statement, records: Sequence[Any], params: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The parameters of a statement about these changes or new jobs."""
+        items = self.items(statement, records)
+        return {**params, **statement.shared_params(records[0]), "items": items}
+
     def _rows_of(self, statement: Statement, records: Iterable[object]) -> list[tuple[object, ...]]:
         """The records as rows of the columns that the statement reads."""
         plain_columns = [name for name in statement.columns if not name.startswith("stamp_")]

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.ids import first_id_at, is_id
@@ -29,10 +29,9 @@ from kesin.store.limits import (
 )
 from kesin.store.notify import QueueListener
 from kesin.store.ownership import Ownership
-from kesin.store.records import Filter, NewJobRow, Outcome, ScheduleRow, refusal
+from kesin.store.records import Filter, Outcome, ScheduleRow, refusal
 from kesin.store.sql.companions import SqlCompanions
-from kesin.store.sql.input_rows import Statement
-from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS
+from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS, NewNote
 from kesin.store.sql.statements import Statements
 
 ClaimedRow = TypeVar("ClaimedRow", bound=tuple[Any, ...])
@@ -40,6 +39,15 @@ ClaimedRow = TypeVar("ClaimedRow", bound=tuple[Any, ...])
 
 class Conflict(Exception):  # not an error for the caller: it is tried again
     """A unique index rejected the change: another transaction took the slot or the key first."""
+
+
+class ActionCall(NamedTuple):
+    """An action that is asked for many jobs, as the alternative moves it stands for."""
+
+    statements: Statements
+    moves: tuple[Move, ...]
+    params: dict[str, Any]
+    chosen: dict[str, int]  # by job: the index of the move that it made, where a chain needs it
 
 
 class SqlStore(SqlCompanions):
@@ -64,15 +72,8 @@ class SqlStore(SqlCompanions):
         """Claim due jobs, fairly between tenants; return them in the order they are due."""
 
     @abstractmethod
-    def _judge(
-        self,
-        statements: Statements,
-        moves: tuple[Move, ...],
-        changes: Sequence[Change],
-        params: dict[str, Any],
-        chosen_moves: dict[str, int],
-    ) -> dict[str, Outcome]:
-        """Run the apply statement; return each outcome, and fill ``chosen_moves`` with indexes."""
+    def _judge(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, Outcome]:
+        """Run the apply statement; return each outcome, and fill ``call.chosen``."""
 
     def _sweeping(self) -> AbstractContextManager[Any]:
         """The transaction of a sweep; a store may set planner options in it."""
@@ -193,15 +194,13 @@ class SqlStore(SqlCompanions):
         params: dict[str, Any] = {"queue": queue, "actor": actor, "now": now}
         params["tenants"] = self._array(tenants)
         params |= option_params(moves, options)
+        call = ActionCall(statements, moves, params, {})
         if any(move.then for move in moves):
             with self.transaction():
-                chosen_moves: dict[str, int] = {}
-                outcomes = self._judge_safely(
-                    statements, moves, unique_changes, params, chosen_moves
-                )
-                outcomes |= self._chain(statements, moves, chosen_moves, params)
+                outcomes = self._judge_safely(call, unique_changes)
+                outcomes |= self._chain(call)
         else:
-            outcomes = self._judge_safely(statements, moves, unique_changes, params, {})
+            outcomes = self._judge_safely(call, unique_changes)
         if any(outcome.result == "moved" for outcome in outcomes.values()):
             self._notifier.notify(queue)
         self._name_rivals(statements, outcomes)
@@ -238,60 +237,42 @@ class SqlStore(SqlCompanions):
             for job_id, holder in self._rows(statements.rival_holders.sql, {"items": items}):
                 outcomes[job_id] = outcomes[job_id]._replace(holder=holder)
 
-    def _judge_safely(
-        self,
-        statements: Statements,
-        moves: tuple[Move, ...],
-        changes: Sequence[Change],
-        params: dict[str, Any],
-        chosen_moves: dict[str, int],
-    ) -> dict[str, Outcome]:
+    def _judge_safely(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, Outcome]:
         """Judge a batch; after a conflict judge its halves, and a single job again."""
         if not changes:
             return {}
-        if not statements.contested(moves):
-            return self._judge(statements, moves, changes, params, chosen_moves)
+        if not call.statements.contested(call.moves):
+            return self._judge(call, changes)
         for _ in range(MAX_CONFLICT_ATTEMPTS if len(changes) == 1 else 1):
             try:
                 with self._savepoint():
-                    return self._judge(statements, moves, changes, params, chosen_moves)
+                    return self._judge(call, changes)
             except Conflict:
                 continue
         if len(changes) == 1:
-            reason = "busy" if statements.takes_slot(moves) else "duplicate"
+            reason = "busy" if call.statements.takes_slot(call.moves) else "duplicate"
             job_id = changes[0].id
             job = self.job(job_id)
             return {job_id: refusal(reason, job_id, job and job.state, job.seq if job else 0)}
         half = len(changes) // 2
-        return self._judge_safely(
-            statements, moves, changes[:half], params, chosen_moves
-        ) | self._judge_safely(statements, moves, changes[half:], params, chosen_moves)
+        first = self._judge_safely(call, changes[:half])
+        return first | self._judge_safely(call, changes[half:])
 
-    def _params_for(
-        self,
-        statements: Statements,
-        statement: Statement,
-        changes: Sequence[Change | NewJobRow],
-        params: dict[str, Any],
-    ) -> dict[str, Any]:
-        """The parameters of a statement about these jobs."""
-        items = statements.items(statement, changes)
-        return {**params, **statement.shared_params(changes[0]), "items": items}
+    def _note_stale(self, call: ActionCall, tenants: dict[str, str]) -> None:
+        """Note on these jobs, with their tenants, that a caller had lost its claim."""
+        action, params = call.moves[0].action, call.params
+        notes = [NewNote(job_id, tenant, action) for job_id, tenant in tenants.items()]
+        if notes:
+            self._add_notes(call.statements, "stale", notes, params["actor"], params["now"])
 
-    def _chain(
-        self,
-        statements: Statements,
-        moves: tuple[Move, ...],
-        chosen_moves: dict[str, int],
-        params: dict[str, Any],
-    ) -> dict[str, Outcome]:
+    def _chain(self, call: ActionCall) -> dict[str, Outcome]:
         """Make the chained moves for the jobs that moved and whose guards allow it."""
         outcomes: dict[str, Outcome] = {}
-        for number, move in enumerate(moves):
-            links = statements.lifecycle.chained_moves(move)
-            ready = [Change(job_id) for job_id, which in chosen_moves.items() if which == number]
+        for number, move in enumerate(call.moves):
+            links = call.statements.lifecycle.chained_moves(move)
+            ready = [Change(job_id) for job_id, which in call.chosen.items() if which == number]
             if links and ready:
-                linked = self._judge_safely(statements, links, ready, params, {})
+                linked = self._judge_safely(call._replace(moves=links, chosen={}), ready)
                 outcomes |= {
                     job_id: outcome
                     for job_id, outcome in linked.items()
@@ -331,7 +312,7 @@ class SqlStore(SqlCompanions):
                 links = tuple(link for link in links if "clock" in link.by)
                 changes = [Change(row[0]) for row in sorted(moved)]
                 link_params = {"queue": queue, "actor": "clock", "now": now, "tenants": None}
-                self._judge_safely(statements, links, changes, link_params, {})
+                self._judge_safely(ActionCall(statements, links, link_params, {}), changes)
         if moved:
             self._notifier.notify(queue)
         return len(moved)

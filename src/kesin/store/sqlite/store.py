@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from kesin.foundation.clock import wall_clock_us
-from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.store.declarations import DECLARED_COLUMNS, DeclaredMoves, Edge, Effects
 from kesin.store.errors import GuardRefused, StoreError, StoreUnreachable
@@ -23,10 +22,9 @@ from kesin.store.ownership import Ownership
 from kesin.store.records import Event, NewJobRow, Outcome, RulesVersion, refusal
 from kesin.store.rules import StateRow
 from kesin.store.sql.columns import event_columns, job_columns
-from kesin.store.sql.inserter import NewNote
 from kesin.store.sql.migrate import migrations, pending_migrations
 from kesin.store.sql.statements import Statements
-from kesin.store.sql.store import Conflict, SqlStore, moved_outcomes
+from kesin.store.sql.store import ActionCall, Conflict, SqlStore, moved_outcomes
 from kesin.store.sql.templates import fill, template
 from kesin.store.sqlite.callers import CallersSqlite, callers_connection
 from kesin.store.sqlite.claims import Claim
@@ -268,63 +266,43 @@ class SqliteStore(SqlStore):
         sql = self.statements(queue).turns(named=False) + " LIMIT :limit"
         return [row[0] for row in self._read(sql, {"queue": queue, "after": "", "limit": limit})]
 
-    def _judge(
-        self,
-        statements: Statements,
-        moves: tuple[Move, ...],
-        changes: Sequence[Change],
-        params: dict[str, Any],
-        chosen_moves: dict[str, int],
-    ) -> dict[str, Outcome]:
+    def _judge(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, Outcome]:
+        statements, moves, *_ = call
         statement = statements.apply_uniform(moves, changes) or statements.apply(moves, changes)
-        params = self._with_time(params)
-        call_params = self._params_for(statements, statement, changes, params)
+        call = call._replace(params=self._with_time(call.params))
+        call_params = statements.params_for(statement, changes, call.params)
         with self.transaction():
-            chosen = self._chosen(statements, moves, changes, params)
+            chosen = self._chosen(call, changes)
             rows = self._writer.execute(statement.sql, call_params).fetchall()
             outcomes = moved_outcomes(rows)
             if len(outcomes) < len(changes):
                 unmoved = [change for change in changes if change.id not in outcomes]
-                outcomes |= self._refusals(statements, moves, unmoved, params)
-        chosen_moves |= {
-            job_id: which for job_id, which in chosen.items() if outcomes[job_id].result == "moved"
-        }
+                outcomes |= self._refusals(call, unmoved)
+        moved = (job_id for job_id in chosen if outcomes[job_id].result == "moved")
+        call.chosen.update((job_id, chosen[job_id]) for job_id in moved)
         return outcomes
 
-    def _chosen(
-        self,
-        statements: Statements,
-        moves: tuple[Move, ...],
-        changes: Sequence[Change],
-        params: dict[str, Any],
-    ) -> dict[str, int]:
+    def _chosen(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, int]:
         """Which alternative each job will make, if a chained move depends on it."""
-        if not any(move.then for move in moves):
+        if not any(move.then for move in call.moves):
             return {}
-        statement = statements.chosen(moves)
-        items = statements.items(statement, changes)
-        rows = self._writer.execute(statement.sql, {**params, "items": items}).fetchall()
+        statement = call.statements.chosen(call.moves)
+        params = call.statements.params_for(statement, changes, call.params)
+        rows = self._writer.execute(statement.sql, params).fetchall()
         return {changes[row[0]].id: row[1] for row in rows if row[1] is not None}
 
-    def _refusals(
-        self,
-        statements: Statements,
-        moves: tuple[Move, ...],
-        unmoved: Sequence[Change],
-        params: dict[str, Any],
-    ) -> dict[str, Outcome]:
-        statement = statements.reasons(moves)
-        items = statements.items(statement, unmoved)
-        rows = self._writer.execute(statement.sql, {**params, "items": items}).fetchall()
+    def _refusals(self, call: ActionCall, unmoved: Sequence[Change]) -> dict[str, Outcome]:
+        statement = call.statements.reasons(call.moves)
+        params = call.statements.params_for(statement, unmoved, call.params)
         outcomes: dict[str, Outcome] = {}
-        notes: list[NewNote] = []
+        lost: dict[str, str] = {}
+        rows = self._writer.execute(statement.sql, params).fetchall()
         for position, reason, state, seq, tenant in rows:
             job_id = unmoved[position].id
             outcomes[job_id] = refusal(reason, job_id, state, seq or 0)
             if reason == "stale":
-                notes.append(NewNote(job_id, tenant, moves[0].action))
-        if notes:
-            self._add_notes(statements, "stale", notes, params["actor"], params["now"])
+                lost[job_id] = tenant
+        self._note_stale(call, lost)
         return outcomes
 
     def _insert(
@@ -333,10 +311,10 @@ class SqliteStore(SqlStore):
         params = self._with_time(params)
         with self.transaction():
             rows = statements.enqueue(jobs, "enqueue_jobs")
-            row_params = self._params_for(statements, rows, jobs, params)
+            row_params = statements.params_for(rows, jobs, params)
             inserted = self._writer.execute(rows.sql, row_params).fetchall()
             bodies = statements.enqueue(jobs, "enqueue_bodies")
-            self._writer.execute(bodies.sql, self._params_for(statements, bodies, jobs, params))
+            self._writer.execute(bodies.sql, statements.params_for(bodies, jobs, params))
         return {row[0] for row in inserted}
 
     # Notes, counters, pauses and health
