@@ -100,8 +100,9 @@ class SqlInserter(SqlReader):
         self, statements: Statements, jobs: Sequence[NewJobRow]
     ) -> dict[int, tuple[str, str, int]]:
         """Index of a new job → (id, state, seq) of the job that holds its key."""
-        items = statements.items(statements.key_holders, jobs)
-        rows = self._rows(statements.key_holders.sql, {"queue": statements.queue, "items": items})
+        holders = statements.over_input("holders")
+        params = {"queue": statements.queue, "items": statements.items(holders, jobs)}
+        rows = self._rows(holders.sql, params)
         return {row[0]: (row[1], row[2], row[3]) for row in rows}
 
     def _note_duplicates(
@@ -129,6 +130,6 @@ class SqlInserter(SqlReader):
         now: int | None,
     ) -> None:
         """Add notes to these jobs, in one statement."""
+        remark = statements.over_input("remark")
         params = {"queue": statements.queue, "kind": kind, "actor": actor, "now": now}
-        params["items"] = statements.items(statements.add_notes, notes)
-        self._rows(statements.add_notes.sql, params)
+        self._rows(remark.sql, {**params, "items": statements.items(remark, notes)})

@@ -101,14 +101,14 @@ class SqlReader(Store):
         return jobs[0] if jobs else None
 
     def find(self, queue: str, ids: Sequence[str]) -> dict[str, Job]:
-        rows = self._read_ids(self.statements(queue).find, queue, ids)
+        rows = self._read_ids("find", queue, ids)
         return {job.id: job for job in map(Job._make, rows)}
 
     def states(self, queue: str, ids: Sequence[str]) -> dict[str, str]:
-        return dict(self._read_ids(self.statements(queue).states, queue, ids))
+        return dict(self._read_ids("states", queue, ids))
 
-    def _read_ids(self, sql: str, queue: str, ids: Sequence[str]) -> list[tuple[Any, ...]]:
-        requested = valid_ids(ids)
+    def _read_ids(self, name: str, queue: str, ids: Sequence[str]) -> list[tuple[Any, ...]]:
+        sql, requested = self.statements(queue).plain(name), valid_ids(ids)
         return self._read(sql, {"queue": queue, "ids": self._array(requested)}) if requested else []
 
     def ids_by_key(self, queue: str, tenant: str, keys: Sequence[str]) -> dict[str, str]:
@@ -124,9 +124,9 @@ class SqlReader(Store):
         self, statements: Statements, keys: Sequence[DedupKey]
     ) -> list[tuple[int, str]]:
         """The index of each key that is held, and the id of its holder."""
-        items = statements.items(statements.key_holders, keys)
-        params = {"queue": statements.queue, "items": items}
-        return [(row[0], row[1]) for row in self._read(statements.key_holders.sql, params)]
+        holders = statements.over_input("holders")
+        params = {"queue": statements.queue, "items": statements.items(holders, keys)}
+        return [(row[0], row[1]) for row in self._read(holders.sql, params)]
 
     def peek(
         self,
@@ -332,7 +332,7 @@ class SqlReader(Store):
             "states": self._array([state.name for state in lifecycle.states if state.working]),
         }
         values: dict[str, dict[str, Any]] = {}
-        for kind, state, number in self._read(statements.backlog, params):
+        for kind, state, number in self._read(statements.plain("waiting"), params):
             values.setdefault(kind, {})[state] = number
         first = {state: at for state, at in values["first"].items() if at is not None}
         return Backlog(values["due"][""], first, values["over"][""], values["aging"][""])
@@ -353,7 +353,7 @@ class SqlReader(Store):
         if not is_id(job_id):
             return None
         params = {"queue": queue, "id": job_id, "most": limit}
-        rows = self._read(statements.count_ahead, params)
+        rows = self._read(statements.plain("ahead"), params)
         return rows[0][0] if rows else None
 
     @abstractmethod

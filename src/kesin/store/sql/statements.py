@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
-from typing import TypeVar, cast
+from functools import cached_property, wraps
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
@@ -26,6 +26,21 @@ from kesin.store.sql.templates import fill, template
 _INPUT_COLUMN = re.compile(r"\bi\.(\w+)")
 _SHARED_COLUMN = re.compile(rf"\b{SHARED_PREFIX}(\w+)")
 _Built = TypeVar("_Built", str, "Statement")
+_Choice = ParamSpec("_Choice")
+_Build = Callable[Concatenate["Statements", _Choice], _Built]
+
+
+def _built_once(build: _Build[_Choice, _Built]) -> _Build[_Choice, _Built]:
+    """Build a statement on first use, once for each choice of arguments."""
+
+    @wraps(build)
+    def built(self: Statements, /, *args: _Choice.args, **named: _Choice.kwargs) -> _Built:
+        key = (build.__name__, *args, *sorted(named.items()))
+        if key not in self.built:
+            self.built[key] = build(self, *args, **named)
+        return cast("_Built", self.built[key])
+
+    return built
 
 
 class Statements(InputRows):
@@ -48,7 +63,7 @@ class Statements(InputRows):
         self.compiler = Compiler(lifecycle, dialect)
         self._uniform_compiler = Compiler(lifecycle, dialect, uniform=True)
         self._shared = {"schema": schema}
-        self._built: dict[tuple[object, ...], str | Statement] = {}
+        self.built: dict[tuple[object, ...], str | Statement] = {}
         for part in ("clock", "pairs"):
             if part != "clock" or dialect.name == "postgres":
                 self._shared[part] = self._fill(part)
@@ -82,13 +97,19 @@ class Statements(InputRows):
             columns = "".join(f", value ->> {place} AS {name}" for place, name in enumerate(rows))
         return fill(template(self.dialect.name, "input"), {"columns": columns, "same": "{same}"})
 
+    @_built_once
+    def plain(self, name: str) -> str:
+        """The template of this name, which needs nothing of the lifecycle."""
+        return self._fill(name, columns=job_columns(self.dialect))
+
+    @_built_once
+    def over_input(self, name: str) -> Statement:
+        """Such a template that reads input rows."""
+        return self._with_input(name)
+
+    @_built_once
     def claim(self, *, named: bool = False, among: bool = False) -> str:
         """Claim from named tenants, among named jobs, or from all tenants with due jobs."""
-        return self._cached(
-            ("claim", named, among), lambda: self._build_claim(named=named, among=among)
-        )
-
-    def _build_claim(self, *, named: bool, among: bool) -> str:
         moves = self.lifecycle.claims
         which = self.compiler.chosen(moves, token=False)
         return self._fill(
@@ -113,40 +134,24 @@ class Statements(InputRows):
         limits = {name: fill(text, self._shared) for name, text in limits.items()}
         return {"due": self._fill("due_limited", **parts, **limits)}
 
+    @_built_once
     def peek(self, *, named: bool) -> str:
         """The jobs that a claim would take, for PostgreSQL."""
-        columns = job_columns(self.dialect)
-        return self._cached(
-            ("peek", named), lambda: self._fill("peek", columns=columns, **self._due(named=named))
-        )
+        return self._fill("peek", columns=job_columns(self.dialect), **self._due(named=named))
 
+    @_built_once
     def turns(self, *, named: bool) -> str:
         """The tenants in the order of their turns: by name, behind the one served last."""
-        return self._cached(
-            ("turns", named), lambda: self._fill("turns_named" if named else "turns_ready")
-        )
+        return self._fill("turns_named" if named else "turns_ready")
 
-    @cached_property
-    def claim_open(self) -> str:
-        """Whether a tenant has due jobs and is not paused, for SQLite."""
-        return self._fill("claim_open")
+    @_built_once
+    def due(self, name: str) -> str:
+        """Due jobs as the claim sets them, and when they became due, for SQLite.
 
-    @cached_property
-    def claim_levels(self) -> str:
-        """Whether jobs of another priority than 0 wait, for SQLite."""
-        return self._fill("claim_levels")
-
-    @cached_property
-    def claim_pick(self) -> str:
-        """A tenant's due jobs as the claim sets them, and when they became due, for SQLite."""
+        ``claim_pick`` are those of a tenant, ``claim_among`` those among given ids.
+        """
         columns = f"{self.claim_decoder.columns}, -j.priority, j.run_at"
-        return self._fill("claim_pick", columns=columns, condition=self._claimable)
-
-    @cached_property
-    def claim_among(self) -> str:
-        """The due jobs among given ids, as the claim sets them, for SQLite."""
-        columns = f"{self.claim_decoder.columns}, -j.priority, j.run_at"
-        return self._fill("claim_among", columns=columns, condition=self._claimable)
+        return self._fill(name, columns=columns, condition=self._claimable)
 
     @cached_property
     def claim_tenants(self) -> str:
@@ -184,11 +189,6 @@ class Statements(InputRows):
         return self.lifecycle.limited_claim or self.lifecycle.claims[0]
 
     @cached_property
-    def count_ahead(self) -> str:
-        """The number of ready jobs that are due before a given job."""
-        return self._fill("ahead")
-
-    @cached_property
     def claim_decoder(self) -> ClaimRowDecoder:
         """The decoder of claimed rows; SQLite reads the same expressions that the claim sets."""
         moves = self.lifecycle.claims
@@ -216,13 +216,11 @@ class Statements(InputRows):
 
     def apply(self, moves: tuple[Move, ...], changes: Sequence[Change]) -> Statement:
         """Make one of these moves for each job; PostgreSQL also returns why others did not move."""
-        general = self._cached(("apply", moves), lambda: self._build_apply(moves, frozenset()))
-        shared_columns = self.shared_columns(general, changes)
-        return self._cached(
-            ("apply", moves, shared_columns), lambda: self._build_apply(moves, shared_columns)
-        )
+        general = self._apply(moves, frozenset())
+        return self._apply(moves, self.shared_columns(general, changes))
 
-    def _build_apply(self, moves: tuple[Move, ...], shared_columns: frozenset[str]) -> Statement:
+    @_built_once
+    def _apply(self, moves: tuple[Move, ...], shared_columns: frozenset[str]) -> Statement:
         compiler = self.compiler
         if self.dialect.name == "sqlite":
             which = compiler.chosen(moves, token=True)
@@ -244,50 +242,47 @@ class Statements(InputRows):
 
         The statement returns only the jobs that moved.
         """
-        statement = self._cached(("alike", moves), lambda: self._build_apply_uniform(moves))
+        statement = self._apply_uniform(moves)
         shared_columns = self.shared_columns(statement, changes)
         return statement if shared_columns.issuperset(statement.shared) else None
 
-    def _build_apply_uniform(self, moves: tuple[Move, ...]) -> Statement:
+    @_built_once
+    def _apply_uniform(self, moves: tuple[Move, ...]) -> Statement:
         which = self._uniform_compiler.chosen(moves, token=True)
         assignments = self._uniform_compiler.assignments(moves, which)
         sql = self._fill("apply_alike", which=which, assignments=assignments)
         used = dict.fromkeys(_SHARED_COLUMN.findall(sql))
         return Statement(sql, ("id",), tuple(column for column in used if column in INPUT_TYPES))
 
+    @_built_once
     def chosen(self, moves: tuple[Move, ...]) -> Statement:
         """Which alternative each job will make, for SQLite, where names alone do not show it."""
-        return self._cached(
-            ("chosen", moves),
-            lambda: self._with_input("chosen", which=self.compiler.chosen(moves, token=True)),
-        )
+        return self._with_input("chosen", which=self.compiler.chosen(moves, token=True))
 
+    @_built_once
     def reasons(self, moves: tuple[Move, ...]) -> Statement:
         """Why jobs did not move (SQLite runs it only when some did not)."""
-        return self._cached(
-            ("reasons", moves),
-            lambda: self._with_input("reasons", reason=self.compiler.reason(moves)),
-        )
+        return self._with_input("reasons", reason=self.compiler.reason(moves))
 
     def enqueue(self, jobs: Sequence[NewJobRow], name: str = "enqueue") -> Statement:
         """Insert these new jobs; what hardly ever differs between them is sent once."""
-        move = self.creates(jobs[0])
-        state = self.lifecycle.state[move.to]
         shared = frozenset(
             column
             for column in ("once", "priority")
             if len({getattr(j, column) for j in jobs}) == 1
         )
-        return self._cached(
-            (name, shared, move.name),
-            lambda: self._with_input(
-                name,
-                shared_columns=shared,
-                state=literal(state.name),
-                phase=str(self.lifecycle.unowned_phase(state.name)),
-                move=literal(move.name),
-                held_key="i.dedup_key" if state.holds_key else "NULL",
-            ),
+        return self._enqueue(name, shared, self.creates(jobs[0]))
+
+    @_built_once
+    def _enqueue(self, name: str, shared: frozenset[str], move: Move) -> Statement:
+        state = self.lifecycle.state[move.to]
+        return self._with_input(
+            name,
+            shared_columns=shared,
+            state=literal(state.name),
+            phase=str(self.lifecycle.unowned_phase(state.name)),
+            move=literal(move.name),
+            held_key="i.dedup_key" if state.holds_key else "NULL",
         )
 
     def creates(self, job: NewJobRow) -> Move:
@@ -296,46 +291,14 @@ class Statements(InputRows):
         return after or self.lifecycle.enqueue_move
 
     @cached_property
-    def key_holders(self) -> Statement:
-        """The jobs that hold these keys."""
-        return self._with_input("holders")
-
-    @cached_property
-    def find(self) -> str:
-        """The jobs with these ids."""
-        return self._fill("find", columns=job_columns(self.dialect))
-
-    @cached_property
-    def states(self) -> str:
-        """The states of the jobs with these ids."""
-        return self._fill("states")
-
-    @cached_property
-    def backlog(self) -> str:
-        """What one tenant's jobs wait for."""
-        return self._fill("waiting")
-
-    @cached_property
-    def rival_holders(self) -> Statement:
-        """The other jobs that hold the keys of these jobs."""
-        return self._with_input("rivals")
-
-    @cached_property
-    def add_notes(self) -> Statement:
-        """Add the same kind of note to many jobs."""
-        return self._with_input("remark")
-
-    @cached_property
     def renew(self) -> Statement:
         """Extend leases."""
         max_run_us = str(self.lifecycle.max_run_seconds * SECOND_US)
         return self._with_input("renew", max_run_us=max_run_us)
 
+    @_built_once
     def sweep(self, move: Move, *, capped: bool = False) -> str:
         """One of the clock's moves. ``capped`` judges budgets by the caller's cap."""
-        return self._cached(("sweep", move, capped), lambda: self._build_sweep(move, capped=capped))
-
-    def _build_sweep(self, move: Move, *, capped: bool) -> str:
         condition = self.compiler.condition(move, token=False) + self.compiler.target_free(move)
         if move.prunes:
             condition += f" AND {self.compiler.no_child_waits()}"
@@ -435,8 +398,3 @@ class Statements(InputRows):
     def pairs(self) -> str:
         """Which (tenant, state) pairs hold jobs, from the counters."""
         return self._shared["pairs"]
-
-    def _cached(self, key: tuple[object, ...], build: Callable[[], _Built]) -> _Built:
-        if key not in self._built:
-            self._built[key] = build()
-        return cast("_Built", self._built[key])

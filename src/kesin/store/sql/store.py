@@ -233,8 +233,9 @@ class SqlStore(SqlCompanions):
             Change(outcome.id) for outcome in outcomes.values() if outcome.reason == "duplicate"
         ]
         if lost:
-            items = statements.items(statements.rival_holders, lost)
-            for job_id, holder in self._rows(statements.rival_holders.sql, {"items": items}):
+            rivals = statements.over_input("rivals")
+            items = statements.items(rivals, lost)
+            for job_id, holder in self._rows(rivals.sql, {"items": items}):
                 outcomes[job_id] = outcomes[job_id]._replace(holder=holder)
 
     def _judge_safely(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, Outcome]:

@@ -39,7 +39,7 @@ class Claim:
     def _by_turns(self) -> list[Row]:
         """The rows of the due jobs, as the claim sets them, in the order they became due."""
         limit = self._most()
-        has_levels = self._one(self._statements.claim_levels, {})
+        has_levels = self._one(self._statements.plain("claim_levels"), {})
         levels = LEVELS if has_levels else (0,)
         rows: list[Row] = []
         with closing(self._open_tenants(json.dumps(levels))) as turns:
@@ -57,13 +57,13 @@ class Claim:
     def _among(self) -> list[Row]:
         """Those of the named jobs that are due, in the same order."""
         if self._move is None:
-            rows = self._all(self._statements.claim_among, {"tenant": None})
+            rows = self._all(self._statements.due("claim_among"), {"tenant": None})
             return [row[:-2] for row in rows]
         limit = self._most()
         found: list[tuple[Any, ...]] = []
         for (tenant,) in self._all(self._statements.claim_tenants, {}):
             most = min(limit, self._left(tenant))
-            rows = self._all(self._statements.claim_among, {"tenant": tenant, "limit": most})
+            rows = self._all(self._statements.due("claim_among"), {"tenant": tenant, "limit": most})
             found += [(*row[-2:], row[0], tenant, row) for row in rows]
         return [
             row[:-2]
@@ -78,16 +78,17 @@ class Claim:
             if len(rows) == most:
                 break
             picked = {"tenant": tenant, "level": level, "share": most - len(rows)}
-            rows += self._all(self._statements.claim_pick, picked)
+            rows += self._all(self._statements.due("claim_pick"), picked)
         return rows
 
     def _open_tenants(self, levels: str) -> Generator[str, None, None]:
         """The tenants with due jobs that are not paused, in the order of their turns."""
         turns = self._statements.turns(named="tenants" in self._params)
+        is_open = self._statements.plain("claim_open")
         with closing(self._connection.execute(turns, self._params)) as tenants:
             for (tenant,) in tenants:
                 given = {"tenant": tenant, "levels": levels}
-                if self._one(self._statements.claim_open, given) and self._left(tenant):
+                if self._one(is_open, given) and self._left(tenant):
                     yield tenant
 
     def _one(self, sql: str, more: dict[str, Any]) -> Row | None:
