@@ -6,17 +6,16 @@ moved and read in its own store; a transaction never spans two stores.
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from inspect import signature
 from typing import Any
 
 from kesin.lifecycle.model import Job
 from kesin.store.contract import Store
 from kesin.store.errors import StoreUnreachable
-from kesin.store.records import (
-    Event,
-    Note,
-)
+from kesin.store.records import Event, Note
 
 
 def _of_queue(name: str) -> Any:
@@ -28,53 +27,17 @@ def _of_queue(name: str) -> Any:
     return call
 
 
-class RoutedStore(Store):
-    """A main store, and secondary stores that hold some queues."""
+def _names_queue(method: object) -> bool:
+    """Whether the first argument of a method is the queue."""
+    return callable(method) and list(signature(method).parameters)[1:2] == ["queue"]
 
-    open = _of_queue("open")
-    declared = _of_queue("declared")
-    rules = _of_queue("rules")
-    retired_states = _of_queue("retired_states")
-    retire = _of_queue("retire")
-    enqueue = _of_queue("enqueue")
-    claim = _of_queue("claim")
-    peek = _of_queue("peek")
-    ready_tenants = _of_queue("ready_tenants")
-    renew = _of_queue("renew")
-    apply = _of_queue("apply")
-    preview = _of_queue("preview")
-    sweep = _of_queue("sweep")
-    settle = _of_queue("settle")
-    parents = _of_queue("parents")
-    children = _of_queue("children")
-    report_progress = _of_queue("report_progress")
-    progress = _of_queue("progress")
-    find = _of_queue("find")
-    states = _of_queue("states")
-    ids_by_key = _of_queue("ids_by_key")
-    jobs = _of_queue("jobs")
-    count_matching = _of_queue("count_matching")
-    add_note = _of_queue("add_note")
-    stats = _of_queue("stats")
-    backlog = _of_queue("backlog")
-    count_ahead = _of_queue("count_ahead")
-    move_counts = _of_queue("move_counts")
-    failures = _of_queue("failures")
-    aging = _of_queue("aging")
-    compact = _of_queue("compact")
-    pause = _of_queue("pause")
-    resume = _of_queue("resume")
-    paused = _of_queue("paused")
-    scan = _of_queue("scan")
-    definition = _of_queue("definition")
-    notification_count = _of_queue("notification_count")
-    wait = _of_queue("wait")
-    wake = _of_queue("wake")
-    schedules = _of_queue("schedules")
-    write_schedules = _of_queue("write_schedules")
-    listing = _of_queue("listing")
-    write_listing = _of_queue("write_listing")
-    enqueue_within = _of_queue("enqueue_within")
+
+_BY_QUEUE = {name: _of_queue(name) for name, method in vars(Store).items() if _names_queue(method)}
+_QueueRouter: Any = ABCMeta("_QueueRouter", (Store,), _BY_QUEUE)
+
+
+class RoutedStore(_QueueRouter):  # type: ignore[misc]  # a Store: what names a queue is routed
+    """A main store, and secondary stores that hold some queues."""
 
     def __init__(self, main: Store, homes: Mapping[str, Store]) -> None:
         self.main = main
