@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from kesin.foundation.text import storable
 from kesin.store.audit_log import AuditLog
@@ -19,6 +20,7 @@ from kesin.store.contract import Store
 from kesin.store.errors import StoreError
 from kesin.store.sql.store import SqlStore
 
+Record = TypeVar("Record")
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _TABLE = re.compile(r"\{(\w+)\}")
 _PARAM = re.compile(r"(?<!:):([a-z_]+)")
@@ -115,20 +117,18 @@ class Directory(AuditLog):
         return [Site._make(row) for row in self._read("sites", id=None)]
 
     def site(self, site_id: str) -> Site | None:
-        rows = self._read("sites", id=site_id)
-        return Site._make(rows[0]) if rows else None
+        return _first(Site._make, self._read("sites", id=site_id))
 
     def lock_site(self, site_id: str) -> Site | None:
         """Lock the site until the transaction ends, and return it."""
-        rows = self._rows("hold_site", id=site_id)
-        return Site._make(rows[0]) if rows else None
+        return _first(Site._make, self._rows("hold_site", id=site_id))
 
     def add_site(self, site: Site) -> bool:
         """Insert a site; return False if its id exists."""
         return self._write("add_site", **site._asdict())
 
     def update_site(self, site: Site) -> bool:
-        return self._write("change_site", **_params_without(site, "created_at"))
+        return self._write("change_site", **_as_params(site, "created_at"))
 
     # Users
 
@@ -136,28 +136,23 @@ class Directory(AuditLog):
         return [_user_from_row(row) for row in self._read("people", name=None)]
 
     def user(self, name: str) -> User | None:
-        rows = self._read("people", name=name)
-        return _user_from_row(rows[0]) if rows else None
+        return _first(_user_from_row, self._read("people", name=name))
 
     def lock_user(self, name: str) -> User | None:
         """Lock the user until the transaction ends, and return it."""
-        rows = self._rows("hold_person", name=name)
-        return _user_from_row(rows[0]) if rows else None
+        return _first(_user_from_row, self._rows("hold_person", name=name))
 
     def add_user(self, user: User) -> bool:
         """Insert a user; return False if the name is taken."""
         return self._write("add_person", **_as_params(user))
 
     def update_user(self, user: User) -> bool:
-        params = _as_params(user)
-        del params["created_at"]
-        return self._write("change_person", **params)
+        return self._write("change_person", **_as_params(user, "created_at"))
 
     # Sessions
 
     def session(self, token_hash: str) -> Session | None:
-        rows = self._read("session", token_hash=token_hash)
-        return Session._make(rows[0]) if rows else None
+        return _first(Session._make, self._read("session", token_hash=token_hash))
 
     def sessions_of(self, person: str) -> list[Session]:
         return [Session._make(row) for row in self._read("sessions_of", person=person)]
@@ -183,8 +178,7 @@ class Directory(AuditLog):
         return [_key_from_row(row) for row in self._read("keys", id=None)]
 
     def api_key(self, key_id: str) -> ApiKey | None:
-        rows = self._read("keys", id=key_id)
-        return _key_from_row(rows[0]) if rows else None
+        return _first(_key_from_row, self._read("keys", id=key_id))
 
     def add_key(self, key: ApiKey) -> bool:
         return self._write("add_key", **_as_params(key))
@@ -202,8 +196,7 @@ class Directory(AuditLog):
         return [Secret._make(row) for row in self._read("secrets", name=None)]
 
     def secret(self, name: str) -> Secret | None:
-        rows = self._read("secrets", name=name)
-        return Secret._make(rows[0]) if rows else None
+        return _first(Secret._make, self._read("secrets", name=name))
 
     def put_secret(self, secret: Secret) -> None:
         self._write("put_secret", **secret._asdict())
@@ -224,8 +217,7 @@ class Directory(AuditLog):
         return [MetadataEntry._make(row) for row in rows]
 
     def metadata_entry(self, workload: str, site: str, name: str) -> MetadataEntry | None:
-        entries = self.metadata_entries(workload, site=site, name=name)
-        return entries[0] if entries else None
+        return next(iter(self.metadata_entries(workload, site=site, name=name)), None)
 
     def put_metadata(self, entry: MetadataEntry) -> None:
         self._write("put_fact", **entry._asdict())
@@ -269,9 +261,9 @@ def _matches_nothing(params: dict[str, Any]) -> bool:
     return any(isinstance(value, str) and storable(value) != value for value in params.values())
 
 
-def _as_params(row: NamedTuple) -> dict[str, Any]:
+def _as_params(record: NamedTuple, *without: str) -> dict[str, Any]:
     """The record as statement parameters: lists as JSON, booleans as numbers."""
-    params: dict[str, Any] = row._asdict()
+    params: dict[str, Any] = {k: v for k, v in record._asdict().items() if k not in without}
     for name, value in params.items():
         if isinstance(value, tuple):
             params[name] = json.dumps(value)
@@ -280,8 +272,11 @@ def _as_params(row: NamedTuple) -> dict[str, Any]:
     return params
 
 
-def _params_without(row: NamedTuple, *names: str) -> dict[str, Any]:
-    return {name: value for name, value in row._asdict().items() if name not in names}
+def _first(
+    decode: Callable[[tuple[Any, ...]], Record], rows: list[tuple[Any, ...]]
+) -> Record | None:
+    """The record of the only row; None where there is no row."""
+    return decode(rows[0]) if rows else None
 
 
 def _user_from_row(row: tuple[Any, ...]) -> User:

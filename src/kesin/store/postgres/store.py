@@ -223,16 +223,11 @@ class PostgresStore(SqlStore):
     def declared(self, queue: str) -> dict[Edge, Effects]:
         try:
             self._require_schema()
-            rows = self._read(
-                f"SELECT {DECLARED_COLUMNS} FROM {self.dialect.table('declared')}"
-                " WHERE queue = %(queue)s",
-                {"queue": queue},
-            )
+            return super().declared(queue)
         except (errors.UndefinedTable, errors.InvalidSchemaName):
             raise StoreError(
                 f"the schema {self.schema} has no kesin tables: run `kesin migrate` first"
             ) from None
-        return {row[:4]: Effects(*row[4:]) for row in rows}
 
     def _write_declared(self, queue: str, moves: DeclaredMoves, definition: str) -> None:
         table = self.dialect.table

@@ -11,7 +11,14 @@ from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.codec import rules_fingerprint
 from kesin.lifecycle.declare import Lifecycle
-from kesin.store.declarations import DeclaredMoves, Effects, check_compatible, declared_moves
+from kesin.store.declarations import (
+    DECLARED_COLUMNS,
+    DeclaredMoves,
+    Edge,
+    Effects,
+    check_compatible,
+    declared_moves,
+)
 from kesin.store.limits import check_queue_name
 from kesin.store.records import Definition, RulesVersion
 from kesin.store.rules import (
@@ -43,12 +50,10 @@ class SqlRules(SqlInserter):
     def _write_rules(self, version: RulesVersion, states: Sequence[StateRow]) -> None:
         """Store a version of the rules, and those of its states that are not there yet."""
 
-    @abstractmethod
-    def _lock_rules(self, queue: str) -> None:
+    def _lock_rules(self, queue: str) -> None:  # in SQLite a transaction is alone
         """Block other versions of the queue's rules until the transaction ends."""
 
-    @abstractmethod
-    def _lock_jobs(self) -> None:
+    def _lock_jobs(self) -> None:  # as above
         """Block every move until the transaction ends; reading goes on."""
 
     # Versions and moves
@@ -130,6 +135,12 @@ class SqlRules(SqlInserter):
         retired, newest = self.retired_states(queue), versions[-1] if versions else None
         require_upgrade(queue, lifecycle, newest, retired, self.move_counts(queue))
         return retired
+
+    def declared(self, queue: str) -> dict[Edge, Effects]:
+        table, name = self.dialect.table("declared"), self.dialect.param("queue")
+        sql = f"SELECT {DECLARED_COLUMNS} FROM {table} WHERE queue = {name}"
+        rows = ((row[:4], Effects(*row[4:])) for row in self._read(sql, {"queue": queue}))
+        return {edge: stored._replace(holds_key=bool(stored.holds_key)) for edge, stored in rows}
 
     def rules(self, queue: str) -> list[RulesVersion]:
         sql = (

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.lifecycle.model import Change, Job
-from kesin.store.declarations import DECLARED_COLUMNS, DeclaredMoves, Edge, Effects
+from kesin.store.declarations import DECLARED_COLUMNS, DeclaredMoves, Effects
 from kesin.store.errors import GuardRefused, StoreError, StoreUnreachable
 from kesin.store.ownership import Ownership
 from kesin.store.records import Event, NewJobRow, Outcome, RulesVersion, refusal
@@ -188,12 +188,6 @@ class SqliteStore(SqlStore):
                 )
         return [f"{migration.version:04d}_{migration.name}" for migration in pending]
 
-    def declared(self, queue: str) -> dict[Edge, Effects]:
-        sql = f"SELECT {DECLARED_COLUMNS} FROM declared WHERE queue = :queue"
-        rows = self._read(sql, {"queue": queue})
-        effects = ((row[:4], Effects(*row[4:])) for row in rows)
-        return {edge: stored._replace(holds_key=bool(stored.holds_key)) for edge, stored in effects}
-
     def _write_declared(self, queue: str, moves: DeclaredMoves, definition: str) -> None:
         marks = ", ".join("?" * len((*next(iter(moves)), *Effects._fields)))
         with self.transaction():
@@ -225,12 +219,6 @@ class SqliteStore(SqlStore):
                 " WHERE NOT EXISTS (SELECT 1 FROM state WHERE queue = ?1 AND name = ?2)",
                 [(version.queue, *state) for state in states],
             )
-
-    def _lock_rules(self, queue: str) -> None:
-        """A transaction of SQLite is alone already."""
-
-    def _lock_jobs(self) -> None:
-        """A transaction of SQLite is alone already."""
 
     # Statements
 
