@@ -12,8 +12,6 @@ from kesin.store.notify import LIVENESS_CHECK_S, POLL_S, RESPONSE_TIMEOUT_S, Not
 from kesin.store.records import Outcome, refusal
 
 SCHEMA_VERSION: Final = "1"  # of the key layout
-_BUSY, _LOST, _UNDECLARED = "KESINBUSY", "KESINLOST", "KESINUNDECLARED"
-_RULES = "KESINRULES"
 
 
 class TransactionBusy(Exception):  # not an error for the caller: it is tried again
@@ -28,22 +26,29 @@ class RulesOutdated(Exception):  # nor is this
     """Another process declared a version of the rules meanwhile."""
 
 
-def as_store_error(problem: redis.RedisError) -> Exception:  # noqa: PLR0911  # a table
+_ERRORS: Final[dict[str, type[Exception]]] = {  # by the code that the script writes
+    "KESINLOST": StoreUnreachable,
+    "KESINBUSY": TransactionBusy,
+    "KESINUNDECLARED": QueueUndeclared,
+    "KESINRULES": RulesOutdated,
+    "KESINEXISTS": StoreError,
+    "KESINGUARD": StoreError,
+}
+
+
+def as_store_error(problem: redis.RedisError) -> Exception:
     """The exception of the Store interface for an error of Redis."""
     message = str(problem)
     if isinstance(problem, redis.OutOfMemoryError | redis.ReadOnlyError):
         return _unavailable(message)
     if not isinstance(problem, redis.ResponseError):
         return StoreUnreachable(f"Redis is not reachable: {problem}")
-    if _LOST in message:
-        return StoreUnreachable(_strip_code(message, _LOST))
-    if _BUSY in message:
-        return TransactionBusy(_strip_code(message, _BUSY))
-    if _UNDECLARED in message:
-        return QueueUndeclared(_strip_code(message, _UNDECLARED))
-    if _RULES in message:
-        return RulesOutdated(_strip_code(message, _RULES))
-    return _as_refusal(message)
+    for code, error in _ERRORS.items():
+        if code in message:
+            return error(message.partition(code)[2].split(" script:")[0].strip() or message)
+    if message.startswith(("BUSY", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS")):
+        return _unavailable(message)
+    return StoreError(f"Redis refused a call: {message}")
 
 
 def parse_outcome(reply: Sequence[Any]) -> Outcome:
@@ -55,10 +60,6 @@ def parse_outcome(reply: Sequence[Any]) -> Outcome:
         return Outcome("unknown", job_id)
     outcome = refusal(code, job_id, values[0], values[1])
     return outcome._replace(holder=values[2]) if code == "duplicate" else outcome
-
-
-def _strip_code(message: str, code: str) -> str:
-    return message.partition(code)[2].split(" script:")[0].strip() or message
 
 
 def check_version(version: str | None) -> None:
@@ -74,15 +75,6 @@ def check_version(version: str | None) -> None:
 
 def _unavailable(message: str) -> StoreUnreachable:
     return StoreUnreachable(f"Redis does not take it for the moment: {message}")
-
-
-def _as_refusal(message: str) -> StoreError:
-    for code in ("KESINEXISTS", "KESINGUARD"):
-        if code in message:
-            return StoreError(_strip_code(message, code))
-    if message.startswith(("BUSY", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS")):
-        return _unavailable(message)
-    return StoreError(f"Redis refused a call: {message}")
 
 
 CHANNEL = "kesin:pulse"
@@ -101,13 +93,11 @@ class RedisListener(QueueListener):
         client: Any = self._client  # its type stubs lack pubsub
         with client.pubsub() as pubsub:
             pubsub.subscribe(CHANNEL)
-            if (
-                pubsub.get_message(timeout=RESPONSE_TIMEOUT_S) is None
-            ):  # it confirms the subscription
+            confirmed = pubsub.get_message(timeout=RESPONSE_TIMEOUT_S)
+            if confirmed is None:
                 raise redis.TimeoutError(f"no answer within {RESPONSE_TIMEOUT_S:g} s")
-            pubsub.connection.health_check_interval = (
-                LIVENESS_CHECK_S  # polls then check the connection
-            )
+            # So polls check the connection.
+            pubsub.connection.health_check_interval = LIVENESS_CHECK_S
             while True:
                 yield None
                 message = pubsub.get_message(ignore_subscribe_messages=True, timeout=POLL_S)

@@ -44,9 +44,8 @@ def connect(path: str, *, busy_timeout_s: float, reader: bool = False) -> sqlite
     connection.execute("PRAGMA foreign_keys = ON")  # 0005_copying.sql relies on it
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("PRAGMA cache_size = -65536")
-    connection.create_function(
-        "lower", 1, _lower, deterministic=True
-    )  # SQLite's own handles ASCII only
+    # SQLite's own handles ASCII only.
+    connection.create_function("lower", 1, _lower, deterministic=True)
     if reader:
         connection.execute("PRAGMA query_only = ON")
     return connection
