@@ -12,19 +12,11 @@ from kesin.lifecycle.vocabulary import FINISHED
 from kesin.store.errors import StoreError
 
 # The optional columns, in the order of their bits in ``declared.mask`` and ``event.mask``.
-COLUMN_BITS = {
-    "error": 1,
-    "run_at": 2,
-    "timer_at": 4,
-    "result": 8,
-    "flags": 16,
-    "payload": 32,
-    "finished_at": 64,
-    "stamp_1": 128,
-    "stamp_2": 256,
-    "stamp_3": 512,
-    "stamp_4": 1024,
-}
+_OPTIONAL_COLUMNS = (
+    *("error", "run_at", "timer_at", "result", "flags", "payload", "finished_at"),
+    *("stamp_1", "stamp_2", "stamp_3", "stamp_4"),
+)
+COLUMN_BITS = {name: 1 << number for number, name in enumerate(_OPTIONAL_COLUMNS)}
 TAKES_KEY, FREES_KEY = 2048, 4096
 
 

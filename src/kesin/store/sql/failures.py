@@ -25,8 +25,10 @@ def failures_sql(conditions: MoveConditions, filters: str) -> str:
 
 def _parts(conditions: MoveConditions) -> list[dict[str, str]]:
     """The fragments of each part."""
-    ready, failing = map(conditions.name_list, _states(conditions))
-    moves = revivals(conditions.lifecycle)
+    lifecycle = conditions.lifecycle
+    ready = conditions.name_list(ready_states(lifecycle))
+    failing = conditions.name_list(failure_states(lifecycle))
+    moves = revivals(lifecycle)
     by_error = " OR ".join(_both(conditions, move, by_error=True) for move in moves)
     by_job = " OR ".join(_both(conditions, move) for move in moves)
     parts = [
@@ -41,10 +43,6 @@ def _parts(conditions: MoveConditions) -> list[dict[str, str]]:
             | {"next_at": next_at}
         )
     return [part for part in parts if part["states"] != "()"]
-
-
-def _states(conditions: MoveConditions) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return ready_states(conditions.lifecycle), failure_states(conditions.lifecycle)
 
 
 def _both(conditions: MoveConditions, move: Move, *, by_error: bool = False) -> str:
