@@ -18,11 +18,13 @@ from kesin.store.declarations import DeclaredMoves
 from kesin.store.errors import StoreError
 from kesin.store.limits import FIRST_ID, LAST_ID
 from kesin.store.records import (
+    AgedSince,
     Backlog,
     Definition,
     Event,
     FailureCount,
     Filter,
+    HeldClaim,
     JobCount,
     Listing,
     MoveCount,
@@ -154,12 +156,7 @@ class Store(ABC):
 
     @abstractmethod
     def renew(
-        self,
-        queue: str,
-        claims: Sequence[tuple[str, int]],
-        *,
-        lease_us: int,
-        now: int | None = None,
+        self, queue: str, claims: Sequence[HeldClaim], *, lease_us: int, now: int | None = None
     ) -> set[str]:
         """Extend leases; return the ids still claimed.
 
@@ -210,7 +207,7 @@ class Store(ABC):
     def report_progress(
         self,
         queue: str,
-        claim: tuple[str, int],
+        claim: HeldClaim,
         fraction: float | None,
         message: str | None,
         *,
@@ -246,13 +243,7 @@ class Store(ABC):
 
     @abstractmethod
     def count_matching(
-        self,
-        queue: str,
-        where: Filter,
-        *,
-        limit: int,
-        above: str = FIRST_ID,
-        below: str = LAST_ID,
+        self, queue: str, where: Filter, *, limit: int, above: str = FIRST_ID, below: str = LAST_ID
     ) -> JobCount:
         """How many jobs match, of those between two ids; at most ``limit`` jobs are examined."""
 
@@ -314,19 +305,14 @@ class Store(ABC):
 
     @abstractmethod
     def backlog(
-        self,
-        queue: str,
-        tenant: str,
-        *,
-        aged: tuple[str, int] | None = None,
-        now: int | None = None,
+        self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None
     ) -> Backlog:
         """What one tenant's jobs wait for; ``aged`` is the lifecycle's first stamp and a time.
 
         Reads through indexes: the cost grows with claimed or aged jobs, not with all jobs.
         """
 
-    def aging(self, queue: str, aged: tuple[str, int]) -> dict[str, int]:
+    def aging(self, queue: str, aged: AgedSince) -> dict[str, int]:
         """Tenant → the ``aging`` of its ``backlog``, without tenants that have none."""
         counts = {t: self.backlog(queue, t, aged=aged).aging for t in self.stats(queue).tenants}
         return {tenant: n for tenant, n in counts.items() if n}

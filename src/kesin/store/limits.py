@@ -11,6 +11,7 @@ from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.errors import StoreError
+from kesin.store.records import AgedSince
 
 QUEUE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 MAX_BATCH = 10_000  # jobs in one call
@@ -92,7 +93,7 @@ def prepare_changes(action: str, moves: Iterable[Move], changes: Sequence[Change
     return [first_changes[job_id] for job_id in sorted(ids)]
 
 
-def check_age_stamp(lifecycle: Lifecycle, queue: str, aged: tuple[str, int] | None) -> None:
+def check_age_stamp(lifecycle: Lifecycle, queue: str, aged: AgedSince | None) -> None:
     """Refuse a stamp that no index covers: only the first stamp is indexed."""
     if aged is not None and lifecycle.stamps[:1] != aged[:1]:
         raise StoreError(

@@ -11,6 +11,8 @@ from typing import Literal, NamedTuple
 from kesin.foundation.clock import Time, time_us
 from kesin.lifecycle.model import NO_STAMPS, Job
 
+HeldClaim = tuple[str, int]  # the id of a claimed job, and the token of the claim
+AgedSince = tuple[str, int]  # the first stamp of a lifecycle, and a time
 Result = Literal["inserted", "duplicate", "moved", "already", "refused", "busy", "unknown"]
 _RESULTS_BY_REASON: dict[str, Result] = {"already": "already", "unknown": "unknown", "busy": "busy"}
 

@@ -19,7 +19,7 @@ from kesin.store.limits import (
     moves_for,
     valid_ids,
 )
-from kesin.store.records import FailureCount, Filter, JobCount, Listing, Progress
+from kesin.store.records import FailureCount, Filter, HeldClaim, JobCount, Listing, Progress
 from kesin.store.redis.program import SEPARATOR
 from kesin.store.redis.reader import MAX_LISTED_PER_SCRIPT, RedisReader, conditions_of, parse_job
 
@@ -55,7 +55,7 @@ class RedisCompanions(RedisReader):
     def report_progress(
         self,
         queue: str,
-        claim: tuple[str, int],
+        claim: HeldClaim,
         fraction: float | None,
         message: str | None,
         *,
@@ -109,13 +109,7 @@ class RedisCompanions(RedisReader):
         return sorted(found.values())
 
     def count_matching(
-        self,
-        queue: str,
-        where: Filter,
-        *,
-        limit: int,
-        above: str = FIRST_ID,
-        below: str = LAST_ID,
+        self, queue: str, where: Filter, *, limit: int, above: str = FIRST_ID, below: str = LAST_ID
     ) -> JobCount:
         if where.text or where.search is not None:  # compared in Python: the jobs are read
             where = replace(where, oldest_first=False)

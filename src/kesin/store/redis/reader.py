@@ -33,6 +33,7 @@ from kesin.store.limits import (
     valid_ids,
 )
 from kesin.store.records import (
+    AgedSince,
     Backlog,
     Definition,
     Event,
@@ -315,12 +316,7 @@ class RedisReader(Store):
         return QueueStats(queue, counts.states, counts.tenants, due, overdue, int(at), counts.moves)
 
     def backlog(
-        self,
-        queue: str,
-        tenant: str,
-        *,
-        aged: tuple[str, int] | None = None,
-        now: int | None = None,
+        self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None
     ) -> Backlog:
         lifecycle = self.program(queue).lifecycle
         check_age_stamp(lifecycle, queue, aged)

@@ -36,7 +36,7 @@ from kesin.store.limits import (
     valid_ids,
 )
 from kesin.store.notify import Notifier
-from kesin.store.records import Definition, NewJobRow, Outcome, ScheduleRow
+from kesin.store.records import Definition, HeldClaim, NewJobRow, Outcome, ScheduleRow
 from kesin.store.redis.companions import RedisCompanions
 from kesin.store.redis.connection import RedisConnection
 from kesin.store.redis.program import SEPARATOR, Program
@@ -257,12 +257,7 @@ class RedisStore(RedisCompanions):
         return [parse_job(row) for row in rows]
 
     def renew(
-        self,
-        queue: str,
-        claims: Sequence[tuple[str, int]],
-        *,
-        lease_us: int,
-        now: int | None = None,
+        self, queue: str, claims: Sequence[HeldClaim], *, lease_us: int, now: int | None = None
     ) -> set[str]:
         program = self.program(queue)
         check_batch_size(claims)
@@ -347,15 +342,8 @@ class RedisStore(RedisCompanions):
         details: str | None = None,
         now: int | None = None,
     ) -> None:
-        params = {
-            "queue": queue,
-            "kind": kind,
-            "actor": actor,
-            "job_id": job_id,
-            "details": details,
-            "now": now,
-        }
-        self._execute("add_note", params)
+        note = {"kind": kind, "actor": actor, "job_id": job_id, "details": details}
+        self._execute("add_note", {"queue": queue, "now": now, **note})
 
     def compact(self, queue: str) -> int:
         """Nothing to merge: Redis keeps one number for each edge."""

@@ -10,7 +10,6 @@ it looks at every job that waits.
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from kesin.foundation.ids import is_id
 from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import UnknownParents
 from kesin.store.limits import MAX_BATCH, MAX_PAGE, valid_ids
-from kesin.store.records import Filter, Listing, NewJobRow, Progress
+from kesin.store.records import Filter, HeldClaim, Listing, NewJobRow, Progress
 from kesin.store.sql.columns import job_columns
 from kesin.store.sql.rules import SqlRules
 from kesin.store.sql.statements import Statements
@@ -34,9 +33,9 @@ class SqlCompanions(SqlRules):
     now_or_clock: str  # the time that the caller gives, or the database's
     _pairs_given: str  # the parameter ``pairs`` as rows of child and parent
 
-    @abstractmethod
     def _is_id_in(self, column: str) -> str:
         """Whether a column of ids is among the parameter ``ids``."""
+        return self._is_in(column, "ids")
 
     def _insert_new(
         self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]
@@ -188,7 +187,7 @@ class SqlCompanions(SqlRules):
     def report_progress(
         self,
         queue: str,
-        claim: tuple[str, int],
+        claim: HeldClaim,
         fraction: float | None,
         message: str | None,
         *,
@@ -196,7 +195,9 @@ class SqlCompanions(SqlRules):
     ) -> bool:
         self.statements(queue)
         param, table = self.dialect.param, self.dialect.table
-        values = ", ".join(("j.id", "j.claim_seq", self.now_or_clock, *map(param, _REPORTED)))
+        job_id, token = claim
+        said = {"fraction": fraction, "message": message}
+        values = ", ".join(("j.id", "j.claim_seq", self.now_or_clock, *map(param, said)))
         written = self._rows(
             f"INSERT INTO {table('progress')} (job_id, claim_seq, at, fraction, message)"
             f" SELECT {values} FROM {table('job')} j WHERE j.id = {param('id')}"
@@ -204,14 +205,7 @@ class SqlCompanions(SqlRules):
             " ON CONFLICT (job_id) DO UPDATE SET claim_seq = excluded.claim_seq,"
             " at = excluded.at, fraction = excluded.fraction, message = excluded.message"
             " RETURNING 1",
-            {
-                "queue": queue,
-                "id": claim[0],
-                "token": claim[1],
-                "now": now,
-                "fraction": fraction,
-                "message": message,
-            },
+            {"queue": queue, "id": job_id, "token": token, "now": now, **said},
         )
         return bool(written)
 
@@ -225,6 +219,3 @@ class SqlCompanions(SqlRules):
             {"queue": queue, "ids": self._array(valid_ids(ids))},
         )
         return {str(row[0]): Progress(*row[1:]) for row in rows}
-
-
-_REPORTED = ("fraction", "message")

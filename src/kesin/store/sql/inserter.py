@@ -93,7 +93,12 @@ class SqlInserter(SqlReader):
             by_index[first] if first == index else by_index[first]._replace(result="duplicate")
             for index, first in enumerate(first_indexes)
         ]
-        self._note_duplicates(queue, jobs, outcomes, actor, now)
+        notes = [
+            NewNote(outcome.id, job.tenant)
+            for job, outcome in zip(jobs, outcomes, strict=True)
+            if outcome.result == "duplicate"
+        ]
+        self._add_notes(statements, "duplicate", notes, actor, now)
         return outcomes
 
     def _holders_of(
@@ -105,31 +110,12 @@ class SqlInserter(SqlReader):
         rows = self._rows(holders.sql, params)
         return {row[0]: (row[1], row[2], row[3]) for row in rows}
 
-    def _note_duplicates(
-        self,
-        queue: str,
-        jobs: Sequence[NewJobRow],
-        outcomes: list[Outcome],
-        actor: str,
-        now: int | None,
-    ) -> None:
-        notes = [
-            NewNote(outcome.id, job.tenant)
-            for job, outcome in zip(jobs, outcomes, strict=True)
-            if outcome.result == "duplicate"
-        ]
-        if notes:
-            self._add_notes(self.statements(queue), "duplicate", notes, actor, now)
-
     def _add_notes(
-        self,
-        statements: Statements,
-        kind: str,
-        notes: Sequence[NewNote],
-        actor: str,
-        now: int | None,
+        self, statements: Statements, kind: str, notes: list[NewNote], actor: str, now: int | None
     ) -> None:
         """Add notes to these jobs, in one statement."""
+        if not notes:
+            return
         remark = statements.over_input("remark")
         params = {"queue": statements.queue, "kind": kind, "actor": actor, "now": now}
         self._rows(remark.sql, {**params, "items": statements.items(remark, notes)})

@@ -32,6 +32,7 @@ from kesin.store.limits import (
     valid_ids,
 )
 from kesin.store.records import (
+    AgedSince,
     Backlog,
     Definition,
     Event,
@@ -87,6 +88,13 @@ class SqlReader(Store):
             return self._queues[queue]
         except KeyError:
             raise UnknownQueue(queue) from None
+
+    def _rows_of_queue(
+        self, table: str, columns: str, queue: str, ending: str = ""
+    ) -> list[tuple[Any, ...]]:
+        """These columns of the rows of a table that are about the queue."""
+        where = f"{self.dialect.table(table)} WHERE queue = {self.dialect.param('queue')}"
+        return self._read(f"SELECT {columns} FROM {where}{ending}", {"queue": queue})
 
     def _job_query(self, where: str, params: dict[str, Any]) -> list[Job]:
         columns = job_columns(self.dialect)
@@ -170,13 +178,7 @@ class SqlReader(Store):
         return Page(jobs[:limit], jobs[limit - 1].id if more else None)
 
     def count_matching(
-        self,
-        queue: str,
-        where: Filter,
-        *,
-        limit: int,
-        above: str = FIRST_ID,
-        below: str = LAST_ID,
+        self, queue: str, where: Filter, *, limit: int, above: str = FIRST_ID, below: str = LAST_ID
     ) -> JobCount:
         params: dict[str, Any] = {"queue": queue, "most": limit + 1}
         conditions = self._filters(where, params)
@@ -195,9 +197,9 @@ class SqlReader(Store):
         if where.search and (found := self._found(statements, where)) is not None:
             return found
         keys = _keys_of(where) if statements.keeps_keys else None
-        return (
-            None if keys is None else [job_id for _, job_id in self._find_holders(statements, keys)]
-        )
+        if keys is None:
+            return None
+        return [job_id for _, job_id in self._find_holders(statements, keys)]
 
     def _found(self, statements: Statements, where: Filter) -> list[str] | None:
         """The jobs that have the terms; None if these are too many."""
@@ -287,12 +289,9 @@ class SqlReader(Store):
         return [Note._make(row) for row in self._read(sql, {"id": job_id})]
 
     def move_counts(self, queue: str) -> list[MoveCount]:
-        sql = (
-            f"SELECT tenant, move, from_state, to_state, sum(n), max(at)"
-            f" FROM {self.dialect.table('flow')} WHERE queue = {self.dialect.param('queue')}"
-            " GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
-        )
-        rows = self._read(sql, {"queue": queue})
+        columns = "tenant, move, from_state, to_state, sum(n), max(at)"
+        grouped = " GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
+        rows = self._rows_of_queue("flow", columns, queue, grouped)
         return [MoveCount(row[0], row[1], row[2], row[3], int(row[4]), row[5]) for row in rows]
 
     def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
@@ -314,12 +313,7 @@ class SqlReader(Store):
         return sorted(c._replace(retries=bool(c.retries), recent=int(c.recent)) for c in counts)
 
     def backlog(
-        self,
-        queue: str,
-        tenant: str,
-        *,
-        aged: tuple[str, int] | None = None,
-        now: int | None = None,
+        self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None
     ) -> Backlog:
         statements = self.statements(queue)
         lifecycle = statements.lifecycle
@@ -337,7 +331,7 @@ class SqlReader(Store):
         first = {state: at for state, at in values["first"].items() if at is not None}
         return Backlog(values["due"][""], first, values["over"][""], values["aging"][""])
 
-    def aging(self, queue: str, aged: tuple[str, int]) -> dict[str, int]:
+    def aging(self, queue: str, aged: AgedSince) -> dict[str, int]:
         check_age_stamp(self.statements(queue).lifecycle, queue, aged)
         index = " INDEXED BY job_aged" if self.dialect.name == "sqlite" else ""
         sql = (
@@ -361,25 +355,19 @@ class SqlReader(Store):
         """(when the oldest due job became due, claims past their lease, now)."""
 
     def paused(self, queue: str) -> list[Pause]:
-        sql = (
-            f"SELECT queue, tenant, at, actor, reason FROM {self.dialect.table('paused')}"
-            f" WHERE queue = {self.dialect.param('queue')} ORDER BY tenant"
-        )
-        return [Pause._make(row) for row in self._read(sql, {"queue": queue})]
+        columns = "queue, tenant, at, actor, reason"
+        rows = self._rows_of_queue("paused", columns, queue, " ORDER BY tenant")
+        return [Pause._make(row) for row in rows]
 
     def ping(self) -> None:
         self._read(f"SELECT 1 FROM {self.dialect.table('schema_migration')} LIMIT 1", {})
 
     def definition(self, queue: str) -> Definition | None:
-        table, name = self.dialect.table("lifecycle"), self.dialect.param("queue")
-        sql = f"SELECT definition FROM {table} WHERE queue = {name}"
-        rows = self._read(sql, {"queue": queue})
+        rows = self._rows_of_queue("lifecycle", "definition", queue)
         return Definition.parse(rows[0][0]) if rows else None
 
     def listing(self, queue: str) -> Listing:
-        table, name = self.dialect.table("listing"), self.dialect.param("queue")
-        sql = f"SELECT title, search FROM {table} WHERE queue = {name}"
-        rows = self._read(sql, {"queue": queue})
+        rows = self._rows_of_queue("listing", "title, search", queue)
         return Listing(rows[0][0], tuple(json.loads(rows[0][1]))) if rows else Listing()
 
     def queues(self) -> list[str]:

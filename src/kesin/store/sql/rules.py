@@ -137,26 +137,19 @@ class SqlRules(SqlInserter):
         return retired
 
     def declared(self, queue: str) -> dict[Edge, Effects]:
-        table, name = self.dialect.table("declared"), self.dialect.param("queue")
-        sql = f"SELECT {DECLARED_COLUMNS} FROM {table} WHERE queue = {name}"
-        rows = ((row[:4], Effects(*row[4:])) for row in self._read(sql, {"queue": queue}))
+        found = self._rows_of_queue("declared", DECLARED_COLUMNS, queue)
+        rows = ((row[:4], Effects(*row[4:])) for row in found)
         return {edge: stored._replace(holds_key=bool(stored.holds_key)) for edge, stored in rows}
 
     def rules(self, queue: str) -> list[RulesVersion]:
-        sql = (
-            "SELECT queue, version, fingerprint, definition, virtual_time, declared_at"
-            f" FROM {self.dialect.table('rules')} WHERE queue = {self.dialect.param('queue')}"
-            " ORDER BY version"
-        )
-        rows = map(RulesVersion._make, self._read(sql, {"queue": queue}))
-        return [row._replace(virtual_time=bool(row.virtual_time)) for row in rows]
+        columns = ", ".join(RulesVersion._fields)
+        rows = self._rows_of_queue("rules", columns, queue, " ORDER BY version")
+        versions = map(RulesVersion._make, rows)
+        return [row._replace(virtual_time=bool(row.virtual_time)) for row in versions]
 
     def retired_states(self, queue: str) -> frozenset[str]:
-        sql = (
-            f"SELECT name FROM {self.dialect.table('state')}"
-            f" WHERE queue = {self.dialect.param('queue')} AND retired_at IS NOT NULL"
-        )
-        return frozenset(row[0] for row in self._read(sql, {"queue": queue}))
+        rows = self._rows_of_queue("state", "name", queue, " AND retired_at IS NOT NULL")
+        return frozenset(row[0] for row in rows)
 
     def retire(self, queue: str, state: str, *, now: int | None = None) -> None:
         param, table = self.dialect.param, self.dialect.table

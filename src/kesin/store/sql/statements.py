@@ -267,9 +267,7 @@ class Statements(InputRows):
     def enqueue(self, jobs: Sequence[NewJobRow], name: str = "enqueue") -> Statement:
         """Insert these new jobs; what hardly ever differs between them is sent once."""
         shared = frozenset(
-            column
-            for column in ("once", "priority")
-            if len({getattr(j, column) for j in jobs}) == 1
+            name for name in ("once", "priority") if len({getattr(job, name) for job in jobs}) == 1
         )
         return self._enqueue(name, shared, self.creates(jobs[0]))
 

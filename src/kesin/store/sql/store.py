@@ -29,7 +29,7 @@ from kesin.store.limits import (
 )
 from kesin.store.notify import QueueListener
 from kesin.store.ownership import Ownership
-from kesin.store.records import Filter, Outcome, ScheduleRow, refusal
+from kesin.store.records import Filter, HeldClaim, Outcome, ScheduleRow, refusal
 from kesin.store.sql.companions import SqlCompanions
 from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS, NewNote
 from kesin.store.sql.statements import Statements
@@ -160,12 +160,7 @@ class SqlStore(SqlCompanions):
         return taken
 
     def renew(
-        self,
-        queue: str,
-        claims: Sequence[tuple[str, int]],
-        *,
-        lease_us: int,
-        now: int | None = None,
+        self, queue: str, claims: Sequence[HeldClaim], *, lease_us: int, now: int | None = None
     ) -> set[str]:
         statements = self.statements(queue)
         check_batch_size(claims)
@@ -263,8 +258,7 @@ class SqlStore(SqlCompanions):
         """Note on these jobs, with their tenants, that a caller had lost its claim."""
         action, params = call.moves[0].action, call.params
         notes = [NewNote(job_id, tenant, action) for job_id, tenant in tenants.items()]
-        if notes:
-            self._add_notes(call.statements, "stale", notes, params["actor"], params["now"])
+        self._add_notes(call.statements, "stale", notes, params["actor"], params["now"])
 
     def _chain(self, call: ActionCall) -> dict[str, Outcome]:
         """Make the chained moves for the jobs that moved and whose guards allow it."""

@@ -228,9 +228,6 @@ class SqliteStore(SqlStore):
     def _is_in(self, column: str, name: str) -> str:
         return f"{column} IN (SELECT value FROM json_each(:{name}))"
 
-    def _is_id_in(self, column: str) -> str:
-        return self._is_in(column, "ids")
-
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         """Read the due jobs as the claim sets them, then claim them, in one transaction."""
         with self.transaction():
