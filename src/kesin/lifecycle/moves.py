@@ -93,10 +93,7 @@ def fail(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
 
 
 def retry(
-    sources: Sources,
-    to: str,
-    delay: Backoff | Literal["input"],
-    **fields: Unpack[MoveFields],
+    sources: Sources, to: str, delay: Backoff | Literal["input"], **fields: Unpack[MoveFields]
 ) -> Move:
     """An attempt failed and the budget allows another one later."""
     when = (holds_claim, budget_left)

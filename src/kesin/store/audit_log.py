@@ -78,16 +78,8 @@ class AuditLog(ABC):
         limit: int = 100,
     ) -> list[AuditLine]:
         """The newest matching lines with ids below ``before``."""
-        rows = self._read(
-            "audit",
-            actor=actor,
-            action=action,
-            queue=queue,
-            site=site,
-            target=target,
-            before=before,
-            limit=limit,
-        )
+        wanted = {"actor": actor, "action": action, "queue": queue, "site": site, "target": target}
+        rows = self._read("audit", **wanted, before=before, limit=limit)
         return [_audit_line_from_row(row) for row in rows]
 
     def search_audit(
@@ -107,11 +99,8 @@ class AuditLog(ABC):
         if newest is None:
             return AuditPage([], None)
         since = max(newest - MAX_SEARCHED_LINES + 1, 0)
-        names = ("actor", "action", "site", "target")
-        patterns = {
-            name: f"%{escape_like(parts[name].lower())}%" if name in parts else None
-            for name in names
-        }
+        patterns: dict[str, str | None] = dict.fromkeys(("actor", "action", "site", "target"))
+        patterns |= {name: f"%{escape_like(part.lower())}%" for name, part in parts.items()}
         rows = self._read(
             "search_audit", **patterns, queue=queue, before=before, since=since, limit=limit + 1
         )

@@ -15,7 +15,7 @@ from kesin.store.redis.store import RedisStore
 
 
 class RedisMetadata:
-    """The metadata in a Redis store."""
+    """The metadata in a Redis store, as ``MetadataStore`` describes it."""
 
     def __init__(self, store: Store) -> None:
         if not isinstance(store, RedisStore):
@@ -23,18 +23,14 @@ class RedisMetadata:
         self._store = store
 
     def transaction(self) -> AbstractContextManager[Any]:
-        """Commit metadata and moves inside the block together."""
         return self._store.transaction()
 
     def metadata_entries(
         self, workload: str, *, site: str | None = None, name: str | None = None
     ) -> list[MetadataEntry]:
-        """The entries of a workload, optionally of one site or one name."""
         flat = self._store.execute_metadata("facts", workload)
-        entries = [
-            _parse_entry(workload, field, text)
-            for field, text in zip(flat[::2], flat[1::2], strict=True)
-        ]
+        fields = zip(flat[::2], flat[1::2], strict=True)
+        entries = [_parse_entry(workload, field, text) for field, text in fields]
         return sorted(
             entry
             for entry in entries
@@ -42,13 +38,11 @@ class RedisMetadata:
         )
 
     def metadata_entry(self, workload: str, site: str, name: str) -> MetadataEntry | None:
-        """One entry; None if there is none."""
         field = _field_name(site, name)
         text = self._store.execute_metadata("fact", workload, name=field)
         return None if text is None else _parse_entry(workload, field, text)
 
     def put_metadata(self, entry: MetadataEntry) -> None:
-        """Insert or replace an entry."""
         value = json.dumps([storable(entry.value), str(entry.changed_at)], ensure_ascii=False)
         field = _field_name(entry.site, entry.name)
         self._store.execute_metadata("put_fact", entry.workload, name=field, value=value)
@@ -62,10 +56,8 @@ class RedisMetadata:
         return entry
 
     def delete_metadata(self, workload: str, site: str, name: str) -> bool:
-        """Delete an entry; return whether there was one."""
-        return bool(
-            self._store.execute_metadata("drop_fact", workload, name=_field_name(site, name))
-        )
+        field = _field_name(site, name)
+        return bool(self._store.execute_metadata("drop_fact", workload, name=field))
 
 
 def _field_name(site: str, name: str) -> str:

@@ -80,13 +80,13 @@ class Program:
         alone = takes_slot and not limited
         self.max_claim = 1 if alone else MAX_LIMITED_CLAIM if limited else MAX_BATCH
         contested = alone or any(takes_key(lifecycle, move) for move in claims)
-        names = [state.name for state in lifecycle.states]
+        names, after = [state.name for state in lifecycle.states], lifecycle.enqueue_after_move
         self.slots = {state.name: state.capacity for state in lifecycle.states if state.capacity}
         self.lifecycle_json = wire_json(
             {
                 "initial": lifecycle.initial.name,
                 "birth": lifecycle.enqueue_move.name,
-                "after": _encode_after(lifecycle.enqueue_after_move),
+                "after": {"birth": after.name, "initial": after.to} if after else False,
                 "success": _as_set(state.name for state in lifecycle.states if state.success),
                 "waits": _as_set(lifecycle.waiting_states),
                 "phase": {name: lifecycle.unowned_phase(name) for name in names},
@@ -219,10 +219,6 @@ def _as_set(names: Iterable[str]) -> dict[str, bool]:
 def _encode_meter(claim: Move, meter: Meter | None) -> object:
     back = {"move": claim.name, "back_us": CLOCK_WENT_BACK_S * SECOND_US}
     return {**back, **meter._asdict()} if meter else False
-
-
-def _encode_after(move: Move | None) -> object:
-    return {"birth": move.name, "initial": move.to} if move else False
 
 
 def _encode_error(error: object) -> object:
