@@ -30,7 +30,7 @@ from kesin.store.postgres.planned import PlannedClaims
 from kesin.store.postgres.pool import PostgresPool, TransactionRolledBack
 from kesin.store.records import Event, NewJobRow, Outcome, RulesVersion, refusal
 from kesin.store.rules import StateRow
-from kesin.store.sql.columns import event_columns, job_columns
+from kesin.store.sql.columns import event_columns
 from kesin.store.sql.dialect import Dialect
 from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS
 from kesin.store.sql.migrate import migrations, pending_migrations
@@ -312,10 +312,8 @@ class PostgresStore(SqlStore):
         return [Job._make(row) for row in rows]
 
     def ready_tenants(self, queue: str, limit: int) -> list[str]:
-        return [
-            row[0]
-            for row in self._read(self._sql("ready_tenants"), {"queue": queue, "limit": limit})
-        ]
+        rows = self._read(self._sql("ready_tenants"), {"queue": queue, "limit": limit})
+        return [row[0] for row in rows]
 
     def _judge(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, Outcome]:
         outcomes = self._move_uniform(call, changes)
@@ -385,12 +383,9 @@ class PostgresStore(SqlStore):
         return int(rows[0][0])
 
     def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
-        table = self.dialect.table
-        jobs = (
-            f"SELECT {job_columns(self.dialect)} FROM {table('job')} j"
-            f" JOIN {table('job_body')} b ON b.id = j.id WHERE j.queue = %(queue)s ORDER BY j.id"
-        )
-        events = f"SELECT {event_columns(self.dialect)} FROM {table('event')} ORDER BY job_id, seq"
+        columns, table = event_columns(self.dialect), self.dialect.table("event")
+        jobs = self._jobs_sql("j.queue = %(queue)s ORDER BY j.id")
+        events = f"SELECT {columns} FROM {table} ORDER BY job_id, seq"
         with (
             self._connection() as connection,
             connection.without_timeout(),

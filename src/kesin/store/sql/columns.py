@@ -83,21 +83,17 @@ class ClaimRowDecoder:
         self.columns = self._select(dialect, own_columns, history, sets)
 
     def _select(
-        self,
-        dialect: Dialect,
-        own_columns: list[str],
-        history: tuple[str, ...],
-        sets: Mapping[str, str],
+        self, dialect: Dialect, own: list[str], history: tuple[str, ...], sets: Mapping[str, str]
     ) -> str:
         """The select list: on SQLite before the claim, on PostgreSQL after it."""
         if self._time_known:
             first_claim = f"j.seq = 1 AND j.moved_at <= {dialect.now}"
             cell = f"iif({first_claim}, NULL, json_array({job_columns(dialect, history, sets)}))"
-            return f"{job_columns(dialect, own_columns, sets)}, {cell} AS past"
+            return f"{job_columns(dialect, own, sets)}, {cell} AS past"
         cell = (
             f"CASE WHEN j.seq <> 2 THEN json_build_array({job_columns(dialect, history)})::text END"
         )
-        return f"{job_columns(dialect, own_columns)}, {cell} AS past"
+        return f"{job_columns(dialect, own)}, {cell} AS past"
 
     def jobs(self, rows: list[tuple[Any, ...]], params: Mapping[str, Any]) -> list[Job]:
         """Decode the rows, adding the values that are known without reading them."""

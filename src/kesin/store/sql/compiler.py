@@ -23,6 +23,7 @@ from kesin.lifecycle.budget import (
 )
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.vocabulary import OWNED, STAY, After, Fixed
+from kesin.store.declarations import takes_key
 from kesin.store.sql.conditions import MoveConditions
 
 
@@ -68,7 +69,7 @@ class Compiler(MoveConditions):
     def _slot(self, move: Move) -> str:
         if move.to == STAY:
             return "j.slot"
-        if not self.takes_slot(move):
+        if not self.lifecycle.capacity_of(move):
             return "NULL"
         if move is self.lifecycle.limited_claim:
             return self.dialect.given_slot
@@ -229,7 +230,7 @@ class Compiler(MoveConditions):
         """
         chosen_moves = self.name_list(str(n) for n in range(len(moves)))
         whens = [f"WHEN c.verdict NOT IN {chosen_moves} THEN c.verdict"]
-        for state in dict.fromkeys(move.to for move in moves if self.takes_slot(move)):
+        for state in dict.fromkeys(move.to for move in moves if self.lifecycle.capacity_of(move)):
             enters = f"c.verdict IN {self._verdicts(move.to == state for move in moves)}"
             whose = ", b.tenant" if self.lifecycle.state[state].per_tenant else ""
             turn = f"row_number() OVER (PARTITION BY {enters}{whose} ORDER BY c.id)"
@@ -238,8 +239,9 @@ class Compiler(MoveConditions):
                 used = self.slots_used(state, queue, "b.tenant")
                 free = f"{self.slots(state, queue)} - {used}"
             whens.append(f"WHEN {enters} AND {turn} > {free} THEN 'busy'")
-        if any(self.takes_key(move) for move in moves):
-            enters = f"c.verdict IN {self._verdicts(map(self.takes_key, moves))}"
+        take_keys = [takes_key(self.lifecycle, move) for move in moves]
+        if any(take_keys):
+            enters = f"c.verdict IN {self._verdicts(take_keys)}"
             turn = f"row_number() OVER (PARTITION BY {enters}, b.tenant, b.dedup_key ORDER BY c.id)"
             keyed = "b.dedup_key IS NOT NULL"
             whens.append(f"WHEN {enters} AND {keyed} AND {turn} > 1 THEN 'duplicate'")
@@ -270,9 +272,9 @@ class Compiler(MoveConditions):
                 f"WHEN {in_source} AND NOT ({self.guard(guard)}) THEN {self.literal(guard.kind)}"
                 for guard in move.when
             ]
-            if self.takes_slot(move):
+            if self.lifecycle.capacity_of(move):
                 whens.append(f"WHEN {in_source} THEN 'busy'")
-            if self.takes_key(move):
+            if takes_key(self.lifecycle, move):
                 whens.append(f"WHEN {in_source} THEN 'duplicate'")
         return "CASE " + " ".join(whens) + " ELSE 'state' END"
 

@@ -193,19 +193,11 @@ class MoveConditions:
             parts.append(f"({token_} IS NULL OR (j.phase = {OWNED} AND j.claim_seq = {token_}))")
         return " AND ".join(parts)
 
-    def takes_slot(self, move: Move) -> bool:
-        """Whether the move enters a state that has slots."""
-        return self.lifecycle.capacity_of(move) > 0
-
-    def takes_key(self, move: Move) -> bool:
-        """Whether the move enters a key-holding state from a state that holds no key."""
-        return takes_key(self.lifecycle, move)
-
     def target_free(self, move: Move) -> str:
         """The implied guards: the slot and the key of the target state are free."""
         conditions = ""
-        if self.takes_slot(move) and move is not self.lifecycle.limited_claim:
+        if self.lifecycle.capacity_of(move) and move is not self.lifecycle.limited_claim:
             conditions += f" AND {self.slot_free(move.to)}"
-        if self.takes_key(move):
+        if takes_key(self.lifecycle, move):
             conditions += f" AND {self.key_free()}"
         return conditions

@@ -97,10 +97,13 @@ class SqlReader(Store):
         return self._read(f"SELECT {columns} FROM {where}{ending}", {"queue": queue})
 
     def _job_query(self, where: str, params: dict[str, Any]) -> list[Job]:
+        return [Job._make(row) for row in self._read(self._jobs_sql(where), params)]
+
+    def _jobs_sql(self, where: str) -> str:
+        """Whole jobs, where this is so."""
         columns = job_columns(self.dialect)
         job, body = self.dialect.table("job"), self.dialect.table("job_body")
-        sql = f"SELECT {columns} FROM {job} j JOIN {body} b ON b.id = j.id WHERE {where}"
-        return [Job._make(row) for row in self._read(sql, params)]
+        return f"SELECT {columns} FROM {job} j JOIN {body} b ON b.id = j.id WHERE {where}"
 
     def job(self, job_id: str) -> Job | None:
         if not is_id(job_id):

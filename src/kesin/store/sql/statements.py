@@ -15,6 +15,7 @@ from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.vocabulary import READY
+from kesin.store.declarations import takes_key
 from kesin.store.records import NewJobRow
 from kesin.store.sql.columns import ClaimRowDecoder, job_columns
 from kesin.store.sql.compiler import Compiler
@@ -76,11 +77,8 @@ class Statements(InputRows):
     ) -> Statement:
         """A statement over input rows, which come as one document, and over shared values."""
         filled = self._fill(name, input="{input}", **fragments)
-        used = [
-            column
-            for column in dict.fromkeys(_INPUT_COLUMN.findall(filled))
-            if column in INPUT_TYPES
-        ]
+        found = dict.fromkeys(_INPUT_COLUMN.findall(filled))
+        used = [column for column in found if column in INPUT_TYPES]
         rows = [column for column in used if column not in shared_columns]
         shared = [column for column in used if column in shared_columns]
         source = self._input(rows) if rows != ["id"] else template(self.dialect.name, "input_ids")
@@ -204,13 +202,13 @@ class Statements(InputRows):
 
     def takes_slot(self, moves: Iterable[Move]) -> bool:
         """Whether any of these enters a state that has slots."""
-        return any(self.compiler.takes_slot(move) for move in moves)
+        return any(map(self.lifecycle.capacity_of, moves))
 
     def contested(self, moves: Iterable[Move]) -> bool:
         """Whether any of these takes a slot, a rate or a key that another may take first."""
-        compiler = self.compiler
+        lifecycle = self.lifecycle
         return any(
-            compiler.takes_slot(move) or compiler.takes_key(move) or move.guard("rate")
+            lifecycle.capacity_of(move) or takes_key(lifecycle, move) or move.guard("rate")
             for move in moves
         )
 
@@ -379,7 +377,8 @@ class Statements(InputRows):
         """
         compiler, body = self.compiler, self.dialect.table("job_body")
         needed = any(
-            compiler.takes_key(move) or (compiler.takes_slot(move) and compiler.numbered(move.to))
+            takes_key(self.lifecycle, move)
+            or (self.lifecycle.capacity_of(move) and compiler.numbered(move.to))
             for move in moves
         )
         bodies = f" JOIN {body} b ON b.id = c.id" if needed else ""
@@ -391,8 +390,3 @@ class Statements(InputRows):
             owned=pair_conditions.replace("p.", "j."),
             summed=self._fill("foresee_sums", reason=compiler.preview_reason(moves), bodies=bodies),
         )
-
-    @property
-    def pairs(self) -> str:
-        """Which (tenant, state) pairs hold jobs, from the counters."""
-        return self._shared["pairs"]

@@ -113,15 +113,8 @@ class SqlStore(SqlCompanions):
         now: int | None = None,
     ) -> list[Job]:
         statements = self.statements(queue)
-        params: dict[str, Any] = {
-            "queue": queue,
-            "worker": worker,
-            "actor": worker,
-            "after": after,
-            "limit": min(limit, MAX_BATCH),
-            "lease_us": lease_us,
-            "now": now,
-        }
+        params: dict[str, Any] = {"queue": queue, "worker": worker, "actor": worker, "now": now}
+        params |= {"limit": min(limit, MAX_BATCH), "after": after, "lease_us": lease_us}
         if ids is not None:
             params["ids"] = self._array(valid_ids(ids))
         elif tenants is not None:
@@ -224,9 +217,7 @@ class SqlStore(SqlCompanions):
 
     def _name_rivals(self, statements: Statements, outcomes: dict[str, Outcome]) -> None:
         """Add the holder's id to the outcomes that were refused because of a key."""
-        lost = [
-            Change(outcome.id) for outcome in outcomes.values() if outcome.reason == "duplicate"
-        ]
+        lost = [Change(job_id) for job_id, o in outcomes.items() if o.reason == "duplicate"]
         if lost:
             rivals = statements.over_input("rivals")
             items = statements.items(rivals, lost)

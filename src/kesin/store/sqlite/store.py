@@ -21,7 +21,7 @@ from kesin.store.errors import GuardRefused, StoreError, StoreUnreachable
 from kesin.store.ownership import Ownership
 from kesin.store.records import Event, NewJobRow, Outcome, RulesVersion, refusal
 from kesin.store.rules import StateRow
-from kesin.store.sql.columns import event_columns, job_columns
+from kesin.store.sql.columns import event_columns
 from kesin.store.sql.migrate import migrations, pending_migrations
 from kesin.store.sql.statements import Statements
 from kesin.store.sql.store import ActionCall, Conflict, SqlStore, moved_outcomes
@@ -320,11 +320,8 @@ class SqliteStore(SqlStore):
         with disk_errors_translated(self.path), reader as connection:
             connection.execute("BEGIN")
             try:
-                jobs = connection.execute(
-                    f"SELECT {job_columns(SQLITE)} FROM job j JOIN job_body b ON b.id = j.id"
-                    " WHERE j.queue = ? ORDER BY j.id",
-                    (queue,),
-                )
+                sql = self._jobs_sql("j.queue = ? ORDER BY j.id")
+                jobs = connection.execute(sql, (queue,))
                 events = connection.execute(
                     f"SELECT {event_columns(SQLITE)} FROM event ORDER BY job_id, seq"
                 )
