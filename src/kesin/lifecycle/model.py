@@ -267,16 +267,13 @@ def _set_counters(move: Move, job: Job, change: Change, columns: dict[str, Any])
 
 
 def _set_error(move: Move, change: Change, columns: dict[str, Any]) -> None:
+    error: tuple[str | None, ...] = (None, None, None)
     if isinstance(move.error, Fixed):
-        columns["error_code"] = move.error.code
-        columns["error_category"] = move.error.category.value
-        columns["error_message"] = move.error.message
+        error = (move.error.code, move.error.category.value, move.error.message)
     elif move.error == "record":
-        columns["error_code"] = change.error_code
-        columns["error_category"] = change.error_category
-        columns["error_message"] = change.error_message
-    elif move.error == "clear":
-        columns.update(error_code=None, error_category=None, error_message=None)
+        error = (change.error_code, change.error_category, change.error_message)
+    if move.error != "keep":
+        columns.update(zip(("error_code", "error_category", "error_message"), error, strict=True))
 
 
 def _time_columns(

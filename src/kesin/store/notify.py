@@ -95,9 +95,8 @@ class QueueListener(ForkAware, ABC):
         """Start the thread unless it is already running."""
         with self._lock:
             if self._thread is None and not self._stopping.is_set():
-                self._thread = threading.Thread(
-                    target=self._run, name="kesin-listener", daemon=True
-                )
+                name = "kesin-listener"
+                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
                 self._thread.start()
 
     def stop(self) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.codec import lifecycle_from_json, lifecycle_json, rules_fingerprint
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.proof.rules import BrokenRule, Proof
-from kesin.lifecycle.proof.upgrade import check_names, job_count, prove_upgrade
+from kesin.lifecycle.proof.upgrade import StoredNames, check_names, job_count, prove_upgrade
 from kesin.store.declarations import Effects, declared_moves
 from kesin.store.errors import StoreError
 from kesin.store.records import Definition, MoveCount, RulesVersion
@@ -77,16 +78,9 @@ def upgrade_proof(
         proof = _proof_between(stored.definition, lifecycle, retired)
         before = lifecycle_from_json(stored.definition)
         return proof or prove_upgrade(before, lifecycle, retired=retired, jobs=jobs)
-    names = Definition.parse(stored.definition)  # only names were stored then
-    broken = check_names(
-        lifecycle,
-        flags=names.flags,
-        stamps=names.stamps,
-        states=names.states,
-        retired=retired,
-        jobs=jobs,
-    )
-    return Proof(lifecycle.name, tuple(broken), 0, None)
+    known = Definition.parse(stored.definition)  # only names were stored then
+    names = StoredNames(known.flags, known.stamps, known.states, retired)
+    return Proof(lifecycle.name, tuple(check_names(lifecycle, names, jobs)), 0, None)
 
 
 @lru_cache(maxsize=64)
@@ -103,12 +97,12 @@ def known_states(version: RulesVersion) -> frozenset[str]:
 
 
 def next_version(
-    queue: str, lifecycle: Lifecycle, stored: RulesVersion | None, *, virtual_time: bool, now: int
+    queue: str, lifecycle: Lifecycle, stored: RulesVersion | None, *, virtual_time: bool
 ) -> RulesVersion:
-    """The version of these rules that follows the stored one."""
+    """The version of these rules that follows the stored one, declared now."""
     number = 1 if stored is None else stored.version + 1
-    text = lifecycle_json(lifecycle)
-    return RulesVersion(queue, number, rules_fingerprint(lifecycle), text, virtual_time, now)
+    text, fingerprint = lifecycle_json(lifecycle), rules_fingerprint(lifecycle)
+    return RulesVersion(queue, number, fingerprint, text, virtual_time, wall_clock_us())
 
 
 class StateRow(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from kesin.lifecycle.declare import Lifecycle, State
 from kesin.lifecycle.proof.graph import strongly_connected
@@ -31,20 +32,21 @@ UPGRADE_RULES: dict[str, str] = {
 }
 
 
+class StoredNames(NamedTuple):
+    """The names of stored rules, and which of the states were retired since."""
+
+    flags: tuple[str, ...]
+    stamps: tuple[str, ...]
+    states: tuple[str, ...]
+    retired: frozenset[str]
+
+
 def check_names(
-    lifecycle: Lifecycle,
-    *,
-    flags: tuple[str, ...],
-    stamps: tuple[str, ...],
-    states: tuple[str, ...],
-    retired: frozenset[str] = frozenset(),
-    jobs: Mapping[str, int] | None = None,
+    lifecycle: Lifecycle, stored: StoredNames, jobs: Mapping[str, int] | None
 ) -> Iterator[BrokenRule]:
     """Check U1 and U2 against stored names; ``jobs`` counts the jobs of each state."""
-    for kind, before, after in (
-        ("flags", flags, lifecycle.flags),
-        ("stamps", stamps, lifecycle.stamps),
-    ):
+    flags = ("flags", stored.flags, lifecycle.flags)
+    for kind, before, after in (flags, ("stamps", stored.stamps, lifecycle.stamps)):
         if after[: len(before)] != before:
             yield BrokenRule(
                 "U1",
@@ -52,8 +54,8 @@ def check_names(
                 f" hold {kind} by position; keep these in their order and add new ones at the end"
                 f"{_stored(jobs)}",
             )
-    for state in states:
-        if state not in lifecycle.state and state not in retired:
+    for state in stored.states:
+        if state not in lifecycle.state and state not in stored.retired:
             count = "" if jobs is None else f", which holds {job_count(jobs.get(state, 0))}"
             yield BrokenRule(
                 "U2",
@@ -61,7 +63,7 @@ def check_names(
                 " empty, retire it (kesin lifecycle retire), and leave it out then; or use another"
                 " queue",
             )
-    for name in sorted(retired & lifecycle.state.keys()):
+    for name in sorted(stored.retired & lifecycle.state.keys()):
         if not lifecycle.state[name].retiring:
             yield BrokenRule("U2", f"the state {name} was retired: give the new one another name")
 
@@ -74,17 +76,9 @@ def prove_upgrade(
     jobs: Mapping[str, int] | None = None,
 ) -> Proof:
     """Check U1 to U4 from one declaration to the next; pure, and quick enough for a start."""
-    names = tuple(state.name for state in stored.states)
-    broken = list(
-        check_names(
-            lifecycle,
-            flags=stored.flags,
-            stamps=stored.stamps,
-            states=names,
-            retired=retired,
-            jobs=jobs,
-        )
-    )
+    states = tuple(state.name for state in stored.states)
+    names = StoredNames(stored.flags, stored.stamps, states, retired)
+    broken = list(check_names(lifecycle, names, jobs))
     broken += _check_kept_states(stored, lifecycle, jobs)
     if broken:  # the walk would only repeat it, at length
         return Proof(lifecycle.name, tuple(broken), 0, None)
@@ -119,11 +113,8 @@ def _check_kept_states(
         if phases[0] != phases[1]:
             names = ("ready", "claimed", "resting", "finished", "waiting")
             was, is_now = (names[phase] for phase in phases)
-            yield BrokenRule(
-                "U3",
-                f"jobs in {before.name} are {was}, and would have to be {is_now}: rows keep it"
-                f"{count}",
-            )
+            why = f"jobs in {before.name} are {was}, and would have to be {is_now}: rows keep it"
+            yield BrokenRule("U3", f"{why}{count}")
         if before.holds_key != after.holds_key:
             said = "now holds" if after.holds_key else "no longer holds"
             yield BrokenRule("U3", f"{before.name} {said} the key: rows keep what they had{count}")

@@ -7,7 +7,7 @@ encoded once and sent with each call.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -73,7 +73,7 @@ class Program:
         self, lifecycle: Lifecycle, masks: Mapping[str, int], *, keys_name_tenant: bool = False
     ) -> None:
         self.lifecycle = lifecycle
-        self._built: dict[tuple[object, ...], str] = {}
+        self._built: dict[tuple[tuple[Move, ...], Role | None], str] = {}
         claims, limited = lifecycle.claims, lifecycle.limited_claim
         meter = meter_of(limited) if limited else None
         takes_slot = any(map(lifecycle.capacity_of, claims))
@@ -103,10 +103,10 @@ class Program:
             }
         )
 
-    @property
+    @cached_property
     def claims(self) -> str:
         """The moves that claim a job."""
-        return self._cached(("claims",), self.lifecycle.claims, None)
+        return self.alternatives(self.lifecycle.claims)
 
     def options(self, moves: tuple[Move, ...], options: frozenset[str]) -> dict[str, bool]:
         """The options that are set, as the guards read them."""
@@ -115,11 +115,11 @@ class Program:
 
     def alternatives(self, moves: tuple[Move, ...]) -> str:
         """The alternative moves of an action, and the chained moves of each."""
-        return self._cached(("call", moves), moves, None)
+        return self._cached(moves, None)
 
     def sweep(self, move: Move) -> str:
         """A scheduled move; only chained moves of the sweeper follow it."""
-        return self._cached(("sweep", move), (move,), "clock")
+        return self._cached((move,), "clock")
 
     def indexed_ages(self) -> list[tuple[str, str]]:
         """(state, stamp) for every sorted set in which the sweeper looks for old jobs."""
@@ -134,10 +134,10 @@ class Program:
     def _stamp(self, guard: Guard) -> str:
         return self.lifecycle.stamp_column(guard.names[0])
 
-    def _cached(self, key: tuple[object, ...], moves: Iterable[Move], role: Role | None) -> str:
-        if key not in self._built:
-            self._built[key] = wire_json([self._move(move, role) for move in moves])
-        return self._built[key]
+    def _cached(self, moves: tuple[Move, ...], role: Role | None) -> str:
+        if (moves, role) not in self._built:
+            self._built[moves, role] = wire_json([self._move(move, role) for move in moves])
+        return self._built[moves, role]
 
     def _move(self, move: Move, role: Role | None) -> dict[str, Any]:
         column = self.lifecycle.stamp_column
@@ -203,11 +203,8 @@ class Program:
             return {"way": "spent"}
         age_guard = move.guard("age_over")
         if age_guard is not None:
-            return {
-                "way": "age",
-                "stamp_aged": self._stamp(age_guard),
-                "aged_us": age_guard.number * SECOND_US,
-            }
+            aged_us = age_guard.number * SECOND_US
+            return {"way": "age", "stamp_aged": self._stamp(age_guard), "aged_us": aged_us}
         return {"way": "states"}
 
 

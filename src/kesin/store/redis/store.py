@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import redis
 
-from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.ids import is_id
 from kesin.foundation.logs import Logger
 from kesin.foundation.text import canonical_json
@@ -194,8 +193,7 @@ class RedisStore(RedisCompanions):
         newest = versions[-1] if versions else None
         retired, counts = self.retired_states(queue), self.move_counts(queue)
         require_upgrade(queue, lifecycle, newest, retired, counts)
-        now = wall_clock_us()
-        rules = next_version(queue, lifecycle, newest, virtual_time=virtual_time, now=now)
+        rules = next_version(queue, lifecycle, newest, virtual_time=virtual_time)
         return {
             "rules": [json.dumps(version) for version in (*unversioned, rules)],
             "versions": len(stored),
@@ -242,17 +240,9 @@ class RedisStore(RedisCompanions):
         program = self.program(queue)
         if ids is not None:
             ids = valid_ids(ids)
-        params = {
-            "queue": queue,
-            "worker": worker,
-            "actor": worker,
-            "limit": min(limit, program.max_claim),
-            "lease_us": lease_us,
-            "tenants": None if tenants is None or ids is not None else list(tenants),
-            "ids": ids,
-            "after": after,
-            "now": now,
-        }
+        params: dict[str, Any] = {"queue": queue, "worker": worker, "actor": worker, "now": now}
+        params |= {"limit": min(limit, program.max_claim), "after": after, "lease_us": lease_us}
+        params |= {"ids": ids} if ids is not None else {"tenants": tenants and list(tenants)}
         rows = self._execute("claim", params, program, moves=program.claims)
         return [parse_job(row) for row in rows]
 
@@ -311,15 +301,9 @@ class RedisStore(RedisCompanions):
     ) -> int:
         program = self.program(queue)
         limit = min(limit, 1 if program.lifecycle.capacity_of(move) else MAX_BATCH)
-        params: dict[str, Any] = {
-            "queue": queue,
-            "actor": "clock",
-            "now": now,
-            "min_age_us": min_age_us,
-            "cap": max_attempts,
-            "options": {},
-            "most_looked": MAX_SWEPT_PER_SCRIPT,
-        }
+        params: dict[str, Any] = {"queue": queue, "actor": "clock", "now": now, "options": {}}
+        params |= {"min_age_us": min_age_us, "cap": max_attempts}
+        params["most_looked"] = MAX_SWEPT_PER_SCRIPT
         moved, skip, more = 0, 0, 1
         while more and moved < limit:
             params |= {"limit": limit - moved, "skip": skip}

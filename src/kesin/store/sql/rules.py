@@ -117,10 +117,7 @@ class SqlRules(SqlInserter):
                 versions = self.rules(queue)
                 unchanged = (versions[-1] if versions else None) == newest
                 if unchanged and self.retired_states(queue) == retired:
-                    now = wall_clock_us()
-                    version = next_version(
-                        queue, lifecycle, newest, virtual_time=virtual_time, now=now
-                    )
+                    version = next_version(queue, lifecycle, newest, virtual_time=virtual_time)
                     self._write_rules(version, states_of(version))
                     self._write_moves(queue, lifecycle, changed)
                     return
