@@ -78,8 +78,8 @@ class SqlInserter(SqlReader):
             }
             pending = [index for index in pending if index not in by_index]
             left_jobs = [jobs[index] for index in pending]
-            holders = self._holders_of(statements, left_jobs) if left_jobs else {}
-            for position, (holder, state, seq) in holders.items():
+            held = self._find_holders(self._rows, statements, left_jobs) if left_jobs else []
+            for position, holder, state, seq in held:
                 by_index[pending[position]] = Outcome("duplicate", holder, state, seq)
             pending = [index for index in pending if index not in by_index]
         if pending:
@@ -100,15 +100,6 @@ class SqlInserter(SqlReader):
         ]
         self._add_notes(statements, "duplicate", notes, actor, now)
         return outcomes
-
-    def _holders_of(
-        self, statements: Statements, jobs: Sequence[NewJobRow]
-    ) -> dict[int, tuple[str, str, int]]:
-        """Index of a new job → (id, state, seq) of the job that holds its key."""
-        holders = statements.over_input("holders")
-        params = {"queue": statements.queue, "items": statements.items(holders, jobs)}
-        rows = self._rows(holders.sql, params)
-        return {row[0]: (row[1], row[2], row[3]) for row in rows}
 
     def _add_notes(
         self, statements: Statements, kind: str, notes: list[NewNote], actor: str, now: int | None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kesin.foundation.clock import Time
@@ -41,6 +41,7 @@ from kesin.store.records import (
     JobCount,
     Listing,
     MoveCount,
+    NewJobRow,
     Note,
     Page,
     Pause,
@@ -54,6 +55,9 @@ from kesin.store.sql.statements import Statements
 
 MAX_FOUND = 1_000  # jobs that a search reads by its index; of more, it walks through the newest
 MAX_CLOCK_SKEW_S = DAY_S  # between the clocks of the store and of the processes that create ids
+
+
+RunStatement = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 
 
 class DedupKey(NamedTuple):
@@ -128,16 +132,17 @@ class SqlReader(Store):
         requested = list(dict.fromkeys(keys))
         if not requested:
             return {}
-        holders = self._find_holders(statements, [DedupKey(tenant, key) for key in requested])
-        return {requested[index]: job_id for index, job_id in holders}
+        keys_of_tenant = [DedupKey(tenant, key) for key in requested]
+        held = self._find_holders(self._read, statements, keys_of_tenant)
+        return {requested[index]: job_id for index, job_id, *_ in held}
 
     def _find_holders(
-        self, statements: Statements, keys: Sequence[DedupKey]
-    ) -> list[tuple[int, str]]:
-        """The index of each key that is held, and the id of its holder."""
+        self, run: RunStatement, statements: Statements, keys: Sequence[DedupKey | NewJobRow]
+    ) -> list[tuple[Any, ...]]:
+        """The index of each key that is held, and the id, state and seq of its holder."""
         holders = statements.over_input("holders")
         params = {"queue": statements.queue, "items": statements.items(holders, keys)}
-        return [(row[0], row[1]) for row in self._read(holders.sql, params)]
+        return run(holders.sql, params)
 
     def peek(
         self,
@@ -202,7 +207,7 @@ class SqlReader(Store):
         keys = _keys_of(where) if statements.keeps_keys else None
         if keys is None:
             return None
-        return [job_id for _, job_id in self._find_holders(statements, keys)]
+        return [row[1] for row in self._find_holders(self._read, statements, keys)]
 
     def _found(self, statements: Statements, where: Filter) -> list[str] | None:
         """The jobs that have the terms; None if these are too many."""
