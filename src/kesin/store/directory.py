@@ -21,6 +21,7 @@ from kesin.store.errors import StoreError
 from kesin.store.sql.store import SqlStore
 
 Record = TypeVar("Record")
+Row = tuple[Any, ...]
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _TABLE = re.compile(r"\{(\w+)\}")
 _PARAM = re.compile(r"(?<!:):([a-z_]+)")
@@ -232,12 +233,12 @@ class Directory(AuditLog):
 
     # Statements
 
-    def _read(self, statement: str, **params: Any) -> list[tuple[Any, ...]]:
+    def _read(self, statement: str, **params: Any) -> list[Row]:
         if _matches_nothing(params):
             return []
         return self._store._read(self._sql(statement), params)  # noqa: SLF001  # same package
 
-    def _rows(self, statement: str, **params: Any) -> list[tuple[Any, ...]]:
+    def _rows(self, statement: str, **params: Any) -> list[Row]:
         return self._store._rows(self._sql(statement), params)  # noqa: SLF001
 
     def _write(self, statement: str, **params: Any) -> bool:
@@ -272,23 +273,18 @@ def _as_params(record: NamedTuple, *without: str) -> dict[str, Any]:
     return params
 
 
-def _first(
-    decode: Callable[[tuple[Any, ...]], Record], rows: list[tuple[Any, ...]]
-) -> Record | None:
+def _first(decode: Callable[[Row], Record], rows: list[Row]) -> Record | None:
     """The record of the only row; None where there is no row."""
     return decode(rows[0]) if rows else None
 
 
-def _user_from_row(row: tuple[Any, ...]) -> User:
+def _user_from_row(row: Row) -> User:
     user = User._make(row)
-    return user._replace(
-        all_sites=bool(user.all_sites),
-        sites=_parse_list(user.sites),
-        queues=_parse_list(user.queues),
-    )
+    sites, queues = _parse_list(user.sites), _parse_list(user.queues)
+    return user._replace(all_sites=bool(user.all_sites), sites=sites, queues=queues)
 
 
-def _key_from_row(row: tuple[Any, ...]) -> ApiKey:
+def _key_from_row(row: Row) -> ApiKey:
     key = ApiKey._make(row)
     return key._replace(scopes=_parse_list(key.scopes))
 

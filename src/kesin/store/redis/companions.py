@@ -31,13 +31,11 @@ class RedisCompanions(RedisReader):
         program = self.program(queue)
         if not program.lifecycle.waiting_states:
             return 0
-        moves = moves_for(program.lifecycle, "settle", "clock", queue)
+        moves = program.alternatives(moves_for(program.lifecycle, "settle", "clock", queue))
         moved, looked = 0, 1
         while moved < limit and looked:  # one that fails is news for those that come after it
             params = {"queue": queue, "actor": "clock", "limit": limit - moved, "now": now}
-            done, looked = self._execute(
-                "settle", params, program, moves=program.alternatives(moves)
-            )
+            done, looked = self._execute("settle", params, program, moves=moves)
             moved += done
         return moved
 

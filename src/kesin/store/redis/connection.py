@@ -94,10 +94,14 @@ class RedisConnection(ForkAware):
         header = {"hold_us": TRANSACTION_TIMEOUT_S * SECOND_US, **params}
         if token is not None:
             header["tx"] = token
-        header_json = wire_json(
-            {name: value for name, value in header.items() if value is not None}
-        )
-        args = [op, header_json, lifecycle_json, moves, "" if items is None else wire_json(items)]
+        given = {name: value for name, value in header.items() if value is not None}
+        args = [
+            op,
+            wire_json(given),
+            lifecycle_json,
+            moves,
+            "" if items is None else wire_json(items),
+        ]
         waited_s, pause_s = 0.0, 0.001
         while True:
             try:

@@ -12,9 +12,8 @@ _GAP = re.compile(r"\{(\w+)\}")
 @cache
 def template(dialect: str, name: str) -> str:
     """The text of ``queries/<dialect>/<name>.sql``."""
-    return (
-        (files("kesin.store.sql") / "queries" / dialect / f"{name}.sql").read_text("utf-8").strip()
-    )
+    file = files("kesin.store.sql") / "queries" / dialect / f"{name}.sql"
+    return file.read_text("utf-8").strip()
 
 
 def fill(text: str, fragments: dict[str, str]) -> str:
