@@ -87,12 +87,11 @@ def open_store(
 def _open_postgres(url: str, *, migrate: bool, wait_s: float) -> Store:
     """Open PostgreSQL; a server that stops in between is waited for as well."""
     try:
-        from kesin.store.postgres.reachability import INVALID_ADDRESS, RETRY_S, is_valid_address
+        from kesin.store.postgres.reachability import RETRY_S
         from kesin.store.postgres.store import PostgresStore
     except ImportError:
         raise StoreError(NO_PSYCOPG) from None
-    if not is_valid_address(url):  # at once, and without repeating it: it may hold a password
-        raise StoreError(INVALID_ADDRESS)
+    _check_postgres(url)
     clock, pause = SystemClock(), threading.Event()
     deadline = clock.monotonic() + wait_s
     while True:
@@ -113,3 +112,11 @@ def _make_private(file: Path) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(FileExistsError):
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def _check_postgres(url: str) -> None:
+    """Refuse an invalid address at once, without repeating it: it may hold a password."""
+    from kesin.store.postgres.reachability import INVALID_ADDRESS, is_valid_address
+
+    if not is_valid_address(url):
+        raise StoreError(INVALID_ADDRESS)
