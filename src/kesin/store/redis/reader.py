@@ -181,13 +181,9 @@ class RedisReader(Store):
         now: int | None = None,
     ) -> list[Job]:
         program = self.program(queue)
-        params = {
-            "queue": queue,
-            "after": after,
-            "limit": min(limit, program.max_claim),
-            "tenants": None if tenants is None else list(tenants),
-            "now": now,
-        }
+        params: dict[str, Any] = {"queue": queue, "after": after, "now": now}
+        params["limit"] = min(limit, program.max_claim)
+        params["tenants"] = None if tenants is None else list(tenants)
         rows = self._execute("peek", params, program, moves=program.claims)
         return [parse_job(row) for row in rows]
 

@@ -272,14 +272,9 @@ class RedisStore(RedisCompanions):
         program = self.program(queue)
         moves = moves_for(program.lifecycle, action, role, queue)
         unique_changes = prepare_changes(action, moves, changes)
-        params = {
-            "queue": queue,
-            "actor": actor,
-            "call": moves[0].action,
-            "now": now,
-            "options": program.options(moves, options),
-            "tenants": None if tenants is None else dict.fromkeys(tenants, True),
-        }
+        params: dict[str, Any] = {"queue": queue, "actor": actor, "call": action, "now": now}
+        params["options"] = program.options(moves, options)
+        params["tenants"] = None if tenants is None else dict.fromkeys(tenants, True)
         answers: list[Any] = []
         if unique_changes:
             items, choice = self._items_of(program, unique_changes), program.alternatives(moves)

@@ -278,14 +278,9 @@ class SqlStore(SqlCompanions):
     ) -> int:
         statements = self.statements(queue)
         created_before = statements.created_before(move, wall_clock_us() if now is None else now)
-        params: dict[str, Any] = {
-            "queue": queue,
-            "actor": "clock",
-            "now": now,
-            "limit": min(limit, MAX_BATCH),
-            "min_age_us": min_age_us,
-            "before": LAST_ID if created_before is None else first_id_at(created_before),
-        }
+        params: dict[str, Any] = {"queue": queue, "actor": "clock", "now": now}
+        params |= {"limit": min(limit, MAX_BATCH), "min_age_us": min_age_us}
+        params["before"] = LAST_ID if created_before is None else first_id_at(created_before)
         if max_attempts is not None:
             params["max_attempts"] = max_attempts
         sql = statements.sweep(move, capped=max_attempts is not None)
