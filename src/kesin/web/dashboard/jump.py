@@ -16,11 +16,10 @@ from kesin.lifecycle.model import Job
 from kesin.store.errors import StoreUnreachable
 from kesin.store.limits import LAST_ID
 from kesin.store.records import Filter
-from kesin.web.auth import guarded_router
 from kesin.web.dashboard.frame.navigation import below, page_entries
-from kesin.web.dashboard.frame.page import Context, PageContext
+from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 
-router = guarded_router(include_in_schema=False)
+router = page_router()
 MAX_FOUND: Final = 20
 MAX_JOBS: Final = 5  # of a queue
 MAX_SITES: Final = 200  # whose keys are looked up

@@ -13,16 +13,15 @@ from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.lifecycle.vocabulary import READY
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import QueueStats
-from kesin.web.auth import guarded_router
 from kesin.web.dashboard.frame.formatting import Formatter
-from kesin.web.dashboard.frame.page import Context, PageContext
+from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.health import count_workers, warnings
 from kesin.web.dashboard.queues.charts import Trend, trend_of
 from kesin.web.dashboard.queues.failures import FailureLine, failure_lines, failures_of
 from kesin.web.dashboard.state_groups import StateGroup
 from kesin.web.failures import Failures
 
-router = guarded_router(include_in_schema=False)
+router = page_router()
 ALARMING_SHARE: Final = 0.2  # of the jobs that ended within a day
 MAX_LINES: Final = 5  # of one queue in the inbox; its own page has all
 MAX_SITES_NAMED: Final = 3  # in a sentence

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from fastapi import Depends
-from fastapi.responses import HTMLResponse
-from starlette.responses import RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.foundation.passwords import MIN_PASSWORD_LENGTH
 from kesin.foundation.problems import Forbidden, Invalid, TooManyRequests
-from kesin.web.auth import change_own_password, guarded_router, set_session_cookie
-from kesin.web.dashboard.frame.page import Context, PageContext
-from kesin.web.dashboard.frame.routes import read_fields
+from kesin.web.auth import change_own_password, set_session_cookie
+from kesin.web.dashboard.frame.page import Context, PageContext, page_router
+from kesin.web.dashboard.frame.routes import FirstFields
 
-router = guarded_router(include_in_schema=False)
+router = page_router()
 PATH: Final = "/dashboard/password"
-Fields = Annotated[dict[str, str], Depends(read_fields)]
 
 
 @router.get(PATH, response_class=HTMLResponse)
@@ -25,7 +22,7 @@ def password_page(ctx: Context, done: str = "") -> HTMLResponse:
 
 
 @router.post(PATH, response_class=HTMLResponse)
-async def change_password(ctx: Context, fields: Fields) -> Response:
+async def change_password(ctx: Context, fields: FirstFields) -> Response:
     """Change the password; other sessions end. A problem is shown with the form."""
     new = fields.get("password", "")
     if new != fields.get("again", ""):

@@ -13,10 +13,9 @@ from kesin.engine.access.masking import Masking, mask_text
 from kesin.foundation.ids import is_id
 from kesin.store.audit_chain import AuditLine
 from kesin.store.audit_log import LAST_AUDIT_ID
-from kesin.web.auth import guarded_router
-from kesin.web.dashboard.frame.page import Context
+from kesin.web.dashboard.frame.page import Context, page_router
 
-router = guarded_router(include_in_schema=False)
+router = page_router()
 PATH: Final = "/dashboard/audit"
 PAGE: Final = 50
 FIELDS: Final = ("actor", "action", "queue", "site", "target")

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fastapi.responses import HTMLResponse
-from starlette.responses import RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.foundation.permissions import SCOPE_PURPOSES, SCOPES
 from kesin.foundation.problems import Forbidden, Invalid, NotFound, Problem
-from kesin.web.auth import guarded_router
 from kesin.web.bodies import first_value
 from kesin.web.dashboard.admin.users import require_confirmation
-from kesin.web.dashboard.frame.page import Context, PageContext
+from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FormFields
 
-router = guarded_router(include_in_schema=False)
+router = page_router()
 PATH: Final = "/dashboard/admin/keys"
 MAX_DIGITS: Final = 5
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fastapi.responses import HTMLResponse
-from starlette.responses import RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.engine.access.sites import CHANNELS, site_uuid
 from kesin.foundation.problems import Forbidden, NotFound, Problem
-from kesin.web.auth import guarded_router
 from kesin.web.bodies import first_value
-from kesin.web.dashboard.frame.page import Context, PageContext
+from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FormFields
 
-router = guarded_router(include_in_schema=False)
+router = page_router()
 PATH: Final = "/dashboard/admin/sites"
 CHANNEL_WORDS: Final = {
     "script": "a Google Ads script fetches them",

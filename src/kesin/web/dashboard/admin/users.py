@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fastapi.responses import HTMLResponse
-from starlette.responses import RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.foundation.passwords import one_time_password
 from kesin.foundation.permissions import ROLES
 from kesin.foundation.problems import Forbidden, Invalid, Problem, RequestConflict
 from kesin.store.directory import User
-from kesin.web.auth import guarded_router
 from kesin.web.bodies import first_value
-from kesin.web.dashboard.frame.page import Context, PageContext
+from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FormFields
 
-router = guarded_router(include_in_schema=False)
+router = page_router()
 PATH: Final = "/dashboard/admin/people"
 ROLE_WORDS: Final = {
     "viewer": "reads the jobs of their sites and queues",

@@ -12,11 +12,10 @@ from fastapi.responses import HTMLResponse
 from kesin.engine.queue import Queue
 from kesin.lifecycle.budget import SECOND_US
 from kesin.store.errors import StoreUnreachable
-from kesin.web.auth import guarded_router
-from kesin.web.dashboard.frame.page import Context, PageContext
+from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.health import heartbeats, leases
 
-router = guarded_router(include_in_schema=False)
+router = page_router()
 PATH: Final = "/dashboard/workers"
 MAX_CLAIMS: Final = 500  # claimed jobs that are read for each queue
 

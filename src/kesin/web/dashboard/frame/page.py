@@ -10,10 +10,9 @@ from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, FastAPI, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment
 from markupsafe import Markup, escape
-from starlette.responses import RedirectResponse, Response
 
 from kesin.engine.access.commands import JobDetails
 from kesin.engine.access.search import titles_of

@@ -6,11 +6,10 @@ from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Query, Request
-from fastapi.responses import HTMLResponse
-from starlette.responses import RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.foundation.problems import Invalid, NotFound
-from kesin.web.auth import check_origin, guarded_router, is_secure
+from kesin.web.auth import check_origin, is_secure
 from kesin.web.bodies import first_values, read_form
 from kesin.web.dashboard.frame.i18n import LANGUAGES
 from kesin.web.dashboard.frame.navigation import below, navigation
@@ -20,11 +19,12 @@ from kesin.web.dashboard.frame.page import (
     THEME_COOKIE,
     THEMES,
     Context,
+    page_router,
 )
 from kesin.web.dashboard.frame.zones import CLOCKS
 
-router = guarded_router(include_in_schema=False)
-fallback_router = guarded_router(include_in_schema=False)  # included last: matches any path
+router = page_router()
+fallback_router = page_router()  # included last: matches any path
 YEAR_S: Final = 365 * 86_400
 MAX_FORM_BYTES: Final = 65_536
 MAX_FIELDS: Final = 200
@@ -91,3 +91,4 @@ async def read_field_lists(request: Request) -> dict[str, list[str]]:
 
 
 FormFields = Annotated[dict[str, list[str]], Depends(read_field_lists)]
+FirstFields = Annotated[dict[str, str], Depends(read_fields)]

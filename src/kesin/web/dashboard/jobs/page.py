@@ -20,9 +20,8 @@ from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.drawing.svg import svg
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import BUILT_IN_STAMPS, READY
-from kesin.web.auth import guarded_router
 from kesin.web.dashboard.frame.formatting import pretty
-from kesin.web.dashboard.frame.page import Context, PageContext, Panel
+from kesin.web.dashboard.frame.page import Context, PageContext, Panel, page_router
 from kesin.web.dashboard.jobs.actions import job_actions
 from kesin.web.dashboard.jobs.corrections import corrections
 from kesin.web.dashboard.jobs.outlook import outlook
@@ -32,7 +31,7 @@ from kesin.web.middleware import FRAMING_CSP
 from kesin.web.serialize import json_depth_limited
 
 log = Logger("kesin.dashboard")
-router = guarded_router(include_in_schema=False)
+router = page_router()
 MAX_AHEAD: Final = 1_000
 ID_LENGTH: Final = 36
 MAX_KEY_IN_TITLE: Final = 40  # characters; a longer key is no title

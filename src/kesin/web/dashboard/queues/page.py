@@ -7,8 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any, Final
 
-from fastapi.responses import HTMLResponse, StreamingResponse
-from starlette.responses import RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from kesin.engine.access.occupancy import rate_of, slots_in_use
 from kesin.engine.access.search import titles_of
@@ -18,10 +17,9 @@ from kesin.foundation.ids import is_id
 from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_TENANT
 from kesin.store.records import QueueStats
-from kesin.web.auth import guarded_router
 from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.formatting import Formatter
-from kesin.web.dashboard.frame.page import Context, PageContext
+from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FormFields
 from kesin.web.dashboard.frame.unseen import mark_seen
 from kesin.web.dashboard.queues import actions, filters
@@ -34,7 +32,7 @@ from kesin.web.dashboard.state_groups import failed_states, state_groups
 from kesin.web.dependencies import UNCACHED
 from kesin.web.failures import Failures
 
-router = guarded_router(include_in_schema=False)
+router = page_router()
 MAX_SITES: Final = 200  # in the filter's list
 MAX_FAILURES_SHOWN: Final = 12  # error codes in the panel; the filter lists all
 MAX_FULLEST_SHOWN: Final = 3  # sites, with the slots that they use

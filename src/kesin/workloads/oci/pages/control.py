@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlencode
 
-from fastapi import Depends, Query
-from fastapi.responses import HTMLResponse
-from starlette.responses import RedirectResponse, Response
+from fastapi import Query
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.engine.access.search import titles_of
 from kesin.foundation.messages import Message
@@ -20,10 +19,9 @@ from kesin.foundation.problems import Invalid
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.records import Filter
-from kesin.web.auth import guarded_router
 from kesin.web.dashboard.forms.uploads import Upload, Uploaded
-from kesin.web.dashboard.frame.page import Context, PageContext
-from kesin.web.dashboard.frame.routes import read_fields
+from kesin.web.dashboard.frame.page import Context, PageContext, page_router
+from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.web.dashboard.queues import actions
 from kesin.web.dashboard.queues.bulk import runs_of
 from kesin.web.dashboard.queues.page import runs_shown
@@ -40,7 +38,7 @@ from kesin.workloads.oci.google.pending_uploads import dismiss_warning
 from kesin.workloads.oci.pages.site_links import control_path
 from kesin.workloads.oci.site import SiteContext, require_site, visible_sites
 
-router = guarded_router(include_in_schema=False)
+router = page_router()
 
 PATH: Final = "/dashboard/site/{site_id}/oci-control"
 PAGE_ROWS: Final = 50
@@ -49,7 +47,6 @@ MAX_LISTED_ROWS: Final = 25  # in a dialog
 CHANGED: Final = {"HX-Trigger": json.dumps({"oci-changed": "", "kesin:forget": ""})}
 
 Word = Annotated[str, Query(max_length=64)]
-Fields = Annotated[dict[str, str], Depends(read_fields)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +175,7 @@ def _rows(
 
 
 @router.post(f"{PATH}/preview", response_class=HTMLResponse)
-def oci_preview(ctx: Context, site_id: str, fields: Fields) -> HTMLResponse:
+def oci_preview(ctx: Context, site_id: str, fields: FirstFields) -> HTMLResponse:
     """The dialog of an action: what it would move."""
     site = find_site(ctx, site_id, "operate", "oci.preview")
     action = fields.get("action", "")
@@ -225,7 +222,7 @@ def row_advice(ctx: PageContext, job: Job) -> Advice | None:
 
 
 @router.post(f"{PATH}/actions", response_class=HTMLResponse)
-def oci_act(ctx: Context, site_id: str, fields: Fields) -> HTMLResponse:
+def oci_act(ctx: Context, site_id: str, fields: FirstFields) -> HTMLResponse:
     """Take the action and report exactly what happened; many rows move in the background."""
     action = fields.get("action", "")
     site = find_site(ctx, site_id, "operate", f"queue.{action[:40]}")
@@ -304,7 +301,7 @@ def oci_pause_dialog(ctx: Context, site_id: str) -> HTMLResponse:
 
 
 @router.post(f"{PATH}/pause")
-def oci_pause(ctx: Context, site_id: str, fields: Fields) -> Response:
+def oci_pause(ctx: Context, site_id: str, fields: FirstFields) -> Response:
     """Pause or resume this site."""
     site = find_site(ctx, site_id, "operate", "queue.pause")
     if fields.get("resume"):

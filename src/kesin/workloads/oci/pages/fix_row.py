@@ -8,13 +8,12 @@ from fastapi.responses import HTMLResponse
 
 from kesin.foundation.ids import is_id
 from kesin.foundation.problems import NotFound
-from kesin.web.auth import guarded_router
-from kesin.web.dashboard.frame.page import Context, PageContext
+from kesin.web.dashboard.frame.page import Context, PageContext, page_router
+from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS
 from kesin.workloads.oci.conversions.corrections import fix_rows
 from kesin.workloads.oci.pages.control import (
     PATH,
-    Fields,
     changed_page,
     find_site,
     frame,
@@ -24,7 +23,7 @@ from kesin.workloads.oci.pages.control import (
 )
 from kesin.workloads.oci.site import SiteContext
 
-router = guarded_router(include_in_schema=False)
+router = page_router()
 FIXABLE: Final = tuple(name for name in CONVERSION_FIELDS if name not in {"externalId", "revision"})
 
 
@@ -36,7 +35,7 @@ def oci_fix_dialog(ctx: Context, site_id: str, job_id: str) -> HTMLResponse:
 
 
 @router.post(f"{PATH}/rows/{{job_id}}/fix", response_class=HTMLResponse)
-def oci_fix(ctx: Context, site_id: str, job_id: str, fields: Fields) -> HTMLResponse:
+def oci_fix(ctx: Context, site_id: str, job_id: str, fields: FirstFields) -> HTMLResponse:
     """Correct the row; what is refused stands in the dialog, with what was typed."""
     site = find_site(ctx, site_id, "operate", "oci.fix")
     values = _fix_values(ctx, site, job_id)

@@ -5,23 +5,22 @@ from __future__ import annotations
 from dataclasses import fields as fields_of
 from typing import Any, Final
 
-from fastapi.responses import HTMLResponse
-from starlette.responses import RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.engine.access.sites import CHANNELS, site_uuid
 from kesin.foundation.problems import Invalid, Problem
-from kesin.web.auth import guarded_router
-from kesin.web.dashboard.frame.page import Context, PageContext
+from kesin.web.dashboard.frame.page import Context, PageContext, page_router
+from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import read_breaker, seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
-from kesin.workloads.oci.pages.control import PATH, Fields, find_site, frame
+from kesin.workloads.oci.pages.control import PATH, find_site, frame
 from kesin.workloads.oci.pages.site_links import control_path
 from kesin.workloads.oci.site import HEARTBEAT, WORKLOAD, SiteContext, validate_settings
 
-router = guarded_router(include_in_schema=False)
+router = page_router()
 
 OPTIONAL: Final = ("developer_token", "login_customer_id")
 SECRET: Final = ("client_secret", "refresh_token", "developer_token")
@@ -77,7 +76,7 @@ def _page(
 
 
 @router.post(f"{PATH}/settings")
-def change_oci_settings(ctx: Context, site_id: str, fields: Fields) -> Response:
+def change_oci_settings(ctx: Context, site_id: str, fields: FirstFields) -> Response:
     """Change the settings of a site; all of them or none."""
     site = find_site(ctx, site_id, "admin", "site.set")
     accounts = site.context.commands.accounts
@@ -113,7 +112,7 @@ def _read_whole_number(fields: dict[str, str], name: str) -> int | None:
 
 
 @router.post(f"{PATH}/credentials")
-def change_oci_credentials(ctx: Context, site_id: str, fields: Fields) -> Response:
+def change_oci_credentials(ctx: Context, site_id: str, fields: FirstFields) -> Response:
     """Replace the sealed credentials, or delete them; they are never shown."""
     site = find_site(ctx, site_id, "admin", "oci.credentials")
     typed: dict[str, str] = {}

@@ -10,8 +10,7 @@ from fastapi.responses import HTMLResponse
 
 from kesin.store.directory import Site
 from kesin.store.history import read_tenants
-from kesin.web.auth import guarded_router
-from kesin.web.dashboard.frame.page import Context
+from kesin.web.dashboard.frame.page import Context, page_router
 from kesin.web.dashboard.queues.failures import failures_of
 from kesin.workloads.oci.google.circuit_breaker import Breaker
 from kesin.workloads.oci.operations import expiring_before
@@ -19,7 +18,7 @@ from kesin.workloads.oci.pages.control import Word
 from kesin.workloads.oci.pages.site_links import SITES_PATH, control_path
 from kesin.workloads.oci.site import BREAKER, WORKLOAD, visible_sites
 
-router = guarded_router(include_in_schema=False)
+router = page_router()
 MAX_SITES: Final = 1_000  # in the table; a search finds the others
 
 

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
-from fastapi.responses import HTMLResponse
-from starlette.responses import RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.foundation.problems import Invalid
-from kesin.web.auth import guarded_router
 from kesin.web.dashboard.forms.schema_form import parse_number, parse_row_number
 from kesin.web.dashboard.forms.uploads import Upload, Uploaded, WideForm
-from kesin.web.dashboard.frame.page import Context, PageContext
+from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.intake import payload_from_file
 from kesin.workloads.optiplan.orders.order_list import ListDefaults
@@ -125,7 +123,7 @@ def _part(row: Mapping[str, str]) -> dict[str, Any]:
     return part
 
 
-router = guarded_router(include_in_schema=False)
+router = page_router()
 
 MAX_CUSTOMERS: Final = 200  # in the list of phones
 

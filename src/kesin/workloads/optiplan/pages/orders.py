@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import Depends, Query
+from fastapi import Query
 from fastapi.responses import HTMLResponse
 
 from kesin.engine.access.commands import JobDetails
@@ -18,9 +18,8 @@ from kesin.foundation.messages import recorded_message
 from kesin.foundation.problems import Forbidden
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
-from kesin.web.auth import guarded_router
-from kesin.web.dashboard.frame.page import Context, JobAction, PageContext, app_state
-from kesin.web.dashboard.frame.routes import read_fields
+from kesin.web.dashboard.frame.page import Context, JobAction, PageContext, app_state, page_router
+from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.web.dashboard.jobs.actions import possible_moves
 from kesin.web.dashboard.state_groups import state_groups
 from kesin.web.schemas import Cursor
@@ -61,7 +60,7 @@ class ReadyOrders:
             return self._entries
 
 
-router = guarded_router(include_in_schema=False)
+router = page_router()
 
 PATH: Final = "/dashboard/optiplan"
 MAX_ROWS: Final = 25
@@ -275,12 +274,7 @@ def order_dialog(ctx: Context, job_id: str, action: OrderAction) -> HTMLResponse
 
 
 @router.post(f"{PATH}/orders/{{job_id}}/{{action}}", response_class=HTMLResponse)
-def move_order(
-    ctx: Context,
-    job_id: str,
-    action: OrderAction,
-    fields: Annotated[dict[str, str], Depends(read_fields)],
-) -> HTMLResponse:
+def move_order(ctx: Context, job_id: str, action: OrderAction, fields: FirstFields) -> HTMLResponse:
     """Take the action and report the result; an approval without an XML must be confirmed."""
     orders = order_service(ctx)
     new = None

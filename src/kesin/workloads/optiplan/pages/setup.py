@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Final
 
-from fastapi import Depends, Query
-from fastapi.responses import HTMLResponse
-from starlette.responses import RedirectResponse, Response
+from fastapi import Query
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.foundation.ids import ID_PATTERN, is_id
 from kesin.foundation.problems import Invalid, Problem, RequestConflict
-from kesin.web.auth import guarded_router
 from kesin.web.dashboard.forms import document
 from kesin.web.dashboard.forms.document import TypedDocument
 from kesin.web.dashboard.forms.schema_form import ROOT, SchemaForm
 from kesin.web.dashboard.forms.uploads import WideForm
-from kesin.web.dashboard.frame.page import Context, PageContext
-from kesin.web.dashboard.frame.routes import read_fields
+from kesin.web.dashboard.frame.page import Context, PageContext, page_router
+from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.workloads.optiplan import rule_changes
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.orders.payload import FieldProblem, validation_problem
@@ -28,11 +26,10 @@ from kesin.workloads.optiplan.service import OrderService
 from kesin.workloads.optiplan.workshop.paths import paths_json
 from kesin.workloads.optiplan.workshop.rules import Rules, rule_warnings, rules_json
 
-router = guarded_router(include_in_schema=False)
+router = page_router()
 
 PAGE_CUSTOMERS: Final = 50
 MAX_DIGEST_CHARS: Final = 64  # of the digest that identifies the rules
-Fields = Annotated[dict[str, str], Depends(read_fields)]
 Phone = Annotated[str, Query(max_length=40)]
 
 
@@ -101,7 +98,7 @@ def _order_customer(ctx: PageContext, orders: OrderService, job_id: str) -> dict
 
 
 @router.post(f"{PATH}/customers")
-def save_customer(ctx: Context, fields: Fields) -> Response:
+def save_customer(ctx: Context, fields: FirstFields) -> Response:
     """Save a customer by phone number; a known phone gets the new name."""
     orders = order_service(ctx)
     order_id = fields.get("order", "")
@@ -117,7 +114,7 @@ def save_customer(ctx: Context, fields: Fields) -> Response:
 
 
 @router.post(f"{PATH}/customers/remove")
-def delete_customer(ctx: Context, fields: Fields) -> Response:
+def delete_customer(ctx: Context, fields: FirstFields) -> Response:
     """Delete the customer with this phone."""
     orders = order_service(ctx)
     deleted = orders.remove_customer(ctx.actor, fields.get("phone", "")[:40])

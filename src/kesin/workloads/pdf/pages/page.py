@@ -16,11 +16,10 @@ from pydantic import ValidationError
 from kesin.engine.access.listing import shown_title
 from kesin.foundation.problems import Invalid, NotFound, Problem
 from kesin.lifecycle.budget import SECOND_US
-from kesin.web.auth import guarded_router
 from kesin.web.dashboard.forms.document import parse_typed_json
 from kesin.web.dashboard.forms.schema_form import SchemaForm, localized_text
 from kesin.web.dashboard.forms.uploads import WideForm
-from kesin.web.dashboard.frame.page import Context, PageContext, app_state
+from kesin.web.dashboard.frame.page import Context, PageContext, app_state, page_router
 from kesin.web.dashboard.state_groups import state_groups
 from kesin.web.middleware import FRAMING_CSP
 from kesin.web.schemas import Cursor
@@ -100,7 +99,7 @@ def workbench_of(app: FastAPI, service: Service) -> PdfWorkbench:
     return app_state(app, "pdf_desk", lambda: PdfWorkbench(service))
 
 
-router = guarded_router(include_in_schema=False)
+router = page_router()
 
 PATH: Final = "/dashboard/pdf"
 JOBS: Final = 20
