@@ -210,7 +210,14 @@ class PageContext:
             return Markup('<span lang="en">{}</span>').format(message)
         return escape(text)
 
-    def page(self, template: str, *, status: int | None = None, **values: Any) -> HTMLResponse:
+    def page(
+        self,
+        template: str,
+        *,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        **values: Any,
+    ) -> HTMLResponse:
         """The template, filled in; every value is escaped. A ``problem`` sets the status.
 
         A form's outcome: ``problem`` with what was ``given``, a ``secret``, or ``done``. Its
@@ -228,8 +235,9 @@ class PageContext:
         with showing(zone):
             text = found.render(ctx=self, clocks=clocks, zone=zone, **no_outcome | values)
         status = status or (problem.status if problem else 200)
-        headers = {"Cache-Control": "no-store", "Vary": "HX-Request, Cookie"}
-        return HTMLResponse(text, status, headers | dict(problem.headers if problem else {}))
+        usual = {"Cache-Control": "no-store", "Vary": "HX-Request, Cookie"}
+        of_problem = problem.headers if problem else {}
+        return HTMLResponse(text, status, {**usual, **of_problem, **(headers or {})})
 
     def _site(self, job: Job | None) -> Site | None:
         """The site that the page is about, if the user may see it."""

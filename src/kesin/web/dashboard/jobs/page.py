@@ -71,11 +71,9 @@ def _whole_page(
     ctx: PageContext, history: JobDetails, queue: Queue, *, bare: bool = False
 ) -> HTMLResponse:
     values = _changing_values(ctx, history, queue) | _stable_values(ctx, history, queue, bare=bare)
-    response = ctx.page("job.html", oob=False, changed=False, **values)
     panel: Panel | None = values["panel"]
-    if panel is not None and panel.frames:
-        response.headers["content-security-policy"] = FRAMING_CSP
-    return response
+    headers = {"content-security-policy": FRAMING_CSP} if panel and panel.frames else {}
+    return ctx.page("job.html", headers=headers, oob=False, changed=False, **values)
 
 
 def _find_job(ctx: PageContext, job_id: str, *, reveal: bool = False) -> tuple[JobDetails, Queue]:

@@ -33,6 +33,10 @@ from kesin.web.dependencies import UNCACHED
 from kesin.web.failures import Failures
 
 router = page_router()
+CHANGED: Final = {
+    "HX-Trigger": "kesin:forget",
+    "HX-Trigger-After-Swap": json.dumps({"renew": {"target": "#view"}}),
+}
 MAX_SITES: Final = 200  # in the filter's list
 MAX_FAILURES_SHOWN: Final = 12  # error codes in the panel; the filter lists all
 MAX_FULLEST_SHOWN: Final = 3  # sites, with the slots that they use
@@ -333,7 +337,4 @@ def _result(
         return RedirectResponse(f"/dashboard/queues/{queue.name}", status_code=303)
     runs, label = runs_shown(ctx, queue), actions.label_of(ctx, action) if action else ""
     values: dict[str, Any] = {"queue": queue, "result": result, "said": message, "label": label}
-    response = ctx.page("part_result.html", runs=runs, **values)
-    response.headers["HX-Trigger"] = "kesin:forget"
-    response.headers["HX-Trigger-After-Swap"] = json.dumps({"renew": {"target": "#view"}})
-    return response
+    return ctx.page("part_result.html", headers=CHANGED, runs=runs, **values)

@@ -44,6 +44,7 @@ PATH: Final = "/dashboard/site/{site_id}/oci-control"
 PAGE_ROWS: Final = 50
 MAX_SITES: Final = 200  # in a list, or the site switch
 MAX_LISTED_ROWS: Final = 25  # in a dialog
+# After an action, the other parts of the page are loaded again.
 CHANGED: Final = {"HX-Trigger": json.dumps({"oci-changed": "", "kesin:forget": ""})}
 
 Word = Annotated[str, Query(max_length=64)]
@@ -241,26 +242,19 @@ def oci_act(ctx: Context, site_id: str, fields: FirstFields) -> HTMLResponse:
                 ctx.actor, "oci", action, where, preview.matched, reason=reason, **arguments
             )
             runs = runs_shown(ctx, site.queue)
-            return changed_page(ctx, "oci/part_begun.html", queue=site.queue, runs=runs)
+            return ctx.page("oci/part_begun.html", headers=CHANGED, queue=site.queue, runs=runs)
     done = operations.run_action(
         site, ctx.actor, action, ids=ids, where=where, reason=reason, **options
     )
-    return changed_page(
-        ctx,
+    return ctx.page(
         "oci/part_acted.html",
+        headers=CHANGED,
         done=done,
         row=only_row(ctx, site, ids),
         reasons=Counter(done.reasons).most_common(),
         shown=done.refused[:MAX_LISTED_ROWS],
         **frame(ctx, site),
     )
-
-
-def changed_page(ctx: PageContext, template: str, **values: Any) -> HTMLResponse:
-    """A part of the page, after which the others are loaded again."""
-    response = ctx.page(template, **values)
-    response.headers.update(CHANGED)
-    return response
 
 
 def reason_of(fields: Mapping[str, str]) -> str | None:
@@ -369,9 +363,9 @@ def _import_fixes(ctx: PageContext, site_id: str, sent: Upload) -> HTMLResponse:
     results = fix_rows(site, ctx.actor, rows, reason=reason, again=again)
     counts = Counter(result.result for result in results)
     refused: Sequence[Any] = [result for result in results if result.result == "rejected"]
-    return changed_page(
-        ctx,
+    return ctx.page(
         "oci/part_fixed.html",
+        headers=CHANGED,
         counts=counts,
         total=len(results),
         refused=refused[:MAX_LISTED_ROWS],

@@ -13,8 +13,8 @@ from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS
 from kesin.workloads.oci.conversions.corrections import fix_rows
 from kesin.workloads.oci.pages.control import (
+    CHANGED,
     PATH,
-    changed_page,
     find_site,
     frame,
     only_row,
@@ -44,7 +44,7 @@ def oci_fix(ctx: Context, site_id: str, job_id: str, fields: FirstFields) -> HTM
     again = "again" in fields
     [result] = fix_rows(site, ctx.actor, [row], reason=reason_of(fields), again=again)
     if result.is_change:
-        return changed_page(ctx, "oci/part_row_fixed.html", result=result, **values)
+        return ctx.page("oci/part_row_fixed.html", headers=CHANGED, result=result, **values)
     values["payload"] = values["payload"] | row
     return ctx.page("oci/part_fix.html", **values, refused=result)
 

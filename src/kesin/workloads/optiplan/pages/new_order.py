@@ -139,7 +139,6 @@ def _page(
     customers, _ = orders.customer_page(ctx.actor, limit=MAX_CUSTOMERS)
     return ctx.page(
         "optiplan/new_order.html",
-        status=problem.status if problem else 200,
         form=typed,
         bands=_bands(orders),
         customers=customers,

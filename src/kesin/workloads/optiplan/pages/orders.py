@@ -293,9 +293,7 @@ def move_order(ctx: Context, job_id: str, action: OrderAction, fields: FirstFiel
         act = orders.retry if action == "retry" else orders.cancel
         job = orders.shown(ctx.actor, act(ctx.actor, job_id))
     moved = "optiplan/part_order_moved.html"
-    response = _render_action(ctx, orders, moved, job, action, new=new)
-    response.headers.update(CHANGED)
-    return response
+    return _render_action(ctx, orders, moved, job, action, headers=CHANGED, new=new)
 
 
 def _render_action(

@@ -71,7 +71,6 @@ def _render_customers(
     order_customer = _order_customer(ctx, orders, order) if order and may_keep else {}
     return ctx.page(
         "optiplan/customers.html",
-        status=problem.status if problem else 200,
         customers=customers,
         following=following,
         phone=phone,
@@ -153,7 +152,6 @@ def _render_rules(
     form = SchemaForm(form_schema(ctx.say), language=ctx.language)
     return ctx.page(
         "optiplan/rules.html",
-        status=problem.status if problem else 200,
         **form_values | ({"seen": seen} if seen else {}),
         source=json.dumps(rules, ensure_ascii=False, indent=2) if source is None else source,
         as_json=source is not None,

@@ -150,9 +150,7 @@ def pdf_page(  # noqa: PLR0917  # each one is a query parameter
         values |= {"oob": False, "rejected": False}
         if not form["problems"]:
             values["token"] = workbench.save_preview(ctx.actor.name, selected.name, value)
-    response = ctx.page("pdf/page.html", **values)
-    response.headers["content-security-policy"] = FRAMING_CSP
-    return response
+    return ctx.page("pdf/page.html", headers={"content-security-policy": FRAMING_CSP}, **values)
 
 
 def _broken_templates(
@@ -216,9 +214,8 @@ def change_pdf_form(ctx: Context, fields: WideForm) -> HTMLResponse:
         raise Invalid("say what to change: add, remove, json or fields")
     as_json = do == "json" or ("source" in fields and do != "fields")
     values = _form(ctx, workbench, template, value, as_json=as_json) | _file_values(fields)
-    response = ctx.page("pdf/part_form.html", chosen=template, **values)
-    response.headers["HX-Trigger-After-Swap"] = "pdf-drawn"  # and the preview follows
-    return response
+    then = {"HX-Trigger-After-Swap": "pdf-drawn"}  # and the preview follows
+    return ctx.page("pdf/part_form.html", headers=then, chosen=template, **values)
 
 
 @router.post(f"{PATH}/preview", response_class=HTMLResponse)
@@ -249,12 +246,13 @@ def _problem_list(
     ctx: PageContext, problems: list[ValueProblem], *, rejected: bool = False
 ) -> HTMLResponse:
     """The problems; the page marks their fields, and goes to the first if they were submitted."""
-    status = 422 if rejected else 200
-    response = ctx.page(
-        "pdf/part_problems.html", status=status, problems=problems, rejected=rejected
+    return ctx.page(
+        "pdf/part_problems.html",
+        status=422 if rejected else 200,
+        headers={"HX-Retarget": "#pdf-problems", "HX-Reswap": "innerHTML"},
+        problems=problems,
+        rejected=rejected,
     )
-    response.headers.update({"HX-Retarget": "#pdf-problems", "HX-Reswap": "innerHTML"})
-    return response
 
 
 @router.get(f"{PATH}/preview/{{token}}")
@@ -265,9 +263,8 @@ def show_pdf_preview(ctx: Context, token: str) -> Response:
         preview = workbench.find_preview(ctx.actor.name, token)
         return submit.preview_response(workbench.services, preview.template, preview.variables)
     except Problem as problem:  # the usual page may not be shown in a frame
-        response = ctx.page("pdf/preview_error.html", problem=problem)
-        response.headers.update(submit.document_headers(framed=True))
-        return response
+        headers = submit.document_headers(framed=True)
+        return ctx.page("pdf/preview_error.html", headers=headers, problem=problem)
 
 
 @router.post(f"{PATH}/jobs", response_class=HTMLResponse)
@@ -316,9 +313,7 @@ def make_pdf_again(ctx: Context, job_id: str) -> HTMLResponse:
     submitted = submit.submit_request(services, submit.repeat_request(services, job), most)
     if not isinstance(submitted, Submitted):
         raise submit.render_unavailable()
-    response = ctx.page("pdf/part_again.html", made=submitted)
-    response.headers["HX-Trigger"] = "kesin:forget"
-    return response
+    return ctx.page("pdf/part_again.html", headers={"HX-Trigger": "kesin:forget"}, made=submitted)
 
 
 def _job_list(
