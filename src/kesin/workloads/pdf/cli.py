@@ -7,22 +7,25 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Annotated, Any, Final
 
 from kesin.foundation.problems import Invalid, Unavailable
-from kesin.foundation.terminal import format_examples, print_table, say, say_json
+from kesin.foundation.terminal import (
+    argument,
+    format_examples,
+    option,
+    pluralize,
+    print_table,
+    say,
+    say_json,
+)
 from kesin.workloads.common.cli import JsonOption, command_group, read_settings, report_checks
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, public_code
 
 app = command_group("Make PDFs of HTML templates.", name="pdf")
-EngineName = Annotated[
-    str | None,
-    typer.Option(
-        "--engine", metavar="NAME", help="chromium or weasyprint; else the best that is here."
-    ),
-]
+ENGINE: Final = "chromium or weasyprint; else the best that is here."
+TIMEOUT: Final = "How long it may take; else KESIN_PDF_HARD_TIMEOUT_S."
+EngineName = Annotated[str | None, option("NAME", ENGINE)]
 
 
 @app.command(
@@ -34,24 +37,12 @@ EngineName = Annotated[
     ),
 )
 def render(
-    template: Annotated[str, typer.Argument(metavar="TEMPLATE", help="A template's name.")],
-    data: Annotated[
-        str, typer.Argument(metavar="DATA", help="A JSON file with its variables, or - for stdin.")
-    ],
+    template: Annotated[str, argument("TEMPLATE", "A template's name.")],
+    data: Annotated[str, argument("DATA", "A JSON file with its variables, or - for stdin.")],
     *,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="OUT", help="The PDF to write.", dir_okay=False)
-    ],
+    out: Annotated[Path, option("OUT", "The PDF to write.", "--out", "-o", dir_okay=False)],
     engine: EngineName = None,
-    timeout: Annotated[
-        int | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="How long it may take; else KESIN_PDF_HARD_TIMEOUT_S.",
-            min=1,
-            max=600,
-        ),
-    ] = None,
+    timeout: Annotated[int | None, option("SECONDS", TIMEOUT, min=1, max=600)] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a PDF of a template and its variables, without a queue.
@@ -84,7 +75,7 @@ def render(
             }
         )
         return
-    pages = "1 page" if rendered.pages == 1 else f"{rendered.pages} pages"
+    pages = pluralize(rendered.pages, "page")
     say(f"{out}: {pages}, {len(rendered.pdf)} bytes, by {rendered.engine}")
     for warning in rendered.warnings:
         say(f"  {warning}")
@@ -94,9 +85,7 @@ def render(
     "templates", epilog=format_examples("kesin pdf templates", "kesin pdf templates invoice")
 )
 def templates(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Show this one's schema and sample.")
-    ] = None,
+    name: Annotated[str | None, argument("NAME", "Show this one's schema and sample.")] = None,
     *,
     as_json: JsonOption = False,
 ) -> None:

@@ -5,11 +5,20 @@ from __future__ import annotations
 import signal
 import threading
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from kesin.foundation.terminal import format_examples, print_table, say, say_json, warn
+from kesin.foundation.terminal import (
+    flag,
+    format_examples,
+    option,
+    pluralize,
+    print_table,
+    say,
+    say_json,
+    warn,
+)
 from kesin.workloads.common.cli import JsonOption, command_group, report_checks
 from kesin.workloads.optiplan.cli.context import open_workshop
 from kesin.workloads.optiplan.cli.customers import app as customers
@@ -19,6 +28,7 @@ from kesin.workloads.optiplan.pipeline.saw_simulator import SawSimulator
 from kesin.workloads.optiplan.workshop.rules import rules_json
 
 app = command_group("Take cutting orders to the saw.")
+LOOKS: Final = "The pause between two looks."
 rules = typer.Typer(help="Show the workshop's rules.", no_args_is_help=True)
 
 app.command(
@@ -37,13 +47,8 @@ app.add_typer(rules, name="rules")
 @app.command("saw-simulator", epilog=format_examples("kesin optiplan saw-simulator --once"))
 def saw_simulator(
     *,
-    every: Annotated[
-        float,
-        typer.Option(
-            "--every", min=0.1, max=3_600, metavar="SECONDS", help="The pause between two looks."
-        ),
-    ] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once and go.")] = False,
+    every: Annotated[float, option("SECONDS", LOOKS, min=0.1, max=3_600)] = 2.0,
+    once: Annotated[bool, flag("--once", "Look once and go.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Play the machine that takes files from its inbox.
@@ -69,7 +74,7 @@ def _report_moved(moved: int, *, as_json: bool) -> None:
     if as_json:
         say_json({"moved": moved}, line=True)
     else:
-        say("the saw took 1 file" if moved == 1 else f"the saw took {moved} files")
+        say(f"the saw took {pluralize(moved, 'file')}")
 
 
 @app.command("doctor", epilog=format_examples("kesin optiplan doctor"))

@@ -8,15 +8,13 @@ from typing import Annotated
 import typer
 
 from kesin.foundation.problems import NotFound
-from kesin.foundation.terminal import format_examples, print_table, say, say_json, visible
+from kesin.foundation.terminal import argument, format_examples, print_table, say, say_json, visible
 from kesin.workloads.common.cli import JsonOption, local_operator
 from kesin.workloads.optiplan.cli.context import open_order_service
 
 app = typer.Typer(help="Manage whom the workshop knows, by phone.", no_args_is_help=True)
 
-Phone = Annotated[
-    str, typer.Argument(metavar="PHONE", help="In any spelling; numbers are Turkish unless +.")
-]
+Phone = Annotated[str, argument("PHONE", "In any spelling; numbers are Turkish unless +.")]
 
 
 @app.command("list", epilog=format_examples("kesin optiplan customers list"))
@@ -33,7 +31,7 @@ def list_customers(*, as_json: JsonOption = False) -> None:
 
 @app.command("add", epilog=format_examples("kesin optiplan customers add 'Ayşe Usta' 05321234567"))
 def add_customer(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the customer is called.")],
+    name: Annotated[str, argument("NAME", "What the customer is called.")],
     phone: Phone,
     *,
     as_json: JsonOption = False,

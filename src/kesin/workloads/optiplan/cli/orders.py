@@ -9,10 +9,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import typer
-
 from kesin.foundation.problems import Invalid
-from kesin.foundation.terminal import print_table, say, say_json, visible, warn
+from kesin.foundation.terminal import argument, option, print_table, say, say_json, visible, warn
 from kesin.workloads.common.cli import JsonOption, local_operator
 from kesin.workloads.optiplan.cli.context import open_order_service, open_workshop
 from kesin.workloads.optiplan.intake import payload_from_file
@@ -155,27 +153,18 @@ def _is_import_file(file: Path) -> bool:
         return False
 
 
-ListFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="An order: the list as XLSX or CSV, or JSON.")
-]
-Color = Annotated[
-    str | None, typer.Option("--color", metavar="NAME", help="Where the list names none.")
-]
+ListFile = Annotated[Path, argument("FILE", "An order: the list as XLSX or CSV, or JSON.")]
+Files = Annotated[list[Path], argument("FILE", "Import files for OptiPlanning, or whole orders.")]
+Color = Annotated[str | None, option("NAME", "Where the list names none.")]
+Lang = Annotated[Language, option("en|tr", "The language of drawings and advice.")]
 
 
 def import_order(
     file: ListFile,
     *,
-    order_id: Annotated[
-        str, typer.Option("--order-id", metavar="ID", help="What the shop calls the order.")
-    ],
-    phone: Annotated[
-        str | None,
-        typer.Option("--phone", metavar="PHONE", help="The customer's; JSON has its own."),
-    ] = None,
-    mode: Annotated[
-        OptiMode | None, typer.Option("--mode", metavar="A|B|C", help="Who starts the optimiser.")
-    ] = None,
+    order_id: Annotated[str, option("ID", "What the shop calls the order.")],
+    phone: Annotated[str | None, option("PHONE", "The customer's; JSON has its own.")] = None,
+    mode: Annotated[OptiMode | None, option("A|B|C", "Who starts the optimiser.")] = None,
     color: Color = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -200,19 +189,11 @@ def import_order(
 
 
 def optimize(
-    files: Annotated[
-        list[Path],
-        typer.Argument(metavar="FILE", help="Import files for OptiPlanning, or whole orders."),
-    ],
+    files: Files,
     *,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where XML, SVG and PDF go.")
-    ] = Path(),
+    out: Annotated[Path, option("DIR", "Where XML, SVG and PDF go.")] = Path(),
     color: Color = None,
-    lang: Annotated[
-        Language,
-        typer.Option("--lang", metavar="en|tr", help="The language of drawings and advice."),
-    ] = "en",
+    lang: Lang = "en",
     as_json: JsonOption = False,
 ) -> None:
     """Plan the cutting here and now, without a queue.
