@@ -1,8 +1,7 @@
-"""What keeps a queue going: its workers, its next sweep, and the warnings of its workload."""
+"""What keeps a queue going: its workers, and the warnings of its workload."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -43,12 +42,3 @@ def warnings(ctx: PageContext, queue: Queue) -> Sequence[QueueWarning]:
     """What the workload of a queue warns about."""
     read = ctx.pages_of(queue.name).warnings
     return read(ctx, queue) if read else ()
-
-
-def next_sweep_s(ctx: PageContext, queue: Queue) -> int | None:
-    """Seconds until this process sweeps the queue again; None if another process sweeps it."""
-    sweeper = ctx.service.sweeper
-    if sweeper is None or all(swept.name != queue.name for swept in sweeper.queues):
-        return None
-    due = sweeper.due_in_s()
-    return math.ceil(max(min(due.values()), 0)) if due else 0

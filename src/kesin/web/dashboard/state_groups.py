@@ -55,19 +55,5 @@ def state_groups(lifecycle: Lifecycle) -> dict[str, StateGroup]:
     return {state.name: state_group(lifecycle, state.name) for state in lifecycle.states}
 
 
-def attention_states(lifecycle: Lifecycle) -> tuple[str, ...]:
-    """States in which a job needs a person."""
-    return states_in(lifecycle, "person", "failed")
-
-
-def hold_states(lifecycle: Lifecycle) -> tuple[str, ...]:
-    """States that only a person ends."""
-    return states_in(lifecycle, "person")
-
-
-def failed_states(lifecycle: Lifecycle) -> tuple[str, ...]:
-    return states_in(lifecycle, "failed")
-
-
-def states_in(lifecycle: Lifecycle, *groups: StateGroup) -> tuple[str, ...]:
-    return tuple(name for name, group in state_groups(lifecycle).items() if group in groups)
+def states_in(lifecycle: Lifecycle, group: StateGroup) -> tuple[str, ...]:
+    return tuple(name for name, of in state_groups(lifecycle).items() if of == group)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -72,38 +71,25 @@ def _worker_rows(ctx: PageContext, queues: list[Queue]) -> list[WorkerRow]:
         title = ctx.title_of(queue.name)
         return rows.setdefault((queue.name, name), WorkerRow(name, queue.name, title))
 
-    for queue in queues:
-        _add_claims(queue, row_of)
+    for queue in queues:  # a dead worker's claims last until a sweep recovers them
+        now = queue.now()
+        for name, lease_until in leases(queue, MAX_CLAIMS):
+            row = row_of(queue, name)
+            row.held += 1
+            row.over += lease_until <= now
+            row.lease_until = min(row.lease_until or lease_until, lease_until)
+            row.well = row.well and not row.over
     for worker in ctx.service.workers:
         if worker.queue in queues:
             row = row_of(worker.queue, worker.name)
             row.here, row.well = True, worker.alive
     for queue in queues:
-        _add_heartbeats(ctx, queue, row_of)
+        for beat in heartbeats(ctx, queue):
+            row = row_of(queue, beat.worker)
+            row.seen_at, row.detail = beat.seen_at, beat.detail
+            row.well = row.well and beat.is_fresh
     _add_supervised(ctx, queues, rows)
     return sorted(rows.values(), key=lambda row: (row.queue, row.name))
-
-
-def _add_claims(queue: Queue, row_of: Callable[[Queue, str], WorkerRow]) -> None:
-    """Workers with claims; a dead worker's claims last until a sweep recovers them."""
-    now = queue.now()
-    for worker, lease_until in leases(queue, MAX_CLAIMS):
-        row = row_of(queue, worker)
-        row.held += 1
-        row.over += lease_until <= now
-        row.lease_until = min(row.lease_until or lease_until, lease_until)
-        row.well = row.well and not row.over
-
-
-def _add_heartbeats(
-    ctx: PageContext, queue: Queue, row_of: Callable[[Queue, str], WorkerRow]
-) -> None:
-    """Worker processes that report by themselves."""
-    for beat in heartbeats(ctx, queue):
-        row = row_of(queue, beat.worker)
-        row.seen_at = beat.seen_at
-        row.well = row.well and beat.is_fresh
-        row.detail = beat.detail
 
 
 def _add_supervised(

@@ -15,7 +15,7 @@ from kesin.foundation.text import canonical_json
 from kesin.store.directory import MetadataEntry
 from kesin.store.records import QueueStats
 from kesin.web.dashboard.frame.page import PageContext
-from kesin.web.dashboard.state_groups import hold_states
+from kesin.web.dashboard.state_groups import states_in
 
 WORKLOAD: Final = "dashboard_seen"  # a stored name
 Marks = Mapping[str, int]  # queue → when its page was last opened
@@ -42,6 +42,6 @@ def needing_attention(
     """How many jobs need a person or are stuck, and whether some are new to this user."""
     visible = ctx.service.commands.visible_sites(ctx.actor, queue.name)
     failures = ctx.service.failures.of(queue, stats, visible)
-    seen_at, held = marks.get(queue.name, -1), hold_states(queue.lifecycle)
+    seen_at, held = marks.get(queue.name, -1), states_in(queue.lifecycle, "person")
     new = any(group.latest > seen_at or group.state in held for group in failures.needing)
     return failures.needs_you + stats.lease_over, new or stats.lease_over > 0

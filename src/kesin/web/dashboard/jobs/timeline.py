@@ -15,6 +15,7 @@ from kesin.store.declarations import COLUMN_BITS
 from kesin.store.records import Event, Note
 from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import PageContext
+from kesin.web.dashboard.queues.failures import advice_on
 from kesin.web.dashboard.state_groups import StateGroup, state_group
 from kesin.web.serialize import json_depth_limited
 
@@ -199,13 +200,3 @@ def current_error(ctx: PageContext, job: Job) -> RecordedError | None:
     message = recorded_message(job.error_message, job.note)
     advice = advice_on(ctx, job.queue, job.error_code)
     return RecordedError(job.error_code, job.error_category or "", message, advice)
-
-
-def advice_on(ctx: PageContext, queue: str, code: str) -> Mapping[str, str] | None:
-    """The workload's advice on an error code, in the user's language."""
-    workload = ctx.service.workloads.get(queue)
-    if workload is None or workload.advice is None:
-        return None
-    advice = workload.advice(code)
-    words: Mapping[str, str] = advice.get(ctx.language) or advice.get("en") or {}
-    return {"means": "", "act": "", "next": "", **words, "who": str(advice.get("who", ""))}

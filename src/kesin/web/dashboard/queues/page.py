@@ -28,7 +28,7 @@ from kesin.web.dashboard.queues.charts import charts_of
 from kesin.web.dashboard.queues.csv_export import csv_lines
 from kesin.web.dashboard.queues.failures import chosen_codes, failure_lines, failures_of
 from kesin.web.dashboard.queues.listing import ShownRows, Sought, first_rows, renewed_rows
-from kesin.web.dashboard.state_groups import failed_states, state_groups
+from kesin.web.dashboard.state_groups import state_groups, states_in
 from kesin.web.dependencies import UNCACHED
 from kesin.web.failures import Failures
 
@@ -272,10 +272,8 @@ def _table(
 
 def _shows_failures(queue: Queue, page_filter: filters.PageFilter) -> bool:
     """Whether the page shows the failed jobs of every site."""
-    bad = failed_states(queue.lifecycle)
-    return not page_filter.site and (
-        not page_filter.states or any(state in page_filter.states for state in bad)
-    )
+    shown, bad = page_filter.states, states_in(queue.lifecycle, "failed")
+    return not page_filter.site and (not shown or any(state in shown for state in bad))
 
 
 def _site_title(ctx: PageContext, queue: str, site: str) -> str:
