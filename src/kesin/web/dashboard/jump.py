@@ -49,7 +49,7 @@ def jump(ctx: Context, q: Annotated[str, Query(max_length=200)] = "") -> HTMLRes
 
 
 def _targets(ctx: PageContext, wanted: str) -> Iterator[JumpTarget]:
-    queues = ctx.service.commands.readable_queues(ctx.actor)
+    queues = ctx.commands.readable_queues(ctx.actor)
     for queue in queues if wanted else ():
         try:
             yield from [_of_job(ctx, job) for job in _jobs(ctx, queue, wanted)]
@@ -74,7 +74,7 @@ def _sites(ctx: PageContext) -> Iterator[JumpTarget]:
     for name, pages in ctx.frame.pages.items():
         if pages.site_path is None:
             continue
-        for site in ctx.service.accounts.sites(ctx.actor):
+        for site in ctx.accounts.sites(ctx.actor):
             if ctx.actor.sees(name, site.id):
                 title = site.name if site.name == site.id else f"{site.name} · {site.id}"
                 yield JumpTarget(title, pages.site_path(site.id, ""), ctx.say("site"))
@@ -82,7 +82,7 @@ def _sites(ctx: PageContext) -> Iterator[JumpTarget]:
 
 def _jobs(ctx: PageContext, queue: Queue, text: str) -> list[Job]:
     """The jobs with this id, with an id that begins so, or with this key; all by an index."""
-    commands, actor, start = ctx.service.commands, ctx.actor, text.lower()
+    commands, actor, start = ctx.commands, ctx.actor, text.lower()
     if is_id(start):
         return commands.find(actor, queue.name, [start])
     if _ID_START.fullmatch(start):

@@ -74,12 +74,12 @@ def overview(ctx: Context) -> HTMLResponse:
     """What needs a person, then a card for each queue."""
     ctx.service.open_stored_queues()
     readable = ctx.actor.has("read")
-    queues = ctx.service.commands.readable_queues(ctx.actor) if readable else []
+    queues = ctx.commands.readable_queues(ctx.actor) if readable else []
     cards = [_card_or_unreachable(ctx, queue) for queue in queues]
     cards.sort(key=lambda card: not card.own)
     template = "part_cards.html" if ctx.in_part else "overview.html"
     troubles = _process_troubles(ctx) if cards else []
-    now = ctx.service.accounts.now()
+    now = ctx.accounts.now()
     return ctx.page(template, cards=cards, process_troubles=troubles, now=now)
 
 
@@ -114,9 +114,8 @@ class _CardBuilder:
         self.queue = queue
         self._card = card
         self.figures = Formatter(ctx.language)
-        self.commands = ctx.service.commands
         self.stats: QueueStats = ctx.stats(queue)
-        self.pauses = self.commands.pauses(ctx.actor, queue.name)
+        self.pauses = ctx.commands.pauses(ctx.actor, queue.name)
 
     def fill(self) -> None:
         card, stats, lifecycle = self._card, self.stats, self.queue.lifecycle
@@ -127,7 +126,7 @@ class _CardBuilder:
             if state in lifecycle.waiting_states
             or (state in lifecycle.state and lifecycle.unowned_phase(state) == READY)
         )
-        card.whole = self.commands.visible_sites(self.ctx.actor, self.queue.name) is None
+        card.whole = self.ctx.sees_all(self.queue)
         if card.whole:  # these figures cover all jobs
             card.trend = trend_of(self.queue)
             card.waits_us = stats.now - stats.oldest_due_at if stats.oldest_due_at else None

@@ -45,8 +45,7 @@ def audit(  # noqa: PLR0917  # every filter is a query parameter
     """The newest matching lines; ``before`` continues below a line."""
     fields = dict(zip(FIELDS, (actor, action, queue, site, target), strict=True))
     filters = {name: text.strip() for name, text in fields.items() if text.strip()}
-    accounts = ctx.service.accounts
-    page = accounts.search_audit(ctx.actor, **filters, before=before, limit=PAGE)
+    page = ctx.accounts.search_audit(ctx.actor, **filters, before=before, limit=PAGE)
     more = f"{PATH}?{urlencode({**filters, 'before': page.before})}" if page.before else None
     rows = ctx.in_part and ctx.request.headers.get("hx-target", "") == "more"
     return ctx.page(

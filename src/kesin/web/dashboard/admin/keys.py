@@ -33,8 +33,7 @@ def create(ctx: Context, fields: FormFields) -> HTMLResponse:
             raise Invalid("a key lasts 1…3650 days", details={"field": "days"})
         name, scopes = first_value(fields, "name"), fields.get("scope", [])
         site, lasts = first_value(fields, "site") or None, int(days) if days else None
-        create_key = ctx.service.accounts.create_key
-        key, created = create_key(ctx.actor, name, scopes, site=site, days=lasts)
+        key, created = ctx.accounts.create_key(ctx.actor, name, scopes, site=site, days=lasts)
     except Forbidden:
         raise
     except Problem as problem:
@@ -51,29 +50,26 @@ def key_page(ctx: Context, key_id: str) -> HTMLResponse:
 @router.post(PATH + "/{key_id}", response_class=HTMLResponse)
 def revoke(ctx: Context, key_id: str, fields: FormFields) -> Response:
     """Revoke an API key for good."""
-    accounts = ctx.service.accounts
-    accounts.require(ctx.actor, "admin", "key.revoke", target=key_id[:8])
+    ctx.accounts.require(ctx.actor, "admin", "key.revoke", target=key_id[:8])
     try:
         require_confirmation(fields)
     except Invalid as problem:
         return _key_page(ctx, key_id, problem=problem)
-    accounts.revoke_key(ctx.actor, key_id)
+    ctx.accounts.revoke_key(ctx.actor, key_id)
     return RedirectResponse(f"{PATH}?done=true", status_code=303)
 
 
 def _key_page(ctx: PageContext, key_id: str, *, problem: Problem | None = None) -> HTMLResponse:
-    accounts = ctx.service.accounts
-    keys = {key.id: key for key in accounts.keys(ctx.actor)}
+    keys = {key.id: key for key in ctx.accounts.keys(ctx.actor)}
     if key_id not in keys:
         raise NotFound("there is no such key")
-    return ctx.page(
-        "admin_key.html", tab="keys", key=keys[key_id], problem=problem, now=accounts.now()
-    )
+    key, now = keys[key_id], ctx.accounts.now()
+    return ctx.page("admin_key.html", tab="keys", key=key, problem=problem, now=now)
 
 
 def _key_list(ctx: PageContext, **outcome: Any) -> HTMLResponse:
     """All keys, with the outcome of a form."""
-    accounts = ctx.service.accounts
+    accounts = ctx.accounts
     keys = accounts.keys(ctx.actor)
     return ctx.page(
         "admin_keys.html",

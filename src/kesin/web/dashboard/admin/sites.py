@@ -31,7 +31,7 @@ def sites(ctx: Context) -> HTMLResponse:
 def add(ctx: Context, fields: FormFields) -> Response:
     site_id = first_value(fields, "id")
     try:
-        ctx.service.accounts.add_site(ctx.actor, site_id, **_read_settings(fields))
+        ctx.accounts.add_site(ctx.actor, site_id, **_read_settings(fields))
     except Forbidden:
         raise
     except Problem as problem:
@@ -48,7 +48,7 @@ def site_page(ctx: Context, site_id: str, done: str = "") -> HTMLResponse:
 def change(ctx: Context, site_id: str, fields: FormFields) -> Response:
     """Change name, channel, time zone or currency."""
     try:
-        ctx.service.accounts.set_site(ctx.actor, site_id, **_read_settings(fields))
+        ctx.accounts.set_site(ctx.actor, site_id, **_read_settings(fields))
     except (Forbidden, NotFound):
         raise
     except Problem as problem:
@@ -63,15 +63,13 @@ def _read_settings(fields: dict[str, list[str]]) -> dict[str, str]:
 
 
 def _site_list(ctx: PageContext, **outcome: Any) -> HTMLResponse:
-    accounts = ctx.service.accounts
-    accounts.require(ctx.actor, "admin", "site.list")
-    return _page(ctx, "admin_sites.html", sites=accounts.sites(ctx.actor), **outcome)
+    ctx.accounts.require(ctx.actor, "admin", "site.list")
+    return _page(ctx, "admin_sites.html", sites=ctx.accounts.sites(ctx.actor), **outcome)
 
 
 def _site_page(ctx: PageContext, site_id: str, **outcome: Any) -> HTMLResponse:
-    accounts = ctx.service.accounts
-    accounts.require(ctx.actor, "admin", "site.show", site=site_id)
-    site = accounts.directory.site(site_id)
+    ctx.accounts.require(ctx.actor, "admin", "site.show", site=site_id)
+    site = ctx.accounts.directory.site(site_id)
     if site is None:
         raise NotFound("there is no such site")
     return _page(ctx, "admin_site.html", site=site, uuid=site_uuid(site.id), **outcome)

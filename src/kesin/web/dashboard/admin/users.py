@@ -45,7 +45,7 @@ def _add(ctx: PageContext, fields: dict[str, list[str]]) -> Response:
     name, chosen_password = first_value(fields, "name"), fields.get("password", [""])[0]
     password = chosen_password or one_time_password()
     try:
-        ctx.service.accounts.add_user(
+        ctx.accounts.add_user(
             ctx.actor, name, password, role=first_value(fields, "role"), **_read_access(fields)
         )
     except Forbidden:
@@ -69,7 +69,7 @@ async def change(ctx: Context, name: str, fields: FormFields) -> Response:
 
 
 def _change(ctx: PageContext, name: str, fields: dict[str, list[str]]) -> Response:
-    accounts, actor = ctx.service.accounts, ctx.actor
+    accounts, actor = ctx.accounts, ctx.actor
     change_kind = first_value(fields, "what")
     myself = actor.name == f"user:{name}"
     try:
@@ -114,21 +114,20 @@ def _read_access(fields: dict[str, list[str]]) -> dict[str, Any]:
 
 
 def _user_list(ctx: PageContext, **outcome: Any) -> HTMLResponse:
-    users = ctx.service.accounts.users(ctx.actor)
+    users = ctx.accounts.users(ctx.actor)
     return ctx.page("admin_people.html", tab="people", people=users, **outcome, **_choices(ctx))
 
 
 def _user_page(ctx: PageContext, name: str, **outcome: Any) -> HTMLResponse:
     """The page of a user, with the outcome of a form."""
-    accounts = ctx.service.accounts
-    user: User = accounts.user(ctx.actor, name)
+    user: User = ctx.accounts.user(ctx.actor, name)
     return ctx.page(
         "admin_person.html",
         tab="people",
         person=user,
-        sessions=accounts.directory.sessions_of(user.name),
+        sessions=ctx.accounts.directory.sessions_of(user.name),
         myself=ctx.actor.name == f"user:{user.name}",
-        now=accounts.now(),
+        now=ctx.accounts.now(),
         **outcome,
         **_choices(ctx),
     )
@@ -137,6 +136,6 @@ def _user_page(ctx: PageContext, name: str, **outcome: Any) -> HTMLResponse:
 def _choices(ctx: PageContext) -> dict[str, Any]:
     return {
         "roles": [(role, ctx.say(ROLE_WORDS[role])) for role in ROLES],
-        "sites": [site.id for site in ctx.service.accounts.sites(ctx.actor)],
+        "sites": [site.id for site in ctx.accounts.sites(ctx.actor)],
         "queues": [(name, ctx.title_of(name)) for name in ctx.service.queues],
     }

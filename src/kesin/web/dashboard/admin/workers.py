@@ -46,10 +46,8 @@ class SweepStage(NamedTuple):
 @router.get(PATH, response_class=HTMLResponse)
 def workers(ctx: Context) -> HTMLResponse:
     """For operators: the workers of the queues whose jobs they may all see."""
-    ctx.service.accounts.require(ctx.actor, "operate", "workers.read")
-    commands, actor = ctx.service.commands, ctx.actor
-    readable = commands.readable_queues(actor)
-    queues = [queue for queue in readable if commands.visible_sites(actor, queue.name) is None]
+    ctx.accounts.require(ctx.actor, "operate", "workers.read")
+    queues = [queue for queue in ctx.commands.readable_queues(ctx.actor) if ctx.sees_all(queue)]
     waiting = [_waiting(ctx, queue) for queue in queues]
     reachable = [queue for queue, waits in zip(queues, waiting, strict=True) if not waits["away"]]
     return ctx.page(
@@ -60,7 +58,7 @@ def workers(ctx: Context) -> HTMLResponse:
         checks=ctx.service.checks(),
         stretches=_sweep_stages(ctx),
         swept_us=_swept_us(ctx),
-        now=ctx.service.accounts.now(),
+        now=ctx.accounts.now(),
     )
 
 
@@ -110,7 +108,7 @@ def _waiting(ctx: PageContext, queue: Queue) -> dict[str, Any]:
     values: dict[str, Any] = {"queue": queue.name, "title": ctx.title_of(queue.name), "away": False}
     try:
         stats = queue.stats()
-        paused = bool(ctx.service.commands.pauses(ctx.actor, queue.name))
+        paused = bool(ctx.commands.pauses(ctx.actor, queue.name))
     except StoreUnreachable:  # other queues may live elsewhere
         return values | {"away": True, "oldest_us": None, "lease_over": 0, "paused": False}
     oldest_us = stats.now - stats.oldest_due_at if stats.oldest_due_at else None

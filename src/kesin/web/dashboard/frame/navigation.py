@@ -46,7 +46,7 @@ def navigation(ctx: PageContext, at: str = "") -> list[NavEntry]:
 
 
 def _queue_entries(ctx: PageContext, path: str) -> list[NavEntry]:
-    actor, commands, marks = ctx.actor, ctx.service.commands, read_marks(ctx)
+    actor, commands, marks = ctx.actor, ctx.commands, read_marks(ctx)
     entries = []
     for queue in commands.readable_queues(actor):
         badge, calls, unreachable = 0, False, False
@@ -141,8 +141,7 @@ def site_switch(ctx: PageContext) -> SiteSwitch | None:
 
 def _sites(ctx: PageContext, about: str, *, in_queue: bool) -> list[Site]:
     """The user's sites that have jobs in this queue, or a page in this workload."""
-    service, actor = ctx.service, ctx.actor
-    known = service.queues if in_queue else service.workloads
-    if about not in known or about in service.commands.queues_without_sites:
+    known = ctx.service.queues if in_queue else ctx.service.workloads
+    if about not in known or about in ctx.commands.queues_without_sites:
         return []
-    return [site for site in service.accounts.sites(actor) if actor.sees(about, site.id)]
+    return [site for site in ctx.accounts.sites(ctx.actor) if ctx.actor.sees(about, site.id)]

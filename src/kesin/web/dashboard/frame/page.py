@@ -14,7 +14,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment
 from markupsafe import Markup, escape
 
-from kesin.engine.access.commands import JobDetails
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.commands import Commands, JobDetails
 from kesin.engine.access.search import titles_of
 from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
@@ -160,6 +161,14 @@ class PageContext:
         return service_of(self.request)
 
     @property
+    def commands(self) -> Commands:
+        return self.service.commands
+
+    @property
+    def accounts(self) -> Accounts:
+        return self.service.accounts
+
+    @property
     def frame(self) -> Frame:
         return frame_of(app_of(self.request))
 
@@ -182,6 +191,10 @@ class PageContext:
         """What the workload of a queue brings to the dashboard."""
         return self.frame.pages.get(queue, _NO_PAGES)
 
+    def sees_all(self, queue: Queue) -> bool:
+        """Whether the user may see all jobs of a queue, and so what tells of all of them."""
+        return self.commands.visible_sites(self.actor, queue.name) is None
+
     def say(self, sentence: str, **values: Any) -> str:
         """A sentence of the dashboard in the reader's language."""
         text = self.catalogue.gettext(sentence)
@@ -201,7 +214,7 @@ class PageContext:
 
     def job_name(self, job: Job) -> str:
         """What people call a job; empty where only its key or id tells it from others."""
-        return titles_of(self.service.commands, job.queue)(job)
+        return titles_of(self.commands, job.queue)(job)
 
     def tell(self, message: str | None) -> Markup:
         """A message of the floors below; one that has no translation is marked as English."""
@@ -241,14 +254,14 @@ class PageContext:
 
     def _site(self, job: Job | None) -> Site | None:
         """The site that the page is about, if the user may see it."""
-        actor, service = self.actor, self.service
+        actor = self.actor
         sees_all = actor.is_admin or (actor.all_sites and actor.has("read"))
         about = current_site(self)
-        if not about and job and job.queue not in service.commands.queues_without_sites:
+        if not about and job and job.queue not in self.commands.queues_without_sites:
             about = job.tenant
         if not about and not sees_all and len(actor.sites) == 1:
             [about] = actor.sites
-        site = service.accounts.find_site(about) if about else None
+        site = self.accounts.find_site(about) if about else None
         return site if site and (sees_all or site.id in actor.sites) else None
 
 

@@ -23,13 +23,13 @@ Marks = Mapping[str, int]  # queue → when its page was last opened
 
 def read_marks(ctx: PageContext) -> Marks:
     """The user's marks; one read for all queues."""
-    entry = ctx.service.accounts.directory.metadata_entry(WORKLOAD, "", ctx.actor.name)
+    entry = ctx.accounts.directory.metadata_entry(WORKLOAD, "", ctx.actor.name)
     return (json.loads(entry.value) or {}) if entry else {}
 
 
 def mark_seen(ctx: PageContext, queue: Queue, now: int) -> None:
     """Mark all failures of a queue so far as seen by this user."""
-    directory, name = ctx.service.accounts.directory, ctx.actor.name
+    directory, name = ctx.accounts.directory, ctx.actor.name
     with directory.transaction():
         marks = json.loads(directory.lock_metadata(WORKLOAD, "", name, now).value) or {}
         value = canonical_json(marks | {queue.name: now})
@@ -40,7 +40,7 @@ def needing_attention(
     ctx: PageContext, queue: Queue, stats: QueueStats, marks: Marks
 ) -> tuple[int, bool]:
     """How many jobs need a person or are stuck, and whether some are new to this user."""
-    visible = ctx.service.commands.visible_sites(ctx.actor, queue.name)
+    visible = ctx.commands.visible_sites(ctx.actor, queue.name)
     failures = ctx.service.failures.of(queue, stats, visible)
     seen_at, held = marks.get(queue.name, -1), states_in(queue.lifecycle, "person")
     new = any(group.latest > seen_at or group.state in held for group in failures.needing)

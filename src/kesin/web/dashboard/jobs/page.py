@@ -55,12 +55,11 @@ def job_page(ctx: Context, job_id: str, seq: int | None = None) -> HTMLResponse:
 @router.post("/dashboard/jobs/{job_id}/unmask", response_class=HTMLResponse)
 def unmask(ctx: Context, job_id: str) -> HTMLResponse:
     """Everything without masks, for those who may reveal; each time an audit line."""
-    accounts = ctx.service.accounts
-    accounts.require(ctx.actor, "reveal", "job.reveal", target=job_id[:ID_LENGTH])
+    ctx.accounts.require(ctx.actor, "reveal", "job.reveal", target=job_id[:ID_LENGTH])
     history, queue = _find_job(ctx, job_id, reveal=True)
     job = history.job
     if not history.revealed:  # nothing of it is masked
-        accounts.note(ctx.actor, "job.reveal", queue=job.queue, site=job.tenant, target=job.id)
+        ctx.accounts.note(ctx.actor, "job.reveal", queue=job.queue, site=job.tenant, target=job.id)
     if ctx.in_part:
         values = _payload_values(ctx, history, queue, bare=True)
         return ctx.page("part_job_unmasked.html", job=job, oob=False, **values)
@@ -77,20 +76,19 @@ def _whole_page(
 
 
 def _find_job(ctx: PageContext, job_id: str, *, reveal: bool = False) -> tuple[JobDetails, Queue]:
-    commands = ctx.service.commands
     if not is_id(job_id):
-        commands.accounts.require(ctx.actor, "read", "job.read")
+        ctx.accounts.require(ctx.actor, "read", "job.read")
         raise NotFound("there is no such job")
-    history = commands.job(ctx.actor, job_id, reveal=reveal)
-    return history, commands.queues[history.job.queue]
+    history = ctx.commands.job(ctx.actor, job_id, reveal=reveal)
+    return history, ctx.commands.queues[history.job.queue]
 
 
 def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dict[str, Any]:
     """Values that change with time: timeline, outlook, actions."""
     job, now, lifecycle = history.job, queue.now(), queue.lifecycle
-    pauses = ctx.service.commands.pauses(ctx.actor, job.queue)
+    pauses = ctx.commands.pauses(ctx.actor, job.queue)
     future = outlook(lifecycle, job, now, pauses, _full_states(ctx, queue, job))
-    companions = companions_of(ctx.service.commands, ctx.actor, history)
+    companions = companions_of(ctx.commands, ctx.actor, history)
     before = _listed(ctx, companions.parents)
     due = future.next.kind == "claim" and (future.next.at or 0) <= now
     explained = job.error_code if _is_stopped(lifecycle, job) else None
@@ -122,7 +120,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
         "waited": before[: min(companions.parents.pending, MAX_WAITED_NAMED)],
         "ahead": _ahead(ctx, queue, job) if due else None,
         "most_ahead": MAX_AHEAD,
-        "sited": queue.name not in ctx.service.commands.queues_without_sites,
+        "sited": queue.name not in ctx.commands.queues_without_sites,
         "due_at": job.run_at if job.phase == READY else None,
         "stamps": {stamp: getattr(job, lifecycle.stamp_column(stamp)) for stamp in own_stamps},
         "flags": [flag for flag in lifecycle.flags if job.flags & lifecycle.flag_bit(flag)],
@@ -176,7 +174,7 @@ def _full_states(ctx: PageContext, queue: Queue, job: Job) -> frozenset[str]:
     limited = [move.to for move in queue.lifecycle.claims if queue.lifecycle.capacity_of(move)]
     if job.phase != READY or not limited:
         return frozenset()
-    stats = ctx.service.commands.visible_stats(ctx.actor, queue.stats())
+    stats = ctx.commands.visible_stats(ctx.actor, queue.stats())
     return states_without_slot(queue.lifecycle, stats, job.tenant)
 
 
@@ -238,7 +236,6 @@ def _lifecycle_svg(
 
 def _ahead(ctx: PageContext, queue: Queue, job: Job) -> int | None:
     """How many due jobs are before this one; None if it is not in line, or may not be counted."""
-    whole = ctx.service.commands.visible_sites(ctx.actor, job.queue) is None
-    if job.phase != READY or not whole:
+    if job.phase != READY or not ctx.sees_all(queue):
         return None
     return queue.store.count_ahead(job.queue, job.id, limit=MAX_AHEAD)

@@ -115,7 +115,7 @@ def offered_actions(ctx: PageContext, queue: Queue) -> list[OfferedAction]:
 
 def _moving_actions(ctx: PageContext, queue: Queue) -> tuple[str, ...]:
     """Actions that change the state; those that only set a flag are on the workload's own page."""
-    actions, offered = queue.lifecycle.actions, ctx.service.commands.offered_actions(queue)
+    actions, offered = queue.lifecycle.actions, ctx.commands.offered_actions(queue)
     return tuple(name for name in offered if any(move.to != STAY for move in actions[name]))
 
 
@@ -139,7 +139,7 @@ def read_selection(ctx: PageContext, queue: Queue, fields: Fields) -> Selection:
     until = read_until(queue, first_value(fields, "until"))
     if first_value(fields, "all") == "1":
         wanted = filters.read_filter(fields, queue.lifecycle)
-        stats = ctx.service.commands.stats(ctx.actor, queue.name, site=wanted.site or None)
+        stats = ctx.commands.stats(ctx.actor, queue.name, site=wanted.site or None)
         search = filters.resolve_search(ctx, queue.name, wanted, stats, until - 1)
         before = min(search.where.created_before or until, until)
         search = search._replace(where=replace(search.where, created_before=before))
@@ -179,7 +179,7 @@ def preview(
     ctx: PageContext, queue: Queue, action: str, chosen: Selection, options: frozenset[str]
 ) -> Preview:
     """What the action would do with each job, decided by the store as it will be for real."""
-    jobs, commands = jobs_of(ctx, queue, chosen), ctx.service.commands
+    jobs, commands = jobs_of(ctx, queue, chosen), ctx.commands
     foreseen = commands.preview(ctx.actor, queue.name, action, **jobs, options=options)
     missing = len(jobs["ids"]) - foreseen.matched if "ids" in jobs and not chosen.every else 0
     return Preview(foreseen.matched + missing, foreseen.moving, refusals(ctx, foreseen, missing))

@@ -97,19 +97,15 @@ class Charts(NamedTuple):
 
 def charts_of(ctx: PageContext, queue: Queue, site: str) -> Charts:
     """Read the newest jobs; the cost does not grow with their number."""
-    commands, actor = ctx.service.commands, ctx.actor
-
-    def newest(states: tuple[str, ...]) -> Sequence[Job]:
+    succeeded: Sequence[Job] = ()
+    if states := states_in(queue.lifecycle, "done"):
         where = Filter(states=states, tenants=(site,) if site else None)
-        return commands.jobs(actor, queue.name, where, limit=MAX_JOBS_READ).jobs if states else ()
-
-    succeeded = newest(states_in(queue.lifecycle, "done"))
+        succeeded = ctx.commands.jobs(ctx.actor, queue.name, where, limit=MAX_JOBS_READ).jobs
     ended = sorted((job.finished_at, job.created_at) for job in succeeded if job.finished_at)
     spans = [max(finished_at - created_at, 0) for finished_at, created_at in ended]
     ordered = sorted(spans)
-    whole = not site and commands.visible_sites(actor, queue.name) is None
     return Charts(
-        trend_of(queue, fitting=True) if whole else None,
+        trend_of(queue, fitting=True) if not site and ctx.sees_all(queue) else None,
         ordered[len(ordered) // 2] if ordered else None,
         ordered[min(len(ordered) * 19 // 20, len(ordered) - 1)] if ordered else None,
         tuple(spans),

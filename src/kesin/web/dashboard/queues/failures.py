@@ -58,7 +58,7 @@ class FailureLine(NamedTuple):
 
 def failures_of(ctx: PageContext, queue: Queue, stats: QueueStats, site: str = "") -> Failures:
     """The failures that the user may see; ``stats`` are those of the same sites."""
-    visible = ctx.service.commands.visible_sites(ctx.actor, queue.name)
+    visible = ctx.commands.visible_sites(ctx.actor, queue.name)
     return ctx.service.failures.of(queue, stats, (site,) if site else visible)
 
 
@@ -122,7 +122,7 @@ def first_job(ctx: PageContext, group: FailureGroup, site: str = "") -> Job | No
     """The newest job of a group."""
     codes = (group.code,) if group.code else ()
     where = Filter(states=(group.state,), codes=codes, tenants=(site,) if site else None)
-    jobs = ctx.service.commands.jobs(ctx.actor, group.queue, where, limit=1).jobs
+    jobs = ctx.commands.jobs(ctx.actor, group.queue, where, limit=1).jobs
     return jobs[0] if jobs else None
 
 
@@ -163,7 +163,7 @@ def chosen_codes(ctx: PageContext, queue: Queue, action: str, search: JobSearch)
     )
     among = len(page.jobs) if page.cursor else 0
     if among and search.ids is None and _is_plain(search.where):
-        stats = ctx.service.commands.stats(ctx.actor, queue.name)
+        stats = ctx.commands.stats(ctx.actor, queue.name)
         groups = failures_of(ctx, queue, stats).groups
         counted, among = _matching_codes(groups, search.where), 0
     ready = set(ready_states(queue.lifecycle))

@@ -136,7 +136,7 @@ def resolve_search(
     if page_filter.ids:
         return JobSearch(page_filter.ids, where)
     tenants = (page_filter.site,) if page_filter.site else tuple(stats.tenants)
-    return search_jobs(ctx.service.commands, ctx.actor, queue, where, tenants)
+    return search_jobs(ctx.commands, ctx.actor, queue, where, tenants)
 
 
 def read_page(
@@ -146,7 +146,7 @@ def read_page(
     if search.ids is not None:
         jobs = jobs_by_id(ctx, queue, search.ids, search.where.states)
         return Page(jobs[::-1] if search.where.oldest_first else jobs, None)
-    return ctx.service.commands.jobs(ctx.actor, queue, search.where, limit=limit, cursor=cursor)
+    return ctx.commands.jobs(ctx.actor, queue, search.where, limit=limit, cursor=cursor)
 
 
 def jobs_by_id(
@@ -154,4 +154,4 @@ def jobs_by_id(
 ) -> list[Job]:
     """The jobs with these ids that the user may see, newest first."""
     where = Filter(states=tuple(states))
-    return found_jobs(ctx.service.commands, ctx.actor, queue, ids, where)
+    return found_jobs(ctx.commands, ctx.actor, queue, ids, where)

@@ -51,7 +51,7 @@ def renewed_rows(
 ) -> ShownRows:
     """The shown jobs as they are now, in the same order."""
     search = sought.search
-    found = {job.id: job for job in ctx.service.commands.find(ctx.actor, queue, shown)}
+    found = {job.id: job for job in ctx.commands.find(ctx.actor, queue, shown)}
     matching = frozenset(job.id for job in found.values() if matches(search, job))
     news = _news(ctx, queue, search, matching, cursor)
     known = JobCount(len(matching) + news.n, cursor is None and news.exact)
@@ -115,5 +115,5 @@ def _news(
 
 
 def _count(ctx: PageContext, queue: str, search: JobSearch, **bounds: str) -> JobCount:
-    commands = ctx.service.commands
-    return count_visible(commands, ctx.actor, queue, search.where, limit=MAX_EXAMINED, **bounds)
+    where = search.where
+    return count_visible(ctx.commands, ctx.actor, queue, where, limit=MAX_EXAMINED, **bounds)

@@ -45,7 +45,7 @@ MAX_FULLEST_SHOWN: Final = 3  # sites, with the slots that they use
 @router.get("/dashboard/queues/{queue}", response_class=HTMLResponse)
 def show(ctx: Context, queue: str) -> HTMLResponse:
     """The whole page, or the part that refreshes."""
-    opened = ctx.service.commands.queue(ctx.actor, queue)
+    opened = ctx.commands.queue(ctx.actor, queue)
     template = "part_queue.html" if ctx.in_part else "queue.html"
     limit = min(max(_number(ctx, "rows"), filters.PAGE), filters.MAX_SHOWN)
     sought = _search(ctx, opened)
@@ -59,7 +59,7 @@ def show(ctx: Context, queue: str) -> HTMLResponse:
 @router.post("/dashboard/queues/{queue}/renewal", response_class=HTMLResponse)
 def renew(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
     """The part that refreshes, with the rows that are shown; a form, as an address is too short."""
-    opened = ctx.service.commands.queue(ctx.actor, queue)
+    opened = ctx.commands.queue(ctx.actor, queue)
     shown = [value for value in first_value(sent, "ids").split(",") if is_id(value)]
     shown, cursor = shown[: filters.MAX_SHOWN], first_value(sent, "cursor")
     sought, last = _search(ctx, opened), cursor if is_id(cursor) else None
@@ -74,7 +74,7 @@ def renew(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
 @router.get("/dashboard/queues/{queue}/rows", response_class=HTMLResponse)
 def more(ctx: Context, queue: str) -> HTMLResponse:
     """The rows that follow."""
-    opened = ctx.service.commands.queue(ctx.actor, queue)
+    opened = ctx.commands.queue(ctx.actor, queue)
     page_filter, stats, search = _search(ctx, opened)
     cursor = ctx.request.query_params.get("cursor", "")
     page = filters.read_page(ctx, queue, search, cursor=cursor if is_id(cursor) else None)
@@ -88,9 +88,9 @@ def more(ctx: Context, queue: str) -> HTMLResponse:
 @router.get("/dashboard/queues/{queue}/rows.csv")
 def export(ctx: Context, queue: str) -> StreamingResponse:
     """All matching jobs as CSV."""
-    opened = ctx.service.commands.queue(ctx.actor, queue)
+    opened = ctx.commands.queue(ctx.actor, queue)
     page_filter, _, search = _search(ctx, opened)
-    ctx.service.accounts.note(ctx.actor, "queue.export", queue=queue, site=page_filter.site or None)
+    ctx.accounts.note(ctx.actor, "queue.export", queue=queue, site=page_filter.site or None)
     named = {"content-disposition": f'attachment; filename="{queue}.csv"'}
     headers, media_type = {**named, "cache-control": UNCACHED}, "text/csv; charset=utf-8"
     return StreamingResponse(csv_lines(ctx, queue, search), 200, headers, media_type)
@@ -99,7 +99,7 @@ def export(ctx: Context, queue: str) -> StreamingResponse:
 @router.get("/dashboard/queues/{queue}/runs", response_class=HTMLResponse)
 def runs(ctx: Context, queue: str) -> HTMLResponse:
     """The progress of actions in the background."""
-    opened = ctx.service.commands.queue(ctx.actor, queue)
+    opened = ctx.commands.queue(ctx.actor, queue)
     return ctx.page("part_runs.html", queue=opened, runs=runs_shown(ctx, opened))
 
 
@@ -109,7 +109,7 @@ def runs(ctx: Context, queue: str) -> HTMLResponse:
 @router.post("/dashboard/queues/{queue}/sheet", response_class=HTMLResponse)
 def sheet(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
     """The dialog of an action: what it would do."""
-    opened = ctx.service.commands.queue(ctx.actor, queue, "operate", "preview")
+    opened = ctx.commands.queue(ctx.actor, queue, "operate", "preview")
     action = actions.parse_action(ctx, opened, sent)
     selection = actions.read_selection(ctx, opened, sent)
     options = actions.options_of(opened, action, sent)
@@ -140,7 +140,7 @@ def sheet(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
 @router.post("/dashboard/queues/{queue}/act", response_class=HTMLResponse)
 def act(ctx: Context, queue: str, sent: FormFields) -> Response:
     """Take the action and report exactly what happened; many jobs move in the background."""
-    opened = ctx.service.commands.queue(ctx.actor, queue, "operate", "act")
+    opened = ctx.commands.queue(ctx.actor, queue, "operate", "act")
     action = actions.parse_action(ctx, opened, sent)
     selection = actions.read_selection(ctx, opened, sent)
     options = actions.options_of(opened, action, sent)
@@ -152,7 +152,7 @@ def act(ctx: Context, queue: str, sent: FormFields) -> Response:
             runs_of(ctx).start(ctx.actor, queue, action, where, preview.matched, **terms)
             return _result(ctx, opened, action)
     jobs = actions.jobs_of(ctx, opened, selection)
-    bulk = ctx.service.commands.act(ctx.actor, queue, action, **jobs, **terms)
+    bulk = ctx.commands.act(ctx.actor, queue, action, **jobs, **terms)
     return _result(ctx, opened, action, actions.action_result(ctx, bulk))
 
 
@@ -162,7 +162,7 @@ def act(ctx: Context, queue: str, sent: FormFields) -> Response:
 @router.get("/dashboard/queues/{queue}/steer", response_class=HTMLResponse)
 def steer(ctx: Context, queue: str) -> HTMLResponse:
     """The dialog that pauses the queue or a site."""
-    commands, actor = ctx.service.commands, ctx.actor
+    commands, actor = ctx.commands, ctx.actor
     opened = commands.queue(actor, queue, "operate", "pause")
     visible = commands.visible_sites(actor, queue)
     sites = sorted(visible) if visible is not None else sorted(commands.stats(actor, queue).tenants)
@@ -181,24 +181,19 @@ def steer(ctx: Context, queue: str) -> HTMLResponse:
 def pause(ctx: Context, queue: str, sent: FormFields) -> Response:
     """Pause the queue, or one site."""
     site = _site_of(sent)
-    commands = ctx.service.commands
-    commands.pause(ctx.actor, queue, site=site, reason=actions.reason_of(sent))
+    ctx.commands.pause(ctx.actor, queue, site=site, reason=actions.reason_of(sent))
     message = ctx.say("%(what)s is paused.", what=site or ctx.title_of(queue))
-    return _result(ctx, commands.queue(ctx.actor, queue), message=message)
+    return _result(ctx, ctx.commands.queue(ctx.actor, queue), message=message)
 
 
 @router.post("/dashboard/queues/{queue}/resume", response_class=HTMLResponse)
 def resume(ctx: Context, queue: str, sent: FormFields) -> Response:
     """Resume the queue, or one site."""
     site = _site_of(sent)
-    commands = ctx.service.commands
-    was_paused = commands.resume(ctx.actor, queue, site=site)
-    what = site or ctx.title_of(queue)
-    if was_paused:
-        message = ctx.say("%(what)s runs again.", what=what)
-    else:
-        message = ctx.say("%(what)s was not paused.", what=what)
-    return _result(ctx, commands.queue(ctx.actor, queue), message=message)
+    was_paused = ctx.commands.resume(ctx.actor, queue, site=site)
+    sentence = "%(what)s runs again." if was_paused else "%(what)s was not paused."
+    message = ctx.say(sentence, what=site or ctx.title_of(queue))
+    return _result(ctx, ctx.commands.queue(ctx.actor, queue), message=message)
 
 
 # Values of the templates
@@ -207,7 +202,7 @@ def resume(ctx: Context, queue: str, sent: FormFields) -> Response:
 def _search(ctx: PageContext, queue: Queue) -> Sought:
     """The filter of the URL, the counters of its site, and what it searches for."""
     page_filter = filters.read_filter(filters.fields_of(ctx), queue.lifecycle)
-    stats = ctx.service.commands.stats(ctx.actor, queue.name, site=page_filter.site or None)
+    stats = ctx.commands.stats(ctx.actor, queue.name, site=page_filter.site or None)
     search = filters.resolve_search(ctx, queue.name, page_filter, stats, stats.now)
     ordered = replace(search.where, oldest_first=bool(page_filter.order))
     return Sought(page_filter, stats, search._replace(where=ordered))
@@ -216,10 +211,9 @@ def _search(ctx: PageContext, queue: Queue) -> Sought:
 def _page_values(
     ctx: PageContext, queue: Queue, sought: Sought, listing: ShownRows
 ) -> dict[str, Any]:
-    commands, actor = ctx.service.commands, ctx.actor
     page_filter, stats, _ = sought
     failures = failures_of(ctx, queue, stats, page_filter.site)
-    all_stats = stats if not page_filter.site else commands.stats(actor, queue.name)
+    all_stats = stats if not page_filter.site else ctx.commands.stats(ctx.actor, queue.name)
     return {
         **_table(ctx, queue, page_filter, stats),
         "title": ctx.title_of(queue.name),
@@ -236,8 +230,8 @@ def _page_values(
         "sites": _sites(all_stats, page_filter),
         "ages": filters.AGES,
         "offers": actions.offered_actions(ctx, queue),
-        "whole": commands.visible_sites(actor, queue.name) is None,
-        "pauses": commands.pauses(actor, queue.name),
+        "whole": ctx.sees_all(queue),
+        "pauses": ctx.commands.pauses(ctx.actor, queue.name),
         "runs": runs_shown(ctx, queue),
         "schedules": _schedules(ctx, queue, stats.now),
         "slots": slots_in_use(queue.lifecycle, all_stats),
@@ -249,7 +243,7 @@ def _page_values(
 
 def _schedules(ctx: PageContext, queue: Queue, now: int) -> list[ListedSchedule]:
     """The schedules whose jobs the user may see."""
-    visible = ctx.service.commands.visible_sites(ctx.actor, queue.name)
+    visible = ctx.commands.visible_sites(ctx.actor, queue.name)
     listed = listed_schedules(queue.store, queue.name, now)
     return [one for one in listed if visible is None or one.schedule.tenant in visible]
 
@@ -259,11 +253,11 @@ def _table(
 ) -> dict[str, Any]:
     return {
         "queue": queue,
-        "title_of": titles_of(ctx.service.commands, queue.name),
+        "title_of": titles_of(ctx.commands, queue.name),
         "wanted": page_filter,
         "stats": stats,
         "family": state_groups(queue.lifecycle),
-        "sited": queue.name not in ctx.service.commands.queues_without_sites,
+        "sited": queue.name not in ctx.commands.queues_without_sites,
         "operates": ctx.actor.has("operate"),
         "most_shown": filters.MAX_SHOWN,
         "narrowest": filters.PAGE,
@@ -278,10 +272,10 @@ def _shows_failures(queue: Queue, page_filter: filters.PageFilter) -> bool:
 
 def _site_title(ctx: PageContext, queue: str, site: str) -> str:
     """The name of the chosen site, or of the only one that the user may see."""
-    visible = ctx.service.commands.visible_sites(ctx.actor, queue)
+    visible = ctx.commands.visible_sites(ctx.actor, queue)
     if not site and visible is not None and len(visible) == 1:
         [site] = visible
-    stored = ctx.service.accounts.directory.site(site) if site else None
+    stored = ctx.accounts.directory.site(site) if site else None
     return stored.name if stored else site
 
 

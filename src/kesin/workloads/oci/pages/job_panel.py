@@ -41,7 +41,7 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
     """The request of the site's channel, and the responses so far."""
     context = ctx.workload("oci")
     job = context.queue.job(history.job.id) or history.job  # a masked one cannot be sent
-    site = ctx.service.accounts.find_site(job.tenant)
+    site = ctx.accounts.find_site(job.tenant)
     channel = site.channel if site else "api"
     try:
         conversion = Conversion.from_payload(job.payload, job.tenant)
@@ -74,7 +74,7 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
 def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
     """What OCI Control offers for the row, and the correction of its data."""
     job, queue = history.job, ctx.workload("oci").queue
-    if ctx.service.accounts.find_site(job.tenant) is None:
+    if ctx.accounts.find_site(job.tenant) is None:
         return lifecycle_actions(ctx, history)
     path, offered = control_path(job.tenant), []
     bad_data = job.state == "FAILED" and job.error_category == Category.VALIDATION

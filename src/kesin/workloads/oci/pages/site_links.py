@@ -55,7 +55,7 @@ def triage(ctx: PageContext, group: FailureGroup) -> Link | None:
 
 def breaker_warnings(ctx: PageContext, queue: Queue) -> list[QueueWarning]:
     """Sites of the user whose circuit breaker is open: nothing is uploaded for them now."""
-    accounts, actor, now = ctx.service.accounts, ctx.actor, queue.now()
+    accounts, actor, now = ctx.accounts, ctx.actor, queue.now()
     facts = accounts.directory.metadata_entries(WORKLOAD, name=BREAKER)
     open_for = {
         fact.site

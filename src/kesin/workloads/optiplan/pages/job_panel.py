@@ -20,7 +20,7 @@ MAX_DELIVERIES: Final = 20
 
 def may_see_orders(ctx: PageContext) -> bool:
     """Whether the user may see the workshop's orders."""
-    sees_all = ctx.service.commands.visible_sites(ctx.actor, WORKLOAD) is None
+    sees_all = ctx.commands.visible_sites(ctx.actor, WORKLOAD) is None
     return ctx.actor.has("optiplan") or (ctx.actor.has("read") and sees_all)
 
 
@@ -48,9 +48,9 @@ def triage(ctx: PageContext, group: FailureGroup) -> Link | None:
 
 def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
     """The cutting plan, the files, and the deliveries to the saw."""
-    service, job = ctx.service, history.job
-    masking = service.commands.masking(job.queue)
-    progress = ProgressStore(service.accounts.directory, service.queues[job.queue].now).read(job.id)
+    job, now = history.job, ctx.service.queues[history.job.queue].now
+    masking = ctx.commands.masking(job.queue)
+    progress = ProgressStore(ctx.accounts.directory, now).read(job.id)
     return Panel(
         "optiplan/panel.html",
         {

@@ -93,7 +93,7 @@ def heartbeats(ctx: PageContext, queue: Queue) -> list[WorkerHeartbeat]:
             beat.is_alive,
             ", ".join(f"{name}: {value}" for name, value in beat.state.items())[:MAX_DETAIL_CHARS],
         )
-        for beat in open_heartbeats(queue.store).read(ctx.service.accounts.now())
+        for beat in open_heartbeats(queue.store).read(ctx.accounts.now())
     ]
 
 

@@ -324,7 +324,7 @@ def _job_list(
     all_of_them = everybody and ctx.actor.is_admin
     owner = None if all_of_them else ctx.actor.name
     page = common.read_page(jobs.queue, owner, limit=JOBS, cursor=cursor)
-    masking = ctx.service.commands.masking(jobs.queue.name)
+    masking = ctx.commands.masking(jobs.queue.name)
     listed = [
         (parse_job(job), shown_title(pdf_title((masking.job(job) if all_of_them else job).payload)))
         for job in page.jobs
