@@ -35,15 +35,9 @@ def oci_settings(ctx: Context, site_id: str, done: str = "") -> HTMLResponse:
 
 
 def _page(
-    ctx: PageContext,
-    site: SiteContext,
-    *,
-    done: str = "",
-    problem: Problem | None = None,
-    about: str = "",
-    typed: dict[str, str] | None = None,
-    findings: Any = None,
+    ctx: PageContext, site: SiteContext, typed: dict[str, str] | None = None, **outcome: Any
 ) -> HTMLResponse:
+    """The page, with the outcome of a form and what was typed into it."""
     context, site_settings, breaker = site.context, site.settings, read_breaker(site)
     values = {
         **{name: getattr(site.record, name) for name in _SITE_FIELDS},
@@ -67,10 +61,7 @@ def _page(
         breaker_state=breaker.state(context.queue.now()),
         breaker_advice=ADVICE.find(breaker.code, breaker.kind or None, ctx.language),
         heartbeat=site.read_metadata(HEARTBEAT),
-        done=done,
-        problem=problem,
-        about=about,
-        findings=findings,
+        **{"about": "", "findings": None, **outcome},
         **frame(ctx, site),
     )
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from kesin.workloads.optiplan.api.schemas import RULES, Schema
 from kesin.workloads.optiplan.workshop.rules import NO_BAND
 
+PLATE: Final = ("width_mm", "height_mm")
 Say = Callable[[str], str]
 Rules = Mapping[str, Any]  # as in rules.json
 # The label of a rule and its unit; ``%(key)s`` is the rule's own key.
@@ -65,93 +66,73 @@ def form_schema(say: Say) -> Schema:
         items = group("", columns)
         kept = {"source": source, "rows": "values" if len(columns) == 1 else "mapping"}
         shown = {"type": "array", "title": title, "description": hint, "items": items}
+        if kept["rows"] == "values":
+            kept["maxItems"] = bounds[source]["maxItems"]
         return {**shown, **kept, **more}
 
-    named = {"name": {"type": "string", "title": say("Name"), "maxLength": 100}}
-    band = number(say("Thickness of the band"), thickness, "mm")
-    form = group(
-        "",
-        {
-            "saw": group(
-                say("Saw"),
-                {"kerf_mm": rule("kerf_mm", bounds["kerf_mm"])},
-            ),
-            "board": group(
-                say("Usual board"),
-                {
-                    name: rule(f"defaultPlateSize.{name}", plate[name])
-                    for name in ("width_mm", "height_mm")
-                },
-                say("For orders that name no board. Without one, such an order waits."),
-                source="defaultPlateSize",
-            ),
-            "trims": table(
-                "trimByThickness",
-                say("Trims"),
-                {
-                    "thickness": number(say("Board thickness"), thickness, "mm"),
-                    "trim": number(say("Trim on every side"), thickness, "mm"),
-                },
-                say("An order with a board of another thickness waits."),
-            ),
-            "backs": table(
-                "backingThicknesses",
-                say("Backs"),
-                {"thickness": number(say("Thickness of a back"), thickness, "mm")},
-                maxItems=bounds["backingThicknesses"]["maxItems"],
-            ),
-            "bands": table(
-                "edgeMapping",
-                say("Bands"),
-                {**named, "thickness": {**band, "default": None}},
-                say("Without a thickness, the name means that there is no band."),
-                fixed={NO_BAND: None},
-            ),
-            "materials": table(
-                "materials",
-                say("Materials"),
-                named,
-                say("If there are any, an order of another material is refused."),
-                maxItems=bounds["materials"]["maxItems"],
-            ),
-            "grain": group(
-                say("Grain"),
-                {
-                    key: {"enum": [0, 1, 2, 3], "title": say("Grain %(key)s") % {"key": key}}
-                    for key in bounds["grainMapping"]["propertyNames"]["enum"]
-                },
-                say("What OptiPlanning calls each grain of an order."),
-                source="grainMapping",
-            ),
-            "ways": group(
-                say("Optimisation"),
-                {
-                    "optiModeDefault": rule(
-                        "optiModeDefault",
-                        {"enum": ["A", "B", "C"]},
-                        description=say("Left open: A with the built-in optimiser, else C."),
-                        default=None,
-                    ),
-                },
-            ),
-            "retries": group(
-                say("Retries and deadlines"),
-                {
-                    "retry_count_max": rule("retry_count_max", bounds["retry_count_max"]),
-                    "optiXmlMinutes": rule("timeouts.optiXmlMinutes", minutes),
-                    "osiAckMinutes": rule("timeouts.osiAckMinutes", minutes),
-                },
-                say("These take effect at the next start of the service."),
-            ),
-            "pauses": table(
-                "retry_backoff_minutes",
-                say("Pauses before retries"),
-                {"minutes": number(say("Length of the pause"), minutes, "min")},
-                minItems=1,
-                maxItems=bounds["retry_backoff_minutes"]["maxItems"],
-            ),
-        },
-    )
+    name = {"type": "string", "title": say("Name"), "maxLength": 100}
+    board = number(say("Board thickness"), thickness, "mm")
+    trim = number(say("Trim on every side"), thickness, "mm")
+    back = number(say("Thickness of a back"), thickness, "mm")
+    band = {**number(say("Thickness of the band"), thickness, "mm"), "default": None}
+    pause = number(say("Length of the pause"), minutes, "min")
+    sides = {side: rule(f"defaultPlateSize.{side}", plate[side]) for side in PLATE}
+    grains = {
+        key: {"enum": [0, 1, 2, 3], "title": say("Grain %(key)s") % {"key": key}}
+        for key in bounds["grainMapping"]["propertyNames"]["enum"]
+    }
+    left_open = say("Left open: A with the built-in optimiser, else C.")
+    modes = rule("optiModeDefault", {"enum": ["A", "B", "C"]}, description=left_open, default=None)
+    retries = {
+        "retry_count_max": rule("retry_count_max", bounds["retry_count_max"]),
+        "optiXmlMinutes": rule("timeouts.optiXmlMinutes", minutes),
+        "osiAckMinutes": rule("timeouts.osiAckMinutes", minutes),
+    }
+    parts = {
+        "saw": group(say("Saw"), {"kerf_mm": rule("kerf_mm", bounds["kerf_mm"])}),
+        "board": group(
+            say("Usual board"),
+            sides,
+            say("For orders that name no board. Without one, such an order waits."),
+            source="defaultPlateSize",
+        ),
+        "trims": table(
+            "trimByThickness",
+            say("Trims"),
+            {"thickness": board, "trim": trim},
+            say("An order with a board of another thickness waits."),
+        ),
+        "backs": table("backingThicknesses", say("Backs"), {"thickness": back}),
+        "bands": table(
+            "edgeMapping",
+            say("Bands"),
+            {"name": name, "thickness": band},
+            say("Without a thickness, the name means that there is no band."),
+            fixed={NO_BAND: None},
+        ),
+        "materials": table(
+            "materials",
+            say("Materials"),
+            {"name": name},
+            say("If there are any, an order of another material is refused."),
+        ),
+        "grain": group(
+            say("Grain"),
+            grains,
+            say("What OptiPlanning calls each grain of an order."),
+            source="grainMapping",
+        ),
+        "ways": group(say("Optimisation"), {"optiModeDefault": modes}),
+        "retries": group(
+            say("Retries and deadlines"),
+            retries,
+            say("These take effect at the next start of the service."),
+        ),
+        "pauses": table(
+            "retry_backoff_minutes", say("Pauses before retries"), {"minutes": pause}, minItems=1
+        ),
+    }
+    form = group("", parts)
     form["required"].remove("board")
     return form
 
