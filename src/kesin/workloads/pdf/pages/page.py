@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
@@ -95,10 +95,6 @@ class PdfWorkbench(PdfServiceLoader):
             return preview
 
 
-def workbench_of(app: FastAPI, service: Service) -> PdfWorkbench:
-    return app_state(app, "pdf_desk", lambda: PdfWorkbench(service))
-
-
 router = page_router()
 
 PATH: Final = "/dashboard/pdf"
@@ -111,11 +107,10 @@ VIEWER_CSP: Final = (
 Name = Annotated[str, Query(max_length=200)]
 
 
-def require_workbench(ctx: PageContext, action: str) -> PdfWorkbench:
+def require_workbench(ctx: PageContext, action: str, **target: str) -> PdfWorkbench:
     """The workbench, if the user may create PDFs."""
-    service = ctx.service
-    require_access(service.workload_context("pdf"), ctx.actor, action)
-    return workbench_of(ctx.request.app, service)
+    require_access(ctx.workload("pdf"), ctx.actor, action, **target)
+    return app_state(ctx.request.app, "pdf_desk", lambda: PdfWorkbench(ctx.service))
 
 
 @router.get(PATH, response_class=HTMLResponse)
@@ -145,8 +140,8 @@ def pdf_page(  # noqa: PLR0917  # each one is a query parameter
     if chosen and chosen not in broken:
         selected = submit.require_template(workbench.services, chosen)
         value = dict(selected.sample) if start == "sample" else {}
-        form = _form(ctx, workbench, selected, value, as_json=False)
-        values |= {"chosen": selected, "token": None, **form, **_file_values({})}
+        form = TemplateForm(ctx, workbench, selected).values(value, {}, as_json=False)
+        values |= {"chosen": selected, "token": None, **form}
         values |= {"oob": False, "rejected": False}
         if not form["problems"]:
             values["token"] = workbench.save_preview(ctx.actor.name, selected.name, value)
@@ -161,85 +156,86 @@ def _broken_templates(
     return {name: problem for name, problem in problems.items() if name in allowed}
 
 
-def _form(
-    ctx: PageContext, workbench: PdfWorkbench, template: PdfTemplate, value: Any, *, as_json: bool
-) -> dict[str, Any]:
-    """The form filled with a value, and the value's problems."""
-    return {
-        "root": SchemaForm(template.schema, language=ctx.language).draw(value),
-        "as_json": as_json,
-        "source": json.dumps(value, ensure_ascii=False, indent=2),
-        "problems": _problems(ctx, workbench, template, value),
-        "path": PATH,
-    }
+class TemplateForm(NamedTuple):
+    """The form of a template for one user."""
 
+    ctx: PageContext
+    workbench: PdfWorkbench
+    template: PdfTemplate
 
-def _file_values(fields: Mapping[str, str]) -> dict[str, Any]:
-    return {"file_name": fields.get("file_name", ""), "landscape": "landscape" in fields}
+    @classmethod
+    def submitted(cls, ctx: PageContext, fields: Mapping[str, str], action: str) -> TemplateForm:
+        """The form of the template that the fields name, if the user may create PDFs."""
+        workbench = require_workbench(ctx, action)
+        name = fields.get("template", "")
+        return cls(ctx, workbench, submit.require_template(workbench.services, name))
 
+    @property
+    def fields(self) -> SchemaForm:
+        return SchemaForm(self.template.schema, language=self.ctx.language)
 
-def _problems(
-    ctx: PageContext, workbench: PdfWorkbench, template: PdfTemplate, value: Any
-) -> list[ValueProblem]:
-    if not isinstance(value, dict):
-        return [ValueProblem("v", "", "must be a JSON object")]
-    form = SchemaForm(template.schema, language=ctx.language)
-    pointers = (
-        (problem.path.rstrip("/"), problem.message)
-        for problem in workbench.services.library.find_problems(template.name, value)
-    )
-    return [ValueProblem(f"v{at}", form.label_of(at), message) for at, message in pointers]
+    def values(self, value: Any, sent: Mapping[str, str], *, as_json: bool) -> dict[str, Any]:
+        """The form filled with a value, the value's problems, and what was sent beside it."""
+        return {
+            "root": self.fields.draw(value),
+            "as_json": as_json,
+            "source": json.dumps(value, ensure_ascii=False, indent=2),
+            "problems": self.problems(value),
+            "path": PATH,
+            "file_name": sent.get("file_name", ""),
+            "landscape": "landscape" in sent,
+        }
 
+    def problems(self, value: Any) -> list[ValueProblem]:
+        """What is wrong with a value."""
+        if not isinstance(value, dict):
+            return [ValueProblem("v", "", "must be a JSON object")]
+        library, form = self.workbench.services.library, self.fields
+        found = library.find_problems(self.template.name, value)
+        pointers = ((problem.path.rstrip("/"), problem.message) for problem in found)
+        return [ValueProblem(f"v{at}", form.label_of(at), message) for at, message in pointers]
 
-def _read_value(template: PdfTemplate, fields: dict[str, str]) -> Any:
-    """The value of a submitted form, typed as fields or as JSON."""
-    if "source" in fields:
-        return parse_typed_json(fields["source"])
-    return SchemaForm(template.schema).read(fields)
+    def read(self, sent: Mapping[str, str]) -> Any:
+        """The value of a submitted form, typed as fields or as JSON."""
+        return parse_typed_json(sent["source"]) if "source" in sent else self.fields.read(sent)
+
+    def checked(self, sent: Mapping[str, str]) -> tuple[Any, list[ValueProblem]]:
+        """The value of a submitted form, and what is wrong with it."""
+        try:
+            value = self.read(sent)
+            return value, self.problems(value)
+        except Invalid as problem:
+            return None, [ValueProblem("v", "", problem.message)]
 
 
 @router.post(f"{PATH}/form", response_class=HTMLResponse)
 def change_pdf_form(ctx: Context, fields: WideForm) -> HTMLResponse:
     """The form with a row more or less, or as JSON and back; typed values are kept."""
-    workbench = require_workbench(ctx, "preview")
-    template = submit.require_template(workbench.services, fields.get("template", ""))
-    value = _read_value(template, fields)
-    form = SchemaForm(template.schema)
+    form = TemplateForm.submitted(ctx, fields, "preview")
+    value = form.read(fields)
     do, _, pointer = fields.get("do", "").partition(":")
     if do == "add":
-        value = form.with_added(value, pointer)
+        value = form.fields.with_added(value, pointer)
     elif do == "remove":
-        value = form.with_removed(value, pointer)
+        value = form.fields.with_removed(value, pointer)
     elif do not in {"json", "fields"}:
         raise Invalid("say what to change: add, remove, json or fields")
     as_json = do == "json" or ("source" in fields and do != "fields")
-    values = _form(ctx, workbench, template, value, as_json=as_json) | _file_values(fields)
+    values = form.values(value, fields, as_json=as_json)
     then = {"HX-Trigger-After-Swap": "pdf-drawn"}  # and the preview follows
-    return ctx.page("pdf/part_form.html", headers=then, chosen=template, **values)
+    return ctx.page("pdf/part_form.html", headers=then, chosen=form.template, **values)
 
 
 @router.post(f"{PATH}/preview", response_class=HTMLResponse)
 def preview_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
     """A preview of the document, or the problems of its values."""
-    workbench = require_workbench(ctx, "preview")
-    template = submit.require_template(workbench.services, fields.get("template", ""))
-    value, problems = _checked_value(ctx, workbench, template, fields)
+    form = TemplateForm.submitted(ctx, fields, "preview")
+    value, problems = form.checked(fields)
     if problems:
         return _problem_list(ctx, problems)
-    token = workbench.save_preview(ctx.actor.name, template.name, value)
-    stale = workbench.templates.problem
+    token = form.workbench.save_preview(ctx.actor.name, form.template.name, value)
+    stale = form.workbench.templates.problem
     return ctx.page("pdf/part_preview.html", token=token, path=PATH, stale=stale, oob=True)
-
-
-def _checked_value(
-    ctx: PageContext, workbench: PdfWorkbench, template: PdfTemplate, fields: dict[str, str]
-) -> tuple[Any, list[ValueProblem]]:
-    """The value of a submitted form, and what is wrong with it."""
-    try:
-        value = _read_value(template, fields)
-        return value, _problems(ctx, workbench, template, value)
-    except Invalid as problem:
-        return None, [ValueProblem("v", "", problem.message)]
 
 
 def _problem_list(
@@ -270,13 +266,12 @@ def show_pdf_preview(ctx: Context, token: str) -> Response:
 @router.post(f"{PATH}/jobs", response_class=HTMLResponse)
 def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
     """Submit the PDF job; the response is the list with the job on top."""
-    workbench = require_workbench(ctx, "create")
-    template = submit.require_template(workbench.services, fields.get("template", ""))
-    value, problems = _checked_value(ctx, workbench, template, fields)
+    form = TemplateForm.submitted(ctx, fields, "create")
+    value, problems = form.checked(fields)
     if problems:
         return _problem_list(ctx, problems, rejected=True)
     body: dict[str, Any] = {
-        "template_name": template.name,
+        "template_name": form.template.name,
         "variables": value,
         "file_name": fields.get("file_name", "").strip() or None,
         "options": {"fail_safe": "strict"} | ({"landscape": True} if "landscape" in fields else {}),
@@ -287,21 +282,19 @@ def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
         why = validation_message(problem.errors(include_url=False)[0])
         listed = [ValueProblem("pdf-file", ctx.say("File name"), why)]
         return _problem_list(ctx, listed, rejected=True)
-    services, most = workbench.services, ctx.service.settings.pdf_max_queued
+    services, most = form.workbench.services, ctx.service.settings.pdf_max_queued
     submitted = submit.submit_job(services, request, owner=ctx.actor.name, max_queued=most)
     if not isinstance(submitted, Submitted):
         raise submit.render_unavailable()
-    values = {**_job_list(ctx, workbench, everybody=False, cursor=None), "made": submitted}
-    return ctx.page("pdf/part_jobs.html", **values)
+    return ctx.page("pdf/part_jobs.html", **_job_list(ctx, form.workbench, made=submitted))
 
 
 @router.post(f"{PATH}/jobs/{{job_id}}/cancel", response_class=HTMLResponse)
 def cancel_pdf(ctx: Context, job_id: str) -> HTMLResponse:
     workbench = require_workbench(ctx, "cancel")
-    jobs = workbench.services.jobs
-    context = ctx.workload("pdf")
+    jobs, context = workbench.services.jobs, ctx.workload("pdf")
     submit.cancel_job(context, jobs, ctx.actor, find_owned_job(jobs, ctx.actor, job_id), None)
-    return ctx.page("pdf/part_jobs.html", **_job_list(ctx, workbench, everybody=False, cursor=None))
+    return ctx.page("pdf/part_jobs.html", **_job_list(ctx, workbench))
 
 
 @router.post(f"{PATH}/jobs/{{job_id}}/again", response_class=HTMLResponse)
@@ -317,7 +310,12 @@ def make_pdf_again(ctx: Context, job_id: str) -> HTMLResponse:
 
 
 def _job_list(
-    ctx: PageContext, workbench: PdfWorkbench, *, everybody: bool, cursor: str | None
+    ctx: PageContext,
+    workbench: PdfWorkbench,
+    *,
+    everybody: bool = False,
+    cursor: str | None = None,
+    made: Submitted | None = None,
 ) -> dict[str, Any]:
     """The user's jobs, newest first; admins may see all."""
     jobs = workbench.services.jobs
@@ -336,7 +334,7 @@ def _job_list(
         "cursor": cursor,
         "path": PATH,
         "family": state_groups(jobs.queue.lifecycle),
-        "made": None,
+        "made": made,
         "now_s": jobs.queue.now() / SECOND_US,
     }
 
@@ -352,8 +350,7 @@ def _advice(ctx: PageContext, job: PdfJob) -> str:
 @router.get("/dashboard/jobs/{job_id}/paper")
 def show_pdf(ctx: Context, request: Request, job_id: str) -> Response:
     """The PDF, for its owner and for admins; for others the job does not exist."""
-    require_access(ctx.workload("pdf"), ctx.actor, "download", target=job_id[:64])
-    services = workbench_of(request.app, ctx.service).services
+    services = require_workbench(ctx, "download", target=job_id[:64]).services
     job = find_owned_job(services.jobs, ctx.actor, job_id)
     if job.status is not PdfJobStatus.SUCCEEDED:
         raise NotFound("there is no PDF of this job")
