@@ -52,7 +52,10 @@ def _targets(ctx: PageContext, wanted: str) -> Iterator[JumpTarget]:
     queues = ctx.commands.readable_queues(ctx.actor)
     for queue in queues if wanted else ():
         try:
-            yield from [_of_job(ctx, job) for job in _jobs(ctx, queue, wanted)]
+            for job in _jobs(ctx, queue, wanted):
+                title, path = job.dedup_key or job.id, f"/dashboard/jobs/{job.id}"
+                kind = f"{ctx.title_of(job.queue)} · {job.state}"
+                yield JumpTarget(title, path, kind, is_job=True)
         except StoreUnreachable:  # the other queues may live elsewhere
             continue
     for queue in queues:
@@ -95,8 +98,3 @@ def _jobs(ctx: PageContext, queue: Queue, text: str) -> list[Job]:
     jobs = commands.find(actor, queue.name, held)
     # A key that is masked for the user is not found by it.
     return [job for job in jobs if actor.has("reveal") or job.dedup_key == text]
-
-
-def _of_job(ctx: PageContext, job: Job) -> JumpTarget:
-    kind = f"{ctx.title_of(job.queue)} · {job.state}"
-    return JumpTarget(job.dedup_key or job.id, f"/dashboard/jobs/{job.id}", kind, is_job=True)

@@ -16,7 +16,7 @@ from kesin.web.dashboard.frame.i18n import DASHBOARD, LANGUAGES, Language, catal
 from kesin.web.dashboard.frame.navigation import below, navigation, site_switch
 from kesin.web.dashboard.frame.page import Frame, WorkloadPages
 from kesin.web.dashboard.frame.zones import shown_zone
-from kesin.web.dashboard.state_groups import LABELS, ORDER
+from kesin.web.dashboard.state_groups import ORDER
 
 
 def build_frame(workloads: Iterable[Workload]) -> Frame:
@@ -58,28 +58,18 @@ def _environment(language: Language, folders: tuple[tuple[str, str], ...]) -> En
     def in_zone(say: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *values: say(Formatter(language, shown_zone.get()), *values)
 
+    plain = ("number", "percent", "unit", "relative", "utc", "iso", "city", "duration_axis")
+    zoned = ("when", "stamp", "moment", "clock", "time_axis")
     filters: dict[str, Callable[..., Any]] = {
-        "number": figures.number,
-        "percent": figures.percent,
+        **{name: getattr(figures, name) for name in plain},
+        **{name: in_zone(getattr(Formatter, name)) for name in zoned},
         "lasted": figures.duration,
-        "unit": figures.unit,
-        "relative": figures.relative,
-        "utc": figures.utc,
-        "iso": figures.iso,
-        "city": figures.city,
-        "when": in_zone(Formatter.when),
-        "stamp": in_zone(Formatter.stamp),
-        "moment": in_zone(Formatter.moment),
-        "clock": in_zone(Formatter.clock),
-        "time_axis": in_zone(Formatter.time_axis),
         "count_axis": lambda top: [(tick, figures.number(tick)) for tick in count_ticks(top)],
-        "duration_axis": figures.duration_axis,
         "covered": mask_text,
     }
     environment.filters |= filters
     environment.globals |= {
         "FAMILIES": ORDER,
-        "FAMILY_WORDS": LABELS,
         "LANGUAGES": LANGUAGES,
         # What the frame shows; only the templates of whole pages ask for it.
         "navigation": navigation,

@@ -139,10 +139,9 @@ def _is_stopped(lifecycle: Lifecycle, job: Job) -> bool:
 class ShownRelative(NamedTuple):
     """A job before or after the one whose page it is."""
 
-    id: str
+    job: Job
     name: str
     title: str  # of its queue
-    state: str
     family: StateGroup
     gist: str  # of its result, or its error code
 
@@ -156,10 +155,9 @@ def _shown_relative(ctx: PageContext, job: Job) -> ShownRelative:
     name = ctx.job_name(job) or job.dedup_key or f"…{job.id[-12:]}"
     gist = job.error_code or ("" if job.result_json is None else job.result_json)
     return ShownRelative(
-        job.id,
+        job,
         _shortened(name, MAX_KEY_IN_TITLE),
         ctx.title_of(job.queue),
-        job.state,
         state_group(lifecycle, job.state),
         _shortened(gist, MAX_GIST),
     )

@@ -111,10 +111,7 @@ def oci_control(  # noqa: PLR0917  # each is a query parameter
     """The page, or a part of it: the summary, the rows, the rows that follow."""
     site = find_site(ctx, site_id, "read", "oci.control")
     control_filter = ControlFilter(status, code.strip(), category, q.strip())
-    values: dict[str, Any] = {
-        "chosen": control_filter,
-        "categories": [kind.value for kind in Category],
-    }
+    values: dict[str, Any] = {"chosen": control_filter, "categories": list(Category.__members__)}
     if part != "rows":
         stats = operations.site_stats(site)
         warnings = [(each, stats.advice(each["code"], ctx.language)) for each in stats.warnings]
@@ -122,15 +119,9 @@ def oci_control(  # noqa: PLR0917  # each is a query parameter
     if part != "summary":
         values |= _rows(ctx, site, control_filter, cursor)
     if not part:
-        values |= {
-            "offers": [
-                offer
-                for offer in actions.offered_actions(ctx, site.queue)
-                if offer.action in operations.ACTIONS
-            ],
-            "queue": site.queue,
-            "runs": runs_shown(ctx, site.queue),
-        }
+        offered = actions.offered_actions(ctx, site.queue)
+        values["offers"] = [offer for offer in offered if offer.action in operations.ACTIONS]
+        values |= {"queue": site.queue, "runs": runs_shown(ctx, site.queue)}
     template = f"oci/part_{part}.html" if part else "oci/control.html"
     if part == "rows" and cursor is not None:
         template = "oci/part_older.html"
@@ -140,20 +131,12 @@ def oci_control(  # noqa: PLR0917  # each is a query parameter
 def _rows(
     ctx: PageContext, site: SiteContext, chosen: ControlFilter, cursor: str | None
 ) -> dict[str, Any]:
+    sought: dict[str, Any] = {"criteria": chosen.criteria, "search": chosen.q or None}
     jobs, following = operations.list_rows(
-        site,
-        ctx.actor,
-        criteria=chosen.criteria,
-        search=chosen.q or None,
-        limit=PAGE_ROWS,
-        cursor=cursor,
+        site, ctx.actor, **sought, limit=PAGE_ROWS, cursor=cursor
     )
     rows = [(job, operations.row_columns(job)) for job in jobs]
-    advices = {
-        job.error_code: ADVICE.find(job.error_code, job.error_category, ctx.language)
-        for job in jobs
-        if job.error_code
-    }
+    advices = {job.error_code: row_advice(ctx, job) for job in jobs if job.error_code}
     stats = site.context.commands.stats(ctx.actor, site.queue.name, site=site.id)
     states = stats.states
     shown_states = [chosen.status] if chosen.status else [state for state, n in states.items() if n]
@@ -182,15 +165,10 @@ def oci_preview(ctx: Context, site_id: str, fields: FirstFields) -> HTMLResponse
     action = fields.get("action", "")
     operations.action_arguments(site, action)  # raises Problem for an unknown one
     ids, where, chosen, until = _selection(site, fields)
-    preview = site.context.commands.preview(
-        ctx.actor,
-        "oci",
-        action,
-        ids=None if ids is None else operations.strip_seals(ids),
-        where=where,
-        site=site.id,
-    )
-    missing = 0 if ids is None else len(operations.strip_seals(ids)) - preview.matched
+    chosen_ids = None if ids is None else operations.strip_seals(ids)
+    selected: dict[str, Any] = {"ids": chosen_ids, "where": where, "site": site.id}
+    preview = site.context.commands.preview(ctx.actor, "oci", action, **selected)
+    missing = 0 if chosen_ids is None else len(chosen_ids) - preview.matched
     row = only_row(ctx, site, ids)
     return ctx.page(
         "oci/part_action.html",
@@ -203,7 +181,7 @@ def oci_preview(ctx: Context, site_id: str, fields: FirstFields) -> HTMLResponse
         by_filter=ids is None,
         until=until,
         chosen=chosen,
-        categories=[category.value for category in Category],
+        categories=list(Category.__members__),
         row=row,
         advice=row_advice(ctx, row) if row else None,
         **frame(ctx, site),

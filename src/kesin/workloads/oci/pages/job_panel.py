@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kesin.engine.access.commands import JobDetails
 from kesin.foundation.messages import decode_note, recorded_message
 from kesin.foundation.text import decode_json
 from kesin.lifecycle.errors import Category
+from kesin.store.records import Event
 from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import JobAction, PageContext, Panel
 from kesin.web.dashboard.jobs.actions import lifecycle_actions, possible_moves
@@ -23,15 +23,10 @@ from kesin.workloads.oci.pages.site_links import control_path
 MAX_EXCHANGES: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """The response to one upload."""
+class Exchange(NamedTuple):
+    """The response to one upload, and the move that recorded it."""
 
-    at: int
-    attempt: int
-    move: str
-    state: str
-    code: str
+    event: Event
     message: str
     request_id: str
     details: str
@@ -115,11 +110,7 @@ def _exchanges(history: JobDetails) -> list[Exchange]:
         request_id = note.get("requestId") or result.get("requestId") or ""
         exchanges.append(
             Exchange(
-                moved.at,
-                moved.attempt - moved.attempt_base,
-                moved.move,
-                moved.to_state,
-                moved.error_code or "",
+                moved,
                 recorded_message(moved.error_message, moved.note),
                 str(request_id),
                 pretty(json_depth_limited(details)) if details else "",
