@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from kesin.lifecycle.declare import Lifecycle, State
 
-StateGroup = Literal["waiting", "working", "retrying", "person", "done", "failed", "expired"]
-
-LABELS: Final[dict[StateGroup, str]] = {
-    "waiting": "waiting",
-    "working": "working",
-    "retrying": "retrying",
-    "person": "on hold",
-    "failed": "failed",
-    "done": "done",
-    "expired": "expired",
-}
-ORDER: Final = tuple(LABELS)
+StateGroup = Literal["waiting", "working", "retrying", "person", "failed", "done", "expired"]
+ORDER: Final[tuple[StateGroup, ...]] = get_args(StateGroup)
 _BY_NAME: Final[dict[str, StateGroup]] = {
     "RETRY": "retrying",
     "HOLD": "person",

@@ -201,7 +201,7 @@ def jobs_of(ctx: PageContext, queue: Queue, chosen: Selection) -> dict[str, Any]
     if ids is None:
         return {"where": where}
     if where.states:
-        ids = tuple(job.id for job in filters.jobs_by_id(ctx, queue.name, ids, where.states))
+        ids = tuple(job.id for job in filters.read_page(ctx, queue.name, chosen.sought).jobs)
     return {"ids": ids}
 
 

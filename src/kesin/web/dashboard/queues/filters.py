@@ -17,7 +17,6 @@ from kesin.foundation.ids import is_id
 from kesin.lifecycle.budget import DAY_S, HOUR_S, MINUTE_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.model import Job
 from kesin.store.limits import MAX_CODE, MAX_PAGE, MAX_TENANT
 from kesin.store.records import Filter, Page, QueueStats
 from kesin.web.bodies import first_value
@@ -144,14 +143,7 @@ def read_page(
 ) -> Page:
     """A page of the jobs that match and that the user may see."""
     if search.ids is not None:
-        jobs = jobs_by_id(ctx, queue, search.ids, search.where.states)
+        states = Filter(states=search.where.states)
+        jobs = found_jobs(ctx.commands, ctx.actor, queue, search.ids, states)
         return Page(jobs[::-1] if search.where.oldest_first else jobs, None)
     return ctx.commands.jobs(ctx.actor, queue, search.where, limit=limit, cursor=cursor)
-
-
-def jobs_by_id(
-    ctx: PageContext, queue: str, ids: Sequence[str], states: Sequence[str] = ()
-) -> list[Job]:
-    """The jobs with these ids that the user may see, newest first."""
-    where = Filter(states=tuple(states))
-    return found_jobs(ctx.commands, ctx.actor, queue, ids, where)

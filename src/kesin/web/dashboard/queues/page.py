@@ -78,11 +78,9 @@ def more(ctx: Context, queue: str) -> HTMLResponse:
     page_filter, stats, search = _search(ctx, opened)
     cursor = ctx.request.query_params.get("cursor", "")
     page = filters.read_page(ctx, queue, search, cursor=cursor if is_id(cursor) else None)
-    shown = _number(ctx, "shown")
     values = _table(ctx, opened, page_filter, stats)
     values |= {"jobs": page.jobs, "cursor": page.cursor, "stale": ()}
-    values["shown"] = shown + len(page.jobs)
-    return ctx.page("part_rows.html", **values)
+    return ctx.page("part_rows.html", shown=_number(ctx, "shown") + len(page.jobs), **values)
 
 
 @router.get("/dashboard/queues/{queue}/rows.csv")
@@ -281,11 +279,10 @@ def _site_title(ctx: PageContext, queue: str, site: str) -> str:
 
 def _codes(failures: Failures, page_filter: filters.PageFilter) -> list[tuple[str, int]]:
     """The error codes that occur, the most common first; and the chosen one."""
-    codes = Counter({page_filter.code: 0} if page_filter.code else {})
+    codes = Counter({page_filter.code: 0})
     for group in failures.groups:
-        if group.code:
-            codes[group.code] += group.n
-    return codes.most_common()
+        codes[group.code] += group.n
+    return [(code, n) for code, n in codes.most_common() if code]
 
 
 def _sites(stats: QueueStats, page_filter: filters.PageFilter) -> list[str]:
