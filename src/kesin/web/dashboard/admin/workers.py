@@ -56,9 +56,8 @@ def workers(ctx: Context) -> HTMLResponse:
         here=len(ctx.service.workers),
         waiting=waiting,
         checks=ctx.service.checks(),
-        stretches=_sweep_stages(ctx),
-        swept_us=_swept_us(ctx),
         now=ctx.accounts.now(),
+        **_sweeps(ctx),
     )
 
 
@@ -115,22 +114,16 @@ def _waiting(ctx: PageContext, queue: Queue) -> dict[str, Any]:
     return values | {"oldest_us": oldest_us, "lease_over": stats.lease_over, "paused": paused}
 
 
-def _sweep_stages(ctx: PageContext) -> list[SweepStage]:
-    sweeper = ctx.service.sweeper
-    if sweeper is None:
-        return []
-    due = sweeper.due_in_s()
-    return [
+def _sweeps(ctx: PageContext) -> dict[str, Any]:
+    """The stages of the sweep, and how long ago the last one succeeded."""
+    if (sweeper := ctx.service.sweeper) is None:
+        return {"stretches": [], "swept_us": None}
+    due, last, now_s = sweeper.due_in_s(), sweeper.last_success, ctx.service.clock.monotonic()
+    stages = [
         SweepStage(stage, _micros(every), _micros(due[stage]) if stage in due else None)
         for stage, every in sweeper.every_s.items()
     ]
-
-
-def _swept_us(ctx: PageContext) -> int | None:
-    sweeper = ctx.service.sweeper
-    if sweeper is None or sweeper.last_success is None:
-        return None
-    return _micros(ctx.service.clock.monotonic() - sweeper.last_success)
+    return {"stretches": stages, "swept_us": None if last is None else _micros(now_s - last)}
 
 
 def _micros(seconds: float) -> int:

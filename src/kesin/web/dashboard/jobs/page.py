@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from kesin.engine.access.commands import JobDetails
-from kesin.engine.access.companions import Relatives, companions_of
+from kesin.engine.access.companions import companions_of
 from kesin.engine.access.occupancy import states_without_slot
 from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
@@ -89,7 +89,8 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
     pauses = ctx.commands.pauses(ctx.actor, job.queue)
     future = outlook(lifecycle, job, now, pauses, _full_states(ctx, queue, job))
     companions = companions_of(ctx.commands, ctx.actor, history)
-    before = _listed(ctx, companions.parents)
+    before = [_shown_relative(ctx, parent) for parent in companions.parents.jobs]
+    after = [_shown_relative(ctx, child) for child in companions.children.jobs]
     due = future.next.kind == "claim" and (future.next.at or 0) <= now
     explained = job.error_code if _is_stopped(lifecycle, job) else None
     lines = timeline(ctx, history, lifecycle, now, explained)
@@ -112,7 +113,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
             (which, relatives, listed)
             for which, relatives, listed in (
                 ("parents", companions.parents, before),
-                ("children", companions.children, _listed(ctx, companions.children)),
+                ("children", companions.children, after),
             )
             if relatives.jobs or relatives.hidden
         ],
@@ -144,10 +145,6 @@ class ShownRelative(NamedTuple):
     title: str  # of its queue
     family: StateGroup
     gist: str  # of its result, or its error code
-
-
-def _listed(ctx: PageContext, relatives: Relatives) -> list[ShownRelative]:
-    return [_shown_relative(ctx, job) for job in relatives.jobs]
 
 
 def _shown_relative(ctx: PageContext, job: Job) -> ShownRelative:

@@ -13,7 +13,6 @@ from fastapi import Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.engine.access.search import titles_of
-from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Permission
 from kesin.foundation.problems import Invalid
 from kesin.lifecycle.errors import Category
@@ -258,8 +257,9 @@ def _selection(
         raise Invalid("choose some rows first", code="bad_selection")
     if len(ids) > actions.MAX_SELECTED:
         raise Invalid(
-            Message("choose at most %(most)s rows, or all that match", most=actions.MAX_SELECTED),
+            "choose at most %(most)s rows, or all that match",
             code="bad_selection",
+            most=actions.MAX_SELECTED,
         )
     return ids, None, chosen, until
 

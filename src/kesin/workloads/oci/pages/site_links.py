@@ -53,21 +53,20 @@ def triage(ctx: PageContext, group: FailureGroup) -> Link | None:
     return Link(ctx.say("Fix data"), f"{control_path(site)}?{query}")
 
 
+def breaker_states(ctx: PageContext, now: int) -> dict[str, str]:
+    """Closed, open or half_open: the circuit breaker of each site that ever had a problem."""
+    entries = ctx.accounts.directory.metadata_entries(WORKLOAD, name=BREAKER)
+    return {entry.site: Breaker.from_dict(json.loads(entry.value)).state(now) for entry in entries}
+
+
 def breaker_warnings(ctx: PageContext, queue: Queue) -> list[QueueWarning]:
     """Sites of the user whose circuit breaker is open: nothing is uploaded for them now."""
-    accounts, actor, now = ctx.accounts, ctx.actor, queue.now()
-    facts = accounts.directory.metadata_entries(WORKLOAD, name=BREAKER)
-    open_for = {
-        fact.site
-        for fact in facts
-        if Breaker.from_dict(json.loads(fact.value)).state(now) != "closed"
-    }
-    if not open_for:
-        return []
+    states = breaker_states(ctx, queue.now())
+    open_for = {site for site, state in states.items() if state != "closed"}
     names = [
         site.name
-        for site in accounts.sites(actor)
-        if site.id in open_for and site.channel != "script" and actor.sees(WORKLOAD, site.id)
+        for site in (ctx.accounts.sites(ctx.actor) if open_for else ())
+        if site.id in open_for and site.channel != "script" and ctx.actor.sees(WORKLOAD, site.id)
     ]
     if not names:
         return []

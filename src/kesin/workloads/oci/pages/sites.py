@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -12,11 +12,10 @@ from kesin.store.directory import Site
 from kesin.store.history import read_tenants
 from kesin.web.dashboard.frame.page import Context, page_router
 from kesin.web.dashboard.queues.failures import failures_of
-from kesin.workloads.oci.google.circuit_breaker import Breaker
 from kesin.workloads.oci.operations import expiring_before
 from kesin.workloads.oci.pages.control import Word
-from kesin.workloads.oci.pages.site_links import SITES_PATH, control_path
-from kesin.workloads.oci.site import BREAKER, WORKLOAD, visible_sites
+from kesin.workloads.oci.pages.site_links import SITES_PATH, breaker_states, control_path
+from kesin.workloads.oci.site import WORKLOAD, visible_sites
 
 router = page_router()
 MAX_SITES: Final = 1_000  # in the table; a search finds the others
@@ -74,20 +73,15 @@ def _rows(ctx: Context, sites: Sequence[Site]) -> list[SiteRow]:
     context = ctx.workload(WORKLOAD)
     queue, store = context.queue, context.queue.store
     stats = ctx.stats(queue)
-    needs: dict[str, int] = {}
-    retrying: dict[str, int] = {}
+    needs, retrying = Counter[str](), Counter[str]()
     for group in failures_of(ctx, queue, stats).groups:
-        counts = needs if group.needs_you else retrying if group.retries else {}
-        for tenant, n in group.tenants.items():
-            counts[tenant] = counts.get(tenant, 0) + n
+        if group.needs_you or group.retries:
+            (needs if group.needs_you else retrying).update(group.tenants)
     completed_at: dict[str, int] = {}
     for count in store.move_counts(queue.name):
         if count.to_state == "COMPLETED":
             completed_at[count.tenant] = max(completed_at.get(count.tenant, 0), count.at)
-    breakers = {
-        entry.site: Breaker.from_dict(json.loads(entry.value)).state(stats.now)
-        for entry in context.commands.accounts.directory.metadata_entries(WORKLOAD, name=BREAKER)
-    }
+    breakers = breaker_states(ctx, stats.now)
     expiring = store.aging(queue.name, ("conversion_at", expiring_before(stats.now)))
     periods = read_tenants(store, queue.name, stats.now)
     return [
@@ -95,8 +89,8 @@ def _rows(ctx: Context, sites: Sequence[Site]) -> list[SiteRow]:
             site,
             control_path(site.id),
             sum(stats.tenants.get(site.id, {}).get(state, 0) for state in ("QUEUED", "RETRY")),
-            needs.get(site.id, 0),
-            retrying.get(site.id, 0),
+            needs[site.id],
+            retrying[site.id],
             completed_at.get(site.id, 0),
             "closed" if site.channel == "script" else breakers.get(site.id, "closed"),
             expiring.get(site.id, 0),
