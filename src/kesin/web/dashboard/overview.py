@@ -136,7 +136,9 @@ class _CardBuilder:
         needing = [line for line in lines if line.group.needs_you]
         card.lines = needing[:MAX_LINES]
         card.more = sum(line.group.n for line in needing[MAX_LINES:])
-        self._stuck()
+        if stats.lease_over:
+            sentence = self.ctx.say("%(n)s are stuck: their worker is gone.")
+            self._add_trouble(sentence, n=self.figures.number(stats.lease_over))
         self._pauses()
         self._waiting()
         for warning in warnings(self.ctx, self.queue):
@@ -151,11 +153,6 @@ class _CardBuilder:
         """Add a trouble. The sentence is translated already; its values are escaped here."""
         text = escape(sentence) % values if values else escape(sentence)
         self._card.troubles.append(Trouble(text, self._card.path))
-
-    def _stuck(self) -> None:
-        if n := self.stats.lease_over:
-            sentence = self.ctx.say("%(n)s are stuck: their worker is gone.")
-            self._add_trouble(sentence, n=self.figures.number(n))
 
     def _pauses(self) -> None:
         """The whole queue, or the sites that are paused by their names."""

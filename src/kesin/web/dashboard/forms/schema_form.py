@@ -76,7 +76,7 @@ class SchemaForm:
         attributes: dict[str, Any] = {
             "name": name,
             "key": key,
-            "title": localized_text(schema, "title", self.language) or _title_from_key(key),
+            "title": _title(schema, key, self.language),
             "required": required,
             "hint": localized_text(schema, "description", self.language),
             "errors": tuple(self.errors.get(name.removeprefix(ROOT), ())),
@@ -140,7 +140,7 @@ class SchemaForm:
         for step in _split_pointer(pointer):
             row = parse_row_number(step) if "array" in _types(schema) else None
             schema = self._child_schema(schema, step) or {}
-            title = localized_text(schema, "title", self.language) or _title_from_key(step)
+            title = _title(schema, step, self.language)
             titles += [title] if row is None else [f"{titles.pop()} {row + 1}"]
         return " · ".join(filter(None, titles))
 
@@ -338,12 +338,10 @@ def _column_headings(schema: Schema, rows: tuple[FormNode, ...], language: str) 
         return ()
     if any(cell.kind in {"group", "list", "json"} for row in rows for cell in row.children):
         return ()
-    return tuple(_heading(key, subschema, language) for key, subschema in properties.items())
-
-
-def _heading(key: str, schema: Schema, language: str) -> str:
-    title = localized_text(schema, "title", language) or _title_from_key(key)
-    return f"{title} ({schema['unit']})" if schema.get("unit") else title
+    return tuple(
+        _title(part, key, language) + (f" ({part['unit']})" if part.get("unit") else "")
+        for key, part in properties.items()
+    )
 
 
 def _get_item(container: Any, step: str) -> Any:
@@ -361,9 +359,10 @@ def _escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-def _title_from_key(key: str) -> str:
+def _title(schema: Schema, key: str, language: str) -> str:
+    """The title of a field; without one, its key in words."""
     text = key.replace("_", " ").strip()
-    return text[:1].upper() + text[1:]
+    return localized_text(schema, "title", language) or text[:1].upper() + text[1:]
 
 
 def _format_value(value: Any) -> str:

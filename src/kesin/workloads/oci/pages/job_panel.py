@@ -72,12 +72,11 @@ def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
     if ctx.accounts.find_site(job.tenant) is None:
         return lifecycle_actions(ctx, history)
     path, offered = control_path(job.tenant), []
+    fix = f"{path}/rows/{job.id}/fix"
     bad_data = job.state == "FAILED" and job.error_category == Category.VALIDATION
     if bad_data:
-        fix = f"{path}/rows/{job.id}/fix"
         offered.append(JobAction(ctx.say("Fix data"), fix, primary=True))
     elif job.state == "COMPLETED":
-        fix = f"{path}/rows/{job.id}/fix"
         offered.append(JobAction(ctx.say("Send a corrected copy"), fix))
     untouched = job.state == "QUEUED" and job.attempt_count == job.attempt_base
     for action in ACTIONS:

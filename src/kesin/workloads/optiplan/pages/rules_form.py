@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 from kesin.workloads.optiplan.api.schemas import RULES, Schema
 from kesin.workloads.optiplan.workshop.rules import NO_BAND
 
-PLATE: Final = ("width_mm", "height_mm")
 Say = Callable[[str], str]
 Rules = Mapping[str, Any]  # as in rules.json
 # The label of a rule and its unit; ``%(key)s`` is the rule's own key.
@@ -76,7 +75,7 @@ def form_schema(say: Say) -> Schema:
     back = number(say("Thickness of a back"), thickness, "mm")
     band = {**number(say("Thickness of the band"), thickness, "mm"), "default": None}
     pause = number(say("Length of the pause"), minutes, "min")
-    sides = {side: rule(f"defaultPlateSize.{side}", plate[side]) for side in PLATE}
+    sides = {side: rule(f"defaultPlateSize.{side}", bound) for side, bound in plate.items()}
     grains = {
         key: {"enum": [0, 1, 2, 3], "title": say("Grain %(key)s") % {"key": key}}
         for key in bounds["grainMapping"]["propertyNames"]["enum"]

@@ -55,10 +55,9 @@ def _render_customers(
     *,
     phone: str = "",
     cursor: str = "",
-    done: str = "",
-    problem: Problem | None = None,
-    typed: dict[str, str] | None = None,
     order: str | None = None,
+    typed: dict[str, str] | None = None,
+    **outcome: Any,
 ) -> HTMLResponse:
     limit, following = PAGE_CUSTOMERS, None
     if phone:
@@ -74,11 +73,10 @@ def _render_customers(
         customers=customers,
         following=following,
         phone=phone,
-        done=done,
-        problem=problem,
         typed=typed or order_customer,
         order=order_customer,
         may_keep=may_keep,
+        **outcome,
         **shared,
     )
 
