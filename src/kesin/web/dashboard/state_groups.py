@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from kesin.lifecycle.declare import Lifecycle, State
 
-StateGroup = Literal["waiting", "working", "retrying", "person", "failed", "done", "expired"]
-ORDER: Final[tuple[StateGroup, ...]] = get_args(StateGroup)
+StateGroup = Literal["waiting", "working", "retrying", "person", "done", "failed", "expired"]
+
+LABELS: Final[dict[StateGroup, str]] = {
+    "waiting": "waiting",
+    "working": "working",
+    "retrying": "retrying",
+    "person": "on hold",
+    "failed": "failed",
+    "done": "done",
+    "expired": "expired",
+}
+ORDER: Final = tuple(LABELS)
 _BY_NAME: Final[dict[str, StateGroup]] = {
     "RETRY": "retrying",
     "HOLD": "person",

@@ -13,6 +13,7 @@ from babel.messages.pofile import read_po
 from kesin.lifecycle.drawing.layout import MAX_PAGE_WIDTH, lay_out
 from kesin.lifecycle.drawing.svg import svg
 from kesin.web.dashboard.frame.i18n import Catalogue, choose_language
+from kesin.web.dashboard.state_groups import LABELS
 from kesin.workloads import built_in, lifecycles
 from tests.web.dashboard.python_texts import SOURCE, nodes
 from tests.web.dashboard.turkish import CATALOGUES, PAGES, TEMPLATES, catalogue
@@ -28,7 +29,7 @@ PLACES = re.compile(r"%\((\w+)\)[sd]|%%")
 def wanted() -> dict[str, str]:
     """Each sentence the templates, the Python and the lifecycles say, and where."""
     titles = [workload.title for workload in built_in()]
-    found = dict.fromkeys(titles, "the workloads")
+    found = dict.fromkeys((*LABELS.values(), *titles), "state_groups.py and the workloads")
     for name, make in lifecycles().items():
         found |= {move.doc: f"{name}: {move.name}" for move in make().moves if move.doc}
     for folder in PAGES:
