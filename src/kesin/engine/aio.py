@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from kesin.engine.new_job import NewJob
-from kesin.engine.validation import BadInput
+from kesin.engine.validation import BadInput, require_fits
 from kesin.engine.waiting import Looks
-from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
 from kesin.store.limits import MAX_SQL_PAYLOAD_BYTES
 
@@ -27,23 +26,6 @@ async def _in_thread(call: Callable[_P, _T], *args: _P.args, **how: _P.kwargs) -
     import asyncio  # it takes time, and who gets here has it
 
     return await asyncio.to_thread(call, *args, **how)
-
-
-def _require_sql_payload_fits(text: str) -> None:
-    """Raise BadInput for a payload that the SQL function refuses, whatever the queue takes."""
-    size = len(text.encode())
-    if size > MAX_SQL_PAYLOAD_BYTES:
-        raise BadInput(
-            "payload_too_large",
-            "payload",
-            Message(
-                "the payload has %(n)s bytes; within an asynchronous connection the limit is"
-                " %(most)s, whatever the queue's is: use queue.enqueue(…, within=…) with a"
-                " synchronous connection, or store the data elsewhere and enqueue a reference",
-                n=size,
-                most=MAX_SQL_PAYLOAD_BYTES,
-            ),
-        )
 
 
 class AioQueue:
@@ -65,7 +47,14 @@ class AioQueue:
             why = "within an asynchronous connection takes no after: use queue.enqueue(within=…)"
             raise BadInput("bad_after", "after", why)
         row = queue.row_of(NewJob(payload, **{**how, "stamps": how.get("stamps") or {}}))
-        _require_sql_payload_fits(row.payload)
+        require_fits(  # the SQL function has a limit of its own
+            row.payload,
+            MAX_SQL_PAYLOAD_BYTES,
+            "payload",
+            "the payload has %(n)s bytes; within an asynchronous connection the limit is %(most)s,"
+            " whatever the queue's is: use queue.enqueue(…, within=…) with a synchronous"
+            " connection, or store the data elsewhere and enqueue a reference",
+        )
         outcome = await queue.store.enqueue_within(
             queue.name, row, within, actor=actor, now=queue.clock.now()
         )

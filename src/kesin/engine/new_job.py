@@ -52,12 +52,10 @@ class NewJob:
                 raise BadInput(
                     "unknown_stamp",
                     "stamps",
-                    Message(
-                        "enqueue on %(queue)s takes no stamp %(stamp)s: it takes %(takes)s",
-                        queue=repr(queue.name),
-                        stamp=repr(name),
-                        takes=accepted,
-                    ),
+                    "enqueue on %(queue)s takes no stamp %(stamp)s: it takes %(takes)s",
+                    queue=repr(queue.name),
+                    stamp=repr(name),
+                    takes=accepted,
                 )
         if not isinstance(self.once, bool):
             raise BadInput("bad_once", "once", f"once must be True or False, got {self.once!r}")
@@ -90,11 +88,9 @@ class NewJob:
             raise BadInput(
                 "bad_after",
                 "after",
-                Message(
-                    "the jobs of %(queue)s come after no others: its lifecycle has no move"
-                    " enqueue_after (task_lifecycle(parents=True) has one)",
-                    queue=repr(queue.name),
-                ),
+                "the jobs of %(queue)s come after no others: its lifecycle has no move"
+                " enqueue_after (task_lifecycle(parents=True) has one)",
+                queue=repr(queue.name),
             )
         if len(parents) > MAX_PARENTS:
             why = Message("after names at most %(most)s jobs", most=MAX_PARENTS)
@@ -117,6 +113,5 @@ class NewJob:
 
 def unknown_parent(problem: UnknownParents) -> BadInput:
     """The refusal of a job that was to come after one that is not there."""
-    first = min(problem.ids)
-    why = Message("after names no job of this store: %(id)s", id=first)
+    why = Message("after names no job of this store: %(id)s", id=min(problem.ids))
     return BadInput("unknown_parent", "after", why)

@@ -31,7 +31,6 @@ from kesin.engine.validation import (
 from kesin.foundation.clock import Clock, Duration, SystemClock, Time
 from kesin.foundation.deprecation import warn_renamed
 from kesin.foundation.ids import IdMaker
-from kesin.foundation.messages import Message
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.errors import Category
@@ -323,13 +322,11 @@ class Queue(QueueReader):
             raise BadInput(
                 "unknown_call",
                 "call",
-                Message(
-                    "%(call)s is no %(role)s call of %(queue)s: it has %(may)s",
-                    call=repr(action),
-                    role=role,
-                    queue=self.name,
-                    may=allowed,
-                ),
+                "%(call)s is no %(role)s call of %(queue)s: it has %(may)s",
+                call=repr(action),
+                role=role,
+                queue=self.name,
+                may=allowed,
             )
         default_error = self.lifecycle.default_error(action)
         if default_error is not None:

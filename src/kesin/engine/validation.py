@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 
 from kesin.foundation.clock import in_seconds, time_us
 from kesin.foundation.messages import Message
+from kesin.foundation.problems import Invalid
 from kesin.foundation.text import NotJson, canonical_json, storable
 from kesin.lifecycle.budget import MAX_DELAY_S, SECOND_US
 from kesin.lifecycle.errors import Category
@@ -17,12 +18,20 @@ MAX_ATTEMPTS = 1_000
 
 
 class BadInput(ValueError):
-    """A value that the queue does not accept; ``code`` and ``field`` say which and why."""
+    """A value that the queue does not accept; ``code`` and ``field`` say which and why.
 
-    def __init__(self, code: str, field_name: str, message: str) -> None:
-        super().__init__(message)
+    ``values`` fill the places of its message.
+    """
+
+    def __init__(self, code: str, field_name: str, message: str, **values: object) -> None:
+        super().__init__(Message(message, **values) if values else message)
         self.code = code
         self.field = field_name
+
+
+def invalid_field(field_name: str, message: str, /, **values: Any) -> Invalid:
+    """The refusal of a request for the value of this field; ``values`` are those of `Invalid`."""
+    return Invalid(message, details={"field": field_name}, **values)
 
 
 def _is_int(value: object) -> TypeGuard[int]:
@@ -35,11 +44,9 @@ def checked_attempts(value: object) -> int:
         raise BadInput(
             "bad_max_attempts",
             "max_attempts",
-            Message(
-                "max_attempts must be a whole number in 1…%(most)s, got %(given)s",
-                most=MAX_ATTEMPTS,
-                given=repr(value),
-            ),
+            "max_attempts must be a whole number in 1…%(most)s, got %(given)s",
+            most=MAX_ATTEMPTS,
+            given=repr(value),
         )
     return value
 
@@ -55,9 +62,7 @@ def checked_priority(value: object) -> int:
 def require_positive_limit(limit: int) -> None:
     """Raise BadInput unless the limit of a claim is at least 1."""
     if limit < 1:
-        raise BadInput(
-            "bad_limit", "limit", Message("limit must be at least 1, got %(n)s", n=limit)
-        )
+        raise BadInput("bad_limit", "limit", "limit must be at least 1, got %(n)s", n=limit)
 
 
 def delay_us(delay: object, field_name: str = "delay_s") -> int:
@@ -97,18 +102,13 @@ def json_text(value: Any, field_name: str) -> str:
 def payload_text(payload: Any, max_bytes: int) -> str:
     """The payload as it is stored, at most ``max_bytes`` long."""
     text = json_text(payload, "payload")
-    size = len(text.encode())
-    if size > max_bytes:
-        raise BadInput(
-            "payload_too_large",
-            "payload",
-            Message(
-                "the payload has %(n)s bytes; the limit is %(most)s:"
-                " store the data elsewhere and enqueue a reference",
-                n=size,
-                most=max_bytes,
-            ),
-        )
+    require_fits(
+        text,
+        max_bytes,
+        "payload",
+        "the payload has %(n)s bytes; the limit is %(most)s:"
+        " store the data elsewhere and enqueue a reference",
+    )
     return text
 
 
@@ -121,41 +121,36 @@ def result_text(result: Any, max_bytes: int) -> str:
 
 def require_result_fits(text: str | None, max_bytes: int) -> None:
     """Raise BadInput for a result that is longer than a payload may be."""
-    if text is None or len(text) * 4 <= max_bytes:  # a character has at most four bytes
-        return
-    size = len(text.encode())
-    if size > max_bytes:
-        raise BadInput(
-            "result_too_large",
+    if text is not None:
+        require_fits(
+            text,
+            max_bytes,
             "result",
-            Message(
-                "the result has %(n)s bytes; the limit is %(most)s:"
-                " store the data elsewhere and return a reference",
-                n=size,
-                most=max_bytes,
-            ),
+            "the result has %(n)s bytes; the limit is %(most)s:"
+            " store the data elsewhere and return a reference",
         )
+
+
+def require_fits(text: str, max_bytes: int, field_name: str, why: str) -> None:
+    """Raise BadInput for a text that is too long; ``why`` has places for its size and the limit."""
+    if len(text) * 4 > max_bytes:  # a character has at most four bytes
+        size = len(text.encode())
+        if size > max_bytes:
+            raise BadInput(f"{field_name}_too_large", field_name, why, n=size, most=max_bytes)
 
 
 def checked_name(value: object, field_name: str, max_length: int) -> str:
     """A name as stored text, not empty and not too long."""
+    code = f"bad_{field_name}"
     if not isinstance(value, str):
-        raise BadInput(
-            f"bad_{field_name}",
-            field_name,
-            Message(
-                "%(field)s must be text, got %(given)s",
-                field=field_name,
-                given=type(value).__name__,
-            ),
-        )
+        given = type(value).__name__
+        why = Message("%(field)s must be text, got %(given)s", field=field_name, given=given)
+        raise BadInput(code, field_name, why)
     text = storable(value)
     if not 1 <= len(text) <= max_length:
-        raise BadInput(
-            f"bad_{field_name}",
-            field_name,
-            Message("%(field)s must have 1…%(most)s characters", field=field_name, most=max_length),
-        )
+        most = max_length
+        why = Message("%(field)s must have 1…%(most)s characters", field=field_name, most=most)
+        raise BadInput(code, field_name, why)
     return text
 
 

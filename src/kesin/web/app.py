@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute, Match, Mount, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from kesin.engine.validation import BadInput
+from kesin.engine.validation import BadInput, invalid_field
 from kesin.foundation.extras import missing_extra
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Invalid, NotSignedIn, Problem, Unavailable
@@ -199,7 +199,7 @@ def _as_problem(error: Exception) -> Problem:
         case RequestValidationError():
             return invalid_request(error.errors())
         case BadInput():
-            return Invalid(str(error), code=error.code, details={"field": error.field})
+            return invalid_field(error.field, str(error), code=error.code)
         case StoreUnreachable():
             log.warning("store_unreachable", why=str(error))
             return store_unavailable(error)

@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kesin.engine.access.sessions import IDLE_S, LAST_USED_RESOLUTION_S, UserSessions
+from kesin.engine.validation import invalid_field
 from kesin.foundation import passwords
-from kesin.foundation.messages import Message
 from kesin.foundation.password_rules import check_password
 from kesin.foundation.permissions import ROLES, SCOPES, SITE_SCOPES, SITELESS_SCOPES, Actor, Scope
-from kesin.foundation.problems import Forbidden, Invalid, NotFound, RequestConflict
+from kesin.foundation.problems import Forbidden, NotFound, RequestConflict
 from kesin.foundation.text import storable
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.store.directory import ApiKey, Session, User
@@ -52,12 +52,10 @@ class Accounts(UserSessions):
     ) -> User:
         self.require(actor, "admin", "user.add", target=name)
         if not _USER_NAME.fullmatch(name):
-            raise Invalid(
-                Message(
-                    "%(name)s is no user name: letters, digits, '.', '@', '-' and '_', at most 63",
-                    name=repr(name),
-                ),
-                details={"field": "name"},
+            raise invalid_field(
+                "name",
+                "%(name)s is no user name: letters, digits, '.', '@', '-' and '_', at most 63",
+                name=repr(name),
             )
         _check_role(role)
         check_password(password, name)
@@ -75,10 +73,8 @@ class Accounts(UserSessions):
         with self.directory.transaction():
             if not self.directory.add_user(user):
                 raise RequestConflict(
-                    Message(
-                        "there is a user %(name)s already: change it with `kesin user set`",
-                        name=repr(name),
-                    ),
+                    "there is a user %(name)s already: change it with `kesin user set`",
+                    name=repr(name),
                     details={"field": "name"},
                 )
             self.note(actor, "user.add", target=name, details={"role": role})
@@ -145,10 +141,7 @@ class Accounts(UserSessions):
     def _require_user(self, user: User | None, name: str) -> User:
         if user is None:
             raise NotFound(
-                Message(
-                    "there is no user %(name)s: `kesin user list` shows who there is",
-                    name=repr(name),
-                )
+                "there is no user %(name)s: `kesin user list` shows who there is", name=repr(name)
             )
         return user
 
@@ -170,45 +163,34 @@ class Accounts(UserSessions):
         """Create a key: the key itself, to be shown once, and its stored record."""
         self.require(actor, "admin", "key.create", site=site, target=name)
         key_scopes = tuple(dict.fromkeys(scopes))
-        unknown = [scope for scope in key_scopes if scope not in SCOPES]
-        if unknown or not key_scopes:
-            raise Invalid(
-                Message(
-                    "a key has one or more of the scopes %(scopes)s, not %(scope)s",
-                    scopes=", ".join(SCOPES),
-                    scope=repr(unknown[0]),
-                )
-                if unknown
-                else Message(
-                    "a key has one or more of the scopes %(scopes)s", scopes=", ".join(SCOPES)
-                ),
-                details={"field": "scope"},
+        known, unknown = ", ".join(SCOPES), [one for one in key_scopes if one not in SCOPES]
+        if unknown:
+            raise invalid_field(
+                "scope",
+                "a key has one or more of the scopes %(scopes)s, not %(scope)s",
+                scopes=known,
+                scope=repr(unknown[0]),
             )
-        if site is None and SITE_SCOPES & set(key_scopes):
-            raise Invalid(
-                Message(
-                    "a key for %(scope)s belongs to one site: name it",
-                    scope=min(SITE_SCOPES & set(key_scopes)),
-                ),
-                details={"field": "site"},
+        if not key_scopes:
+            raise invalid_field(
+                "scope", "a key has one or more of the scopes %(scopes)s", scopes=known
+            )
+        if site is None and (sited := SITE_SCOPES & set(key_scopes)):
+            raise invalid_field(
+                "site", "a key for %(scope)s belongs to one site: name it", scope=min(sited)
             )
         if site is not None and (siteless := SITELESS_SCOPES & set(key_scopes)):
-            raise Invalid(
-                Message(
-                    "a site does not narrow what %(scope)s allows: make the key without a site",
-                    scope=min(siteless),
-                ),
-                details={"field": "site"},
+            raise invalid_field(
+                "site",
+                "a site does not narrow what %(scope)s allows: make the key without a site",
+                scope=min(siteless),
             )
         if not storable(name).strip() or len(name) > 100:  # noqa: PLR2004
-            raise Invalid("a key has a name of 1…100 characters", details={"field": "name"})
+            raise invalid_field("name", "a key has a name of 1…100 characters")
         if site is not None:
             self._require_sites([site])
         if days is not None and not 1 <= days <= 3_650:  # noqa: PLR2004
-            raise Invalid(
-                Message("a key lasts 1…3650 days, got %(days)s", days=days),
-                details={"field": "days"},
-            )
+            raise invalid_field("days", "a key lasts 1…3650 days, got %(days)s", days=days)
         key, key_id = passwords.new_api_key()
         now = self.now()
         record = ApiKey(
@@ -238,9 +220,7 @@ class Accounts(UserSessions):
         self.require(actor, "admin", "key.revoke", target=shown_id)
         if self.directory.api_key(key_id) is None:
             named = f"no key {shown_id!r}" if shown_id else "no such key"
-            raise NotFound(
-                Message("there is %(what)s: `kesin key list` shows their ids", what=named)
-            )
+            raise NotFound("there is %(what)s: `kesin key list` shows their ids", what=named)
         with self.directory.transaction():
             ended = self.directory.revoke_key(key_id, self.now())
             if ended:
@@ -330,10 +310,8 @@ def with_request_id(actor: Actor, request_id: str) -> Actor:
 
 def _check_role(role: str) -> str:
     if role not in ROLES:
-        raise Invalid(
-            Message(
-                "a role is one of %(roles)s, got %(role)s", roles=", ".join(ROLES), role=repr(role)
-            ),
-            details={"field": "role"},
+        known = ", ".join(ROLES)
+        raise invalid_field(
+            "role", "a role is one of %(roles)s, got %(role)s", roles=known, role=repr(role)
         )
     return role

@@ -29,8 +29,7 @@ from kesin.engine.access.masking import (
 from kesin.engine.bulk import BulkResult
 from kesin.engine.new_job import NewJob
 from kesin.engine.queue import Queue
-from kesin.engine.validation import BadInput
-from kesin.foundation.messages import Message
+from kesin.engine.validation import BadInput, invalid_field
 from kesin.foundation.permissions import Actor, Permission
 from kesin.foundation.problems import Forbidden, Invalid, NotFound, RequestConflict
 from kesin.lifecycle.errors import Category
@@ -88,7 +87,7 @@ class Commands:
         if queue is None or sites == _NONE:
             if permission != "read":
                 self.accounts.note(actor, f"queue.{action}", allowed=False, queue=name)
-            raise NotFound(Message("there is no queue %(queue)s for you", queue=repr(name)))
+            raise NotFound("there is no queue %(queue)s for you", queue=repr(name))
         return queue
 
     def readable_queues(self, actor: Actor) -> list[Queue]:
@@ -202,7 +201,7 @@ class Commands:
                 return self._shown(actor, details, reveal=reveal)
         if unreachable is not None:
             raise unreachable
-        raise NotFound(Message("there is no job %(job)s", job=repr(job_id)))
+        raise NotFound("there is no job %(job)s", job=repr(job_id))
 
     def _actions(self, queue: Queue, job: Job) -> tuple[str, ...]:
         """The operator's actions that leave this job's state."""
@@ -263,11 +262,9 @@ class Commands:
         actions = queue.lifecycle.actions_of("operator")
         if action in actions and action not in queue.lifecycle.plain_actions_of("operator"):
             raise Invalid(
-                Message(
-                    "%(call)s brings new data: use the page, API or command of its workload",
-                    call=repr(action),
-                ),
+                "%(call)s brings new data: use the page, API or command of its workload",
                 code="needs_payload",
+                call=repr(action),
             )
         if not by_workload:
             self.require_unrestricted(name, action)
@@ -301,9 +298,7 @@ class Commands:
                 in_transaction=on_batch,
             )
         except BadInput as problem:
-            raise Invalid(
-                str(problem), code=problem.code, details={"field": problem.field}
-            ) from None
+            raise invalid_field(problem.field, str(problem), code=problem.code) from None
         if not bulk.outcomes:  # nothing matched: the request is audited all the same
             on_batch(bulk)
         return bulk
@@ -312,12 +307,10 @@ class Commands:
         """Raise Invalid for an action that is reserved for the workload."""
         if action in self.restricted_actions.get(name, _NONE):
             raise Invalid(
-                Message(
-                    "%(call)s is more than a move: use the page, API or command of %(queue)s",
-                    call=repr(action),
-                    queue=repr(name),
-                ),
+                "%(call)s is more than a move: use the page, API or command of %(queue)s",
                 code="needs_workload",
+                call=repr(action),
+                queue=repr(name),
             )
 
     def preview(
@@ -337,8 +330,10 @@ class Commands:
             raise Invalid("name the jobs by ids or by a filter, not both", code="bad_selection")
         if not queue.lifecycle.allows(action, "operator"):
             raise Invalid(
-                Message("%(call)s is no operator call of %(queue)s", call=repr(action), queue=name),
+                "%(call)s is no operator call of %(queue)s",
                 code="unknown_call",
+                call=repr(action),
+                queue=name,
             )
         self.require_unrestricted(name, action)
         matching = where or Filter()
@@ -359,12 +354,10 @@ class Commands:
         needed = queue.lifecycle.enqueue_move.stamp_input
         if any(set(needed) - set(new.stamps) for new in news):
             raise RequestConflict(
-                Message(
-                    "a job of %(queue)s needs %(needed)s: use the API or command of its workload",
-                    queue=repr(name),
-                    needed=", ".join(needed),
-                ),
+                "a job of %(queue)s needs %(needed)s: use the API or command of its workload",
                 code="needs_stamps",
+                queue=repr(name),
+                needed=", ".join(needed),
             )
         with queue.store.transaction():
             outcomes = queue.enqueue_many(news, actor=actor.name)

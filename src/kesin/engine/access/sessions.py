@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Final
 
 from kesin.engine.access.sites import Sites
+from kesin.engine.validation import invalid_field
 from kesin.foundation import passwords
 from kesin.foundation.password_rules import check_password
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import Forbidden, Invalid, NotSignedIn, RequestConflict
+from kesin.foundation.problems import Forbidden, NotSignedIn, RequestConflict
 from kesin.lifecycle.budget import SECOND_US
 from kesin.store.directory import Session, User
 from kesin.store.errors import StoreTrouble
@@ -123,7 +124,7 @@ class UserSessions(Sites):
             wrong = {"field": "current"}
             raise Forbidden("the current password is wrong", code="wrong_password", details=wrong)
         if new == current:
-            raise Invalid("this is the current password", details={"field": "password"})
+            raise invalid_field("password", "this is the current password")
         check_password(new, user.name)
         new_hash = passwords.hash_password(new)
         new_token, now = passwords.new_token(), self.now()

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 from zoneinfo import available_timezones
 
 from kesin.engine.access.refusals import CountedRefusals, RefusalCounter
+from kesin.engine.validation import invalid_field
 from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
 from kesin.foundation.currencies import CURRENCIES
-from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor, Permission, require
-from kesin.foundation.problems import Forbidden, Invalid, NotFound, RequestConflict
+from kesin.foundation.problems import Forbidden, NotFound, RequestConflict
 from kesin.foundation.text import canonical_json, storable
 from kesin.store.audit_chain import AuditLine
 from kesin.store.audit_log import AuditPage
@@ -26,9 +27,7 @@ _MAX_LISTED_SITES: Final = 20  # in an error message
 _SITE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _HEX_UUID: Final = re.compile(r"[0-9a-f]{32}")
 _DASHED_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_UUID_NAMESPACE: Final = uuid.UUID(
-    "3d0f5a0e-5f0b-4d64-9a55-0d3c9f4b7a11"
-)  # the namespace of site UUIDs
+_UUID_NAMESPACE: Final = uuid.UUID("3d0f5a0e-5f0b-4d64-9a55-0d3c9f4b7a11")  # of site UUIDs
 _REFUSALS: Final = "access.refused"  # the action of a line that counts refusals
 _NOT_COUNTED: Final = frozenset({"session.start"})  # its addresses matter, and it is throttled
 _timezones: Final = cache(available_timezones)  # it reads a folder of six hundred files
@@ -163,12 +162,10 @@ class Sites:
     ) -> Site:
         self.require(actor, "admin", "site.add", site=site_id)
         if not _SITE_ID.fullmatch(site_id):
-            raise Invalid(
-                Message(
-                    "%(site)s is no site name: letters, digits, '.', '-' and '_', at most 128",
-                    site=repr(site_id),
-                ),
-                details={"field": "site"},
+            raise invalid_field(
+                "site",
+                "%(site)s is no site name: letters, digits, '.', '-' and '_', at most 128",
+                site=repr(site_id),
             )
         now = self.now()
         site = _validated_site(
@@ -177,10 +174,8 @@ class Sites:
         with self.directory.transaction():
             if not self.directory.add_site(site):
                 raise RequestConflict(
-                    Message(
-                        "there is a site %(site)s already: change it with `kesin site set`",
-                        site=repr(site_id),
-                    ),
+                    "there is a site %(site)s already: change it with `kesin site set`",
+                    site=repr(site_id),
                     details={"field": "site"},
                 )
             self.note(actor, "site.add", site=site_id)
@@ -196,24 +191,12 @@ class Sites:
         timezone: str | None = None,
         currency: str | None = None,
     ) -> Site:
-        self.require(actor, "admin", "site.set", site=site_id)
-        self._require_sites([site_id])
-        with self.directory.transaction():
-            before = self.directory.lock_site(site_id)
-            if before is None:
-                raise NotFound(Message("there is no site %(site)s", site=repr(site_id)))
-            site = _validated_site(
-                before._replace(
-                    name=name or before.name,
-                    channel=channel or before.channel,
-                    timezone=timezone or before.timezone,
-                    currency=currency or before.currency,
-                    changed_at=self.now(),
-                )
-            )
+        given = {"name": name, "channel": channel, "timezone": timezone, "currency": currency}
+        with self._locked_site(actor, site_id) as before:
+            values = {field: value for field, value in given.items() if value}
+            site = _validated_site(before._replace(**values, changed_at=self.now()))
             self.directory.update_site(site)
-            fields = before._fields[1:5]
-            changed = [field for field in fields if getattr(before, field) != getattr(site, field)]
+            changed = [field for field in given if getattr(before, field) != getattr(site, field)]
             self.note(actor, "site.set", site=site_id, details={"changed": changed})
         return site
 
@@ -221,12 +204,7 @@ class Sites:
         self, actor: Actor, site_id: str, workload: str, changes: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Change a workload's settings of a site; None deletes a setting. Returns all settings."""
-        self.require(actor, "admin", "site.set", site=site_id)
-        self._require_sites([site_id])
-        with self.directory.transaction():
-            before = self.directory.lock_site(site_id)
-            if before is None:
-                raise NotFound(Message("there is no site %(site)s", site=repr(site_id)))
+        with self._locked_site(actor, site_id) as before:
             all_settings = json.loads(before.settings)
             merged = {**all_settings.get(workload, {}), **changes}
             merged = {name: value for name, value in merged.items() if value is not None}
@@ -237,28 +215,31 @@ class Sites:
             self.note(actor, "site.set", site=site_id, details=details)
         return merged
 
+    @contextmanager
+    def _locked_site(self, actor: Actor, site_id: str) -> Iterator[Site]:
+        """A transaction that changes a site, with the site as it is before."""
+        self.require(actor, "admin", "site.set", site=site_id)
+        self._require_sites([site_id])
+        with self.directory.transaction():
+            site = self.directory.lock_site(site_id)
+            if site is None:
+                raise NotFound("there is no site %(site)s", site=repr(site_id))
+            yield site
+
     def _require_sites(self, sites: Iterable[str]) -> tuple[str, ...]:
         """The ids without repeats; raises NotFound if one is missing. For callers who see all."""
         site_ids = tuple(dict.fromkeys(sites))
         known = [site.id for site in self.directory.sites()] if site_ids else []
         missing = [site_id for site_id in site_ids if site_id not in known]
         if missing:
-            more = (
-                f" and {len(known) - _MAX_LISTED_SITES} more"
-                if len(known) > _MAX_LISTED_SITES
-                else ""
-            )
-            listing = (
-                f"there are: {', '.join(known[:_MAX_LISTED_SITES])}{more}"
-                if known
-                else "there is none"
-            )
+            unlisted = len(known) - _MAX_LISTED_SITES
+            more = f" and {unlisted} more" if unlisted > 0 else ""
+            listed = f"{', '.join(known[:_MAX_LISTED_SITES])}{more}"
+            there = f"there are: {listed}" if known else "there is none"
             raise NotFound(
-                Message(
-                    "there is no site %(site)s (%(there)s): add it with `kesin site add`",
-                    site=repr(missing[0]),
-                    there=listing,
-                )
+                "there is no site %(site)s (%(there)s): add it with `kesin site add`",
+                site=repr(missing[0]),
+                there=there,
             )
         return site_ids
 
@@ -272,26 +253,20 @@ def site_uuid(site_id: str) -> str:
 
 def _validated_site(site: Site) -> Site:
     if site.channel not in CHANNELS:
-        raise Invalid(
-            Message(
-                "a channel is one of %(channels)s, got %(channel)s",
-                channels=", ".join(CHANNELS),
-                channel=repr(site.channel),
-            ),
-            details={"field": "channel"},
+        raise invalid_field(
+            "channel",
+            "a channel is one of %(channels)s, got %(channel)s",
+            channels=", ".join(CHANNELS),
+            channel=repr(site.channel),
         )
     if site.timezone not in _timezones():
-        raise Invalid(
-            Message("%(zone)s is no time zone", zone=repr(site.timezone)),
-            details={"field": "timezone"},
-        )
+        raise invalid_field("timezone", "%(zone)s is no time zone", zone=repr(site.timezone))
     if site.currency not in CURRENCIES:
-        raise Invalid(
-            Message(
-                "%(currency)s is no currency of ISO 4217, such as TRY", currency=repr(site.currency)
-            ),
-            details={"field": "currency"},
+        raise invalid_field(
+            "currency",
+            "%(currency)s is no currency of ISO 4217, such as TRY",
+            currency=repr(site.currency),
         )
     if not storable(site.name).strip() or len(site.name) > 200:  # noqa: PLR2004
-        raise Invalid("a site has a name of 1…200 characters", details={"field": "name"})
+        raise invalid_field("name", "a site has a name of 1…200 characters")
     return site._replace(name=storable(site.name))

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
 from kesin.engine.access.accounts import Accounts
+from kesin.engine.validation import invalid_field
 from kesin.foundation.encryption import KeyRing, NoSecretKeys, SecretNotOpened, sealing_key_id
-from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor, system_actor
-from kesin.foundation.problems import Invalid, NotFound
+from kesin.foundation.problems import NotFound
 from kesin.store.directory import Secret
 
 _SECRET_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}")
@@ -82,7 +82,7 @@ class Vault:
         ring = self.keys()
         _check_name(name)
         if not value:
-            raise Invalid("a secret cannot be empty", details={"field": "value"})
+            raise invalid_field("value", "a secret cannot be empty")
         sealed = ring.seal(name, value)
         with self._directory.transaction():
             self._directory.put_secret(Secret(name, sealed, self._accounts.now(), actor.name))
@@ -99,11 +99,9 @@ class Vault:
         secret = self._directory.secret(name)
         if secret is None:
             raise NotFound(
-                Message(
-                    "there is no secret %(name)s: put it with `kesin secrets put %(again)s`",
-                    name=repr(name),
-                    again=name,
-                )
+                "there is no secret %(name)s: put it with `kesin secrets put %(again)s`",
+                name=repr(name),
+                again=name,
             )
         try:
             value = ring.open(name, secret.sealed)
@@ -131,7 +129,7 @@ class Vault:
         _check_name(name)
         with self._directory.transaction():
             if not self._directory.delete_secret(name):
-                raise NotFound(Message("there is no secret %(name)s", name=repr(name)))
+                raise NotFound("there is no secret %(name)s", name=repr(name))
             self._accounts.note(actor, "secret.drop", target=name)
 
     def rotate(self, actor: Actor) -> Rotation:
@@ -153,14 +151,8 @@ class Vault:
         rotation = Rotation(
             outcomes["resealed"], outcomes["current"], outcomes["busy"], tuple(unopened)
         )
-        counts = {
-            "key": ring.first,
-            "resealed": rotation.resealed,
-            "current": rotation.current,
-            "busy": rotation.busy,
-            "unopened": len(unopened),
-        }
-        self._accounts.note(actor, "secret.rotate", details=counts)
+        details = {"key": ring.first, **asdict(rotation), "unopened": len(unopened)}
+        self._accounts.note(actor, "secret.rotate", details=details)
         return rotation
 
     def _reseal(self, actor: Actor, ring: KeyRing, first_read: Secret) -> ResealOutcome:
@@ -192,8 +184,8 @@ class Vault:
 def _check_name(name: str) -> None:
     """Raise Invalid for a bad name, without showing it: it may be a value in the wrong field."""
     if not _SECRET_NAME.fullmatch(name):
-        raise Invalid(
+        raise invalid_field(
+            "name",
             "a secret's name has 1…128 letters, digits, '.', '_', ':', '/', '@' and '-', "
             "and begins with a letter or a digit",
-            details={"field": "name"},
         )

@@ -23,12 +23,12 @@ PROBLEMS = frozenset(
     {"Problem", "Invalid", "NotFound", "NotSignedIn", "Forbidden", "RequestConflict", "TooLarge"}
     | {"TooManyRequests", "RequestTimeout", "Unavailable", "FolderUnavailable", "OrderProblem"}
     | {"MessageError", "UnusableFile", "UnreadableSpreadsheet", "Unsendable"}
-    | {"RenderFailed", "TemplateError"}
+    | {"RenderFailed", "TemplateError", "BadInput", "invalid_field"}
 )
 # Calls that raise, record or pass on a message, which is among their arguments.
 RAISED = frozenset(
     PROBLEMS
-    | {"FieldProblem", "RowProblem", "BadInput"}
+    | {"FieldProblem", "RowProblem", "require_fits"}
     | {"Failed", "Fixed", "Finding", "StoreError", "_warning", "_wrong", "_refuse", "_invalid"}
     | {"_failed", "_whole", "_add_file_problem", "_raise_invalid", "_template_problem"}
     | {"_runner_failed"}
