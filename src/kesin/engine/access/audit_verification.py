@@ -6,7 +6,7 @@ pruned meanwhile, it reads again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from kesin.store.audit_chain import (
@@ -42,15 +42,7 @@ class AuditVerification:
 
     def as_record(self) -> dict[str, Any]:
         """The result as JSON values."""
-        return {
-            "lines": self.lines,
-            "older": self.older,
-            "missing": self.missing,
-            "pruned_to": self.pruned_to,
-            "head": self.head._asdict() if self.head else None,
-            "first_broken": self.first_broken,
-            "problems": self.problems,
-        }
+        return asdict(self) | {"head": self.head and self.head._asdict()}
 
 
 def verify_audit_log(

@@ -10,7 +10,7 @@ for that and has the permission ``reveal``, and each time is a line in the audit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -77,6 +77,10 @@ class Commands:
         """The sites whose jobs the actor may see; None means all."""
         return actor.sites_in(queue, sited=queue not in self.queues_without_sites)
 
+    def sees(self, actor: Actor, job: Job) -> bool:
+        """Whether the actor may see the job."""
+        return actor.sees(job.queue, job.tenant, sited=job.queue not in self.queues_without_sites)
+
     def queue(
         self, actor: Actor, name: str, permission: Permission = "read", action: str = "read"
     ) -> Queue:
@@ -123,9 +127,9 @@ class Commands:
         ``same_look``: a list that refreshes itself is not a new look at a job for ten minutes.
         """
         queue, narrowed = self.queue(actor, name), self.narrow(actor, name, where)
-        page = queue.jobs(narrowed, limit=limit, cursor=cursor)
+        read = partial(queue.jobs, narrowed, limit=limit)
+        page = read(cursor=cursor)
         if not actor.has("reveal"):
-            read = partial(queue.jobs, narrowed, limit=limit)
             fields = queue.store.listing(name).search if where.search else ()
             return masked_page(read, self.masking(name), where, limit, page, fields=fields)
         jobs = self._shown_list(actor, name, page.jobs, reveal, same_look=same_look)
@@ -136,8 +140,7 @@ class Commands:
     ) -> list[Job]:
         """Those of these jobs that the actor may see, masked like those of a page."""
         jobs = self.queue(actor, name).find(ids).values()
-        sites = self.visible_sites(actor, name)
-        visible = [job for job in jobs if sites is None or job.tenant in sites]
+        visible = [job for job in jobs if self.sees(actor, job)]
         return self._shown_list(actor, name, visible, reveal)
 
     def _shown_list(
@@ -172,9 +175,7 @@ class Commands:
         job = details.job
         history = self.masking(job.queue).history(job, details.events, details.notes)
         masked = JobDetails(*history, details.actions)
-        if not reveal or not actor.has("reveal"):
-            return masked
-        if details == masked:
+        if not reveal or not actor.has("reveal") or details == masked:
             return masked
         self.accounts.note(actor, "job.reveal", queue=job.queue, site=job.tenant, target=job.id)
         return replace(details, revealed=True)
@@ -192,9 +193,7 @@ class Commands:
             except StoreUnreachable as problem:  # other queues may be in other stores
                 unreachable = problem
                 continue
-            if job and actor.sees(
-                queue.name, job.tenant, sited=queue.name not in self.queues_without_sites
-            ):
+            if job and self.sees(actor, job):
                 details = JobDetails(
                     job, queue.events(job_id), queue.notes(job_id), self._actions(queue, job)
                 )
@@ -361,11 +360,9 @@ class Commands:
             )
         with queue.store.transaction():
             outcomes = queue.enqueue_many(news, actor=actor.name)
-            inserted = sum(
-                isinstance(outcome, Outcome) and outcome.result == "inserted"
-                for outcome in outcomes
-            )
-            self.accounts.note(actor, "queue.enqueue", queue=name, details={"inserted": inserted})
+            results = [one.result for one in outcomes if isinstance(one, Outcome)]
+            details = {"inserted": results.count("inserted")}
+            self.accounts.note(actor, "queue.enqueue", queue=name, details=details)
         return outcomes
 
     def pause(
@@ -438,5 +435,4 @@ def _stats_of_sites(queue: Queue, stats: QueueStats, sites: frozenset[str] | Non
 
 def _filter_details(where: Filter) -> dict[str, Any]:
     """The filter as the audit log stores it."""
-    values = {name: getattr(where, name) for name in where.__dataclass_fields__}
-    return {name: value for name, value in values.items() if value not in (None, (), False)}
+    return {name: value for name, value in asdict(where).items() if value not in (None, (), False)}

@@ -91,12 +91,7 @@ def _children(commands: Commands, actor: Actor, queue: Queue, job: Job) -> Relat
 
 
 def _visible(commands: Commands, actor: Actor, jobs: Sequence[Job]) -> list[Job]:
-    return [
-        job
-        for job in jobs
-        if job.queue in commands.queues
-        and actor.sees(job.queue, job.tenant, sited=job.queue not in commands.queues_without_sites)
-    ]
+    return [job for job in jobs if job.queue in commands.queues and commands.sees(actor, job)]
 
 
 def _masked(commands: Commands, jobs: Sequence[Job]) -> tuple[Job, ...]:

@@ -235,8 +235,6 @@ class Masking:
         mask_string = _searching(value for text in documents for value in self._secrets(text))
 
         def document(text: str | None, mask_string: MaskText = mask_string) -> str | None:
-            if text is None:
-                return None
             value = decode_json(text)
             masked = self.value(value, mask_string)
             return text if masked == value else json.dumps(masked, ensure_ascii=False)
@@ -244,22 +242,16 @@ class Masking:
         def payload(text: str | None) -> str | None:  # its other fields hold no running text
             return document(text, _mask_shapes)
 
-        def sentence(text: str | None) -> str | None:
-            return None if text is None else mask_string(text)
-
         def quoting(text: str) -> str:  # it may quote other jobs
             return _CLICK_ID.sub(_mask_match, mask_string(text))
-
-        def message(text: str | None) -> str | None:
-            return None if text is None else quoting(text)
 
         masked_job = job._replace(
             payload_json=payload(job.payload_json) or "null",
             new_payload=payload(job.new_payload),
             result_json=document(job.result_json),
             note=document(job.note, quoting),
-            error_message=message(job.error_message),
-            dedup_key=sentence(job.dedup_key),
+            error_message=job.error_message and quoting(job.error_message),
+            dedup_key=job.dedup_key and mask_string(job.dedup_key),
         )
         masked_events = [
             event._replace(
@@ -267,7 +259,7 @@ class Masking:
                 old_payload=payload(event.old_payload),
                 result=document(event.result),
                 note=document(event.note, quoting),
-                error_message=message(event.error_message),
+                error_message=event.error_message and quoting(event.error_message),
             )
             for event in events
         ]
@@ -324,19 +316,23 @@ def masked_page(
     A search that matched what is masked, in a field or elsewhere, would tell what it is. So would a
     page that is too short: further pages fill it up, and its cursor is the last job that is shown.
     """
-    jobs = [job for job in map(masking.job, page.jobs) if _still_matches(job, where, fields)]
+    jobs = _matching(page, masking, where, fields)
     if len(jobs) == len(page.jobs):
         return Page(jobs, page.cursor)
-    cursor = page.cursor
     for _ in range(_MAX_MORE_PAGES):
-        if cursor is None or len(jobs) > limit:
+        if page.cursor is None or len(jobs) > limit:
             break
-        more = read(cursor=cursor)
-        jobs += [job for job in map(masking.job, more.jobs) if _still_matches(job, where, fields)]
-        cursor = more.cursor
+        page = read(cursor=page.cursor)
+        jobs += _matching(page, masking, where, fields)
     if len(jobs) > limit:
         return Page(jobs[:limit], jobs[limit - 1].id)
-    return Page(jobs, cursor)
+    return Page(jobs, page.cursor)
+
+
+def _matching(
+    page: Page, masking: Masking, where: Filter, fields: Sequence[str]
+) -> list[Job]:
+    return [job for job in map(masking.job, page.jobs) if _still_matches(job, where, fields)]
 
 
 def _still_matches(masked: Job, where: Filter, fields: Sequence[str]) -> bool:

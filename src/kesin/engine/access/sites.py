@@ -191,7 +191,8 @@ class Sites:
         timezone: str | None = None,
         currency: str | None = None,
     ) -> Site:
-        given = {"name": name, "channel": channel, "timezone": timezone, "currency": currency}
+        given: dict[str, Any] = {"name": name, "channel": channel}
+        given |= {"timezone": timezone, "currency": currency}
         with self._locked_site(actor, site_id) as before:
             values = {field: value for field, value in given.items() if value}
             site = _validated_site(before._replace(**values, changed_at=self.now()))
