@@ -9,15 +9,14 @@ import inspect
 import re
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kesin.engine.access.masking import mask_credentials, mask_text
-from kesin.engine.leases import Leases
-from kesin.engine.queue import Queue, StaleClaim
+from kesin.engine.queue import StaleClaim
 from kesin.foundation.clock import Duration, in_seconds
 from kesin.foundation.text import storable
 from kesin.lifecycle.budget import MAX_DELAY_S
@@ -27,6 +26,9 @@ from kesin.lifecycle.vocabulary import OWNED
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.limits import MAX_CODE, MAX_MESSAGE
 from kesin.store.records import Outcome
+
+if TYPE_CHECKING:
+    from kesin.engine.worker import Worker
 
 CANCELLED_CHECK_S = 1.0
 PROGRESS_INTERVAL_S = 1.0
@@ -175,10 +177,8 @@ def require_plain_function(handler: Callable[..., object], *, batch: bool = Fals
     if not any(_takes(handler, count) for count in ((1,) if batch else (1, 2))):
         given = "jobs" if batch else "job"
         raise ValueError(f"the handler {name!r} takes no {given}: write `def handler({given})`")
-    function, fine = (
-        _function(handler),
-        (inspect.isgeneratorfunction if batch else inspect.iscoroutinefunction),
-    )
+    function = _function(handler)
+    fine = inspect.isgeneratorfunction if batch else inspect.iscoroutinefunction
     for is_kind, why in _NOT_RUN.items():
         if is_kind(function) and is_kind is not fine:
             raise ValueError(f"the handler {name!r} {why}")
@@ -207,10 +207,17 @@ def _takes(function: Callable[..., object], arguments: int) -> bool:
     return True
 
 
-def require_awaited(result: object) -> None:
-    """Raise BadResult for a coroutine or future: its code would never run to the end."""
-    if inspect.isawaitable(result):
-        raise unusable_result(result)
+def checked_results(jobs: Sequence[Job], results: Iterable[HandlerResult]) -> list[HandlerResult]:
+    """What a batch handler returned, as a list; raises RuntimeError unless it is one for each job.
+
+    Raises BadResult for a coroutine or future: its code would never run to the end.
+    """
+    if inspect.isawaitable(results):
+        raise unusable_result(results)
+    listed = list(results)
+    if len(listed) != len(jobs):
+        raise RuntimeError(f"{len(jobs)} jobs went in, {len(listed)} answers came out")
+    return listed
 
 
 def unusable_result(result: object) -> BadResult:
@@ -244,12 +251,6 @@ def truncate(text: str, max_length: int) -> str:
     return storable(text[: 4 * max_length])[:max_length]
 
 
-def require_all_results(jobs: Sequence[object], results: Sequence[HandlerResult]) -> None:
-    """Raise RuntimeError unless there are as many results as jobs."""
-    if len(results) != len(jobs):
-        raise RuntimeError(f"{len(jobs)} jobs went in, {len(results)} answers came out")
-
-
 @dataclass(slots=True)
 class Transaction:
     """What ``run.transaction`` yields: the database connection, and the result to be stored."""
@@ -261,26 +262,19 @@ class Transaction:
 class RunContext:
     """The second argument of a handler that takes two."""
 
-    __slots__ = (
-        *("_cancelled", "_leases", "_looked_at", "_queue", "_said_at", "_stop", "_worker"),
-        "job",
-    )
+    __slots__ = ("_cancelled", "_looked_at", "_queue", "_said_at", "_worker", "job")
 
-    def __init__(
-        self, job: Job, *, queue: Queue, leases: Leases, worker: str, stop: threading.Event
-    ) -> None:
+    def __init__(self, job: Job, worker: Worker) -> None:
         self.job = job
-        self._queue = queue
-        self._leases = leases
         self._worker = worker
-        self._stop = stop
-        self._cancelled, self._looked_at = False, queue.clock.monotonic()
+        self._queue = worker.queue
+        self._cancelled, self._looked_at = False, self._queue.clock.monotonic()
         self._said_at = -PROGRESS_INTERVAL_S + self._looked_at
 
     @property
     def lost(self) -> bool:
         """Whether the claim was lost: another worker may have the job; this result is refused."""
-        return self._leases.is_lost(self.job)
+        return self._worker.leases.is_lost(self.job)
 
     @property
     def cancelled(self) -> bool:
@@ -295,7 +289,7 @@ class RunContext:
     @property
     def stopping(self) -> bool:
         """Whether the worker was asked to stop: finish soon, or the job is released."""
-        return self._stop.is_set()
+        return self._worker.stopping
 
     def parents(self) -> list[Job]:
         """The jobs that this one came after, with their results."""
@@ -322,7 +316,7 @@ class RunContext:
 
     def move(self, action: str, **details: Any) -> Outcome:
         """Ask for an action while the handler runs, under the claim."""
-        return self._queue.move(self.job, action, actor=self._worker, **details)
+        return self._queue.move(self.job, action, actor=self._worker.name, **details)
 
     @contextmanager
     def transaction(self, action: str = "complete") -> Iterator[Transaction]:
@@ -347,14 +341,4 @@ def _is_fraction(value: object) -> bool:
 
 def accepts_run(handler: Callable[..., object]) -> bool:
     """Whether a handler takes a ``RunContext`` besides the job."""
-    try:
-        parameters = inspect.signature(handler).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    required = [
-        parameter
-        for parameter in parameters
-        if parameter.kind in positional and parameter.default is parameter.empty
-    ]
-    return len(required) == 2  # noqa: PLR2004  # (job, run)
+    return _takes(handler, 2) and not _takes(handler, 1)

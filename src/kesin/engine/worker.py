@@ -168,9 +168,7 @@ class Worker(ForkAware):
 
     def run_of(self, job: Job) -> RunContext:
         """The second argument of a handler that takes two."""
-        return RunContext(
-            job, queue=self.queue, leases=self.leases, worker=self.name, stop=self._stop
-        )
+        return RunContext(job, self)
 
     def run(self) -> None:
         """Work until stopped. In the main thread, SIGTERM and SIGINT stop the worker."""
@@ -326,17 +324,13 @@ class Worker(ForkAware):
         """The action and change of a result; raises BadResult if a worker may not ask for it."""
         key, change = self._translate(job, result)
         if key not in self._allowed:
-            self._require_allowed(key)
+            (action, options), lifecycle = key, self.queue.lifecycle
+            if not lifecycle.allows(action, "worker"):
+                raise BadResult(f"{action!r} is no call a worker can make on {self.queue.name}")
+            if unknown := options - lifecycle.options_of(action):
+                raise BadResult(f"{action!r} has no option {min(unknown)!r}")
             self._allowed.add(key)
         return key, change
-
-    def _require_allowed(self, key: ActionKey) -> None:
-        action, options = key
-        if not self.queue.lifecycle.allows(action, "worker"):
-            raise BadResult(f"{action!r} is no call a worker can make on {self.queue.name}")
-        unknown = options - self.queue.lifecycle.options_of(action)
-        if unknown:
-            raise BadResult(f"{action!r} has no option {min(unknown)!r}")
 
     def _translate(self, job: Job, result: HandlerResult) -> tuple[ActionKey, Change]:
         match result:
@@ -426,23 +420,20 @@ def _unique_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
 
-class _stop_on_signals:  # noqa: N801  # a context manager, used like a function
+@contextmanager
+def _stop_on_signals(worker: Worker) -> Iterator[None]:
     """SIGTERM and SIGINT stop the worker; a second signal releases all jobs at once."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._previous: dict[int, Any] = {}
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        if worker.stopping:
+            worker.grace_s = 0.0
+        worker.stop()
 
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._previous[number] = signal.signal(number, self._stop)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    signals = (signal.SIGTERM, signal.SIGINT) if in_main_thread else ()
+    previous = {number: signal.signal(number, stop) for number in signals}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
             signal.signal(number, handler)
-
-    def _stop(self, _number: int, _frame: FrameType | None) -> None:
-        if self._worker.stopping:
-            self._worker.grace_s = 0.0
-        self._worker.stop()

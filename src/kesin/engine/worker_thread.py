@@ -20,11 +20,10 @@ from kesin.engine.results import (
     BadResult,
     Failed,
     HandlerResult,
+    checked_results,
     exception_message,
     failure_of,
     is_handler_error,
-    require_all_results,
-    require_awaited,
 )
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.errors import Category
@@ -280,10 +279,7 @@ class WorkerThread:
         handler = self.worker.batch_handler
         assert handler is not None  # noqa: S101
         try:
-            returned = handler(jobs)
-            require_awaited(returned)
-            results = list(returned)
-            require_all_results(jobs, results)
+            results = checked_results(jobs, handler(jobs))
         except BaseException as problem:
             if not is_handler_error(problem):
                 raise
