@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,14 +27,10 @@ class BulkResult:
     @classmethod
     def of(cls, outcomes: list[Outcome]) -> BulkResult:
         """Count the outcomes."""
-        refused: dict[str, int] = {}
-        for outcome in outcomes:
-            if outcome.result not in ("moved", "already"):
-                reason = outcome.reason or outcome.result
-                refused[reason] = refused.get(reason, 0) + 1
-        moved = sum(outcome.result == "moved" for outcome in outcomes)
-        already = sum(outcome.result == "already" for outcome in outcomes)
-        return cls(moved, already, refused, outcomes)
+        results = Counter([outcome.result for outcome in outcomes])
+        others = [one for one in outcomes if one.result not in ("moved", "already")]
+        refused = Counter([one.reason or one.result for one in others])
+        return cls(results["moved"], results["already"], dict(refused), outcomes)
 
 
 def id_batches(

@@ -143,12 +143,8 @@ class Queue(QueueReader):
             after=after,
         )
         job = self.row_of(new)
-        actor, now = storable(actor), self.clock.now()
         with nullcontext() if within is None else self.store.joining(within):
-            try:
-                return self.store.enqueue(self.name, [job], actor=actor, now=now)[0]
-            except UnknownParents as problem:
-                raise unknown_parent(problem) from None
+            return self._insert([job], actor)[0]
 
     def enqueue_many(
         self, news: Iterable[NewJob], *, actor: str = "producer", within: Any = None
@@ -171,18 +167,21 @@ class Queue(QueueReader):
             else:
                 positions.append(position)
                 results.append(Outcome("unknown", job_id))
-        now = self.clock.now()
-        outcomes: list[Outcome] = []
         with self.store.transaction() if within is None else self.store.joining(within):
-            for start in range(0, len(jobs), MAX_BATCH):
-                batch = jobs[start : start + MAX_BATCH]
-                try:
-                    outcomes += self.store.enqueue(self.name, batch, actor=storable(actor), now=now)
-                except UnknownParents as problem:
-                    raise unknown_parent(problem) from None
+            outcomes = self._insert(jobs, actor)
         for position, outcome in zip(positions, outcomes, strict=True):
             results[position] = outcome
         return results
+
+    def _insert(self, jobs: list[NewJobRow], actor: str) -> list[Outcome]:
+        now, outcomes = self.clock.now(), []
+        try:
+            for start in range(0, len(jobs), MAX_BATCH):
+                batch = jobs[start : start + MAX_BATCH]
+                outcomes += self.store.enqueue(self.name, batch, actor=storable(actor), now=now)
+        except UnknownParents as problem:
+            raise unknown_parent(problem) from None
+        return outcomes
 
     def row_of(self, new: NewJob) -> NewJobRow:
         """A new job as a store takes it; raises BadInput for a value that is not accepted."""

@@ -27,15 +27,8 @@ MAX_BATCHES_PER_MOVE = 1_000  # at most a million jobs for each move in a pass
 PERIODIC_INTERVAL_S = 5.0
 TICK_INTERVAL_S = 1.0
 AFTER_SWEEP_GRACE_S = 4.0  # a stop waits this long for it; the next run does what is left
-STAGE_INTERVALS_S: Mapping[Stage, float] = {
-    "settle": 60,
-    "cap": 60,
-    "recover": 60,
-    "expire": 3_600,
-    "revive": 60,
-    "timeout": 60,
-    "prune": 3_600,
-}
+_SELDOM_S: Mapping[Stage, float] = {"expire": 3_600, "prune": 3_600}
+STAGE_INTERVALS_S: Mapping[Stage, float] = {**dict.fromkeys(STAGES, 60), **_SELDOM_S}
 
 
 @dataclass(slots=True)

@@ -17,7 +17,6 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any, Final, Literal
 
-from kesin.engine.validation import invalid_field
 from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid
 from kesin.foundation.text import decode_json, is_deeper_than
@@ -153,10 +152,10 @@ def find_masked(value: Any, path: str = "") -> str | None:
 
 def masked_input(field_name: str) -> Invalid:
     """The refusal of a value that was masked when it was read: the real one would be lost."""
-    return invalid_field(
-        field_name,
+    return Invalid(
         "%(field)s is masked: send the value itself, or leave it out",
         code="masked_value",
+        details={"field": field_name},
         field=field_name,
     )
 

@@ -61,16 +61,9 @@ class UserSessions(Sites):
             elif outdated:
                 user = user._replace(password_hash=new_hash, changed_at=now)
                 self.directory.update_user(user)
-            self.directory.add_session(
-                Session(
-                    passwords.hash_token(token),
-                    user.name,
-                    now,
-                    now,
-                    now + SESSION_S * SECOND_US,
-                    asker.address or "",
-                )
-            )
+            token_hash, ends_at = passwords.hash_token(token), now + SESSION_S * SECOND_US
+            session = Session(token_hash, user.name, now, now, ends_at, asker.address or "")
+            self.directory.add_session(session)
             self.note(asker, "session.start")
         return user
 
