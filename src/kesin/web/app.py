@@ -100,9 +100,8 @@ def create_app(service: Service) -> FastAPI:
         if workload.routes is not None:
             workload_routers.append(workload.routes(service.workload_context(name)))
             app.include_router(workload_routers[-1])
-    _forbid_slash_redirects(app.routes)
     _handle_problems(app)
-    _adopt_mounted_apps(app)
+    _adopt_inner_apps(app)
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> FileResponse:
@@ -120,14 +119,6 @@ def create_app(service: Service) -> FastAPI:
     return app
 
 
-def _forbid_slash_redirects(routes: Sequence[BaseRoute]) -> None:
-    """Let no router of a workload redirect: the address would be made of the Host header."""
-    for _, part in _inner_parts(routes):
-        router = getattr(part, "router", part)
-        if isinstance(router, Router):
-            router.redirect_slashes = False
-
-
 def _inner_parts(routes: Sequence[BaseRoute]) -> Iterator[tuple[BaseRoute, object]]:
     """What is included or mounted, at every depth, with the route that leads there."""
     for route in routes:
@@ -138,12 +129,16 @@ def _inner_parts(routes: Sequence[BaseRoute]) -> Iterator[tuple[BaseRoute, objec
             yield from _inner_parts(router.routes)
 
 
-def _adopt_mounted_apps(app: FastAPI) -> None:
+def _adopt_inner_apps(app: FastAPI) -> None:
     """Serve an app that a workload mounts as its routes are served: the actor is known to it.
 
-    What it raises of ours is answered as elsewhere, unless it has a handler of its own.
+    What it raises of ours is answered as elsewhere, unless it has a handler of its own. No router
+    of a workload redirects: the address would be made of the Host header.
     """
     for route, part in _inner_parts(app.routes):
+        router = getattr(part, "router", part)
+        if isinstance(router, Router):
+            router.redirect_slashes = False
         if isinstance(route, Mount) and not isinstance(part, _IdentifyingApp):
             route.app = _IdentifyingApp(route.app)
         if isinstance(part, Starlette):
@@ -192,7 +187,10 @@ def _handle_problems(app: FastAPI) -> None:
 
 
 def _as_problem(error: Exception) -> Problem:
-    """The problem to answer with; raises an error that is our own bug."""
+    """The problem to answer with; raises an error that is our own bug.
+
+    A library that an extra brings may be missing; any other failed import is our bug.
+    """
     match error:
         case Problem():
             return error
@@ -205,23 +203,15 @@ def _as_problem(error: Exception) -> Problem:
             return store_unavailable(error)
         case StoreError():
             return Invalid(str(error))
-        case ModuleNotFoundError():
-            return _not_installed(error)
+        case ModuleNotFoundError() if needed := missing_extra(error):
+            return Unavailable(
+                "this needs %(what)s: install it with `pip install 'kesin[%(extra)s]'`",
+                code="not_installed",
+                what=needed[0],
+                extra=needed[1],
+            )
         case _:
             raise error
-
-
-def _not_installed(problem: ModuleNotFoundError) -> Unavailable:
-    """What to install, if an extra brings the library; else the failed import is our bug."""
-    needed = missing_extra(problem)
-    if needed is None:
-        raise problem
-    return Unavailable(
-        "this needs %(what)s: install it with `pip install 'kesin[%(extra)s]'`",
-        code="not_installed",
-        what=needed[0],
-        extra=needed[1],
-    )
 
 
 def _render_refusal(request: Request, problem: Problem, status: int) -> Response:

@@ -73,11 +73,9 @@ IgnoreColumns = Annotated[
 ]
 
 
-def json_response(
-    body: BaseModel, status: int = 200, *, exclude_unset: bool = False, **headers: str
-) -> Response:
+def json_response(body: BaseModel, status: int = 200, **headers: str) -> Response:
     """The body as JSON, written in the handler's thread and not validated again."""
-    text = body.model_dump_json(by_alias=True, exclude_unset=exclude_unset)
+    text = body.model_dump_json(by_alias=True)
     return Response(text, status, _header_names(headers), media_type=JSON)
 
 

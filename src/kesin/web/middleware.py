@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from fastapi import Request
 from fastapi.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message as AsgiMessage
 
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import NotSignedIn, Problem, RequestTimeout, TooLarge, Unavailable
@@ -27,11 +29,6 @@ from kesin.web.service import Service
 
 log = Logger("kesin.http")
 
-AsgiMessage = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[AsgiMessage]]
-Send = Callable[[AsgiMessage], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 RenderProblem = Callable[[Request, Problem, int], Response]  # how a refused request is answered
 
 DRAIN_BYTES: Final = 32 << 20  # of a refused body, read and discarded
@@ -60,7 +57,7 @@ HSTS: Final = (b"strict-transport-security", b"max-age=31536000; includeSubDomai
 class RequestMiddleware:
     """The outermost ASGI layer."""
 
-    def __init__(self, app: App, service: Service, render_problem: RenderProblem) -> None:
+    def __init__(self, app: ASGIApp, service: Service, render_problem: RenderProblem) -> None:
         self.app = app
         self.service = service
         self.render_problem = render_problem

@@ -61,6 +61,9 @@ Text = Annotated[str, Clean]
 Name = Annotated[str, Field(min_length=1, max_length=MAX_TENANT), Clean]
 Code = Annotated[str, Field(min_length=1, max_length=MAX_CODE), Clean]
 Key = Annotated[str, Field(min_length=1, max_length=MAX_KEY), Clean]
+JobId = Annotated[str, Field(max_length=64), Clean]
+Reason = Annotated[str, Field(max_length=MAX_MESSAGE), Clean]
+Password = Annotated[str, Field(min_length=1, max_length=1_024), Clean]
 Time = Annotated[
     AwareDatetime,
     BeforeValidator(_check_rfc_3339),
@@ -95,7 +98,7 @@ class Credentials(Strict):
     """To sign in."""
 
     name: Annotated[str, Field(min_length=1, max_length=63), Clean]
-    password: Annotated[str, Field(min_length=1, max_length=1_024), Clean]
+    password: Password
 
 
 class Who(BaseModel):
@@ -111,8 +114,8 @@ class Who(BaseModel):
 class PasswordChange(Strict):
     """A new password for the user of the session."""
 
-    current: Annotated[str, Field(min_length=1, max_length=1_024), Clean]
-    password: Annotated[str, Field(min_length=1, max_length=1_024), Clean]
+    current: Password
+    password: Password
 
 
 class Ended(BaseModel):
@@ -343,12 +346,10 @@ class Action(Strict):
     model_config = ConfigDict(json_schema_extra={"oneOf": _IDS_OR_FILTER})
 
     action: Name
-    ids: Annotated[list[Annotated[str, Field(max_length=64), Clean]], Field(max_length=MAX_IDS)] | (
-        None
-    ) = None
+    ids: Annotated[list[JobId], Field(max_length=MAX_IDS)] | None = None
     filter: JobFilterBody | None = None
     options: Annotated[list[Name], Field(max_length=20)] = []
-    reason: Annotated[str, Field(max_length=MAX_MESSAGE), Clean] | None = None
+    reason: Reason | None = None
     code: Code | None = None
     category: Category | None = None
     dry_run: bool = False
@@ -382,7 +383,7 @@ class Steer(Strict):
     """Pause or resume a queue, or one site of it."""
 
     site: Name | None = None
-    reason: Annotated[str, Field(max_length=MAX_MESSAGE), Clean] | None = None
+    reason: Reason | None = None
 
 
 class Steered(BaseModel):
@@ -404,7 +405,7 @@ class NewBody(Strict):
     run_at: Time | None = None
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = None
     after: Annotated[
-        list[Annotated[str, Field(max_length=64), Clean]],
+        list[JobId],
         Field(max_length=MAX_PARENTS, description="ids of jobs that must succeed before it runs"),
     ] = []
 

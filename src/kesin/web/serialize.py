@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.access.commands import MAX_BULK_JOBS, JobDetails
-from kesin.engine.access.companions import Companions, Relatives
+from kesin.engine.access.companions import Companions
 from kesin.engine.access.folding import FoldedEvent, fold_events
 from kesin.engine.access.occupancy import rate_of, slots_in_use
 from kesin.engine.bulk import BulkResult
@@ -83,10 +84,10 @@ def whole_body(
     return schemas.JobWhole(
         job=job_body(history.job, title_of(history.job)),
         progress=_progress_body(beside.progress),
-        parents=_relative_bodies(parents),
+        parents=[_relative_body(job) for job in parents.jobs],
         more_parents=parents.more,
         hidden_parents=parents.hidden,
-        children=_relative_bodies(children),
+        children=[_relative_body(job) for job in children.jobs],
         more_children=children.more,
         hidden_children=children.hidden,
         payload=json_depth_limited(history.job.payload),
@@ -99,15 +100,11 @@ def whole_body(
 
 
 def _progress_body(said: Progress | None) -> schemas.ProgressBody | None:
-    if said is None:
-        return None
-    return schemas.ProgressBody(fraction=said.fraction, message=said.message, at=iso(said.at) or "")
+    return schemas.ProgressBody(**said._asdict() | {"at": iso(said.at)}) if said else None
 
 
-def _relative_bodies(relatives: Relatives) -> list[schemas.RelativeBody]:
-    return [
-        schemas.RelativeBody(id=job.id, queue=job.queue, state=job.state) for job in relatives.jobs
-    ]
+def _relative_body(job: Job) -> schemas.RelativeBody:
+    return schemas.RelativeBody(id=job.id, queue=job.queue, state=job.state)
 
 
 def _note_body(note: Note) -> schemas.NoteBody:
@@ -172,16 +169,5 @@ def preview_body(chosen: ActionPreview) -> schemas.ActionResultBody:
 
 
 def states_of(queue: Queue) -> list[schemas.StateBody]:
-    return [
-        schemas.StateBody(
-            name=state.name,
-            initial=state.initial,
-            terminal=state.terminal,
-            resting=state.resting,
-            success=state.success,
-            exclusive=state.exclusive,
-            slots=state.capacity,
-            slots_per=state.slots_per,
-        )
-        for state in queue.lifecycle.states
-    ]
+    states = queue.lifecycle.states
+    return [schemas.StateBody(**asdict(state) | {"slots": state.capacity}) for state in states]

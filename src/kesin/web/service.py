@@ -85,7 +85,10 @@ class Service:
         self.workloads = dict(workloads)
         self.clock = clock or SystemClock()
         self.accounts = Accounts(Directory(store), self.clock)
-        self.queues = self._open_queues()
+        self.queues = {
+            workload.name: workload.open_queue(store, self.clock)
+            for workload in self.workloads.values()
+        }
         self._left_out: set[str] = set()
         self.open_stored_queues()
         known = self.workloads.values()
@@ -120,13 +123,6 @@ class Service:
         )
         self._sign_ins_of_name = self._sign_in_limiter(settings.sign_in_per_min)
         self._sign_ins_of_address = self._sign_in_limiter(NAMES * settings.sign_in_per_min)
-
-    def _open_queues(self) -> dict[str, Queue]:
-        """A queue for each workload."""
-        return {
-            workload.name: workload.open_queue(self.store, self.clock)
-            for workload in self.workloads.values()
-        }
 
     def open_stored_queues(self) -> None:
         """Open the other queues of the store by their stored rules; at any time, for new ones."""
