@@ -4,12 +4,12 @@ import asyncio
 import gc
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 
-from kesin.engine.access.accounts import with_request_id
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Unavailable
 from kesin.web import live as live_module
@@ -37,7 +37,7 @@ class Stream:
         }
         self.request = Request(scope, receive=_never)
         self.events: AsyncIterator[str] = operator.events(
-            self.request, world.service, with_request_id(who, "watching"), self.watch
+            self.request, world.service, replace(who, request_id="watching"), self.watch
         )
 
     async def next(self) -> str:
@@ -59,7 +59,7 @@ class Stream:
     async def ends(self) -> None:
         with pytest.raises(StopAsyncIteration):
             await self.next()
-        assert self.world.service.live.watchers == 0
+        assert len(self.world.service.live._watches) == 0
 
 
 async def _never() -> Any:
@@ -201,7 +201,7 @@ def test_the_number_of_watchers_is_limited_and_an_unread_stream_is_forgotten(wor
             live.watch("task")
         del unread
         gc.collect()
-        assert live.watchers == 1
+        assert len(live._watches) == 1
         live.leave(live.watch("task"))
         live.watch("task")
 

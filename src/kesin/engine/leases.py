@@ -100,13 +100,11 @@ class Leases(ForkAware):
         return len(renewed_ids)
 
     def start(self) -> None:
-        """Start renewing in the background."""
         self._stop.clear()
         self._thread = threading.Thread(target=self._run, name="kesin-leases", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the background thread."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()

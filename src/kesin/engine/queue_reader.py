@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kesin.engine.validation import require_positive_limit
-from kesin.engine.waiting import wait_for
+from kesin.engine.waiting import FIRST_PAUSE_S, Looks
 from kesin.foundation.clock import Clock, Duration, wall_clock_us
 from kesin.foundation.text import storable
 from kesin.lifecycle.declare import Lifecycle
@@ -37,7 +38,13 @@ class QueueReader:
 
     def wait(self, job_id: str, timeout: Duration) -> Job:
         """The job once it is at rest or over; raises TimeoutError if that takes longer."""
-        return wait_for(self, job_id, timeout)
+        looks, pause = Looks(self, job_id, timeout), threading.Event()
+        while True:
+            notified = self.store.notification_count(self.name)
+            if job := looks.ended(self.job(job_id)):
+                return job
+            pause.wait(min(FIRST_PAUSE_S, looks.pause_s()))  # a busy queue wakes it all the time
+            self.store.wait(self.name, notified, looks.pause_s())
 
     def find(self, ids: Sequence[str]) -> dict[str, Job]:
         """The jobs of this queue among these ids."""

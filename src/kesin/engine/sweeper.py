@@ -44,12 +44,6 @@ class SweepResult:
         return sum(self.moved.values())
 
 
-def unknown_states(queue: Queue) -> dict[str, int]:
-    """The number of jobs in states that the queue's rules do not know: nothing moves them."""
-    jobs = jobs_by_state(queue.store.move_counts(queue.name))
-    return {state: n for state, n in jobs.items() if state not in queue.lifecycle.state}
-
-
 class Sweeper(ForkAware):
     """Runs the scheduled moves of some queues, once or in a loop."""
 
@@ -123,8 +117,11 @@ class Sweeper(ForkAware):
                     log.info("swept", queue=queue.name, move=move.name, jobs=moved)
                 key = (queue.name, move.name)
                 swept.moved[key] = swept.moved.get(key, 0) + moved
-        if "prune" in stages and (unknown := unknown_states(queue)):
-            log.warning("jobs_in_unknown_states", queue=queue.name, jobs=unknown)
+        if "prune" in stages:  # of what its rules do not know, nothing moves
+            jobs = jobs_by_state(queue.store.move_counts(queue.name))
+            unknown = {state: n for state, n in jobs.items() if state not in queue.lifecycle.state}
+            if unknown:
+                log.warning("jobs_in_unknown_states", queue=queue.name, jobs=unknown)
         queue.store.compact(queue.name)
 
     def _tick(self) -> None:

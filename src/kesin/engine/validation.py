@@ -39,7 +39,6 @@ def _is_int(value: object) -> TypeGuard[int]:
 
 
 def checked_attempts(value: object) -> int:
-    """A job's budget of attempts."""
     if not _is_int(value) or not 1 <= value <= MAX_ATTEMPTS:
         raise BadInput(
             "bad_max_attempts",
@@ -52,7 +51,6 @@ def checked_attempts(value: object) -> int:
 
 
 def checked_priority(value: object) -> int:
-    """A job's priority."""
     if not _is_int(value) or not -1 <= value <= 2:  # noqa: PLR2004  # low, normal, high, urgent
         why = Message("priority must be -1, 0, 1 or 2, got %(given)s", given=repr(value))
         raise BadInput("bad_priority", "priority", why)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 from kesin.engine.validation import BadInput
@@ -43,14 +42,3 @@ class Looks:
         """How long to wait before the next look."""
         pause_s, self._pause_s = self._pause_s, min(self._pause_s * 1.5, LAST_PAUSE_S)
         return max(0.0, min(pause_s, self._ends_at - _monotonic()))
-
-
-def wait_for(queue: QueueReader, job_id: str, timeout: Duration) -> Job:
-    """The job once it is at rest or over; raises TimeoutError if that takes longer."""
-    looks, pause = Looks(queue, job_id, timeout), threading.Event()
-    while True:
-        notified = queue.store.notification_count(queue.name)
-        if job := looks.ended(queue.job(job_id)):
-            return job
-        pause.wait(min(FIRST_PAUSE_S, looks.pause_s()))  # a busy queue wakes it all the time
-        queue.store.wait(queue.name, notified, looks.pause_s())

@@ -7,6 +7,7 @@ origin.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final
@@ -15,7 +16,7 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from kesin.engine.access.accounts import cron_actor, with_request_id
+from kesin.engine.access.accounts import cron_actor
 from kesin.engine.access.sessions import SESSION_S
 from kesin.foundation.passwords import KEY_SESSION_PREFIX, equal_secrets, key_id_of
 from kesin.foundation.permissions import Actor
@@ -62,7 +63,7 @@ async def identify(request: Request) -> None:
     actor = await run_in_threadpool(_identify_in_thread, request) if has_credentials else None
     if actor is None:
         service_of(request).limit(f"address:{network_of(address_of(request))}")
-    request.state.actor = with_request_id(actor or NOBODY, request.state.request_id)
+    request.state.actor = replace(actor or NOBODY, request_id=request.state.request_id)
     if actor is not None:  # others are asked to sign in
         check_parameters(request)
 
@@ -222,7 +223,6 @@ def _peer(request: Request) -> str:
 
 
 def _is_trusted_proxy(request: Request, address: str) -> bool:
-    """Whether this address is in KESIN_TRUSTED_PROXIES."""
     return is_in_networks(address, service_of(request).settings.trusted_proxies)
 
 

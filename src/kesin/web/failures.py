@@ -40,7 +40,6 @@ class FailureGroup(NamedTuple):
 
     @property
     def needs_you(self) -> bool:
-        """Whether a person must act."""
         return not self.retries and self.who != NO_ONE
 
     @property
@@ -56,12 +55,10 @@ class Failures(NamedTuple):
 
     @property
     def needing(self) -> list[FailureGroup]:
-        """The groups that need a person."""
         return [group for group in self.groups if group.needs_you]
 
     @property
     def needs_you(self) -> int:
-        """How many jobs need a person."""
         return sum(group.n for group in self.needing)
 
     @property

@@ -84,10 +84,6 @@ class Live:
         with self._lock:
             self._watches.discard(watch)
 
-    @property
-    def watchers(self) -> int:
-        return len(self._watches)
-
     def run(self, store: Store | None = None) -> None:
         """Poll until stopped; one thread a store, so that a slow store delays no other."""
         while not self._stop.wait(POLL_S):

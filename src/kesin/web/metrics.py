@@ -85,7 +85,6 @@ class Metrics:
         self.record_moves(swept)
 
     def record_moves(self, swept: SweepResult) -> None:
-        """Count what a pass moved."""
         for (queue, move), jobs in swept.moved.items():
             self._swept.labels(queue, move).inc(jobs)
 

@@ -393,12 +393,12 @@ class Steered(BaseModel):
 
 
 class NewBody(Strict):
-    """A job to enqueue."""
+    """A job to enqueue."""  # with the fields of NewJob
 
     payload: Any
     key: Key | None = None
     once: Annotated[bool, Field(description="the key is held until the job is pruned")] = False
-    site: Name = "default"
+    tenant: Annotated[Name, Field(alias="site")] = "default"
     priority: Annotated[
         int, Field(ge=-1, le=2, description="-1 low, 1 high, 2 urgent; within its site")
     ] = 0

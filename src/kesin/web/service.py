@@ -304,7 +304,6 @@ class Service:
                 note_history(queue.store, queue.name, queue.lifecycle, queue.now())
 
     def _run_minutely(self) -> None:
-        """Run what is to run once a minute."""
         for call in self.every_minute:
             try:
                 call()
@@ -318,7 +317,6 @@ class Service:
     # Health
 
     def checks(self) -> dict[str, HealthCheck]:
-        """The health of each part."""
         disk = check_disks(self.settings, self._installed)
         answers = self._store_ping.check(self.store.ping, "the store does not answer")
         checks = {"store": answers, "disk": disk}

@@ -303,11 +303,6 @@ def cron_actor(address: str) -> Actor:
     return Actor("cron", frozenset({"cron"}), all_sites=True, address=address)
 
 
-def with_request_id(actor: Actor, request_id: str) -> Actor:
-    """The same actor with the id of a request."""
-    return replace(actor, request_id=request_id)
-
-
 def _check_role(role: str) -> str:
     if role not in ROLES:
         known = ", ".join(ROLES)

@@ -14,12 +14,10 @@ class ActionPreview:
 
     @property
     def matched(self) -> int:
-        """How many jobs match."""
         return sum(self.counts.values())
 
     @property
     def would_move(self) -> int:
-        """How many jobs would move."""
         return sum(self.moving.values())
 
     @property

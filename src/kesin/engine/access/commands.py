@@ -78,7 +78,6 @@ class Commands:
         return actor.sites_in(queue, sited=queue not in self.queues_without_sites)
 
     def sees(self, actor: Actor, job: Job) -> bool:
-        """Whether the actor may see the job."""
         return actor.sees(job.queue, job.tenant, sited=job.queue not in self.queues_without_sites)
 
     def queue(

@@ -30,7 +30,6 @@ class CountedRefusals:
 
     @property
     def details(self) -> dict[str, Any]:
-        """The details of the audit line."""
         return {
             "refused": self.actions.total(),
             "since": iso(self.began_at),
@@ -38,7 +37,6 @@ class CountedRefusals:
         }
 
     def add(self, action: str) -> None:
-        """Count one more."""
         if action not in self.actions and len(self.actions) >= MAX_LISTED_ACTIONS:
             action = OTHER_ACTIONS
         self.actions[action] += 1

@@ -197,19 +197,7 @@ def enqueue_jobs(
 
     A job that is to come after one that does not exist refuses the whole request.
     """
-    jobs = [
-        NewJob(
-            job.payload,
-            job.key,
-            job.site,
-            schemas.micros(job.run_at),
-            job.max_attempts,
-            once=job.once,
-            priority=job.priority,
-            after=job.after,
-        )
-        for job in new.jobs
-    ]
+    jobs = [NewJob(**dict(job)) for job in new.jobs]
     bodies = []
     for outcome in _commands(request).enqueue(actor, queue, jobs):
         if isinstance(outcome, BadInput):

@@ -1,10 +1,11 @@
 """Users, keys and sites are changed by admins only, and every change is an audit line."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from kesin.engine.access.accounts import Accounts, cron_actor, with_request_id
+from kesin.engine.access.accounts import Accounts, cron_actor
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Forbidden
 from tests.engine.access.accounts.conftest import (
@@ -80,7 +81,7 @@ def test_a_change_whose_audit_line_fails_is_not_made(accounts, monkeypatch):
 
 def test_an_audit_line_has_the_address_and_the_request_id(accounts):
     boss = Actor("user:boss", frozenset({"admin"}), address=HOME)
-    accounts.set_user(with_request_id(boss, "r-1"), "ayse", role="viewer", disabled=True)
+    accounts.set_user(replace(boss, request_id="r-1"), "ayse", role="viewer", disabled=True)
     [line] = accounts.audit(ROOT, actor="user:boss")
     assert (line.target, line.request_id, line.address) == ("ayse", "r-1", HOME)
     assert line.details == '{"changed":{"disabled":true,"role":"viewer"}}'
