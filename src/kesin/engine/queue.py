@@ -250,12 +250,8 @@ class Queue(QueueReader):
     def renew(self, jobs: Sequence[Job], *, lease_seconds: Duration | None = None) -> set[str]:
         """Extend the leases of these claims; return the ids still held."""
         lease = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
-        return self.store.renew(
-            self.name,
-            [(job.id, job.claim_seq) for job in jobs],
-            lease_us=lease_us(lease),
-            now=self.clock.now(),
-        )
+        claims, now = [(job.id, job.claim_seq) for job in jobs], self.clock.now()
+        return self.store.renew(self.name, claims, lease_us=lease_us(lease), now=now)
 
     def move(
         self,
@@ -364,13 +360,9 @@ class Queue(QueueReader):
 
     def pause(self, *, actor: str, tenant: str = "", reason: str | None = None) -> None:
         """Let no jobs of the queue, or of one tenant, be claimed until it is resumed."""
-        self.store.pause(
-            self.name,
-            tenant=storable(tenant),
-            actor=storable(actor),
-            reason=None if reason is None else storable(reason),
-            now=self.clock.now(),
-        )
+        who, now = storable(actor), self.clock.now()
+        why = None if reason is None else storable(reason)
+        self.store.pause(self.name, tenant=storable(tenant), actor=who, reason=why, now=now)
 
     def resume(self, *, tenant: str = "") -> bool:
         """End a pause; return whether there was one."""

@@ -184,11 +184,8 @@ class Worker(ForkAware):
         if self.sweep and not self.stopping:
             self._start_sweeper()  # before the threads: a handler may stop the worker at once
         for number in range(self.threads):
-            thread = threading.Thread(
-                target=self.thread_target(number),
-                name=f"kesin-{self.queue.name}-{number}",
-                daemon=True,
-            )
+            target, name = self.thread_target(number), f"kesin-{self.queue.name}-{number}"
+            thread = threading.Thread(target=target, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
 

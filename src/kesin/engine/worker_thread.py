@@ -175,13 +175,10 @@ class WorkerThread:
 
     def _claim(self, share: ClaimShare, ids: Sequence[str] | None) -> list[Job]:
         """Claim jobs and hold their leases; once the grace period is over, release them."""
-        worker = self.worker
+        worker, (tenants, limit) = self.worker, share
+        lease_s = worker.leases.lease_s
         jobs = self.queue.claim(
-            worker.name,
-            limit=share.limit,
-            lease_seconds=worker.leases.lease_s,
-            tenants=share.tenants,
-            ids=ids,
+            worker.name, limit=limit, lease_seconds=lease_s, tenants=tenants, ids=ids
         )
         worker.last_success = self._monotonic()
         worker.leases.take(jobs)
@@ -315,13 +312,8 @@ class WorkerThread:
     def _log_refusals(self, action: str, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
             if not outcome.done:
-                log.warning(
-                    "result_refused",
-                    queue=self.queue.name,
-                    job=outcome.id,
-                    action=action,
-                    reason=outcome.reason or outcome.result,
-                )
+                name, why = self.queue.name, outcome.reason or outcome.result
+                log.warning("result_refused", queue=name, job=outcome.id, action=action, reason=why)
 
     def _apply(self, action: str, changes: list[Change], options: frozenset[str]) -> list[Outcome]:
         """Write changes; retry while the store is unreachable.

@@ -59,17 +59,9 @@ class Accounts(UserSessions):
             )
         _check_role(role)
         check_password(password, name)
-        now = self.now()
-        user = User(
-            name,
-            passwords.hash_password(password),
-            role,
-            all_sites,
-            self._require_sites(sites),
-            tuple(dict.fromkeys(queues)),
-            now,
-            now,
-        )
+        now, password_hash = self.now(), passwords.hash_password(password)
+        site_ids, queue_names = self._require_sites(sites), tuple(dict.fromkeys(queues))
+        user = User(name, password_hash, role, all_sites, site_ids, queue_names, now, now)
         with self.directory.transaction():
             if not self.directory.add_user(user):
                 raise RequestConflict(
@@ -193,16 +185,9 @@ class Accounts(UserSessions):
             raise invalid_field("days", "a key lasts 1…3650 days, got %(days)s", days=days)
         key, key_id = passwords.new_api_key()
         now = self.now()
-        record = ApiKey(
-            key_id,
-            passwords.hash_token(key),
-            storable(name),
-            key_scopes,
-            site,
-            now,
-            actor.name,
-            None if days is None else now + days * DAY_S * SECOND_US,
-        )
+        ends_at = None if days is None else now + days * DAY_S * SECOND_US
+        key_hash, key_name = passwords.hash_token(key), storable(name)
+        record = ApiKey(key_id, key_hash, key_name, key_scopes, site, now, actor.name, ends_at)
         with self.directory.transaction():
             if not self.directory.add_key(record):
                 raise RequestConflict("the new key's id is taken: ask again")
@@ -263,10 +248,8 @@ class Accounts(UserSessions):
         token, now = passwords.new_key_session(), self.now()
         ends_at = now + seconds * SECOND_US
         self.directory.end_old_sessions(now, now - IDLE_S * SECOND_US)
-        token_hash = passwords.hash_token(token)
-        self.directory.add_session(
-            Session(token_hash, owner, now, now, ends_at, actor.address or "")
-        )
+        token_hash, address = passwords.hash_token(token), actor.address or ""
+        self.directory.add_session(Session(token_hash, owner, now, now, ends_at, address))
         return token, ends_at
 
     def key_session_actor(self, token: str, address: str) -> Actor | None:
@@ -281,13 +264,8 @@ class Accounts(UserSessions):
         actor = self._key_actor(record, address) if record else None
         if actor is None:
             return None
-        return replace(
-            actor,
-            grants=frozenset({scope}),
-            all_sites=False,
-            sites=frozenset({site}),
-            by_token=True,
-        )
+        grants, sites = frozenset({scope}), frozenset({site})
+        return replace(actor, grants=grants, all_sites=False, sites=sites, by_token=True)
 
     def has_usable_account(self) -> bool:
         """Whether a user may sign in or an API key is valid."""

@@ -203,22 +203,15 @@ class Commands:
 
     def _actions(self, queue: Queue, job: Job) -> tuple[str, ...]:
         """The operator's actions that leave this job's state."""
-        actions = queue.lifecycle.actions
-        return tuple(
-            action
-            for action in self.offered_actions(queue)
-            if any(job.state in move.sources for move in actions[action])
-        )
+        moves, offered, state = queue.lifecycle.actions, self.offered_actions(queue), job.state
+        return tuple(one for one in offered if any(state in move.sources for move in moves[one]))
 
     def pauses(self, actor: Actor, name: str) -> list[Pause]:
         """The pauses of this queue that the actor may see."""
         queue = self.queue(actor, name)
         sites = self.visible_sites(actor, name)
-        return [
-            pause
-            for pause in queue.store.paused(name)
-            if sites is None or pause.tenant in sites or not pause.tenant
-        ]
+        paused = queue.store.paused(name)
+        return [pause for pause in paused if sites is None or pause.tenant in {"", *sites}]
 
     # Actions
 
@@ -228,11 +221,8 @@ class Commands:
         An action that is only part of what its workload does is reserved for the workload.
         """
         restricted = self.restricted_actions.get(queue.name, _NONE)
-        return tuple(
-            action
-            for action in queue.lifecycle.plain_actions_of("operator")
-            if action not in restricted
-        )
+        actions = queue.lifecycle.plain_actions_of("operator")
+        return tuple(action for action in actions if action not in restricted)
 
     def act(
         self,

@@ -65,13 +65,9 @@ def _parents(commands: Commands, actor: Actor, queue: Queue, job: Job) -> Relati
     visible = _visible(commands, actor, found)
     pending = {parent.id for parent in visible if _is_pending(commands, parent)}
     visible.sort(key=lambda parent: parent.id not in pending)
-    return Relatives(
-        _masked(commands, visible[:MAX_RELATIVES]),
-        len(found) - len(visible),
-        len(visible) > MAX_RELATIVES,
-        len(visible),
-        len(pending),
-    )
+    listed = _masked(commands, visible[:MAX_RELATIVES])
+    hidden, more = len(found) - len(visible), len(visible) > MAX_RELATIVES
+    return Relatives(listed, hidden, more, len(visible), len(pending))
 
 
 def _is_pending(commands: Commands, parent: Job) -> bool:

@@ -127,11 +127,9 @@ class UserSessions(Sites):
                 raise RequestConflict("the account was changed meanwhile: sign in again")
             self.directory.update_user(locked._replace(password_hash=new_hash, changed_at=now))
             ended = self.directory.end_sessions_of(user.name) - 1
-            self.directory.add_session(
-                session._replace(
-                    token_hash=passwords.hash_token(new_token), created_at=now, used_at=now
-                )
-            )
+            token_hash = passwords.hash_token(new_token)
+            renewed = session._replace(token_hash=token_hash, created_at=now, used_at=now)
+            self.directory.add_session(renewed)
             self.note(actor, "user.passwd", target=user.name, details={"sessions_ended": ended})
         return new_token, ended
 
