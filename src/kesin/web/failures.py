@@ -20,6 +20,7 @@ from kesin.store.records import FailureCount, QueueStats
 RECENT_US: Final = HOUR_S * SECOND_US
 MAX_KEPT: Final = 256  # counts of a queue, or of some of its sites
 NO_ONE: Final = "none"  # in a workload's advice: no one must act
+PASSING: Final = (Category.TRANSIENT.value, Category.RATE_LIMIT.value)
 
 
 class FailureGroup(NamedTuple):
@@ -112,7 +113,7 @@ class FailureReader:
             FailureGroup(
                 queue.name,
                 *key,
-                who=NO_ONE if key[1] in decided else self._who(queue.name, key[1]),
+                who=NO_ONE if key[1] in decided else self._who(queue.name, *key[1:]),
                 n=sum(count.n for count in members),
                 since=min(count.since for count in members),
                 next_at=min((c.next_at for c in members if c.next_at is not None), default=None),
@@ -123,10 +124,12 @@ class FailureReader:
             for key, members in found.items()
         ]
 
-    def _who(self, queue: str, code: str) -> str:
+    def _who(self, queue: str, code: str, category: str, retries: bool) -> str:  # noqa: FBT001
+        """Who must act; an error that passes needs a person once its attempts are spent."""
         workload = self.workloads.get(queue)
         advice = workload.advice(code) if workload and workload.advice else {}
-        return str(advice.get("who", ""))
+        who = str(advice.get("who", ""))
+        return "you" if who == NO_ONE and category in PASSING and not retries else who
 
 
 def _without_code(

@@ -328,9 +328,7 @@ def masked_page(
     return Page(jobs, page.cursor)
 
 
-def _matching(
-    page: Page, masking: Masking, where: Filter, fields: Sequence[str]
-) -> list[Job]:
+def _matching(page: Page, masking: Masking, where: Filter, fields: Sequence[str]) -> list[Job]:
     return [job for job in map(masking.job, page.jobs) if _still_matches(job, where, fields)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from markupsafe import Markup
@@ -24,16 +24,6 @@ from kesin.web.dashboard.queues.filters import read_page
 from kesin.web.dashboard.state_groups import StateGroup, state_group
 from kesin.web.failures import FailureGroup, Failures
 
-# Who must act, by the names that workloads use in their advice.
-ROLES: Final = {
-    "you": "You",
-    "producer": "The sender of the data",
-    "google_admin": "The administrator of the Google account",
-    "receiver": "The receiver",
-    "none": "No one",
-    "us": "The operator of this service",
-}
-
 
 class FailureButton(NamedTuple):
     """What helps: a page, or the dialog of an action with these fields."""
@@ -50,7 +40,7 @@ class FailureLine(NamedTuple):
     family: StateGroup
     means: str  # in the words of the workload
     message: Markup  # of its newest job, where the workload has no words
-    who: str
+    who: str  # a role in the workload's advice
     next: str
     href: str  # of the list of these jobs
     button: FailureButton | None
@@ -86,13 +76,12 @@ def _line(ctx: PageContext, queue: Queue, group: FailureGroup, site: str) -> Fai
     pairs = [("state", group.state), ("code", group.code), ("site", site)]
     query = urlencode([(name, value) for name, value in pairs if value])
     href = f"/dashboard/queues/{queue.name}?{query}"
-    role = ROLES.get(group.who, "You" if group.needs_you else "No one")
     return FailureLine(
         group,
         state_group(queue.lifecycle, group.state),
         advice.get("means", ""),
         ctx.tell(recorded_message(job.error_message, job.note)) if job else Markup(),
-        ctx.say(role),
+        group.who or ("you" if group.needs_you else "none"),
         advice.get("next", ""),
         href,
         _button(ctx, queue, group, href, site) if group.needs_you else None,

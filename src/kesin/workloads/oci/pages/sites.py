@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from fastapi.responses import HTMLResponse
@@ -94,15 +94,11 @@ def _rows(ctx: Context, sites: Sequence[Site]) -> list[SiteRow]:
             completed_at.get(site.id, 0),
             "closed" if site.channel == "script" else breakers.get(site.id, "closed"),
             expiring.get(site.id, 0),
-            sum(done := _completed(periods, site.id)),
+            sum(done := [p.get(site.id, {}).get("COMPLETED", 0) for p in periods]),
             _path(done),
         )
         for site in sites
     ]
-
-
-def _completed(periods: Sequence[Mapping[str, Mapping[str, int]]], site: str) -> list[int]:
-    return [period[site].get("COMPLETED", 0) if site in period else 0 for period in periods]
 
 
 def _path(values: Sequence[int]) -> str:
