@@ -197,7 +197,7 @@ def test_a_session_that_ends_while_a_dialog_is_open_leads_back_to_the_rows(
 
     page.route("**/queues/task/act", end_first)
     page.get_by_role("dialog").get_by_role("button", name="Requeue 1 row").click()
-    expect(page.get_by_role("status")).to_contain_text("Your session has ended")
+    expect(page.get_by_text("Your session has ended")).to_be_visible()
     assert world.state(bad) == "failed"
     page.get_by_label("Name").fill("slow")
     page.get_by_label("Password").fill(PASSWORD)

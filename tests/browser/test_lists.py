@@ -241,6 +241,7 @@ def test_the_jump_dialog_leads_to_a_page_and_to_a_job(signed_in, world, judge, s
     expect(options.first).to_contain_text(f"jump-{size['width']}")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(f"/dashboard/jobs/{job}"))
+    page.wait_for_load_state()
     page.keyboard.press("Control+k")
     field.fill("nothing has this name")
     expect(page.get_by_text("Nothing found.")).to_be_visible()

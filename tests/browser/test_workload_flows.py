@@ -107,7 +107,7 @@ def test_a_pdf_is_previewed_made_downloaded_and_shown(signed_in, world, browser)
     with page.expect_download() as waiting:
         newest.get_by_role("link", name="Download").click()
     assert "SEEN-77" in text(waiting.value.path().read_bytes())
-    newest.locator("a.mono").click()
+    newest.locator("td.job a").click()
     expect(page).to_have_url(re.compile("/dashboard/jobs/"))
     # Only the full browser has a viewer of PDFs.
     with browser.browser_type.launch(executable_path=find_chromium("chromium"), args=FLAGS) as full:

@@ -78,7 +78,7 @@
     let done = false;
     if (event.shiftKey && (key === "ArrowDown" || key === "ArrowUp")) done = inRow && move(key === "ArrowDown" ? 1 : -1, true);
     else if (KEYS[key] && !own) done = inRow && KEYS[key]();
-    else if (key === "/") { const search = document.querySelector("main input[type=search]"); search?.focus(); done = Boolean(search); }
+    else if (key === "/") { const search = document.querySelector("main input[type=search]"); if (search && !search.checkVisibility()) document.querySelector("main [data-fold]")?.click(); search?.focus(); done = Boolean(search); }
     else if (key === "x") document.dispatchEvent(new Event("kesin:forget"));
     else if (key === "?") open("keys-dialog");
     else if (before === "g" && key === "o") location.assign("/dashboard");
