@@ -188,6 +188,7 @@ def test_a_list_is_used_by_keys_alone(signed_in, world, size):
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(f"/dashboard/jobs/{jobs[0]}"))
+    page.wait_for_load_state()
     page.keyboard.press("g")
     page.keyboard.press("o")
     expect(page).to_have_url(re.compile("/dashboard$"))

@@ -83,7 +83,7 @@ def test_the_html_fallback_is_escaped_and_runs_nothing(lenient):
     assert "&lt;img src=x onerror=alert(1)&gt;&amp;amp;&#34;&#39;" in response.text
     assert response.headers["content-security-policy"] == (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; "
-        "frame-ancestors 'none'; sandbox"
+        "script-src 'none'; frame-ancestors 'none'; sandbox"
     )
     assert response.headers["x-frame-options"] == "DENY"
     assert response.headers["x-content-type-options"] == "nosniff"

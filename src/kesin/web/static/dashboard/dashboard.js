@@ -108,12 +108,14 @@
       delete field.dataset.marked;
     }
   };
+  let refused = false;
   const markAll = () => {
     const form = document.querySelector("form[data-listed]");
     if (!form) return;
-    const list = document.querySelector("[data-errors]:has([data-at])"), rejected = list?.matches("[data-rejected]");
+    const list = document.querySelector("[data-errors]:has([data-at])"), rejected = list && (refused || list.matches("[data-rejected]"));
     if (rejected) {
       sent = true;
+      refused = false;
       list.removeAttribute("data-rejected");
       document.querySelector("[data-summary]")?.append(list.parentElement); // from beside the form to its top
     }
@@ -129,6 +131,7 @@
     if (event.detail.xhr.status !== 422 || !event.detail.xhr.getResponseHeader("HX-Retarget")) return;
     event.detail.shouldSwap = true;
     event.detail.isError = false;
+    refused = true; // a preview that arrives before this has settled does not undo it
   });
   document.addEventListener("htmx:afterSettle", markAll);
   document.addEventListener("DOMContentLoaded", () => {

@@ -52,6 +52,7 @@ _ORDERS: Final[dict[str, Callable[[SiteRow], Any]]] = {
 def oci_sites(ctx: Context, q: Word = "", sort: Word = "needs") -> HTMLResponse:
     """The sites that the user may see."""
     context, wanted = ctx.workload(WORKLOAD), q.strip().casefold()
+    ctx.commands.queue(ctx.actor, WORKLOAD)  # refuses who may not read it
     found = [
         site.record
         for site in visible_sites(context, ctx.actor)
