@@ -233,7 +233,7 @@ def test_a_count_examines_no_more_jobs_than_it_is_allowed_to(mixed):
     assert n < 20
     assert not exact
     assert not count("mixed", Filter(text="try again"), limit=1).exact
-    assert count("mixed", Filter(tenants=("nobody",)), limit=1) == (0, True)
+    assert count("mixed", Filter(tenants=("nowhere",)), limit=1) == (0, True)
 
 
 def test_a_filter_that_fits_no_job_selects_none(mixed):

@@ -30,7 +30,7 @@ from kesin.store.audit_chain import AuditChainBroken
 from kesin.store.audit_log import PRUNE_BATCH, kept_since
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
-from kesin.store.errors import StoreUnreachable
+from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.history import note_history
 from kesin.store.routed import RoutedStore
 from kesin.web.failures import FailureReader
@@ -127,13 +127,14 @@ class Service:
     def open_stored_queues(self) -> None:
         """Open the other queues of the store by their stored rules; at any time, for new ones."""
         for name in sorted(set(self.store.queues()) - self.queues.keys() - self._left_out):
-            newest = self.store.rules(name)[-1]
-            if newest.version:
-                lifecycle = lifecycle_from_json(newest.definition)
+            try:
+                lifecycle = lifecycle_from_json(self.store.rules(name)[-1].definition)
                 self.queues[name] = Queue(name, lifecycle, self.store, clock=self.clock)
-            else:  # its program has not run since rules are stored whole
+            except StoreUnreachable as problem:  # the next page tries again
+                log.warning("queue_unreachable", queue=name, why=str(problem))
+            except (ValueError, IndexError, StoreError) as problem:  # rules of another version
                 self._left_out.add(name)
-                log.info("queue_left_out", queue=name)
+                log.warning("queue_left_out", queue=name, why=str(problem))
 
     @property
     def _stores(self) -> list[Store]:

@@ -11,6 +11,7 @@ from kesin.engine.worker import Worker
 from kesin.lifecycle import moves
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.task import task_lifecycle
+from kesin.store.records import RulesVersion
 from kesin.workloads.oci.google.channel import ConnectionTrouble
 from kesin.workloads.oci.google.circuit_breaker import record_upload
 from kesin.workloads.oci.site import SiteContext
@@ -171,6 +172,19 @@ def test_a_queue_with_its_own_lifecycle_is_shown_by_its_stored_rules(world):
     assert (opened.lifecycle, opened.stats().total) == (lifecycle, 1)
     page = world.client.get("/dashboard/queues/kiln", headers=world.cookie("ayse"))
     assert page.status_code == 200
+
+
+def test_a_queue_with_unreadable_rules_is_left_out_and_the_others_are_shown(world, monkeypatch):
+    Queue("kiln", task_lifecycle("kiln"), world.store, clock=world.clock)
+    Queue("loom", task_lifecycle("loom"), world.store, clock=world.clock).enqueue(1)
+    read = world.store.rules
+
+    def of_a_newer_version(name: str) -> list[RulesVersion]:
+        return [one._replace(definition="{}") if name == "kiln" else one for one in read(name)]
+
+    monkeypatch.setattr(world.store, "rules", of_a_newer_version)
+    assert 'id="card-loom"' in overview(world)
+    assert "kiln" not in world.service.queues
 
 
 def test_work_without_a_worker_is_reported(world):

@@ -24,7 +24,8 @@ def count_visible(
     A search in what is masked is not counted: the number would tell what is masked.
     """
     queue, narrowed = commands.queue(actor, name), commands.narrow(actor, name, where)
-    if not actor.has("reveal") and (where.text or where.contains or where.dedup_key):
+    searched = where.text or where.contains or where.dedup_key or where.search
+    if searched and not actor.has("reveal"):
         return JobCount(0, exact=False)
     return queue.store.count_matching(
         name, normalise_filter(narrowed), limit=limit, above=above, below=below

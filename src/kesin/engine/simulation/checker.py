@@ -170,8 +170,8 @@ class StoreChecker:
             for event in new_events[job_id]:
                 self.moves[event.move] += 1
                 # Python versions print tracebacks differently, and any edit moves their lines.
-                told = recorded_traceback(event.note)
-                hashed = event._replace(note="traceback") if told else event
+                traceback = recorded_traceback(event.note)
+                hashed = event._replace(note="traceback") if traceback else event
                 self._digest.update(repr(hashed).encode())
             if job_id not in self.names:
                 self.names[job_id] = f"#{len(self.names) + 1}"

@@ -174,7 +174,7 @@ class Oracle(MoveOracle):
             is_ready = job.phase == READY and not self.paused & {"", job.tenant}
             asked_for = is_ready and self._was_requested(job, kwargs)
             if asked_for and self._is_claimable(job, context):
-                break_promise("claim", f"{job.id} was due and nobody got it")
+                break_promise("claim", f"{job.id} was due and no worker got it")
 
     @staticmethod
     def _was_requested(job: Job, kwargs: dict[str, Any]) -> bool:
@@ -273,7 +273,7 @@ class Oracle(MoveOracle):
             else:
                 moved[job_id] = self._row_after(job, (move,), NO_CHANGE, context)
         if len(moved) != returned or returned > kwargs["limit"]:
-            break_promise("answer", f"{move.name} told of {returned} jobs and moved {len(moved)}")
+            break_promise("answer", f"{move.name} reported {returned} jobs and moved {len(moved)}")
         if returned < kwargs["limit"]:
             for job in self.rows.values():
                 kept = move.prunes and self._is_awaited(job.id)

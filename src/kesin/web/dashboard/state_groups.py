@@ -17,7 +17,6 @@ LABELS: Final[dict[StateGroup, str]] = {
     "done": "done",
     "expired": "expired",
 }
-ORDER: Final = tuple(LABELS)
 _BY_NAME: Final[dict[str, StateGroup]] = {
     "RETRY": "retrying",
     "HOLD": "person",

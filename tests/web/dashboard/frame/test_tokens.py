@@ -5,12 +5,12 @@ from importlib.resources import files
 
 import pytest
 
-from kesin.web.dashboard.state_groups import ORDER
+from kesin.web.dashboard.state_groups import LABELS
 
 CSS = (files("kesin.web") / "static" / "dashboard" / "dashboard.css").read_text("utf-8")
 LEAST = 4.5
 SURFACES = ("paper", "ground", "hover")
-WORDS = ("ink", "muted", "accent", *ORDER)
+WORDS = ("ink", "muted", "accent", *LABELS)
 # (words, what they stand on): buttons, badges and messages turn their colours round
 TURNED = (("on-accent", "accent"), ("paper", "failed"), ("paper", "ink"))
 
@@ -69,7 +69,7 @@ def test_every_colour_of_the_light_theme_has_its_dark_one():
 
 def test_a_family_has_a_hue_of_its_own():
     for colours in THEMES.values():
-        assert len({colours[family] for family in ORDER}) == len(ORDER)
+        assert len({colours[family] for family in LABELS}) == len(LABELS)
 
 
 def test_no_rule_names_a_token_that_is_not_there():

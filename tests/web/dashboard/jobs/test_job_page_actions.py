@@ -188,7 +188,7 @@ def test_a_failed_order_is_retried_while_that_helps_and_reissued_once(world):
 
 
 def test_a_pdf_is_downloaded_cancelled_or_made_again(world):
-    done, waiting = create_pdf(world), world.job("somebody", queue="pdf")
+    done, waiting = create_pdf(world), world.job("nur", queue="pdf")
     assert labels(world, done) == [("Download", "first")]
     assert offered(world, done)[0].path == f"/pdf/jobs/{done}/download"
     assert offered(world, done, "operator") == []
@@ -202,12 +202,12 @@ def test_a_pdf_that_failed_is_made_again_for_its_owner(world):
     context = world.service.workload_context("pdf")
     jobs = open_job_store(context)
     sample = {"variables": {"number": "A-1"}}
-    made = jobs.create_job("invoice", sample, owner="user:somebody")
+    made = jobs.create_job("invoice", sample, owner="user:nur")
     name = world.known("the-admin", "admin", all_sites=True)
     path, admin = f"/dashboard/pdf/jobs/{made.job_id}/again", world.cookie(name)
     assert world.client.post(path, headers=admin).status_code == 422  # the values do not fit
     good = load_templates(context.settings).get("invoice").sample
-    made = jobs.create_job("invoice", {"variables": dict(good)}, owner="user:somebody")
+    made = jobs.create_job("invoice", {"variables": dict(good)}, owner="user:nur")
     world.service.queues["pdf"].act("cancel", actor="tests", ids=[made.job_id])
     path = f"/dashboard/pdf/jobs/{made.job_id}/again"
     assert world.client.post(path, headers=admin).status_code == 503  # no worker renders
@@ -218,7 +218,7 @@ def test_a_pdf_that_failed_is_made_again_for_its_owner(world):
     [new] = re.findall(r'href="/dashboard/jobs/([^"]+)"', answer.text)
     again = jobs.get_job(new)
     assert again is not None
-    assert (again.owner, again.payload["variables"]) == ("user:somebody", dict(good))
+    assert (again.owner, again.payload["variables"]) == ("user:nur", dict(good))
     assert "queued again as a new job" in answer.text
     assert "exists already" in world.client.post(path, headers=admin).text
 

@@ -1,12 +1,15 @@
 """Titles of jobs in lists, and what a search finds for whom."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kesin.engine.access.counting import count_visible
 from kesin.engine.access.masking import MASK
-from kesin.store.records import Listing
+from kesin.store.records import Filter, Listing
+from tests.web.conftest import ROOT
 from tests.web.dashboard.conftest import TaskQueue
 from tests.web.dashboard.queues.test_page import fail, look, shown
 
@@ -61,7 +64,7 @@ def test_a_title_of_another_program_shows_at_once(tasks):
 
 
 def test_a_text_is_an_id_then_a_key_then_a_field_then_a_title_then_an_error(mails):
-    by_key = mail(mails, "Nobody", key="ada")
+    by_key = mail(mails, "Grace", key="ada")
     by_field = mail(mails, "Ada Lovelace", "2026-0042")
     by_error = fail(mails, error_message="ada is unknown, the quay too")
     assert search(mails, by_field.upper()) == [by_field]
@@ -136,3 +139,14 @@ def test_an_action_moves_what_its_text_finds(mails):
     assert act("ada")["moved"] == 2
     assert mails.state(other) == "ready"
     assert {mails.state(job_id) for job_id in ids} != {"ready"}
+
+
+def test_what_is_masked_by_its_shape_is_neither_found_nor_counted_without_reveal(mails):
+    mail(mails, "ada@example.com")
+    mails.known("nur", "viewer", all_sites=True)
+    assert search(mails, "ada", who="nur") == []
+    assert len(search(mails, "ada")) == 1  # an operator may reveal it
+    viewer = replace(ROOT, grants=frozenset({"read"}))
+    where, commands = Filter(search="ada"), mails.service.commands
+    assert count_visible(commands, viewer, mails.name, where, limit=9) == (0, False)
+    assert count_visible(commands, ROOT, mails.name, where, limit=9) == (1, True)

@@ -131,3 +131,12 @@ def test_a_file_with_another_constant_keeps_it_and_the_page_warns(shop):
         assert rules_json(orders.workshop.rules())["cm_to_mm_multiplier"] == 25
     finally:
         save_rules(file, default_rules())
+
+
+def test_a_form_holds_so_many_rows_and_reads_no_other_field():
+    form = OrderForm.empty()
+    for _ in range(MAX_ROWS + 5):
+        form = form.with_row()
+    assert len(form.rows) == MAX_ROWS
+    odd = {"parts/x/id": "1", "parts/0/secret": "1", "parts/99999/id": "1", "parts/0": "1"}
+    assert OrderForm.read(odd).rows == ()

@@ -80,3 +80,14 @@ def test_a_site_is_searched_and_what_is_left_out_is_said(control, monkeypatch): 
     assert "1 more site is not shown: search for it." in page(control)
     navigation = control.get(who="ayse").text
     assert 'href="/dashboard/oci"' in navigation
+
+
+def test_the_overview_leads_to_where_the_data_is_corrected(control):  # noqa: F811
+    control.failed(2)
+    headers = control.world.cookie("can")
+    text = control.world.client.get("/dashboard", headers=headers).text
+    [link] = re.findall(r'href="([^"]*)">Fix data', text)
+    assert link.endswith("/north/oci-control?status=FAILED&amp;code=UNPARSEABLE_GCLID#correct")
+    there = control.world.client.get(link.replace("&amp;", "&"), headers=headers).text
+    assert '<details id="correct" class="panel fold mend" open>' in there
+    assert 'class="panel fold mend">' in control.get().text

@@ -13,7 +13,7 @@ from kesin.web.dashboard.forms.document import form_value, read_document
 from kesin.web.dashboard.forms.schema_form import SchemaForm
 from kesin.workloads.optiplan.orders.payload import read_payload
 from kesin.workloads.optiplan.pages.job_panel import deliveries
-from kesin.workloads.optiplan.pages.new_order import MAX_ROWS, OrderForm
+from kesin.workloads.optiplan.pages.new_order import OrderForm
 from kesin.workloads.optiplan.pages.orders import FOLDER_CACHE_S, ReadyOrders
 from kesin.workloads.optiplan.pages.rules_form import form_schema, list_changes
 from kesin.workloads.optiplan.pipeline.delivery import Delivery, DeliveryFile
@@ -278,8 +278,8 @@ def hidden(page: str) -> dict[str, str]:
     found = {}
     form = page[page.index('id="rules-form"') :].partition("</form>")[0]
     for tag in re.findall(r"<input[^>]+>", form):
-        told = dict(re.findall(r'(\w+)="([^"]*)"', tag))
-        found[html.unescape(told["name"])] = html.unescape(told["value"])
+        marked = dict(re.findall(r'(\w+)="([^"]*)"', tag))
+        found[html.unescape(marked["name"])] = html.unescape(marked["value"])
     for name, inside in re.findall(
         r'<select id="[^"]+" name="([^"]+)"[^>]*>(.*?)</select>', form, re.DOTALL
     ):
@@ -441,12 +441,3 @@ def test_the_form_makes_the_order_that_would_be_sent():
     form = OrderForm.read(HEAD | PART | {"width_mm": "2100", "height_mm": "2800"})
     order = read_payload(form.body())
     assert (order.parts[0].quantity, order.plate_size is None) == (2, False)
-
-
-def test_a_form_holds_so_many_rows_and_reads_no_other_field():
-    form = OrderForm.empty()
-    for _ in range(MAX_ROWS + 5):
-        form = form.with_row()
-    assert len(form.rows) == MAX_ROWS
-    odd = {"parts/x/id": "1", "parts/0/secret": "1", "parts/99999/id": "1", "parts/0": "1"}
-    assert OrderForm.read(odd).rows == ()

@@ -16,7 +16,6 @@ from kesin.web.dashboard.frame.i18n import DASHBOARD, LANGUAGES, Language, catal
 from kesin.web.dashboard.frame.navigation import below, navigation, site_switch
 from kesin.web.dashboard.frame.page import Frame, WorkloadPages
 from kesin.web.dashboard.frame.zones import shown_zone
-from kesin.web.dashboard.state_groups import ORDER
 
 
 def build_frame(workloads: Iterable[Workload]) -> Frame:
@@ -69,7 +68,6 @@ def _environment(language: Language, folders: tuple[tuple[str, str], ...]) -> En
     }
     environment.filters |= filters
     environment.globals |= {
-        "FAMILIES": ORDER,
         "LANGUAGES": LANGUAGES,
         # What the frame shows; only the templates of whole pages ask for it.
         "navigation": navigation,

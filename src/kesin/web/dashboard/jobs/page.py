@@ -169,8 +169,7 @@ def _full_states(ctx: PageContext, queue: Queue, job: Job) -> frozenset[str]:
     limited = [move.to for move in queue.lifecycle.claims if queue.lifecycle.capacity_of(move)]
     if job.phase != READY or not limited:
         return frozenset()
-    stats = ctx.commands.visible_stats(ctx.actor, queue.stats())
-    return states_without_slot(queue.lifecycle, stats, job.tenant)
+    return states_without_slot(queue.lifecycle, ctx.stats(queue), job.tenant)
 
 
 def _stable_values(

@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  const told = () => document.getElementById("told");
+  const message = () => document.getElementById("message");
 
   // While a sheet is open the rest of the page lies behind it: what goes wrong is said in the sheet.
   const sayInSheet = (sheet, text) => {
@@ -18,7 +18,7 @@
   const say = (text) => {
     const sheet = document.querySelector("dialog[open]");
     if (sheet) { sayInSheet(sheet, text); return; }
-    const place = told();
+    const place = message();
     place.textContent = "";
     if (!text) return;
     const line = document.createElement("p");
@@ -40,7 +40,7 @@
   // How old what is shown is: counted from the last answer, and not called live while none comes.
   let answered = Date.now();
   const age = () => {
-    const words = told().dataset, seconds = Math.max(0, Math.round((Date.now() - answered) / 1000));
+    const words = message().dataset, seconds = Math.max(0, Math.round((Date.now() - answered) / 1000));
     for (const one of document.querySelectorAll("[data-fresh]")) {
       one.dataset.word ??= one.textContent;
       one.textContent = `${lost ? words.cut : one.dataset.word} · ${words.ago.replace("#", seconds)}`;
@@ -67,7 +67,7 @@
       goTo(field);
       return;
     }
-    say(told().dataset.failed + (words ? words.textContent : answer.status));
+    say(message().dataset.failed + (words ? words.textContent : answer.status));
     if (answer.status === 409) htmx.trigger(document.body, "kesin:forget"); // what is shown is old: renew it
   });
 
@@ -357,7 +357,7 @@
     }
   });
 
-  // Live: told by the server that something moved, ask for the parts again, at most every other second.
+  // Live: when the server says that something moved, ask for the parts again, at most every other second.
   // A part that says how soon it grows old (data-most) is asked for that often even if nothing moved.
   // While the stream is cut they are asked for by the clock. A hidden tab watches nothing; it catches up
   // when it is seen again.

@@ -50,7 +50,7 @@ def triage(ctx: PageContext, group: FailureGroup) -> Link | None:
     if others or not site:
         return Link(ctx.say("Fix data"), SITES_PATH)
     query = urlencode({"status": group.state, "code": group.code})
-    return Link(ctx.say("Fix data"), f"{control_path(site)}?{query}")
+    return Link(ctx.say("Fix data"), f"{control_path(site)}?{query}#correct")
 
 
 def breaker_states(ctx: PageContext, now: int) -> dict[str, str]:

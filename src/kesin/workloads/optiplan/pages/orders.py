@@ -233,7 +233,7 @@ def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
     if not frame(ctx, "")["may_operate"]:
         return []
     orders = order_service(ctx)
-    # Masked, the order would not say whether its customer is known; only that is told here.
+    # Masked, the order would not say whether its customer is known; only that is read here.
     row = _order_row(ctx, orders, orders.queue.job(history.job.id) or history.job)
     helpful = next((one for one in row.actions if one != "cancel"), "")
     offered = [

@@ -42,11 +42,11 @@ CREATE FUNCTION {schema}.index_bodies() RETURNS trigger LANGUAGE plpgsql AS $ind
 BEGIN
   IF EXISTS (
     SELECT 1 FROM {schema}.listing l
-    WHERE l.search <> '[]' AND l.queue IN (SELECT b.queue FROM born b))
+    WHERE l.search <> '[]' AND l.queue IN (SELECT b.queue FROM added b))
   THEN
     INSERT INTO {schema}.search_term (job_id, term, queue, tenant)
     SELECT b.id, t.term, b.queue, b.tenant
-    FROM born b
+    FROM added b
     JOIN {schema}.listing l ON l.queue = b.queue
     CROSS JOIN LATERAL {schema}.search_terms(b.payload, l.search) AS t(term)
     ON CONFLICT DO NOTHING;
@@ -54,7 +54,7 @@ BEGIN
   RETURN NULL;
 END $index$;
 CREATE TRIGGER index_bodies AFTER INSERT ON {schema}.job_body
-  REFERENCING NEW TABLE AS born FOR EACH STATEMENT EXECUTE FUNCTION {schema}.index_bodies();
+  REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION {schema}.index_bodies();
 
 CREATE FUNCTION {schema}.index_payload() RETURNS trigger
 LANGUAGE plpgsql SET enable_nestloop = on SET enable_seqscan = on AS $index$  -- not as the guard
