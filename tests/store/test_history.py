@@ -19,7 +19,7 @@ def note(scene) -> None:
 
 
 def totals(scene) -> list[TotalNote]:
-    return read_totals(scene.store, scene.queue, scene.lifecycle, scene.now)
+    return read_totals(scene.store, scene.lifecycle, scene.store.stats(scene.queue, now=scene.now))
 
 
 def tenants(scene) -> list[dict]:

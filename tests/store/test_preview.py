@@ -10,6 +10,7 @@ from itertools import product
 import pytest
 
 from kesin.lifecycle.declare import Move
+from kesin.lifecycle.failures import failure_states
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.errors import StoreError
@@ -29,7 +30,7 @@ LIFECYCLES = (
     pytest.param(task_lifecycle, marks=pytest.mark.long),
     pytest.param(pdf_lifecycle, marks=pytest.mark.long),
 )
-FILTERS = 5
+FILTERS = 7
 
 
 def preview(scene, action, where=Filter(), role="operator", **how):  # noqa: B008  # frozen
@@ -55,6 +56,9 @@ def some_filters(scene, chance):
     yield Filter(created_before=some.created_at, moved_before=chance.choice(jobs).moved_at)
     yield Filter(codes=(some.error_code or "UNKNOWN",), text="BROKE")
     yield Filter(tenants=("a", "c"), dedup_key="k1")
+    codes = tuple({job.error_code or "UNKNOWN" for job in jobs})
+    yield Filter(states=failure_states(scene.lifecycle), codes=codes)
+    yield Filter(states=states, tenants=("a", "b"), codes=codes[:1], categories=("VALIDATION",))
 
 
 def actions_of(scene):
@@ -84,6 +88,22 @@ def test_a_preview_counts_what_the_action_then_does(open_queue, make, request):
                 assert counts == outcomes, (action, where)
                 reasons |= {reason for _, reason in counts}
     assert {"", "state"} < reasons
+
+
+@pytest.mark.parametrize("codes", [("BROKEN",), ("BROKEN", "WRONG"), ("UNKNOWN",)])
+@pytest.mark.parametrize("tenants", [None, ("a",)])
+def test_a_preview_of_failed_jobs_by_their_codes(open_queue, codes, tenants):
+    """Where the state alone decides, no job is read: these are counts of an index."""
+    scene = open_queue(oci_lifecycle())
+    for code, tenant in (("BROKEN", "a"), ("BROKEN", "b"), ("WRONG", "a"), ("OTHER", "a")):
+        job_id = scene.create_job(tenant=tenant, stamps={"conversion_at": scene.now})
+        scene.apply("MARK_FAILED", [job_id], **OPERATOR, **error(code, "VALIDATION"))
+    where = Filter(states=("FAILED",), tenants=tenants, codes=codes)
+    assert len(scene.store.jobs(scene.queue, where).jobs) == (
+        len(set(codes) & {"BROKEN", "WRONG"}) + (tenants is None and "BROKEN" in codes)
+    )
+    for action in ("RETRY_SELECTED", "MARK_FAILED", "correct"):
+        assert preview(scene, action, where) == apply_and_count(scene, action, where)
 
 
 def test_a_preview_evaluates_every_guard_as_the_action_does(open_queue):

@@ -197,6 +197,18 @@ def test_a_fault_is_logged_with_its_traceback_under_the_request_id(strict, capsy
     assert "SecretFault" in line
 
 
+def test_a_caller_who_leaves_in_the_middle_is_no_fault(shared_world, capsys):
+    set_up_logs("json", "info")
+    parts = chain([{"type": "http.request", "body": b"{", "more_body": True}], repeat(GONE))
+    headers = shared_world.key("admin") | JSON
+    lines = ((name.lower().encode(), value.encode()) for name, value in headers.items())
+    scope = post_scope("9", *lines) | {"path": "/api/queues/task/jobs"}
+    answered = AsyncMock()
+    asyncio.run(shared_world.app(scope, AsyncMock(side_effect=parts), answered))
+    assert "request_failed" not in capsys.readouterr().err
+    assert answered.await_args_list[0].args[0]["status"] == 400
+
+
 def test_an_unreachable_store_is_reported_as_such(world, monkeypatch):
     def away() -> None:
         raise StoreUnreachable("connection to 10.0.0.5 port 5432 failed: SELECT 1")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kesin.lifecycle.declare import Lifecycle
@@ -19,9 +19,10 @@ class JobCounts(NamedTuple):
     states: dict[str, int]
     tenants: dict[str, dict[str, int]]
     moves: Counter[str]  # tenant → moves ever made
+    counters: Sequence[MoveCount]
 
 
-def count_jobs(move_counts: Iterable[MoveCount], known_states: Iterable[str]) -> JobCounts:
+def count_jobs(move_counts: Sequence[MoveCount], known_states: Iterable[str]) -> JobCounts:
     """Sum the counters; known states are included even when they are empty."""
     names = tuple(known_states)
     tenants: dict[str, dict[str, int]] = {}
@@ -34,7 +35,7 @@ def count_jobs(move_counts: Iterable[MoveCount], known_states: Iterable[str]) ->
             if state:
                 counts[state] = counts.get(state, 0) + n
                 states[state] = states.get(state, 0) + n
-    return JobCounts(states, tenants, moves)
+    return JobCounts(states, tenants, moves, move_counts)
 
 
 FailureKey = tuple[str, str, str, str, bool]

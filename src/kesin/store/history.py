@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kesin.foundation.text import canonical_json
@@ -20,7 +20,7 @@ from kesin.lifecycle.vocabulary import FINISHED, RESTING
 from kesin.store.contract import Store
 from kesin.store.directory import MetadataEntry
 from kesin.store.metadata import MetadataStore, metadata_for
-from kesin.store.records import MoveCount
+from kesin.store.records import MoveCount, QueueStats
 
 WORKLOAD: Final = "history"  # a stored name, with the queue as its site
 TOTALS: Final = "totals"
@@ -43,7 +43,7 @@ class TotalNote(NamedTuple):
 
 def note_history(store: Store, queue: str, lifecycle: Lifecycle, now: int) -> None:
     """Note the counters, unless a sweeper did within the last minute."""
-    metadata, counts = metadata_for(store), _endings(store, queue, lifecycle)
+    metadata, counts = metadata_for(store), _endings(store.move_counts(queue), lifecycle)
     with metadata.transaction():
         entry = metadata.lock_metadata(WORKLOAD, queue, TOTALS, now)
         notes: list[Any] = json.loads(entry.value) or []
@@ -58,11 +58,11 @@ def note_history(store: Store, queue: str, lifecycle: Lifecycle, now: int) -> No
         _note_tenants(metadata, queue, counts, now)
 
 
-def read_totals(store: Store, queue: str, lifecycle: Lifecycle, now: int) -> list[TotalNote]:
+def read_totals(store: Store, lifecycle: Lifecycle, stats: QueueStats) -> list[TotalNote]:
     """The notes of the last day, oldest first, and the counters as they are now."""
-    entry = metadata_for(store).metadata_entry(WORKLOAD, queue, TOTALS)
+    entry = metadata_for(store).metadata_entry(WORKLOAD, stats.queue, TOTALS)
     notes = (json.loads(entry.value) or []) if entry else []
-    current = TotalNote(now, _entered(_endings(store, queue, lifecycle)))
+    current = TotalNote(stats.now, _entered(_endings(stats.counts, lifecycle)))
     return [*(TotalNote(*note) for note in notes), current]
 
 
@@ -73,11 +73,10 @@ def read_tenants(store: Store, queue: str, now: int) -> list[Mapping[str, Counts
     return [periods.get(now // _PERIOD_US - back, {}) for back in reversed(range(PERIODS))]
 
 
-def _endings(store: Store, queue: str, lifecycle: Lifecycle) -> list[MoveCount]:
+def _endings(counts: Sequence[MoveCount], lifecycle: Lifecycle) -> list[MoveCount]:
     """The counters of moves into states in which jobs rest or end."""
     names = (state.name for state in lifecycle.states)
     ends = {name for name in names if lifecycle.unowned_phase(name) in (RESTING, FINISHED)}
-    counts = store.move_counts(queue)
     return [c for c in counts if c.to_state in ends and c.from_state != c.to_state]
 
 

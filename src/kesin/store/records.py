@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
@@ -252,6 +252,7 @@ class QueueStats:
     now: int = 0
     # Tenant → moves ever made: this changes even with a move that changes no count.
     moves: dict[str, int] = field(default_factory=dict, compare=False)
+    counts: Sequence[MoveCount] = field(default=(), compare=False, repr=False)  # all this is of
 
     @property
     def total(self) -> int:

@@ -17,6 +17,7 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match, Mount, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -164,6 +165,10 @@ def _handle_problems(app: FastAPI) -> None:
     @app.exception_handler(SignInRequired)
     async def sign_in_required(request: Request, _problem: Exception) -> Response:
         return redirect_to_sign_in(request)
+
+    @app.exception_handler(ClientDisconnect)
+    async def caller_left(_request: Request, _problem: Exception) -> Response:
+        return Response(status_code=400)  # no one reads it; it is no fault of ours to log
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, problem: Exception) -> JSONResponse:

@@ -101,14 +101,14 @@ class Commands:
 
     def stats(self, actor: Actor, name: str, *, site: str | None = None) -> QueueStats:
         """Counts of the jobs the actor may see."""
-        queue = self.queue(actor, name)
-        return _stats_of_sites(queue, queue.stats(), self._selected_sites(actor, name, site))
+        return self.visible_stats(actor, self.queue(actor, name).stats(), site=site)
 
-    def visible_stats(self, actor: Actor, stats: QueueStats) -> QueueStats:
-        """The part of these counts that the actor may see."""
-        return _stats_of_sites(
-            self.queues[stats.queue], stats, self.visible_sites(actor, stats.queue)
-        )
+    def visible_stats(
+        self, actor: Actor, stats: QueueStats, *, site: str | None = None
+    ) -> QueueStats:
+        """The part of these counts that the actor may see, or that of one site."""
+        sites = self._selected_sites(actor, stats.queue, site)
+        return _stats_of_sites(self.queues[stats.queue], stats, sites)
 
     def jobs(
         self,
@@ -418,7 +418,8 @@ def _stats_of_sites(queue: Queue, stats: QueueStats, sites: frozenset[str] | Non
         for state in queue.lifecycle.states
     }
     moves = {site: stats.moves[site] for site in tenants if site in stats.moves}
-    visible = replace(stats, oldest_due_at=None, lease_over=0)
+    counts = [count for count in stats.counts if count.tenant in sites]
+    visible = replace(stats, oldest_due_at=None, lease_over=0, counts=counts)
     return replace(visible, states=states, tenants=tenants, moves=moves)
 
 

@@ -306,10 +306,11 @@ class RedisReader(Store):
         return sorted(flows)
 
     def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
-        counts = count_jobs(self.move_counts(queue), self.program(queue).lifecycle.state)
+        known = self.program(queue).lifecycle.state
+        states, tenants, moves, counters = count_jobs(self.move_counts(queue), known)
         oldest, overdue, at = self._execute("overdue", {"queue": queue, "now": now})
         due = None if oldest is None else int(oldest)
-        return QueueStats(queue, counts.states, counts.tenants, due, overdue, int(at), counts.moves)
+        return QueueStats(queue, states, tenants, due, overdue, int(at), moves, counters)
 
     def backlog(
         self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None

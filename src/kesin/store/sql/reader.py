@@ -303,9 +303,9 @@ class SqlReader(Store):
         return [MoveCount(row[0], row[1], row[2], row[3], int(row[4]), row[5]) for row in rows]
 
     def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
-        counts = count_jobs(self.move_counts(queue), self.statements(queue).lifecycle.state)
-        oldest, overdue, at = self._overdue(queue, now)
-        return QueueStats(queue, counts.states, counts.tenants, oldest, overdue, at, counts.moves)
+        known = self.statements(queue).lifecycle.state
+        states, tenants, moves, counters = count_jobs(self.move_counts(queue), known)
+        return QueueStats(queue, states, tenants, *self._overdue(queue, now), moves, counters)
 
     def failures(
         self, queue: str, *, tenants: Sequence[str] | None = None, recent_from: int = 0

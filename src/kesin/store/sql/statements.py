@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, wraps
-from typing import Concatenate, ParamSpec, TypeVar, cast
+from typing import Concatenate, Literal, ParamSpec, TypeVar, cast
 
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
@@ -29,6 +29,7 @@ _SHARED_COLUMN = re.compile(rf"\b{SHARED_PREFIX}(\w+)")
 _Built = TypeVar("_Built", str, "Statement")
 _Choice = ParamSpec("_Choice")
 _Build = Callable[Concatenate["Statements", _Choice], _Built]
+PreviewWay = Literal["foresee", "foresee_among", "counters", "errors"]
 
 
 def _built_once(build: _Build[_Choice, _Built]) -> _Build[_Choice, _Built]:
@@ -369,24 +370,35 @@ class Statements(InputRows):
         return self._fill("found", wanted=pair_conditions)
 
     def preview(
-        self, moves: tuple[Move, ...], filters: str, pair_conditions: str, *, among: bool = False
+        self, moves: tuple[Move, ...], filters: str, pair_conditions: str, way: PreviewWay
     ) -> str:
         """How many matching jobs would make one of these moves, and why the others would not.
 
         Bodies are joined only where a dedup key decides.
         """
         compiler, body = self.compiler, self.dialect.table("job_body")
-        needed = any(
-            takes_key(self.lifecycle, move)
-            or (self.lifecycle.capacity_of(move) and compiler.numbered(move.to))
+        bodies = f" JOIN {body} b ON b.id = c.id" if self._needs_bodies(moves) else ""
+        conditions = {"filters": filters, "wanted": pair_conditions}
+        conditions["owned"] = pair_conditions.replace("p.", "j.")
+        counted = way in {"counters", "errors"}
+        return self._fill(
+            "foresee_counted" if counted else way,
+            verdict=compiler.verdict(moves),
+            counted=self._fill(f"counted_{way}", **conditions) if counted else "",
+            summed=self._fill("foresee_sums", reason=compiler.preview_reason(moves), bodies=bodies),
+            **conditions,
+        )
+
+    def judged_by_state(self, moves: tuple[Move, ...]) -> bool:
+        """Whether a job's state alone decides if one of these moves fits it."""
+        return not self._needs_bodies(moves) and not any(
+            self.lifecycle.capacity_of(move) or any(g.kind != "option" for g in move.when)
             for move in moves
         )
-        bodies = f" JOIN {body} b ON b.id = c.id" if needed else ""
-        return self._fill(
-            "foresee_among" if among else "foresee",
-            verdict=compiler.verdict(moves),
-            filters=filters,
-            wanted=pair_conditions,
-            owned=pair_conditions.replace("p.", "j."),
-            summed=self._fill("foresee_sums", reason=compiler.preview_reason(moves), bodies=bodies),
+
+    def _needs_bodies(self, moves: tuple[Move, ...]) -> bool:
+        return any(
+            takes_key(self.lifecycle, move)
+            or (self.lifecycle.capacity_of(move) and self.compiler.numbered(move.to))
+            for move in moves
         )

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.ids import first_id_at, is_id
 from kesin.lifecycle.declare import Move
+from kesin.lifecycle.failures import failure_states
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.limits import (
@@ -32,7 +33,7 @@ from kesin.store.ownership import Ownership
 from kesin.store.records import Filter, HeldClaim, Outcome, ScheduleRow, refusal
 from kesin.store.sql.companions import SqlCompanions
 from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS, NewNote
-from kesin.store.sql.statements import Statements
+from kesin.store.sql.statements import PreviewWay, Statements
 
 ClaimedRow = TypeVar("ClaimedRow", bound=tuple[Any, ...])
 
@@ -212,7 +213,8 @@ class SqlStore(SqlCompanions):
         among = self._among(statements, where, ids)
         if among is not None:
             params["ids"] = self._array(among)
-        sql = statements.preview(moves, filters, pair_conditions, among=among is not None)
+        way = _preview_way(statements, moves, where) if among is None else "foresee_among"
+        sql = statements.preview(moves, filters, pair_conditions, way)
         return {(row[0], row[1]): row[2] for row in self._read(sql, params)}
 
     def _name_rivals(self, statements: Statements, outcomes: dict[str, Outcome]) -> None:
@@ -378,3 +380,15 @@ class SqlStore(SqlCompanions):
 def moved_outcomes(rows: Iterable[tuple[Any, ...]]) -> dict[str, Outcome]:
     """The outcomes of jobs that moved, from rows of id, state and seq."""
     return {job_id: Outcome("moved", job_id, state, seq) for job_id, state, seq in rows}
+
+
+def _preview_way(statements: Statements, moves: tuple[Move, ...], where: Filter) -> PreviewWay:
+    """Counts tell what an action would do, where states alone decide; else each job is judged."""
+    plain = Filter(where.states, where.tenants, where.codes, where.categories)
+    if where == plain and statements.judged_by_state(moves):
+        if not where.codes and not where.categories:
+            return "counters"
+        failing = set(failure_states(statements.lifecycle))
+        if where.codes and where.states and failing.issuperset(where.states):
+            return "errors"
+    return "foresee"

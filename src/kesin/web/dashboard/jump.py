@@ -93,7 +93,7 @@ def _jobs(ctx: PageContext, queue: Queue, text: str) -> list[Job]:
         if is_id(end):
             newest = commands.jobs(actor, queue.name, Filter(), limit=MAX_JOBS, cursor=end).jobs
             return list(takewhile(lambda job: job.id.startswith(start), newest))
-    sites = sorted(commands.stats(actor, queue.name).tenants)[:MAX_SITES]
+    sites = sorted(ctx.stats(queue).tenants)[:MAX_SITES]
     held = [job_id for site in sites for job_id in queue.holders(site, [text]).values()]
     jobs = commands.find(actor, queue.name, held)
     # A key that is masked for the user is not found by it.

@@ -128,7 +128,7 @@ class _CardBuilder:
         )
         card.whole = self.ctx.sees_all(self.queue)
         if card.whole:  # these figures cover all jobs
-            card.trend = trend_of(self.queue)
+            card.trend = trend_of(self.queue, stats)
             card.waits_us = stats.now - stats.oldest_due_at if stats.oldest_due_at else None
             card.workers = count_workers(self.ctx, self.queue)
         card.failures = failures_of(self.ctx, self.queue, stats)

@@ -20,7 +20,7 @@ def note(world: World) -> None:
 
 
 def trend(world: World, **how: bool) -> Trend:
-    return trend_of(world.task, **how)
+    return trend_of(world.task, world.task.stats(), **how)
 
 
 def work(world: World, done: int = 0, failed: int = 0) -> None:

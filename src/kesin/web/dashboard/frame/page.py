@@ -200,12 +200,12 @@ class PageContext:
         text = self.catalogue.gettext(sentence)
         return text % values if values else text
 
-    def stats(self, queue: Queue) -> QueueStats:
+    def stats(self, queue: Queue, site: str = "") -> QueueStats:
         """The counts that the user may see; read once a request, for the page and its frame."""
         read: dict[str, QueueStats] = self.request.scope.setdefault("kesin.stats", {})
         if queue.name not in read:
-            read[queue.name] = self.service.commands.visible_stats(self.actor, queue.stats())
-        return read[queue.name]
+            read[queue.name] = queue.stats()
+        return self.commands.visible_stats(self.actor, read[queue.name], site=site or None)
 
     def title_of(self, queue: str) -> str:
         """What people call a queue."""

@@ -139,7 +139,7 @@ def read_selection(ctx: PageContext, queue: Queue, fields: Fields) -> Selection:
     until = read_until(queue, first_value(fields, "until"))
     if first_value(fields, "all") == "1":
         wanted = filters.read_filter(fields, queue.lifecycle)
-        stats = ctx.commands.stats(ctx.actor, queue.name, site=wanted.site or None)
+        stats = ctx.stats(queue, wanted.site)
         search = filters.resolve_search(ctx, queue.name, wanted, stats, until - 1)
         before = min(search.where.created_before or until, until)
         search = search._replace(where=replace(search.where, created_before=before))
@@ -180,6 +180,8 @@ def preview(
 ) -> Preview:
     """What the action would do with each job, decided by the store as it will be for real."""
     jobs, commands = jobs_of(ctx, queue, chosen), ctx.commands
+    if "where" in jobs and queue.now() < chosen.until == jobs["where"].created_before:
+        jobs["where"] = replace(jobs["where"], created_before=None)  # that is: all, as counted
     foreseen = commands.preview(ctx.actor, queue.name, action, **jobs, options=options)
     missing = len(jobs["ids"]) - foreseen.matched if "ids" in jobs and not chosen.every else 0
     return Preview(foreseen.matched + missing, foreseen.moving, refusals(ctx, foreseen, missing))

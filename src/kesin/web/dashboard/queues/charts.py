@@ -10,7 +10,7 @@ from kesin.engine.queue import Queue
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.model import Job
 from kesin.store.history import read_totals
-from kesin.store.records import Filter
+from kesin.store.records import Filter, QueueStats
 from kesin.web.dashboard.frame.page import PageContext
 from kesin.web.dashboard.state_groups import StateGroup, state_groups, states_in
 
@@ -45,12 +45,12 @@ class Trend(NamedTuple):
         return sum(self.failed) / ended if ended else 0.0
 
 
-def trend_of(queue: Queue, *, fitting: bool = False) -> Trend:
+def trend_of(queue: Queue, stats: QueueStats, *, fitting: bool = False) -> Trend:
     """The trend of the last day in equal periods, or of the part of it in which jobs ended."""
-    now, groups = queue.now(), state_groups(queue.lifecycle)
+    now, groups = stats.now, state_groups(queue.lifecycle)
     notes = [
         (note.at, *(_sum(note.entered, groups, group) for group in ("done", "failed")))
-        for note in read_totals(queue.store, queue.name, queue.lifecycle, now)
+        for note in read_totals(queue.store, queue.lifecycle, stats)
     ]
     part_us, parts = DAY_S * SECOND_US // BUCKETS, BUCKETS
     if fitting:
@@ -105,7 +105,9 @@ def charts_of(ctx: PageContext, queue: Queue, site: str) -> Charts:
     spans = [max(finished_at - created_at, 0) for finished_at, created_at in ended]
     ordered = sorted(spans)
     return Charts(
-        trend_of(queue, fitting=True) if not site and ctx.sees_all(queue) else None,
+        trend_of(queue, ctx.stats(queue), fitting=True)
+        if not site and ctx.sees_all(queue)
+        else None,
         ordered[len(ordered) // 2] if ordered else None,
         ordered[min(len(ordered) * 19 // 20, len(ordered) - 1)] if ordered else None,
         tuple(spans),

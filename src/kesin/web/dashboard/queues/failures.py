@@ -13,7 +13,7 @@ from markupsafe import Markup
 from kesin.engine.access.listing import JobSearch
 from kesin.engine.queue import Queue
 from kesin.foundation.messages import recorded_message
-from kesin.lifecycle.failures import ready_states
+from kesin.lifecycle.failures import failure_states, ready_states
 from kesin.lifecycle.model import Job
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, QueueStats
@@ -146,15 +146,14 @@ class ChosenCodes(NamedTuple):
 
 def chosen_codes(ctx: PageContext, queue: Queue, action: str, search: JobSearch) -> ChosenCodes:
     """The errors of the jobs that an action is about to move."""
-    page = read_page(ctx, queue.name, search, limit=MAX_PAGE)
-    counted: Counter[tuple[str, str]] = Counter(
-        (job.error_code, job.error_category or "") for job in page.jobs if job.error_code
-    )
-    among = len(page.jobs) if page.cursor else 0
-    if among and search.ids is None and _is_plain(search.where):
-        stats = ctx.commands.stats(ctx.actor, queue.name)
-        groups = failures_of(ctx, queue, stats).groups
+    if search.ids is None and _is_plain(queue, search.where):
+        groups = failures_of(ctx, queue, ctx.stats(queue)).groups
         counted, among = _matching_codes(groups, search.where), 0
+    else:
+        page = read_page(ctx, queue.name, search, limit=MAX_PAGE)
+        errors = ((job.error_code, job.error_category or "") for job in page.jobs)
+        counted = Counter((code, category) for code, category in errors if code)
+        among = len(page.jobs) if page.cursor else 0
     ready = set(ready_states(queue.lifecycle))
     again = any(move.to in ready for move in queue.lifecycle.actions[action])
     return ChosenCodes(
@@ -166,10 +165,13 @@ def chosen_codes(ctx: PageContext, queue: Queue, action: str, search: JobSearch)
     )
 
 
-def _is_plain(where: Filter) -> bool:
-    """Whether the counts of failures can answer: only states, sites, codes and categories."""
+def _is_plain(queue: Queue, where: Filter) -> bool:
+    """Whether the counts of failures can answer: jobs at rest, by sites, codes and categories."""
     plain = Filter(where.states, where.tenants, where.codes, where.categories)
-    return where == replace(plain, created_before=where.created_before)  # that is: until now
+    at_rest = where.states and set(where.states) <= set(failure_states(queue.lifecycle))
+    if isinstance(where.created_before, int) and where.created_before > queue.now():
+        where = replace(where, created_before=None)  # that is: all that are there
+    return bool(at_rest) and where == plain
 
 
 def _matching_codes(groups: Sequence[FailureGroup], where: Filter) -> Counter[tuple[str, str]]:

@@ -163,7 +163,7 @@ def steer(ctx: Context, queue: str) -> HTMLResponse:
     commands, actor = ctx.commands, ctx.actor
     opened = commands.queue(actor, queue, "operate", "pause")
     visible = commands.visible_sites(actor, queue)
-    sites = sorted(visible) if visible is not None else sorted(commands.stats(actor, queue).tenants)
+    sites = sorted(visible) if visible is not None else sorted(ctx.stats(opened).tenants)
     paused = {site.tenant for site in commands.pauses(actor, queue)}
     return ctx.page(
         "sheet_pause.html",
@@ -200,7 +200,7 @@ def resume(ctx: Context, queue: str, sent: FormFields) -> Response:
 def _search(ctx: PageContext, queue: Queue) -> Sought:
     """The filter of the URL, the counters of its site, and what it searches for."""
     page_filter = filters.read_filter(filters.fields_of(ctx), queue.lifecycle)
-    stats = ctx.commands.stats(ctx.actor, queue.name, site=page_filter.site or None)
+    stats = ctx.stats(queue, page_filter.site)
     search = filters.resolve_search(ctx, queue.name, page_filter, stats, stats.now)
     ordered = replace(search.where, oldest_first=bool(page_filter.order))
     return Sought(page_filter, stats, search._replace(where=ordered))
@@ -211,7 +211,7 @@ def _page_values(
 ) -> dict[str, Any]:
     page_filter, stats, _ = sought
     failures = failures_of(ctx, queue, stats, page_filter.site)
-    all_stats = stats if not page_filter.site else ctx.commands.stats(ctx.actor, queue.name)
+    all_stats = ctx.stats(queue)
     return {
         **_table(ctx, queue, page_filter, stats),
         "title": ctx.title_of(queue.name),

@@ -136,7 +136,7 @@ def _rows(
     )
     rows = [(job, operations.row_columns(job)) for job in jobs]
     advices = {job.error_code: row_advice(ctx, job) for job in jobs if job.error_code}
-    stats = site.context.commands.stats(ctx.actor, site.queue.name, site=site.id)
+    stats = ctx.stats(site.queue, site.id)
     states = stats.states
     shown_states = [chosen.status] if chosen.status else [state for state, n in states.items() if n]
     counted = not (chosen.code or chosen.category or chosen.q)

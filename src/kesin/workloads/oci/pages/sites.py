@@ -79,7 +79,7 @@ def _rows(ctx: Context, sites: Sequence[Site]) -> list[SiteRow]:
         if group.needs_you or group.retries:
             (needs if group.needs_you else retrying).update(group.tenants)
     completed_at: dict[str, int] = {}
-    for count in store.move_counts(queue.name):
+    for count in stats.counts:
         if count.to_state == "COMPLETED":
             completed_at[count.tenant] = max(completed_at.get(count.tenant, 0), count.at)
     breakers = breaker_states(ctx, stats.now)

@@ -3,10 +3,10 @@ pairs AS MATERIALIZED (
   {pairs}
 ),
 judged AS (
-  SELECT c.id, c.state, c.verdict
+  SELECT c.id, c.state, c.n, c.verdict
   FROM pairs p
   CROSS JOIN LATERAL (
-    SELECT j.id, j.state, {verdict} AS verdict
+    SELECT j.id, j.state, 1 AS n, {verdict} AS verdict
     FROM {schema}.job j
     CROSS JOIN (SELECT NULL::integer AS token) i
     WHERE j.queue = %(queue)s AND j.tenant = p.tenant AND j.state = p.state AND j.phase <> 1
@@ -15,7 +15,7 @@ judged AS (
   ) c
   WHERE {wanted}
   UNION ALL
-  SELECT j.id, j.state, {verdict}
+  SELECT j.id, j.state, 1, {verdict}
   FROM {schema}.job j
   CROSS JOIN (SELECT NULL::integer AS token) i
   WHERE j.queue = %(queue)s AND j.phase = 1

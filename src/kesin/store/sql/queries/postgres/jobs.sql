@@ -1,9 +1,25 @@
 WITH pairs AS MATERIALIZED (
   {pairs}
 ),
+heads AS MATERIALIZED (  -- where the pairs begin; those that begin too late are not read
+  SELECT p.tenant, p.state
+  FROM pairs p
+  CROSS JOIN LATERAL (
+    SELECT j.id
+    FROM {schema}.job j
+    WHERE j.queue = %(queue)s AND j.tenant = p.tenant AND j.state = p.state AND j.phase <> 1
+      AND j.id {beyond} %(cursor)s::uuid
+      {filters}
+    ORDER BY j.id {order}
+    LIMIT 1
+  ) h
+  WHERE {wanted}
+  ORDER BY h.id {order}
+  LIMIT %(limit)s
+),
 found AS MATERIALIZED (
   SELECT c.id
-  FROM pairs p
+  FROM heads p
   CROSS JOIN LATERAL (
     SELECT j.id
     FROM {schema}.job j
@@ -13,7 +29,6 @@ found AS MATERIALIZED (
     ORDER BY j.id {order}
     LIMIT %(limit)s
   ) c
-  WHERE {wanted}
   UNION ALL
   (SELECT j.id
    FROM {schema}.job j

@@ -1,4 +1,4 @@
-SELECT f.tenant, f.state
+SELECT f.tenant, f.state, sum(f.n) AS n
   FROM (SELECT tenant, to_state AS state, n FROM {schema}.flow WHERE queue = %(queue)s
         UNION ALL
         SELECT tenant, from_state, -n FROM {schema}.flow WHERE queue = %(queue)s) f

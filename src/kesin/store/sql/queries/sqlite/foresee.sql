@@ -5,7 +5,7 @@ i AS (
   SELECT NULL AS token
 ),
 judged AS (
-  SELECT j.id, j.state, {verdict} AS verdict
+  SELECT j.id, j.state, 1 AS n, {verdict} AS verdict
   FROM pairs p
   CROSS JOIN job j INDEXED BY job_state
     ON j.queue = :queue AND j.tenant = p.tenant AND j.state = p.state AND j.phase <> 1
@@ -13,7 +13,7 @@ judged AS (
   WHERE {wanted}
     {filters}
   UNION ALL
-  SELECT j.id, j.state, {verdict}
+  SELECT j.id, j.state, 1, {verdict}
   FROM job j INDEXED BY job_owned
   CROSS JOIN i
   WHERE j.queue = :queue AND j.phase = 1

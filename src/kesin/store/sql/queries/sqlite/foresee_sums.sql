@@ -1,6 +1,6 @@
-SELECT state, reason, count(*)
+SELECT state, reason, CAST(sum(n) AS bigint)
 FROM (
-  SELECT c.state, {reason} AS reason
+  SELECT c.state, c.n, {reason} AS reason
   FROM judged c{bodies}
 ) r
 GROUP BY state, reason

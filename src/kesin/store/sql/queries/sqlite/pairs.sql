@@ -1,4 +1,4 @@
-SELECT f.tenant, f.state
+SELECT f.tenant, f.state, sum(f.n) AS n
   FROM (SELECT tenant, to_state AS state, n FROM flow WHERE queue = :queue
         UNION ALL
         SELECT tenant, from_state, -n FROM flow WHERE queue = :queue) f
