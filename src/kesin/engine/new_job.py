@@ -18,6 +18,7 @@ from kesin.engine.validation import (
 from kesin.foundation.clock import Duration, Time
 from kesin.foundation.ids import is_id, salt_of
 from kesin.foundation.messages import Message
+from kesin.lifecycle.model import NO_STAMPS
 from kesin.store.errors import UnknownParents
 from kesin.store.limits import MAX_KEY, MAX_PARENTS, MAX_TENANT
 from kesin.store.records import NewJobRow
@@ -69,12 +70,14 @@ class NewJob:
             salt=salt_of(job_id),
             tenant=checked_name(self.tenant, "tenant", MAX_TENANT),
             dedup_key=None if self.key is None else checked_name(self.key, "key", MAX_KEY),
-            run_at=self._run_at(queue),
+            run_at=None if self.run_at is None and self.delay_s == 0 else self._run_at(queue),
             note=None if self.note is None else json_text(self.note, "note"),
-            stamps={name: checked_time(at, name) or 0 for name, at in self.stamps.items()},
+            stamps={name: checked_time(at, name) or 0 for name, at in self.stamps.items()}
+            if self.stamps
+            else NO_STAMPS,
             once=self.once,
             priority=checked_priority(self.priority),
-            after=self._after(queue),
+            after=() if self.after == () else self._after(queue),
         )
 
     def _after(self, queue: Queue) -> tuple[str, ...]:

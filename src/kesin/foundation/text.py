@@ -7,6 +7,10 @@ import re
 from typing import Any
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_WIRE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_CANONICAL = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+)
 
 
 class NotJson(ValueError):
@@ -52,10 +56,8 @@ def _children(value: Any) -> list[Any]:
 
 def wire_json(rows: Any) -> str:
     """Rows as JSON for a database, without unstorable characters."""
-    text = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
-    if _holds_unstorable(text):
-        return json.dumps(_without_unstorable(rows), separators=(",", ":"), ensure_ascii=False)
-    return text
+    text = _WIRE.encode(rows)
+    return _WIRE.encode(_without_unstorable(rows)) if _holds_unstorable(text) else text
 
 
 def _holds_unstorable(text: str) -> bool:
@@ -65,9 +67,7 @@ def _holds_unstorable(text: str) -> bool:
 
 def _dumps(value: Any) -> str:
     try:
-        return json.dumps(
-            value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-        )
+        return _CANONICAL.encode(value)
     except (TypeError, ValueError, RecursionError) as problem:
         raise NotJson(f"not a JSON value: {problem}") from None
 
