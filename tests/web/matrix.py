@@ -100,6 +100,8 @@ POST   /dashboard/admin/sites/{site_id}            -       303    401  403  403 
 GET    /dashboard/oci                              -       303    401  403  403  403  403   403  | 403   403   403   403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
 GET    /dashboard/site/{site_id}/oci-control       own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
 GET    /dashboard/site/{site_id}/oci-control       none    303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   404   | 403  403   403   403   404   | 404
+POST   /dashboard/site/{site_id}/oci-control/renewal own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
+POST   /dashboard/site/{site_id}/oci-control/renewal none    303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   404   | 403  403   403   403   404   | 404
 GET    /dashboard/site/{site_id}/oci-control/export own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
 GET    /dashboard/site/{site_id}/oci-control/settings own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
 GET    /dashboard/site/{site_id}/oci-control/settings none    303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   404   | 404
@@ -117,6 +119,7 @@ POST   /dashboard/site/{site_id}/oci-control/check own     303    401  403  403 
 POST   /dashboard/site/{site_id}/oci-control/settings own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 303
 POST   /dashboard/site/{site_id}/oci-control/credentials own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 422
 GET    /dashboard/pdf                              -       303    401  403  403  200  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /dashboard/pdf/renewal                      -       303    401  403  403  200  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
 POST   /dashboard/pdf/form                         new     303    401  403  403  200  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
 POST   /dashboard/pdf/preview                      new     303    401  403  403  200  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
 GET    /dashboard/pdf/preview/{token}              none    303    401  403  403  404  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
@@ -125,6 +128,7 @@ POST   /dashboard/pdf/jobs/{job_id}/cancel         none    303    401  403  403 
 POST   /dashboard/pdf/jobs/{job_id}/again          none    303    401  403  403  404  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
 POST   /dashboard/pdf/jobs/{job_id}/again          pdf     303    401  403  403  404  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 400
 GET    /dashboard/optiplan                         -       303    401  403  403  403  200   403  | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
+POST   /dashboard/optiplan/renewal                 -       303    401  403  403  403  200   403  | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
 GET    /dashboard/optiplan/new                     -       303    401  403  403  403  200   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
 POST   /dashboard/optiplan/new/rows                -       303    401  403  403  403  200   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
 POST   /dashboard/optiplan/new                     -       303    401  403  403  403  422   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 422

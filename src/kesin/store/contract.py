@@ -298,7 +298,7 @@ class Store(ABC):
     ) -> list[FailureCount]:
         """Jobs with an error code, at rest without success or waiting to be tried again.
 
-        Those that came into their state at ``recent_from`` or later are counted as recent.
+        Those that came into their state since ``recent_from`` are counted by half hours as well.
         Counts up to ``MAX_FAILURES_READ`` of those at rest and as many of the others; the cost
         grows with jobs that have an error, not with all jobs.
         """

@@ -10,6 +10,7 @@ from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.failures import failure_states, retried_at
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import READY, RESTING
+from kesin.store.limits import FAILURE_PERIOD_US
 from kesin.store.records import FailureCount, MoveCount
 
 
@@ -53,10 +54,14 @@ def count_failure(
     key = (job.tenant, job.state, job.error_code, job.error_category or "", retries)
     before = counts.get(key) or FailureCount(*key, 0, job.moved_at, next_at)
     times = [at for at in (before.next_at, next_at) if at is not None]
+    trend = dict(before.trend)
+    if job.moved_at >= recent_from:
+        part = (job.moved_at - recent_from) // FAILURE_PERIOD_US
+        trend[part] = trend.get(part, 0) + 1
     counts[key] = before._replace(
         n=before.n + 1,
         since=min(before.since, job.moved_at),
         next_at=min(times, default=None),
-        recent=before.recent + (job.moved_at >= recent_from),
         latest=max(before.latest, job.moved_at),
+        trend=tuple(sorted(trend.items())),
     )

@@ -16,6 +16,7 @@ from kesin.store.records import AgedSince
 QUEUE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 MAX_BATCH = 10_000  # jobs in one call
 MAX_PAGE = 1_000  # rows in one page
+FAILURE_PERIOD_US = 1_800_000_000  # of the trend of failures
 MAX_FAILURES_READ = 1_000_000  # jobs with an error that one call counts
 MAX_KEY = 512  # characters of a dedup key
 MAX_TENANT = 128

@@ -131,8 +131,8 @@ class FailureCount(NamedTuple):
     n: int
     since: int  # when the first of them came into the state
     next_at: int | None  # when the first of them is tried again
-    recent: int = 0  # of them, came into the state lately
     latest: int = 0  # when the last of them came
+    trend: tuple[tuple[int, int], ...] = ()  # half hour → how many of them came lately
 
 
 class Definition(NamedTuple):

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from kesin.engine.access.commands import stats_of_sites
 from kesin.engine.queue import Queue
 from kesin.engine.workload import Workload
-from kesin.lifecycle.budget import HOUR_S, MINUTE_S, SECOND_US
+from kesin.lifecycle.budget import DAY_S, MINUTE_S, SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.failures import decided_codes, failure_states
+from kesin.store.limits import FAILURE_PERIOD_US
 from kesin.store.records import FailureCount, QueueStats
 
-RECENT_US: Final = HOUR_S * SECOND_US
+DAY_US: Final = DAY_S * SECOND_US
+PERIODS: Final = DAY_US // FAILURE_PERIOD_US
+MAX_READS: Final = 3  # until no job moved between two of them
 MAX_KEPT: Final = 256  # counts of a queue, or of some of its sites
 NO_ONE: Final = "none"  # in a workload's advice: no one must act
 PASSING: Final = (Category.TRANSIENT.value, Category.RATE_LIMIT.value)
@@ -35,9 +40,14 @@ class FailureGroup(NamedTuple):
     n: int
     since: int | None = None
     next_at: int | None = None
-    recent: int = 0  # of them, within the last hour
     latest: int = 0  # when the last of them came
+    trend: tuple[int, ...] = ()  # how many of them came in each half hour of the last day
     tenants: Mapping[str, int] = MappingProxyType({})
+
+    @property
+    def recent(self) -> int:
+        """How many came within the last hour."""
+        return sum(self.trend[-2:])
 
     @property
     def needs_you(self) -> bool:
@@ -79,15 +89,32 @@ class FailureReader:
 
     workloads: Mapping[str, Workload]
     _kept: dict[Any, tuple[Any, list[FailureCount]]] = field(default_factory=dict)
+    _settled: dict[Any, dict[str, int]] = field(default_factory=dict)  # state → jobs without a code
 
-    def of(self, queue: Queue, stats: QueueStats, sites: Collection[str] | None = None) -> Failures:
-        """The failures of these sites; ``stats`` are theirs too, read just before."""
+    def of(
+        self,
+        queue: Queue,
+        stats: QueueStats,
+        sites: Collection[str] | None = None,
+        reads: int = MAX_READS,
+    ) -> Failures:
+        """The failures of these sites; ``stats`` are theirs too, read just before.
+
+        A job that moves between two reads looks like one without a code. So both are read again,
+        and if jobs keep moving, no more are said to have none than when they did not.
+        """
+        key = (queue.name, None if sites is None else frozenset(sites))
         groups = self._groups(queue, self._counts(queue, stats, sites))
-        without_code = _without_code(queue, stats, groups)
-        if without_code and sites is None and (again := queue.stats()).moves != stats.moves:
-            groups = self._groups(queue, self._counts(queue, again, sites))
-            without_code = _without_code(queue, again, groups)  # not what moved between two reads
-        return Failures(tuple(sorted([*groups, *without_code], key=lambda group: -group.n)))
+        rest = _without_code(queue, stats, groups)
+        again = stats_of_sites(queue, queue.stats(), sites) if rest else stats
+        if again.moves == stats.moves:
+            self._settled[key] = {group.state: group.n for group in rest}
+        elif reads > 1:
+            return self.of(queue, again, sites, reads - 1)
+        settled = self._settled.get(key, {})
+        rest = [group._replace(n=min(group.n, settled.get(group.state, 0))) for group in rest]
+        found = [*groups, *(group for group in rest if group.n)]
+        return Failures(tuple(sorted(found, key=lambda group: -group.n)))
 
     def _counts(
         self, queue: Queue, stats: QueueStats, sites: Collection[str] | None
@@ -97,10 +124,11 @@ class FailureReader:
         kept = self._kept.get(key)
         if kept is not None and kept[0] == version:
             return kept[1]
-        tenants, recent_from = None if sites is None else sorted(sites), stats.now - RECENT_US
+        tenants, recent_from = None if sites is None else sorted(sites), stats.now - DAY_US
         counts = queue.store.failures(queue.name, tenants=tenants, recent_from=recent_from)
         if len(self._kept) >= MAX_KEPT:
             self._kept.clear()
+            self._settled.clear()
         self._kept[key] = (version, counts)
         return counts
 
@@ -117,8 +145,8 @@ class FailureReader:
                 n=sum(count.n for count in members),
                 since=min(count.since for count in members),
                 next_at=min((c.next_at for c in members if c.next_at is not None), default=None),
-                recent=sum(count.recent for count in members),
                 latest=max(count.latest for count in members),
+                trend=_trend(members),
                 tenants={count.tenant: count.n for count in members},
             )
             for key, members in found.items()
@@ -130,6 +158,14 @@ class FailureReader:
         advice = workload.advice(code) if workload and workload.advice else {}
         who = str(advice.get("who", ""))
         return "you" if who == NO_ONE and category in PASSING and not retries else who
+
+
+def _trend(counts: list[FailureCount]) -> tuple[int, ...]:
+    """How many came in each half hour of the last day."""
+    parts = [0] * PERIODS
+    for part, n in chain.from_iterable(count.trend for count in counts):
+        parts[min(part, PERIODS - 1)] += n
+    return tuple(parts)
 
 
 def _without_code(

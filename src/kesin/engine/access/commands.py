@@ -9,7 +9,7 @@ for that and has the permission ``reveal``, and each time is a line in the audit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -108,7 +108,7 @@ class Commands:
     ) -> QueueStats:
         """The part of these counts that the actor may see, or that of one site."""
         sites = self._selected_sites(actor, stats.queue, site)
-        return _stats_of_sites(self.queues[stats.queue], stats, sites)
+        return stats_of_sites(self.queues[stats.queue], stats, sites)
 
     def jobs(
         self,
@@ -135,12 +135,18 @@ class Commands:
         return Page(jobs, page.cursor)
 
     def find(
-        self, actor: Actor, name: str, ids: Sequence[str], *, reveal: ListReveal = "nothing"
+        self,
+        actor: Actor,
+        name: str,
+        ids: Sequence[str],
+        *,
+        reveal: ListReveal = "nothing",
+        same_look: bool = False,
     ) -> list[Job]:
         """Those of these jobs that the actor may see, masked like those of a page."""
         jobs = self.queue(actor, name).find(ids).values()
         visible = [job for job in jobs if self.sees(actor, job)]
-        return self._shown_list(actor, name, visible, reveal)
+        return self._shown_list(actor, name, visible, reveal, same_look=same_look)
 
     def _shown_list(
         self,
@@ -408,7 +414,7 @@ class Commands:
         return where
 
 
-def _stats_of_sites(queue: Queue, stats: QueueStats, sites: frozenset[str] | None) -> QueueStats:
+def stats_of_sites(queue: Queue, stats: QueueStats, sites: Collection[str] | None) -> QueueStats:
     """The counts of these sites; overdue counts exist only for the whole queue."""
     if sites is None:
         return stats

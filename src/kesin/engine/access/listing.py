@@ -113,6 +113,31 @@ class JobSearch(NamedTuple):
     ids: tuple[str, ...] | None
     where: Filter
 
+    def fits(self, job: Job) -> bool:
+        """Whether the job, as the user sees it, is among those that are searched for.
+
+        What is searched for in payloads is not compared: they seldom change.
+        """
+        where = self.where
+        chosen: tuple[tuple[Sequence[str] | None, str | None], ...] = (
+            (where.states or None, job.state),
+            (where.tenants, job.tenant),
+            (where.codes or None, job.error_code),
+            (where.categories or None, job.error_category),
+            (self.ids, job.id),
+            (None if where.dedup_key is None else (where.dedup_key,), job.dedup_key),
+        )
+        times: tuple[tuple[Any, int, bool], ...] = (
+            (where.created_from, job.created_at, True),
+            (where.created_before, job.created_at, False),
+            (where.moved_before, job.moved_at, False),
+        )
+        return (
+            all(values is None or value in values for values, value in chosen)
+            and all(limit is None or (at >= limit) == from_it for limit, at, from_it in times)
+            and (where.text or "").lower() in (job.error_message or "").lower()
+        )
+
 
 def resolve_text(
     where: Filter,

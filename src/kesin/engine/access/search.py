@@ -36,14 +36,8 @@ def search_jobs(
 
 
 def found_jobs(
-    commands: Commands, actor: Actor, name: str, ids: Sequence[str], where: Filter, **reveal: Any
+    commands: Commands, actor: Actor, name: str, search: JobSearch, **reveal: Any
 ) -> list[Job]:
-    """Those of these jobs that the actor may see and that are in these states, newest first."""
-    found = commands.find(actor, name, ids, **reveal)
-    jobs = [
-        job
-        for job in found
-        if (not where.states or job.state in where.states)
-        and (where.tenants is None or job.tenant in where.tenants)
-    ]
-    return sorted(jobs, key=lambda job: job.id, reverse=True)
+    """Those of the jobs searched by id that the actor may see and that fit, in their order."""
+    jobs = filter(search.fits, commands.find(actor, name, search.ids or (), **reveal))
+    return sorted(jobs, key=lambda job: job.id, reverse=not search.where.oldest_first)

@@ -21,6 +21,7 @@ from kesin.store.contract import Store
 from kesin.store.counters import count_jobs
 from kesin.store.errors import UnknownQueue
 from kesin.store.limits import (
+    FAILURE_PERIOD_US,
     FIRST_ID,
     LAST_ID,
     MAX_BATCH,
@@ -311,14 +312,13 @@ class SqlReader(Store):
         self, queue: str, *, tenants: Sequence[str] | None = None, recent_from: int = 0
     ) -> list[FailureCount]:
         params: dict[str, Any] = {"queue": queue, "most": MAX_FAILURES_READ}
-        params["recent_from"] = recent_from
+        params |= {"recent_from": recent_from, "period": FAILURE_PERIOD_US}
         filters = ""
         if tenants is not None:
             filters = f"AND {self._is_in('j.tenant', 'tenants')}"
             params["tenants"] = self._array(tenants)
         rows = self._read(failures_sql(self.statements(queue).compiler, filters), params)
-        counts = (FailureCount._make(row) for row in rows)
-        return sorted(c._replace(retries=bool(c.retries), recent=int(c.recent)) for c in counts)
+        return sorted(map(_failure_count, rows))
 
     def backlog(
         self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None
@@ -395,6 +395,12 @@ class SqlReader(Store):
                     history.append(Event._make(pending))
                 pending = next(events, None)
             yield job, history
+
+
+def _failure_count(row: tuple[Any, ...]) -> FailureCount:
+    parts = (part.split(":") for part in row[-1].split(",")) if row[-1] else ()
+    trend = tuple(sorted((int(part), int(n)) for part, n in parts))
+    return FailureCount._make((*row[:4], bool(row[4]), int(row[5]), *row[6:-1], trend))
 
 
 def _id_at(at: Time | None, skew_s: int) -> str | None:

@@ -179,11 +179,11 @@ def list_jobs(  # noqa: PLR0917  # each is a query parameter
         text=text,
     )
     commands, reveal = _commands(request), {"reveal": "texts"}
-    ids, where = search_jobs(commands, actor, queue, job_filter.filter())
-    if ids is not None:
-        page = Page(found_jobs(commands, actor, queue, ids, where, **reveal)[:limit], None)
+    search = search_jobs(commands, actor, queue, job_filter.filter())
+    if search.ids is not None:
+        page = Page(found_jobs(commands, actor, queue, search, **reveal)[:limit], None)
     else:
-        page = commands.jobs(actor, queue, where, limit=limit, cursor=cursor, reveal="texts")
+        page = commands.jobs(actor, queue, search.where, limit=limit, cursor=cursor, reveal="texts")
     title_of = titles_of(commands, queue)
     jobs = [serialize.job_body(job, title_of(job)) for job in page.jobs]
     return json_response(schemas.JobPage(jobs=jobs, cursor=page.cursor))
@@ -257,10 +257,10 @@ def act(
     commands, ids, where = _commands(request), body.ids, None
     if body.filter:
         commands.queue(actor, queue, "operate", body.action)
-        found, where = search_jobs(commands, actor, queue, body.filter.filter())
-        if found is not None:
-            ids = [job.id for job in found_jobs(commands, actor, queue, found, where)]
-            where = None
+        search = search_jobs(commands, actor, queue, body.filter.filter())
+        where = search.where if search.ids is None else None
+        if search.ids is not None:
+            ids = [job.id for job in found_jobs(commands, actor, queue, search)]
     chosen: dict[str, Any] = {"ids": ids, "where": where, "options": frozenset(body.options)}
     if body.dry_run:
         return serialize.preview_body(commands.preview(actor, queue, body.action, **chosen))

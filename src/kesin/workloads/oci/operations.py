@@ -10,7 +10,9 @@ from typing import Any, Final
 
 from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.access.commands import MAX_BULK_JOBS, MAX_LISTED_OUTCOMES
+from kesin.engine.access.listing import JobSearch
 from kesin.engine.access.masking import ListReveal
+from kesin.engine.access.search import found_jobs
 from kesin.engine.bulk import BulkResult
 from kesin.foundation.clock import iso
 from kesin.foundation.ids import is_id
@@ -163,21 +165,31 @@ def list_rows(
     cursor: str | None = None,
     reveal: ListReveal = "nothing",
 ) -> tuple[list[Job], str | None]:
-    """A page of the site's rows, newest first; search by id, orderId, externalId or click id.
+    """A page of the site's rows, newest first."""
+    sought, commands = search_rows(site, actor, criteria, search), site.context.commands
+    if sought.ids is not None:
+        return found_jobs(commands, actor, site.queue.name, sought, reveal=reveal)[:limit], None
+    page = commands.jobs(
+        actor, site.queue.name, sought.where, limit=limit, cursor=cursor, reveal=reveal
+    )
+    return page.jobs, page.cursor
+
+
+def search_rows(
+    site: SiteContext, actor: Actor, criteria: Mapping[str, Sequence[str]], search: str | None
+) -> JobSearch:
+    """What is searched for: by id, orderId, externalId or click id.
 
     What is masked for the actor is not searched either.
     """
     where = build_filter(site, criteria)
-    if search:
-        exact = _find_directly(site, actor, search, reveal)
-        fragment = _payload_fragment(search, clicks=actor.has("reveal"))
-        if exact or fragment is None:
-            return [job for job in exact if _matches(job, criteria)][:limit], None
-        where = replace(where, contains=fragment)
-    page = site.context.commands.jobs(
-        actor, site.queue.name, where, limit=limit, cursor=cursor, reveal=reveal
-    )
-    return page.jobs, page.cursor
+    if not search:
+        return JobSearch(None, where)
+    exact = _find_directly(site, actor, search)
+    fragment = _payload_fragment(search, clicks=actor.has("reveal"))
+    if exact or fragment is None:
+        return JobSearch(tuple(job.id for job in exact), where)
+    return JobSearch(None, replace(where, contains=fragment))
 
 
 def build_filter(site: SiteContext, criteria: Mapping[str, Sequence[str]]) -> Filter:
@@ -205,26 +217,18 @@ def _payload_fragment(search: str, *, clicks: bool) -> str | None:
     return f'id":"{search}"' if clicks and conversion.CLICK_ID.fullmatch(search) else None
 
 
-def _find_directly(site: SiteContext, actor: Actor, search: str, reveal: ListReveal) -> list[Job]:
+def _find_directly(site: SiteContext, actor: Actor, search: str) -> list[Job]:
     """Find rows by index: by id, or by external id with every revision."""
     commands, name = site.context.commands, site.queue.name
     job_id = search.removeprefix(conversion.SEAL_PREFIX)
     if is_id(job_id):
-        jobs = commands.find(actor, name, [job_id], reveal=reveal)
-        return [job for job in jobs if job.tenant == site.id]
+        return [job for job in commands.find(actor, name, [job_id]) if job.tenant == site.id]
     keys = {
         conversion.key_of(search, revision) for revision in range(1, conversion.MAX_REVISION + 1)
     }
     holders = site.queue.holders(site.id, sorted(keys))
-    jobs = commands.find(actor, name, list(holders.values()), reveal=reveal) if holders else []
-    if not actor.has("reveal"):
-        jobs = [job for job in jobs if job.dedup_key in keys]  # not masked
-    return sorted(jobs, key=lambda job: job.id, reverse=True)
-
-
-def _matches(job: Job, criteria: Mapping[str, Sequence[str]]) -> bool:
-    values = {"status": job.state, "code": job.error_code, "category": job.error_category}
-    return all(not allowed or values.get(name) in allowed for name, allowed in criteria.items())
+    jobs = commands.find(actor, name, list(holders.values())) if holders else []
+    return [job for job in jobs if actor.has("reveal") or job.dedup_key in keys]  # not masked
 
 
 # Actions

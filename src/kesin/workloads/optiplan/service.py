@@ -48,6 +48,14 @@ class EnqueuedOrder:
     new: bool
 
 
+def order_filter(state: str | None, order_id: str | None) -> Filter:
+    """The jobs in this state of the orders with this id."""
+    contains = None
+    if order_id is not None:  # as written in the stored JSON
+        contains = '"order_id":' + canonical_json(order_id)
+    return Filter(states=(state,) if state else (), contains=contains)
+
+
 class OrderService:
     """Operations on orders and customers. It checks permissions and writes the audit log."""
 
@@ -102,19 +110,19 @@ class OrderService:
         Programs that send orders read them in clear. For others names and phones are masked, or
         each look is a line in the audit log.
         """
-        if self._owns_orders(actor):
+        if self.owns_orders(actor):
             return job
         return self.context.commands.shown(actor, job)
 
     def history(self, actor: Actor, job_id: str) -> tuple[Job, list[Event], list[Note]]:
         """Return a job with its events and notes, as the actor may see them."""
         job = self.readable_job(actor, job_id)
-        if self._owns_orders(actor):
+        if self.owns_orders(actor):
             return job, self.queue.events(job.id), self.queue.notes(job.id)
         details = self.context.commands.job(actor, job.id, reveal=True)
         return details.job, details.events, details.notes
 
-    def _owns_orders(self, actor: Actor) -> bool:
+    def owns_orders(self, actor: Actor) -> bool:
         """Whether the actor is a program whose orders these are, and not an operator."""
         return actor.has("optiplan") and not actor.has("reveal")
 
@@ -133,11 +141,8 @@ class OrderService:
         ``same_look``: the list refreshes itself, see `Commands.jobs`.
         """
         self._require_read(actor)
-        contains = None
-        if order_id is not None:  # as written in the stored JSON
-            contains = '"order_id":' + canonical_json(order_id)
-        where = Filter(states=(state,) if state else (), contains=contains)
-        if self._owns_orders(actor):
+        where = order_filter(state, order_id)
+        if self.owns_orders(actor):
             return self.queue.jobs(where, limit=limit, cursor=cursor)
         return self.context.commands.jobs(
             actor,
@@ -288,7 +293,7 @@ class OrderService:
 
     def _note_customers(self, actor: Actor, count: int, target: str | None = None) -> None:
         """Write to the audit log that an operator has seen customers."""
-        if count and not self._owns_orders(actor):
+        if count and not self.owns_orders(actor):
             self._note(actor, "customers", target, details={"customers": count})
 
     def add_customer(self, actor: Actor, name: str, phone: str) -> tuple[Customer, bool]:

@@ -101,7 +101,7 @@ def test_a_part_comes_without_the_frame_and_a_history_request_with_it(tasks):
 
 
 def test_rows_append_page_by_page(tasks, monkeypatch):
-    monkeypatch.setattr(filters.read_page, "__kwdefaults__", {"limit": 2, "cursor": None})
+    monkeypatch.setattr(filters, "PAGE", 2)
     jobs = [tasks.job() for _ in range(5)][::-1]
     more = f"/rows?cursor={jobs[1]}&shown=2"
     second = look(tasks, more, **PART).text

@@ -65,7 +65,7 @@ def test_a_held_order_stands_on_top_with_what_to_do(shop):
         assert f'href="/dashboard/optiplan#held-{job}"' in head
         assert story.count("/dashboard/optiplan#") == 1
     page = get(shop).text
-    assert page.index(f"held-{job}") < page.index(f"order-{job}")
+    assert page.index(f"held-{job}") < page.index(f"row-{job}")
     assert "E_CRM_NO_MATCH" in page
     assert "add the customer" in page
     assert f"/orders/{job}/approve" in page

@@ -60,6 +60,14 @@ def failure_lines(
     return [_line(ctx, queue, group, site) for group in groups]
 
 
+def failure_codes(failures: Failures, chosen: str) -> list[tuple[str, int]]:
+    """The error codes that occur, the most common first; and the chosen one."""
+    codes = Counter({chosen: 0})
+    for group in failures.groups:
+        codes[group.code] += group.n
+    return [(code, n) for code, n in codes.most_common() if code]
+
+
 def advice_on(ctx: PageContext, queue: str, code: str) -> Mapping[str, str] | None:
     """The workload's advice on an error code, in the user's language."""
     workload = ctx.service.workloads.get(queue)

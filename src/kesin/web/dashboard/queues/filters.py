@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from kesin.engine.access.listing import JobSearch
@@ -72,17 +72,14 @@ class PageFilter:
         return pairs + ([("ids", ",".join(self.ids))] if self.ids else [])
 
     def query(self, **more: str) -> str:
-        """The query string, with the question mark."""
-        pairs = [*self.pairs(), *more.items()]
+        """The query string, with the question mark and with some of it changed."""
+        kept = [pair for pair in self.pairs() if pair[0] not in more]
+        pairs = kept + [pair for pair in more.items() if pair[1]]
         return f"?{urlencode(pairs)}" if pairs else ""
 
     def with_state(self, state: str) -> PageFilter:
         """The filter after a click on a state's card: this state alone, or all again."""
         return replace(self, states=() if self.states == (state,) else (state,), ids=())
-
-    def reversed(self) -> PageFilter:
-        """The filter after a click on the column that sorts."""
-        return replace(self, order="" if self.order else OLDEST)
 
     def filter(self, now: int) -> Filter:
         """The store's filter; ages count from ``now``."""
@@ -139,11 +136,15 @@ def resolve_search(
 
 
 def read_page(
-    ctx: PageContext, queue: str, search: JobSearch, *, limit: int = PAGE, cursor: str | None = None
+    ctx: PageContext,
+    queue: str,
+    search: JobSearch,
+    *,
+    limit: int = PAGE,
+    cursor: str | None = None,
+    **look: Any,
 ) -> Page:
     """A page of the jobs that match and that the user may see."""
     if search.ids is not None:
-        states = Filter(states=search.where.states)
-        jobs = found_jobs(ctx.commands, ctx.actor, queue, search.ids, states)
-        return Page(jobs[::-1] if search.where.oldest_first else jobs, None)
-    return ctx.commands.jobs(ctx.actor, queue, search.where, limit=limit, cursor=cursor)
+        return Page(found_jobs(ctx.commands, ctx.actor, queue, search, **look), None)
+    return ctx.commands.jobs(ctx.actor, queue, search.where, limit=limit, cursor=cursor, **look)

@@ -1,32 +1,67 @@
 """A list of jobs that holds still: how many match, and the shown ones renewed in their places.
 
 A renewal names the jobs that are shown. It moves none, adds none and removes none: jobs that would
-be listed beside them now are only counted, until the user asks for them.
+be listed beside them now are only counted, until the user asks for them. Queues and workloads list
+their jobs by this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
 
 from kesin.engine.access.counting import count_visible
 from kesin.engine.access.listing import JobSearch
+from kesin.engine.queue import Queue
+from kesin.foundation.ids import is_id
 from kesin.lifecycle.model import Job
-from kesin.store.records import JobCount, QueueStats
+from kesin.store.filters import normalise_filter
+from kesin.store.records import Filter, JobCount, Page
 from kesin.web.dashboard.frame.page import PageContext
 from kesin.web.dashboard.queues import filters
-from kesin.web.dashboard.queues.filters import PageFilter
 
+NONE: Final[Mapping[str, str]] = MappingProxyType({})
 MAX_EXAMINED: Final = 20_000  # jobs of a count
 MAX_TOLD: Final = 10_000  # a larger count that is not exact is said to be more than this
 
 
-class Sought(NamedTuple):
-    """The filter of a page, the counters of its site, and what it searches for."""
+class JobSource(NamedTuple):
+    """Where the jobs of a list come from: only those that the user may see."""
 
-    page_filter: PageFilter
-    stats: QueueStats
     search: JobSearch
+    page: Callable[..., Page]  # by limit and cursor
+    find: Callable[[Sequence[str]], Iterable[Job]]
+    count_jobs: Callable[..., JobCount]  # above and below certain ids
+    total: int | None = None  # how many match, where the counters tell it
+
+
+def visible_jobs(
+    ctx: PageContext, queue: str, search: JobSearch, total: int | None = None, **look: Any
+) -> JobSource:
+    """The jobs of a queue that the user may read; ``look``: what of them, see `Commands.jobs`."""
+    commands, actor, where = ctx.commands, ctx.actor, search.where
+    return JobSource(
+        search,
+        partial(filters.read_page, ctx, queue, search, **look),
+        partial(commands.find, actor, queue, **look),
+        partial(count_visible, commands, actor, queue, where, limit=MAX_EXAMINED),
+        total,
+    )
+
+
+def all_jobs(queue: Queue, where: Filter, total: int | None = None) -> JobSource:
+    """All jobs that match; what the user may see is for the caller to say in the filter."""
+    count = partial(queue.store.count_matching, queue.name, normalise_filter(where))
+    return JobSource(
+        JobSearch(None, where),
+        partial(queue.jobs, where),
+        lambda ids: queue.find(ids).values(),
+        partial(count, limit=MAX_EXAMINED),
+        total,
+    )
 
 
 class ShownRows(NamedTuple):
@@ -35,85 +70,90 @@ class ShownRows(NamedTuple):
     jobs: Sequence[Job | str]
     cursor: str | None
     matching: JobCount
+    shown: int  # with those above them
     stale: frozenset[str] = frozenset()  # shown, but no longer what is searched for
     news: JobCount = JobCount(0)  # what would be listed beside them now
+    oldest: bool = False  # comes first
+    step: int = 0  # rows that are read at a time
+    most: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that match are shown."""
+        return self.cursor is None and not self.news.n
 
 
-def first_rows(ctx: PageContext, queue: str, sought: Sought, *, limit: int) -> ShownRows:
-    """The first jobs that match, and how many there are."""
-    page = filters.read_page(ctx, queue, sought.search, limit=limit)
-    known = JobCount(len(page.jobs), page.cursor is None)
-    return ShownRows(page.jobs, page.cursor, _matching(ctx, queue, sought, known))
+def shown_rows(ctx: PageContext, source: JobSource, sent: Mapping[str, str] = NONE) -> ShownRows:
+    """The first rows, or those that are ``sent`` as shown, or those that follow a ``sent`` one."""
+    step, most = filters.PAGE, filters.MAX_SHOWN
+    shown = [value for value in sent.get("ids", "").split(",") if is_id(value)][:most]
+    last = cursor if is_id(cursor := sent.get("cursor", "")) else None
+    if shown:
+        rows = _renewed_rows(source, shown, last)
+    elif last:
+        page = source.page(limit=step, cursor=last)
+        rows = ShownRows(page.jobs, page.cursor, JobCount(0), _number(ctx, "shown"))
+    else:
+        page = source.page(limit=min(max(_number(ctx, "rows"), step), most))
+        known = JobCount(len(page.jobs), page.cursor is None)
+        rows = ShownRows(page.jobs, page.cursor, _matching(source, known), 0)
+    oldest = source.search.where.oldest_first
+    return rows._replace(shown=rows.shown + len(rows.jobs), oldest=oldest, step=step, most=most)
 
 
-def renewed_rows(
-    ctx: PageContext, queue: str, sought: Sought, *, shown: Sequence[str], cursor: str | None
-) -> ShownRows:
-    """The shown jobs as they are now, in the same order."""
-    search = sought.search
-    found = {job.id: job for job in ctx.commands.find(ctx.actor, queue, shown)}
-    matching = frozenset(job.id for job in found.values() if matches(search, job))
-    news = _news(ctx, queue, search, matching, cursor)
+def query_of(fields: Mapping[str, str], **changes: str) -> str:
+    """The query string of a list, with the question mark and with some of it changed."""
+    pairs = {name: value for name, value in {**fields, **changes}.items() if value}
+    return f"?{urlencode(pairs)}" if pairs else ""
+
+
+def order_of(ctx: PageContext) -> str:
+    """The order in the address: the oldest first, or empty."""
+    return filters.OLDEST if ctx.request.query_params.get("order") == filters.OLDEST else ""
+
+
+def _number(ctx: PageContext, name: str) -> int:
+    """A number in the URL; 0 if it is none."""
+    text = ctx.request.query_params.get(name, "")
+    return int(text) if text.isdecimal() and len(text) < 10 else 0  # noqa: PLR2004
+
+
+def _renewed_rows(source: JobSource, shown: Sequence[str], cursor: str | None) -> ShownRows:
+    """The shown jobs as they are now, in the same order; jobs of other tenants were not shown."""
+    search, tenants = source.search, source.search.where.tenants
+    jobs = [job for job in source.find(shown) if tenants is None or job.tenant in tenants]
+    found = {job.id: job for job in jobs}
+    matching = frozenset(job.id for job in jobs if search.fits(job))
+    news = _news(source, matching, cursor)
     known = JobCount(len(matching) + news.n, cursor is None and news.exact)
-    total = _matching(ctx, queue, sought, known)
-    jobs = [found.get(job_id, job_id) for job_id in shown]
-    return ShownRows(jobs, cursor, total, frozenset(shown) - matching, news)
+    rows = [found.get(job_id, job_id) for job_id in shown]
+    stale = frozenset(shown) - matching
+    return ShownRows(rows, cursor, _matching(source, known), 0, stale, news)
 
 
-def matches(search: JobSearch, job: Job) -> bool:
-    """Whether the job, as the user sees it, is among those that are searched for."""
-    where = search.where
-    chosen: tuple[tuple[Sequence[str] | None, str | None], ...] = (
-        (where.states or None, job.state),
-        (where.tenants, job.tenant),
-        (where.codes or None, job.error_code),
-        (where.categories or None, job.error_category),
-        (search.ids, job.id),
-        (None if where.dedup_key is None else (where.dedup_key,), job.dedup_key),
-    )
-    times: tuple[tuple[Any, int, bool], ...] = (
-        (where.created_from, job.created_at, True),
-        (where.created_before, job.created_at, False),
-        (where.moved_before, job.moved_at, False),
-    )
-    return (
-        all(values is None or value in values for values, value in chosen)
-        and all(limit is None or (at >= limit) == from_it for limit, at, from_it in times)
-        and (where.text or "").lower() in (job.error_message or "").lower()
-    )
-
-
-def _matching(ctx: PageContext, queue: str, sought: Sought, known: JobCount) -> JobCount:
+def _matching(source: JobSource, known: JobCount) -> JobCount:
     """How many jobs match: from the counters if they tell it, else counted up to a bound."""
-    if sought.page_filter.counted:
-        states = sought.stats.states
-        return JobCount(sum(states.get(name, 0) for name in sought.page_filter.states or states))
+    if source.total is not None:
+        return JobCount(source.total)
     if known.exact:
         return known
-    counted = _count(ctx, queue, sought.search)
+    counted = source.count_jobs()
     least = min(counted.n - 1, MAX_TOLD)
     return counted if counted.exact else JobCount(max(least, known.n), exact=False)
 
 
-def _news(
-    ctx: PageContext, queue: str, search: JobSearch, matching: frozenset[str], cursor: str | None
-) -> JobCount:
+def _news(source: JobSource, matching: frozenset[str], cursor: str | None) -> JobCount:
     """How many matching jobs are not shown, up to the end of the list."""
-    if search.ids is not None:
+    if source.search.ids is not None:
         return JobCount(0)
-    where, bounds = search.where, {}
+    bounds = {}
     if cursor is not None:
-        bounds = {"below" if where.oldest_first else "above": cursor}
+        bounds = {"below" if source.search.where.oldest_first else "above": cursor}
     above, below = bounds.get("above", ""), bounds.get("below", "g")
-    counted = _count(ctx, queue, search, **bounds)
+    counted = source.count_jobs(**bounds)
     if not counted.exact and not counted.n:  # a search in what is masked: only its list tells
-        page = filters.read_page(ctx, queue, search)
+        page = source.page(limit=filters.PAGE)
         unseen = [job for job in page.jobs if above < job.id < below and job.id not in matching]
         return JobCount(len(unseen), page.cursor is None)
     inside = sum(above < job_id < below for job_id in matching)
     return JobCount(max(counted.n - inside, 0), counted.exact)
-
-
-def _count(ctx: PageContext, queue: str, search: JobSearch, **bounds: str) -> JobCount:
-    where = search.where
-    return count_visible(ctx.commands, ctx.actor, queue, where, limit=MAX_EXAMINED, **bounds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,24 +14,27 @@ from kesin.engine.access.occupancy import rate_of, slots_in_use
 from kesin.engine.access.search import titles_of
 from kesin.engine.queue import Queue
 from kesin.engine.schedules import ListedSchedule, listed_schedules
-from kesin.foundation.ids import is_id
 from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_TENANT
 from kesin.store.records import QueueStats
 from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.formatting import Formatter
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
-from kesin.web.dashboard.frame.routes import FormFields
+from kesin.web.dashboard.frame.routes import FirstFields, FormFields
 from kesin.web.dashboard.frame.unseen import mark_seen
 from kesin.web.dashboard.queues import actions, filters
 from kesin.web.dashboard.queues.bulk import BulkRun, runs_of
 from kesin.web.dashboard.queues.charts import charts_of
 from kesin.web.dashboard.queues.csv_export import csv_lines
-from kesin.web.dashboard.queues.failures import chosen_codes, failure_lines, failures_of
-from kesin.web.dashboard.queues.listing import ShownRows, Sought, first_rows, renewed_rows
+from kesin.web.dashboard.queues.failures import (
+    chosen_codes,
+    failure_codes,
+    failure_lines,
+    failures_of,
+)
+from kesin.web.dashboard.queues.listing import NONE, JobSource, ShownRows, shown_rows, visible_jobs
 from kesin.web.dashboard.state_groups import state_groups, states_in
 from kesin.web.dependencies import UNCACHED
-from kesin.web.failures import Failures
 
 router = page_router()
 CHANGED: Final = {
@@ -47,51 +51,37 @@ def show(ctx: Context, queue: str) -> HTMLResponse:
     """The whole page, or the part that refreshes."""
     opened = ctx.commands.queue(ctx.actor, queue)
     template = "part_queue.html" if ctx.in_part else "queue.html"
-    limit = min(max(_number(ctx, "rows"), filters.PAGE), filters.MAX_SHOWN)
-    sought = _search(ctx, opened)
-    listing = first_rows(ctx, queue, sought, limit=limit)
-    values = _page_values(ctx, opened, sought, listing)
+    values = _page_values(ctx, opened)
     if not ctx.in_part and _shows_failures(opened, values["wanted"]):
         mark_seen(ctx, opened, opened.now())  # a page that refreshes by itself has not been read
     return ctx.page(template, **values)
 
 
 @router.post("/dashboard/queues/{queue}/renewal", response_class=HTMLResponse)
-def renew(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
+def renew(ctx: Context, queue: str, sent: FirstFields) -> HTMLResponse:
     """The part that refreshes, with the rows that are shown; a form, as an address is too short."""
     opened = ctx.commands.queue(ctx.actor, queue)
-    shown = [value for value in first_value(sent, "ids").split(",") if is_id(value)]
-    shown, cursor = shown[: filters.MAX_SHOWN], first_value(sent, "cursor")
-    sought, last = _search(ctx, opened), cursor if is_id(cursor) else None
-    if shown:
-        listing = renewed_rows(ctx, queue, sought, shown=shown, cursor=last)
-    else:
-        listing = first_rows(ctx, queue, sought, limit=filters.PAGE)
-    values = _page_values(ctx, opened, sought, listing)
-    return ctx.page("part_queue.html", renewal=True, **values)
+    return ctx.page("part_queue.html", renewal=True, **_page_values(ctx, opened, sent))
 
 
 @router.get("/dashboard/queues/{queue}/rows", response_class=HTMLResponse)
 def more(ctx: Context, queue: str) -> HTMLResponse:
     """The rows that follow."""
     opened = ctx.commands.queue(ctx.actor, queue)
-    page_filter, stats, search = _search(ctx, opened)
-    cursor = ctx.request.query_params.get("cursor", "")
-    page = filters.read_page(ctx, queue, search, cursor=cursor if is_id(cursor) else None)
-    values = _table(ctx, opened, page_filter, stats)
-    values |= {"jobs": page.jobs, "cursor": page.cursor, "stale": ()}
-    return ctx.page("part_rows.html", shown=_number(ctx, "shown") + len(page.jobs), **values)
+    page_filter, stats, source = _search(ctx, opened)
+    listing = shown_rows(ctx, source, ctx.request.query_params)
+    return ctx.page("part_rows.html", **_table(ctx, opened, page_filter, stats, listing))
 
 
 @router.get("/dashboard/queues/{queue}/rows.csv")
 def export(ctx: Context, queue: str) -> StreamingResponse:
     """All matching jobs as CSV."""
     opened = ctx.commands.queue(ctx.actor, queue)
-    page_filter, _, search = _search(ctx, opened)
+    page_filter, _, source = _search(ctx, opened)
     ctx.accounts.note(ctx.actor, "queue.export", queue=queue, site=page_filter.site or None)
     named = {"content-disposition": f'attachment; filename="{queue}.csv"'}
     headers, media_type = {**named, "cache-control": UNCACHED}, "text/csv; charset=utf-8"
-    return StreamingResponse(csv_lines(ctx, queue, search), 200, headers, media_type)
+    return StreamingResponse(csv_lines(ctx, queue, source.search), 200, headers, media_type)
 
 
 @router.get("/dashboard/queues/{queue}/runs", response_class=HTMLResponse)
@@ -197,33 +187,32 @@ def resume(ctx: Context, queue: str, sent: FormFields) -> Response:
 # Values of the templates
 
 
-def _search(ctx: PageContext, queue: Queue) -> Sought:
-    """The filter of the URL, the counters of its site, and what it searches for."""
+def _search(ctx: PageContext, queue: Queue) -> tuple[filters.PageFilter, QueueStats, JobSource]:
+    """The filter of the URL, the counters of its site, and the jobs that it searches for."""
     page_filter = filters.read_filter(filters.fields_of(ctx), queue.lifecycle)
     stats = ctx.stats(queue, page_filter.site)
     search = filters.resolve_search(ctx, queue.name, page_filter, stats, stats.now)
     ordered = replace(search.where, oldest_first=bool(page_filter.order))
-    return Sought(page_filter, stats, search._replace(where=ordered))
+    states = stats.states
+    counted = sum(states.get(name, 0) for name in page_filter.states or states)
+    total = counted if page_filter.counted else None
+    return page_filter, stats, visible_jobs(ctx, queue.name, search._replace(where=ordered), total)
 
 
-def _page_values(
-    ctx: PageContext, queue: Queue, sought: Sought, listing: ShownRows
-) -> dict[str, Any]:
-    page_filter, stats, _ = sought
+def _page_values(ctx: PageContext, queue: Queue, sent: Mapping[str, str] = NONE) -> dict[str, Any]:
+    page_filter, stats, source = _search(ctx, queue)
     failures = failures_of(ctx, queue, stats, page_filter.site)
     all_stats = ctx.stats(queue)
     return {
-        **_table(ctx, queue, page_filter, stats),
+        **_table(ctx, queue, page_filter, stats, shown_rows(ctx, source, sent)),
         "title": ctx.title_of(queue.name),
         "of_site": _site_title(ctx, queue.name, page_filter.site),
-        **listing._asdict(),
-        "shown": len(listing.jobs),
         "charts": charts_of(ctx, queue, page_filter.site),
         "all_failures": failures,
         "now": stats.now,
         "failure_lines": failure_lines(ctx, queue, failures, page_filter.site),
         "most_failures": MAX_FAILURES_SHOWN,
-        "codes": _codes(failures, page_filter),
+        "codes": failure_codes(failures, page_filter.code),
         "categories": list(Category.__members__),
         "sites": _sites(all_stats, page_filter),
         "ages": filters.AGES,
@@ -247,18 +236,21 @@ def _schedules(ctx: PageContext, queue: Queue, now: int) -> list[ListedSchedule]
 
 
 def _table(
-    ctx: PageContext, queue: Queue, page_filter: filters.PageFilter, stats: QueueStats
+    ctx: PageContext,
+    queue: Queue,
+    page_filter: filters.PageFilter,
+    stats: QueueStats,
+    listing: ShownRows,
 ) -> dict[str, Any]:
     return {
         "queue": queue,
+        "listing": listing,
         "title_of": titles_of(ctx.commands, queue.name),
         "wanted": page_filter,
         "stats": stats,
         "family": state_groups(queue.lifecycle),
         "sited": queue.name not in ctx.commands.queues_without_sites,
         "operates": ctx.actor.has("operate"),
-        "most_shown": filters.MAX_SHOWN,
-        "narrowest": filters.PAGE,
     }
 
 
@@ -275,14 +267,6 @@ def _site_title(ctx: PageContext, queue: str, site: str) -> str:
         [site] = visible
     stored = ctx.accounts.directory.site(site) if site else None
     return stored.name if stored else site
-
-
-def _codes(failures: Failures, page_filter: filters.PageFilter) -> list[tuple[str, int]]:
-    """The error codes that occur, the most common first; and the chosen one."""
-    codes = Counter({page_filter.code: 0})
-    for group in failures.groups:
-        codes[group.code] += group.n
-    return [(code, n) for code, n in codes.most_common() if code]
 
 
 def _sites(stats: QueueStats, page_filter: filters.PageFilter) -> list[str]:
@@ -302,12 +286,6 @@ def runs_shown(
         )
         for run in runs_of(ctx).of(ctx.actor, queue.name)
     ]
-
-
-def _number(ctx: PageContext, name: str) -> int:
-    """A number in the URL; 0 if it is none."""
-    text = ctx.request.query_params.get(name, "")
-    return int(text) if text.isdecimal() and len(text) < 10 else 0  # noqa: PLR2004
 
 
 def _site_of(sent: dict[str, list[str]]) -> str | None:

@@ -329,12 +329,24 @@
       one.classList.toggle("changed", before !== undefined && before !== one.textContent);
     }
   };
-  // What is above the rows may grow or shrink with a renewal: the rows stay where they are in the window.
-  let top = null;
+  // What is above the rows may grow or shrink with a renewal: the rows stay where they are in the window. Where the
+  // window cannot be scrolled by so much, space is kept free while the pointer or the focus is in the list.
+  let top;
   const first = () => document.querySelector("tr[id^=row-]")?.getBoundingClientRect().top;
-  document.addEventListener("htmx:beforeSwap", (event) => { top = event.detail.requestConfig?.elt.matches("[data-rows]") ? first() : undefined; });
+  const holdRows = () => {
+    const head = document.querySelector(".list-head"), main = document.querySelector("main");
+    head.style.marginTop = main.style.minHeight = "";
+    const used = document.querySelector("tr[id^=row-]").closest("table").matches(":hover, :focus-within");
+    const scroll = () => scrollBy({ top: first() - top, behavior: "instant" });
+    scroll();
+    if (!used || first() === top) return;
+    if (first() > top) main.style.minHeight = `${main.offsetHeight + first() - top}px`;
+    else head.style.marginTop = `${top - first()}px`;
+    scroll();
+  };
+  document.addEventListener("htmx:beforeSwap", (event) => { top = event.detail.requestConfig?.elt.matches("[data-rows], [data-above]") ? first() : undefined; });
   document.addEventListener("htmx:afterSwap", () => {
-    if (top !== undefined && first() !== undefined) scrollBy({ top: first() - top, behavior: "instant" });
+    if (top !== undefined && first() !== undefined) holdRows();
     top = undefined;
     restore();
     tint();
@@ -408,6 +420,7 @@
     if (window.Idiomorph) {
       Idiomorph.defaults.ignoreActiveValue = true; // what is being typed stays
       Idiomorph.defaults.callbacks.beforeNodeMorphed = (old, fresh) => { // but a focused button says what it does now
+        if (old.nodeName === "TH" && old.querySelector("button.sort") && old.closest("[data-sort]")) return false; // sort.js made it
         if (old === document.activeElement && old.matches("button, a, summary") && old.innerHTML !== fresh.innerHTML) old.innerHTML = fresh.innerHTML;
       };
       Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => // and what was unfolded stays open

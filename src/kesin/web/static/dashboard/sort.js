@@ -1,4 +1,6 @@
-// Small tables are sorted in the browser: by a press on a column's head, and again for the other way.
+// Small tables are sorted in the browser: by a press on a column's head, and again for the other way. So is a list
+// that holds still while all rows that match are on the page (else the table has no data-sort, and offers no arrow):
+// a renewal leaves its rows where they are.
 "use strict";
 
 (() => {
@@ -18,13 +20,14 @@
       if (head.querySelector(".sort")) head.setAttribute("aria-sort", at !== column ? "none" : up ? "ascending" : "descending");
     });
   };
-  const enhance = () => {
+  const enhance = (event) => {
     for (const table of document.querySelectorAll("table[data-sort]")) {
       for (const head of table.tHead.rows[0].cells) {
-        if (head.querySelector(".sort") || !head.textContent.trim()) continue;
+        if (head.querySelector(".sort, .only-read") || !head.textContent.trim()) continue;
         const button = document.createElement("button"), sign = document.createElement("span");
         button.type = "button";
         button.className = "sort";
+        button.title = table.dataset.sort;
         sign.className = "sort-sign";
         sign.setAttribute("aria-hidden", "true");
         button.append(...head.childNodes, sign);
@@ -32,11 +35,11 @@
         head.setAttribute("aria-sort", "none");
       }
       const before = chosen.get(nameOf(table));
-      if (before) sort(table, ...before);
+      if (before && !event.detail?.requestConfig?.elt.matches("[data-rows]")) sort(table, ...before);
     }
   };
   document.addEventListener("click", (event) => {
-    const head = event.target.closest("table[data-sort] th .sort")?.closest("th");
+    const head = event.target.closest("table[data-sort] th button.sort")?.closest("th");
     if (!head) return;
     const table = head.closest("table"), up = head.getAttribute("aria-sort") !== "ascending";
     chosen.set(nameOf(table), [head.cellIndex, up]);

@@ -21,5 +21,5 @@ PAGES: Final = WorkloadPages(
     warnings=breaker_warnings,
     triage=triage,
     overdue_after_s=3 * HOUR_S,  # Google's scripts come once an hour at most
-    polling_elements=frozenset({"oci-live", "oci-summary"}),
+    polling_elements=frozenset({"oci-rows", "oci-summary"}),
 )

@@ -6,8 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import urlencode
 
 from fastapi import Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -23,9 +23,10 @@ from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.web.dashboard.queues import actions
 from kesin.web.dashboard.queues.bulk import runs_of
+from kesin.web.dashboard.queues.failures import failure_codes, failures_of
+from kesin.web.dashboard.queues.listing import NONE, order_of, query_of, shown_rows, visible_jobs
 from kesin.web.dashboard.queues.page import runs_shown
 from kesin.web.dashboard.state_groups import state_groups
-from kesin.web.schemas import Cursor
 from kesin.workloads.common.advice import Advice
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci import operations, script
@@ -40,7 +41,6 @@ from kesin.workloads.oci.site import SiteContext, require_site, visible_sites
 router = page_router()
 
 PATH: Final = "/dashboard/site/{site_id}/oci-control"
-PAGE_ROWS: Final = 50
 MAX_SITES: Final = 200  # in a list, or the site switch
 MAX_LISTED_ROWS: Final = 25  # in a dialog
 # After an action, the other parts of the page are loaded again.
@@ -57,6 +57,7 @@ class ControlFilter:
     code: str = ""
     category: str = ""
     q: str = ""
+    order: str = ""
 
     @property
     def criteria(self) -> dict[str, list[str]]:
@@ -66,8 +67,14 @@ class ControlFilter:
 
     def query(self, **other: str) -> str:
         """The query string, with some of it changed."""
-        parameters = {name: value for name, value in (asdict(self) | other).items() if value}
-        return f"?{urlencode(parameters)}" if parameters else ""
+        return query_of(asdict(self), **other)
+
+
+def _chosen(ctx: PageContext) -> ControlFilter:
+    """The filter in the address."""
+    names, given = ("status", "code", "category", "q"), ctx.request.query_params
+    values = {name: given.get(name, "")[:512].strip() for name in names}
+    return ControlFilter(**values, order=order_of(ctx))
 
 
 def find_site(ctx: PageContext, site_id: str, permission: Permission, action: str) -> SiteContext:
@@ -97,59 +104,52 @@ def frame(ctx: PageContext, site: SiteContext) -> dict[str, Any]:
 
 
 @router.get(PATH, response_class=HTMLResponse)
-def oci_control(  # noqa: PLR0917  # each is a query parameter
-    ctx: Context,
-    site_id: str,
-    status: Word = "",
-    code: Word = "",
-    category: Word = "",
-    q: Annotated[str, Query(max_length=512)] = "",
-    cursor: Cursor = None,
-    part: Literal["", "summary", "rows"] = "",
+def oci_control(
+    ctx: Context, site_id: str, part: Literal["", "summary", "rows", "more"] = ""
 ) -> HTMLResponse:
     """The page, or a part of it: the summary, the rows, the rows that follow."""
-    site = find_site(ctx, site_id, "read", "oci.control")
-    control_filter = ControlFilter(status, code.strip(), category, q.strip())
-    values: dict[str, Any] = {"chosen": control_filter, "categories": list(Category.__members__)}
-    if part != "rows":
+    site, chosen = find_site(ctx, site_id, "read", "oci.control"), _chosen(ctx)
+    values: dict[str, Any] = {"chosen": chosen, "categories": list(Category.__members__)}
+    if part in {"", "summary"}:
         stats = operations.site_stats(site)
         warnings = [(each, stats.advice(each["code"], ctx.language)) for each in stats.warnings]
         values |= {"stats": stats, "warnings": warnings, "breaker": stats.breaker_state}
     if part != "summary":
-        values |= _rows(ctx, site, control_filter, cursor)
+        values |= _rows(ctx, site, ctx.request.query_params if part == "more" else NONE)
     if not part:
+        counts = site.context.commands.stats(ctx.actor, site.queue.name, site=site.id)
+        failures = failures_of(ctx, site.queue, counts, site.id)
+        values["codes"] = failure_codes(failures, chosen.code)
         offered = actions.offered_actions(ctx, site.queue)
         values["offers"] = [offer for offer in offered if offer.action in operations.ACTIONS]
         values |= {"queue": site.queue, "runs": runs_shown(ctx, site.queue)}
     template = f"oci/part_{part}.html" if part else "oci/control.html"
-    if part == "rows" and cursor is not None:
-        template = "oci/part_older.html"
     return ctx.page(template, **frame(ctx, site), **values)
 
 
-def _rows(
-    ctx: PageContext, site: SiteContext, chosen: ControlFilter, cursor: str | None
-) -> dict[str, Any]:
-    sought: dict[str, Any] = {"criteria": chosen.criteria, "search": chosen.q or None}
-    jobs, following = operations.list_rows(
-        site, ctx.actor, **sought, limit=PAGE_ROWS, cursor=cursor
-    )
-    rows = [(job, operations.row_columns(job)) for job in jobs]
-    advices = {job.error_code: row_advice(ctx, job) for job in jobs if job.error_code}
-    stats = ctx.stats(site.queue, site.id)
-    states = stats.states
+@router.post(f"{PATH}/renewal", response_class=HTMLResponse)
+def oci_renew(ctx: Context, site_id: str, sent: FirstFields) -> HTMLResponse:
+    """The rows that are shown, as they are now."""
+    site = find_site(ctx, site_id, "read", "oci.control")
+    values = {"chosen": _chosen(ctx), **_rows(ctx, site, sent)}
+    return ctx.page("oci/part_rows.html", **frame(ctx, site), **values)
+
+
+def _rows(ctx: PageContext, site: SiteContext, sent: Mapping[str, str]) -> dict[str, Any]:
+    queue, chosen = site.queue.name, _chosen(ctx)
+    search = operations.search_rows(site, ctx.actor, chosen.criteria, chosen.q)
+    search = search._replace(where=replace(search.where, oldest_first=bool(chosen.order)))
+    states = ctx.stats(site.queue, site.id).states
     shown_states = [chosen.status] if chosen.status else [state for state, n in states.items() if n]
     counted = not (chosen.code or chosen.category or chosen.q)
-    if not counted and following is None and cursor is None:  # all that match are here
-        shown_states = [state for state in shown_states if any(job.state == state for job in jobs)]
+    total = sum(states.get(state, 0) for state in shown_states) if counted else None
+    source = visible_jobs(ctx, queue, search, total)
     return {
-        "rows": rows,
-        "title_of": titles_of(site.context.commands, site.queue.name),
-        "matching": sum(states.get(state, 0) for state in shown_states) if counted else len(rows),
-        "more_match": not counted and following is not None,
+        "listing": shown_rows(ctx, source, sent),
+        "columns_of": operations.row_columns,
+        "advice_on": partial(row_advice, ctx),
+        "title_of": titles_of(site.context.commands, queue),
         "states": shown_states,
-        "advices": advices,
-        "following": following,
         "family": state_groups(site.queue.lifecycle),
     }
 

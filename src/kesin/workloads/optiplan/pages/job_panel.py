@@ -33,7 +33,7 @@ def links(ctx: PageContext) -> list[Link]:
 
 def job_link(ctx: PageContext, job: Job) -> Link | None:
     """The link to the order's row on the orders page, for users who may see orders."""
-    row = f"held-{job.id}" if job.state == "HOLD" else f"order-{job.id}"
+    row = f"held-{job.id}" if job.state == "HOLD" else f"row-{job.id}"
     return next((Link(link.title, f"{link.path}#{row}") for link in links(ctx)), None)
 
 

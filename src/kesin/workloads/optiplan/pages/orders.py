@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Query
 from fastapi.responses import HTMLResponse
 
 from kesin.engine.access.commands import JobDetails
+from kesin.engine.access.listing import JobSearch
 from kesin.engine.access.masking import MASK
 from kesin.foundation.messages import recorded_message
 from kesin.foundation.problems import Forbidden
@@ -21,8 +23,15 @@ from kesin.lifecycle.model import Job
 from kesin.web.dashboard.frame.page import Context, JobAction, PageContext, app_state, page_router
 from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.web.dashboard.jobs.actions import possible_moves
+from kesin.web.dashboard.queues.listing import (
+    NONE,
+    all_jobs,
+    order_of,
+    query_of,
+    shown_rows,
+    visible_jobs,
+)
 from kesin.web.dashboard.state_groups import state_groups
-from kesin.web.schemas import Cursor
 from kesin.workloads.optiplan.advice import ADVICE
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.lifecycle import BEFORE_DELIVERY, CANCEL_REQUESTED, REISSUED
@@ -30,7 +39,7 @@ from kesin.workloads.optiplan.orders.phones import normalise_phone
 from kesin.workloads.optiplan.pages.job_panel import may_see_orders
 from kesin.workloads.optiplan.pipeline.shared_folder import FolderEntry, list_plain_files
 from kesin.workloads.optiplan.pipeline.waiting import WaitingFor, waiting_for
-from kesin.workloads.optiplan.service import OrderService
+from kesin.workloads.optiplan.service import OrderService, order_filter
 
 FOLDER_CACHE_S: Final = 3.0
 
@@ -63,7 +72,6 @@ class ReadyOrders:
 router = page_router()
 
 PATH: Final = "/dashboard/optiplan"
-MAX_ROWS: Final = 25
 MAX_HELD: Final = 20
 CHANGED: Final = {"HX-Trigger": json.dumps({"orders-changed": "", "kesin:forget": ""})}
 ON_THE_WAY: Final = frozenset({*BEFORE_DELIVERY, "HOLD"})
@@ -130,44 +138,51 @@ def frame(ctx: PageContext, here: str) -> dict[str, Any]:
 
 
 @router.get(PATH, response_class=HTMLResponse)
-def orders_page(  # noqa: PLR0917  # each is a query parameter
+def orders_page(
     ctx: Context,
-    state: Annotated[str, Query(max_length=32)] = "",
-    order_id: Annotated[str, Query(max_length=100)] = "",
-    cursor: Cursor = None,
     made: Annotated[str, Query(max_length=64)] = "",
     known: Literal["", "1"] = "",
-    part: Literal["", "orders"] = "",
+    part: Literal["", "orders", "more"] = "",
 ) -> HTMLResponse:
     """Held orders, then all of them."""
-    orders = readable_order_service(ctx)
-    states = orders.queue.lifecycle.state
-    page = orders.jobs(
-        ctx.actor,
-        state=state if state in states else None,
-        order_id=order_id.strip() or None,
-        limit=MAX_ROWS,
-        cursor=cursor,
-        same_look=True,
-    )
+    template = f"optiplan/part_{part}.html" if part else "optiplan/orders.html"
+    values = _order_list(ctx, ctx.request.query_params if part == "more" else NONE)
+    return ctx.page(template, made=made, known=known, **values)
+
+
+@router.post(f"{PATH}/renewal", response_class=HTMLResponse)
+def renew_orders(ctx: Context, sent: FirstFields) -> HTMLResponse:
+    """The orders that are held, and those that are shown as they are now."""
+    return ctx.page("optiplan/part_orders.html", **_order_list(ctx, sent))
+
+
+def _order_list(ctx: PageContext, sent: Mapping[str, str]) -> dict[str, Any]:
+    orders, given, order = readable_order_service(ctx), ctx.request.query_params, order_of(ctx)
+    states, counts = orders.queue.lifecycle.state, orders.queue.stats().states
+    state, order_id = given.get("state", ""), given.get("order_id", "")[:100].strip()
+    chosen = order_filter(state if state in states else None, order_id or None)
+    where = replace(chosen, oldest_first=bool(order))
+    total = None if order_id else sum(counts.get(name, 0) for name in where.states or counts)
+    if orders.owns_orders(ctx.actor):
+        source = all_jobs(orders.queue, where, total)
+    else:
+        look: dict[str, Any] = {"reveal": "everything", "same_look": True}
+        source = visible_jobs(ctx, orders.queue.name, JobSearch(None, where), total, **look)
     held = orders.jobs(ctx.actor, state="HOLD", limit=MAX_HELD, same_look=True)
-    counts = orders.queue.stats().states
-    return ctx.page(
-        "optiplan/part_orders.html" if part else "optiplan/orders.html",
-        orders=[_order_row(ctx, orders, job) for job in page.jobs],
-        following=page.cursor,
-        cursor=cursor,
-        held=[_order_row(ctx, orders, job) for job in held.jobs],
-        held_count=counts.get("HOLD", 0),
-        counts={name: counts.get(name, 0) for name in states},
-        state=state,
-        order_id=order_id,
-        family=state_groups(orders.queue.lifecycle),
-        now=orders.queue.now(),
-        made=made,
-        known=known,
+    fields = {"state": state, "order_id": order_id, "order": order}
+    return {
+        "listing": shown_rows(ctx, source, sent),
+        "line_of": partial(_order_row, ctx, orders),
+        "query": partial(query_of, fields),
+        "held": [_order_row(ctx, orders, job) for job in held.jobs],
+        "held_count": counts.get("HOLD", 0),
+        "counts": {name: counts.get(name, 0) for name in states},
+        "state": state,
+        "order_id": order_id,
+        "family": state_groups(orders.queue.lifecycle),
+        "now": orders.queue.now(),
         **frame(ctx, "orders"),
-    )
+    }
 
 
 def _order_row(ctx: PageContext, orders: OrderService, job: Job) -> OrderRow:

@@ -7,6 +7,7 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 from fastapi import Query, Request, Response
@@ -16,13 +17,16 @@ from pydantic import ValidationError
 from kesin.engine.access.listing import shown_title
 from kesin.foundation.problems import Invalid, NotFound, Problem
 from kesin.lifecycle.budget import SECOND_US
+from kesin.lifecycle.model import Job
+from kesin.store.records import Filter
 from kesin.web.dashboard.forms.document import parse_typed_json
 from kesin.web.dashboard.forms.schema_form import SchemaForm, localized_text
 from kesin.web.dashboard.forms.uploads import WideForm
 from kesin.web.dashboard.frame.page import Context, PageContext, app_state, page_router
+from kesin.web.dashboard.frame.routes import FirstFields
+from kesin.web.dashboard.queues.listing import NONE, all_jobs, order_of, query_of, shown_rows
 from kesin.web.dashboard.state_groups import state_groups
 from kesin.web.middleware import FRAMING_CSP
-from kesin.web.schemas import Cursor
 from kesin.web.service import Service
 from kesin.web.validation import validation_message
 from kesin.workloads.pdf.advice import ADVICE
@@ -98,7 +102,6 @@ class PdfWorkbench(PdfServiceLoader):
 router = page_router()
 
 PATH: Final = "/dashboard/pdf"
-JOBS: Final = 20
 # The browser's PDF viewer is a plug-in with inline styles; nothing else is allowed.
 VIEWER_CSP: Final = (
     "default-src 'none'; object-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'self'"
@@ -114,22 +117,21 @@ def require_workbench(ctx: PageContext, action: str, **target: str) -> PdfWorkbe
 
 
 @router.get(PATH, response_class=HTMLResponse)
-def pdf_page(  # noqa: PLR0917  # each one is a query parameter
+def pdf_page(
     ctx: Context,
     template: Name = "",
     start: Literal["sample", "empty"] = "sample",
-    everybody: Literal["", "1"] = "",
-    cursor: Cursor = None,
-    part: Literal["", "jobs", "broken"] = "",
+    part: Literal["", "jobs", "more", "broken"] = "",
 ) -> HTMLResponse:
     """The page, or its list of jobs or of broken templates alone."""
     workbench = require_workbench(ctx, "list")
     if part == "broken":  # after the page: one that loops takes seconds
         unusable = workbench.services.library.find_unusable()
         return ctx.page("pdf/part_broken.html", broken=_broken_templates(workbench, unusable))
-    values = _job_list(ctx, workbench, everybody=bool(everybody), cursor=cursor)
-    if part == "jobs":
-        return ctx.page("pdf/part_jobs.html", **values)
+    sent = ctx.request.query_params if part == "more" else NONE
+    values = _job_list(ctx, workbench, sent)
+    if part:
+        return ctx.page(f"pdf/part_{part}.html", **values)
     library, allowed = workbench.services.library, workbench.services.config.template_allowlist
     names = [name for name in library.names if name in allowed]
     broken = _broken_templates(workbench, library.broken)
@@ -290,11 +292,18 @@ def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
 
 
 @router.post(f"{PATH}/jobs/{{job_id}}/cancel", response_class=HTMLResponse)
-def cancel_pdf(ctx: Context, job_id: str) -> HTMLResponse:
+def cancel_pdf(ctx: Context, job_id: str, sent: FirstFields) -> HTMLResponse:
     workbench = require_workbench(ctx, "cancel")
     jobs, context = workbench.services.jobs, ctx.workload("pdf")
     submit.cancel_job(context, jobs, ctx.actor, find_owned_job(jobs, ctx.actor, job_id), None)
-    return ctx.page("pdf/part_jobs.html", **_job_list(ctx, workbench))
+    return ctx.page("pdf/part_jobs.html", **_job_list(ctx, workbench, sent))
+
+
+@router.post(f"{PATH}/renewal", response_class=HTMLResponse)
+def renew_pdfs(ctx: Context, sent: FirstFields) -> HTMLResponse:
+    """The jobs that are shown, as they are now."""
+    values = _job_list(ctx, require_workbench(ctx, "list"), sent)
+    return ctx.page("pdf/part_jobs.html", **values)
 
 
 @router.post(f"{PATH}/jobs/{{job_id}}/again", response_class=HTMLResponse)
@@ -312,26 +321,28 @@ def make_pdf_again(ctx: Context, job_id: str) -> HTMLResponse:
 def _job_list(
     ctx: PageContext,
     workbench: PdfWorkbench,
-    *,
-    everybody: bool = False,
-    cursor: str | None = None,
+    sent: Mapping[str, str] = NONE,
     made: Submitted | None = None,
 ) -> dict[str, Any]:
-    """The user's jobs, newest first; admins may see all."""
+    """The user's jobs; admins may see all."""
     jobs = workbench.services.jobs
-    all_of_them = everybody and ctx.actor.is_admin
-    owner = None if all_of_them else ctx.actor.name
-    page = common.read_page(jobs.queue, owner, limit=JOBS, cursor=cursor)
-    masking = ctx.commands.masking(jobs.queue.name)
-    listed = [
-        (parse_job(job), shown_title(pdf_title((masking.job(job) if all_of_them else job).payload)))
-        for job in page.jobs
-    ]
+    queue, stats = jobs.queue, jobs.queue.stats()
+    everybody = ctx.actor.is_admin and ctx.request.query_params.get("everybody") == "1"
+    owners = None if everybody else (ctx.actor.name,)
+    total = stats.total if everybody else sum(stats.tenants.get(ctx.actor.name, {}).values())
+    order = order_of(ctx)
+    where = Filter(tenants=owners, oldest_first=bool(order))
+    masking = ctx.commands.masking(queue.name)
+
+    def row_of(job: Job) -> tuple[PdfJob, int | None, str, str]:
+        pdf, seen = parse_job(job), masking.job(job) if everybody else job
+        return pdf, jobs.position(pdf), _advice(ctx, pdf), shown_title(pdf_title(seen.payload))
+
     return {
-        "jobs": [(job, jobs.position(job), _advice(ctx, job), title) for job, title in listed],
-        "following": page.cursor,
-        "everybody": all_of_them,
-        "cursor": cursor,
+        "listing": shown_rows(ctx, all_jobs(queue, where, total), sent),
+        "row_of": row_of,
+        "query": partial(query_of, {"everybody": "1" * everybody, "order": order}),
+        "everybody": everybody,
         "path": PATH,
         "family": state_groups(jobs.queue.lifecycle),
         "made": made,
