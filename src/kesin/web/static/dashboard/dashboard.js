@@ -329,25 +329,27 @@
       one.classList.toggle("changed", before !== undefined && before !== one.textContent);
     }
   };
-  // What is above the rows may grow or shrink with a renewal: the rows stay where they are in the window. Where the
-  // window cannot be scrolled by so much, space is kept free while the pointer or the focus is in the list.
-  let top;
-  const first = () => document.querySelector("tr[id^=row-]")?.getBoundingClientRect().top;
-  const holdRows = () => {
-    const head = document.querySelector(".list-head"), main = document.querySelector("main");
-    head.style.marginTop = main.style.minHeight = "";
-    const used = document.querySelector("tr[id^=row-]").closest("table").matches(":hover, :focus-within");
-    const scroll = () => scrollBy({ top: first() - top, behavior: "instant" });
-    scroll();
-    if (!used || first() === top) return;
-    if (first() > top) main.style.minHeight = `${main.offsetHeight + first() - top}px`;
-    else head.style.marginTop = `${top - first()}px`;
+  // What is above a row may grow or shrink with a renewal: the row that is pointed at or has the focus stays where it
+  // is in the window, else the first. Where the window cannot be scrolled by so much, space is kept free for the former.
+  let held = null; // [id, top, used]
+  const rowTop = (id) => document.getElementById(id)?.getBoundingClientRect().top;
+  const hold = () => {
+    const [id, top, used] = held, head = document.querySelector(".list-head"), main = document.querySelector("main");
+    head.style.paddingTop = main.style.minHeight = "";
+    const scroll = () => { scrollBy({ top: rowTop(id) - top, behavior: "instant" }); return rowTop(id) - top; };
+    const left = scroll();
+    if (!used || !left) return;
+    if (left > 0) main.style.minHeight = `${main.offsetHeight + left}px`;
+    else head.style.paddingTop = `${-left}px`;
     scroll();
   };
-  document.addEventListener("htmx:beforeSwap", (event) => { top = event.detail.requestConfig?.elt.matches("[data-rows], [data-above]") ? first() : undefined; });
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const used = document.querySelector("tr[id^=row-]:is(:hover, :focus-within)"), row = used || document.querySelector("tr[id^=row-]");
+    held = row && event.detail.requestConfig?.elt.matches("[data-rows], [data-above]") ? [row.id, rowTop(row.id), Boolean(used)] : null;
+  });
   document.addEventListener("htmx:afterSwap", () => {
-    if (top !== undefined && first() !== undefined) holdRows();
-    top = undefined;
+    if (held && rowTop(held[0]) !== undefined) hold();
+    held = null;
     restore();
     tint();
   });

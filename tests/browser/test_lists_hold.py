@@ -1,0 +1,213 @@
+"""The lists of workloads in a browser: they hold still, sort what is whole, and wrap errors."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.checking import PHONE, WIDE, complaints, prepare, show, too_wide
+from tests.browser.sample_data import pdfs as printed_pdfs
+from tests.browser.test_flows import TASKS, failed, row
+from tests.browser.test_lists import RENEW, SIZES, place, shown
+from tests.web.conftest import ROOT, World
+from tests.web.dashboard.workloads.test_lists import ListedRows, conversions, orders, pdfs
+
+_numbers = itertools.count(1)
+RENEW_LIST = "() => htmx.trigger('[data-rows]', 'renew')"
+
+
+@pytest.fixture(params=["oci", "pdf", "optiplan"])
+def listed(request, world: World) -> ListedRows:
+    if request.param == "oci":
+        site = f"held{next(_numbers)}"
+        world.site(site)
+        return conversions(world, site)
+    return pdfs(world) if request.param == "pdf" else orders(world)
+
+
+def opened(signed_in, listed: ListedRows, size) -> Page:
+    page: Page = signed_in("admin", size=size)
+    page.goto(f"{listed.path}?{listed.filtered}")
+    return page
+
+
+def numbers(page: Page) -> list[int]:
+    """What the count says: how many of how many."""
+    return [int(n) for n in re.findall(r"\d+", page.locator("#list-count").inner_text())]
+
+
+@SIZES
+def test_rows_hold_still_with_their_current_state(signed_in, listed, judge, size):
+    jobs = [listed.create() for _ in range(3)][::-1]
+    page = opened(signed_in, listed, size)
+    expect(row(page, jobs[0])).to_be_visible()
+    row(page, jobs[1]).hover()
+    before, at, [_, total] = shown(page), place(row(page, jobs[1])), numbers(page)
+    assert before[:3] == jobs
+    late = [listed.create() for _ in range(2)]
+    fresh = page.locator("#list-news").get_by_role("button", name="2 new", exact=True)
+    expect(fresh).to_be_visible()
+    listed.leave(jobs[0])
+    expect(row(page, jobs[0])).to_contain_text(listed.left)
+    assert shown(page) == before
+    assert place(row(page, jobs[1])) == pytest.approx(at, abs=1)
+    assert numbers(page)[1] == total + (1 if listed.filtered else 2)
+    if listed.filtered:
+        expect(row(page, jobs[0])).to_have_class("stale")
+        expect(page.locator("#list-count")).to_contain_text("1 no longer match")
+    prepare(judge)
+    show(judge, page.content())
+    assert complaints(judge, within="[data-rows]") == []
+    assert not too_wide(page)
+    fresh.click()
+    expect(row(page, late[0])).to_be_visible()
+    expect(row(page, jobs[0])).to_have_count(0 if listed.filtered else 1)
+    expect(fresh).to_have_count(0)
+    assert shown(page)[:2] == late[::-1]
+
+
+@SIZES
+def test_the_store_sorts_by_creation_and_the_browser_what_is_whole(signed_in, listed, size):
+    jobs = [listed.create() for _ in range(2)][::-1]
+    page = opened(signed_in, listed, size)
+    page.locator(".sort:visible").filter(has_text="Created").first.click()
+    expect(page).to_have_url(re.compile(r"order=oldest"))
+    assert "part=" not in page.url
+    expect(page.locator("th[aria-sort=ascending]")).to_have_count(1)
+    order = shown(page)
+    assert order.index(jobs[1]) < order.index(jobs[0])
+    head = page.get_by_role("columnheader", name="State")
+    assert head.get_by_role("button").get_attribute("title") == (
+        "Sorts here: all rows that match are on this page."
+    )
+    head.get_by_role("button").focus()
+    page.keyboard.press("Enter")
+    expect(head).to_have_attribute("aria-sort", "ascending")
+    expect(page.locator("th[aria-sort=ascending]")).to_have_count(1)
+    sorted_ = shown(page)
+    with page.expect_response(re.compile("/renewal")):
+        page.evaluate(RENEW_LIST)
+    assert shown(page) == sorted_
+    expect(head).to_have_attribute("aria-sort", "ascending")
+    expect(head.get_by_role("button")).to_be_focused()
+    listed.create()
+    expect(page.locator("#list-news button")).to_be_visible()
+    expect(head.get_by_role("button")).to_have_count(0)  # not all that match are here
+    page.locator("#list-news button").click()
+    expect(head).to_have_attribute("aria-sort", "ascending")
+
+
+@SIZES
+def test_older_rows_are_appended_and_survive_a_renewal(signed_in, world, size):
+    site = f"long{size['width']}"
+    world.site(site)
+    listed = conversions(world, site)
+    jobs = [listed.create() for _ in range(53)][::-1]
+    page = opened(signed_in, listed, size)
+    expect(page.locator("tr[id^=row-]")).to_have_count(50)
+    expect(page.locator("th button.sort")).to_have_count(0)
+    page.get_by_role("link", name="Show 50 more").click()
+    expect(page.locator("tr[id^=row-]")).to_have_count(53)
+    with page.expect_response(re.compile("/renewal")):
+        page.evaluate(RENEW_LIST)
+    expect(page.locator("#list-count")).to_have_text("53 of 53 rows")
+    assert shown(page) == jobs
+
+
+# What rests above a list
+
+
+@SIZES
+def test_a_warning_that_goes_pulls_no_row_from_under_the_pointer(signed_in, world: World, size):
+    site = f"above{size['width']}"
+    world.site(site)
+    listed = conversions(world, site)
+    [job] = [listed.create()]
+    world.service.commands.pause(ROOT, "oci", site=site, reason="a pause")
+    page = opened(signed_in, listed, size)
+    warning = page.locator("#oci-summary .alert")
+    expect(warning).to_have_count(1)
+    row(page, job).hover()
+    at = place(row(page, job))
+    world.service.commands.resume(ROOT, "oci", site=site)
+    page.evaluate("() => htmx.trigger('#oci-summary', 'renew')")
+    expect(warning).to_have_count(0)
+    assert place(row(page, job)) == pytest.approx(at, abs=1)
+    world.service.commands.pause(ROOT, "oci", site=site, reason="again")
+    page.evaluate("() => htmx.trigger('#oci-summary', 'renew')")
+    expect(warning).to_have_count(1)
+    assert place(row(page, job)) == pytest.approx(at, abs=1)
+    world.service.commands.resume(ROOT, "oci", site=site)
+    page.locator("h1").hover()  # no one uses the list: the gap closes
+    page.evaluate("() => { scrollTo(0, 0); htmx.trigger('#oci-summary', 'renew'); }")
+    expect(warning).to_have_count(0)
+    expect(page.locator(".list-head")).to_have_css("padding-top", "0px")
+
+
+@SIZES
+def test_a_held_order_that_goes_pulls_no_row_from_under_the_pointer(signed_in, world, size):
+    listed = orders(world)
+    job, other = listed.create(), listed.create()
+    page = signed_in("admin", size=size)
+    page.goto(listed.path)
+    row(page, job).hover()
+    at = place(row(page, job))
+    listed.leave(other)
+    expect(page.locator(f"#held-{other}")).to_have_count(0)
+    expect(row(page, other)).to_contain_text(listed.left)
+    assert place(row(page, job)) == pytest.approx(at, abs=1)
+
+
+# Errors
+
+
+@SIZES
+def test_the_error_of_a_pdf_wraps_to_two_lines_and_unfolds(signed_in, world, judge, size):
+    job = printed_pdfs(world)["failed"]
+    page = signed_in("admin", size=size)
+    page.goto("/dashboard/pdf")
+    why = row(page, job).locator("summary")
+    expect(why).to_contain_text("TEMPLATE_ERROR")
+    box = why.bounding_box()
+    assert box
+    assert 16 < box["height"] <= 34, "two lines"
+    assert (why.get_attribute("title") or "")[-12:] in why.inner_text()
+    why.press("Enter")
+    page.wait_for_function("() => document.querySelector('.clamp[open]')")
+    opened_box = why.bounding_box()
+    assert opened_box
+    assert opened_box["height"] > box["height"]
+    with page.expect_response(re.compile("/renewal")):
+        page.evaluate(RENEW_LIST)
+    expect(page.locator(".clamp[open]")).to_have_count(1)
+    prepare(judge)
+    show(judge, page.content())
+    assert complaints(judge, within="#pdf-jobs") == []
+    assert not too_wide(page)
+
+
+def test_failures_of_a_code_have_a_curve(signed_in, world: World, judge):
+    for n in (1, 3):
+        failed(world, n, f"CURVE{n}")
+        world.clock.advance(1_801)
+    for n in (1, 3):
+        failed(world, n, f"CURVE{n}"[:5] + "D")
+        world.clock.advance(1_801)
+    page = signed_in("viewer")
+    page.goto(TASKS)
+    curve = page.locator("#failure-failed-CURVED-0").get_by_role("img")
+    expect(curve).to_have_attribute("aria-label", re.compile("4 of these jobs came, at most 3 in"))
+    expect(curve.locator("rect")).to_have_count(2)
+    expect(page.locator("#failure-failed-CURVE1-0 .trend")).to_have_count(0)  # a single bar
+    with page.expect_response(re.compile("/renewal")):
+        page.evaluate(RENEW)
+    expect(curve).to_be_visible()
+    prepare(judge)
+    show(judge, page.content())
+    assert complaints(judge, within="#failures") == []
+    for size in (WIDE, PHONE):
+        page.set_viewport_size(size)
+        assert not too_wide(page)
