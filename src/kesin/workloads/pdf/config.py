@@ -8,6 +8,9 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from kesin.workloads.pdf.errors import MAX_RETRIES
+from kesin.workloads.pdf.limits import GRACE_S
+
 SHIPPED: Final = Path(__file__).parent / "templates"  # the templates that come with Kesin
 
 
@@ -23,9 +26,10 @@ class PdfRenderConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    hard_timeout: int = Field(60, ge=1, le=600)  # seconds, as are the three below
-    graceful_cancel_offset: int = Field(5, ge=0, le=60)
-    max_retries: int = Field(2, ge=0, le=10)
+    hard_timeout: int = Field(60, ge=1, le=600)  # seconds, as are those below
+    # The engines and the lifecycle have these two: another value would have no effect.
+    graceful_cancel_offset: int = Field(GRACE_S, ge=GRACE_S, le=GRACE_S)
+    max_retries: int = Field(MAX_RETRIES, ge=MAX_RETRIES, le=MAX_RETRIES)
     artifact_ttl_seconds: int = Field(86_400, ge=60)
     cleanup_interval_seconds: int = Field(3_600, ge=1)
     fail_safe_policy: FailSafePolicy = FailSafePolicy.STRICT

@@ -9,7 +9,7 @@ from kesin.workloads.pdf.errors import DOCUMENT_TOO_SLOW, PdfErrorCode, RenderFa
 MAX_HTML_BYTES: Final = 5 * 1024 * 1024
 MAX_PDF_BYTES: Final = 50 * 1024 * 1024
 MAX_PAGES: Final = 500
-GRACE_S: Final = 5.0
+GRACE_S: Final = 5
 BUSY_SHARE: Final = 0.6  # of one processor
 SHORT_TIMEOUT_SHARE: Final = 0.8  # of a timeout that is too short to leave GRACE_S
 

@@ -209,13 +209,6 @@ def test_band_metres_are_those_of_the_finished_parts():
     assert lengths["2 mm"] == pytest.approx(5 * 0.56 + 4 * 0.9)
 
 
-def test_the_cost_is_that_of_boards_and_bands():
-    priced = replace(awkward(), board_price=500.0, band_price_per_metre=15.0)
-    plan = optimise(priced, QUICK)
-    metres = sum(length for _, length in compute_statistics(plan).band_metres)
-    assert compute_statistics(plan).cost == pytest.approx(plan.boards * 500 + metres * 15)
-
-
 def test_yield_is_parts_by_boards():
     sums = compute_statistics(LARGE)
     parts = sum(part.area * part.quantity for part in LARGE.demand.parts)

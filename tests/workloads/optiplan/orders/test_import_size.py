@@ -53,3 +53,16 @@ def test_a_workbook_with_too_many_cells_is_refused_before_it_is_parsed(case, mon
     monkeypatch.setattr(spreadsheet, "_check_values", parsed)
     with pytest.raises(UnreadableSpreadsheet, match=f"more than {MAX_CELLS} cells"):
         read_sheets(data)
+
+
+@pytest.mark.parametrize(("columns", "fits"), [(24, True), (26, False)])
+def test_a_csv_has_as_many_cells_as_a_workbook_may_have(columns, fits):
+    rows = 4_000
+    data = (b";" * (columns - 1) + b"\r\n") * rows
+    assert (columns * rows <= MAX_CELLS) == fits
+    if fits:
+        [found] = read_sheets(data + b"18;1;1;1")
+        assert len(found.rows) == rows + 1
+    else:
+        with pytest.raises(UnreadableSpreadsheet, match=f"more than {MAX_CELLS} cells"):
+            read_sheets(data)

@@ -69,6 +69,11 @@ def test_without_a_best_the_first_is_reported_and_nonsense_is_left_out(xml: Path
     assert check_xml(xml).best == {"name": "p1", "zcuts": 7}
 
 
+def test_a_job_without_a_price_is_not_said_to_cost_nothing(xml: Path):
+    xml.write_text('<a><Solution name="p1" mqDrops="0" jobCost="0.00"/></a>')
+    assert check_xml(xml).best == {"name": "p1", "mqDrops": 0}
+
+
 def test_which_elements_a_machine_wants_is_its_own_affair(xml: Path):
     xml.write_bytes(b"<root><child/></root>")
     checked = check_xml(xml)

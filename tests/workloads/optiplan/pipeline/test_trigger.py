@@ -27,9 +27,10 @@ def installed(tmp_path: Path) -> Paths:
 
 def test_out_of_the_box_the_built_in_optimiser_is_started(tmp_path: Path):
     paths = built_in(tmp_path)
-    command = [sys.executable, "-m", "kesin.workloads.optiplan.optimizer", "--out"]
-    command += [str(paths.export_folder), "/in/a b.xlsx", "/in/c.xlsx"]
-    assert build_launch("A", paths, FILES) == ProgramLaunch(tuple(command), tuple(FILES), None)
+    command = [sys.executable, "-m", "kesin.workloads.optiplan.optimizer", "--language", "tr"]
+    command += ["--out", str(paths.export_folder), "/in/a b.xlsx", "/in/c.xlsx"]
+    expected = ProgramLaunch(tuple(command), tuple(FILES), None)
+    assert build_launch("A", paths, FILES, language="tr") == expected
 
 
 def test_a_program_is_started_with_the_files_in_its_own_folder(installed: Paths):

@@ -42,6 +42,7 @@ def test_the_defaults_are_the_workshops():
         "ackMode": "file_move",
         "kerf_mm": 4,
         "materials": [],
+        "language": "en",
     }
 
 
@@ -108,7 +109,7 @@ def test_a_byte_order_mark_of_notepad_is_no_trouble(tmp_path: Path):
 
 
 @pytest.mark.parametrize("key", [key for key in SHIPPED if key not in {
-    "defaultPlateSize", "optiModeDefault", "kerf_mm", "materials"
+    "defaultPlateSize", "optiModeDefault", "kerf_mm", "materials", "language"
 }])  # fmt: skip
 def test_a_rule_that_is_missing_is_named(key: str):
     body = {name: value for name, value in SHIPPED.items() if name != key}

@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from kesin.workloads.pdf.config import FailSafePolicy, PdfRenderConfig
 from kesin.workloads.pdf.errors import (
@@ -16,6 +17,8 @@ from kesin.workloads.pdf.errors import (
     should_retry,
 )
 from kesin.workloads.pdf.jobs.store import compute_job_key
+from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+from kesin.workloads.pdf.limits import soft_timeout_s
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -98,3 +101,19 @@ def test_the_defaults_are_the_seeds():
     assert (config.artifact_ttl_seconds, config.cleanup_interval_seconds) == (86_400, 3_600)
     assert config.fail_safe_policy is FailSafePolicy.STRICT
     assert (config.template_allowlist, config.url_allowlist) == (set(), [])
+
+
+@pytest.mark.parametrize("name", ["graceful_cancel_offset", "max_retries"])
+@pytest.mark.parametrize("step", [-1, 1])
+def test_a_value_that_would_have_no_effect_is_refused(name, step):
+    used = getattr(PdfRenderConfig(), name)
+    assert getattr(PdfRenderConfig(**{name: used}), name) == used
+    with pytest.raises(ValidationError, match=name):
+        PdfRenderConfig(**{name: used + step})
+
+
+def test_the_defaults_are_those_in_effect():
+    config = PdfRenderConfig()
+    offset = config.hard_timeout - soft_timeout_s(config.hard_timeout)
+    assert offset == config.graceful_cancel_offset
+    assert pdf_lifecycle().max_attempts == config.max_retries + 1

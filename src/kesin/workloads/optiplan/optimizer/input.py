@@ -42,8 +42,6 @@ class PlanDefaults:
     kerf_mm: float = 4.0
     offcut_length_mm: float = 400.0
     offcut_width_mm: float = 150.0
-    board_price: float = 0.0
-    band_price_per_metre: float = 0.0
 
     @classmethod
     def from_rules(cls, rules: Mapping[str, Any]) -> PlanDefaults:
@@ -166,8 +164,6 @@ def _build_demand(
         material=material,
         offcut_length=hundredths(defaults.offcut_length_mm),
         offcut_width=hundredths(defaults.offcut_width_mm),
-        board_price=defaults.board_price,
-        band_price_per_metre=defaults.band_price_per_metre,
     )
 
 

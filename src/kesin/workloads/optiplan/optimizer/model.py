@@ -165,8 +165,6 @@ class Demand:
     material: str = ""
     offcut_length: Hundredths = 400 * MM  # an offcut at least this long
     offcut_width: Hundredths = 150 * MM  # and this wide is worth keeping
-    board_price: float = 0.0
-    band_price_per_metre: float = 0.0
 
     @property
     def pieces(self) -> int:

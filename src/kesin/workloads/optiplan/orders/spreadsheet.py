@@ -123,6 +123,8 @@ def _csv_rows(data: bytes) -> list[list[str]]:
     if lines > BOUNDS.max_rows:
         why = "the CSV has %(n)s lines, at most %(most)s are taken"
         raise UnreadableSpreadsheet(why, n=lines, most=BOUNDS.max_rows)
+    if sum(map(len, rows)) > MAX_CELLS:
+        raise safe_xlsx.too_many_cells(BOUNDS)
     return rows
 
 

@@ -30,6 +30,7 @@ LABELS: Final = {
     "timeouts.optiXmlMinutes": ("Wait for the XML", "min"),
     "timeouts.osiAckMinutes": ("Wait for the machine", "min"),
     "materials": ("Materials", ""),
+    "language": ("Language of the drawings", ""),
 }
 
 
@@ -121,7 +122,10 @@ def form_schema(say: Say) -> Schema:
             say("What OptiPlanning calls each grain of an order."),
             source="grainMapping",
         ),
-        "ways": group(say("Optimisation"), {"optiModeDefault": modes}),
+        "ways": group(
+            say("Optimisation"),
+            {"optiModeDefault": modes, "language": rule("language", bounds["language"])},
+        ),
         "retries": group(
             say("Retries and deadlines"),
             retries,

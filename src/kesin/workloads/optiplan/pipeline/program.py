@@ -45,21 +45,29 @@ class ProgramLaunch:
 
 
 def build_launch(
-    mode: OptiMode, paths: Paths, files: Sequence[Path], macro_command: str = ""
+    mode: OptiMode,
+    paths: Paths,
+    files: Sequence[Path],
+    macro_command: str = "",
+    language: str = "en",
 ) -> ProgramLaunch:
     """Build the command to start; raises OrderProblem if something is missing.
 
-    ``macro_command`` opens the macro in mode B. The workshop's own program runs in its own folder,
-    where such programs look for their settings.
+    ``macro_command`` opens the macro in mode B; ``language`` is that of the built-in optimiser's
+    drawings. The workshop's own program runs in its own folder, where its settings are.
     """
-    command = _macro_command(paths, macro_command) if mode == "B" else _program_command(paths)
+    by_macro = mode == "B"
+    command = (
+        _macro_command(paths, macro_command) if by_macro else _program_command(paths, language)
+    )
     folder = paths.exe.parent if paths.exe else None
     return ProgramLaunch((*command, *map(str, files)), tuple(files), folder)
 
 
-def _program_command(paths: Paths) -> list[str]:
+def _program_command(paths: Paths, language: str) -> list[str]:
     if paths.exe is None:
-        return [sys.executable, "-m", OPTIMISER, "--out", str(paths.export_folder)]
+        options = ("--language", language, "--out", str(paths.export_folder))
+        return [sys.executable, "-m", OPTIMISER, *options]
     if not _is_file(paths.exe):
         raise OrderProblem(
             OptiCode.OPTI_MODE_A_RUNNER_MISSING,

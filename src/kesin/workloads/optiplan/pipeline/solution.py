@@ -286,8 +286,8 @@ def _figures(attributes: Mapping[str, str]) -> dict[str, str | int | float]:
             value = read(text)
         except ValueError:
             continue
-        if isinstance(value, str) or math.isfinite(value):
-            figures[name] = value
+        if isinstance(value, str) or (math.isfinite(value) and (value or name != "jobCost")):
+            figures[name] = value  # no price is known: a job costs something, or it is not said
     return figures
 
 

@@ -93,6 +93,7 @@ class Rules(StrictModel):
     ack_mode: Literal["file_move"] = Field(alias="ackMode")
     kerf_mm: Annotated[Decimal, InBounds("0", "20")] = Decimal(4)
     materials: Annotated[tuple[Name, ...], Field(max_length=1_000, strict=False)] = ()  # none: any
+    language: Literal["en", "tr"] = "en"  # of the drawings beside the XML
 
     def mode(self, requested: OptiMode | None, *, built_in_optimiser: bool) -> OptiMode:
         """Choose the mode: as requested, else the rules' default, else by the optimiser in use."""

@@ -160,8 +160,6 @@ def _add_figures(
         (texts["sawn"], f"{statistics.cut_metres:.1f}"),
         (texts["minutes"], f"{statistics.time_s / 60:.0f}"),
     ]
-    if statistics.cost:
-        figures.append((texts["cost"], f"{statistics.cost:,.2f}"))
     for number, (name, value) in enumerate(figures):
         x = LEFT + number * 180
         figure = shapes.Text(x, 150, value, 26, INK, bold=True)

@@ -1,4 +1,4 @@
-"""Statistics of a plan: yield, offcuts, bands, time and cost.
+"""Statistics of a plan: yield, offcuts, bands and time.
 
 They are computed from the layouts alone, so they hold for any plan the checker accepts. The time is
 an estimate for a beam saw, computed from the cuts: the same plan always has the same time.
@@ -31,7 +31,6 @@ class PlanStatistics:
     offcut_m2: float  # worth keeping
     offcut_sizes: int  # different ones
     time_s: int
-    cost: float
     band_metres: tuple[tuple[str, float], ...]
 
     @property
@@ -55,7 +54,6 @@ def compute_statistics(plan: model.CuttingPlan) -> PlanStatistics:
             for times, cut in cuts
         )
     )
-    bands = band_metres(demand)
     seconds = BOARD_S * boards + CUT_S * (cut_count + TRIM_CUTS * boards) + METRE_S * cut_metres
     offcuts = plan.kept_offcuts
     return PlanStatistics(
@@ -67,10 +65,7 @@ def compute_statistics(plan: model.CuttingPlan) -> PlanStatistics:
         offcut_m2=model.square_metres(sum(a * b * count for (a, b), count in offcuts.items())),
         offcut_sizes=len({tuple(sorted(size)) for size in offcuts}),
         time_s=round(seconds),
-        cost=round(
-            boards * demand.board_price + demand.band_price_per_metre * sum(bands.values()), 2
-        ),
-        band_metres=tuple(sorted(bands.items())),
+        band_metres=tuple(sorted(band_metres(demand).items())),
     )
 
 

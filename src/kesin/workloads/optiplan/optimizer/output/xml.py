@@ -56,7 +56,7 @@ def _summary_attributes(plans: Sequence[CuttingPlan]) -> dict[str, str]:
         "cycles": boards,  # loaded onto the saw, one at a time
         "zcuts": str(sum(item.z_cuts for item in statistics)),
         "jobTime": str(sum(item.time_s for item in statistics)),
-        "jobCost": f"{sum(item.cost for item in statistics):.2f}",
+        "jobCost": "0.00",  # the format has it; Kesin knows no prices
         "mqDrops": f"{sum(item.offcut_m2 for item in statistics):.4f}",
         "diffDrops": str(sum(item.offcut_sizes for item in statistics)),
         "boards": boards,
