@@ -217,6 +217,13 @@ class Directory(AuditLog):
         rows = self._read("facts", workload=workload, site=site, name=name)
         return [MetadataEntry._make(row) for row in rows]
 
+    def metadata_page(
+        self, workload: str, site: str, *, after: str = "", skip: int = 0, limit: int
+    ) -> list[MetadataEntry]:
+        """Some entries of a site, in the order of their names: those behind a name."""
+        params = {"workload": workload, "site": site, "after": after, "skip": skip, "most": limit}
+        return [MetadataEntry._make(row) for row in self._read("fact_page", **params)]
+
     def metadata_entry(self, workload: str, site: str, name: str) -> MetadataEntry | None:
         return next(iter(self.metadata_entries(workload, site=site, name=name)), None)
 

@@ -5,7 +5,10 @@ import re
 import pytest
 
 from kesin.web.dashboard import jump
+from tests.browser.sample_data import conversions
 from tests.web.conftest import World
+from tests.web.dashboard.jobs.test_page import create_pdf
+from tests.workloads.optiplan.orders_ready import held_order
 
 
 @pytest.fixture
@@ -85,6 +88,40 @@ def test_a_masked_key_is_not_found_by_those_who_may_not_see_it(people):
     job = people.job("north", key=key, payload={"gclid": key})
     assert found(people, key) == [f"/dashboard/jobs/{job}"]
     assert found(people, key, "jump-all") == []
+
+
+def test_orders_are_found_by_number_and_by_customer_of_those_who_may_see_both(people):
+    name = {"order_id": "SP-2044", "customer_snapshot_name": "Gülşen Demir"}
+    path = f"/dashboard/jobs/{held_order(people.service, **name)}"
+    for who in ("jump-admin", "jump-all"):
+        for text in ("SP-2044", "sp 20", "2044"):
+            assert found(people, text, who) == [path], text
+    for text in ("Gülşen", "gulsen d", "demir"):
+        assert found(people, text) == [path], text
+        assert found(people, text, "jump-all") == [], text  # masked for them
+        assert found(people, text, "jump-north") == [], text
+        assert found(people, text, "jump-none") == [], text
+    for text in ("ülşen", "SP-2045", "S"):
+        assert path not in found(people, text), text
+
+
+def test_a_customer_who_is_found_again_and_again_is_one_look(people):
+    held_order(people.service, order_id="SP-3001", customer_snapshot_name="Nilgün Ak")
+    lines = people.said(lambda: [found(people, text) for text in ("Nil", "Nilg", "Nilgün")])
+    [line] = [line for line in lines if line.action == "queue.reveal"]
+    assert (line.queue, line.details) == ("optiplan", '{"jobs":1}')
+
+
+def test_conversions_are_found_by_their_external_id_and_pdfs_by_their_title(people):
+    [row, *_] = conversions(people, 4, first=7001, site="south")
+    sale = f"/dashboard/jobs/{row}"
+    assert found(people, "sale-7001") == [sale]
+    assert found(people, "sale 7001", "jump-all") == [sale]
+    assert found(people, "sale-7001", "jump-north") == []
+    pdf = create_pdf(people)
+    assert f"/dashboard/jobs/{pdf}" in found(people, "invoice")
+    assert f"/dashboard/jobs/{pdf}" in found(people, "invoice", "jump-all")
+    assert f"/dashboard/jobs/{pdf}" not in found(people, "invoice", "jump-north")
 
 
 def test_what_is_typed_comes_back_escaped_and_is_bounded(people):

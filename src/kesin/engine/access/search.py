@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from kesin.engine.access.commands import Commands
 from kesin.engine.access.listing import JobSearch, resolve_text, titles_in
 from kesin.foundation.permissions import Actor
 from kesin.lifecycle.model import Job
 from kesin.store.records import Filter, Page
+from kesin.store.search import is_found
+
+MAX_TITLES: Final = 300  # of the newest jobs, that are read at each letter typed
 
 
 def titles_of(commands: Commands, name: str) -> Callable[[Job], str]:
@@ -33,6 +36,18 @@ def search_jobs(
         return commands.jobs(actor, name, narrower, limit=limit)
 
     return resolve_text(where, tenants, read, titles_of(commands, name))
+
+
+def titled_jobs(commands: Commands, actor: Actor, name: str, text: str, limit: int) -> list[Job]:
+    """Those of the newest jobs whose title has a word that begins so, as far as the actor sees it.
+
+    A title may be personal: for those who may reveal it, each job found is seen in clear.
+    """
+    title, queue = titles_of(commands, name), commands.queue(actor, name)
+    jobs = queue.jobs(commands.narrow(actor, name, Filter()), limit=MAX_TITLES).jobs
+    seen = jobs if actor.has("reveal") else map(commands.masking(name).job, jobs)
+    ids = [job.id for job in seen if is_found({"title": title(job)}, ("title",), text)]
+    return commands.find(actor, name, ids[:limit], reveal="everything", same_look=True)
 
 
 def found_jobs(

@@ -10,12 +10,14 @@ from typing import Annotated, Final, NamedTuple
 from fastapi import Query
 from fastapi.responses import HTMLResponse
 
+from kesin.engine.access.search import titled_jobs
 from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.model import Job
 from kesin.store.errors import StoreUnreachable
 from kesin.store.limits import LAST_ID
 from kesin.store.records import Filter
+from kesin.store.search import fold
 from kesin.web.dashboard.frame.navigation import below, page_entries
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 
@@ -23,6 +25,7 @@ router = page_router()
 MAX_FOUND: Final = 20
 MAX_JOBS: Final = 5  # of a queue
 MAX_SITES: Final = 200  # whose keys are looked up
+MIN_CHARS: Final = 2  # to search fields and titles by
 _ID_START: Final = re.compile(r"[0-9a-f]{6,8}|[0-9a-f]{8}-[0-9a-f-]*")
 
 
@@ -53,9 +56,9 @@ def _targets(ctx: PageContext, wanted: str) -> Iterator[JumpTarget]:
     for queue in queues if wanted else ():
         try:
             for job in _jobs(ctx, queue, wanted):
-                title, path = job.dedup_key or job.id, f"/dashboard/jobs/{job.id}"
+                title = ctx.job_name(job) or job.dedup_key or job.id
                 kind = f"{ctx.title_of(job.queue)} · {job.state}"
-                yield JumpTarget(title, path, kind, is_job=True)
+                yield JumpTarget(title, f"/dashboard/jobs/{job.id}", kind, is_job=True)
         except StoreUnreachable:  # the other queues may live elsewhere
             continue
     for queue in queues:
@@ -84,7 +87,7 @@ def _sites(ctx: PageContext) -> Iterator[JumpTarget]:
 
 
 def _jobs(ctx: PageContext, queue: Queue, text: str) -> list[Job]:
-    """The jobs with this id, with an id that begins so, or with this key; all by an index."""
+    """The jobs of an id, of its beginning, of a key or field, by an index; else of new titles."""
     commands, actor, start = ctx.commands, ctx.actor, text.lower()
     if is_id(start):
         return commands.find(actor, queue.name, [start])
@@ -97,4 +100,8 @@ def _jobs(ctx: PageContext, queue: Queue, text: str) -> list[Job]:
     held = [job_id for site in sites for job_id in queue.holders(site, [text]).values()]
     jobs = commands.find(actor, queue.name, held)
     # A key that is masked for the user is not found by it.
-    return [job for job in jobs if actor.has("reveal") or job.dedup_key == text]
+    found = [job for job in jobs if actor.has("reveal") or job.dedup_key == text]
+    if found or len(fold(text)) < MIN_CHARS:
+        return found
+    by_field = commands.jobs(actor, queue.name, Filter(search=text), limit=MAX_JOBS).jobs
+    return by_field or titled_jobs(commands, actor, queue.name, text, MAX_JOBS)

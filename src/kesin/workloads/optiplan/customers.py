@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Final
 
 from kesin.foundation.text import canonical_json
 from kesin.store.directory import Directory, MetadataEntry
+from kesin.store.search import is_found
+from kesin.workloads.optiplan.orders.phones import normalise_phone
 
 WORKLOAD: Final = "optiplan"
 SITE: Final = "customers"
+_PART: Final = 500  # read at once
+_MIN_DIGITS: Final = 3  # of a phone, to search by
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +51,19 @@ class Customers:
         """Delete a customer; returns whether it existed."""
         return self._directory.delete_metadata(WORKLOAD, SITE, phone)
 
-    def all(self) -> list[Customer]:
-        """Return all customers, ordered by phone."""
-        entries = self._directory.metadata_entries(WORKLOAD, site=SITE)
-        return sorted(map(_read_customer, entries), key=lambda customer: customer.phone)
+    def following(self, after: str = "", *, skip: int = 0) -> Iterator[Customer]:
+        """Yield the customers behind a phone, ordered by phone; they are read in parts."""
+        read = partial(self._directory.metadata_page, WORKLOAD, SITE, limit=_PART)
+        while entries := read(after=after, skip=skip):
+            yield from map(_read_customer, entries)
+            after, skip = entries[-1].name, 0
+
+
+def means(text: str) -> Callable[[Customer], bool]:
+    """Whom a text can mean: by the beginning of a name, or by digits of the phone."""
+    digits = normalise_phone(text).lstrip("+0")
+    by_phone = len(digits) >= _MIN_DIGITS
+    return lambda one: is_found(asdict(one), ("name",), text) or (by_phone and digits in one.phone)
 
 
 def _read_customer(entry: MetadataEntry) -> Customer:

@@ -5,9 +5,9 @@ Every rejection has an error code, the same over HTTP and on the command line.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Final
 
 from kesin.engine.access.masking import find_masked, mask_private
@@ -20,7 +20,8 @@ from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Directory
 from kesin.store.records import Event, Filter, Note, Outcome, Page
-from kesin.workloads.optiplan.customers import Customer, Customers
+from kesin.store.search import field_of
+from kesin.workloads.optiplan.customers import Customer, Customers, means
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.lifecycle import TRIGGER_REQUIRED
 from kesin.workloads.optiplan.orders import payload as payloads
@@ -296,10 +297,18 @@ class OrderService:
         if count and not self.owns_orders(actor):
             self._note(actor, "customers", target, details={"customers": count})
 
-    def add_customer(self, actor: Actor, name: str, phone: str) -> tuple[Customer, bool]:
-        """Save a customer; returns it and whether the phone is new."""
+    def add_customer(
+        self, actor: Actor, name: str, phone: str, *, approve: str | None = None
+    ) -> tuple[Customer, bool]:
+        """Save a customer; returns it and whether the phone is new.
+
+        ``approve``: the order that is held for this customer is approved with it, or nothing is
+        changed. An order that has gone on meanwhile is not approved again.
+        """
         if not actor.has("optiplan"):
             self._require_operate(actor, "customer")
+        if approve is not None:
+            self._require_operate(actor, "approve")
         normalised = _require_phone(phone, "a customer is known by a phone number")
         name = name.strip()
         if field := find_masked({"name": name, "phone": phone}):
@@ -314,8 +323,22 @@ class OrderService:
             raise OrderProblem(OptiCode.VALIDATION, why, {"field": "name"}, problem=what) from None
         with self.queue.store.transaction():
             new = self.customers.save(customer)
+            if approve is not None:
+                self._approve_for(actor, approve, normalised)
             self._note(actor, "customer", mask_private(normalised))
         return customer, new
+
+    def _approve_for(self, actor: Actor, job_id: str, phone: str) -> None:
+        """Approve an order that is held for the customer with this phone."""
+        job = self._get_job(job_id)
+        if normalise_phone(str(field_of(job.payload, "order.customer_phone") or "")) != phone:
+            problem = "is not that of the order: it would be held again at once"
+            raise FieldProblem(("phone",), problem).as_problem()
+        if job.state == "FAILED":
+            why = "the order is %(state)s by now: nothing was changed"
+            raise OrderProblem(OptiCode.JOB_NOT_IN_HOLD, why, state=job.state)
+        if job.state == "HOLD" and job.error_code == OptiCode.CRM_NO_MATCH:
+            self.approve(actor, job_id)
 
     def remove_customer(self, actor: Actor, phone: str) -> Customer | None:
         """Delete the customer with this phone; returns None if there is none."""
@@ -329,11 +352,12 @@ class OrderService:
         return customer
 
     def customer_page(
-        self, actor: Actor, *, limit: int, cursor: str | None = None
+        self, actor: Actor, *, limit: int, cursor: str | None = None, search: str = ""
     ) -> tuple[list[Customer], str | None]:
         """Return a page of customers, ordered by phone, and the next cursor.
 
-        An actor who may not see phones gets masked ones, and cursors that tell none.
+        ``search`` is part of a name or phone. An actor who may not see phones gets masked
+        customers, cursors that tell no phone, and finds none.
         """
         self._require_read(actor)
         sees = self.sees_customers(actor)
@@ -344,16 +368,17 @@ class OrderService:
         ):
             problem = "is not a cursor of this list: leave it out to start again"
             raise FieldProblem(("cursor",), problem).as_problem()
-        customers = self.customers.all()
-        phones = [customer.phone for customer in customers]
-        start = bisect_right(phones, cursor or "") if sees else int(cursor or 0)
-        end = start + limit
-        page, more = customers[start:end], end < len(customers)
+        skip = 0 if sees else int(cursor or 0)
+        following = self.customers.following((cursor or "") if sees else "", skip=skip)
+        if search:
+            following = filter(means(search), following if sees else ())
+        found = list(islice(following, limit + 1))
+        page, more = found[:limit], len(found) > limit
         if sees:
             self._note_customers(actor, len(page))
-            return page, phones[end - 1] if more else None
+            return page, page[-1].phone if more else None
         masked = [Customer(mask_private(each.name), mask_private(each.phone)) for each in page]
-        return masked, str(end) if more else None
+        return masked, str(skip + limit) if more else None
 
     def has_customer(self, payload: Payload) -> bool:
         """Whether the order's customer is known, as its first precheck demands."""

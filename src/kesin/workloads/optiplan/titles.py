@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from kesin.engine.access.masking import MASK
+from kesin.store.search import field_of
 
 
 def order_title(data: Any) -> str:
     """An order's number and revision, and its customer unless that is masked."""
-    payload = data if isinstance(data, dict) else {}
-    order = payload.get("order")
-    order = order if isinstance(order, dict) else {}
-    number, customer = order.get("order_id"), order.get("customer_snapshot_name")
+    number = field_of(data, "order.order_id")
+    customer = field_of(data, "order.customer_snapshot_name")
     if not isinstance(number, str) or not number:
         return ""
-    revision = payload.get("revision", 1)
+    revision = field_of(data, "revision")
     revised = f"{number} r{revision}" if isinstance(revision, int) and revision > 1 else number
     shown = isinstance(customer, str) and customer and MASK not in customer
     return f"{customer} · {revised}" if shown else revised

@@ -158,10 +158,13 @@ def test_a_held_order_offers_the_customer_first_and_then_the_approval(world):
 
 def test_a_planned_order_says_that_it_is_ready(world):
     job_id = planned_order(world.service)
-    assert labels(world, job_id, "operator") == [("Approve", "first"), ("Cancel", "ends")]
+    expected = [("Approve", "first"), ("Print the plan", ""), ("Cancel", "ends")]
+    assert labels(world, job_id, "operator") == expected
     assert "ready to approve" in read(world, job_id)
-    [approve, _] = offered(world, job_id)
+    [approve, plan, _] = offered(world, job_id)
     assert approve.path == f"/dashboard/optiplan/orders/{job_id}/approve"
+    assert approve.fields  # at once: nothing is left to ask
+    assert plan.path == f"/jobs/{job_id}/plan.pdf?lang=en"
 
 
 def test_a_failed_order_is_retried_while_that_helps_and_reissued_once(world):

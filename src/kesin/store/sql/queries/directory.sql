@@ -189,6 +189,13 @@ WHERE workload = :workload
   AND (CAST(:name AS text) IS NULL OR name = CAST(:name AS text))
 ORDER BY site, name
 
+-- name: fact_page
+SELECT workload, site, name, value, changed_at
+FROM {fact}
+WHERE workload = :workload AND site = :site AND name > :after
+ORDER BY name
+LIMIT :most OFFSET :skip
+
 -- name: put_fact
 INSERT INTO {fact} (workload, site, name, value, changed_at)
 VALUES (:workload, :site, :name, :value, :changed_at)

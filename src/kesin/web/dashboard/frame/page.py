@@ -67,6 +67,7 @@ class Panel:
     template: str
     values: Mapping[str, Any] = field(default_factory=dict)
     frames: bool = False  # it shows a document in a frame
+    explains: bool = False  # it says why the job stopped, in place of the dashboard
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,7 @@ def unmask(ctx: Context, job_id: str) -> HTMLResponse:
         ctx.accounts.note(ctx.actor, "job.reveal", queue=job.queue, site=job.tenant, target=job.id)
     if ctx.in_part:
         values = _payload_values(ctx, history, queue, bare=True)
+        values["panel"] = _job_panel(ctx, history)
         return ctx.page("part_job_unmasked.html", job=job, oob=False, **values)
     return _whole_page(ctx, history, queue, bare=True)
 

@@ -358,6 +358,7 @@
     const { elt, parameters, triggeringEvent } = event.detail;
     // htmx takes over a new address only after a pause: until then a renewal would undo the filter
     if (triggeringEvent?.type === "renew") event.detail.path = elt.getAttribute("hx-get") || elt.getAttribute("hx-post");
+    if (triggeringEvent?.type === "kesin:forget") event.detail.path = event.detail.path.replace(/\?seq=\d+$/, ""); // all of it is old
     if (elt.matches("[data-with-ids]")) {
       if (every) parameters.all = "1";
       else parameters.ids = [...picked.keys()].join(",");

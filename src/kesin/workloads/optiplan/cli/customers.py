@@ -21,7 +21,7 @@ Phone = Annotated[str, argument("PHONE", "In any spelling; numbers are Turkish u
 def list_customers(*, as_json: JsonOption = False) -> None:
     """List the customers."""
     with open_order_service() as service:
-        customers = service.customers.all()
+        customers = list(service.customers.following())
     if as_json:
         say_json([asdict(customer) for customer in customers])
         return

@@ -7,21 +7,23 @@ from typing import Any, Final
 
 from kesin.engine.access.commands import JobDetails
 from kesin.lifecycle.model import Job
+from kesin.store.search import field_of
 from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import Link, PageContext, Panel
 from kesin.web.dashboard.queues.failures import first_job
 from kesin.web.failures import FailureGroup
-from kesin.workloads.optiplan.customers import WORKLOAD
-from kesin.workloads.optiplan.pipeline.progress import ProgressStore
+from kesin.workloads.optiplan.pages.orders import (
+    PATH,
+    frame,
+    is_drawn,
+    may_see_orders,
+    order_row,
+    order_service,
+)
 from kesin.workloads.optiplan.pipeline.waiting import waiting_for
+from kesin.workloads.optiplan.service import OrderService
 
 MAX_DELIVERIES: Final = 20
-
-
-def may_see_orders(ctx: PageContext) -> bool:
-    """Whether the user may see the workshop's orders."""
-    sees_all = ctx.commands.visible_sites(ctx.actor, WORKLOAD) is None
-    return ctx.actor.has("optiplan") or (ctx.actor.has("read") and sees_all)
 
 
 def links(ctx: PageContext) -> list[Link]:
@@ -48,20 +50,35 @@ def triage(ctx: PageContext, group: FailureGroup) -> Link | None:
 
 def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
     """The cutting plan, the files, and the deliveries to the saw."""
-    job, now = history.job, ctx.service.queues[history.job.queue].now
-    masking = ctx.commands.masking(job.queue)
-    progress = ProgressStore(ctx.accounts.directory, now).read(job.id)
+    job, orders, shared = history.job, order_service(ctx), frame(ctx, "")
+    masking, progress = ctx.commands.masking(job.queue), orders.progress(job)
+    may_keep = shared["may_create"] or shared["may_operate"]
+    # Masked, the order would not say whether its customer is known; only that is read of it here.
+    clear = orders.queue.job(job.id) if may_keep else None
+    row = order_row(ctx, orders, clear or job)
     return Panel(
         "optiplan/panel.html",
         {
+            "row": row,
+            "customer": _customer(ctx, orders, job.id) if row.unknown and may_keep else None,
+            "may_operate": shared["may_operate"],
+            "path": PATH,
             "waits": waiting_for(job),
-            "drawn": bool(progress.xml),
+            "drawn": is_drawn(orders, job),
             "xml": progress.xml,
             "imports": progress.files,
             "deliveries": deliveries(ctx, job, progress.deliveries),
             "invalid": pretty(masking.value(progress.invalid)) if progress.invalid else "",
         },
+        explains=row.needs_you,
     )
+
+
+def _customer(ctx: PageContext, orders: OrderService, job_id: str) -> dict[str, str]:
+    """The customer named in an order, in clear; each time is a line in the audit log."""
+    job = orders.job(ctx.actor, job_id)
+    names = {"name": "customer_snapshot_name", "phone": "customer_phone"}
+    return {to: str(field_of(job.payload, f"order.{name}") or "") for to, name in names.items()}
 
 
 def deliveries(

@@ -17,9 +17,10 @@ from kesin.engine.access.commands import JobDetails
 from kesin.engine.access.listing import JobSearch
 from kesin.engine.access.masking import MASK
 from kesin.foundation.messages import recorded_message
-from kesin.foundation.problems import Forbidden
+from kesin.foundation.problems import Forbidden, Problem
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
+from kesin.store.search import field_of
 from kesin.web.dashboard.frame.page import Context, JobAction, PageContext, app_state, page_router
 from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.web.dashboard.jobs.actions import possible_moves
@@ -33,11 +34,14 @@ from kesin.web.dashboard.queues.listing import (
 )
 from kesin.web.dashboard.state_groups import state_groups
 from kesin.workloads.optiplan.advice import ADVICE
+from kesin.workloads.optiplan.artifacts import JobArtifacts
+from kesin.workloads.optiplan.customers import WORKLOAD
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.lifecycle import BEFORE_DELIVERY, CANCEL_REQUESTED, REISSUED
+from kesin.workloads.optiplan.optimizer.output.xml import MARK
 from kesin.workloads.optiplan.orders.phones import normalise_phone
-from kesin.workloads.optiplan.pages.job_panel import may_see_orders
-from kesin.workloads.optiplan.pipeline.shared_folder import FolderEntry, list_plain_files
+from kesin.workloads.optiplan.pipeline import shared_folder
+from kesin.workloads.optiplan.pipeline.shared_folder import FolderEntry, FolderUnavailable
 from kesin.workloads.optiplan.pipeline.waiting import WaitingFor, waiting_for
 from kesin.workloads.optiplan.service import OrderService, order_filter
 
@@ -62,7 +66,8 @@ class ReadyOrders:
         with self._lock:
             if self._now() >= self._until:
                 try:
-                    self._entries = list_plain_files(orders.workshop.paths().export_folder)
+                    folder = orders.workshop.paths().export_folder
+                    self._entries = shared_folder.list_plain_files(folder)
                 except (OrderProblem, OSError):
                     self._entries = ()
                 self._until = self._now() + FOLDER_CACHE_S
@@ -74,6 +79,7 @@ router = page_router()
 PATH: Final = "/dashboard/optiplan"
 MAX_HELD: Final = 20
 CHANGED: Final = {"HX-Trigger": json.dumps({"orders-changed": "", "kesin:forget": ""})}
+CUSTOMER_FORM: Final = "k-name"  # the first field of the form on the order's page
 ON_THE_WAY: Final = frozenset({*BEFORE_DELIVERY, "HOLD"})
 
 OrderAction = Literal["approve", "retry", "reissue", "cancel"]
@@ -99,6 +105,12 @@ class OrderRow:
     waits: WaitingFor | None = None
 
     @property
+    def needs_you(self) -> bool:
+        """Whether it waits for a person: held, or failed and neither cancelled nor reissued."""
+        failed = self.job.state == "FAILED" and self.job.error_code != OptiCode.CANCELLED
+        return self.job.state == "HOLD" or (failed and "reissue" in self.actions)
+
+    @property
     def unsure(self) -> bool:
         """Whether approving it needs a confirmation: it waits for its XML, and there is none."""
         held_for_xml = self.job.error_code == OptiCode.OPERATOR_TRIGGER_REQUIRED
@@ -108,6 +120,12 @@ class OrderRow:
     def message(self) -> str:
         """Why it is held or failed."""
         return recorded_message(self.job.error_message, self.job.note)
+
+
+def may_see_orders(ctx: PageContext) -> bool:
+    """Whether the user may see the workshop's orders."""
+    sees_all = ctx.commands.visible_sites(ctx.actor, WORKLOAD) is None
+    return ctx.actor.has("optiplan") or (ctx.actor.has("read") and sees_all)
 
 
 def order_service(ctx: PageContext) -> OrderService:
@@ -152,7 +170,7 @@ def orders_page(
 
 @router.post(f"{PATH}/renewal", response_class=HTMLResponse)
 def renew_orders(ctx: Context, sent: FirstFields) -> HTMLResponse:
-    """The orders that are held, and those that are shown as they are now."""
+    """The orders that wait for someone, and those that are shown as they are now."""
     return ctx.page("optiplan/part_orders.html", **_order_list(ctx, sent))
 
 
@@ -168,14 +186,20 @@ def _order_list(ctx: PageContext, sent: Mapping[str, str]) -> dict[str, Any]:
     else:
         look: dict[str, Any] = {"reveal": "everything", "same_look": True}
         source = visible_jobs(ctx, orders.queue.name, JobSearch(None, where), total, **look)
-    held = orders.jobs(ctx.actor, state="HOLD", limit=MAX_HELD, same_look=True)
+    held, failed = (
+        orders.jobs(ctx.actor, state=name, limit=MAX_HELD, same_look=True)
+        for name in ("HOLD", "FAILED")
+    )
+    waiting = [order_row(ctx, orders, job) for job in (*held.jobs, *failed.jobs)]
+    waiting = [row for row in waiting if row.needs_you]
     fields = {"state": state, "order_id": order_id, "order": order}
     return {
         "listing": shown_rows(ctx, source, sent),
-        "line_of": partial(_order_row, ctx, orders),
+        "line_of": partial(order_row, ctx, orders),
         "query": partial(query_of, fields),
-        "held": [_order_row(ctx, orders, job) for job in held.jobs],
-        "held_count": counts.get("HOLD", 0),
+        "waiting": waiting,
+        "waiting_count": counts.get("HOLD", 0) + len(waiting) - len(held.jobs),
+        "more_failed": failed.cursor is not None,
         "counts": {name: counts.get(name, 0) for name in states},
         "state": state,
         "order_id": order_id,
@@ -185,23 +209,21 @@ def _order_list(ctx: PageContext, sent: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _order_row(ctx: PageContext, orders: OrderService, job: Job) -> OrderRow:
-    payload = job.payload if isinstance(job.payload, dict) else {}
-    order = payload.get("order")
-    order = order if isinstance(order, dict) else {}
-    parts = order.get("parts")
+def order_row(ctx: PageContext, orders: OrderService, job: Job) -> OrderRow:
+    field = partial(field_of, job.payload)
+    parts = field("order.parts")
     advice = ADVICE.find(job.error_code, language=ctx.language) if job.error_code else None
     means, act = (advice.means, advice.act) if advice else ("", "")
-    customer = _missing_customer(orders, job, order)
+    customer = _missing_customer(orders, job)
     if customer == "known":
         means = ctx.say("Its customer was not known when it came, and is known now.")
         act = ctx.say("Approve it.")
     return OrderRow(
         job,
-        str(order.get("order_id", "–")),
-        str(order.get("customer_snapshot_name") or ""),
-        str(payload.get("mode", "")),
-        int(payload.get("revision", 1)),
+        str(field("order.order_id") or "–"),
+        str(field("order.customer_snapshot_name") or ""),
+        str(field("mode") or ""),
+        int(field("revision") or 1),
         len(parts) if isinstance(parts, list) else 0,
         bool(orders.progress(job).xml),
         _order_actions(orders.queue.lifecycle, job),
@@ -214,13 +236,11 @@ def _order_row(ctx: PageContext, orders: OrderService, job: Job) -> OrderRow:
     )
 
 
-def _missing_customer(
-    orders: OrderService, job: Job, order: dict[str, Any]
-) -> Literal["", "unknown", "known"]:
+def _missing_customer(orders: OrderService, job: Job) -> Literal["", "unknown", "known"]:
     """Whether the customer that a held order waits for is known by now."""
     if job.state != "HOLD" or job.error_code != OptiCode.CRM_NO_MATCH:
         return ""
-    written = str(order.get("customer_phone") or "")
+    written = str(field_of(job.payload, "order.customer_phone") or "")
     phone = "" if MASK in written else normalise_phone(written)
     if not phone:
         return ""
@@ -249,7 +269,7 @@ def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
         return []
     orders = order_service(ctx)
     # Masked, the order would not say whether its customer is known; only that is read here.
-    row = _order_row(ctx, orders, orders.queue.job(history.job.id) or history.job)
+    row = order_row(ctx, orders, orders.queue.job(history.job.id) or history.job)
     helpful = next((one for one in row.actions if one != "cancel"), "")
     offered = [
         JobAction(
@@ -258,13 +278,27 @@ def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
             primary=action == helpful and row.job.state != "DONE" and not row.unknown,
             destructive=action == "cancel",
             hint=_approval_hint(ctx, row) if action == "approve" else "",
+            # Nothing is left to ask: the XML is there and well-formed.
+            fields={"ready": "1"} if action == "approve" and row.ready else {},
         )
         for action in row.actions
     ]
     if row.unknown:
-        path = f"{PATH}/customers?order={row.job.id}"
+        path = f"/dashboard/jobs/{row.job.id}#{CUSTOMER_FORM}"
         offered.append(JobAction(ctx.say("Add this customer"), path, is_link=True, primary=True))
+    if is_drawn(orders, row.job):
+        path, waits = f"/jobs/{row.job.id}/plan.pdf?lang={ctx.language}", row.needs_you
+        offered.append(JobAction(ctx.say("Print the plan"), path, is_link=True, primary=not waits))
     return offered
+
+
+def is_drawn(orders: OrderService, job: Job) -> bool:
+    """Whether the order has a plan that Kesin draws; other programs draw theirs themselves."""
+    try:
+        files = JobArtifacts(orders.workshop.paths(), job, orders.progress(job)).read_xml_files()
+    except (Problem, FolderUnavailable):
+        return False
+    return all(MARK in data[:200] for data in files.values())
 
 
 def _approval_hint(ctx: PageContext, row: OrderRow) -> str:
@@ -275,7 +309,7 @@ def _approval_hint(ctx: PageContext, row: OrderRow) -> str:
         return ctx.say("Its XML is there: ready to approve")
     if row.unsure:
         return ctx.say("Its XML is not in the export folder, or it is not well-formed.")
-    return row.means if row.known else ""
+    return ""
 
 
 @router.get(f"{PATH}/orders/{{job_id}}/{{action}}", response_class=HTMLResponse)
@@ -307,6 +341,13 @@ def move_order(ctx: Context, job_id: str, action: OrderAction, fields: FirstFiel
     else:
         act = orders.retry if action == "retry" else orders.cancel
         job = orders.shown(ctx.actor, act(ctx.actor, job_id))
+    return report_action(ctx, orders, job, action, new)
+
+
+def report_action(
+    ctx: PageContext, orders: OrderService, job: Job, action: str, new: Job | None = None
+) -> HTMLResponse:
+    """What came of an action on an order."""
     moved = "optiplan/part_order_moved.html"
     return _render_action(ctx, orders, moved, job, action, headers=CHANGED, new=new)
 
@@ -316,7 +357,7 @@ def _render_action(
 ) -> HTMLResponse:
     return ctx.page(
         template,
-        line=_order_row(ctx, orders, job),
+        line=order_row(ctx, orders, job),
         action=action,
         family=state_groups(orders.queue.lifecycle),
         **more,

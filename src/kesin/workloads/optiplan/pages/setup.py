@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from kesin.foundation.ids import ID_PATTERN, is_id
+from kesin.foundation.ids import is_id
 from kesin.foundation.problems import Invalid, Problem, RequestConflict
 from kesin.web.dashboard.forms import document
 from kesin.web.dashboard.forms.document import TypedDocument
@@ -19,6 +19,7 @@ from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.workloads.optiplan import rule_changes
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.orders.payload import FieldProblem, validation_problem
+from kesin.workloads.optiplan.pages import orders as order_pages
 from kesin.workloads.optiplan.pages.orders import PATH, frame, order_service, readable_order_service
 from kesin.workloads.optiplan.pages.rules_form import form_schema, list_changes
 from kesin.workloads.optiplan.rule_changes import FROM_NEXT_START, rules_digest
@@ -42,11 +43,10 @@ def customers_page(
     phone: Phone = "",
     cursor: Phone = "",
     done: Phone = "",
-    order: Annotated[str | None, Query(pattern=ID_PATTERN)] = None,
 ) -> HTMLResponse:
-    """All customers, or the customer with a phone; with an order, its customer to be saved."""
+    """A page of customers, or of those whom a name or a phone can mean."""
     orders, phone = readable_order_service(ctx), phone.strip()
-    return _render_customers(ctx, orders, phone=phone, cursor=cursor, done=done, order=order)
+    return _render_customers(ctx, orders, phone=phone, cursor=cursor, done=done)
 
 
 def _render_customers(
@@ -55,58 +55,42 @@ def _render_customers(
     *,
     phone: str = "",
     cursor: str = "",
-    order: str | None = None,
     typed: dict[str, str] | None = None,
     **outcome: Any,
 ) -> HTMLResponse:
-    limit, following = PAGE_CUSTOMERS, None
-    if phone:
-        customer = orders.look_up_customer(ctx.actor, phone)[1]
-        customers = [customer] if customer else []
-    else:
-        customers, following = orders.customer_page(ctx.actor, limit=limit, cursor=cursor or None)
+    customers, following = orders.customer_page(
+        ctx.actor, limit=PAGE_CUSTOMERS, cursor=cursor or None, search=phone
+    )
     shared = frame(ctx, "customers")
-    may_keep = shared["may_create"] or shared["may_operate"]
-    order_customer = _order_customer(ctx, orders, order) if order and may_keep else {}
     return ctx.page(
         "optiplan/customers.html",
         customers=customers,
         following=following,
         phone=phone,
-        typed=typed or order_customer,
-        order=order_customer,
-        may_keep=may_keep,
+        typed=typed or {},
+        may_keep=shared["may_create"] or shared["may_operate"],
         **outcome,
         **shared,
     )
 
 
-def _order_customer(ctx: PageContext, orders: OrderService, job_id: str) -> dict[str, str]:
-    """The customer named in an order; looked up here so that no URL contains a phone number."""
-    payload = orders.job(ctx.actor, job_id).payload
-    order = payload.get("order") if isinstance(payload, dict) else None
-    values = order if isinstance(order, dict) else {}
-    return {
-        "id": job_id,
-        "number": str(values.get("order_id") or ""),
-        "name": str(values.get("customer_snapshot_name") or ""),
-        "phone": str(values.get("customer_phone") or ""),
-    }
-
-
 @router.post(f"{PATH}/customers")
 def save_customer(ctx: Context, fields: FirstFields) -> Response:
-    """Save a customer by phone number; a known phone gets the new name."""
-    orders = order_service(ctx)
-    order_id = fields.get("order", "")
-    order = order_id if is_id(order_id) else None
+    """Save a customer by phone number, for an order perhaps; a known phone gets the new name."""
+    orders, order = order_service(ctx), fields.get("order", "")
+    typed = {name: fields.get(name, "")[:200] for name in ("name", "phone")}
+    approve = order if "approve" in fields else None
     try:
-        _, new = orders.add_customer(ctx.actor, fields.get("name", ""), fields.get("phone", ""))
+        _, new = orders.add_customer(ctx.actor, **typed, approve=approve)
     except OrderProblem as problem:
-        typed = {name: fields.get(name, "")[:200] for name in ("name", "phone")}
-        return _render_customers(ctx, orders, problem=problem, typed=typed, order=order)
-    if order:
-        return RedirectResponse(f"{PATH}#held-{order}", status_code=303)
+        if ctx.in_part:
+            raise  # it is shown where the form is
+        return _render_customers(ctx, orders, problem=problem, typed={**typed, "order": order})
+    if ctx.in_part and is_id(order):
+        action = "customer" if approve is None else "approve"
+        return order_pages.report_action(ctx, orders, orders.job(ctx.actor, order), action)
+    if is_id(order):
+        return RedirectResponse(f"/dashboard/jobs/{order}", status_code=303)
     return _redirect("customers", "new" if new else "renamed")
 
 

@@ -45,29 +45,22 @@ class ProgramLaunch:
 
 
 def build_launch(
-    mode: OptiMode,
-    paths: Paths,
-    files: Sequence[Path],
-    macro_command: str = "",
-    language: str = "en",
+    mode: OptiMode, paths: Paths, files: Sequence[Path], macro_command: str = "", lang: str = "en"
 ) -> ProgramLaunch:
     """Build the command to start; raises OrderProblem if something is missing.
 
-    ``macro_command`` opens the macro in mode B; ``language`` is that of the built-in optimiser's
+    ``macro_command`` opens the macro in mode B; ``lang`` is that of the built-in optimiser's
     drawings. The workshop's own program runs in its own folder, where its settings are.
     """
-    by_macro = mode == "B"
-    command = (
-        _macro_command(paths, macro_command) if by_macro else _program_command(paths, language)
-    )
+    command = _macro_command(paths, macro_command) if mode == "B" else _program_command(paths, lang)
     folder = paths.exe.parent if paths.exe else None
     return ProgramLaunch((*command, *map(str, files)), tuple(files), folder)
 
 
 def _program_command(paths: Paths, language: str) -> list[str]:
     if paths.exe is None:
-        options = ("--language", language, "--out", str(paths.export_folder))
-        return [sys.executable, "-m", OPTIMISER, *options]
+        out = str(paths.export_folder)
+        return [sys.executable, "-m", OPTIMISER, "--language", language, "--out", out]
     if not _is_file(paths.exe):
         raise OrderProblem(
             OptiCode.OPTI_MODE_A_RUNNER_MISSING,

@@ -269,8 +269,8 @@ class Runner:
         settings, run_folder = self._workshop.settings, self._workshop.run_folder
         files = [ctx.paths.import_folder / name for name in ctx.progress.files]
         macro_command = settings.optiplan_macro_command
-        mode, language = ctx.order.mode, ctx.rules.language
-        launch = program.build_launch(mode, ctx.paths, files, macro_command, language)
+        mode, lang = ctx.order.mode, ctx.rules.language
+        launch = program.build_launch(mode, ctx.paths, files, macro_command, lang)
         ctx.progress.runs += 1
         ctx.progress.program = {"run": ctx.progress.runs, "host": self._host}
         ctx.progress.seen = {}

@@ -18,6 +18,7 @@ from kesin.workloads.optiplan.optimizer.output.cut_list import trim_steps
 from kesin.workloads.optiplan.optimizer.output.statistics import compute_statistics
 
 GENERATOR: Final = "Kesin"  # identifies a plan of this optimiser
+MARK: Final = f'generator="{GENERATOR}"'.encode()  # in the first line of its XML
 _UNWRITABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
