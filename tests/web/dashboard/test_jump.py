@@ -5,9 +5,8 @@ import re
 import pytest
 
 from kesin.web.dashboard import jump
-from tests.browser.sample_data import conversions
+from tests.browser.sample_data import conversions, pdfs
 from tests.web.conftest import World
-from tests.web.dashboard.jobs.test_page import create_pdf
 from tests.workloads.optiplan.orders_ready import held_order
 
 
@@ -118,10 +117,12 @@ def test_conversions_are_found_by_their_external_id_and_pdfs_by_their_title(peop
     assert found(people, "sale-7001") == [sale]
     assert found(people, "sale 7001", "jump-all") == [sale]
     assert found(people, "sale-7001", "jump-north") == []
-    pdf = create_pdf(people)
-    assert f"/dashboard/jobs/{pdf}" in found(people, "invoice")
-    assert f"/dashboard/jobs/{pdf}" in found(people, "invoice", "jump-all")
-    assert f"/dashboard/jobs/{pdf}" not in found(people, "invoice", "jump-north")
+    done = pdfs(people)["done"]
+    pdf = f"/dashboard/jobs/{done}"
+    assert pdf in found(people, "invoice", "jump-all")
+    assert pdf not in found(people, "invoice", "jump-north")
+    assert found(people, "F-1") == found(people, str(people.found(done).dedup_key)) == [pdf]
+    assert found(people, "F-1", "jump-all") == []  # what the PDF is about is masked for them
 
 
 def test_what_is_typed_comes_back_escaped_and_is_bounded(people):

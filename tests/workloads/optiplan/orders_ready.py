@@ -39,14 +39,20 @@ def planned_order(service: Service) -> str:
     orders = order_service(service)
     orders.add_customer(ROOT, **CUSTOMER)
     job_id = _create_and_run(orders, new_order(customer_phone=KNOWN, opti_mode="C"))
-    paths, progress = orders.workshop.paths(), orders._progress_store.read(job_id)
-    for stem in progress.stems:
+    progress = orders._progress_store.read(job_id)
+    progress.xml = write_xml(orders, job_id)
+    orders._progress_store.write(job_id, progress)
+    return job_id
+
+
+def write_xml(orders: OrderService, job_id: str) -> list[str]:
+    """Optimise a held order by hand, as in mode C; returns the names of the XMLs."""
+    paths, stems = orders.workshop.paths(), orders._progress_store.read(job_id).stems
+    for stem in stems:
         demands = read_batch(paths.import_folder / f"{stem}.xlsx")
         xml = solution_xml([optimise(demand, Effort(seconds=5)) for demand in demands])
         (paths.export_folder / f"{stem}.xml").write_bytes(xml)
-    progress.xml = [f"{stem}.xml" for stem in progress.stems]
-    orders._progress_store.write(job_id, progress)
-    return job_id
+    return [f"{stem}.xml" for stem in stems]
 
 
 def _create_and_run(orders: OrderService, body: dict[str, Any]) -> str:

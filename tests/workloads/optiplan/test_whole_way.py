@@ -17,6 +17,7 @@ def test_an_order_of_a_new_customer_is_held_approved_optimised_and_cut(bench: Wo
         customer_phone=STRANGER,
     )
     assert job.payload["mode"] == "A"  # with the built-in optimiser, out of the box
+    bench.change_rules(language="tr")
     assert bench.until(job, "HOLD").error_code == "E_CRM_NO_MATCH"
     bench.orders.add_customer(ME, "Can", STRANGER)
     bench.orders.approve(ME, job.id, confirmed=True)
@@ -36,6 +37,7 @@ def test_an_order_of_a_new_customer_is_held_approved_optimised_and_cut(bench: Wo
     for name in bench.files("processed", job):
         made = bench.paths.export_folder / name
         assert (bench.paths.processed / name).read_bytes() == made.read_bytes()
+        assert 'lang="tr"' in made.with_suffix(".svg").read_text("utf-8")
     assert audited(bench, job) == [
         "JOB_CREATED",
         "STATE_HOLD",

@@ -131,24 +131,18 @@ class Commands:
         if not actor.has("reveal"):
             fields = queue.store.listing(name).search if where.search else ()
             return masked_page(read, self.masking(name), where, limit, page, fields=fields)
-        jobs = self._shown_list(actor, name, page.jobs, reveal, same_look=same_look)
+        jobs = self.shown_list(actor, name, page.jobs, reveal, same_look=same_look)
         return Page(jobs, page.cursor)
 
     def find(
-        self,
-        actor: Actor,
-        name: str,
-        ids: Sequence[str],
-        *,
-        reveal: ListReveal = "nothing",
-        same_look: bool = False,
+        self, actor: Actor, name: str, ids: Sequence[str], *, reveal: ListReveal = "nothing"
     ) -> list[Job]:
         """Those of these jobs that the actor may see, masked like those of a page."""
         jobs = self.queue(actor, name).find(ids).values()
         visible = [job for job in jobs if self.sees(actor, job)]
-        return self._shown_list(actor, name, visible, reveal, same_look=same_look)
+        return self.shown_list(actor, name, visible, reveal)
 
-    def _shown_list(
+    def shown_list(
         self,
         actor: Actor,
         name: str,
@@ -157,6 +151,7 @@ class Commands:
         *,
         same_look: bool = False,
     ) -> list[Job]:
+        """Jobs that the actor may see, as the actor may see them."""
         masked = list(map(self.masking(name).job, jobs))
         if not actor.has("reveal"):
             return masked

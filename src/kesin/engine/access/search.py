@@ -39,15 +39,15 @@ def search_jobs(
 
 
 def titled_jobs(commands: Commands, actor: Actor, name: str, text: str, limit: int) -> list[Job]:
-    """Those of the newest jobs whose title has a word that begins so, as far as the actor sees it.
+    """Those of the newest jobs with a word in their title that begins so.
 
-    A title may be personal: for those who may reveal it, each job found is seen in clear.
+    A title may be personal: it is searched and shown in clear only to those who may reveal it.
     """
-    title, queue = titles_of(commands, name), commands.queue(actor, name)
+    queue, title = commands.queue(actor, name), titles_of(commands, name)
     jobs = queue.jobs(commands.narrow(actor, name, Filter()), limit=MAX_TITLES).jobs
     seen = jobs if actor.has("reveal") else map(commands.masking(name).job, jobs)
-    ids = [job.id for job in seen if is_found({"title": title(job)}, ("title",), text)]
-    return commands.find(actor, name, ids[:limit], reveal="everything", same_look=True)
+    found = [job for job in seen if is_found({"title": title(job)}, ("title",), text)][:limit]
+    return commands.shown_list(actor, name, found, "everything", same_look=True)
 
 
 def found_jobs(

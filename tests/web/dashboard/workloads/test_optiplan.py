@@ -102,11 +102,9 @@ def test_a_hold_for_an_unknown_customer_is_mended_before_it_is_approved(shop):
     viewed = shop.client.get(way, headers=shop.cookie("ece")).text
     assert "0532 777 00 07" not in viewed
     assert 'name="phone"' not in viewed
-    sent = {"name": "Işıl", "phone": "0532 777 00 07", "order": job}
-    refused = post(shop, "/customers", data={**sent, "name": ""})
-    assert refused.status_code == 422
-    assert f'name="order" value="{job}"' in refused.text
-    answer = post(shop, "/customers", data=sent)
+    sent = {"name": "Işıl", "phone": "0532 777 00 07"}
+    assert post(shop, f"/orders/{job}/customer", data={**sent, "name": ""}).status_code == 422
+    answer = post(shop, f"/orders/{job}/customer", data=sent)
     assert answer.headers["location"] == way
     after = card(shop, job)
     assert "#k-name" not in after

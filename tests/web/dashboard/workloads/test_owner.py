@@ -42,8 +42,8 @@ def customer(world: World, phone: str) -> str | None:
 
 def save(world: World, job: str, phone: str, who: Any = "can", **sent: str) -> Any:
     headers = who if isinstance(who, dict) else world.cookie(who)
-    data = {"name": "Işıl", "phone": phone, "order": job, **sent}
-    return world.client.post(SAVE, data=data, headers=headers | PART)
+    path, data = f"/dashboard/optiplan/orders/{job}/customer", {"name": "Işıl", "phone": phone}
+    return world.client.post(path, data=data | sent, headers=headers | PART)
 
 
 def page_of(world: World, job: str, who: Any = "can") -> str:

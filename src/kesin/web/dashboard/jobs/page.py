@@ -61,8 +61,7 @@ def unmask(ctx: Context, job_id: str) -> HTMLResponse:
     if not history.revealed:  # nothing of it is masked
         ctx.accounts.note(ctx.actor, "job.reveal", queue=job.queue, site=job.tenant, target=job.id)
     if ctx.in_part:
-        values = _payload_values(ctx, history, queue, bare=True)
-        values["panel"] = _job_panel(ctx, history)
+        values = _stable_values(ctx, history, queue, bare=True)
         return ctx.page("part_job_unmasked.html", job=job, oob=False, **values)
     return _whole_page(ctx, history, queue, bare=True)
 

@@ -7,28 +7,19 @@ from typing import Any, Final
 
 from kesin.engine.access.commands import JobDetails
 from kesin.lifecycle.model import Job
-from kesin.store.search import field_of
 from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import Link, PageContext, Panel
 from kesin.web.dashboard.queues.failures import first_job
 from kesin.web.failures import FailureGroup
-from kesin.workloads.optiplan.pages.orders import (
-    PATH,
-    frame,
-    is_drawn,
-    may_see_orders,
-    order_row,
-    order_service,
-)
+from kesin.workloads.optiplan.pages import orders as order_pages
 from kesin.workloads.optiplan.pipeline.waiting import waiting_for
-from kesin.workloads.optiplan.service import OrderService
 
 MAX_DELIVERIES: Final = 20
 
 
 def links(ctx: PageContext) -> list[Link]:
     """The link to the orders page, for users who may see orders."""
-    if not may_see_orders(ctx):
+    if not order_pages.may_see_orders(ctx):
         return []
     return [Link(ctx.say("Cutting orders"), "/dashboard/optiplan", "page")]
 
@@ -41,7 +32,7 @@ def job_link(ctx: PageContext, job: Job) -> Link | None:
 
 def triage(ctx: PageContext, group: FailureGroup) -> Link | None:
     """The order itself, or the orders of the state; None for users who may not see orders."""
-    if not may_see_orders(ctx):
+    if not order_pages.may_see_orders(ctx):
         return None
     if group.n == 1 and (job := first_job(ctx, group)):
         return Link(ctx.say("Open the order"), f"/dashboard/jobs/{job.id}")
@@ -50,21 +41,22 @@ def triage(ctx: PageContext, group: FailureGroup) -> Link | None:
 
 def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
     """The cutting plan, the files, and the deliveries to the saw."""
-    job, orders, shared = history.job, order_service(ctx), frame(ctx, "")
+    job, orders = history.job, order_pages.order_service(ctx)
+    shared = order_pages.frame(ctx, "")
     masking, progress = ctx.commands.masking(job.queue), orders.progress(job)
-    may_keep = shared["may_create"] or shared["may_operate"]
     # Masked, the order would not say whether its customer is known; only that is read of it here.
+    may_keep = shared["may_create"] or shared["may_operate"]
     clear = orders.queue.job(job.id) if may_keep else None
-    row = order_row(ctx, orders, clear or job)
+    row = order_pages.order_row(ctx, orders, clear or job)
     return Panel(
         "optiplan/panel.html",
         {
+            **shared,
             "row": row,
-            "customer": _customer(ctx, orders, job.id) if row.unknown and may_keep else None,
-            "may_operate": shared["may_operate"],
-            "path": PATH,
+            # In clear: each time is a line in the audit log.
+            "customer": orders.job(ctx.actor, job.id).payload["order"] if row.unknown else None,
             "waits": waiting_for(job),
-            "drawn": is_drawn(orders, job),
+            "drawn": order_pages.is_drawn(orders, job),
             "xml": progress.xml,
             "imports": progress.files,
             "deliveries": deliveries(ctx, job, progress.deliveries),
@@ -72,13 +64,6 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
         },
         explains=row.needs_you,
     )
-
-
-def _customer(ctx: PageContext, orders: OrderService, job_id: str) -> dict[str, str]:
-    """The customer named in an order, in clear; each time is a line in the audit log."""
-    job = orders.job(ctx.actor, job_id)
-    names = {"name": "customer_snapshot_name", "phone": "customer_phone"}
-    return {to: str(field_of(job.payload, f"order.{name}") or "") for to, name in names.items()}
 
 
 def deliveries(

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Query
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.engine.access.commands import JobDetails
 from kesin.engine.access.listing import JobSearch
@@ -79,7 +79,6 @@ router = page_router()
 PATH: Final = "/dashboard/optiplan"
 MAX_HELD: Final = 20
 CHANGED: Final = {"HX-Trigger": json.dumps({"orders-changed": "", "kesin:forget": ""})}
-CUSTOMER_FORM: Final = "k-name"  # the first field of the form on the order's page
 ON_THE_WAY: Final = frozenset({*BEFORE_DELIVERY, "HOLD"})
 
 OrderAction = Literal["approve", "retry", "reissue", "cancel"]
@@ -186,12 +185,10 @@ def _order_list(ctx: PageContext, sent: Mapping[str, str]) -> dict[str, Any]:
     else:
         look: dict[str, Any] = {"reveal": "everything", "same_look": True}
         source = visible_jobs(ctx, orders.queue.name, JobSearch(None, where), total, **look)
-    held, failed = (
-        orders.jobs(ctx.actor, state=name, limit=MAX_HELD, same_look=True)
-        for name in ("HOLD", "FAILED")
-    )
-    waiting = [order_row(ctx, orders, job) for job in (*held.jobs, *failed.jobs)]
-    waiting = [row for row in waiting if row.needs_you]
+    held = orders.jobs(ctx.actor, state="HOLD", limit=MAX_HELD, same_look=True)
+    failed = orders.jobs(ctx.actor, state="FAILED", limit=MAX_HELD, same_look=True)
+    rows = (order_row(ctx, orders, job) for job in (*held.jobs, *failed.jobs))
+    waiting = [row for row in rows if row.needs_you]
     fields = {"state": state, "order_id": order_id, "order": order}
     return {
         "listing": shown_rows(ctx, source, sent),
@@ -271,21 +268,22 @@ def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
     # Masked, the order would not say whether its customer is known; only that is read here.
     row = order_row(ctx, orders, orders.queue.job(history.job.id) or history.job)
     helpful = next((one for one in row.actions if one != "cancel"), "")
+    hint = ctx.say("Its XML is there: ready to approve") if row.ready else ""
+    if row.unsure:
+        hint = ctx.say("Its XML is not in the export folder, or it is not well-formed.")
     offered = [
         JobAction(
             ctx.say(action.capitalize()),
             f"{PATH}/orders/{row.job.id}/{action}",
-            primary=action == helpful and row.job.state != "DONE" and not row.unknown,
+            primary=action == helpful and row.job.state != "DONE",
             destructive=action == "cancel",
-            hint=_approval_hint(ctx, row) if action == "approve" else "",
-            # Nothing is left to ask: the XML is there and well-formed.
-            fields={"ready": "1"} if action == "approve" and row.ready else {},
+            hint=hint if action == "approve" else "",
+            # Nothing is left to ask if its XML is there, or its customer.
+            fields={"now": "1"} if action == "approve" and (row.ready or row.known) else {},
         )
         for action in row.actions
+        if not (row.unknown and action == "approve")  # the form of the customer approves it too
     ]
-    if row.unknown:
-        path = f"/dashboard/jobs/{row.job.id}#{CUSTOMER_FORM}"
-        offered.append(JobAction(ctx.say("Add this customer"), path, is_link=True, primary=True))
     if is_drawn(orders, row.job):
         path, waits = f"/jobs/{row.job.id}/plan.pdf?lang={ctx.language}", row.needs_you
         offered.append(JobAction(ctx.say("Print the plan"), path, is_link=True, primary=not waits))
@@ -301,17 +299,6 @@ def is_drawn(orders: OrderService, job: Job) -> bool:
     return all(MARK in data[:200] for data in files.values())
 
 
-def _approval_hint(ctx: PageContext, row: OrderRow) -> str:
-    """What to know before a held order is approved."""
-    if row.unknown:
-        return ctx.say("No customer has its phone yet: it would be held again at once.")
-    if row.ready:
-        return ctx.say("Its XML is there: ready to approve")
-    if row.unsure:
-        return ctx.say("Its XML is not in the export folder, or it is not well-formed.")
-    return ""
-
-
 @router.get(f"{PATH}/orders/{{job_id}}/{{action}}", response_class=HTMLResponse)
 def order_dialog(ctx: Context, job_id: str, action: OrderAction) -> HTMLResponse:
     """The dialog of an action on an order."""
@@ -323,32 +310,30 @@ def order_dialog(ctx: Context, job_id: str, action: OrderAction) -> HTMLResponse
 
 
 @router.post(f"{PATH}/orders/{{job_id}}/{{action}}", response_class=HTMLResponse)
-def move_order(ctx: Context, job_id: str, action: OrderAction, fields: FirstFields) -> HTMLResponse:
+def move_order(
+    ctx: Context, job_id: str, action: OrderAction | Literal["customer"], fields: FirstFields
+) -> Response:
     """Take the action and report the result; an approval without an XML must be confirmed."""
     orders = order_service(ctx)
     new = None
     if action == "approve":
         try:
-            job = orders.approve(ctx.actor, job_id, confirmed="sure" in fields)
+            orders.approve(ctx.actor, job_id, confirmed="sure" in fields)
         except OrderProblem as problem:
             if problem.code != OptiCode.OPERATOR_TRIGGER_REQUIRED:
                 raise
             return order_dialog(ctx, job_id, action)
-        job = orders.shown(ctx.actor, job)
+    elif action == "customer":
+        approve = job_id if "approve" in fields else None
+        name, phone = fields.get("name", ""), fields.get("phone", "")
+        orders.add_customer(ctx.actor, name, phone, approve=approve)
+        if not ctx.in_part:
+            return RedirectResponse(f"/dashboard/jobs/{job_id}", status_code=303)
     elif action == "reissue":
         new = orders.reissue(ctx.actor, job_id).job
-        job = orders.job(ctx.actor, job_id)
     else:
-        act = orders.retry if action == "retry" else orders.cancel
-        job = orders.shown(ctx.actor, act(ctx.actor, job_id))
-    return report_action(ctx, orders, job, action, new)
-
-
-def report_action(
-    ctx: PageContext, orders: OrderService, job: Job, action: str, new: Job | None = None
-) -> HTMLResponse:
-    """What came of an action on an order."""
-    moved = "optiplan/part_order_moved.html"
+        (orders.retry if action == "retry" else orders.cancel)(ctx.actor, job_id)
+    job, moved = orders.job(ctx.actor, job_id), "optiplan/part_order_moved.html"
     return _render_action(ctx, orders, moved, job, action, headers=CHANGED, new=new)
 
 

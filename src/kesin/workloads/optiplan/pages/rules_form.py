@@ -83,6 +83,7 @@ def form_schema(say: Say) -> Schema:
     }
     left_open = say("Left open: A with the built-in optimiser, else C.")
     modes = rule("optiModeDefault", {"enum": ["A", "B", "C"]}, description=left_open, default=None)
+    language = rule("language", bounds["language"])
     retries = {
         "retry_count_max": rule("retry_count_max", bounds["retry_count_max"]),
         "optiXmlMinutes": rule("timeouts.optiXmlMinutes", minutes),
@@ -122,10 +123,7 @@ def form_schema(say: Say) -> Schema:
             say("What OptiPlanning calls each grain of an order."),
             source="grainMapping",
         ),
-        "ways": group(
-            say("Optimisation"),
-            {"optiModeDefault": modes, "language": rule("language", bounds["language"])},
-        ),
+        "ways": group(say("Optimisation"), {"optiModeDefault": modes, "language": language}),
         "retries": group(
             say("Retries and deadlines"),
             retries,

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final
 from fastapi import Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from kesin.foundation.ids import is_id
 from kesin.foundation.problems import Invalid, Problem, RequestConflict
 from kesin.web.dashboard.forms import document
 from kesin.web.dashboard.forms.document import TypedDocument
@@ -19,7 +18,6 @@ from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.workloads.optiplan import rule_changes
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.orders.payload import FieldProblem, validation_problem
-from kesin.workloads.optiplan.pages import orders as order_pages
 from kesin.workloads.optiplan.pages.orders import PATH, frame, order_service, readable_order_service
 from kesin.workloads.optiplan.pages.rules_form import form_schema, list_changes
 from kesin.workloads.optiplan.rule_changes import FROM_NEXT_START, rules_digest
@@ -39,58 +37,38 @@ Phone = Annotated[str, Query(max_length=40)]
 
 @router.get(f"{PATH}/customers", response_class=HTMLResponse)
 def customers_page(
-    ctx: Context,
-    phone: Phone = "",
-    cursor: Phone = "",
-    done: Phone = "",
+    ctx: Context, phone: Phone = "", cursor: Phone = "", done: Phone = ""
 ) -> HTMLResponse:
     """A page of customers, or of those whom a name or a phone can mean."""
     orders, phone = readable_order_service(ctx), phone.strip()
-    return _render_customers(ctx, orders, phone=phone, cursor=cursor, done=done)
+    return _render_customers(ctx, orders, phone, cursor, done=done)
 
 
 def _render_customers(
-    ctx: PageContext,
-    orders: OrderService,
-    *,
-    phone: str = "",
-    cursor: str = "",
-    typed: dict[str, str] | None = None,
-    **outcome: Any,
+    ctx: PageContext, orders: OrderService, phone: str = "", cursor: str = "", **outcome: Any
 ) -> HTMLResponse:
     customers, following = orders.customer_page(
         ctx.actor, limit=PAGE_CUSTOMERS, cursor=cursor or None, search=phone
     )
-    shared = frame(ctx, "customers")
     return ctx.page(
         "optiplan/customers.html",
         customers=customers,
         following=following,
         phone=phone,
-        typed=typed or {},
-        may_keep=shared["may_create"] or shared["may_operate"],
         **outcome,
-        **shared,
+        **frame(ctx, "customers"),
     )
 
 
 @router.post(f"{PATH}/customers")
 def save_customer(ctx: Context, fields: FirstFields) -> Response:
-    """Save a customer by phone number, for an order perhaps; a known phone gets the new name."""
-    orders, order = order_service(ctx), fields.get("order", "")
-    typed = {name: fields.get(name, "")[:200] for name in ("name", "phone")}
-    approve = order if "approve" in fields else None
+    """Save a customer by phone number; a known phone gets the new name."""
+    orders = order_service(ctx)
+    given = {name: fields.get(name, "")[:200] for name in ("name", "phone")}
     try:
-        _, new = orders.add_customer(ctx.actor, **typed, approve=approve)
+        _, new = orders.add_customer(ctx.actor, **given)
     except OrderProblem as problem:
-        if ctx.in_part:
-            raise  # it is shown where the form is
-        return _render_customers(ctx, orders, problem=problem, typed={**typed, "order": order})
-    if ctx.in_part and is_id(order):
-        action = "customer" if approve is None else "approve"
-        return order_pages.report_action(ctx, orders, orders.job(ctx.actor, order), action)
-    if is_id(order):
-        return RedirectResponse(f"/dashboard/jobs/{order}", status_code=303)
+        return _render_customers(ctx, orders, problem=problem, given=given)
     return _redirect("customers", "new" if new else "renamed")
 
 

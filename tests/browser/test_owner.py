@@ -1,0 +1,247 @@
+"""The workshop owner gets from the overview to the printed plan in at most five clicks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from kesin.engine.worker import Worker
+from kesin.workloads.optiplan.pipeline import program_child
+from kesin.workloads.optiplan.pipeline.program import MACRO
+from kesin.workloads.optiplan.pipeline.runner import Runner
+from kesin.workloads.optiplan.service import OrderService
+from kesin.workloads.optiplan.workshop.config import Workshop
+from tests.browser.checking import PHONE, WIDE, english, prepare, problems, show, too_wide
+from tests.browser.sample_data import pdfs
+from tests.web.conftest import World
+from tests.workloads.optiplan.orders_ready import ROOT, held_order, order_service, write_xml
+from tests.workloads.optiplan.programs import wait_for_end
+
+MOST_CLICKS = 5
+WAKE_UP_S = 31.0
+SOON_MS = 15_000  # a page that nothing moves on looks again every ten seconds
+SIZES = pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Clicks:
+    """Counts what a person presses."""
+
+    n: int = 0
+    names: list[str] = field(default_factory=list)
+
+    def on(self, place: Locator) -> None:
+        self.n += 1
+        self.names.append(place.inner_text())
+        place.click()
+
+
+@pytest.fixture
+def shop(world: World) -> Iterator[OrderService]:
+    """A workshop with OptiPlanning beside its macro, for mode B; afterwards without."""
+    orders = order_service(world.service)
+    orders.workshop.paths()
+    file = orders.workshop.paths_file
+    before = file.read_text()
+    yield orders
+    file.write_text(before)
+
+
+def install(orders: OrderService) -> Workshop:
+    """OptiPlanning and its macro: the command that opens it is the built-in optimiser."""
+    paths, settings = orders.workshop.paths(), orders.workshop.settings
+    exe = settings.data_dir / "OptiPlanning.exe"
+    exe.touch()
+    exe.with_name(MACRO).touch()
+    file = orders.workshop.paths_file
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"optiplanningExePath": str(exe)}))
+    command = f"{sys.executable} -m kesin.workloads.optiplan.optimizer --out {paths.export_folder}"
+    return Workshop(settings.model_copy(update={"optiplan_macro_command": command}))
+
+
+def work(world: World, orders: OrderService, job: str, workshop: Workshop, *states: str) -> None:
+    """Let the runner take the order to one of the states."""
+    worker = Worker(orders.queue, Runner(workshop, orders.queue).__call__, batch=1)
+    for _ in range(8):
+        worker.drain()
+        if world.state(job) in states:
+            return
+        record = program_child.read_json(workshop.run_folder / program_child.RECORD) or {}
+        if program_child.is_alive(record):
+            wait_for_end(record["pid"])
+        world.clock.advance(WAKE_UP_S)
+    pytest.fail(f"the order is {world.state(job)}")
+
+
+def new_order(world: World, mode: str) -> tuple[str, str]:
+    phone = f"0534 500 {next(_numbers):04d}"
+    name = {"customer_phone": phone, "customer_snapshot_name": "Gülşen Demir"}
+    return held_order(world.service, opti_mode=mode, **name), phone
+
+
+def to_the_order(page: Page, clicks: Clicks, job: str) -> None:
+    page.goto("/dashboard")
+    line = page.locator("[id^=need-optiplan]").filter(has_text="No customer has the phone number")
+    clicks.on(line.get_by_role("link", name="Open the order"))
+    expect(page).to_have_url(f"/dashboard/jobs/{job}")
+
+
+def print_plan(page: Page, clicks: Clicks) -> bytes:
+    plan = page.locator("#job-head").get_by_role("link", name="Print the plan")
+    expect(plan).to_be_visible(timeout=SOON_MS)
+    assert "first" in (plan.get_attribute("class") or "").split()
+    with page.expect_download() as waiting:
+        clicks.on(plan)
+    return waiting.value.path().read_bytes()
+
+
+@SIZES
+@pytest.mark.parametrize("mode", ["A", "B"])
+def test_a_held_order_is_printed_in_three_clicks(signed_in, world, shop, size, mode):
+    job, phone = new_order(world, mode)
+    workshop = install(shop) if mode == "B" else shop.workshop
+    page, clicks = signed_in("operator", size=size), Clicks()
+    to_the_order(page, clicks, job)
+    assert too_wide(page) == []
+    expect(page.locator("#k-name")).to_have_value("Gülşen Demir")
+    expect(page.locator("#k-phone")).to_have_value(phone)
+    clicks.on(page.get_by_role("button", name="Add customer and approve"))
+    expect(page.locator("#result")).to_contain_text("Approved, now NEW.")
+    expect(page.locator("#k-name")).to_have_count(0)
+    work(world, shop, job, workshop, "XML_READY")
+    assert print_plan(page, clicks).startswith(b"%PDF")
+    assert clicks.n == 3, clicks.names
+    shop.cancel(ROOT, job)
+
+
+@SIZES
+def test_in_mode_c_the_owner_optimises_and_approves_and_needs_five_clicks_at_most(
+    signed_in, world, shop, size
+):
+    job, _ = new_order(world, "C")
+    page, clicks = signed_in("operator", size=size), Clicks()
+    to_the_order(page, clicks, job)
+    clicks.on(page.get_by_role("button", name="Add customer and approve"))
+    work(world, shop, job, shop.workshop, "HOLD")
+    expect(page.locator("#job-head")).to_contain_text("HOLD", timeout=SOON_MS)
+    expect(page.locator("main")).to_contain_text("a person starts OptiPlanning", timeout=SOON_MS)
+    with page.expect_download():
+        clicks.on(page.get_by_role("link", name="Import files"))
+    write_xml(shop, job)  # at OptiPlanning
+    expect(page.locator("#job-next")).to_contain_text("ready to approve", timeout=SOON_MS)
+    clicks.on(page.locator("#job-head").get_by_role("button", name="Approve"))
+    expect(page.locator("#result")).to_contain_text("Approved, now NEW.")
+    work(world, shop, job, shop.workshop, "XML_READY")
+    assert print_plan(page, clicks).startswith(b"%PDF")
+    assert clicks.n <= MOST_CLICKS, clicks.names
+    shop.cancel(ROOT, job)
+
+
+def test_without_its_xml_the_approval_still_asks(signed_in, world, shop):
+    job, phone = new_order(world, "C")
+    shop.add_customer(ROOT, "Gülşen Demir", phone, approve=job)
+    work(world, shop, job, shop.workshop, "HOLD")
+    page = signed_in("operator")
+    page.goto(f"/dashboard/jobs/{job}")
+    page.locator("#job-head").get_by_role("button", name="Approve").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Approve it without its XML")
+    assert world.state(job) == "HOLD"
+    shop.cancel(ROOT, job)
+
+
+@SIZES
+def test_the_customer_alone_is_added_and_the_card_says_so_at_once(signed_in, world, shop, size):
+    job, _ = new_order(world, "A")
+    page = signed_in("operator", size=size)
+    page.goto(f"/dashboard/jobs/{job}")
+    card = page.locator("#job-panel section.hold")
+    expect(card).to_contain_text("No customer has the phone number of this order")
+    page.get_by_role("button", name="Add customer only").click()
+    expect(page.locator("#result")).to_contain_text("The order can be approved now.")
+    expect(card).to_contain_text("is known now")
+    expect(card).not_to_contain_text("No customer has")
+    expect(page.locator("#k-name")).to_have_count(0)
+    shop.cancel(ROOT, job)
+
+
+def test_an_order_that_was_cancelled_meanwhile_is_said_and_shown(signed_in, world, shop, watcher):
+    watcher.expects("409")
+    job, _ = new_order(world, "A")
+    page = signed_in("operator")
+    page.goto(f"/dashboard/jobs/{job}")
+    page.locator("#k-name").fill("Gülşen D.")
+    # Until the click the page does not hear of it.
+    page.route("**/dashboard/jobs/*seq=*", lambda route: route.fulfill(status=204))
+    shop.cancel(ROOT, job)
+    button = page.get_by_role("button", name="Add customer and approve")
+    button.click()
+    expect(page.locator("#message")).to_contain_text("nothing was changed")
+    expect(page.locator("#job-head")).to_contain_text("FAILED")
+    expect(button).to_have_count(0)
+
+
+@SIZES
+def test_a_failed_order_waits_with_the_right_action(signed_in, world, shop, judge, size):
+    job = shop.queue.enqueue({"order": {"order_id": "F-9"}, "mode": "A"}, tenant="default").id
+    Worker(shop.queue, Runner(shop.workshop, shop.queue).__call__, batch=1).drain()
+    held, _ = new_order(world, "A")
+    page = signed_in("operator", size=size)
+    page.goto("/dashboard/optiplan")
+    assert too_wide(page) == []
+    card = page.locator(f"#held-{job}")
+    expect(card).to_contain_text("FAILED")
+    expect(card.get_by_role("button", name="Retry")).to_be_visible()
+    expect(
+        page.locator(f"#held-{held}").get_by_role("link", name="Add this customer")
+    ).to_be_visible()
+    prepare(judge)
+    show(judge, page.content())
+    assert problems(judge) == []
+    page.goto(f"/dashboard/jobs/{held}")
+    show(judge, page.content())
+    assert problems(judge, dark=True) == []
+    shop.cancel(ROOT, held)
+    shop.queue.act("reissue", actor="tests", ids=[job])
+
+
+def test_the_owner_reads_turkish(signed_in, world, shop):
+    job, _ = new_order(world, "A")
+    page = signed_in("operator", language="tr", size=PHONE)
+    page.goto(f"/dashboard/jobs/{job}")
+    expect(page.get_by_role("button", name="Müşteriyi ekle ve onayla")).to_be_visible()
+    assert english(page, carried=["Gülşen"]) == []
+    shop.cancel(ROOT, job)
+
+
+@SIZES
+def test_a_template_error_is_found_in_two_clicks(signed_in, world, size):
+    job = pdfs(world)["failed"]
+    page, clicks = signed_in("admin", size=size), Clicks()
+    page.goto("/dashboard")
+    line = page.locator("[id^=need-pdf-]").first
+    clicks.on(line.get_by_role("link").first)
+    if job not in page.url:
+        clicks.on(page.locator(f"a[href='/dashboard/jobs/{job}']").first)
+    expect(page.locator("main")).to_contain_text("so it was laid out")
+    assert clicks.n <= 3, clicks.names
+
+
+@SIZES
+def test_an_order_is_jumped_to_by_its_customer(signed_in, world, shop, size):
+    job, _ = new_order(world, "A")
+    page = signed_in("operator", size=size)
+    page.goto("/dashboard")
+    page.keyboard.press("Control+k")
+    page.locator("#jump-q").fill("gulsen")
+    found = page.locator("#jump-results").get_by_role("option")
+    expect(found.first).to_contain_text("Gülşen Demir")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"/dashboard/jobs/{job}")
+    shop.cancel(ROOT, job)
