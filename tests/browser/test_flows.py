@@ -226,7 +226,7 @@ def test_an_action_is_left_with_escape_or_previewed_done_and_reported(signed_in,
     expect(dialog.get_by_label("Reason")).to_be_focused()
     assert {world.state(one) for one in ids} == {"failed"}  # nothing moved yet
     page.keyboard.type("the street is open again")
-    dialog_button(page, "Requeue 2 rows").click()
+    dialog_button(page, "Requeue 2 jobs").click()
     expect(page.locator("#result")).to_contain_text("Requeue: 2 moved")
     expect(dialog).to_have_count(0)
     assert [world.state(one) for one in ids] == ["ready", "ready", "failed"]
@@ -280,9 +280,9 @@ def test_many_rows_move_in_the_background_and_the_page_shows_progress(
     page.locator("[data-pick-matching]").click()
     offer(page, "Requeue").click()
     expect(page.get_by_role("dialog")).to_contain_text("in the background")
-    dialog_button(page, "Requeue 5 rows").click()
+    dialog_button(page, "Requeue 5 jobs").click()
     run = page.get_by_role("region", name="Requeue")
-    expect(run).to_contain_text("Requeue: 2 of 5 rows")
+    expect(run).to_contain_text("Requeue: 2 of 5 jobs")
     expect(run.get_by_role("progressbar")).to_have_attribute("value", "40")
     seen.set()
     expect(run).to_contain_text("Requeue: 5 moved")

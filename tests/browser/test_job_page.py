@@ -132,7 +132,7 @@ def test_a_dialog_over_a_state_that_is_gone_says_so(size, signed_in, world):
     expect(page.locator("#job-head .chip")).to_have_text("FAILED")  # behind the dialog
     expect(dialog).to_contain_text("it is now FAILED")
     expect(dialog.locator("button.first")).to_be_disabled()
-    dialog.get_by_role("button", name="Back").click()
+    dialog.get_by_role("button", name="Close").click()
     expect(dialog).to_have_count(0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Literal
 
 from kesin.lifecycle.declare import Lifecycle, State
@@ -52,6 +53,12 @@ def _by_properties(state: State) -> StateGroup:
 
 def state_groups(lifecycle: Lifecycle) -> dict[str, StateGroup]:
     return {state.name: state_group(lifecycle, state.name) for state in lifecycle.states}
+
+
+def glossed(gettext: Callable[[str], str], state: str) -> str:
+    """The name of a state, with its meaning where the catalogue has one; English needs none."""
+    said = gettext(key := f"state {state.lower()}")
+    return state if said == key else f"{state} ({said})"
 
 
 def states_in(lifecycle: Lifecycle, group: StateGroup) -> tuple[str, ...]:

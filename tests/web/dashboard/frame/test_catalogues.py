@@ -3,7 +3,7 @@
 import ast
 import re
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 
 import pytest
 from babel.messages.catalog import Message
@@ -12,6 +12,7 @@ from babel.messages.pofile import read_po
 
 from kesin.lifecycle.drawing.layout import MAX_PAGE_WIDTH, lay_out
 from kesin.lifecycle.drawing.svg import svg
+from kesin.lifecycle.task import task_lifecycle
 from kesin.web.dashboard.frame.i18n import Catalogue, choose_language
 from kesin.web.dashboard.state_groups import LABELS
 from kesin.workloads import built_in, lifecycles
@@ -30,8 +31,10 @@ def wanted() -> dict[str, str]:
     """Each sentence the templates, the Python and the lifecycles say, and where."""
     titles = [workload.title for workload in built_in()]
     found = dict.fromkeys((*LABELS.values(), *titles), "state_groups.py and the workloads")
-    for name, make in lifecycles().items():
+    with_parents = {"task with parents": partial(task_lifecycle, "task", parents=True)}
+    for name, make in {**lifecycles(), **with_parents}.items():
         found |= {move.doc: f"{name}: {move.name}" for move in make().moves if move.doc}
+        found |= {f"state {one.name.lower()}": f"{name}: {one.name}" for one in make().states}
     for folder in PAGES:
         for name, line, message, _, _ in extract_from_dir(
             folder, METHODS, keywords=KEYWORDS, options_map=OPTIONS

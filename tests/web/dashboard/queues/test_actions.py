@@ -48,7 +48,7 @@ def test_the_preview_shows_what_will_move_and_why_the_rest_is_refused(tasks):
     text = words(send(tasks, "sheet", call="requeue", ids=ids(jobs)))
     assert "2 will move failed 2" in text
     assert "1 will be refused already ready 1" in text
-    assert "Requeue 2 rows" in text
+    assert "Requeue 2 jobs" in text
     assert [tasks.state(one) for one in jobs] == ["failed", "failed", "ready"]
 
 
@@ -97,7 +97,7 @@ def test_an_action_that_only_marks_a_job_is_not_offered(tasks):
 
 def test_a_preview_without_moves_has_no_button(tasks):
     text = words(send(tasks, "sheet", call="requeue", ids=tasks.job()))
-    assert "None of these rows can move this way now." in text
+    assert "None of these jobs can move this way now." in text
     assert "Requeue 1 row" not in text
 
 
@@ -261,7 +261,7 @@ def test_the_refusals_of_a_background_run_are_exact(many):
     assert "2 will be refused" in text
     assert "another job has its key 1" in text
     assert "already running 1" in text
-    assert "Requeue 6 rows" in text
+    assert "Requeue 6 jobs" in text
     send(many, "act", call="requeue", all="1")
     runs(many).join(10)
     [run] = runs(many).of(AYSE, many.name)
@@ -308,7 +308,7 @@ def test_a_run_of_a_lost_process_is_shown_as_stopped(many):
     assert made.of(AYSE, many.name)[0].active
     tasks.clock.advance(SILENT_S + 1)
     page = tasks.client.get(tasks.page, headers=tasks.cookie("ayse")).text
-    assert "stopped after 2 of 5 rows" in page
+    assert "stopped after 2 of 5 jobs" in page
     tasks.clock.advance(bulk.SHOWN_S)
     assert made.of(AYSE, many.name) == []
 

@@ -120,6 +120,7 @@ class WorkloadPages:
     job_actions: Callable[[PageContext, JobDetails], Sequence[JobAction]] | None = None
     job_link: Callable[[PageContext, Job], Link | None] | None = None  # to its place elsewhere
     # Where failures of a group are dealt with; None: the dashboard offers what the queue has.
+    # A link without a path: each site has its own place, for which this is asked site by site.
     triage: Callable[[PageContext, FailureGroup], Link | None] | None = None
     heartbeats: Callable[[PageContext, Queue], Sequence[WorkerHeartbeat]] | None = None
     warnings: Callable[[PageContext, Queue], Sequence[QueueWarning]] | None = None

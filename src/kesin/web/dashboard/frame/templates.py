@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, PrefixLoader, StrictUndefined
@@ -16,6 +16,7 @@ from kesin.web.dashboard.frame.i18n import DASHBOARD, LANGUAGES, Language, catal
 from kesin.web.dashboard.frame.navigation import below, navigation, site_switch
 from kesin.web.dashboard.frame.page import Frame, WorkloadPages
 from kesin.web.dashboard.frame.zones import shown_zone
+from kesin.web.dashboard.state_groups import glossed
 
 
 def build_frame(workloads: Iterable[Workload]) -> Frame:
@@ -65,6 +66,7 @@ def _environment(language: Language, folders: tuple[tuple[str, str], ...]) -> En
         "lasted": figures.duration,
         "count_axis": lambda top: [(tick, figures.number(tick)) for tick in count_ticks(top)],
         "covered": mask_text,
+        "glossed": partial(glossed, catalogue.gettext),
     }
     environment.filters |= filters
     environment.globals |= {

@@ -19,22 +19,23 @@ from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.page import PageContext
 from kesin.web.dashboard.queues import filters
 from kesin.web.dashboard.queues.filters import Fields, PageFilter
+from kesin.web.dashboard.state_groups import glossed
 
 MAX_FOREGROUND_JOBS: Final = 2_000  # moved while the user waits; more run in the background
 MAX_SELECTED: Final = 1_500  # ids in a form
 MAX_REASON_CHARS: Final = 500
 MAX_LINKED: Final = 100  # refused jobs that the result links to
 
-# Labels of an action: its button in the bar, then the confirming button for one row and for many.
+# Labels of an action: its button in the bar, then the confirming button for one job and for many.
 LABELS: Final[dict[str, tuple[str, str, str]]] = {
-    "RETRY_SELECTED": ("Retry", "Retry 1 row", "Retry %(n)s rows"),
-    "RESET_TO_QUEUED": ("Reset to queued", "Reset 1 row", "Reset %(n)s rows"),
-    "MARK_FAILED": ("Mark failed", "Mark 1 row failed", "Mark %(n)s rows failed"),
-    "requeue": ("Requeue", "Requeue 1 row", "Requeue %(n)s rows"),
-    "retry": ("Retry", "Retry 1 row", "Retry %(n)s rows"),
-    "resend": ("Send again", "Send 1 row again", "Send %(n)s rows again"),
-    "approve": ("Approve", "Approve 1 row", "Approve %(n)s rows"),
-    "cancel": ("Cancel", "Cancel 1 row", "Cancel %(n)s rows"),
+    "RETRY_SELECTED": ("Retry", "Retry 1 job", "Retry %(n)s jobs"),
+    "RESET_TO_QUEUED": ("Reset to queued", "Reset 1 job", "Reset %(n)s jobs"),
+    "MARK_FAILED": ("Mark failed", "Mark 1 job failed", "Mark %(n)s jobs failed"),
+    "requeue": ("Requeue", "Requeue 1 job", "Requeue %(n)s jobs"),
+    "retry": ("Retry", "Retry 1 job", "Retry %(n)s jobs"),
+    "resend": ("Send again", "Send 1 job again", "Send %(n)s jobs again"),
+    "approve": ("Approve", "Approve 1 job", "Approve %(n)s jobs"),
+    "cancel": ("Cancel", "Cancel 1 job", "Cancel %(n)s jobs"),
 }
 OPTIONS: Final = {"clearErrors": "Forget the last error"}
 DESTRUCTIVE: Final = frozenset({"MARK_FAILED", "cancel"})
@@ -127,7 +128,7 @@ def label_of(ctx: PageContext, action: str) -> str:
 
 
 def button_of(ctx: PageContext, action: str, n: int, shown: str) -> str:
-    """The confirming button: the action and the number of rows."""
+    """The confirming button: the action and the number of jobs."""
     if action not in LABELS:
         return f"{label_of(ctx, action)} ({shown})"
     _, singular, plural = LABELS[action]
@@ -147,9 +148,9 @@ def read_selection(ctx: PageContext, queue: Queue, fields: Fields) -> Selection:
     texts = ",".join(fields.get("ids", ())).split(",")
     ids = tuple(job_id for job_id in dict.fromkeys(texts) if is_id(job_id))
     if not ids:
-        raise Invalid("Select some rows first.", code="nothing_selected")
+        raise Invalid("Select some jobs first.", code="nothing_selected")
     if len(ids) > MAX_SELECTED:
-        raise Invalid("Select fewer rows, or all that match.", code="too_many_selected")
+        raise Invalid("Select fewer jobs, or all that match.", code="too_many_selected")
     return Selection(JobSearch(ids, Filter()), PageFilter(), every=False, until=until)
 
 
@@ -258,7 +259,7 @@ def describe_refusals(ctx: PageContext, reasons: Counter[str]) -> tuple[RefusalC
     for key, n in reasons.items():
         reason, _, state = key.partition(" ")
         if reason == "state" and state:
-            why = ctx.say("already %(state)s", state=state)
+            why = ctx.say("already %(state)s", state=glossed(ctx.catalogue.gettext, state))
         else:
             why = ctx.say(REASONS[reason]) if reason in REASONS else reason.replace("_", " ")
         counts[why] += n

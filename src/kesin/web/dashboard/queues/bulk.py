@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
+from kesin.engine.queue import Queue
 from kesin.foundation.ids import IdMaker
 from kesin.foundation.logs import Logger
 from kesin.foundation.permissions import Actor
@@ -25,6 +26,7 @@ from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.web.dashboard.frame.page import PageContext, app_state
 from kesin.web.dashboard.queues import actions
+from kesin.web.dashboard.queues.filters import Fields
 from kesin.web.service import Service
 
 log = Logger("kesin.bulk")
@@ -207,6 +209,26 @@ class BulkRuns:
 
 def runs_of(ctx: PageContext) -> BulkRuns:
     return app_state(ctx.request.app, "bulk_runs", lambda: BulkRuns(ctx.service))
+
+
+def take_action(
+    ctx: PageContext, queue: str, sent: Fields
+) -> tuple[Queue, str, actions.BulkActionResult | None]:
+    """Take the action that a form names; without a result it runs in the background."""
+    opened = ctx.commands.queue(ctx.actor, queue, "operate", "act")
+    action = actions.parse_action(ctx, opened, sent)
+    selection = actions.read_selection(ctx, opened, sent)
+    options = actions.options_of(opened, action, sent)
+    terms: dict[str, Any] = {"options": options, "reason": actions.reason_of(sent)}
+    if selection.every and selection.sought.ids is None:
+        preview = actions.preview(ctx, opened, action, selection, options)
+        if preview.in_background:
+            where = selection.sought.where
+            runs_of(ctx).start(ctx.actor, queue, action, where, preview.matched, **terms)
+            return opened, action, None
+    jobs = actions.jobs_of(ctx, opened, selection)
+    bulk = ctx.commands.act(ctx.actor, queue, action, **jobs, **terms)
+    return opened, action, actions.action_result(ctx, bulk)
 
 
 def _name(actor: Actor) -> str:

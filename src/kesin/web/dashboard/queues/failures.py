@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 from markupsafe import Markup
@@ -24,6 +24,9 @@ from kesin.web.dashboard.queues.filters import read_page
 from kesin.web.dashboard.state_groups import StateGroup, state_group
 from kesin.web.failures import FailureGroup, Failures
 
+TRIAGE_PATH: Final = "/dashboard/triage"
+AUTHOR: Final = "author"  # of a template, in a workload's advice: the message says what and where
+
 
 class FailureButton(NamedTuple):
     """What helps: a page, or the dialog of an action with these fields."""
@@ -31,6 +34,7 @@ class FailureButton(NamedTuple):
     label: str
     path: str = ""
     fields: Mapping[str, str] | None = None
+    asks: bool = False  # the path answers with a dialog: each site has its own page
 
 
 class FailureLine(NamedTuple):
@@ -43,6 +47,7 @@ class FailureLine(NamedTuple):
     who: str  # a role in the workload's advice
     next: str
     href: str  # of the list of these jobs
+    triage: str  # the path of the dialog about this group
     button: FailureButton | None
 
 
@@ -80,10 +85,11 @@ def advice_on(ctx: PageContext, queue: str, code: str) -> Mapping[str, str] | No
 
 def _line(ctx: PageContext, queue: Queue, group: FailureGroup, site: str) -> FailureLine:
     advice = advice_on(ctx, queue.name, group.code) or {}
-    job = None if advice else first_job(ctx, group, site)
+    job = None if advice and group.who != AUTHOR else first_job(ctx, group, site)
     pairs = [("state", group.state), ("code", group.code), ("site", site)]
     query = urlencode([(name, value) for name, value in pairs if value])
     href = f"/dashboard/queues/{queue.name}?{query}"
+    triage = f"{TRIAGE_PATH}?{urlencode({'queue': queue.name, **dict(pairs[:2])})}"
     return FailureLine(
         group,
         state_group(queue.lifecycle, group.state),
@@ -92,26 +98,30 @@ def _line(ctx: PageContext, queue: Queue, group: FailureGroup, site: str) -> Fai
         group.who or ("you" if group.needs_you else "none"),
         advice.get("next", ""),
         href,
-        _button(ctx, queue, group, href, site) if group.needs_you else None,
+        triage,
+        _button(ctx, queue, group, (href, triage), site) if group.needs_you else None,
     )
 
 
 def _button(
-    ctx: PageContext, queue: Queue, group: FailureGroup, href: str, site: str
+    ctx: PageContext, queue: Queue, group: FailureGroup, paths: tuple[str, str], site: str
 ) -> FailureButton:
     """Where the work is done: the workload's own page, a retry of all, one job, or the list."""
+    href, dialog = paths
     triage = ctx.pages_of(queue.name).triage
     if triage is not None and (link := triage(ctx, group)) is not None:
-        return FailureButton(link.title, link.path)
+        return FailureButton(link.title, link.path or dialog, asks=not link.path)
     number = Formatter(ctx.language).number(group.n)
     retry = _retry_action(ctx, queue, group)
     if retry and group.code and not group.futile:
         fields = {"call": retry, "all": "1", "state": group.state, "code": group.code}
+        fields["category"] = group.category  # the same code may be an error of the data too
         if site:
             fields["site"] = site
         return FailureButton(actions.button_of(ctx, retry, group.n, number), fields=fields)
-    if group.n == 1 and (job := first_job(ctx, group, site)):
-        return FailureButton(ctx.say("Open the job"), f"/dashboard/jobs/{job.id}")
+    if (group.n == 1 or group.who == AUTHOR) and (job := first_job(ctx, group, site)):
+        label = "Show the error" if group.who == AUTHOR else "Open the job"
+        return FailureButton(ctx.say(label), f"/dashboard/jobs/{job.id}")
     return FailureButton(ctx.say("Show %(n)s jobs", n=number), href)
 
 

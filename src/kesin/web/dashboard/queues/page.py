@@ -23,7 +23,7 @@ from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FirstFields, FormFields
 from kesin.web.dashboard.frame.unseen import mark_seen
 from kesin.web.dashboard.queues import actions, filters
-from kesin.web.dashboard.queues.bulk import BulkRun, runs_of
+from kesin.web.dashboard.queues.bulk import BulkRun, runs_of, take_action
 from kesin.web.dashboard.queues.charts import charts_of
 from kesin.web.dashboard.queues.csv_export import csv_lines
 from kesin.web.dashboard.queues.failures import (
@@ -121,27 +121,13 @@ def sheet(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
             for option in sorted(opened.lifecycle.options_of(action))
         },
         kept=[*kept, ("until", str(selection.until))],
-        most_reason=actions.MAX_REASON_CHARS,
     )
 
 
 @router.post("/dashboard/queues/{queue}/act", response_class=HTMLResponse)
 def act(ctx: Context, queue: str, sent: FormFields) -> Response:
     """Take the action and report exactly what happened; many jobs move in the background."""
-    opened = ctx.commands.queue(ctx.actor, queue, "operate", "act")
-    action = actions.parse_action(ctx, opened, sent)
-    selection = actions.read_selection(ctx, opened, sent)
-    options = actions.options_of(opened, action, sent)
-    terms: dict[str, Any] = {"options": options, "reason": actions.reason_of(sent)}
-    if selection.every and selection.sought.ids is None:
-        preview = actions.preview(ctx, opened, action, selection, options)
-        if preview.in_background:
-            where = selection.sought.where
-            runs_of(ctx).start(ctx.actor, queue, action, where, preview.matched, **terms)
-            return _result(ctx, opened, action)
-    jobs = actions.jobs_of(ctx, opened, selection)
-    bulk = ctx.commands.act(ctx.actor, queue, action, **jobs, **terms)
-    return _result(ctx, opened, action, actions.action_result(ctx, bulk))
+    return _result(ctx, *take_action(ctx, queue, sent))
 
 
 # Pauses
@@ -161,7 +147,6 @@ def steer(ctx: Context, queue: str) -> HTMLResponse:
         title=ctx.title_of(queue),
         whole=visible is None and "" not in paused,
         sites=[site for site in sites if site not in paused][:MAX_SITES],
-        most_reason=actions.MAX_REASON_CHARS,
     )
 
 

@@ -313,7 +313,16 @@
   document.addEventListener("click", (event) => {
     if (event.target.closest("[data-pick-matching]")) { every = true; restore(); }
     if (event.target.closest("[data-forget]")) forget();
-    event.target.closest("[data-dismiss]")?.closest(".alert")?.remove();
+    event.target.closest("[data-dismiss]")?.closest(".alert, [data-stays]")?.remove();
+  });
+  // The overview: a result stands at the line of the inbox that it is about, and stays when the line goes.
+  document.addEventListener("htmx:afterSwap", () => {
+    for (const did of document.querySelectorAll("#result [data-at]")) {
+      const line = document.getElementById(did.dataset.at), list = document.getElementById("inbox-lines");
+      for (const old of document.querySelectorAll("[data-stays]")) if (old !== did && old.dataset.at === did.dataset.at) old.remove();
+      line ? line.after(did) : list?.append(did);
+      opener = did.querySelector("[data-dismiss]"); // the button that asked goes with its line
+    }
   });
   document.addEventListener("kesin:forget", forget);
   document.addEventListener("htmx:pushedIntoHistory", () => {
@@ -426,6 +435,7 @@
         if (old.nodeName === "TH" && old.querySelector("button.sort") && old.closest("[data-sort]")) return false; // sort.js made it
         if (old === document.activeElement && old.matches("button, a, summary") && old.innerHTML !== fresh.innerHTML) old.innerHTML = fresh.innerHTML;
       };
+      Idiomorph.defaults.callbacks.beforeNodeRemoved = (node) => !node.matches?.("[data-stays]");
       Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => // and what was unfolded stays open
         !(name === "open" && node.matches("details")) && !(name === "data-open" || (name === "aria-expanded" && node.matches("[data-more], [data-fold]")));
     }

@@ -268,8 +268,7 @@ def _selection(
 def oci_pause_dialog(ctx: Context, site_id: str) -> HTMLResponse:
     """The dialog that asks for a reason."""
     site = find_site(ctx, site_id, "operate", "queue.pause")
-    values = frame(ctx, site)
-    return ctx.page("oci/part_pause.html", most_reason=actions.MAX_REASON_CHARS, **values)
+    return ctx.page("oci/part_pause.html", **frame(ctx, site))
 
 
 @router.post(f"{PATH}/pause")

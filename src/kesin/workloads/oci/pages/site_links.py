@@ -43,12 +43,12 @@ def links(ctx: PageContext) -> list[Link]:
 
 
 def triage(ctx: PageContext, group: FailureGroup) -> Link | None:
-    """Where rows with bad data are corrected: the page of their site, or the list of sites."""
+    """Where rows with bad data are corrected: the page of their site; each site has its own."""
     if not group.futile or not ctx.actor.has("operate"):
         return None
     [site, *others] = group.tenants or [""]
     if others or not site:
-        return Link(ctx.say("Fix data"), SITES_PATH)
+        return Link(ctx.say("Fix data"), "")
     query = urlencode({"status": group.state, "code": group.code})
     return Link(ctx.say("Fix data"), f"{control_path(site)}?{query}#correct")
 
