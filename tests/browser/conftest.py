@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,12 +66,9 @@ def browser(_chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Br
     asyncio._set_running_loop(None)
 
 
-@pytest.fixture(scope="module")
-def served(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Served]:
-    """One service for a module, with the sites north and south."""
-    folder = tmp_path_factory.mktemp("served")
+@contextmanager
+def serving(request: pytest.FixtureRequest, folder: Path) -> Iterator[Served]:
+    """A service with the sites north and south."""
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setattr(live, "POLL_S", POLL_S)
         patch.setattr(operator, "SESSION_CHECK_S", POLL_S)
@@ -78,6 +76,15 @@ def served(
         running.world.site("north", "south")
         yield running
         running.stop()
+
+
+@pytest.fixture(scope="module")
+def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """One service for a module."""
+    with serving(request, tmp_path_factory.mktemp("served")) as running:
+        yield running
 
 
 @pytest.fixture

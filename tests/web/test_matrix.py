@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -70,6 +71,10 @@ class Requests:
             path, sent = self._queue(row)
         elif row.path.startswith("/dashboard/queues/{queue}"):
             path, sent = self._queue_page(row)
+        elif row.path == "/dashboard/triage" and row.method == "POST":
+            queue, site = BY_QUEUE[row.case]
+            jobs = {"all": "1", **site} if row.case == "own" else {"ids": NO_JOB}
+            sent = {"data": {"group": urlencode({"queue": queue, "call": "cancel", **jobs})}}
         elif row.path.startswith("/api/oci/"):
             path, sent = path.replace("{code}", "EXPIRED"), self._oci(row, caller)
         elif row.path.startswith("/pdf/"):

@@ -82,7 +82,10 @@ def test_what_may_work_the_next_time_can_be_retried_from_the_inbox(world):
     fail(world, 4, "SMTP_DOWN", Category.PERMANENT)
     [line] = inbox(overview(world))
     assert "Requeue 4 jobs" in line["button"]
-    assert 'hx-get="/dashboard/triage?queue=task&amp;state=failed&amp;code=SMTP_DOWN"' in line["button"]
+    assert (
+        'hx-get="/dashboard/triage?queue=task&amp;state=failed&amp;code=SMTP_DOWN"'
+        in line["button"]
+    )
     world.person("ece", "viewer", all_sites=True)
     [line] = inbox(overview(world, "ece"))
     assert "Show 4 jobs" in line["button"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -17,7 +16,6 @@ from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.lifecycle.vocabulary import READY
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import QueueStats
-from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.formatting import Formatter
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FormFields
@@ -25,16 +23,15 @@ from kesin.web.dashboard.health import count_workers, warnings
 from kesin.web.dashboard.queues import actions, failures
 from kesin.web.dashboard.queues.bulk import take_action
 from kesin.web.dashboard.queues.charts import Trend, trend_of
+from kesin.web.dashboard.queues.failures import FailureButton, FailureLine
 from kesin.web.dashboard.queues.page import CHANGED
 from kesin.web.dashboard.state_groups import StateGroup
 from kesin.web.failures import Failures
 
 router = page_router()
 ALARMING_SHARE: Final = 0.2  # of the jobs that ended within a day
-MAX_LINES: Final = 5  # of one queue in the inbox; its own page has all
 MAX_SITES_NAMED: Final = 3  # in a sentence
-MAX_SITES_LISTED: Final = 100  # in the dialog of a group
-MAX_TOGETHER: Final = 50  # groups in one dialog; the others follow when these are done
+MAX_TOGETHER: Final = 50  # groups in one dialog, and sites of one group: the worst
 NO_WORKER_S: Final = MINUTE_S  # due jobs wait so long without any worker
 OVERDUE_S: Final = 15 * MINUTE_S  # due jobs wait so long although workers run
 
@@ -68,9 +65,7 @@ class QueueCard:
     whole: bool = False  # the user may see all of its jobs
     workers: int = 0
     failures: Failures = field(default_factory=Failures)
-    lines: list[failures.FailureLine] = field(default_factory=list)
-    more: int = 0  # jobs in further lines
-    retry: list[int] = field(default_factory=list)  # jobs of each group that a retry may help
+    lines: list[FailureLine] = field(default_factory=list)
     marks: list[CardLabel] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
 
@@ -84,47 +79,44 @@ class QueueCard:
 def overview(ctx: Context) -> HTMLResponse:
     """What needs a person, then a card for each queue."""
     ctx.service.open_stored_queues()
-    readable = ctx.actor.has("read")
-    queues = ctx.commands.readable_queues(ctx.actor) if readable else []
+    queues = ctx.commands.readable_queues(ctx.actor) if ctx.actor.has("read") else []
     cards = [_card_or_unreachable(ctx, queue) for queue in queues]
     cards.sort(key=lambda card: not card.own)
     template = "part_cards.html" if ctx.in_part else "overview.html"
     troubles = _process_troubles(ctx) if cards else []
-    now = ctx.accounts.now()
-    return ctx.page(template, cards=cards, process_troubles=troubles, now=now)
+    return ctx.page(template, cards=cards, process_troubles=troubles, now=ctx.accounts.now())
 
 
 @router.get(failures.TRIAGE_PATH, response_class=HTMLResponse)
 def triage(ctx: Context) -> HTMLResponse:
     """The dialog about one group of failures, or about all: a retry, or where each is fixed."""
     wanted = tuple(ctx.request.query_params.get(name, "") for name in ("queue", "state", "code"))
-    lines: list[failures.FailureLine] = []
-    for queue in ctx.commands.readable_queues(ctx.actor):
+    lines, known = list[FailureLine](), ctx.service.workloads
+    for queue in sorted(ctx.commands.readable_queues(ctx.actor), key=lambda q: q.name in known):
         with suppress(StoreUnreachable):  # the overview says so
             needing = failures.failures_of(ctx, queue, ctx.stats(queue)).needing
             some = tuple(group for group in needing if not wanted[0] or group[:3] == wanted)
             lines += failures.failure_lines(ctx, queue, Failures(some))
-    groups = [_triage(ctx, line, line.button) for line in lines[:MAX_TOGETHER] if line.button]
-    values = {"alone": wanted[0], "more": len(lines[MAX_TOGETHER:]), "now": ctx.accounts.now()}
-    return ctx.page("triage.html", groups=groups, **values)
+    groups = [_triage(ctx, line) for line in lines[:MAX_TOGETHER]]
+    more, now = len(lines[MAX_TOGETHER:]), ctx.accounts.now()
+    return ctx.page("triage.html", groups=groups, alone=wanted[0], more=more, now=now)
 
 
-def _triage(
-    ctx: PageContext, line: failures.FailureLine, button: failures.FailureButton
-) -> dict[str, Any]:
+def _triage(ctx: PageContext, line: FailureLine) -> dict[str, Any]:
     """What a retry would do and the form sends for it; else the sites concerned, worst first."""
-    group, find = line.group, ctx.pages_of(line.group.queue).triage
+    group, button = line.group, line.button or FailureButton("")
     if button.fields:
         queue, fields = ctx.service.queues[group.queue], button.fields
         selection = actions.read_selection(ctx, queue, parse_qs(urlencode(fields)))
         preview = actions.preview(ctx, queue, fields["call"], selection, frozenset())
         form = urlencode({**fields, "queue": group.queue, "until": selection.until})
         return {"line": line, "preview": preview, "form": form}
-    names = {site.id: site.name for site in ctx.accounts.sites(ctx.actor)}
+    find = ctx.pages_of(group.queue).triage if button.asks else None
+    names = {site.id: site.name for site in ctx.accounts.sites(ctx.actor)} if find else {}
     sites = [
         (names.get(site, site), n, link.path)
-        for site, n in Counter(group.tenants).most_common(MAX_SITES_LISTED)
-        if button.asks and find and (link := find(ctx, group._replace(tenants={site: n})))
+        for site, n in sorted(group.tenants.items(), key=lambda one: -one[1])[:MAX_TOGETHER]
+        if find and (link := find(ctx, group._replace(tenants={site: n})))
     ]
     return {"line": line, "form": "", "sites": sites}
 
@@ -135,7 +127,7 @@ def retry_groups(ctx: Context, sent: FormFields) -> Response:
     retried: list[tuple[Any, ...]] = []
     for text in sent.get("group", [])[:MAX_TOGETHER]:
         fields = parse_qs(text) | {"reason": sent.get("reason", [])}
-        group = [first_value(fields, name) for name in ("queue", "state", "code")]
+        group = [fields.get(name, [""])[0] for name in ("queue", "state", "code")]
         try:
             retried.append((*group, take_action(ctx, group[0], fields)[2], None))
         except (Problem, StoreUnreachable) as problem:
@@ -197,10 +189,7 @@ class _CardBuilder:
             card.workers = count_workers(self.ctx, self.queue)
         card.failures = failures.failures_of(self.ctx, self.queue, stats)
         lines = failures.failure_lines(self.ctx, self.queue, card.failures)
-        needing = [line for line in lines if line.group.needs_you]
-        card.lines = needing[:MAX_LINES]
-        card.more = sum(line.group.n for line in needing[MAX_LINES:])
-        card.retry = [line.group.n for line in needing if line.button and line.button.fields]
+        card.lines = [line for line in lines if line.group.needs_you]
         if stats.lease_over:
             sentence = self.ctx.say("%(n)s are stuck: their worker is gone.")
             self._add_trouble(sentence, n=self.figures.number(stats.lease_over))

@@ -31,8 +31,8 @@ def wanted() -> dict[str, str]:
     """Each sentence the templates, the Python and the lifecycles say, and where."""
     titles = [workload.title for workload in built_in()]
     found = dict.fromkeys((*LABELS.values(), *titles), "state_groups.py and the workloads")
-    with_parents = {"task with parents": partial(task_lifecycle, "task", parents=True)}
-    for name, make in {**lifecycles(), **with_parents}.items():
+    parents = partial(task_lifecycle, "task", parents=True)
+    for name, make in (*lifecycles().items(), ("task with parents", parents)):
         found |= {move.doc: f"{name}: {move.name}" for move in make().moves if move.doc}
         found |= {f"state {one.name.lower()}": f"{name}: {one.name}" for one in make().states}
     for folder in PAGES:

@@ -34,7 +34,7 @@ class FailureButton(NamedTuple):
     label: str
     path: str = ""
     fields: Mapping[str, str] | None = None
-    asks: bool = False  # the path answers with a dialog: each site has its own page
+    asks: bool = False  # in a dialog: each site has its own page
 
 
 class FailureLine(NamedTuple):
@@ -99,18 +99,17 @@ def _line(ctx: PageContext, queue: Queue, group: FailureGroup, site: str) -> Fai
         advice.get("next", ""),
         href,
         triage,
-        _button(ctx, queue, group, (href, triage), site) if group.needs_you else None,
+        _button(ctx, queue, group, href, site) if group.needs_you else None,
     )
 
 
 def _button(
-    ctx: PageContext, queue: Queue, group: FailureGroup, paths: tuple[str, str], site: str
+    ctx: PageContext, queue: Queue, group: FailureGroup, href: str, site: str
 ) -> FailureButton:
     """Where the work is done: the workload's own page, a retry of all, one job, or the list."""
-    href, dialog = paths
     triage = ctx.pages_of(queue.name).triage
     if triage is not None and (link := triage(ctx, group)) is not None:
-        return FailureButton(link.title, link.path or dialog, asks=not link.path)
+        return FailureButton(link.title, link.path, asks=not link.path)
     number = Formatter(ctx.language).number(group.n)
     retry = _retry_action(ctx, queue, group)
     if retry and group.code and not group.futile:

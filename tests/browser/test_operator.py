@@ -1,0 +1,226 @@
+"""The operator at 3 a.m.: 97 mixed failures, and the right action for each within five clicks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, ViewportSize, expect
+
+from kesin.engine.new_job import NewJob
+from kesin.engine.queue import Queue
+from kesin.engine.results import Failed
+from kesin.engine.sweeper import Sweeper
+from kesin.engine.worker import Worker
+from kesin.foundation.messages import Message
+from kesin.lifecycle.budget import DAY_S
+from kesin.lifecycle.task import task_lifecycle
+from kesin.workloads.oci.conversions.ingest import ingest
+from kesin.workloads.oci.script import ack_failed, export
+from kesin.workloads.oci.site import SiteContext
+from kesin.workloads.pdf.templating.sandbox import template_failure
+from tests.browser import sample_data
+from tests.browser.checking import PHONE, WIDE, english, problems, show, too_wide
+from tests.browser.conftest import serving
+from tests.browser.served import Served
+from tests.web.conftest import ROOT, World
+
+MAX_CLICKS = 5
+CONVERSIONS = {
+    "INTERNAL_ERROR": ("TRANSIENT", 12),  # until their attempts are used up
+    "UNPARSEABLE_GCLID": ("VALIDATION", 22),
+    "INVALID_CONVERSION_ACTION": ("VALIDATION", 12),
+    "RESOURCE_EXHAUSTED": ("RATE_LIMIT", 14),  # retries by itself
+}
+MAILS = {
+    "BAD_ADDRESS": ("VALIDATION", 15),
+    "TEMPLATE_MISSING": ("PERMANENT", 9),
+    "SMTP_BUSY": ("TRANSIENT", 11),  # retries by itself
+}
+MISTAKE = "template delivery_note/template.html, line 13: 'drvier' is missing"
+
+
+@pytest.fixture(scope="module", params=[WIDE, PHONE], ids=["wide", "phone"])
+def size(request: pytest.FixtureRequest) -> ViewportSize:
+    found: ViewportSize = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def served(
+    size: ViewportSize, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """A service for each size, as the tests retry what others look at."""
+    del size
+    with serving(request, tmp_path_factory.mktemp("night")) as running:
+        fill(running.world)
+        yield running
+
+
+def fill(world: World) -> None:
+    """97 failures of three queues."""
+    for code, (category, n) in CONVERSIONS.items():
+        fail_conversions(world, "north", code, category, n)
+    emails = Queue("emails", task_lifecycle("emails"), world.store, clock=world.clock)
+    world.service.queues["emails"] = emails
+    for code, (category, n) in MAILS.items():
+        emails.enqueue_many([NewJob({"to": f"{code}-{number}"}) for number in range(n)])
+        answer = Failed(code, f"{code.lower()} it was", category=category)
+        Worker(emails, lambda _job, answer=answer: answer).drain()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sample_data, "Press", BadTemplate)
+        sample_data.pdfs(world)
+
+
+def fail_conversions(world: World, site: str, code: str, category: str, n: int) -> None:
+    found = world.accounts.find_site(site)
+    assert found is not None
+    place = SiteContext(world.service.workload_context("oci"), found)
+    then = datetime.fromtimestamp(world.clock.monotonic(), UTC) - timedelta(days=1)
+    rows: list[Any] = [
+        {
+            "externalId": f"{code}-{number}",
+            "gclid": f"Cj0KCQiA_click-{number:06d}",
+            "conversionName": "Phone sale",
+            "conversionTime": then.isoformat("T", "seconds"),
+            "conversionValue": 100,
+        }
+        for number in range(n)
+    ]
+    ingest(place, rows, actor=ROOT)
+    while taken := [row["id"] for row in export(place, limit=n, actor="key:script")]:
+        ack_failed(place, taken, code=code, message="no", category=category, actor="key:script")
+        if category == "TRANSIENT":
+            world.clock.advance(DAY_S)
+        Sweeper([place.queue]).sweep(("cap", "recover", "revive"))
+
+
+class BadTemplate(sample_data.Press):
+    """Finds a name that the values of the template do not have."""
+
+    def render(self, *_values: Any, **_more: Any) -> Any:
+        problem = Message("%(name)s is missing", name="'drvier'")
+        source = "\n" * 12 + "{{ drvier.name }}"
+        raise template_failure("delivery_note/template.html", problem, line=13, source=source)
+
+
+class Clicks:
+    """Counts the clicks of an operator."""
+
+    def __init__(self, page: Page) -> None:
+        self.page, self.n = page, 0
+
+    def on(self, place: Locator) -> None:
+        self.n += 1
+        place.click()
+
+    def new_tab(self, place: Locator) -> Page:
+        with self.page.context.expect_page() as opened:
+            self.on(place)
+        opened.value.wait_for_load_state()
+        return opened.value
+
+
+def left_out(page: Page, code: str) -> Locator:
+    return page.get_by_role("dialog").locator("li.left-out").filter(has_text=code)
+
+
+def test_the_overview_says_what_a_template_is_wrong_about_and_to_whom(signed_in, size):
+    page = signed_in("operator", size=size)
+    page.goto("/dashboard")
+    line = page.locator("#need-pdf-failed-TEMPLATE_ERROR")
+    expect(line).to_contain_text(MISTAKE)
+    expect(line).to_contain_text("The template's author")
+    expect(line).not_to_contain_text("The sender")
+    line.get_by_role("link", name="Show the error").click()
+    expect(page.locator("#job-panel pre")).to_contain_text("drvier.name")
+
+
+def test_the_dialog_is_for_everybody_and_in_both_languages(signed_in, judge, size):
+    page = signed_in("operator", size=size, language="tr")
+    page.goto("/dashboard")
+    carried = {"it was"}
+    assert english(page, carried) == []
+    page.locator("#inbox-retry").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("21 iş yeniden denenecek")
+    expect(dialog.get_by_role("heading", name="Sizi bekleyenler")).to_be_focused()
+    expect(dialog).to_contain_text("13. satır: 'drvier' eksik")
+    assert english(page, carried) == []
+    assert too_wide(page) == []
+    show(judge, page.content())
+    assert problems(judge, "dialog", dark=True) == []
+    dialog.get_by_role("button", name="Kapat").click()
+    expect(dialog).to_have_count(0)
+    page.goto("/dashboard/queues/oci?state=FAILED")
+    expect(page.locator("tr[id^=row-] .chip").first).to_have_text("FAILED (başarısız)")
+
+
+def test_the_right_action_for_all_97_is_reached_within_five_clicks(signed_in, size):
+    page = signed_in("operator", size=size)
+    page.goto("/dashboard")
+    assert too_wide(page) == []
+    expect(page.locator("#retries-oci")).to_contain_text("14 retry by themselves")
+    expect(page.locator("#retries-emails")).to_contain_text("11 retry by themselves")
+    expect(page.locator("#need-pdf-failed-TEMPLATE_ERROR")).to_contain_text(MISTAKE)  # no click
+    clicks = Clicks(page)
+    clicks.on(page.get_by_role("link", name="Retry 21 in 2 groups"))
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("21 jobs will be retried")
+    expect(dialog).to_contain_text("51 jobs are left out")
+    expect(dialog).to_contain_text(
+        "49 jobs with VALIDATION errors will fail again until their data is corrected."
+    )
+    for code, label, rows in (
+        ("UNPARSEABLE_GCLID", "Fix data", 22),
+        ("INVALID_CONVERSION_ACTION", "Fix data", 12),
+        ("BAD_ADDRESS", "Show 15 jobs", 15),
+    ):
+        tab = clicks.new_tab(left_out(page, code).get_by_role("link", name=label))
+        expect(tab).to_have_url(re.compile(f"code={code}"))
+        expect(tab.locator("tr[id^=row-]")).to_have_count(rows)
+        tab.close()
+    clicks.on(dialog.get_by_role("button", name="Retry 21 jobs"))
+    expect(dialog).to_have_count(0)
+    assert clicks.n <= MAX_CLICKS
+    done = page.locator("#inbox-lines .did")
+    expect(done).to_have_count(2)
+    expect(done.nth(0)).to_contain_text("9 retried TEMPLATE_MISSING")
+    expect(done.nth(1)).to_contain_text("12 retried INTERNAL_ERROR")
+    expect(page.locator("#need-oci-FAILED-INTERNAL_ERROR")).to_have_count(0)
+    expect(page).to_have_url(re.compile("/dashboard$"))
+    page.evaluate("htmx.trigger('#view', 'renew')")
+    expect(page.locator("#retries-emails")).to_contain_text("20 retry by themselves")
+    expect(done).to_have_count(2)  # a renewal takes them away as little as the lines around them
+    done.first.get_by_role("button", name="Dismiss").click()
+    expect(done).to_have_count(1)
+
+
+def test_fix_data_lists_the_sites_of_this_error_the_worst_first(signed_in, world, size):
+    world.site("west")
+    fail_conversions(world, "south", "BAD_VALUE", "VALIDATION", 2)
+    fail_conversions(world, "west", "BAD_VALUE", "VALIDATION", 3)
+    page = signed_in("operator", size=size)
+    page.goto("/dashboard")
+    line = page.locator("#need-oci-FAILED-BAD_VALUE")
+    line.get_by_role("link", name="Fix data").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator(".places li")).to_have_text(
+        [re.compile("west.*3 jobs"), re.compile("south.*2 jobs")]
+    )
+    expect(dialog.get_by_role("button", name="Retry")).to_have_count(0)
+    with page.context.expect_page() as opened:
+        dialog.get_by_role("link", name="south").click()
+    tab = opened.value
+    expect(tab).to_have_url(re.compile("/site/south/oci-control.*BAD_VALUE"))
+    expect(tab.locator("tr[id^=row-]")).to_have_count(2)
+    tab.close()
+    dialog.get_by_role("button", name="Close").click()
+    one_site = page.locator("#need-oci-FAILED-UNPARSEABLE_GCLID").get_by_role(
+        "link", name="Fix data"
+    )
+    one_site.click()
+    expect(page).to_have_url(re.compile(r"/site/north/oci-control\?.*code=UNPARSEABLE_GCLID"))

@@ -1,0 +1,208 @@
+"""What an operator does from the overview: groups of failures, retried together or corrected."""
+
+import html
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kesin.engine.queue import Queue
+from kesin.engine.results import Failed
+from kesin.engine.worker import Worker
+from kesin.lifecycle.errors import Category
+from kesin.lifecycle.task import task_lifecycle
+from kesin.store.errors import StoreUnreachable
+from kesin.web.dashboard import overview
+from kesin.web.dashboard.queues import actions
+from kesin.web.dashboard.state_groups import glossed
+from tests.web.conftest import ROOT, World
+from tests.web.dashboard.turkish import TEMPLATES, catalogue
+
+PART = {"hx-request": "true"}
+
+
+@pytest.fixture
+def mail(world: World) -> Queue:
+    """A queue of the user's own, beside the queue `task`."""
+    world.person("ayse", "admin", all_sites=True)
+    queue = Queue("mail", task_lifecycle("mail"), world.store, clock=world.clock)
+    world.service.queues["mail"] = queue
+    return queue
+
+
+def fail(queue: Queue, code: str, category: Category, n: int = 1, site: str = "north") -> list[str]:
+    ids = [queue.enqueue({"n": number}, tenant=site).id for number in range(n)]
+    answer = Failed(code, "so the test wants it", category=category)
+    Worker(queue, lambda _job: answer).drain()
+    return ids
+
+
+def words(text: str) -> str:
+    plain = re.sub(r"<svg.*?</svg>|<input[^>]*>|<[^>]+>", " ", text, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", html.unescape(plain)).strip()
+
+
+def dialog(world: World, name: str = "ayse", query: str = "", **headers: str) -> str:
+    answer = world.client.get(
+        f"/dashboard/triage{query}", headers=world.cookie(name) | PART | headers
+    )
+    assert answer.status_code == 200
+    return str(answer.text)
+
+
+def groups_of(text: str) -> list[str]:
+    return [html.unescape(one) for one in re.findall(r'name="group" value="([^"]*)"', text)]
+
+
+def retry(world: World, groups: Sequence[str], name: str = "ayse", **fields: str) -> Any:
+    data = {"group": list(groups), **fields}
+    return world.client.post("/dashboard/triage", data=data, headers=world.cookie(name) | PART)
+
+
+def test_groups_of_all_queues_are_retried_together_and_what_is_futile_is_left_out(world, mail):
+    down = fail(world.task, "SMTP_DOWN", Category.PERMANENT, 3)
+    full = fail(mail, "MAILBOX_FULL", Category.PERMANENT, 2)
+    bad = fail(mail, "NO_SUCH_STREET", Category.VALIDATION, 4)
+    page = world.client.get("/dashboard", headers=world.cookie("ayse")).text
+    assert "Retry 5 in 2 groups…" in words(page)
+    text = dialog(world)
+    assert "5 jobs will be retried" in words(text)
+    assert "4 jobs are left out" in words(text)
+    assert "4 jobs with VALIDATION errors will fail again until" in words(text)
+    assert "NO_SUCH_STREET" in words(text)
+    answer = retry(world, groups_of(text), reason="the relay is back")
+    assert "3 retried SMTP_DOWN" in words(answer.text)
+    assert "2 retried MAILBOX_FULL" in words(answer.text)
+    assert 'data-at="need-mail-failed-MAILBOX_FULL"' in answer.text
+    assert {world.state(job) for job in down} == {"ready"}
+    assert {mail.job(job).state for job in full} == {"ready"}
+    assert {mail.job(job).state for job in bad} == {"failed"}
+    lines = [line for line in world.accounts.audit(ROOT) if line.action == "queue.requeue"]
+    assert {line.queue for line in lines} == {"task", "mail"}  # a line for each bulk action
+    assert "need you no longer" in words(dialog(world, query="?queue=task&state=failed&code=X"))
+
+
+def test_one_group_has_a_dialog_of_its_own(world, mail):
+    fail(mail, "MAILBOX_FULL", Category.PERMANENT, 2)
+    fail(mail, "SMTP_DOWN", Category.PERMANENT, 1)
+    text = dialog(world, query="?queue=mail&state=failed&code=SMTP_DOWN")
+    assert "1 job will be retried" in words(text)
+    assert "Retry 1 job" in words(text)
+    assert "MAILBOX_FULL" not in text
+
+
+def test_errors_of_the_data_under_the_same_code_are_not_retried_with_the_others(world, mail):
+    fail(mail, "REFUSED", Category.PERMANENT, 2)
+    [bad] = fail(mail, "REFUSED", Category.VALIDATION)
+    text = dialog(world)
+    assert "2 jobs will be retried" in words(text)
+    retry(world, groups_of(text))
+    assert mail.job(bad).state == "failed"
+
+
+def test_a_group_that_is_refused_is_named_and_does_not_stop_the_others(world, mail):
+    [job] = fail(mail, "MAILBOX_FULL", Category.PERMANENT)
+    [group] = groups_of(dialog(world))
+    hidden = "queue=hidden&call=requeue&all=1&state=failed&code=X"
+    answer = retry(world, [hidden, group])
+    assert answer.status_code == 200
+    assert "Not retried: there is no queue 'hidden' for you" in words(answer.text)
+    assert "1 retried MAILBOX_FULL" in words(answer.text)
+    assert mail.job(job).state == "ready"
+    assert retry(world, [hidden]).status_code == 404  # nothing was done at all
+
+
+def test_a_store_that_does_not_answer_is_named_too(world, mail, monkeypatch):
+    fail(mail, "MAILBOX_FULL", Category.PERMANENT)
+    fail(world.task, "SMTP_DOWN", Category.PERMANENT)
+    groups, take = groups_of(dialog(world)), overview.take_action
+
+    def away(ctx: Any, queue: str, fields: Any) -> Any:
+        if queue == "mail":
+            raise StoreUnreachable("away")
+        return take(ctx, queue, fields)
+
+    monkeypatch.setattr(overview, "take_action", away)
+    text = words(retry(world, groups).text)
+    assert "Not retried: Its store does not answer. MAILBOX_FULL" in text
+    assert "1 retried SMTP_DOWN" in text
+
+
+def test_many_jobs_are_retried_in_the_background(world, mail, monkeypatch):
+    jobs = fail(mail, "MAILBOX_FULL", Category.PERMANENT, 3)
+    monkeypatch.setattr(actions, "MAX_FOREGROUND_JOBS", 2)
+    text = dialog(world)
+    assert "These move in the background" in words(text)
+    assert "Being retried in the background MAILBOX_FULL" in words(
+        retry(world, groups_of(text)).text
+    )
+    world.app.state.bulk_runs.join(10)
+    assert {mail.job(job).state for job in jobs} == {"ready"}
+
+
+def test_a_dialog_shows_only_what_its_user_may_see_and_do(world, mail):
+    fail(mail, "SECRET_OF_NORTH", Category.PERMANENT, 2)
+    fail(mail, "SOUTHERN", Category.PERMANENT, 1, site="south")
+    world.person("ece", "operator", sites=["south"])
+    text = dialog(world, "ece")
+    assert "SECRET_OF_NORTH" not in text
+    assert "1 job will be retried" in words(text)
+    stolen = "queue=mail&call=requeue&all=1&state=failed&code=SECRET_OF_NORTH"
+    retry(world, [stolen], "ece")
+    assert mail.stats().states["failed"] == 3
+    world.person("vera", "viewer", sites=["south"])
+    text = dialog(world, "vera")
+    assert groups_of(text) == []
+    assert "Open the job" in words(text)
+    assert retry(world, ["queue=mail&call=requeue&all=1"], "vera").status_code == 403
+
+
+def test_without_scripts_it_is_a_page(world, mail):
+    [job] = fail(mail, "MAILBOX_FULL", Category.PERMANENT)
+    cookie = world.cookie("ayse")
+    page = world.client.get("/dashboard/triage", headers=cookie).text
+    assert "<html" in page
+    assert "<dialog class" not in re.sub(r"<template.*?</template>", "", page, flags=re.DOTALL)
+    data = {"group": groups_of(page)}
+    answer = world.client.post(
+        "/dashboard/triage", data=data, headers=cookie, follow_redirects=False
+    )
+    assert (answer.status_code, answer.headers["location"]) == (303, "/dashboard")
+    assert mail.job(job).state == "ready"
+
+
+def test_a_card_without_anything_done_has_no_chart(world, mail):
+    world.service._note_history()
+    mail.enqueue(1)
+    world.clock.advance(60)
+    world.service._note_history()
+    card = re.findall(r'id="card-mail".*?</article>', overview_text(world), re.DOTALL)[0]
+    assert "card-chart" not in card
+    Worker(mail, lambda _job: None).drain()
+    world.clock.advance(60)
+    world.service._note_history()
+    card = re.findall(r'id="card-mail".*?</article>', overview_text(world), re.DOTALL)[0]
+    assert "card-chart" in card
+
+
+def overview_text(world: World) -> str:
+    return str(world.client.get("/dashboard", headers=world.cookie("ayse")).text)
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda one: one.name)
+def test_every_dialog_is_left_by_the_same_button_before_its_action(template):
+    text = template.read_text("utf-8")
+    for buttons in re.findall(r'<div class="sheet-actions">(.*?)</div>', text, re.DOTALL):
+        before, leave, _ = buttons.partition("{{ bits.leave() }}")
+        assert leave
+        assert "button" not in before
+    if template.name != "bits.html":
+        assert "data-close" not in text
+
+
+def test_the_name_of_a_state_has_its_meaning_in_turkish_alone():
+    turkish, english = catalogue().gettext, catalogue("en").gettext
+    assert glossed(turkish, "FAILED") == "FAILED (başarısız)"
+    assert glossed(english, "FAILED") == "FAILED"
+    assert glossed(turkish, "a state of your own") == "a state of your own"
