@@ -13,8 +13,8 @@ from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.errors import StoreUnreachable
-from kesin.web.dashboard import overview
 from kesin.web.dashboard.queues import actions
+from kesin.web.dashboard.queues.bulk import take_action
 from kesin.web.dashboard.state_groups import glossed
 from tests.web.conftest import ROOT, World
 from tests.web.dashboard.turkish import TEMPLATES, catalogue
@@ -116,14 +116,14 @@ def test_a_group_that_is_refused_is_named_and_does_not_stop_the_others(world, ma
 def test_a_store_that_does_not_answer_is_named_too(world, mail, monkeypatch):
     fail(mail, "MAILBOX_FULL", Category.PERMANENT)
     fail(world.task, "SMTP_DOWN", Category.PERMANENT)
-    groups, take = groups_of(dialog(world)), overview.take_action
+    groups = groups_of(dialog(world))
 
     def away(ctx: Any, queue: str, fields: Any) -> Any:
         if queue == "mail":
             raise StoreUnreachable("away")
-        return take(ctx, queue, fields)
+        return take_action(ctx, queue, fields)
 
-    monkeypatch.setattr(overview, "take_action", away)
+    monkeypatch.setattr("kesin.web.dashboard.overview.take_action", away)
     text = words(retry(world, groups).text)
     assert "Not retried: Its store does not answer. MAILBOX_FULL" in text
     assert "1 retried SMTP_DOWN" in text

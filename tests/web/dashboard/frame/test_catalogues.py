@@ -3,7 +3,7 @@
 import ast
 import re
 from collections import Counter
-from functools import cache, partial
+from functools import cache
 
 import pytest
 from babel.messages.catalog import Message
@@ -31,10 +31,11 @@ def wanted() -> dict[str, str]:
     """Each sentence the templates, the Python and the lifecycles say, and where."""
     titles = [workload.title for workload in built_in()]
     found = dict.fromkeys((*LABELS.values(), *titles), "state_groups.py and the workloads")
-    parents = partial(task_lifecycle, "task", parents=True)
-    for name, make in (*lifecycles().items(), ("task with parents", parents)):
-        found |= {move.doc: f"{name}: {move.name}" for move in make().moves if move.doc}
-        found |= {f"state {one.name.lower()}": f"{name}: {one.name}" for one in make().states}
+    made = {name: make() for name, make in lifecycles().items()}
+    made["task with parents"] = task_lifecycle("task", parents=True)
+    for name, lifecycle in made.items():
+        found |= {move.doc: f"{name}: {move.name}" for move in lifecycle.moves if move.doc}
+        found |= {f"state {one.name.lower()}": f"{name}: {one.name}" for one in lifecycle.states}
     for folder in PAGES:
         for name, line, message, _, _ in extract_from_dir(
             folder, METHODS, keywords=KEYWORDS, options_map=OPTIONS
