@@ -196,7 +196,7 @@ def test_a_session_that_ends_while_a_dialog_is_open_leads_back_to_the_rows(
         route.continue_()
 
     page.route("**/queues/task/act", end_first)
-    page.get_by_role("dialog").get_by_role("button", name="Requeue 1 row").click()
+    page.get_by_role("dialog").get_by_role("button", name="Requeue 1 job").click()
     expect(page.get_by_text("Your session has ended")).to_be_visible()
     assert world.state(bad) == "failed"
     page.get_by_label("Name").fill("slow")
@@ -246,7 +246,7 @@ def test_an_error_is_shown_in_the_dialog_and_the_input_stays(signed_in, world, w
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Reason").fill("mended")
     dialog.locator("input[name=call]").evaluate("field => { field.value = 'explode' }")
-    dialog_button(page, "Requeue 1 row").click()
+    dialog_button(page, "Requeue 1 job").click()
     alert = dialog.get_by_role("alert")
     expect(alert).to_contain_text("That did not work")
     expect(alert).to_contain_text("explode")
@@ -256,7 +256,7 @@ def test_an_error_is_shown_in_the_dialog_and_the_input_stays(signed_in, world, w
     )
     expect(dialog.get_by_label("Reason")).to_have_value("mended")
     dialog.locator("input[name=call]").evaluate("field => { field.value = 'requeue' }")
-    dialog_button(page, "Requeue 1 row").click()
+    dialog_button(page, "Requeue 1 job").click()
     expect(page.locator("#result")).to_contain_text("Requeue: 1 moved")
     assert world.state(bad) == "ready"
 
@@ -336,7 +336,7 @@ def test_a_job_is_moved_from_its_own_page_which_shows_the_result(signed_in, worl
     page.locator("#job-head").get_by_role("button", name="Requeue", exact=True).click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Reason").fill("the printer is back")
-    dialog.get_by_role("button", name="Requeue 1 row").click()
+    dialog.get_by_role("button", name="Requeue 1 job").click()
     expect(page.locator("#result")).to_contain_text("1 moved")
     expect(page.locator("#job-head")).to_contain_text("ready")
     expect(page.locator("#job-story li").first).to_contain_text("the printer is back")

@@ -98,7 +98,7 @@ def test_an_action_that_only_marks_a_job_is_not_offered(tasks):
 def test_a_preview_without_moves_has_no_button(tasks):
     text = words(send(tasks, "sheet", call="requeue", ids=tasks.job()))
     assert "None of these jobs can move this way now." in text
-    assert "Requeue 1 row" not in text
+    assert "Requeue 1 job" not in text
 
 
 @pytest.mark.parametrize(
