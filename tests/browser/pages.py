@@ -32,6 +32,7 @@ PAGES: dict[str, dict[str, Where]] = {
         "running": lambda data: f"/dashboard/jobs/{data.steps['running']}",
         "blocked": lambda data: f"/dashboard/jobs/{data.steps['blocked']}",
     },
+    "/dashboard/triage": {"triage": lambda _: "/dashboard/triage"},
     "/dashboard/oci": {"oci sites": lambda _: "/dashboard/oci"},
     "/dashboard/site/{site_id}/oci-control": {
         "oci control": lambda _: CONTROL,
@@ -109,6 +110,11 @@ def _menu(selector: str) -> Callable[[Page, Say], None]:
     return lambda page, _: page.locator(f"{selector} summary").first.click()
 
 
+def _asked(path: str) -> Callable[[Page, Say], None]:
+    """A dialog that the inbox offers for other failures than those of the sample data."""
+    return lambda page, _: page.evaluate(f"htmx.ajax('GET', '{path}', '#sheet')")
+
+
 def _key(name: str, shows: str) -> Callable[[Page, Say], None]:
     def press(page: Page, _: Say) -> None:
         page.keyboard.press(name)
@@ -122,6 +128,7 @@ OPENED = [
     Opened("overview", _key("Control+k", "[role=option]"), template="part_dialogs.html"),
     Opened("overview", _menu("header .mine"), MENU),
     Opened("overview", _menu("header .switch"), MENU),
+    Opened("overview", _asked("/dashboard/triage"), template="dialog.html"),
     Opened("oci control", _menu("main .menu"), MENU),
     Opened("oci control", _button("Preview export"), template="oci/part_export.html"),
     Opened("oci control", _button("Pause…"), template="oci/part_pause.html"),
