@@ -35,22 +35,27 @@ SHOWN = 400  # lines of what went wrong
 INTERRUPTED = 128 + signal.SIGINT
 PARTS = {
     "simulation": "the adversary, ten million steps; goes on where it was stopped",
-    "model": "random histories on every store beside the model",
+    "model": "random histories on every store beside the model; upgrades, query plans",
     "faults": "kills, servers that die, wires that are cut, full disks, clocks, poison",
     "fuzzing": "every route as every role, every parser of foreign input",
     "attacks": "injections, hostile URLs, foreign pages, slow clients, bombs, scripts",
+    "surface": "commands, service and dashboard, every page in a browser",
     "workloads": "the workloads' own tests, on both databases",
     "packaging": "the wheel in environments of its own, with each extra alone; every page",
 }
+FUZZED_ROUTES = [f"tests/web/test_{what}.py" for what in ("schema", "fuzz", "matrix")]
 TESTS = {
-    "model": ["tests/store/model", "tests/engine", "tests/lifecycle"],
+    "model": ["tests/store", "tests/engine", "tests/lifecycle", "tests/foundation"],
     "faults": ["tests/faults", "--ignore-glob=*/test_parsers_*"],
     "fuzzing": [
-        "tests/web/test_schema.py",
-        "tests/web/test_fuzz.py",
+        *FUZZED_ROUTES,
         *sorted(str(path) for path in (ROOT / "tests/faults").glob("test_parsers_*.py")),
     ],
     "attacks": ["tests/attacks"],
+    "surface": [
+        *("tests/web", "tests/browser", "tests/cli"),
+        *(f"--ignore={path}" for path in FUZZED_ROUTES),
+    ],
     "workloads": ["tests/workloads"],
     "packaging": ["tests/packaging", "tests/docs"],
 }

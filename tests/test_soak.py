@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -175,3 +176,15 @@ def test_every_part_tries_what_is_there(soak):
     assert [*soak.TESTS] == [part for part in soak.PARTS if part != "simulation"]
     paths = [one for some in soak.TESTS.values() for one in some if not one.startswith("-")]
     assert [path for path in paths if not (soak.ROOT / path).exists()] == []
+
+
+def test_every_long_form_is_in_a_part(soak):
+    parts = [one for some in soak.TESTS.values() for one in some if not one.startswith("-")]
+    tried = tuple(str((soak.ROOT / part).resolve()) for part in parts)
+    forms = re.compile(r"mark\.long|getoption\(.--long|KESIN_HISTORIES|@given|@example")
+    missing = [
+        path.relative_to(soak.ROOT).as_posix()
+        for path in sorted((soak.ROOT / "tests").rglob("test_*.py"))
+        if forms.search(path.read_text("utf-8")) and not str(path).startswith(tried)
+    ]
+    assert [path for path in missing if path != "tests/test_soak.py"] == []
