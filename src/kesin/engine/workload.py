@@ -13,24 +13,24 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from kesin.engine.access.accounts import Accounts
-from kesin.engine.access.commands import Commands
 from kesin.engine.access.listing import check_search
-from kesin.engine.access.vault import Vault
-from kesin.engine.queue import Queue
-from kesin.engine.transfer.backup import BackupFile
-from kesin.engine.worker import Worker
-from kesin.foundation.clock import Clock
-from kesin.foundation.encryption import key_ring
 from kesin.foundation.extras import missing_libraries
-from kesin.foundation.settings import Settings
-from kesin.lifecycle.declare import Lifecycle
-from kesin.store.contract import Store
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
     from prometheus_client.core import Metric
     from typer import Typer
+
+    from kesin.engine.access.accounts import Accounts
+    from kesin.engine.access.commands import Commands
+    from kesin.engine.access.vault import Vault
+    from kesin.engine.queue import Queue
+    from kesin.engine.transfer.backup import BackupFile
+    from kesin.engine.worker import Worker
+    from kesin.foundation.clock import Clock
+    from kesin.foundation.settings import Settings
+    from kesin.lifecycle.declare import Lifecycle
+    from kesin.store.contract import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,9 @@ class WorkloadContext:
 @lru_cache(maxsize=8)
 def _vault(accounts: Accounts, settings: Settings) -> Vault:
     """One vault a process: it remembers which reads it has put into the audit log."""
+    from kesin.engine.access.vault import Vault
+    from kesin.foundation.encryption import key_ring
+
     return Vault(accounts, key_ring(settings))
 
 
@@ -106,6 +109,8 @@ class Workload:
 
     def open_queue(self, store: Store, clock: Clock | None = None) -> Queue:
         """Its queue, with what it declares."""
+        from kesin.engine.queue import Queue
+
         title = self.job_title if isinstance(self.job_title, str) else ""
         search = self.search_fields or None
         listed: dict[str, Any] = {"title": title or None, "search": search}

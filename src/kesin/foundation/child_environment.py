@@ -11,8 +11,6 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-from kesin.foundation.settings import variable
-
 _NAMES: Final = frozenset(
     (
         # The machine and the user.
@@ -28,9 +26,6 @@ _NAMES: Final = frozenset(
     )
 )
 _LOCALE_PREFIX: Final = "LC_"
-# Read by the service alone.
-_SERVICE_SECRETS: Final = frozenset({variable("cron_secret")})
-_SECRET_KEYS: Final = frozenset({variable("secret_keys")})
 
 
 def child_environment(*names: str, environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -46,6 +41,9 @@ def child_environment(*names: str, environment: Mapping[str, str] | None = None)
 
 def worker_environment(*, opens_secrets: bool) -> dict[str, str]:
     """The environment of a worker process; ``opens_secrets``: its work reads sealed secrets."""
-    removed = _SERVICE_SECRETS if opens_secrets else _SERVICE_SECRETS | _SECRET_KEYS
+    from kesin.foundation.settings import variable  # children that render start without it
+
+    removed = {variable("cron_secret")}  # read by the service alone
+    removed |= set() if opens_secrets else {variable("secret_keys")}
     # The names of settings are read in any case.
     return {name: value for name, value in os.environ.items() if name.upper() not in removed}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kesin.foundation.settings import BadSettings, load_settings
 from kesin.lifecycle import moves
 from kesin.lifecycle.budget import HOUR_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
@@ -101,6 +100,8 @@ def configured_lifecycle() -> Lifecycle:
 
 def configured_ttl_hours() -> int:
     """Return how long a PDF is kept; unreadable settings are reported elsewhere."""
+    from kesin.foundation.settings import BadSettings, load_settings
+
     try:
         return load_settings().pdf_ttl_hours
     except BadSettings:
