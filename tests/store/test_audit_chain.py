@@ -274,6 +274,7 @@ def test_a_line_that_is_rolled_back_leaves_no_gap(log: Log):
     assert (log.verify().lines, log.verify().problems) == (11, [])
 
 
+@pytest.mark.starts  # copies to each kind of store
 def test_a_copy_has_the_chain_and_its_gaps(log: Log, request: pytest.FixtureRequest):
     log.directory.prune_audit(3, now=20)
     head = log.directory.audit_head()

@@ -25,6 +25,7 @@ from kesin.workloads.pdf.templating.pictures import PictureLimits
 from tests.attacks.bombs import png
 from tests.workloads.pdf.templating.test_library import PAGE, refusal, write
 
+pytestmark = pytest.mark.starts
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 LIMITS = FillLimits(cpu_s=0.4, wall_s=20, memory_bytes=256 * 1024 * 1024)
 
