@@ -15,6 +15,8 @@ ROOM := $(shell df --output=avail -BG /dev/shm 2>/dev/null | awk 'NR == 2 && int
 ifneq ($(shell printf %s "$$TMPDIR" | wc -c | awk '$$1 > 60'),)
 export TMPDIR := /tmp
 endif
+# The tests call schemathesis by hand; its plugin takes most of a second to import in each process.
+PYTEST := pytest -p no:schemathesis -n $(WORKERS) --dist worksteal -q
 ARGS ?=
 PACKAGES = $(patsubst src/kesin/%/__init__.py,%,$(wildcard src/kesin/*/__init__.py))
 
@@ -26,11 +28,11 @@ install: $(STAMP) ## Set up .venv and the programs the tests start
 
 # Each test process starts hundreds of others: compiled modules are kept, whatever the shell says.
 test: install ## Run the tests (ARGS="-k name")
-	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -q $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) $(VENV)/bin/python -m $(PYTEST) $(ARGS)
 
 coverage: install ## Run the tests, print what they cover, write htmlcov/ (ARGS="-k name")
 	@$(VENV)/bin/coverage erase
-	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) $(VENV)/bin/coverage run -m pytest -n $(WORKERS) --dist worksteal -q $(ARGS); \
+	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) $(VENV)/bin/coverage run -m $(PYTEST) $(ARGS); \
 	status=$$?; $(VENV)/bin/coverage combine --quiet && $(VENV)/bin/coverage html --quiet; \
 	for package in $(PACKAGES); do \
 	  printf '%-10s %3s %%\n' $$package $$($(VENV)/bin/coverage report --format=total --include="src/kesin/$$package/*"); \
@@ -38,7 +40,7 @@ coverage: install ## Run the tests, print what they cover, write htmlcov/ (ARGS=
 	printf '%-10s %3s %%  htmlcov/index.html\n' all $$($(VENV)/bin/coverage report --format=total); exit $$status
 
 check: lint ## Check style and types, and run the tests that start nothing
-	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -q --fast $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) $(VENV)/bin/python -m $(PYTEST) --fast $(ARGS)
 
 soak: install ## Run the long forms: ten million simulated steps, kills, faults, fuzzing (ARGS="--help")
 	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) $(VENV)/bin/python scripts/soak.py $(ARGS)
