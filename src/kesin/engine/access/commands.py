@@ -135,12 +135,18 @@ class Commands:
         return Page(jobs, page.cursor)
 
     def find(
-        self, actor: Actor, name: str, ids: Sequence[str], *, reveal: ListReveal = "nothing"
+        self,
+        actor: Actor,
+        name: str,
+        ids: Sequence[str],
+        *,
+        reveal: ListReveal = "nothing",
+        same_look: bool = False,
     ) -> list[Job]:
         """Those of these jobs that the actor may see, masked like those of a page."""
         jobs = self.queue(actor, name).find(ids).values()
         visible = [job for job in jobs if self.sees(actor, job)]
-        return self.shown_list(actor, name, visible, reveal)
+        return self.shown_list(actor, name, visible, reveal, same_look=same_look)
 
     def shown_list(
         self,
