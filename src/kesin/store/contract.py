@@ -9,14 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Literal
 
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.declarations import DeclaredMoves
 from kesin.store.errors import StoreError
-from kesin.store.limits import FIRST_ID, LAST_ID
+from kesin.store.limits import FIRST_ID, LAST_ID, MAX_BATCH
 from kesin.store.records import (
     AgedSince,
     Backlog,
@@ -178,7 +178,6 @@ class Store(ABC):
     ) -> list[Outcome]:
         """Apply an action to many jobs; return one outcome for each, in order."""
 
-    @abstractmethod
     def sweep(
         self,
         queue: str,
@@ -190,6 +189,13 @@ class Store(ABC):
         max_attempts: int | None = None,
     ) -> int:
         """Make a scheduled move for up to ``limit`` jobs; return how many moved."""
+        params = {"queue": queue, "actor": "clock", "now": now, "limit": min(limit, MAX_BATCH)}
+        params |= {"min_age_us": min_age_us, "max_attempts": max_attempts}
+        return self._sweep(queue, move, params)
+
+    @abstractmethod
+    def _sweep(self, queue: str, move: Move, params: dict[str, Any]) -> int:
+        """Make the move with these parameters of its statement or script."""
 
     @abstractmethod
     def settle(self, queue: str, *, limit: int, now: int | None = None) -> int:
@@ -203,7 +209,6 @@ class Store(ABC):
     def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
         """The first so many jobs, of any queue, that come after a job of the queue."""
 
-    @abstractmethod
     def report_progress(
         self,
         queue: str,
@@ -214,6 +219,12 @@ class Store(ABC):
         now: int | None = None,
     ) -> bool:
         """Note how far a claimed job is, beside the audit; False if the claim was lost."""
+        said = {"fraction": fraction, "message": message, "now": now}
+        return self._write_progress(queue, claim, said)
+
+    @abstractmethod
+    def _write_progress(self, queue: str, claim: HeldClaim, said: dict[str, Any]) -> bool:
+        """Write what is said of a claimed job, and when; False if the claim was lost."""
 
     @abstractmethod
     def progress(self, queue: str, ids: Sequence[str]) -> dict[str, Progress]:
@@ -274,7 +285,6 @@ class Store(ABC):
     def notes(self, job_id: str) -> list[Note]:
         """The notes on a job."""
 
-    @abstractmethod
     def add_note(  # a row of six columns
         self,
         queue: str,
@@ -287,6 +297,12 @@ class Store(ABC):
         now: int | None = None,
     ) -> None:
         """Add a note to a job, or to the queue."""
+        row = {"tenant": tenant, "job_id": job_id, "at": now, "kind": kind}
+        self._add_row(queue, "note", {**row, "actor": actor, "details": details})
+
+    @abstractmethod
+    def _add_row(self, queue: str, table: Literal["note", "paused"], row: dict[str, Any]) -> None:
+        """Add a note or a pause, ``at`` this time or now; a pause that is there stays."""
 
     @abstractmethod
     def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
@@ -333,7 +349,6 @@ class Store(ABC):
     def compact(self, queue: str) -> int:
         """Merge counter rows; return how many were merged."""
 
-    @abstractmethod
     def pause(
         self,
         queue: str,
@@ -344,6 +359,8 @@ class Store(ABC):
         now: int | None = None,
     ) -> None:
         """Stop claims of the queue, or of one tenant."""
+        row = {"tenant": tenant, "at": now, "actor": actor, "reason": reason}
+        self._add_row(queue, "paused", row)
 
     @abstractmethod
     def resume(self, queue: str, *, tenant: str = "") -> bool:

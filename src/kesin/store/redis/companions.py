@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.failures import failure_states, ready_states
@@ -50,18 +51,11 @@ class RedisCompanions(RedisReader):
         rows = self._execute("children", params) if is_id(job_id) else []
         return [parse_job(row) for row in rows]
 
-    def report_progress(
-        self,
-        queue: str,
-        claim: HeldClaim,
-        fraction: float | None,
-        message: str | None,
-        *,
-        now: int | None = None,
-    ) -> bool:
+    def _write_progress(self, queue: str, claim: HeldClaim, said: dict[str, Any]) -> bool:
         self.program(queue)
-        said = json.dumps([claim[1], fraction, message])
-        params = {"queue": queue, "id": claim[0], "token": claim[1], "said": said, "now": now}
+        job_id, token = claim
+        text = json.dumps([token, said["fraction"], said["message"]])
+        params = {"queue": queue, "id": job_id, "token": token, "said": text, "now": said["now"]}
         return bool(self._execute("report", params))
 
     def progress(self, queue: str, ids: Sequence[str]) -> dict[str, Progress]:

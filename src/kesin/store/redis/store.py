@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import redis
 
@@ -27,7 +27,6 @@ from kesin.lifecycle.vocabulary import Role
 from kesin.store.declarations import check_compatible, declared_moves
 from kesin.store.errors import StoreUnreachable, UnknownParents, UnknownQueue
 from kesin.store.limits import (
-    MAX_BATCH,
     check_batch_size,
     check_queue_name,
     moves_for,
@@ -284,20 +283,11 @@ class RedisStore(RedisCompanions):
             self._notifier.notify(queue)
         return [outcomes.get(change.id) or Outcome("unknown", change.id) for change in changes]
 
-    def sweep(
-        self,
-        queue: str,
-        move: Move,
-        *,
-        limit: int,
-        now: int | None = None,
-        min_age_us: int = 0,
-        max_attempts: int | None = None,
-    ) -> int:
-        program = self.program(queue)
-        limit = min(limit, 1 if program.lifecycle.capacity_of(move) else MAX_BATCH)
-        params: dict[str, Any] = {"queue": queue, "actor": "clock", "now": now, "options": {}}
-        params |= {"min_age_us": min_age_us, "cap": max_attempts}
+    def _sweep(self, queue: str, move: Move, params: dict[str, Any]) -> int:
+        program, limit = self.program(queue), params["limit"]
+        if program.lifecycle.capacity_of(move):
+            limit = min(limit, 1)
+        params |= {"options": {}, "cap": params.pop("max_attempts")}
         params["most_looked"] = MAX_SWEPT_PER_SCRIPT
         moved, skip, more = 0, 0, 1
         while more and moved < limit:
@@ -310,36 +300,14 @@ class RedisStore(RedisCompanions):
 
     # Notes, counters, pauses and notifications
 
-    def add_note(
-        self,
-        queue: str,
-        *,
-        kind: str,
-        actor: str,
-        tenant: str = "default",  # noqa: ARG002  # Redis keeps a note with its job
-        job_id: str | None = None,
-        details: str | None = None,
-        now: int | None = None,
-    ) -> None:
-        note = {"kind": kind, "actor": actor, "job_id": job_id, "details": details}
-        self._execute("add_note", {"queue": queue, "now": now, **note})
+    def _add_row(self, queue: str, table: Literal["note", "paused"], row: dict[str, Any]) -> None:
+        op = {"note": "add_note", "paused": "pause"}[table]
+        self._execute(op, {"queue": queue, **row, "now": row["at"]})
 
     def compact(self, queue: str) -> int:
         """Nothing to merge: Redis keeps one number for each edge."""
         self.program(queue)
         return 0
-
-    def pause(
-        self,
-        queue: str,
-        *,
-        tenant: str = "",
-        actor: str,
-        reason: str | None = None,
-        now: int | None = None,
-    ) -> None:
-        params = {"queue": queue, "tenant": tenant, "actor": actor, "reason": reason, "now": now}
-        self._execute("pause", params)
 
     def resume(self, queue: str, *, tenant: str = "") -> bool:
         resumed = self._execute("resume", {"queue": queue, "tenant": tenant})

@@ -184,20 +184,10 @@ class SqlCompanions(SqlRules):
 
     # Progress
 
-    def report_progress(
-        self,
-        queue: str,
-        claim: HeldClaim,
-        fraction: float | None,
-        message: str | None,
-        *,
-        now: int | None = None,
-    ) -> bool:
+    def _write_progress(self, queue: str, claim: HeldClaim, said: dict[str, Any]) -> bool:
         self.statements(queue)
         param, table = self.dialect.param, self.dialect.table
-        job_id, token = claim
-        said = {"fraction": fraction, "message": message}
-        values = ", ".join(("j.id", "j.claim_seq", self.now_or_clock, *map(param, said)))
+        values = f"j.id, j.claim_seq, {self.now_or_clock}, {param('fraction')}, {param('message')}"
         written = self._rows(
             f"INSERT INTO {table('progress')} (job_id, claim_seq, at, fraction, message)"
             f" SELECT {values} FROM {table('job')} j WHERE j.id = {param('id')}"
@@ -205,7 +195,7 @@ class SqlCompanions(SqlRules):
             " ON CONFLICT (job_id) DO UPDATE SET claim_seq = excluded.claim_seq,"
             " at = excluded.at, fraction = excluded.fraction, message = excluded.message"
             " RETURNING 1",
-            {"queue": queue, "id": job_id, "token": token, "now": now, **said},
+            {"queue": queue, "id": claim[0], "token": claim[1], **said},
         )
         return bool(written)
 

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.ids import first_id_at, is_id
@@ -268,24 +268,11 @@ class SqlStore(SqlCompanions):
                 }
         return outcomes
 
-    def sweep(
-        self,
-        queue: str,
-        move: Move,
-        *,
-        limit: int,
-        now: int | None = None,
-        min_age_us: int = 0,
-        max_attempts: int | None = None,
-    ) -> int:
-        statements = self.statements(queue)
+    def _sweep(self, queue: str, move: Move, params: dict[str, Any]) -> int:
+        statements, now = self.statements(queue), params["now"]
         created_before = statements.created_before(move, wall_clock_us() if now is None else now)
-        params: dict[str, Any] = {"queue": queue, "actor": "clock", "now": now}
-        params |= {"limit": min(limit, MAX_BATCH), "min_age_us": min_age_us}
         params["before"] = LAST_ID if created_before is None else first_id_at(created_before)
-        if max_attempts is not None:
-            params["max_attempts"] = max_attempts
-        sql = statements.sweep(move, capped=max_attempts is not None)
+        sql = statements.sweep(move, capped=params["max_attempts"] is not None)
         with self._sweeping():
             moved = self._take_contested(
                 statements, (move,), partial(self._rows, sql), params, one_by_one=params["limit"]
@@ -302,36 +289,11 @@ class SqlStore(SqlCompanions):
 
     # Notes and pauses
 
-    def add_note(
-        self,
-        queue: str,
-        *,
-        kind: str,
-        actor: str,
-        tenant: str = "default",
-        job_id: str | None = None,
-        details: str | None = None,
-        now: int | None = None,
-    ) -> None:
-        row = {"queue": queue, "tenant": tenant, "job_id": job_id, "at": now, "kind": kind}
-        self._add_row("note", {**row, "actor": actor, "details": details})
-
-    def pause(
-        self,
-        queue: str,
-        *,
-        tenant: str = "",
-        actor: str,
-        reason: str | None = None,
-        now: int | None = None,
-    ) -> None:
-        row = {"queue": queue, "tenant": tenant, "at": now, "actor": actor, "reason": reason}
-        self._add_row("paused", row, " ON CONFLICT DO NOTHING")
-
-    def _add_row(self, name: str, row: dict[str, Any], ending: str = "") -> None:
-        param = self.dialect.param
+    def _add_row(self, queue: str, table: Literal["note", "paused"], row: dict[str, Any]) -> None:
+        row, param = {"queue": queue, **row}, self.dialect.param
         values = [self.now_or_clock if column == "at" else param(column) for column in row]
-        sql = f"INSERT INTO {self.dialect.table(name)} ({', '.join(row)}) VALUES"
+        sql = f"INSERT INTO {self.dialect.table(table)} ({', '.join(row)}) VALUES"
+        ending = " ON CONFLICT DO NOTHING" if table == "paused" else ""
         self._rows(f"{sql} ({', '.join(values)}){ending}", {**row, "now": row["at"]})
 
     def schedules(self, queue: str, *, lock: Sequence[str] = ()) -> list[ScheduleRow]:
