@@ -23,12 +23,15 @@ from kesin.store.redis.program import script
 from kesin.store.redis.replies import QueueUndeclared, TransactionBusy, as_store_error
 
 TRANSACTION_TIMEOUT_S: Final = 5  # the next caller rolls back a transaction idle for so long
+HOLD_US: Final = TRANSACTION_TIMEOUT_S * SECOND_US
 LOCK_WAIT_S: Final = 30.0
 RESPONSE_TIMEOUT_S: Final = 10.0  # a batch of ten thousand jobs takes Redis about a second
 CONNECT_TIMEOUT_S: Final = 5.0
 UNRESPONSIVE_PAUSE_S: Final = 5.0  # after a timeout, other calls fail at once for so long
 MAX_ABANDONED_TRANSACTIONS: Final = 100
 _CLOCK: Final = SystemClock()
+
+Params = Mapping[str, Any]  # of an operation of the script; None is left out
 
 
 class RedisConnection(ForkAware):
@@ -79,29 +82,17 @@ class RedisConnection(ForkAware):
         self.client.close()
 
     def execute(
-        self,
-        op: str,
-        params: Mapping[str, Any],
-        *,
-        lifecycle_json: str = "",
-        moves: str = "",
-        items: Any = None,
+        self, op: str, params: Params, *, rules: str = "", moves: str = "", items: Any = None
     ) -> Any:
         """Run one operation of the script; wait while another transaction is active."""
         token = self._ownership.joined()
         if token is None:
             self._ownership.require_free()
-        header = {"hold_us": TRANSACTION_TIMEOUT_S * SECOND_US, **params}
+        header = {"hold_us": HOLD_US, **params}
         if token is not None:
             header["tx"] = token
         given = {name: value for name, value in header.items() if value is not None}
-        args = [
-            op,
-            wire_json(given),
-            lifecycle_json,
-            moves,
-            "" if items is None else wire_json(items),
-        ]
+        args = [op, wire_json(given), rules, moves, "" if items is None else wire_json(items)]
         waited_s, pause_s = 0.0, 0.001
         while True:
             try:
@@ -161,11 +152,7 @@ class RedisConnection(ForkAware):
         """Roll back own transactions that Redis failed under, so that no caller waits for them."""
         with suppress(IndexError):
             while True:
-                params = {
-                    "queue": "",
-                    "hold_us": TRANSACTION_TIMEOUT_S * SECOND_US,
-                    "tx": self._abandoned.popleft(),
-                }
+                params = {"queue": "", "hold_us": HOLD_US, "tx": self._abandoned.popleft()}
                 with suppress(StoreError):  # it no longer exists
                     self._run(["abandon", wire_json(params), "", "", ""])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -18,20 +18,11 @@ import redis
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.model import JOB_COLUMNS, Job
 from kesin.lifecycle.vocabulary import Role
+from kesin.store import limits
 from kesin.store.contract import Store
 from kesin.store.counters import count_jobs
 from kesin.store.declarations import Edge, Effects
 from kesin.store.errors import StoreUnreachable
-from kesin.store.limits import (
-    FIRST_ID,
-    LAST_ID,
-    MAX_PAGE,
-    check_age_stamp,
-    check_batch_size,
-    check_page,
-    moves_for,
-    valid_ids,
-)
 from kesin.store.records import (
     AgedSince,
     Backlog,
@@ -46,7 +37,7 @@ from kesin.store.records import (
     RulesVersion,
     ScheduleRow,
 )
-from kesin.store.redis.connection import RedisConnection
+from kesin.store.redis.connection import Params, RedisConnection
 from kesin.store.redis.program import NUMBERS, SEPARATOR, Program
 from kesin.store.search import is_found
 
@@ -95,16 +86,15 @@ class RedisReader(Store):
     def _execute(
         self,
         op: str,
-        params: Mapping[str, Any],
+        params: Params,
         program: Program | None = None,
         *,
-        lifecycle_json: str = "",
         moves: str = "",
         items: Any = None,
     ) -> Any:
         """Run one operation of the script, with the lifecycle of its queue if it needs one."""
-        rules = program.lifecycle_json if program else lifecycle_json
-        return self._connection.execute(op, params, lifecycle_json=rules, moves=moves, items=items)
+        rules = program.lifecycle_json if program else ""
+        return self._connection.execute(op, params, rules=rules, moves=moves, items=items)
 
     @abstractmethod
     def program(self, queue: str) -> Program:
@@ -151,19 +141,19 @@ class RedisReader(Store):
 
     def find(self, queue: str, ids: Sequence[str]) -> dict[str, Job]:
         self.program(queue)
-        requested = valid_ids(ids)
+        requested = limits.valid_ids(ids)
         rows = self._execute("find", {"queue": queue}, items=requested) if requested else ()
         return {job.id: job for job in map(parse_job, rows)}
 
     def states(self, queue: str, ids: Sequence[str]) -> dict[str, str]:
         self.program(queue)
-        requested = valid_ids(ids)
+        requested = limits.valid_ids(ids)
         answers = self._execute("states", {"queue": queue}, items=requested) if requested else ()
         return {job_id: state for job_id, state in zip(requested, answers, strict=True) if state}
 
     def ids_by_key(self, queue: str, tenant: str, keys: Sequence[str]) -> dict[str, str]:
         program = self.program(queue)
-        check_batch_size(keys)
+        limits.check_batch_size(keys)
         requested = list(dict.fromkeys(keys))
         if not requested:
             return {}
@@ -195,14 +185,14 @@ class RedisReader(Store):
         self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None
     ) -> Page:
         self.program(queue)
-        check_page(limit, cursor)
+        limits.check_page(limit, cursor)
         pairs = self.pairs(queue, where)
         params = {
             "queue": queue,
             "where": conditions_of(where),
             "most_looked": MAX_LISTED_PER_SCRIPT,
-            "limit": limit + 1 if where.search is None else MAX_PAGE,
-            "cursor": cursor or (FIRST_ID if where.oldest_first else LAST_ID),
+            "limit": limit + 1 if where.search is None else limits.MAX_PAGE,
+            "cursor": cursor or (limits.FIRST_ID if where.oldest_first else limits.LAST_ID),
             "oldest_first": where.oldest_first,
         }
         fields = self.listing(queue).search if where.search is not None else ()
@@ -240,13 +230,13 @@ class RedisReader(Store):
         now: int | None = None,
     ) -> dict[tuple[str, str], int]:
         program = self.program(queue)
-        moves = moves_for(program.lifecycle, action, role, queue)
+        moves = limits.moves_for(program.lifecycle, action, role, queue)
         conditions = conditions_of(where)
         if where.search is not None:
-            found = [job.id for job in self.jobs(queue, where, limit=MAX_PAGE).jobs]
+            found = [job.id for job in self.jobs(queue, where, limit=limits.MAX_PAGE).jobs]
             ids = found if ids is None else [job_id for job_id in found if job_id in set(ids)]
         if ids is not None:
-            ids = sorted(valid_ids(ids), reverse=True)
+            ids = sorted(limits.valid_ids(ids), reverse=True)
             conditions |= {"states": dict.fromkeys(where.states, True)} if where.states else {}
             if where.tenants is not None:
                 conditions["tenants"] = dict.fromkeys(where.tenants, True)
@@ -255,7 +245,7 @@ class RedisReader(Store):
             "where": conditions,
             "ids": ids,
             "most_looked": MAX_LISTED_PER_SCRIPT,
-            "cursor": LAST_ID,
+            "cursor": limits.LAST_ID,
             "options": program.options(moves, options),
             "now": now,
             "text": bool(where.text),
@@ -316,7 +306,7 @@ class RedisReader(Store):
         self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None
     ) -> Backlog:
         lifecycle = self.program(queue).lifecycle
-        check_age_stamp(lifecycle, queue, aged)
+        limits.check_age_stamp(lifecycle, queue, aged)
         working_states = [state.name for state in lifecycle.states if state.working]
         params = {"queue": queue, "tenant": tenant, "aged": aged and aged[1], "now": now}
         due, first, over, aging = self._execute("waiting", params, items=working_states)

@@ -28,10 +28,8 @@ class RedisCopier(Copier):
         self._store = store
 
     def _execute(self, op: str, queue: str, items: Any = None, **params: Any) -> Any:
-        program = self._store.program(queue)
-        return self._store._execute(  # noqa: SLF001
-            op, {"queue": queue, **params}, lifecycle_json=program.lifecycle_json, items=items
-        )
+        store, given = self._store, {"queue": queue, **params}
+        return store._execute(op, given, store.program(queue), items=items)  # noqa: SLF001
 
     def job_versions(self, queue: str, cursor: str | None, limit: int) -> VersionPage:
         """A page of job versions: state by state, each in the order of creation."""
