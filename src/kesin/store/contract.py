@@ -14,30 +14,11 @@ from typing import Any, Literal
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
+from kesin.store import records
 from kesin.store.declarations import DeclaredMoves
 from kesin.store.errors import StoreError
 from kesin.store.limits import FIRST_ID, LAST_ID, MAX_BATCH
-from kesin.store.records import (
-    AgedSince,
-    Backlog,
-    Definition,
-    Event,
-    FailureCount,
-    Filter,
-    HeldClaim,
-    JobCount,
-    Listing,
-    MoveCount,
-    NewJobRow,
-    Note,
-    Outcome,
-    Page,
-    Pause,
-    Progress,
-    QueueStats,
-    RulesVersion,
-    ScheduleRow,
-)
+from kesin.store.records import AgedSince, Filter, HeldClaim, NewJobRow, Outcome
 
 
 class Store(ABC):
@@ -64,7 +45,7 @@ class Store(ABC):
         """Every move that was ever declared for the queue, with its effects."""
 
     @abstractmethod
-    def rules(self, queue: str) -> list[RulesVersion]:
+    def rules(self, queue: str) -> list[records.RulesVersion]:
         """Every version of the queue's rules, oldest first."""
 
     @abstractmethod
@@ -227,7 +208,7 @@ class Store(ABC):
         """Write what is said of a claimed job, and when; False if the claim was lost."""
 
     @abstractmethod
-    def progress(self, queue: str, ids: Sequence[str]) -> dict[str, Progress]:
+    def progress(self, queue: str, ids: Sequence[str]) -> dict[str, records.Progress]:
         """How far these jobs are; those not claimed, or that say nothing, are absent."""
 
     @abstractmethod
@@ -249,13 +230,13 @@ class Store(ABC):
     @abstractmethod
     def jobs(
         self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None
-    ) -> Page:
+    ) -> records.Page:
         """A page of jobs, newest first unless the filter says otherwise."""
 
     @abstractmethod
     def count_matching(
         self, queue: str, where: Filter, *, limit: int, above: str = FIRST_ID, below: str = LAST_ID
-    ) -> JobCount:
+    ) -> records.JobCount:
         """How many jobs match, of those between two ids; at most ``limit`` jobs are examined."""
 
     @abstractmethod
@@ -278,11 +259,11 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def events(self, job_id: str) -> list[Event]:
+    def events(self, job_id: str) -> list[records.Event]:
         """A job's complete history."""
 
     @abstractmethod
-    def notes(self, job_id: str) -> list[Note]:
+    def notes(self, job_id: str) -> list[records.Note]:
         """The notes on a job."""
 
     def add_note(  # a row of six columns
@@ -297,21 +278,21 @@ class Store(ABC):
         now: int | None = None,
     ) -> None:
         """Add a note to a job, or to the queue."""
-        row = {"tenant": tenant, "job_id": job_id, "at": now, "kind": kind}
-        self._add_row(queue, "note", {**row, "actor": actor, "details": details})
+        row = {"tenant": tenant, "job_id": job_id, "now": now, "kind": kind}
+        self._write(queue, "add_note", {**row, "actor": actor, "details": details})
 
     @abstractmethod
-    def _add_row(self, queue: str, table: Literal["note", "paused"], row: dict[str, Any]) -> None:
-        """Add a note or a pause, ``at`` this time or now; a pause that is there stays."""
+    def _write(self, queue: str, what: Literal["add_note", "pause"], row: dict[str, Any]) -> None:
+        """Write a note or a pause with these values; a pause that is there stays."""
 
     @abstractmethod
-    def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
+    def stats(self, queue: str, *, now: int | None = None) -> records.QueueStats:
         """Job counts by state and tenant, the oldest due time and expired leases."""
 
     @abstractmethod
     def failures(
         self, queue: str, *, tenants: Sequence[str] | None = None, recent_from: int = 0
-    ) -> list[FailureCount]:
+    ) -> list[records.FailureCount]:
         """Jobs with an error code, at rest without success or waiting to be tried again.
 
         Those that came into their state since ``recent_from`` are counted by half hours as well.
@@ -322,7 +303,7 @@ class Store(ABC):
     @abstractmethod
     def backlog(
         self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None
-    ) -> Backlog:
+    ) -> records.Backlog:
         """What one tenant's jobs wait for; ``aged`` is the lifecycle's first stamp and a time.
 
         Reads through indexes: the cost grows with claimed or aged jobs, not with all jobs.
@@ -342,7 +323,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def move_counts(self, queue: str) -> list[MoveCount]:
+    def move_counts(self, queue: str) -> list[records.MoveCount]:
         """Every counter of the queue: how often each move was made, per tenant."""
 
     @abstractmethod
@@ -359,19 +340,19 @@ class Store(ABC):
         now: int | None = None,
     ) -> None:
         """Stop claims of the queue, or of one tenant."""
-        row = {"tenant": tenant, "at": now, "actor": actor, "reason": reason}
-        self._add_row(queue, "paused", row)
+        row = {"tenant": tenant, "now": now, "actor": actor, "reason": reason}
+        self._write(queue, "pause", row)
 
     @abstractmethod
     def resume(self, queue: str, *, tenant: str = "") -> bool:
         """Undo a pause; return whether there was one."""
 
     @abstractmethod
-    def paused(self, queue: str) -> list[Pause]:
+    def paused(self, queue: str) -> list[records.Pause]:
         """The queue's pauses."""
 
     @abstractmethod
-    def schedules(self, queue: str, *, lock: Sequence[str] = ()) -> list[ScheduleRow]:
+    def schedules(self, queue: str, *, lock: Sequence[str] = ()) -> list[records.ScheduleRow]:
         """The queue's schedules by name.
 
         With ``lock``, those of these names that no other transaction has, until this one ends.
@@ -379,20 +360,20 @@ class Store(ABC):
 
     @abstractmethod
     def write_schedules(
-        self, queue: str, rows: Sequence[ScheduleRow], *, gone: Sequence[str] = ()
+        self, queue: str, rows: Sequence[records.ScheduleRow], *, gone: Sequence[str] = ()
     ) -> None:
         """Store schedules and their next ticks; delete those that are ``gone``."""
 
     @abstractmethod
-    def listing(self, queue: str) -> Listing:
+    def listing(self, queue: str) -> records.Listing:
         """How the queue's jobs are listed; an empty one if no program declared it."""
 
     @abstractmethod
-    def write_listing(self, queue: str, listing: Listing) -> None:
+    def write_listing(self, queue: str, listing: records.Listing) -> None:
         """Store how jobs are listed; the newest that are there become searchable by it too."""
 
     @abstractmethod
-    def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
+    def scan(self, queue: str) -> Iterator[tuple[Job, list[records.Event]]]:
         """Every job with its events, ordered by id, from one snapshot."""
 
     @abstractmethod
@@ -400,7 +381,7 @@ class Store(ABC):
         """Check that the store responds; raise StoreError when it does not."""
 
     @abstractmethod
-    def definition(self, queue: str) -> Definition | None:
+    def definition(self, queue: str) -> records.Definition | None:
         """The names a queue was declared with; None for a queue never opened."""
 
     @abstractmethod

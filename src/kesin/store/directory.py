@@ -7,11 +7,8 @@ goes through `engine/access/commands.py`. Only hashes of passwords, sessions and
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import cache
-from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar, cast
 
 from kesin.foundation.text import storable
@@ -19,12 +16,10 @@ from kesin.store.audit_log import AuditLog
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
 from kesin.store.sql.store import SqlStore
+from kesin.store.sql.templates import shared_statements
 
 Record = TypeVar("Record")
 Row = tuple[Any, ...]
-_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
-_TABLE = re.compile(r"\{(\w+)\}")
-_PARAM = re.compile(r"(?<!:):([a-z_]+)")
 
 
 class Site(NamedTuple):
@@ -252,16 +247,7 @@ class Directory(AuditLog):
         return bool(self._rows(statement, **params))
 
     def _sql(self, statement: str) -> str:
-        dialect = self._store.dialect
-        text = _TABLE.sub(lambda gap: dialect.table(gap.group(1)), _statements()[statement])
-        return _PARAM.sub(lambda gap: dialect.param(gap.group(1)), text)
-
-
-@cache
-def _statements() -> dict[str, str]:
-    text = (files("kesin.store.sql") / "queries" / "directory.sql").read_text("utf-8")
-    parts = _NAME.split(text)[1:]
-    return dict(zip(parts[::2], (part.strip() for part in parts[1::2]), strict=True))
+        return self._store.dialect.write(shared_statements("directory")[statement])
 
 
 def _matches_nothing(params: dict[str, Any]) -> bool:

@@ -55,19 +55,20 @@ def _dialect(schema: str) -> Dialect:
         param=lambda name: f"%({name})s",
         table=lambda name: f"{schema}.{name}",
         given_slot="(SELECT slots FROM chosen) ->> j.id::text",
+        fragments={
+            "among_ids": "= ANY(%(ids)s::uuid[])",
+            "among_names": "= ANY(%(names)s::text[])",
+            "keep_lock": " FOR KEY SHARE",
+            "skip_locked": " FOR UPDATE SKIP LOCKED",
+            "now": "coalesce(%(now)s::bigint, (extract(epoch FROM now()) * 1000000)::bigint)",
+            "pairs": "(SELECT (v.value ->> 0)::uuid AS child, (v.value ->> 1)::uuid AS parent"
+            " FROM jsonb_array_elements(%(pairs)s::jsonb) v)",
+        },
     )
 
 
 class PostgresStore(SqlStore):
     """Jobs in a schema of a PostgreSQL database."""
-
-    skip_locked = " FOR UPDATE SKIP LOCKED"
-    now_or_clock = "coalesce(%(now)s::bigint, (extract(epoch FROM now()) * 1000000)::bigint)"
-    keep_lock = " FOR KEY SHARE"
-    _pairs_given = (
-        "(SELECT (v.value ->> 0)::uuid AS child, (v.value ->> 1)::uuid AS parent"
-        " FROM jsonb_array_elements(%(pairs)s::jsonb) v)"
-    )
 
     def __init__(
         self,
@@ -280,9 +281,6 @@ class PostgresStore(SqlStore):
 
     def _is_in(self, column: str, name: str) -> str:
         return f"{column} = ANY(%({name})s::text[])"
-
-    def _is_id_in(self, column: str) -> str:
-        return f"{column} = ANY(%(ids)s::uuid[])"
 
     def wait(self, queue: str, since: int, timeout_s: float) -> None:
         if self._planned_claims:

@@ -300,9 +300,8 @@ class RedisStore(RedisCompanions):
 
     # Notes, counters, pauses and notifications
 
-    def _add_row(self, queue: str, table: Literal["note", "paused"], row: dict[str, Any]) -> None:
-        op = {"note": "add_note", "paused": "pause"}[table]
-        self._execute(op, {"queue": queue, **row, "now": row["at"]})
+    def _write(self, queue: str, what: Literal["add_note", "pause"], row: dict[str, Any]) -> None:
+        self._execute(what, {"queue": queue, **row})
 
     def compact(self, queue: str) -> int:
         """Nothing to merge: Redis keeps one number for each edge."""

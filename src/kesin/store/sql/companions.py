@@ -21,21 +21,13 @@ from kesin.store.records import Filter, HeldClaim, Listing, NewJobRow, Progress
 from kesin.store.sql.columns import job_columns
 from kesin.store.sql.rules import SqlRules
 from kesin.store.sql.statements import Statements
+from kesin.store.sql.templates import template
 
 MAX_INDEXED = 10_000  # jobs that become searchable when their fields are declared
 
 
 class SqlCompanions(SqlRules):
     """The part of the SQL stores that knows parents and progress."""
-
-    skip_locked = ""  # how a statement passes by rows that another transaction has locked
-    keep_lock = ""  # how it keeps rows from being deleted until its transaction ends
-    now_or_clock: str  # the time that the caller gives, or the database's
-    _pairs_given: str  # the parameter ``pairs`` as rows of child and parent
-
-    def _is_id_in(self, column: str) -> str:
-        """Whether a column of ids is among the parameter ``ids``."""
-        return self._is_in(column, "ids")
 
     def _insert_new(
         self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]
@@ -58,27 +50,16 @@ class SqlCompanions(SqlRules):
         known: set[str] = set()
         for start in range(0, len(named), MAX_BATCH):
             ids = [job_id for job_id in named[start : start + MAX_BATCH] if is_id(job_id)]
-            sql = (
-                f"SELECT j.id FROM {self.dialect.table('job')} j"
-                f" WHERE {self._is_id_in('j.id')} ORDER BY j.id{self.keep_lock}"
-            )
-            known |= {str(row[0]) for row in self._rows(sql, {"ids": self._array(ids)})}
+            rows = self._rows(self._beside("hold_parents"), {"ids": self._array(ids)})
+            known |= {str(row[0]) for row in rows}
         if missing := set(named) - known:
             raise UnknownParents(missing)
 
     def _write_parents(self, queue: str, jobs: Sequence[NewJobRow]) -> None:
         pairs = [(job.id, parent) for job in jobs for parent in job.after]
-        table = self.dialect.table
-        at_rest = "j.phase IN (2, 3) AND NOT coalesce(s.waits, FALSE)"
         for start in range(0, len(pairs), MAX_BATCH):
-            self._rows(
-                f"INSERT INTO {table('parent')} (child, parent, queue, done, news)"
-                f" SELECT i.child, i.parent, {self.dialect.param('queue')},"
-                f" {at_rest} AND coalesce(s.success, FALSE), TRUE"
-                f" FROM {self._pairs_given} i JOIN {table('job')} j ON j.id = i.parent"
-                f" LEFT JOIN {table('state')} s ON s.queue = j.queue AND s.name = j.state",
-                {"queue": queue, "pairs": json.dumps(pairs[start : start + MAX_BATCH])},
-            )
+            batch = json.dumps(pairs[start : start + MAX_BATCH])
+            self._rows(self._beside("add_parents"), {"queue": queue, "pairs": batch})
 
     def settle(self, queue: str, *, limit: int, now: int | None = None) -> int:
         statements = self.statements(queue)
@@ -100,14 +81,7 @@ class SqlCompanions(SqlRules):
         Committed before anything is moved: what takes jobs first and then their parents would wait
         for it. If this process dies now, the sweeper's next walk finds them.
         """
-        param, table = self.dialect.param, self.dialect.table("parent")
-        rows = self._rows(
-            f"WITH heard AS MATERIALIZED (SELECT child, parent FROM {table}"
-            f" WHERE queue = {param('queue')} AND news ORDER BY child LIMIT {param('limit')}"
-            f"{self.skip_locked}) UPDATE {table} SET news = FALSE"
-            " WHERE (child, parent) IN (SELECT child, parent FROM heard) RETURNING child, done",
-            {"queue": queue, "limit": limit},
-        )
+        rows = self._rows(self._beside("hear"), {"queue": queue, "limit": limit})
         heard: dict[str, bool] = {}
         for child, done in rows:
             heard[str(child)] = heard.get(str(child), True) and bool(done)
@@ -116,11 +90,8 @@ class SqlCompanions(SqlRules):
     def _decided(self, heard: dict[str, bool]) -> list[str]:
         """Those that may move on: of successes, only the last one decides."""
         hopeful = [job_id for job_id, done in heard.items() if done]
-        sql = (
-            f"SELECT DISTINCT p.child FROM {self.dialect.table('parent')} p"
-            f" WHERE {self._is_id_in('p.child')} AND NOT p.done"
-        )
-        rows = self._read(sql, {"ids": self._array(hopeful)}) if hopeful else []
+        params = {"ids": self._array(hopeful)}
+        rows = self._read(self._beside("undecided"), params) if hopeful else []
         return sorted(heard.keys() - {str(row[0]) for row in rows})
 
     def parents(self, queue: str, job_id: str) -> list[Job]:
@@ -145,36 +116,19 @@ class SqlCompanions(SqlRules):
     # Titles and search
 
     def write_listing(self, queue: str, listing: Listing) -> None:
-        param, table, before = self.dialect.param, self.dialect.table, self.listing(queue)
+        before = self.listing(queue)
         if listing == before:
             return
+        row = {"queue": queue, "title": listing.title, "search": json.dumps(listing.search)}
         with self.transaction():
-            self._rows(
-                f"INSERT INTO {table('listing')} (queue, title, search)"
-                f" VALUES ({param('queue')}, {param('title')}, {param('search')})"
-                " ON CONFLICT (queue) DO UPDATE"
-                " SET title = excluded.title, search = excluded.search",
-                {"queue": queue, "title": listing.title, "search": json.dumps(listing.search)},
-            )
+            self._rows(self._beside("put_listing"), row)
             if listing.search != before.search:
-                delete = f"DELETE FROM {table('search_term')} WHERE queue = {param('queue')}"
-                self._rows(delete, {"queue": queue})
+                self._rows(self._beside("drop_terms"), {"queue": queue})
                 self._index_newest(queue)
 
     def _index_newest(self, queue: str) -> None:
         """Write the terms of jobs that were there before their fields were declared."""
-        body, table = self.dialect.table("job_body"), self.dialect.table
-        sql = f"INSERT INTO indexing SELECT b.id, b.queue, b.tenant, b.payload FROM {body} b"
-        ending = ""
-        if self.dialect.name == "postgres":
-            sql = (
-                f"INSERT INTO {table('search_term')} (job_id, term, queue, tenant)"
-                f" SELECT b.id, t.term, b.queue, b.tenant FROM {body} b"
-                f" JOIN {table('listing')} l ON l.queue = b.queue"
-                f" CROSS JOIN LATERAL {table('search_terms')}(b.payload, l.search) AS t(term)"
-            )
-            ending = " ON CONFLICT DO NOTHING"
-        sql = f"{sql} WHERE {self._is_id_in('b.id')}{ending}"
+        sql = self.dialect.write(template(self.dialect.name, "index_terms"))
         cursor: str | None = ""
         for _ in range(MAX_INDEXED // MAX_PAGE):
             if cursor is not None:
@@ -186,26 +140,10 @@ class SqlCompanions(SqlRules):
 
     def _write_progress(self, queue: str, claim: HeldClaim, said: dict[str, Any]) -> bool:
         self.statements(queue)
-        param, table = self.dialect.param, self.dialect.table
-        values = f"j.id, j.claim_seq, {self.now_or_clock}, {param('fraction')}, {param('message')}"
-        written = self._rows(
-            f"INSERT INTO {table('progress')} (job_id, claim_seq, at, fraction, message)"
-            f" SELECT {values} FROM {table('job')} j WHERE j.id = {param('id')}"
-            f" AND j.queue = {param('queue')} AND j.phase = 1 AND j.claim_seq = {param('token')}"
-            " ON CONFLICT (job_id) DO UPDATE SET claim_seq = excluded.claim_seq,"
-            " at = excluded.at, fraction = excluded.fraction, message = excluded.message"
-            " RETURNING 1",
-            {"queue": queue, "id": claim[0], "token": claim[1], **said},
-        )
-        return bool(written)
+        params = {"queue": queue, "id": claim[0], "token": claim[1], **said}
+        return bool(self._rows(self._beside("put_progress"), params))
 
     def progress(self, queue: str, ids: Sequence[str]) -> dict[str, Progress]:
-        table = self.dialect.table
-        rows = self._read(
-            f"SELECT p.job_id, p.at, p.fraction, p.message FROM {table('progress')} p"
-            f" JOIN {table('job')} j ON j.id = p.job_id AND j.claim_seq = p.claim_seq"
-            f" WHERE {self._is_id_in('p.job_id')} AND j.phase = 1"
-            f" AND j.queue = {self.dialect.param('queue')}",
-            {"queue": queue, "ids": self._array(valid_ids(ids))},
-        )
+        params = {"queue": queue, "ids": self._array(valid_ids(ids))}
+        rows = self._read(self._beside("progress"), params)
         return {str(row[0]): Progress(*row[1:]) for row in rows}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+_GAP = re.compile(r"\{(\w+)\}")
+_PARAM = re.compile(r"(?<!:):([a-z_]+)")
 
 # The columns of the caller's input about a job, with their PostgreSQL types.
 INPUT_TYPES = {
@@ -42,6 +46,12 @@ class Dialect:
     param: Callable[[str], str]
     table: Callable[[str], str]
     given_slot: str  # the slot that a claim chose for a job
+    fragments: Mapping[str, str] = field(compare=False)  # of statements that both share, by name
+
+    def write(self, text: str) -> str:
+        """A shared statement in this dialect: ``:param``, ``{fragment}`` and ``{table}``."""
+        text = _PARAM.sub(lambda gap: self.param(gap[1]), text)
+        return _GAP.sub(lambda gap: self.fragments.get(gap[1], self.table(gap[1])), text)
 
 
 def literal(text: str) -> str:

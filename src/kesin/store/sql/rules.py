@@ -33,6 +33,7 @@ from kesin.store.rules import (
 )
 from kesin.store.sql.inserter import SqlInserter
 from kesin.store.sql.statements import Statements
+from kesin.store.sql.templates import shared_statements
 
 
 class SqlRules(SqlInserter):
@@ -55,6 +56,10 @@ class SqlRules(SqlInserter):
 
     def _lock_jobs(self) -> None:  # as above
         """Block every move until the transaction ends; reading goes on."""
+
+    def _beside(self, name: str) -> str:
+        """The statement of this name about what stands beside the jobs."""
+        return self.dialect.write(shared_statements("beside")[name])
 
     # Versions and moves
 
@@ -149,20 +154,14 @@ class SqlRules(SqlInserter):
         return frozenset(row[0] for row in rows)
 
     def retire(self, queue: str, state: str, *, now: int | None = None) -> None:
-        param, table = self.dialect.param, self.dialect.table
         params = {"queue": queue, "state": state, "at": wall_clock_us() if now is None else now}
         with self.transaction():
             self._lock_rules(queue)
             self._lock_jobs()
             jobs = jobs_by_state(self.move_counts(queue)).get(state, 0)
             refuse_occupied(queue, state, jobs)
-            for name, column in (("state", "name"), ("declared", "to_state")):
-                self._rows(
-                    f"UPDATE {table(name)} SET retired_at = {param('at')}"
-                    f" WHERE queue = {param('queue')} AND {column} = {param('state')}"
-                    " AND retired_at IS NULL",
-                    params,
-                )
+            for name in ("retire_state", "retire_moves"):
+                self._rows(self._beside(name), params)
 
 
 def _with_slots(stored: DeclaredMoves, lifecycle: Lifecycle) -> DeclaredMoves:

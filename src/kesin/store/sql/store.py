@@ -289,52 +289,29 @@ class SqlStore(SqlCompanions):
 
     # Notes and pauses
 
-    def _add_row(self, queue: str, table: Literal["note", "paused"], row: dict[str, Any]) -> None:
-        row, param = {"queue": queue, **row}, self.dialect.param
-        values = [self.now_or_clock if column == "at" else param(column) for column in row]
-        sql = f"INSERT INTO {self.dialect.table(table)} ({', '.join(row)}) VALUES"
-        ending = " ON CONFLICT DO NOTHING" if table == "paused" else ""
-        self._rows(f"{sql} ({', '.join(values)}){ending}", {**row, "now": row["at"]})
+    def _write(self, queue: str, what: Literal["add_note", "pause"], row: dict[str, Any]) -> None:
+        self._rows(self._beside(what), {"queue": queue, **row})
 
     def schedules(self, queue: str, *, lock: Sequence[str] = ()) -> list[ScheduleRow]:
-        sql = (
-            f"SELECT name, definition, next_at FROM {self.dialect.table('schedule')}"
-            f" WHERE queue = {self.dialect.param('queue')}"
-        )
-        run, ending = self._read, " ORDER BY name"
-        if lock:
-            run = self._rows
-            ending = f" AND {self._is_in('name', 'names')}{ending}{self.skip_locked}"
         params = {"queue": queue, "names": self._array(lock)}
-        return [ScheduleRow(*row) for row in run(sql + ending, params)]
+        if lock:
+            rows = self._rows(self._beside("hold_schedules"), params)
+        else:
+            rows = self._read(self._beside("schedules"), params)
+        return [ScheduleRow(*row) for row in rows]
 
     def write_schedules(
         self, queue: str, rows: Sequence[ScheduleRow], *, gone: Sequence[str] = ()
     ) -> None:
-        param, table = self.dialect.param, self.dialect.table("schedule")
         with self.transaction():
             for row in rows:
-                values = ", ".join(param(name) for name in ("queue", *ScheduleRow._fields))
-                self._rows(
-                    f"INSERT INTO {table} (queue, name, definition, next_at) VALUES ({values})"
-                    " ON CONFLICT (queue, name) DO UPDATE"
-                    " SET definition = excluded.definition, next_at = excluded.next_at",
-                    {"queue": queue, **row._asdict()},
-                )
+                self._rows(self._beside("put_schedule"), {"queue": queue, **row._asdict()})
             if gone:
-                self._rows(
-                    f"DELETE FROM {table} WHERE queue = {param('queue')}"
-                    f" AND {self._is_in('name', 'names')}",
-                    {"queue": queue, "names": self._array(gone)},
-                )
+                params = {"queue": queue, "names": self._array(gone)}
+                self._rows(self._beside("drop_schedules"), params)
 
     def resume(self, queue: str, *, tenant: str = "") -> bool:
-        param = self.dialect.param
-        deleted = self._rows(
-            f"DELETE FROM {self.dialect.table('paused')}"
-            f" WHERE queue = {param('queue')} AND tenant = {param('tenant')} RETURNING 1",
-            {"queue": queue, "tenant": tenant},
-        )
+        deleted = self._rows(self._beside("resume"), {"queue": queue, "tenant": tenant})
         self._notifier.notify(queue)
         return bool(deleted)
 

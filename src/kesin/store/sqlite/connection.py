@@ -17,6 +17,14 @@ SQLITE = Dialect(
     param=lambda name: f":{name}",
     table=lambda name: name,
     given_slot="json_extract(:slots, '$.\"' || j.id || '\"')",
+    fragments={
+        "among_ids": "IN (SELECT value FROM json_each(:ids))",
+        "among_names": "IN (SELECT value FROM json_each(:names))",
+        "keep_lock": "",  # a transaction is alone
+        "skip_locked": "",
+        "now": ":now",
+        "pairs": "(SELECT value ->> 0 AS child, value ->> 1 AS parent FROM json_each(:pairs))",
+    },
 )
 
 

@@ -39,8 +39,6 @@ class SqliteStore(SqlStore):
 
     dialect = SQLITE
     schema = ""
-    now_or_clock = ":now"
-    _pairs_given = "(SELECT value ->> 0 AS child, value ->> 1 AS parent FROM json_each(:pairs))"
 
     def __init__(self, path: str | Path, *, busy_timeout_s: float = 10.0) -> None:
         super().__init__()

@@ -33,8 +33,6 @@ FIRST_ID = "00000000-0000-0000-0000-000000000000"
 class SqlCopier(Copier, ABC):
     """The shared reading half; each database has its own way of writing many rows."""
 
-    ids_among: str  # a condition with a gap for the column, on the parameter ``ids``
-
     def __init__(self, store: SqlStore) -> None:
         self._store = store
         self._table = store.dialect.table
@@ -56,7 +54,7 @@ class SqlCopier(Copier, ABC):
         return self._read(sql.format(self._table(table)))
 
     def _ids(self, column: str) -> str:
-        return self.ids_among.format(column)
+        return f"{column} {self._store.dialect.fragments['among_ids']}"
 
     # Reading
 
@@ -244,8 +242,6 @@ class SqlCopier(Copier, ABC):
 class PostgresCopier(SqlCopier):
     """Inserts all rows of a table with one statement, from one JSON document."""
 
-    ids_among = "{} = ANY(%(ids)s::uuid[])"
-
     @contextmanager
     def _copying(self, queue: str) -> Iterator[None]:
         sql = (
@@ -270,8 +266,6 @@ class PostgresCopier(SqlCopier):
 
 class SqliteCopier(SqlCopier):
     """Inserts row by row: in SQLite a statement costs a microsecond, not a round trip."""
-
-    ids_among = "{} IN (SELECT value FROM json_each(:ids))"
 
     @contextmanager
     def _copying(self, queue: str) -> Iterator[None]:

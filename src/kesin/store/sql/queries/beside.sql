@@ -1,0 +1,82 @@
+-- What stands beside the jobs: the same statements for both databases. Each begins at its name.
+-- {among_ids} and the like are what a dialect writes differently; any other {name} is a table.
+
+-- name: hold_parents
+SELECT j.id FROM {job} j WHERE j.id {among_ids} ORDER BY j.id{keep_lock}
+
+-- name: add_parents
+INSERT INTO {parent} (child, parent, queue, done, news)
+SELECT i.child, i.parent, :queue,
+       j.phase IN (2, 3) AND NOT coalesce(s.waits, FALSE) AND coalesce(s.success, FALSE), TRUE
+FROM {pairs} i
+JOIN {job} j ON j.id = i.parent
+LEFT JOIN {state} s ON s.queue = j.queue AND s.name = j.state
+
+-- name: hear
+WITH heard AS MATERIALIZED (
+  SELECT child, parent FROM {parent} WHERE queue = :queue AND news
+  ORDER BY child LIMIT :limit{skip_locked}
+)
+UPDATE {parent} SET news = FALSE
+WHERE (child, parent) IN (SELECT child, parent FROM heard)
+RETURNING child, done
+
+-- name: undecided
+SELECT DISTINCT p.child FROM {parent} p WHERE p.child {among_ids} AND NOT p.done
+
+-- name: put_listing
+INSERT INTO {listing} (queue, title, search) VALUES (:queue, :title, :search)
+ON CONFLICT (queue) DO UPDATE SET title = excluded.title, search = excluded.search
+
+-- name: drop_terms
+DELETE FROM {search_term} WHERE queue = :queue
+
+-- name: put_progress
+INSERT INTO {progress} (job_id, claim_seq, at, fraction, message)
+SELECT j.id, j.claim_seq, {now}, :fraction, :message
+FROM {job} j
+WHERE j.id = :id AND j.queue = :queue AND j.phase = 1 AND j.claim_seq = :token
+ON CONFLICT (job_id) DO UPDATE SET claim_seq = excluded.claim_seq,
+  at = excluded.at, fraction = excluded.fraction, message = excluded.message
+RETURNING 1
+
+-- name: progress
+SELECT p.job_id, p.at, p.fraction, p.message
+FROM {progress} p
+JOIN {job} j ON j.id = p.job_id AND j.claim_seq = p.claim_seq
+WHERE p.job_id {among_ids} AND j.phase = 1 AND j.queue = :queue
+
+-- name: add_note
+INSERT INTO {note} (queue, tenant, job_id, at, kind, actor, details)
+VALUES (:queue, :tenant, :job_id, {now}, :kind, :actor, :details)
+
+-- name: pause
+INSERT INTO {paused} (queue, tenant, at, actor, reason)
+VALUES (:queue, :tenant, {now}, :actor, :reason)
+ON CONFLICT DO NOTHING
+
+-- name: resume
+DELETE FROM {paused} WHERE queue = :queue AND tenant = :tenant RETURNING 1
+
+-- name: schedules
+SELECT name, definition, next_at FROM {schedule} WHERE queue = :queue ORDER BY name
+
+-- name: hold_schedules
+SELECT name, definition, next_at FROM {schedule}
+WHERE queue = :queue AND name {among_names} ORDER BY name{skip_locked}
+
+-- name: put_schedule
+INSERT INTO {schedule} (queue, name, definition, next_at)
+VALUES (:queue, :name, :definition, :next_at)
+ON CONFLICT (queue, name) DO UPDATE
+SET definition = excluded.definition, next_at = excluded.next_at
+
+-- name: drop_schedules
+DELETE FROM {schedule} WHERE queue = :queue AND name {among_names}
+
+-- name: retire_state
+UPDATE {state} SET retired_at = :at WHERE queue = :queue AND name = :state AND retired_at IS NULL
+
+-- name: retire_moves
+UPDATE {declared} SET retired_at = :at
+WHERE queue = :queue AND to_state = :state AND retired_at IS NULL
