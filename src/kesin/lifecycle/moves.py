@@ -9,26 +9,11 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypedDict, Unpack
 
+from kesin.lifecycle import vocabulary as guards
 from kesin.lifecycle.budget import DAY_S, Backoff
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.vocabulary import (
-    GONE,
-    After,
-    Fixed,
-    Guard,
-    Role,
-    age_over,
-    budget_left,
-    budget_spent,
-    due,
-    holds_claim,
-    lease_over,
-    parents_done,
-    parents_failed,
-    returns_left,
-    unclaimed,
-)
+from kesin.lifecycle.vocabulary import GONE, After, Fixed, Guard, Role
 
 Sources = str | tuple[str, ...]
 
@@ -78,7 +63,7 @@ def enqueue_after(to: str, **fields: Unpack[MoveFields]) -> Move:
 
 def claim(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
     """A worker takes a due job, and an attempt is counted."""
-    when = (due, unclaimed, budget_left)
+    when = (guards.due, guards.unclaimed, guards.budget_left)
     return _by_worker("claim", sources, to, fields, when=when, claim="take", attempt="count")
 
 
@@ -96,19 +81,19 @@ def retry(
     sources: Sources, to: str, delay: Backoff | Literal["input"], **fields: Unpack[MoveFields]
 ) -> Move:
     """An attempt failed and the budget allows another one later."""
-    when = (holds_claim, budget_left)
+    when = (guards.holds_claim, guards.budget_left)
     return _by_worker("retry", sources, to, fields, when=when, error="record", run_at=delay)
 
 
 def retry_spent(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
     """The last attempt failed: the job keeps the error of that attempt."""
-    when = (holds_claim, budget_spent)
+    when = (guards.holds_claim, guards.budget_spent)
     return _ends("retry", sources, to, fields, when=when, error="record")
 
 
 def release(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
     """A worker that stops gives the job and its attempt back."""
-    when = (holds_claim, returns_left)
+    when = (guards.holds_claim, guards.returns_left)
     return _by_worker("release", sources, to, fields, when=when, attempt="return", run_at="now")
 
 
@@ -117,31 +102,31 @@ def release(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
 
 def unblock(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
     """Every job that this one comes after has succeeded."""
-    return _settles("unblock", sources, to, fields, when=(parents_done,), run_at="now")
+    return _settles("unblock", sources, to, fields, when=(guards.parents_done,), run_at="now")
 
 
 def parent_failed(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
     """A job that this one comes after is at rest without success."""
     ends: dict[str, Any] = {"error": PARENT_FAILED, "stamp": ("finished_at",)}
-    return _settles("parent_failed", sources, to, fields, when=(parents_failed,), **ends)
+    return _settles("parent_failed", sources, to, fields, when=(guards.parents_failed,), **ends)
 
 
 def attempt_cap(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
     """A waiting job has no attempt left."""
-    when = (unclaimed, budget_spent)
+    when = (guards.unclaimed, guards.budget_spent)
     return _gives_up("attempt_cap", sources, to, fields, when=when, stage="cap")
 
 
 def recover(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
     """A worker died or lost its lease; the job is due again at once."""
     effects: dict[str, Any] = {"claim": "drop", "run_at": "now", "stage": "recover"}
-    when = (lease_over, budget_left)
+    when = (guards.lease_over, guards.budget_left)
     return _move("recover", sources, to, fields, by=("clock",), when=when, **effects)
 
 
 def recover_spent(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
     """A worker died or lost its lease in the last attempt."""
-    when = (lease_over, budget_spent)
+    when = (guards.lease_over, guards.budget_spent)
     return _gives_up("recover", sources, to, fields, when=when, claim="drop", stage="recover")
 
 
@@ -154,16 +139,16 @@ def expire(
     **fields: Unpack[MoveFields],
 ) -> Move:
     """A job has become too old. With ``since="finished_at"`` it has finished before."""
-    age = age_over(since, seconds)
+    when: tuple[Guard, ...] = (guards.age_over(since, seconds),)
     if since == "finished_at":
-        return _move("expire", sources, to, fields, by=("clock",), when=(age,), stage="expire")
-    effects: dict[str, Any] = {"stamp": ("finished_at",), "stage": "expire"}
-    return _move("expire", sources, to, fields, by=("clock",), when=(unclaimed, age), **effects)
+        return _move("expire", sources, to, fields, by=("clock",), when=when, stage="expire")
+    ends: dict[str, Any] = {"when": (guards.unclaimed, *when), "stamp": ("finished_at",)}
+    return _move("expire", sources, to, fields, by=("clock",), stage="expire", **ends)
 
 
 def prune(sources: Sources, *, days: int) -> Move:
     """A job is deleted so many days after it finished."""
-    when = (age_over("finished_at", days * DAY_S),)
+    when = (guards.age_over("finished_at", days * DAY_S),)
     return _move("prune", sources, GONE, {}, by=("clock",), when=when, stage="prune")
 
 
@@ -179,7 +164,7 @@ def requeue(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
 def cancel(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
     """An operator or the producer ends a job that no worker has claimed."""
     effects: dict[str, Any] = {"by": ("operator", "producer"), "stamp": ("finished_at",)}
-    return _move("cancel", sources, to, fields, when=(unclaimed,), **effects)
+    return _move("cancel", sources, to, fields, when=(guards.unclaimed,), **effects)
 
 
 def _move(name: str, sources: Sources, to: str, fields: MoveFields, **kind: Any) -> Move:
@@ -188,7 +173,7 @@ def _move(name: str, sources: Sources, to: str, fields: MoveFields, **kind: Any)
 
 
 def _by_worker(name: str, sources: Sources, to: str, fields: MoveFields, **kind: Any) -> Move:
-    worker: dict[str, Any] = {"by": ("worker",), "when": (holds_claim,), "claim": "drop"}
+    worker: dict[str, Any] = {"by": ("worker",), "when": (guards.holds_claim,), "claim": "drop"}
     return _move(name, sources, to, fields, **{**worker, **kind})
 
 

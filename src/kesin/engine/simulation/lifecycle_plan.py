@@ -7,31 +7,11 @@ from dataclasses import replace
 from typing import Literal
 
 from kesin.lifecycle import moves
+from kesin.lifecycle import vocabulary as guards
 from kesin.lifecycle.budget import DAY_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.vocabulary import (
-    STAY,
-    After,
-    Fixed,
-    Guard,
-    age_over,
-    budget_left,
-    category_in,
-    code_in,
-    code_not_in,
-    due,
-    flag_not_set,
-    flag_set,
-    holds_claim,
-    lease_over,
-    option,
-    rate,
-    retries_left,
-    timer_not_over,
-    timer_over,
-    unclaimed,
-)
+from kesin.lifecycle.vocabulary import STAY, After, Fixed
 
 BUDGET_SPENT = Fixed("SPENT", Category.PERMANENT, "every attempt was used up")
 CANCELLED = Fixed("CANCELLED", Category.PERMANENT, "cancelled")
@@ -121,14 +101,14 @@ class LifecyclePlan:
         stays = self._sometimes(0.3)  # the claim does not change the state
         if stays:
             self._stages[0] = "ready"
-        limit = rate(self._rng.randint(1, 4), self._rng.choice((1, 60, 3_600)))
+        limit = guards.rate(self._rng.randint(1, 4), self._rng.choice((1, 60, 3_600)))
         limits = (limit,) if self._sometimes(0.2) else ()
         self._add(
             moves.enqueue("ready"),
             moves.claim(
                 "ready",
                 STAY if stays else self._stages[0],
-                when=(due, unclaimed, budget_left, *limits),
+                when=(guards.due, guards.unclaimed, guards.budget_left, *limits),
             ),
             moves.attempt_cap("ready", "failed", error=BUDGET_SPENT),
         )
@@ -150,7 +130,7 @@ class LifecyclePlan:
                     (self._stages[index - 1],),
                     name,
                     by=("worker",),
-                    when=(holds_claim,),
+                    when=(guards.holds_claim,),
                     stamp=("looked_at",) if self._sometimes() else (),
                     flag=("marked",) if self._sometimes(0.2) else (),
                 )
@@ -158,7 +138,7 @@ class LifecyclePlan:
 
     def _add_exits(self) -> None:
         stages, last = tuple(self._stages), self._stages[-1]
-        fence = (holds_claim,) if last == "ready" or self._sometimes(0.8) else ()
+        fence = (guards.holds_claim,) if last == "ready" or self._sometimes(0.8) else ()
         self._add(moves.complete(last, "done", when=fence), moves.fail(stages, "failed"))
         if self._sometimes(0.8):
             self._add(moves.release(stages, "ready"))
@@ -180,16 +160,15 @@ class LifecyclePlan:
         passing = (Category.TRANSIENT, Category.RATE_LIMIT)
         timer = self._backoff()
         self._add(moves.fail(stages, "failed", name="retry", timer=timer, timer_for=passing))
-        codes: tuple[Guard, ...] = (
-            (code_not_in("WRONG"),) if self._sometimes() else (category_in(Category.TRANSIENT),)
-        )
+        not_wrong, transient = guards.code_not_in("WRONG"), guards.category_in(Category.TRANSIENT)
+        code = not_wrong if self._sometimes() else transient
         self._add(
             Move(
                 "revive",
                 ("failed",),
                 "ready",
                 by=("clock",),
-                when=(timer_over, retries_left(self._rng.randint(1, 3)), *codes),
+                when=(guards.timer_over, guards.retries_left(self._rng.randint(1, 3)), code),
                 attempt="renew",
                 retry="count",
                 timer="clear",
@@ -203,7 +182,7 @@ class LifecyclePlan:
         self._states.append(State("held", resting=True, holds_key=self._sometimes(0.8)))
         self._add(moves.fail(tuple(self._stages), "held", name="hold"))
         if self._sometimes():
-            anew, as_before = (option("anew", is_set=is_set) for is_set in (True, False))
+            anew, as_before = (guards.option("anew", is_set=is_set) for is_set in (True, False))
             self._add(
                 moves.requeue("held", "ready", name="approve", when=(anew,), error="clear"),
                 moves.requeue("held", "ready", name="approve", when=(as_before,)),
@@ -219,12 +198,12 @@ class LifecyclePlan:
             ("waiting",),
             STAY,
             by=("worker",),
-            when=(holds_claim,),
+            when=(guards.holds_claim,),
             claim="drop",
             run_at="input",
         )
         timer = After(self._rng.choice((60, 5_400)))
-        wake = (due, unclaimed, timer_not_over)
+        wake = (guards.due, guards.unclaimed, guards.timer_not_over)
         self._add(
             replace(
                 look_again,
@@ -237,13 +216,13 @@ class LifecyclePlan:
             moves.claim("waiting", STAY, name="wake", action="claim", when=wake, attempt="keep"),
             look_again,
             moves.complete("waiting", "done", name="arrive", error="keep"),
-            moves.recover("waiting", STAY, name="let_go", when=(lease_over,)),
+            moves.recover("waiting", STAY, name="let_go", when=(guards.lease_over,)),
             Move(
                 "timeout",
                 ("waiting",),
                 "failed",
                 by=("clock",),
-                when=(unclaimed, timer_over),
+                when=(guards.unclaimed, guards.timer_over),
                 error=TIMED_OUT,
                 timer="clear",
                 stamp=("finished_at",),
@@ -264,8 +243,9 @@ class LifecyclePlan:
             self._add(moves.cancel("blocked", "failed", name="cancel_blocked", error=CANCELLED))
 
     def _add_operator_moves(self) -> None:
+        unmarked = guards.flag_not_set("marked")
         if self._sometimes(0.7):
-            when = self._rng.choice(((), (flag_not_set("marked"),), (code_in(*CODES),)))
+            when = self._rng.choice(((), (unmarked,), (guards.code_in(*CODES),)))
             self._add(moves.requeue("failed", "ready", when=when))
         if self._sometimes(0.7):
             self._add(moves.cancel("ready", "failed", error=CANCELLED))
@@ -276,13 +256,13 @@ class LifecyclePlan:
                     ("failed",),
                     STAY,
                     by=("operator", "producer"),
-                    when=(flag_not_set("marked"),),
+                    when=(unmarked,),
                     flag=("marked",),
                     payload="replace" if self._sometimes() else "keep",
                 )
             )
         if self._sometimes(0.3):
-            when = (flag_set("marked"),)
+            when = (guards.flag_set("marked"),)
             self._add(moves.requeue("failed", "ready", name="forgive", when=when, unstamp=()))
 
     def _add_end_states(self) -> None:
@@ -290,5 +270,5 @@ class LifecyclePlan:
             State("done", terminal=True, success=True, holds_key=self._sometimes(0.2)),
             State("failed", resting=True, holds_key=self._sometimes(0.2)),
         ]
-        old = age_over("finished_at", self._rng.choice((3_600, 30 * DAY_S)))
+        old = guards.age_over("finished_at", self._rng.choice((3_600, 30 * DAY_S)))
         self._add(replace(moves.prune(("done", "failed"), days=1), when=(old,)))
