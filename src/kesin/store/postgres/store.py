@@ -56,6 +56,7 @@ def _dialect(schema: str) -> Dialect:
         table=lambda name: f"{schema}.{name}",
         given_slot="(SELECT slots FROM chosen) ->> j.id::text",
         fragments={
+            "as_text": "::text",
             "among_ids": "= ANY(%(ids)s::uuid[])",
             "among_names": "= ANY(%(names)s::text[])",
             "keep_lock": " FOR KEY SHARE",
@@ -230,24 +231,16 @@ class PostgresStore(SqlStore):
                 f"the schema {self.schema} has no kesin tables: run `kesin migrate` first"
             ) from None
 
-    def _write_declared(self, queue: str, moves: DeclaredMoves, definition: str) -> None:
-        table = self.dialect.table
+    def _write_moves(self, _queue: str, moves: DeclaredMoves) -> None:
         rows = [(*edge, *effects) for edge, effects in sorted(moves.items())]
         marks = ", ".join(["%s"] * len(rows[0]))
-        with self.transaction() as connection:
-            with connection.cursor() as cursor:
-                cursor.executemany(
-                    f"INSERT INTO {table('declared')} AS d ({DECLARED_COLUMNS}) VALUES ({marks})"
-                    " ON CONFLICT (queue, move, from_state, to_state) DO UPDATE SET"
-                    " mask = d.mask | excluded.mask, min_age_us = excluded.min_age_us,"
-                    " slots = excluded.slots",
-                    rows,
-                )
-            self._rows(
-                f"INSERT INTO {table('lifecycle')} VALUES (%(queue)s, "
-                "(extract(epoch FROM now()) * 1000000)::bigint, %(definition)s)"
-                " ON CONFLICT (queue) DO UPDATE SET definition = excluded.definition",
-                {"queue": queue, "definition": definition},
+        with self.transaction() as connection, connection.cursor() as cursor:
+            cursor.executemany(
+                f"INSERT INTO {self.dialect.table('declared')} AS d ({DECLARED_COLUMNS})"
+                f" VALUES ({marks}) ON CONFLICT (queue, move, from_state, to_state) DO UPDATE SET"
+                " mask = d.mask | excluded.mask, min_age_us = excluded.min_age_us,"
+                " slots = excluded.slots",
+                rows,
             )
 
     def _write_rules(self, version: RulesVersion, states: Sequence[StateRow]) -> None:

@@ -44,7 +44,7 @@ class SqlRules(SqlInserter):
     # Implemented by the subclasses
 
     @abstractmethod
-    def _write_declared(self, queue: str, moves: DeclaredMoves, definition: str) -> None:
+    def _write_moves(self, queue: str, moves: DeclaredMoves) -> None:
         """Store declared moves: new ones, and what may change of those that exist."""
 
     @abstractmethod
@@ -83,7 +83,7 @@ class SqlRules(SqlInserter):
         for edge, effects in moves.items():
             check_compatible(edge, effects, declared_before.get(edge))
         if stored:
-            self._write_moves(queue, lifecycle, changed)
+            self._declare_moves(queue, lifecycle, changed)
         else:
             self._declare_version(queue, lifecycle, versions, changed, virtual_time=virtual_time)
         if queue in self._queues:
@@ -98,11 +98,19 @@ class SqlRules(SqlInserter):
             settable=reduce(or_, (effects.mask for _, effects in declared)),
         )
 
-    def _write_moves(self, queue: str, lifecycle: Lifecycle, changed: DeclaredMoves) -> None:
+    def _declare_moves(self, queue: str, lifecycle: Lifecycle, changed: DeclaredMoves) -> None:
         if changed:
             states = tuple(state.name for state in lifecycle.states)
             names = Definition(lifecycle.name, states, lifecycle.stamps, lifecycle.flags)
-            self._write_declared(queue, changed, canonical_json(names._asdict()))
+            self.write_declared(queue, changed, names)
+
+    def write_declared(self, queue: str, moves: DeclaredMoves, names: Definition) -> None:
+        """Store declared moves, and the names of the lifecycle that declares them."""
+        definition = canonical_json(names._asdict())
+        params = {"queue": queue, "definition": definition, "now": None}
+        with self.transaction():
+            self._write_moves(queue, moves)
+            self._rows(self._beside("put_definition"), params)
 
     def _declare_version(
         self,
@@ -124,10 +132,10 @@ class SqlRules(SqlInserter):
                 if unchanged and self.retired_states(queue) == retired:
                     version = next_version(queue, lifecycle, newest, virtual_time=virtual_time)
                     self._write_rules(version, states_of(version))
-                    self._write_moves(queue, lifecycle, changed)
+                    self._declare_moves(queue, lifecycle, changed)
                     return
             if is_stored(versions, lifecycle, virtual_time=virtual_time):
-                self._write_moves(queue, lifecycle, changed)
+                self._declare_moves(queue, lifecycle, changed)
                 return
 
     def _require_upgrade(

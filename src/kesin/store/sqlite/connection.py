@@ -18,6 +18,7 @@ SQLITE = Dialect(
     table=lambda name: name,
     given_slot="json_extract(:slots, '$.\"' || j.id || '\"')",
     fragments={
+        "as_text": "",
         "among_ids": "IN (SELECT value FROM json_each(:ids))",
         "among_names": "IN (SELECT value FROM json_each(:names))",
         "keep_lock": "",  # a transaction is alone

@@ -186,7 +186,7 @@ class SqliteStore(SqlStore):
                 )
         return [f"{migration.version:04d}_{migration.name}" for migration in pending]
 
-    def _write_declared(self, queue: str, moves: DeclaredMoves, definition: str) -> None:
+    def _write_moves(self, queue: str, moves: DeclaredMoves) -> None:
         marks = ", ".join("?" * len((*next(iter(moves)), *Effects._fields)))
         with self.transaction():
             known = self.declared(queue)
@@ -202,11 +202,6 @@ class SqliteStore(SqlStore):
                     for edge, effects in moves.items()
                     if edge in known
                 ],
-            )
-            self._writer.execute(
-                "INSERT INTO lifecycle VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET"
-                " definition = excluded.definition",
-                (queue, wall_clock_us(), definition),
             )
 
     def _write_rules(self, version: RulesVersion, states: Sequence[StateRow]) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from operator import attrgetter
 from typing import Any
 
-from kesin.foundation.text import canonical_json, wire_json
+from kesin.foundation.text import wire_json
 from kesin.lifecycle.model import HOT_COLUMNS, Job, slot_name
 from kesin.store.declarations import DeclaredMoves
 from kesin.store.limits import check_batch_size
@@ -17,6 +17,7 @@ from kesin.store.records import Definition, Event, MoveCount, Note, RulesVersion
 from kesin.store.rules import states_of
 from kesin.store.sql.columns import event_columns
 from kesin.store.sql.store import SqlStore
+from kesin.store.sql.templates import shared_statements
 from kesin.store.transfer.copier import Copier, JobHistory, JobVersion, VersionPage, new_moves
 
 NOTE_COLUMNS = ("queue", "tenant", "job_id", "at", "kind", "actor", "details")
@@ -36,7 +37,6 @@ class SqlCopier(Copier, ABC):
     def __init__(self, store: SqlStore) -> None:
         self._store = store
         self._table = store.dialect.table
-        self._text = "::text" if store.dialect.name == "postgres" else ""
 
     @abstractmethod
     def _copying(self, queue: str) -> AbstractContextManager[None]:
@@ -53,32 +53,31 @@ class SqlCopier(Copier, ABC):
         """The rows of a query on one table; ``{}`` stands for the table."""
         return self._read(sql.format(self._table(table)))
 
-    def _ids(self, column: str) -> str:
-        return f"{column} {self._store.dialect.fragments['among_ids']}"
+    def _select(self, name: str, **params: Any) -> list[tuple[Any, ...]]:
+        return self._read(self._store.dialect.write(shared_statements("copying")[name]), **params)
+
+    def _drop(self, name: str, **params: Any) -> None:
+        sql = self._store.dialect.write(shared_statements("copying")[name])
+        self._store._rows(sql, params)  # noqa: SLF001
+
+    def _array(self, values: Sequence[str]) -> Any:
+        return self._store._array(values)  # noqa: SLF001
 
     # Reading
 
     def job_versions(self, queue: str, cursor: str | None, limit: int) -> VersionPage:
-        param = self._store.dialect.param
-        where = f"j.queue = {param('queue')} AND j.id > {param('cursor')}"
-        after = cursor or FIRST_ID
-        rows = self._job_versions(f"{where} ORDER BY j.id LIMIT {limit}", queue=queue, cursor=after)
-        return rows, rows[-1].id if len(rows) == limit else None
+        rows = self._select("job_versions", queue=queue, cursor=cursor or FIRST_ID, limit=limit)
+        versions = list(map(JobVersion._make, rows))
+        return versions, versions[-1].id if len(versions) == limit else None
 
     def versions_of(self, queue: str, ids: Sequence[str]) -> dict[str, JobVersion]:
         check_batch_size(ids)
-        where = f"j.queue = {self._store.dialect.param('queue')} AND {self._ids('j.id')}"
-        versions = self._job_versions(where, queue=queue, ids=self._store._array(ids))  # noqa: SLF001
-        return {version.id: version for version in versions}
-
-    def _job_versions(self, where: str, **params: Any) -> list[JobVersion]:
-        notes = f"(SELECT count(*) FROM {self._table('note')} n WHERE n.job_id = j.id)"
-        sql = f"SELECT j.id{self._text}, j.seq, {notes} FROM {self._table('job')} j WHERE {where}"
-        return [JobVersion._make(row) for row in self._read(sql, **params)]
+        rows = self._select("versions_of", queue=queue, ids=self._array(ids))
+        return {version.id: version for version in map(JobVersion._make, rows)}
 
     def histories(self, queue: str, ids: Sequence[str]) -> list[JobHistory]:
         # Rows are read first: a job that moves meanwhile has too many events, never too few.
-        jobs, text = self._store.find(queue, ids).values(), self._text
+        jobs, text = self._store.find(queue, ids).values(), "{as_text}"
         events = self._by_job("event", "job_id", event_columns(self._store.dialect), "seq", ids)
         notes = self._by_job("note", "job_id", f"job_id{text}, at, kind, actor, details", "id", ids)
         slots = self._by_job("job", "id", f"id{text}, slot", "id", ids)
@@ -99,26 +98,17 @@ class SqlCopier(Copier, ABC):
     ) -> dict[str, list[tuple[Any, ...]]]:
         """The rows of these jobs, by the job's id, which is their first column."""
         rows: dict[str, list[tuple[Any, ...]]] = {}
-        where = f"{self._ids(key)} ORDER BY {key}, {order}"
-        sql = f"SELECT {columns} FROM {self._table(table)} WHERE {where}"
-        for row in self._read(sql, ids=self._store._array(ids)):  # noqa: SLF001
+        where = f"{key} {{among_ids}} ORDER BY {key}, {order}"
+        sql = self._store.dialect.write(f"SELECT {columns} FROM {{{table}}} WHERE {where}")
+        for row in self._read(sql, ids=self._array(ids)):
             rows.setdefault(row[0], []).append(row)
         return rows
 
     def count_waiting(self, queue: str) -> int:
-        param, table = self._store.dialect.param("queue"), self._table
-        sql = (
-            f"SELECT count(DISTINCT c.id) FROM {table('parent')} p"
-            f" JOIN {table('job')} c ON c.id = p.child JOIN {table('job')} j ON j.id = p.parent"
-            f" JOIN {table('state')} s ON s.queue = c.queue AND s.name = c.state AND s.waits"
-            f" WHERE c.queue = {param} OR j.queue = {param}"
-        )
-        return int(self._read(sql, queue=queue)[0][0])
+        return int(self._select("count_waiting", queue=queue)[0][0])
 
     def count_claimed(self, queue: str) -> int:
-        where = f"queue = {self._store.dialect.param('queue')} AND phase = 1"
-        sql = f"SELECT count(*) FROM {self._table('job')} WHERE {where}"
-        return int(self._read(sql, queue=queue)[0][0])
+        return int(self._select("count_claimed", queue=queue)[0][0])
 
     # Writing
 
@@ -127,8 +117,8 @@ class SqlCopier(Copier, ABC):
         jobs = [history.job for history in histories]
         with self._store.transaction(), self._copying(queue):
             held = self._held(queue, histories)
-            self._delete([job.id for job in jobs])
-            self._delete(self._rivals(queue, jobs, held))
+            self._drop("drop_jobs", ids=self._array([job.id for job in jobs]))
+            self._drop("drop_jobs", ids=self._array(self._rivals(queue, jobs, held)))
             rows = [
                 (*_hot_values(job), job.dedup_key is not None, slot)
                 for job, (slot, _) in zip(jobs, held, strict=True)
@@ -154,12 +144,7 @@ class SqlCopier(Copier, ABC):
     def drop(self, queue: str, ids: Sequence[str]) -> None:
         check_batch_size(ids)
         with self._store.transaction(), self._copying(queue):
-            self._delete(ids)
-
-    def _delete(self, ids: Iterable[str]) -> None:
-        id_array = self._store._array(list(ids))  # noqa: SLF001
-        sql = f"DELETE FROM {self._table('job')} WHERE {self._ids('id')}"
-        self._store._rows(sql, {"ids": id_array})  # noqa: SLF001
+            self._drop("drop_jobs", ids=self._array(ids))
 
     def _held(self, queue: str, histories: Sequence[JobHistory]) -> Held:
         """The slot and the key that each of these jobs holds in its state."""
@@ -181,11 +166,8 @@ class SqlCopier(Copier, ABC):
 
     def _slots_taken(self, queue: str, histories: Sequence[JobHistory]) -> set[str]:
         """The slots that other jobs have, or copies that come with one."""
-        param = self._store.dialect.param("queue")
-        columns, table = f"id{self._text}, slot", self._table("job")
-        sql = f"SELECT {columns} FROM {table} WHERE queue = {param} AND slot IS NOT NULL"
-        coming = {history.job.id for history in histories}
-        taken = {slot for job_id, slot in self._read(sql, queue=queue) if job_id not in coming}
+        coming, rows = {each.job.id for each in histories}, self._select("slots_taken", queue=queue)
+        taken = {slot for job_id, slot in rows if job_id not in coming}
         return taken | {history.slot for history in histories if history.slot}
 
     def _rivals(self, queue: str, jobs: Sequence[Job], held: Held) -> list[str]:
@@ -199,26 +181,20 @@ class SqlCopier(Copier, ABC):
             rivals += self._store.ids_by_key(queue, tenant, tenant_keys).values()
         slots = [slot for slot, _ in held if slot is not None]
         if slots:
-            among = self._store._is_in("slot", "slots")  # noqa: SLF001
-            where = f"queue = {self._store.dialect.param('queue')} AND {among}"
-            sql = f"SELECT id{self._text} FROM {self._table('job')} WHERE {where}"
-            slot_array = self._store._array(slots)  # noqa: SLF001
-            rivals += [row[0] for row in self._read(sql, queue=queue, slots=slot_array)]
+            rows = self._select("slot_holders", queue=queue, names=self._array(slots))
+            rivals += [row[0] for row in rows]
         return rivals
 
     def replace_move_counts(
         self, queue: str, counts: Sequence[MoveCount], *, expected: list[MoveCount]
     ) -> bool:
-        where = f"queue = {self._store.dialect.param('queue')}"
         with self._store.transaction(), self._copying(queue):
             if self._store.dialect.name == "postgres":  # SQLite has only one writer
                 sql = f"LOCK TABLE {self._table('flow')} IN SHARE ROW EXCLUSIVE MODE"
                 self._store._rows(sql, {})  # noqa: SLF001
             if sorted(self._store.move_counts(queue)) != expected:
                 return False
-            self._store._rows(  # noqa: SLF001
-                f"DELETE FROM {self._table('flow')} WHERE {where}", {"queue": queue}
-            )
+            self._drop("drop_counts", queue=queue)
             self.insert("flow", FLOW_COLUMNS, [(queue, *count) for count in counts])
         return True
 
@@ -235,8 +211,7 @@ class SqlCopier(Copier, ABC):
     def declare(self, queue: str, rows: DeclaredMoves, definition: Definition) -> None:
         new = new_moves(rows, self.declared(queue))
         if new:
-            definition_json = canonical_json(definition._asdict())
-            self._store._write_declared(queue, new, definition_json)  # noqa: SLF001
+            self._store.write_declared(queue, new, definition)
 
 
 class PostgresCopier(SqlCopier):

@@ -80,3 +80,7 @@ UPDATE {state} SET retired_at = :at WHERE queue = :queue AND name = :state AND r
 -- name: retire_moves
 UPDATE {declared} SET retired_at = :at
 WHERE queue = :queue AND to_state = :state AND retired_at IS NULL
+
+-- name: put_definition
+INSERT INTO {lifecycle} VALUES (:queue, {now}, :definition)
+ON CONFLICT (queue) DO UPDATE SET definition = excluded.definition
