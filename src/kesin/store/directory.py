@@ -209,6 +209,7 @@ class Directory(AuditLog):
     def metadata_entries(
         self, workload: str, *, site: str | None = None, name: str | None = None
     ) -> list[MetadataEntry]:
+        """The entries of a workload, or of one of its sites, or of one name."""
         rows = self._read("facts", workload=workload, site=site, name=name)
         return [MetadataEntry._make(row) for row in rows]
 
@@ -231,12 +232,14 @@ class Directory(AuditLog):
         return MetadataEntry._make(rows[0])
 
     def delete_metadata(self, workload: str, site: str, name: str) -> bool:
+        """Delete an entry; return whether there was one."""
         return self._write("drop_fact", workload=workload, site=site, name=name)
 
     # Statements
 
     def _read(self, statement: str, **params: Any) -> list[Row]:
-        if _matches_nothing(params):
+        texts = [value for value in params.values() if isinstance(value, str)]
+        if any(storable(text) != text for text in texts):  # PostgreSQL would refuse the query
             return []
         return self._store._read(self._sql(statement), params)  # noqa: SLF001  # same package
 
@@ -248,11 +251,6 @@ class Directory(AuditLog):
 
     def _sql(self, statement: str) -> str:
         return self._store.dialect.write(shared_statements("directory")[statement])
-
-
-def _matches_nothing(params: dict[str, Any]) -> bool:
-    """Whether a parameter is text that no database stores; PostgreSQL would refuse the query."""
-    return any(isinstance(value, str) and storable(value) != value for value in params.values())
 
 
 def _as_params(record: NamedTuple, *without: str) -> dict[str, Any]:

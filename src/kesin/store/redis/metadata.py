@@ -15,7 +15,7 @@ from kesin.store.redis.store import RedisStore
 
 
 class RedisMetadata:
-    """The metadata in a Redis store, as ``MetadataStore`` describes it."""
+    """The metadata in a Redis store, with the operations that ``Directory`` has for SQL."""
 
     def __init__(self, store: Store) -> None:
         if not isinstance(store, RedisStore):
