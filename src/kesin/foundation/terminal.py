@@ -72,6 +72,14 @@ def say_json(value: Any, *, line: bool = False) -> None:
     print(text, flush=line)  # noqa: T201
 
 
+def answer(record: Any, text: str, *, as_json: bool) -> None:
+    """Print what a command did: the record for scripts, or the text."""
+    if as_json:
+        say_json(record)
+    else:
+        say(text)
+
+
 def visible(text: str) -> str:
     """The text with control characters escaped."""
     return _CONTROL_CHARACTERS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

@@ -86,15 +86,9 @@ def _known_head(backup: Path, settings: Settings) -> tuple[AuditHead, bool]:
 
 def _audit_log_report(log: AuditVerification) -> dict[str, Any]:
     """The audit log as one more report, with the fields of a queue's and its own."""
-    return {
-        "queue": None,
-        "jobs": 0,
-        "events": log.lines,
-        "different": len(log.problems),
-        "differences": log.problems[:MAX_DIFFERENCES],
-        "counters": None,
-        "audit_log": log.as_record(),
-    }
+    counts = {"queue": None, "jobs": 0, "events": log.lines, "different": len(log.problems)}
+    found = {"differences": log.problems[:MAX_DIFFERENCES], "counters": None}
+    return {**counts, **found, "audit_log": log.as_record()}
 
 
 def print_audit_log(log: AuditVerification) -> None:

@@ -12,7 +12,7 @@ from kesin.cli.support.errors import check_choice
 from kesin.cli.support.records import print_records, record_of
 from kesin.foundation.passwords import key_id_of
 from kesin.foundation.permissions import SCOPES
-from kesin.foundation.terminal import say, say_json, warn
+from kesin.foundation.terminal import answer, warn
 from kesin.store.directory import ApiKey
 
 app = typer.Typer(no_args_is_help=True)
@@ -45,10 +45,8 @@ def create_key(
     with open_context(create=True) as context:
         accounts = context.accounts
         key, stored = accounts.create_key(local_operator(), name, scope, site=site, days=days)
-    if as_json:
-        say_json({"key": key, "id": stored.id})
-    else:
-        say(key)
+    answer({"key": key, "id": stored.id}, key, as_json=as_json)
+    if not as_json:
         warn(f"keep it now, it is not shown again; `kesin key revoke {stored.id}` ends it")
 
 
@@ -79,23 +77,15 @@ def revoke_key(
     with open_context(create=True) as context:
         ended = context.accounts.revoke_key(local_operator(), key_id)
     shown_id = key_id_of(key_id) or key_id
-    if as_json:
-        say_json({"id": shown_id, "revoked": ended})
-    else:
-        say(f"revoked {shown_id}" if ended else f"{shown_id} was revoked before")
-
-
-def key_state(key: ApiKey, now: int) -> str:
-    """Whether the key is valid, expired or revoked."""
-    if key.revoked_at is not None:
-        return "revoked"
-    return "valid" if key.expires_at is None or key.expires_at > now else "expired"
+    text = f"revoked {shown_id}" if ended else f"{shown_id} was revoked before"
+    answer({"id": shown_id, "revoked": ended}, text, as_json=as_json)
 
 
 def key_record(key: ApiKey, now: int) -> dict[str, Any]:
     """A key as scripts read it, without the secret."""
+    is_over = key.expires_at is not None and key.expires_at <= now
     return {
         **record_of(key, "id", "name", "scopes", "site"),
-        "state": key_state(key, now),
+        "state": "revoked" if key.revoked_at is not None else "expired" if is_over else "valid",
         **record_of(key, "created_at", "created_by", "used_at", "expires_at", "revoked_at"),
     }

@@ -18,7 +18,7 @@ from kesin.cli.support.errors import FAILED, UsageError
 from kesin.engine.new_job import NewJob
 from kesin.engine.queue import Queue
 from kesin.engine.validation import BadInput
-from kesin.foundation.terminal import cli_actor, say, say_json, warn
+from kesin.foundation.terminal import answer, cli_actor, say, say_json, warn
 from kesin.store.records import Outcome
 
 Lines = Iterator[tuple[int, str]]  # with their numbers
@@ -106,11 +106,9 @@ def _enqueue_one(queue: Queue, new: NewJob, *, as_json: bool) -> None:
     [outcome] = queue.enqueue_many([new], actor=cli_actor())
     if isinstance(outcome, BadInput):
         raise outcome
-    if as_json:
-        say_json({"result": outcome.result, "id": outcome.id, "state": outcome.state})
-    else:
-        word = "duplicate of" if outcome.result == "duplicate" else outcome.result
-        say(f"{word} {outcome.id} ({outcome.state})")
+    word = "duplicate of" if outcome.result == "duplicate" else outcome.result
+    record = {"result": outcome.result, "id": outcome.id, "state": outcome.state}
+    answer(record, f"{word} {outcome.id} ({outcome.state})", as_json=as_json)
 
 
 def _enqueue_lines(queue: Queue, lines: Lines, new: NewJob, *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from kesin.cli.support.context import open_context
 from kesin.cli.support.records import print_records
 from kesin.engine.schedules import ListedSchedule, listed_schedules, run_now
 from kesin.foundation.clock import iso, wall_clock_us
-from kesin.foundation.terminal import cli_actor, say, say_json
+from kesin.foundation.terminal import answer, cli_actor
 
 app = typer.Typer(no_args_is_help=True)
 COLUMNS = ("queue", "name", "cron", "timezone", "tenant", "catch_up", "next_at", "last_job")
@@ -44,10 +44,8 @@ def run_schedule(
     """Enqueue a job of a schedule now, besides its ticks."""
     with open_context() as context:
         outcome = run_now(context.open_queue(queue, lifecycle), name, actor=cli_actor())
-    if as_json:
-        say_json({"result": outcome.result, "id": outcome.id})
-    else:
-        say(f"{outcome.result} {outcome.id} ({outcome.state})")
+    text = f"{outcome.result} {outcome.id} ({outcome.state})"
+    answer({"result": outcome.result, "id": outcome.id}, text, as_json=as_json)
 
 
 def _record(listed: ListedSchedule) -> dict[str, Any]:

@@ -34,10 +34,8 @@ def new_key(
     to seal with it from now on, and keep those until `kesin secrets rotate` has run.
     """
     entry = encryption.new_key(name)
-    if as_json:
-        terminal.say_json({"name": entry.partition(":")[0], "entry": entry})
-    else:
-        terminal.say(entry)
+    record = {"name": entry.partition(":")[0], "entry": entry}
+    terminal.answer(record, entry, as_json=as_json)
 
 
 @app.command("list")

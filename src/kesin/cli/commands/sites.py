@@ -11,7 +11,7 @@ from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import UsageError
 from kesin.cli.support.records import print_records, record_of
 from kesin.engine.access.sites import site_uuid
-from kesin.foundation.terminal import say, say_json
+from kesin.foundation.terminal import answer
 from kesin.store.directory import Site
 
 app = typer.Typer(no_args_is_help=True)
@@ -76,10 +76,8 @@ def set_site(
 
 
 def _print_site(site: Site, done: str, *, as_json: bool) -> None:
-    if as_json:
-        say_json(site_record(site))
-    else:
-        say(f"{done} {site.id} ({site.channel}, {site.timezone}, {site.currency})")
+    text = f"{done} {site.id} ({site.channel}, {site.timezone}, {site.currency})"
+    answer(site_record(site), text, as_json=as_json)
 
 
 def site_record(site: Site) -> dict[str, Any]:

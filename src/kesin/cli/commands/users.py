@@ -17,7 +17,7 @@ from kesin.cli.support.errors import UsageError, check_choice
 from kesin.cli.support.records import record_of
 from kesin.foundation.passwords import MAX_PASSWORD_LENGTH
 from kesin.foundation.permissions import ROLES
-from kesin.foundation.terminal import format_time, pluralize, print_table, say, say_json, warn
+from kesin.foundation.terminal import answer, format_time, pluralize, print_table, say_json, warn
 from kesin.store.directory import User
 
 app = typer.Typer(no_args_is_help=True)
@@ -137,10 +137,8 @@ def sign_out(name: Name, as_json: AsJson = False) -> None:
     """End all sessions of somebody."""
     with open_context(create=True) as context:
         ended = context.accounts.end_sessions(local_operator(), name)
-    if as_json:
-        say_json({"name": name, "sessions_ended": ended})
-    else:
-        say(f"ended {pluralize(ended, 'session')} of {name}")
+    text = f"ended {pluralize(ended, 'session')} of {name}"
+    answer({"name": name, "sessions_ended": ended}, text, as_json=as_json)
 
 
 def read_password(*, from_stdin: bool) -> str:
@@ -176,11 +174,9 @@ def _check_access(
 
 
 def _print_user(person: User, done: str, *, as_json: bool) -> None:
-    if as_json:
-        say_json(person_record(person))
-        return
-    say(f"{done} {person.name} ({person.role})")
-    if person.role != "admin" and not (person.all_sites or person.sites or person.queues):
+    answer(person_record(person), f"{done} {person.name} ({person.role})", as_json=as_json)
+    sees = person.role == "admin" or person.all_sites or person.sites or person.queues
+    if not (as_json or sees):
         warn(f"{person.name} sees nothing yet: give a site or a queue with `kesin user set`")
 
 

@@ -79,9 +79,7 @@ class FilterOptions(NamedTuple):
 
     @property
     def any_given(self) -> bool:
-        """Whether any filter was given."""
-        lists = (self.states, self.tenants, self.codes, self.categories)
-        return any(lists) or self.text is not None or self.key is not None
+        return any(given is not None and given != [] for given in self)
 
     def to_filter(self, names: Definition | None) -> Filter:
         """The filter for the store; a state or a category that does not exist is refused."""
