@@ -22,7 +22,13 @@ from kesin.store.limits import (
 )
 from kesin.store.records import FailureCount, Filter, HeldClaim, JobCount, Listing, Progress
 from kesin.store.redis.program import SEPARATOR
-from kesin.store.redis.reader import MAX_LISTED_PER_SCRIPT, RedisReader, conditions_of, parse_job
+from kesin.store.redis.reader import (
+    MAX_LISTED_PER_SCRIPT,
+    RedisReader,
+    conditions_of,
+    parse_job,
+    scan_params,
+)
 
 
 class RedisCompanions(RedisReader):
@@ -83,13 +89,7 @@ class RedisCompanions(RedisReader):
         lifecycle = self.program(queue).lifecycle
         states = (*ready_states(lifecycle), *failure_states(lifecycle))
         where = Filter(states=states, tenants=None if tenants is None else tuple(tenants))
-        params = {
-            "queue": queue,
-            "where": {"coded": True},
-            "most_looked": MAX_LISTED_PER_SCRIPT,
-            "limit": MAX_LISTED_PER_SCRIPT,
-            "cursor": LAST_ID,
-        }
+        params = scan_params(queue, {"coded": True}, limit=MAX_LISTED_PER_SCRIPT)
         found: dict[FailureKey, FailureCount] = {}
         pairs, read = self.pairs(queue, where), 0
         next_cursor: str | None = ""
@@ -110,13 +110,8 @@ class RedisCompanions(RedisReader):
             return JobCount(len(jobs), page.cursor is None or len(jobs) < len(page.jobs))
         pairs, fitting, examined, cursor = self.pairs(queue, where), 0, 0, below
         while cursor and examined <= limit:
-            params = {
-                "queue": queue,
-                "where": conditions_of(where),
-                "most_looked": min(limit + 1 - examined, MAX_LISTED_PER_SCRIPT),
-                "cursor": cursor,
-                "above": above,
-            }
+            params = scan_params(queue, conditions_of(where), cursor=cursor, above=above)
+            params["most_looked"] = min(limit + 1 - examined, MAX_LISTED_PER_SCRIPT)
             found, looked, cursor = self._execute("count", params, items=pairs)
             fitting, examined = fitting + found, examined + looked
         return JobCount(min(fitting, limit), examined <= limit)

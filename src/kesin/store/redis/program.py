@@ -20,7 +20,7 @@ from kesin.lifecycle.budget import (
     Backoff,
 )
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import CLOCK_WENT_BACK_S, JOB_COLUMNS, Job, Meter, meter_of
+from kesin.lifecycle.model import CLOCK_WENT_BACK_S, JOB_COLUMNS, Job, meter_of
 from kesin.lifecycle.vocabulary import READY, After, Fixed, Guard, Role
 from kesin.store.declarations import COLUMN_BITS, takes_key
 from kesin.store.limits import MAX_BATCH, MAX_LIMITED_CLAIM, option_params
@@ -82,6 +82,7 @@ class Program:
         contested = alone or any(takes_key(lifecycle, move) for move in claims)
         names, after = [state.name for state in lifecycle.states], lifecycle.enqueue_after_move
         self.slots = {state.name: state.capacity for state in lifecycle.states if state.capacity}
+        back = {"back_us": CLOCK_WENT_BACK_S * SECOND_US}
         self.lifecycle_json = wire_json(
             {
                 "initial": lifecycle.initial.name,
@@ -94,7 +95,7 @@ class Program:
                 "slots": self.slots,
                 "per_tenant": _as_set(s.name for s in lifecycle.states if s.per_tenant),
                 "limited": limited is not None,
-                "meter": _encode_meter(claims[0], meter),
+                "meter": {**back, "move": claims[0].name, **meter._asdict()} if meter else False,
                 "max_returns": lifecycle.max_returns,
                 "max_run_us": lifecycle.max_run_seconds * SECOND_US,
                 "claims_contested": contested,
@@ -211,11 +212,6 @@ class Program:
 def _as_set(names: Iterable[str]) -> dict[str, bool]:
     """Names as a Lua table for lookups; an empty one decodes as a list, which works as well."""
     return dict.fromkeys(names, True)
-
-
-def _encode_meter(claim: Move, meter: Meter | None) -> object:
-    back = {"move": claim.name, "back_us": CLOCK_WENT_BACK_S * SECOND_US}
-    return {**back, **meter._asdict()} if meter else False
 
 
 def _encode_error(error: object) -> object:

@@ -101,7 +101,6 @@ class RedisReader(Store):
         """The queue's lifecycle as the script reads it."""
 
     def declared(self, queue: str) -> dict[Edge, Effects]:
-        """The queue's declared moves, as stored."""
         flat, *_ = self._execute("declared", {"queue": queue})
         declared: dict[Edge, Effects] = {}
         for name, text in zip(flat[::2], flat[1::2], strict=True):
@@ -187,14 +186,9 @@ class RedisReader(Store):
         self.program(queue)
         limits.check_page(limit, cursor)
         pairs = self.pairs(queue, where)
-        params = {
-            "queue": queue,
-            "where": conditions_of(where),
-            "most_looked": MAX_LISTED_PER_SCRIPT,
-            "limit": limit + 1 if where.search is None else limits.MAX_PAGE,
-            "cursor": cursor or (limits.FIRST_ID if where.oldest_first else limits.LAST_ID),
-            "oldest_first": where.oldest_first,
-        }
+        params = scan_params(queue, conditions_of(where), oldest_first=where.oldest_first)
+        params["limit"] = limit + 1 if where.search is None else limits.MAX_PAGE
+        params["cursor"] = cursor or (limits.FIRST_ID if where.oldest_first else limits.LAST_ID)
         fields = self.listing(queue).search if where.search is not None else ()
         jobs, looked = list[Job](), 0
         next_cursor: str | None = ""
@@ -240,16 +234,8 @@ class RedisReader(Store):
             conditions |= {"states": dict.fromkeys(where.states, True)} if where.states else {}
             if where.tenants is not None:
                 conditions["tenants"] = dict.fromkeys(where.tenants, True)
-        params = {
-            "queue": queue,
-            "where": conditions,
-            "ids": ids,
-            "most_looked": MAX_LISTED_PER_SCRIPT,
-            "cursor": limits.LAST_ID,
-            "options": program.options(moves, options),
-            "now": now,
-            "text": bool(where.text),
-        }
+        params = scan_params(queue, conditions, ids=ids, now=now, text=bool(where.text))
+        params["options"] = program.options(moves, options)
         pairs = self.pairs(queue, where) if ids is None else []
         counts: Counter[tuple[str, str]] = Counter()
         winning_states: dict[str, deque[str]] = {}  # a key or slot → states of the oldest that want
@@ -321,20 +307,18 @@ class RedisReader(Store):
         return count
 
     def paused(self, queue: str) -> list[Pause]:
-        flat = self._execute("paused", {"queue": queue})
-        pauses = []
-        for tenant, text in zip(flat[::2], flat[1::2], strict=True):
-            at, actor, reason = json.loads(text)
-            pauses.append(Pause(queue, tenant, int(at), actor, reason))
-        return sorted(pauses)
+        rows = self._decoded("paused", queue)
+        return sorted(Pause(queue, tenant, int(at), *said) for tenant, (at, *said) in rows)
 
     def schedules(self, queue: str, *, lock: Sequence[str] = ()) -> list[ScheduleRow]:
-        flat = self._execute("schedules", {"queue": queue})
-        rows = []
-        for name, text in zip(flat[::2], flat[1::2], strict=True):
-            definition, next_at = json.loads(text)
-            rows.append(ScheduleRow(name, definition, int(next_at)))
-        return sorted(row for row in rows if not lock or row.name in lock)
+        rows = self._decoded("schedules", queue)
+        schedules = (ScheduleRow(name, definition, int(at)) for name, (definition, at) in rows)
+        return sorted(row for row in schedules if not lock or row.name in lock)
+
+    def _decoded(self, op: str, queue: str) -> Iterator[tuple[str, Any]]:
+        """The fields of a hash that an operation returns, each with its decoded value."""
+        flat = self._execute(op, {"queue": queue})
+        return zip(flat[::2], map(json.loads, flat[1::2]), strict=True)
 
     def ping(self) -> None:
         self._execute("version", {"queue": ""})
@@ -384,6 +368,12 @@ def redis_errors_translated() -> Iterator[None]:
         yield
     except redis.RedisError as problem:
         raise StoreUnreachable(f"Redis is not reachable: {problem}") from problem
+
+
+def scan_params(queue: str, conditions: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The parameters of a script that looks at jobs, newest first and not at too many at once."""
+    most = {"most_looked": MAX_LISTED_PER_SCRIPT, "cursor": limits.LAST_ID}
+    return {"queue": queue, "where": conditions, **most, **more}
 
 
 def conditions_of(where: Filter) -> dict[str, Any]:

@@ -163,15 +163,9 @@ class RedisStore(RedisCompanions):
                 (SEPARATOR.join(edge[1:]), canonical_json(list(merged[edge])))
                 for edge in sorted(changed)
             ]
-            definition_json = canonical_json(definition._asdict())
-            params = {
-                "queue": queue,
-                "definition": definition_json,
-                "ages": ages,
-                "version": SCHEMA_VERSION,
-                "slots": {} if outdated else program.slots,
-                **new_rules,
-            }
+            params = {"queue": queue, "ages": ages, "version": SCHEMA_VERSION, **new_rules}
+            params["definition"] = canonical_json(definition._asdict())
+            params["slots"] = {} if outdated else program.slots
             try:
                 self._execute("declare", params, program, items=items)
             except RulesOutdated:
