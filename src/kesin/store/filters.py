@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+from typing import Any
 
 from kesin.foundation.text import storable
 from kesin.store.records import Filter
@@ -16,15 +17,11 @@ def normalise_names(names: Sequence[str] | None) -> list[str] | None:
 
 def normalise_filter(where: Filter) -> Filter:
     """The filter with every text as the store writes it."""
-    tenants = normalise_names(where.tenants)
-    return replace(
-        where,
-        states=tuple(normalise_names(where.states) or ()),
-        tenants=None if tenants is None else tuple(tenants),
-        codes=tuple(normalise_names(where.codes) or ()),
-        categories=tuple(normalise_names(where.categories) or ()),
-        dedup_key=None if where.dedup_key is None else storable(where.dedup_key),
-        text=None if where.text is None else storable(where.text),
-        contains=None if where.contains is None else storable(where.contains),
-        search=None if where.search is None else storable(where.search),
-    )
+    names = [field.name for field in fields(where)]
+    return replace(where, **{name: _stored(getattr(where, name)) for name in names})
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, str):
+        return storable(value)
+    return tuple(map(storable, value)) if isinstance(value, Iterable) else value
