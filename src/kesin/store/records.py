@@ -171,9 +171,8 @@ class RulesVersion(NamedTuple):
     @property
     def edges(self) -> set[tuple[str, str, str]]:
         """(move, from, to) of version 0."""
-        return {
-            (move, source, target) for move, source, target in json.loads(self.definition)["edges"]
-        }
+        edges = json.loads(self.definition)["edges"]
+        return {(move, source, target) for move, source, target in edges}
 
 
 class Progress(NamedTuple):

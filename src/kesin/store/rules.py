@@ -119,13 +119,9 @@ def states_of(version: RulesVersion) -> list[StateRow]:
     if not version.version:
         return []
     lifecycle = lifecycle_from_json(version.definition)
+    phase, waits = lifecycle.unowned_phase, lifecycle.waiting_states
     return [
-        StateRow(
-            state.name,
-            lifecycle.unowned_phase(state.name),
-            state.success,
-            state.name in lifecycle.waiting_states,
-        )
+        StateRow(state.name, phase(state.name), state.success, state.name in waits)
         for state in lifecycle.states
     ]
 

@@ -182,22 +182,18 @@ class Compiler(MoveConditions):
         """
         effects = [self.effects(move) for move in moves]
         columns = list(dict.fromkeys(column for sets in effects for column in sets))
-        assignments = {
-            "seq": "j.seq + 1",
-            "moved_at": self.at,
-            "actor": self.dialect.param("actor"),
-        }
+        assigned = {"seq": "j.seq + 1", "moved_at": self.at, "actor": self.dialect.param("actor")}
         defaults = {"note": "NULL" if silent else self.input_value("note"), "new_payload": "NULL"}
         columns += [column for column in defaults if column not in columns]
         for column in columns:
             keep = defaults.get(column, f"j.{column}")
             choices = [sets.get(column, keep) for sets in effects]
             if len(set(choices)) == 1:
-                assignments[column] = choices[0]
+                assigned[column] = choices[0]
                 continue
             whens = " ".join(f"WHEN {n} THEN {choice}" for n, choice in enumerate(choices))
-            assignments[column] = f"CASE {which} {whens} END"
-        return assignments
+            assigned[column] = f"CASE {which} {whens} END"
+        return assigned
 
     def assignments(self, moves: tuple[Move, ...], which: str, *, silent: bool = False) -> str:
         """The ``SET`` list of a statement."""

@@ -312,18 +312,12 @@ class Statements(InputRows):
         else:
             assignments = self.compiler.assignments((move,), "0", silent=True)
             action = f"UPDATE {job} {alias}\n   SET {assignments}"
+        parts = {"condition": condition, "action": action}
         if access_path:
             index, access, order = access_path
-            return self._fill(
-                "sweep",
-                condition=condition,
-                action=action,
-                index=f" INDEXED BY {index}",
-                access=access,
-                order=order,
-            )
-        states = self.compiler.name_list(move.sources)
-        return self._fill("sweep_states", condition=condition, action=action, states=states)
+            parts |= {"index": f" INDEXED BY {index}", "access": access, "order": order}
+            return self._fill("sweep", **parts)
+        return self._fill("sweep_states", **parts, states=self.compiler.name_list(move.sources))
 
     def _sweep_index(self, move: Move) -> tuple[str, str, str] | None:
         """The partial index that contains the candidates: its name, its predicate, its order."""
