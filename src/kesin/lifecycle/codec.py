@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
@@ -62,7 +62,7 @@ def _encode(value: Any) -> Any:
         parts = {
             part.name: _encode(getattr(value, part.name))
             for part in fields(value)
-            if part.name != "doc" and getattr(value, part.name) != _default(part)
+            if part.name != "doc" and getattr(value, part.name) != part.default
         }
         return {"is": type(value).__name__, **parts}
     if isinstance(value, tuple):
@@ -70,10 +70,6 @@ def _encode(value: Any) -> Any:
     if value is None or isinstance(value, str | int):
         return value
     raise TypeError(f"a declaration holds no {type(value).__name__}")
-
-
-def _default(part: Field[Any]) -> Any:
-    return part.default if part.default is not MISSING else part
 
 
 def _decode(value: Any) -> Any:

@@ -142,24 +142,20 @@ def guard_holds(  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
     guard: Guard, job: Job, lifecycle: Lifecycle, context: MoveContext, token: int | None
 ) -> bool:
     """Whether the guard allows the move."""
-    used = job.attempt_count - job.attempt_base
+    used, now = job.attempt_count - job.attempt_base, context.now
     match guard.kind:
         case "due":
-            return job.run_at is not None and job.run_at <= context.now
+            return job.run_at is not None and job.run_at <= now
         case "unclaimed":
             return job.phase != OWNED
         case "holds_claim":
             return job.phase == OWNED and job.claim_seq == token
         case "lease_over":
-            return (
-                job.phase == OWNED
-                and job.lease_until is not None
-                and job.lease_until <= context.now
-            )
+            return job.phase == OWNED and job.lease_until is not None and job.lease_until <= now
         case "timer_over":
-            return job.timer_at is not None and job.timer_at <= context.now
+            return job.timer_at is not None and job.timer_at <= now
         case "timer_not_over":
-            return job.timer_at is None or job.timer_at > context.now
+            return job.timer_at is None or job.timer_at > now
         case "budget_left":
             return used < job.max_attempts
         case "budget_spent":
@@ -184,7 +180,7 @@ def guard_holds(  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
             return not job.flags & lifecycle.flag_bit(guard.names[0])
         case "age_over":
             stamp: int | None = getattr(job, lifecycle.stamp_column(guard.names[0]))
-            return stamp is not None and stamp <= context.now - guard.number * SECOND_US
+            return stamp is not None and stamp <= now - guard.number * SECOND_US
         case "slot_free":
             return guard.names[0] not in context.slots_taken
         case "rate":
@@ -211,14 +207,8 @@ def apply_move(
     """The job after the move. Guards are not checked."""
     at = max(context.now, job.moved_at)
     to = move.target(job.state)
-    columns: dict[str, Any] = {
-        "state": to,
-        "move": move.name,
-        "actor": context.actor,
-        "seq": job.seq + 1,
-        "moved_at": at,
-        "note": change.note,
-    }
+    columns: dict[str, Any] = {"state": to, "move": move.name, "actor": context.actor}
+    columns |= {"seq": job.seq + 1, "moved_at": at, "note": change.note}
     owned = _set_claim(move, job, context, at, columns)
     columns["phase"] = OWNED if owned else lifecycle.unowned_phase(to)
     _set_counters(move, job, change, columns)

@@ -9,7 +9,7 @@ drawn again.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -50,12 +50,7 @@ def _mutate(lifecycle: Lifecycle, rng: random.Random) -> Lifecycle:
     moves = list(lifecycle.moves)
     for _ in range(rng.randint(0, MAX_MUTATIONS)):
         position = rng.randrange(len(moves))
-        kinds: tuple[Callable[[Move], Iterator[Move]], ...] = (
-            _reductions,
-            _additions,
-            _retargetings,
-        )
-        mutate = rng.choice(kinds)
+        mutate = rng.choice((_reductions, _additions, _retargetings))
         options = list(mutate(moves[position]))
         if options:
             moves[position] = rng.choice(options)

@@ -43,7 +43,6 @@ class Edge:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the moves."""
         return tuple(name for _, names in self.groups for name in names)
 
 
