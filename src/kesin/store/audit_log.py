@@ -62,7 +62,6 @@ class AuditLog(ABC):
     def _rows(self, statement: str, **params: Any) -> list[tuple[Any, ...]]: ...
 
     def add_audit(self, line: AuditLine) -> None:
-        """Add a line to the chain."""
         with self.transaction():
             self._append(self._lock_chain(line.at), line)
 

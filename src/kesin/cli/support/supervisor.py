@@ -172,7 +172,6 @@ class WorkerProcesses:
             process.stdin.close()
 
     def kill(self) -> None:
-        """Kill every process that is left."""
         for slot in self._slots:
             if slot.process is not None:
                 log.warning("process_killed", pid=slot.process.pid)

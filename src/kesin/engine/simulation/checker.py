@@ -241,7 +241,6 @@ class StoreChecker:
             break_promise("counters", f"the counters say {counted}, the rows {dict(actual)}")
 
     def working_jobs(self) -> list[Job]:
-        """The jobs in a working state."""
         state = self.lifecycle.state
         return [job for job in self.rows.values() if state[job.state].working]
 
@@ -315,11 +314,9 @@ class WorkerChecker:
         self._current: _Claim | None = None
 
     def record_claims(self, jobs: Sequence[Job]) -> None:
-        """The worker claimed these jobs."""
         self._open.update(((job.id, job.claim_seq), None) for job in jobs)
 
     def begin_handler(self, job: Job) -> None:
-        """The handler is called."""
         claim = (job.id, job.claim_seq)
         if claim in self._handled:
             break_promise("conduct", f"{job.id} was worked on twice under one claim")

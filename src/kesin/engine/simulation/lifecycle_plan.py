@@ -235,7 +235,6 @@ class LifecyclePlan:
         self._add(moves.expire("ready", "failed", age_s, error=TIMED_OUT))
 
     def _add_parents(self) -> None:
-        """Add jobs that come after others."""
         self._states.append(State("blocked", resting=True, holds_key=self._sometimes(0.9)))
         self._add(moves.enqueue_after("blocked"), moves.unblock("blocked", "ready"))
         self._add(moves.parent_failed("blocked", "failed"))

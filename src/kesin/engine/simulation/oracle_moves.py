@@ -33,7 +33,6 @@ class BrokenPromise(BaseException):
 
 
 def break_promise(rule: str, why: str) -> NoReturn:
-    """Raise BrokenPromise."""
     raise BrokenPromise(rule, why)
 
 

@@ -124,7 +124,6 @@ class World:
     # Steps
 
     def run_step(self, step: ScheduledStep) -> None:
-        """Run one step of the schedule."""
         with suppress(ProcessKilled, StoreUnreachable), self._dice.seeded(step.dice):
             getattr(self, f"_{step.kind}")(step)
 

@@ -79,7 +79,6 @@ class PostgresPool(ForkAware):
         raise StoreError(f"cannot open the PostgreSQL database{tried}: {why}")
 
     def close(self) -> None:
-        """Close every connection."""
         if self._pool is not None:
             self._pool.close()
 

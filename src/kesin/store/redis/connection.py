@@ -78,7 +78,6 @@ class RedisConnection(ForkAware):
         self.client.connection_pool = self._make_client().connection_pool
 
     def close(self) -> None:
-        """Close every connection."""
         self.client.close()
 
     def execute(

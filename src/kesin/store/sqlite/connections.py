@@ -103,7 +103,6 @@ class SqliteConnections(ForkAware):
             return self.readers[-1]
 
     def close(self) -> None:
-        """Close every connection."""
         with self.lock:
             self.ignore_forks()
             for reader in self.readers:

@@ -107,7 +107,6 @@ class FileLock:
                 fcntl.flock(file, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Close the file."""
         self._path = None
         self.after_fork_in_child()
 
