@@ -145,7 +145,7 @@ class QueueCopy:
         self._resumable = True
         definition = target.definition(self.queue)
         if definition is not None:
-            declared = self._source_copier.declared(self.queue)
+            declared = self.source.store.declared(self.queue)
             self._target_copier.declare(self.queue, declared, definition)
             target.open(self.queue, self.lifecycle)
 

@@ -73,9 +73,6 @@ class Copier(Protocol):
     def put_rules(self, queue: str, versions: Sequence[RulesVersion]) -> None:
         """Store these versions of the rules, unless the queue has some already."""
 
-    def declared(self, queue: str) -> DeclaredMoves:
-        """Every move that was ever declared for the queue."""
-
     def declare(self, queue: str, rows: DeclaredMoves, definition: Definition) -> None:
         """Add moves: a history may contain moves that the lifecycle no longer has."""
 

@@ -33,7 +33,7 @@ class RedisCopier(Copier):
 
     def job_versions(self, queue: str, cursor: str | None, limit: int) -> VersionPage:
         """A page of job versions: state by state, each in the order of creation."""
-        states = sorted({edge[3] for edge in self.declared(queue)} - {""})
+        states = sorted({edge[3] for edge in self._store.declared(queue)} - {""})
         state_index, _, first = (cursor or "0:0").partition(":")
         state, start = int(state_index), int(first)
         versions: list[JobVersion] = []
@@ -92,11 +92,8 @@ class RedisCopier(Copier):
         items = [json.dumps(version) for version in versions]
         self._store._execute("put_rules", {"queue": queue}, items=items)  # noqa: SLF001
 
-    def declared(self, queue: str) -> DeclaredMoves:
-        return self._store.declared(queue)
-
     def declare(self, queue: str, rows: DeclaredMoves, definition: Definition) -> None:
-        new = new_moves(rows, self.declared(queue))
+        new = new_moves(rows, self._store.declared(queue))
         items = [(SEPARATOR.join(edge[1:]), canonical_json(row)) for edge, row in new.items()]
         if items:
             definition_json = canonical_json(definition._asdict())

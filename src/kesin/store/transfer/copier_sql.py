@@ -148,7 +148,7 @@ class SqlCopier(Copier, ABC):
 
     def _held(self, queue: str, histories: Sequence[JobHistory]) -> Held:
         """The slot and the key that each of these jobs holds in its state."""
-        effects = {(edge[1], edge[3]): row for edge, row in self.declared(queue).items()}
+        effects = {(edge[1], edge[3]): row for edge, row in self._store.declared(queue).items()}
         taken = self._slots_taken(queue, histories)
         held: Held = []
         for history in histories:
@@ -205,11 +205,8 @@ class SqlCopier(Copier, ABC):
                 for version in versions:
                     self._store._write_rules(version, states_of(version))  # noqa: SLF001
 
-    def declared(self, queue: str) -> DeclaredMoves:
-        return self._store.declared(queue)
-
     def declare(self, queue: str, rows: DeclaredMoves, definition: Definition) -> None:
-        new = new_moves(rows, self.declared(queue))
+        new = new_moves(rows, self._store.declared(queue))
         if new:
             self._store.write_declared(queue, new, definition)
 
