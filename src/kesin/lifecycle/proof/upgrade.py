@@ -3,6 +3,7 @@
 During a rollout processes of both versions move jobs, so the places a job can be in are those that
 moves of both reach together. From each of them the new moves alone must bring it to rest. Not
 proved: that moves of both versions mixed never go round in a circle while the rollout lasts.
+docs/upgrade.md lists the rules U1 to U4.
 """
 
 from __future__ import annotations
@@ -23,13 +24,6 @@ from kesin.lifecycle.proof.rules import (
     longest_from,
 )
 from kesin.lifecycle.proof.walk import Walk
-
-UPGRADE_RULES: dict[str, str] = {
-    "U1": "stored flags and stamps are a prefix of the declared ones: jobs hold them by position",
-    "U2": "a stored state is declared, or was retired while empty",
-    "U3": "a kept state keeps its phase, its success, the key it holds and the scope of its slots",
-    "U4": "wherever moves of both versions leave a job, the new moves bring it to rest",
-}
 
 
 class StoredNames(NamedTuple):
