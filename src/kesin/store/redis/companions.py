@@ -22,13 +22,7 @@ from kesin.store.limits import (
 )
 from kesin.store.records import FailureCount, Filter, HeldClaim, JobCount, Listing, Progress
 from kesin.store.redis.program import SEPARATOR
-from kesin.store.redis.reader import (
-    MAX_LISTED_PER_SCRIPT,
-    RedisReader,
-    conditions_of,
-    parse_job,
-    scan_params,
-)
+from kesin.store.redis.reader import RedisReader, conditions_of, parse_job, scan_params
 
 
 class RedisCompanions(RedisReader):
@@ -89,7 +83,8 @@ class RedisCompanions(RedisReader):
         lifecycle = self.program(queue).lifecycle
         states = (*ready_states(lifecycle), *failure_states(lifecycle))
         where = Filter(states=states, tenants=None if tenants is None else tuple(tenants))
-        params = scan_params(queue, {"coded": True}, limit=MAX_LISTED_PER_SCRIPT)
+        params = scan_params(queue, {"coded": True})
+        params["limit"] = params["most_looked"]
         found: dict[FailureKey, FailureCount] = {}
         pairs, read = self.pairs(queue, where), 0
         next_cursor: str | None = ""
@@ -111,7 +106,7 @@ class RedisCompanions(RedisReader):
         pairs, fitting, examined, cursor = self.pairs(queue, where), 0, 0, below
         while cursor and examined <= limit:
             params = scan_params(queue, conditions_of(where), cursor=cursor, above=above)
-            params["most_looked"] = min(limit + 1 - examined, MAX_LISTED_PER_SCRIPT)
+            params["most_looked"] = min(limit + 1 - examined, params["most_looked"])
             found, looked, cursor = self._execute("count", params, items=pairs)
             fitting, examined = fitting + found, examined + looked
         return JobCount(min(fitting, limit), examined <= limit)

@@ -12,13 +12,8 @@ from importlib.resources import files
 from typing import Any
 
 from kesin.foundation.text import wire_json
-from kesin.lifecycle.budget import (
-    JITTER_MODULUS,
-    JITTER_MULTIPLIER,
-    JITTER_STEP,
-    SECOND_US,
-    Backoff,
-)
+from kesin.lifecycle import budget
+from kesin.lifecycle.budget import SECOND_US, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import CLOCK_WENT_BACK_S, JOB_COLUMNS, Job, meter_of
 from kesin.lifecycle.vocabulary import READY, After, Fixed, Guard, Role
@@ -38,16 +33,15 @@ SINGLE = ("run_at", "timer_at", "result", "finished_at", "stamp_1", "stamp_2", "
 @cache
 def script() -> str:
     """The text of the only script; its first argument names the operation."""
+    jitter = {"multiplier": budget.JITTER_MULTIPLIER, "step": budget.JITTER_STEP}
+    jitter["modulus"] = budget.JITTER_MODULUS
     constants = "\n".join(
         (
             f"local COLUMNS = {_lua_list(JOB_COLUMNS)}",
             f"local NUMBERS = {_lua_list(NUMBERS)}",
             f"local SINGLE = {_lua_list(SINGLE)}",
             f"local MASK = {_lua_table(COLUMN_BITS)}",
-            "local JITTER = "
-            + _lua_table(
-                {"multiplier": JITTER_MULTIPLIER, "step": JITTER_STEP, "modulus": JITTER_MODULUS}
-            ),
+            f"local JITTER = {_lua_table(jitter)}",
         )
     )
     folder = files("kesin.store.redis") / "lua"

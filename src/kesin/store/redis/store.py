@@ -35,18 +35,12 @@ from kesin.store.limits import (
 )
 from kesin.store.notify import Notifier
 from kesin.store.records import Definition, HeldClaim, NewJobRow, Outcome, ScheduleRow
+from kesin.store.redis import replies
 from kesin.store.redis.companions import RedisCompanions
 from kesin.store.redis.connection import RedisConnection
 from kesin.store.redis.program import SEPARATOR, Program
 from kesin.store.redis.reader import parse_job
-from kesin.store.redis.replies import (
-    SCHEMA_VERSION,
-    QueueUndeclared,
-    RedisListener,
-    RulesOutdated,
-    check_version,
-    parse_outcome,
-)
+from kesin.store.redis.replies import QueueUndeclared, RedisListener, RulesOutdated, parse_outcome
 from kesin.store.rules import is_stored, next_version, refuse_occupied, require_upgrade, warn_of_two
 
 log = Logger("kesin.redis")
@@ -103,11 +97,11 @@ class RedisStore(RedisCompanions):
     def migrate(self) -> list[str]:
         """Record the version of the key layout; Redis has no tables to migrate."""
         version = self._execute("version", {"queue": ""})
-        check_version(version)
-        if version == SCHEMA_VERSION:
+        replies.check_version(version)
+        if version == replies.SCHEMA_VERSION:
             return []
-        self._execute("put_version", {"queue": "", "version": SCHEMA_VERSION})
-        return [f"{int(SCHEMA_VERSION):04d}_keys"]
+        self._execute("put_version", {"queue": "", "version": replies.SCHEMA_VERSION})
+        return [f"{int(replies.SCHEMA_VERSION):04d}_keys"]
 
     def open(self, queue: str, lifecycle: Lifecycle, *, virtual_time: bool = False) -> None:
         """Declare the queue, or at its first use if Redis is unreachable now.
@@ -156,14 +150,14 @@ class RedisStore(RedisCompanions):
         states = tuple(state.name for state in lifecycle.states)
         definition = Definition(lifecycle.name, states, lifecycle.stamps, lifecycle.flags)
         _, indexed, version, has_states = self._execute("declared", {"queue": queue})
-        check_version(version)
+        replies.check_version(version)
         ages = [age for age in program.indexed_ages() if SEPARATOR.join(age) not in indexed]
         if changed or ages or new_rules or version is None or not has_states:
             items = [
                 (SEPARATOR.join(edge[1:]), canonical_json(list(merged[edge])))
                 for edge in sorted(changed)
             ]
-            params = {"queue": queue, "ages": ages, "version": SCHEMA_VERSION, **new_rules}
+            params = {"queue": queue, "ages": ages, "version": replies.SCHEMA_VERSION, **new_rules}
             params["definition"] = canonical_json(definition._asdict())
             params["slots"] = {} if outdated else program.slots
             try:

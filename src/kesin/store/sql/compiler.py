@@ -14,13 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kesin.lifecycle.budget import (
-    JITTER_MODULUS,
-    JITTER_MULTIPLIER,
-    JITTER_STEP,
-    SECOND_US,
-    Backoff,
-)
+from kesin.lifecycle import budget
+from kesin.lifecycle.budget import SECOND_US, Backoff
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.vocabulary import OWNED, STAY, After, Fixed
 from kesin.store.declarations import takes_key
@@ -169,8 +164,8 @@ class Compiler(MoveConditions):
         modulo = self.dialect.modulo
         positive = self.dialect.greater(attempts, "0")
         mixed = (
-            f"(CAST(j.salt AS bigint) * {JITTER_MULTIPLIER} + {positive} * {JITTER_STEP})"
-            f" {modulo} {JITTER_MODULUS}"
+            f"(CAST(j.salt AS bigint) * {budget.JITTER_MULTIPLIER}"
+            f" + {positive} * {budget.JITTER_STEP}) {modulo} {budget.JITTER_MODULUS}"
         )
         return f"({wait} + ({mixed}) {modulo} {backoff.jitter_s * SECOND_US + 1})"
 
