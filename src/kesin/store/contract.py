@@ -76,18 +76,13 @@ class Store(ABC):
         raise StoreError("within: this queue is not in an SQL database, which alone can do that")
 
     async def enqueue_within(
-        self,
-        queue: str,  # noqa: ARG002
-        job: NewJobRow,  # noqa: ARG002
-        connection: Any,  # noqa: ARG002
-        *,
-        actor: str,  # noqa: ARG002
-        now: int | None = None,  # noqa: ARG002
+        self, queue: str, job: NewJobRow, connection: Any, *, actor: str, now: int | None = None
     ) -> Outcome:
         """As ``joining`` and ``enqueue`` for a connection that is used by ``await``.
 
         The payload has at most ``MAX_SQL_PAYLOAD_BYTES``.
         """
+        del queue, job, connection, actor, now  # they are for PostgreSQL
         raise StoreError("within: only a queue in PostgreSQL takes an asynchronous connection")
 
     @abstractmethod

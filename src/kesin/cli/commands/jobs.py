@@ -308,12 +308,8 @@ def act(
     with open_context() as context:
         opened = context.open_queue(queue, lifecycle)
         terms["options"] = _check_action(opened.lifecycle, queue, move, option or [])
-        found, where = _resolved(
-            opened.store,
-            queue,
-            filters.to_filter(context.store.definition(queue)),
-            _titles(opened.store, queue),
-        )
+        names, title_of = context.store.definition(queue), _titles(opened.store, queue)
+        found, where = _resolved(opened.store, queue, filters.to_filter(names), title_of)
         ids = list(found) if found is not None else ids
         commands = commands_over({queue: opened}, workloads().values(), context.accounts)
         commands.require_unrestricted(queue, move)
