@@ -14,11 +14,30 @@ from typing import Any, Literal
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
-from kesin.store import records
 from kesin.store.declarations import DeclaredMoves
 from kesin.store.errors import StoreError
 from kesin.store.limits import FIRST_ID, LAST_ID, MAX_BATCH
-from kesin.store.records import AgedSince, Filter, HeldClaim, NewJobRow, Outcome
+from kesin.store.records import (
+    AgedSince,
+    Backlog,
+    Definition,
+    Event,
+    FailureCount,
+    Filter,
+    HeldClaim,
+    JobCount,
+    Listing,
+    MoveCount,
+    NewJobRow,
+    Note,
+    Outcome,
+    Page,
+    Pause,
+    Progress,
+    QueueStats,
+    RulesVersion,
+    ScheduleRow,
+)
 
 
 class Store(ABC):
@@ -45,7 +64,7 @@ class Store(ABC):
         """Every move that was ever declared for the queue, with its effects."""
 
     @abstractmethod
-    def rules(self, queue: str) -> list[records.RulesVersion]:
+    def rules(self, queue: str) -> list[RulesVersion]:
         """Every version of the queue's rules, oldest first."""
 
     @abstractmethod
@@ -203,7 +222,7 @@ class Store(ABC):
         """Write what is said of a claimed job, and when; False if the claim was lost."""
 
     @abstractmethod
-    def progress(self, queue: str, ids: Sequence[str]) -> dict[str, records.Progress]:
+    def progress(self, queue: str, ids: Sequence[str]) -> dict[str, Progress]:
         """How far these jobs are; those not claimed, or that say nothing, are absent."""
 
     @abstractmethod
@@ -225,13 +244,13 @@ class Store(ABC):
     @abstractmethod
     def jobs(
         self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None
-    ) -> records.Page:
+    ) -> Page:
         """A page of jobs, newest first unless the filter says otherwise."""
 
     @abstractmethod
     def count_matching(
         self, queue: str, where: Filter, *, limit: int, above: str = FIRST_ID, below: str = LAST_ID
-    ) -> records.JobCount:
+    ) -> JobCount:
         """How many jobs match, of those between two ids; at most ``limit`` jobs are examined."""
 
     @abstractmethod
@@ -254,11 +273,11 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def events(self, job_id: str) -> list[records.Event]:
+    def events(self, job_id: str) -> list[Event]:
         """A job's complete history."""
 
     @abstractmethod
-    def notes(self, job_id: str) -> list[records.Note]:
+    def notes(self, job_id: str) -> list[Note]:
         """The notes on a job."""
 
     def add_note(  # a row of six columns
@@ -281,13 +300,13 @@ class Store(ABC):
         """Write a note or a pause with these values; a pause that is there stays."""
 
     @abstractmethod
-    def stats(self, queue: str, *, now: int | None = None) -> records.QueueStats:
+    def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
         """Job counts by state and tenant, the oldest due time and expired leases."""
 
     @abstractmethod
     def failures(
         self, queue: str, *, tenants: Sequence[str] | None = None, recent_from: int = 0
-    ) -> list[records.FailureCount]:
+    ) -> list[FailureCount]:
         """Jobs with an error code, at rest without success or waiting to be tried again.
 
         Those that came into their state since ``recent_from`` are counted by half hours as well.
@@ -298,7 +317,7 @@ class Store(ABC):
     @abstractmethod
     def backlog(
         self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None
-    ) -> records.Backlog:
+    ) -> Backlog:
         """What one tenant's jobs wait for; ``aged`` is the lifecycle's first stamp and a time.
 
         Reads through indexes: the cost grows with claimed or aged jobs, not with all jobs.
@@ -318,7 +337,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def move_counts(self, queue: str) -> list[records.MoveCount]:
+    def move_counts(self, queue: str) -> list[MoveCount]:
         """Every counter of the queue: how often each move was made, per tenant."""
 
     @abstractmethod
@@ -343,11 +362,11 @@ class Store(ABC):
         """Undo a pause; return whether there was one."""
 
     @abstractmethod
-    def paused(self, queue: str) -> list[records.Pause]:
+    def paused(self, queue: str) -> list[Pause]:
         """The queue's pauses."""
 
     @abstractmethod
-    def schedules(self, queue: str, *, lock: Sequence[str] = ()) -> list[records.ScheduleRow]:
+    def schedules(self, queue: str, *, lock: Sequence[str] = ()) -> list[ScheduleRow]:
         """The queue's schedules by name.
 
         With ``lock``, those of these names that no other transaction has, until this one ends.
@@ -355,20 +374,20 @@ class Store(ABC):
 
     @abstractmethod
     def write_schedules(
-        self, queue: str, rows: Sequence[records.ScheduleRow], *, gone: Sequence[str] = ()
+        self, queue: str, rows: Sequence[ScheduleRow], *, gone: Sequence[str] = ()
     ) -> None:
         """Store schedules and their next ticks; delete those that are ``gone``."""
 
     @abstractmethod
-    def listing(self, queue: str) -> records.Listing:
+    def listing(self, queue: str) -> Listing:
         """How the queue's jobs are listed; an empty one if no program declared it."""
 
     @abstractmethod
-    def write_listing(self, queue: str, listing: records.Listing) -> None:
+    def write_listing(self, queue: str, listing: Listing) -> None:
         """Store how jobs are listed; the newest that are there become searchable by it too."""
 
     @abstractmethod
-    def scan(self, queue: str) -> Iterator[tuple[Job, list[records.Event]]]:
+    def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
         """Every job with its events, ordered by id, from one snapshot."""
 
     @abstractmethod
@@ -376,7 +395,7 @@ class Store(ABC):
         """Check that the store responds; raise StoreError when it does not."""
 
     @abstractmethod
-    def definition(self, queue: str) -> records.Definition | None:
+    def definition(self, queue: str) -> Definition | None:
         """The names a queue was declared with; None for a queue never opened."""
 
     @abstractmethod

@@ -23,7 +23,7 @@ from kesin.store.redis.program import script
 from kesin.store.redis.replies import QueueUndeclared, TransactionBusy, as_store_error
 
 TRANSACTION_TIMEOUT_S: Final = 5  # the next caller rolls back a transaction idle for so long
-HOLD_US: Final = TRANSACTION_TIMEOUT_S * SECOND_US
+_HOLD_US: Final = TRANSACTION_TIMEOUT_S * SECOND_US
 LOCK_WAIT_S: Final = 30.0
 RESPONSE_TIMEOUT_S: Final = 10.0  # a batch of ten thousand jobs takes Redis about a second
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -87,7 +87,7 @@ class RedisConnection(ForkAware):
         token = self._ownership.joined()
         if token is None:
             self._ownership.require_free()
-        header = {"hold_us": HOLD_US, **params}
+        header = {"hold_us": _HOLD_US, **params}
         if token is not None:
             header["tx"] = token
         given = {name: value for name, value in header.items() if value is not None}
@@ -151,7 +151,7 @@ class RedisConnection(ForkAware):
         """Roll back own transactions that Redis failed under, so that no caller waits for them."""
         with suppress(IndexError):
             while True:
-                params = {"queue": "", "hold_us": HOLD_US, "tx": self._abandoned.popleft()}
+                params = {"queue": "", "hold_us": _HOLD_US, "tx": self._abandoned.popleft()}
                 with suppress(StoreError):  # it no longer exists
                     self._run(["abandon", wire_json(params), "", "", ""])
 
