@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from kesin.engine.proof_cache import proof_of
@@ -29,7 +28,6 @@ MAX_SHRINK_ATTEMPTS: Final = 200  # shorter histories tried for a failure
 SPARE_ROUNDS: Final = 50  # beyond the proved bound, for jobs that wait for a slot
 
 MakeStore = Callable[[], Store]
-open_memory_store: Final[MakeStore] = partial(SqliteStore, ":memory:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +61,11 @@ class SimulationResult:
 
     def __bool__(self) -> bool:
         return self.failure is None
+
+
+def open_memory_store() -> Store:
+    """Open a new in-memory store."""
+    return SqliteStore(":memory:")
 
 
 def simulate(
