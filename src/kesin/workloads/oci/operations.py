@@ -196,12 +196,8 @@ def build_filter(site: SiteContext, criteria: Mapping[str, Sequence[str]]) -> Fi
     """Build the store's filter; raises Problem for an unknown state."""
     for state in criteria.get("status", ()):
         if state not in STATES:
-            raise Problem(
-                "status is one of %(known)s, not %(given)s",
-                code="bad_status",
-                known=", ".join(STATES),
-                given=repr(state[:64]),
-            )
+            why, known = "status is one of %(known)s, not %(given)s", ", ".join(STATES)
+            raise Problem(why, code="bad_status", known=known, given=repr(state[:64]))
     return Filter(
         states=tuple(criteria.get("status", ())),
         tenants=(site.id,),
@@ -223,9 +219,7 @@ def _find_directly(site: SiteContext, actor: Actor, search: str) -> list[Job]:
     job_id = search.removeprefix(conversion.SEAL_PREFIX)
     if is_id(job_id):
         return [job for job in commands.find(actor, name, [job_id]) if job.tenant == site.id]
-    keys = {
-        conversion.key_of(search, revision) for revision in range(1, conversion.MAX_REVISION + 1)
-    }
+    keys = {conversion.key_of(search, number) for number in range(1, conversion.MAX_REVISION + 1)}
     holders = site.queue.holders(site.id, sorted(keys))
     jobs = commands.find(actor, name, list(holders.values())) if holders else []
     return [job for job in jobs if actor.has("reveal") or job.dedup_key in keys]  # not masked

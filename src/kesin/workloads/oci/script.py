@@ -110,11 +110,9 @@ def preview_export(site: SiteContext, *, limit: int) -> ExportPreview:
     elif others > 0:
         message = Message("%(n)s more wait for the time of their next try", n=others)
         warnings.append({"code": "NOT_DUE", "message": message})
-    name = site.channel
-    if name != "script":
-        message = Message(
-            "the site is on the channel %(channel)s: a script gets nothing", channel=name
-        )
+    if site.channel != "script":
+        why = "the site is on the channel %(channel)s: a script gets nothing"
+        message = Message(why, channel=site.channel)
         warnings.append({"code": "WRONG_CHANNEL", "message": message})
     items = [conversion.script_item(job.id, site.zone) for job, conversion in sendable]
     return ExportPreview(items, skipped, warnings, is_full)

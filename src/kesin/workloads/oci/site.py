@@ -51,32 +51,18 @@ def validate_settings(changes: dict[str, Any]) -> dict[str, Any]:
     for name, value in changes.items():
         if value is None:
             continue
-        if name in MOST:
-            _check_whole_number(name, value, MOST[name])
+        details = {"field": name}
+        if most := MOST.get(name):
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+                why = "%(field)s must be a whole number in %(least)s…%(most)s, got %(given)s"
+                got = repr(value)
+                raise Invalid(why, details=details, field=name, least=1, most=most, given=got)
         elif name != "conversion_name":
-            raise Invalid(
-                "%(field)s is no setting of a site", details={"field": name}, field=repr(name)
-            )
+            raise Invalid("%(field)s is no setting of a site", details=details, field=repr(name))
         elif not isinstance(value, str) or len(value) > MAX_NAME or not value.isprintable():
-            raise Invalid(
-                "%(field)s must be one line of 1…%(most)s characters",
-                details={"field": name},
-                field=name,
-                most=MAX_NAME,
-            )
+            why = "%(field)s must be one line of 1…%(most)s characters"
+            raise Invalid(why, details=details, field=name, most=MAX_NAME)
     return changes
-
-
-def _check_whole_number(name: str, value: Any, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        raise Invalid(
-            "%(field)s must be a whole number in %(least)s…%(most)s, got %(given)s",
-            details={"field": name},
-            field=name,
-            least=1,
-            most=most,
-            given=repr(value),
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,10 +232,8 @@ class Uploader:
         act = partial(Act, code=outcome.code, message=outcome.message, note=outcome.note)
         if isinstance(outcome, RowAccepted):
             if self._is_twin(outcome, job, conversion):
-                message = Message(
-                    "another conversion has this click and this second: %(problem)s",
-                    problem=outcome.message,
-                )
+                why = "another conversion has this click and this second: %(problem)s"
+                message = Message(why, problem=outcome.message)
                 return act("ack_failed", message=message, category=Category.VALIDATION)
             result: dict[str, Any] = {"channel": site.channel}
             if outcome.note and "requestId" in outcome.note:

@@ -161,11 +161,8 @@ class ScriptSimulator:
         error = response.body.get("error") if isinstance(response.body, dict) else None
         message = error.get("message", "") if isinstance(error, dict) else ""
         answer = f"{response.status}: {message}" if message else str(response.status)
-        hint = _HINTS.get(response.status, "")
-        raise Problem(
-            f"{path.partition('?')[0]} answered {answer}" + (f" ({hint})" if hint else ""),
-            code="script_refused",
-        )
+        hint = f" ({_HINTS[response.status]})" if response.status in _HINTS else ""
+        raise Problem(f"{path.partition('?')[0]} answered {answer}{hint}", code="script_refused")
 
 
 def simulate_script(

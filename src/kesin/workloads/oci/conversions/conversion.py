@@ -170,9 +170,7 @@ class Conversion:
         return {
             "id": f"{SEAL_PREFIX}{job_id}",
             "orderId": self.order_id,
-            "gclid": self.gclid,
-            "wbraid": self.wbraid,
-            "gbraid": self.gbraid,
+            **{kind: getattr(self, kind) for kind in CLICK_KINDS},
             "conversionName": self.name,
             "conversionTime": format_google_time(self.at.astimezone(zone)),
             "conversionValue": json_number(self.value),
@@ -217,11 +215,8 @@ def parse_time(value: Any, zone: tzinfo | None) -> datetime:
     field = "conversionTime"
     if value is None or value == "":
         raise Unsendable("MISSING_TIME", field, "conversionTime is missing")
-    invalid = Unsendable(
-        "INVALID_TIME_FORMAT",
-        field,
-        "conversionTime must be ISO 8601 with a time of day, 2026-03-01T14:05:00+03:00",
-    )
+    why = Message("conversionTime must be ISO 8601 with a time of day, 2026-03-01T14:05:00+03:00")
+    invalid = Unsendable("INVALID_TIME_FORMAT", field, why)
     text = value.strip() if isinstance(value, str) else ""
     if not 12 <= len(text) <= 40 or not text.isascii():  # noqa: PLR2004  # a date alone is too short
         raise invalid
@@ -256,9 +251,8 @@ def parse_value(raw: Any, currency: str) -> Decimal:
     try:
         value = Decimal(_normalise_amount(raw)) if isinstance(raw, str) else Decimal(str(raw))
     except InvalidOperation:
-        raise Unsendable(
-            code, field, "conversionValue must be a number that reads one way, 1500.75"
-        ) from None
+        why = Message("conversionValue must be a number that reads one way, 1500.75")
+        raise Unsendable(code, field, why) from None
     if not value.is_finite() or not 0 <= value <= MAX_VALUE:
         raise Unsendable(code, field, "conversionValue must lie in 0…%(most)s", most=MAX_VALUE)
     digits = 0 if currency in _WITHOUT_CENTS else 3 if currency in _WITH_MILLS else 2
@@ -301,8 +295,8 @@ def checked_row(row: ParsedRow) -> Row:
     for name in row:
         if name not in _KNOWN_FIELDS:
             shown = storable(str(name))[:MAX_SHOWN_NAME]
-            message = Message("%(field)s is no field of a conversion", field=repr(shown))
-            raise Unsendable("UNKNOWN_FIELD", shown, message)
+            why = "%(field)s is no field of a conversion"
+            raise Unsendable("UNKNOWN_FIELD", shown, why, field=repr(shown))
     return row
 
 
@@ -310,15 +304,14 @@ def _refuse_masked(row: Row) -> None:
     """Refuse a value that was masked when it was read: it would overwrite the real one."""
     field = find_masked({name: row[name] for name in CONVERSION_FIELDS if name in row})
     if field is not None:
-        wrong = Message("%(field)s is masked: send the value itself, or leave it out", field=field)
-        raise Unsendable("MASKED_VALUE", field, wrong)
+        why = "%(field)s is masked: send the value itself, or leave it out"
+        raise Unsendable("MASKED_VALUE", field, why, field=field)
 
 
 def _check_age(seconds: float) -> None:
     if seconds < -MAX_FUTURE_S:
-        hours = MAX_FUTURE_S // 3_600
-        message = Message("the conversion lies more than %(n)s h in the future", n=hours)
-        raise Unsendable("TIME_IN_FUTURE", "conversionTime", message)
+        why = "the conversion lies more than %(n)s h in the future"
+        raise Unsendable("TIME_IN_FUTURE", "conversionTime", why, n=MAX_FUTURE_S // 3_600)
     if seconds >= CLICK_LIFETIME_DAYS * DAY_S:
         raise Unsendable("EXPIRED", "conversionTime", TOO_OLD)
 
@@ -331,12 +324,8 @@ def _parse_external_id(value: Any) -> str:
     text = value.strip() if isinstance(value, str) else ""
     fits = 1 <= len(text) <= MAX_EXTERNAL_ID and storable(text) == text
     if not fits or any(ord(char) < 32 for char in text):  # noqa: PLR2004  # control characters
-        raise Unsendable(
-            "INVALID_EXTERNAL_ID",
-            "externalId",
-            "externalId must be one line of 1…%(most)s characters",
-            most=MAX_EXTERNAL_ID,
-        )
+        why = "externalId must be one line of 1…%(most)s characters"
+        raise Unsendable("INVALID_EXTERNAL_ID", "externalId", why, most=MAX_EXTERNAL_ID)
     return text
 
 
@@ -346,9 +335,8 @@ def _parse_revision(value: Any) -> int:
     if isinstance(value, str) and (digits := value.strip()).isdecimal():
         value = int(digits) if len(digits) < 4 else 0  # noqa: PLR2004
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_REVISION:
-        raise Unsendable(
-            "INVALID_REVISION", "revision", "revision must lie in 1…%(most)s", most=MAX_REVISION
-        )
+        why = "revision must lie in 1…%(most)s"
+        raise Unsendable("INVALID_REVISION", "revision", why, most=MAX_REVISION)
     return value
 
 
@@ -357,50 +345,35 @@ def _parse_click(value: Any, kind: ClickKind) -> str:
         return ""
     text = value.strip() if isinstance(value, str) else "?"
     if text and not CLICK_ID.fullmatch(text):
-        raise Unsendable(
-            "INVALID_CLICK_ID_FORMAT",
-            kind,
-            "%(field)s must be 6…512 letters, digits, '-' and '_', exactly as Google gave it",
-            field=kind,
-        )
+        why = "%(field)s must be 6…512 letters, digits, '-' and '_', exactly as Google gave it"
+        raise Unsendable("INVALID_CLICK_ID_FORMAT", kind, why, field=kind)
     return text
 
 
 def _parse_name(given: Any, defaults: RowDefaults) -> str:
     if defaults.only_name == "":
         code = "UNKNOWN_CONVERSION_NAME" if given else "MISSING_CONVERSION_NAME"
-        message = Message(
+        why = (
             "the site uploads to one conversion action and has no name for it: set it with "
-            "`kesin oci settings %(site)s --conversion-name NAME`",
-            site=defaults.site,
+            "`kesin oci settings %(site)s --conversion-name NAME`"
         )
-        raise Unsendable(code, "conversionName", message)
+        raise Unsendable(code, "conversionName", why, site=defaults.site)
     value = given or defaults.name
     if not value:
         raise Unsendable("MISSING_CONVERSION_NAME", "conversionName", "conversionName is missing")
     text = value.strip() if isinstance(value, str) else ""
     if not 1 <= len(text) <= MAX_NAME or not text.isprintable() or storable(text) != text:
-        raise Unsendable(
-            "INVALID_CONVERSION_NAME",
-            "conversionName",
-            "conversionName must be one line of 1…%(most)s characters, as in Google Ads",
-            most=MAX_NAME,
-        )
-    if text != (defaults.only_name or text):
-        message = Message(
-            "the site uploads to one conversion action, %(name)s: send that name or none",
-            name=repr(defaults.only_name),
-        )
-        raise Unsendable("UNKNOWN_CONVERSION_NAME", "conversionName", message)
+        why = "conversionName must be one line of 1…%(most)s characters, as in Google Ads"
+        raise Unsendable("INVALID_CONVERSION_NAME", "conversionName", why, most=MAX_NAME)
+    if text != (only := defaults.only_name or text):
+        why = "the site uploads to one conversion action, %(name)s: send that name or none"
+        raise Unsendable("UNKNOWN_CONVERSION_NAME", "conversionName", why, name=repr(only))
     return text
 
 
 def _parse_currency(value: Any) -> str:
     text = value.strip().upper() if isinstance(value, str) else ""
     if text not in CURRENCIES:
-        raise Unsendable(
-            "INVALID_CURRENCY",
-            "conversionCurrency",
-            "conversionCurrency is a currency of ISO 4217 in three letters, TRY",
-        )
+        why = Message("conversionCurrency is a currency of ISO 4217 in three letters, TRY")
+        raise Unsendable("INVALID_CURRENCY", "conversionCurrency", why)
     return text

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from kesin.foundation.messages import Message, shorten
@@ -120,11 +121,8 @@ class _Delivery:
 
     def _skipped(self, position: int) -> RowRefused:
         if self.trouble is None and self.split_reason is not None and position in self._tried:
-            message: str = Message(
-                "refused with others, and not yet alone: %(problem)s",
-                problem=Message(self.split_reason.message),
-            )
-            return RowRefused(REQUEST_REFUSED, shorten(message, MAX_MESSAGE), Category.TRANSIENT)
+            why = "refused with others, and not yet alone: %(problem)s"
+            return _refused_for(why, self.split_reason)
         message = "not sent: the request before it ended in trouble"
         if self.trouble is None:
             message = Message("not sent: %(n)s requests are enough for one call", n=MAX_REQUESTS)
@@ -148,11 +146,14 @@ def deliver(rows: Sequence[UploadRow], parts: Sequence[Positions], send: Send) -
     return UploadResult(outcomes, delivery.trouble, tuple(delivery.request_ids))
 
 
+def _refused_for(why: str, refused: RowRefused) -> RowRefused:
+    """The outcome of a row that Google refused together with others."""
+    message = shorten(Message(why, problem=Message(refused.message)), MAX_MESSAGE)
+    return RowRefused(REQUEST_REFUSED, message, Category.TRANSIENT)
+
+
 def _refuse_all(count: int, refused: RowRefused) -> UploadResult:
     """Refuse all rows: every request was refused, so no single row is to blame."""
-    message = shorten(
-        Message("every request is refused: %(problem)s", problem=Message(refused.message)),
-        MAX_MESSAGE,
-    )
-    refusal = RowRefused(REQUEST_REFUSED, message, Category.TRANSIENT, refused.note)
-    return UploadResult([refusal] * count, ConnectionTrouble("TRANSIENT", REQUEST_REFUSED, message))
+    refusal = _refused_for("every request is refused: %(problem)s", refused)
+    trouble = ConnectionTrouble("TRANSIENT", refusal.code, refusal.message)
+    return UploadResult([replace(refusal, note=refused.note)] * count, trouble)

@@ -103,16 +103,14 @@ def open_credentials(site: SiteContext) -> GoogleCredentials | ConnectionTrouble
     """Open the site's sealed credentials, or return the trouble with them."""
     name = vault_name(site.id)
     if site.context.commands.accounts.directory.secret(name) is None:
-        message: str = Message(
-            "there are no credentials: put them with `kesin oci credentials %(site)s`", site=site.id
-        )
-        return ConnectionTrouble("AUTH", "CREDENTIALS_MISSING", message)
+        why = "there are no credentials: put them with `kesin oci credentials %(site)s`"
+        return ConnectionTrouble("AUTH", "CREDENTIALS_MISSING", Message(why, site=site.id))
     try:
         return GoogleCredentials.from_text(site.context.vault.get(name))
     except (Problem, ValueError) as problem:
         log.warning("credentials_unreadable", site=site.id, why=type(problem).__name__)
-        message = "the credentials cannot be opened: look at KESIN_SECRET_KEYS, or enter them again"
-        return ConnectionTrouble("AUTH", "CREDENTIALS_UNREADABLE", message)
+        why = "the credentials cannot be opened: look at KESIN_SECRET_KEYS, or enter them again"
+        return ConnectionTrouble("AUTH", "CREDENTIALS_UNREADABLE", why)
 
 
 def seal_credentials(site: SiteContext, actor: Actor, document: Mapping[str, Any]) -> None:

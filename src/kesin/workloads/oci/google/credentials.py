@@ -42,10 +42,8 @@ class GoogleCredentials:
         names = [field.name for field in fields(cls)]
         for name in document:
             if name not in names:
-                raise _invalid(
-                    name[:64],
-                    Message("is no credential: there are %(known)s", known=", ".join(names)),
-                )
+                why = Message("is no credential: there are %(known)s", known=", ".join(names))
+                raise _invalid(name[:64], why)
         values = {}
         for name in names:
             value = document.get(name)
@@ -63,11 +61,9 @@ class GoogleCredentials:
             values[name] = values[name].replace("-", "").replace(" ", "")
             if not is_empty and not _DIGITS.fullmatch(values[name]):
                 raise _invalid(name, "must be the digits of a Google Ads account, 123-456-7890")
-        if not _ACTION.fullmatch(values["conversion_action_resource_name"]):
-            raise _invalid(
-                "conversion_action_resource_name",
-                "must look like customers/1234567890/conversionActions/987654321",
-            )
+        if not _ACTION.fullmatch(values[name := "conversion_action_resource_name"]):
+            shape = Message("must look like customers/1234567890/conversionActions/987654321")
+            raise _invalid(name, shape)
         return cls(**values)
 
     @classmethod
@@ -86,8 +82,5 @@ def vault_name(site_id: str) -> str:
 
 
 def _invalid(field: str, problem: str) -> Invalid:
-    return Invalid(
-        Message("%(field)s %(problem)s", field=field, problem=Message(problem)),
-        code="bad_credentials",
-        details={"field": field},
-    )
+    message = Message("%(field)s %(problem)s", field=field, problem=Message(problem))
+    return Invalid(message, code="bad_credentials", details={"field": field})

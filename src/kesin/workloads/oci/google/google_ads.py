@@ -109,9 +109,8 @@ def errors_by_row(errors: Sequence[Any], count: int) -> dict[int, list[GoogleErr
     for error in errors:
         index = _index(error)
         if index is None or not 0 <= index < count:
-            raise UnreadableResponse(
-                Message("an error of row %(row)s, in a request of %(n)s", row=index, n=count)
-            )
+            why = Message("an error of row %(row)s, in a request of %(n)s", row=index, n=count)
+            raise UnreadableResponse(why)
         grouped.setdefault(index, []).append(read_error(error))
     return grouped
 
