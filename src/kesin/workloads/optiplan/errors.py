@@ -73,6 +73,9 @@ _STATUSES: Final = {
 }
 
 
+Details = Mapping[str, Any] | None
+
+
 class OrderProblem(Problem):
     """An order cannot go on: an error code, a message and details.
 
@@ -82,11 +85,7 @@ class OrderProblem(Problem):
     code: OptiCode
 
     def __init__(
-        self,
-        code: OptiCode,
-        message: str,
-        details: Mapping[str, Any] | None = None,
-        **values: object,
+        self, code: OptiCode, message: str, details: Details = None, **values: object
     ) -> None:
         super().__init__(message, code=code, details=details, **values)
         self.code = code

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -39,6 +40,8 @@ from kesin.workloads.optiplan.workshop.config import Workshop
 QUEUE: Final = "optiplan"
 MAX_OFFSET: Final = 9  # digits of a cursor
 TENANT: Final = "default"
+_TOO_LATE: Final = "the job is %(state)s: it is too late"
+_NOT_OVER: Final = "the job is %(state)s: one that failed or is done is reissued"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +148,8 @@ class OrderService:
         where = order_filter(state, order_id)
         if self.owns_orders(actor):
             return self.queue.jobs(where, limit=limit, cursor=cursor)
-        return self.context.commands.jobs(
-            actor,
-            QUEUE,
-            where,
-            limit=limit,
-            cursor=cursor,
-            reveal="everything",
-            same_look=same_look,
-        )
+        read = partial(self.context.commands.jobs, actor, QUEUE, where, reveal="everything")
+        return read(limit=limit, cursor=cursor, same_look=same_look)
 
     def progress(self, job: Job) -> OrderProgress:
         """Return the progress that the runner has recorded for a job."""
@@ -207,10 +203,8 @@ class OrderService:
                 why = "it was retried %(n)s times: reissue it once the cause is gone"
                 raise OrderProblem(OptiCode.RETRY_LIMIT_REACHED, why, n=before.retry_count)
             case "code_not_in":
-                raise OrderProblem(
-                    OptiCode(before.error_code or OptiCode.UNKNOWN),
-                    "trying again would not help: reissue it once the cause is gone",
-                )
+                why = Message("trying again would not help: reissue it once the cause is gone")
+                raise OrderProblem(OptiCode(before.error_code or OptiCode.UNKNOWN), why)
             case "flag_not_set":
                 raise OrderProblem(OptiCode.REISSUED, "a new revision has taken over")
             case _:
@@ -225,7 +219,7 @@ class OrderService:
         self._require_operate(actor, "cancel")
         before = self._get_job(job_id)
         if before.state in {"DELIVERED", "DONE", "FAILED"}:
-            raise _too_late(before.state)
+            raise OrderProblem(OptiCode.JOB_NOT_CANCELLABLE, _TOO_LATE, state=before.state)
         machine_folder = self.workshop.paths().machine_drop_folder
         with self.queue.store.transaction():  # no runner can claim it meanwhile
             outcome = self._act(actor, "cancel", job_id)
@@ -238,7 +232,7 @@ class OrderService:
         else:
             outcome = self._act(actor, "request_cancel", job_id)
         if outcome.result != "moved" and outcome.reason != "flag_not_set":
-            raise _too_late(outcome.state)
+            raise OrderProblem(OptiCode.JOB_NOT_CANCELLABLE, _TOO_LATE, state=outcome.state)
         return self._get_job(job_id)
 
     def reissue(self, actor: Actor, job_id: str) -> EnqueuedOrder:
@@ -253,20 +247,14 @@ class OrderService:
                 # The flag may be set although no new revision was enqueued.
                 already_reissued = outcome.reason == "flag_not_set"
                 if outcome.result != "moved" and not already_reissued:
-                    raise _not_reissuable(outcome.state)
+                    raise OrderProblem(OptiCode.JOB_NOT_FAILED, _NOT_OVER, state=outcome.state)
                 machine, store = self.workshop.paths().machine_drop_folder, self._progress_store
                 withdraw_job_files(machine, store, job_id, all_or_nothing=False)
             elif old.state == "DONE":
-                self.queue.store.add_note(
-                    QUEUE,
-                    kind="REISSUED",
-                    actor=actor.name,
-                    tenant=old.tenant,
-                    job_id=old.id,
-                    now=self.queue.clock.now(),
-                )
+                add_note = partial(self.queue.store.add_note, QUEUE, kind="REISSUED", job_id=old.id)
+                add_note(actor=actor.name, tenant=old.tenant, now=self.queue.clock.now())
             else:
-                raise _not_reissuable(old.state)
+                raise OrderProblem(OptiCode.JOB_NOT_FAILED, _NOT_OVER, state=old.state)
             enqueued = self._enqueue(actor, replace(order, revision=order.revision + 1))
             if already_reissued and not enqueued.new:
                 raise OrderProblem(OptiCode.REISSUED, "a new revision has taken over already")
@@ -394,7 +382,7 @@ class OrderService:
         bulk = self.context.commands.act(actor, QUEUE, action, ids=[job_id], by_workload=True)
         outcome = bulk.outcomes[0]
         if outcome.result == "unknown":
-            raise _job_not_found()
+            raise OrderProblem(OptiCode.JOB_NOT_FOUND, "there is no such job")
         return outcome
 
     def _require_read(self, actor: Actor) -> None:
@@ -408,7 +396,7 @@ class OrderService:
     def _get_job(self, job_id: str) -> Job:
         job = self.queue.job(job_id) if is_id(job_id) else None
         if job is None:
-            raise _job_not_found()
+            raise OrderProblem(OptiCode.JOB_NOT_FOUND, "there is no such job")
         return job
 
 
@@ -427,17 +415,3 @@ def _masked_value(field: str) -> OrderProblem:
     """The refusal of a value that was masked when it was read."""
     message = "is masked: send the value itself, or leave it out"
     return FieldProblem((field,), message).as_problem()
-
-
-def _job_not_found() -> OrderProblem:
-    return OrderProblem(OptiCode.JOB_NOT_FOUND, "there is no such job")
-
-
-def _too_late(state: str | None) -> OrderProblem:
-    why = "the job is %(state)s: it is too late"
-    return OrderProblem(OptiCode.JOB_NOT_CANCELLABLE, why, state=state)
-
-
-def _not_reissuable(state: str | None) -> OrderProblem:
-    why = "the job is %(state)s: one that failed or is done is reissued"
-    return OrderProblem(OptiCode.JOB_NOT_FAILED, why, state=state)

@@ -126,7 +126,6 @@ class Effort:
     now: Callable[[], float] = time.monotonic
 
     def scaled_to(self, pieces: int) -> Effort:
-        """Return the effort for this many pieces."""
         return replace(self, looks=round(self.looks * min(max(pieces / PIECES, 1), 6)))
 
 

@@ -32,14 +32,17 @@ def run_prechecks(
 
     Returns the plate and the template that was checked.
     """
-    _require_customer(payload, find_customer)
+    phone = normalise_phone(payload.customer_phone)
+    if not phone or find_customer(phone) is None:
+        details = {"phone_normalized": phone, "order_id": payload.order_id}
+        if not phone:
+            raise OrderProblem(OptiCode.CRM_NO_MATCH, "the order has no phone number", details)
+        why = "no customer has the phone %(phone)s"
+        raise OrderProblem(OptiCode.CRM_NO_MATCH, why, details, phone=phone)
     plate = payload.plate_size or rules.default_plate_size
     if plate is None:
-        raise OrderProblem(
-            OptiCode.PLATE_SIZE_MISSING,
-            "the order names no plate size and rules.json has no defaultPlateSize",
-            {"order_id": payload.order_id},
-        )
+        missing = Message("the order names no plate size and rules.json has no defaultPlateSize")
+        raise OrderProblem(OptiCode.PLATE_SIZE_MISSING, missing, {"order_id": payload.order_id})
     return plate, read_template(paths.template)
 
 
@@ -99,14 +102,3 @@ def _too_large(
     if fields and not too_large(longest_first):
         why = Message("%(problem)s; turned it would fit, but its grain forbids it", problem=why)
     return dict.fromkeys(fields, why)
-
-
-def _require_customer(payload: Payload, find: Callable[[str], Customer | None]) -> None:
-    phone = normalise_phone(payload.customer_phone)
-    if phone and find(phone) is not None:
-        return
-    details = {"phone_normalized": phone, "order_id": payload.order_id}
-    if not phone:
-        raise OrderProblem(OptiCode.CRM_NO_MATCH, "the order has no phone number", details)
-    why = "no customer has the phone %(phone)s"
-    raise OrderProblem(OptiCode.CRM_NO_MATCH, why, details, phone=phone)

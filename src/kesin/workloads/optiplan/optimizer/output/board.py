@@ -255,7 +255,6 @@ def _draw_cut_numbers(page: _BoardPage) -> None:
 
 
 def _draw_dimensions(page: _BoardPage) -> None:
-    """Draw the dimensions of the board."""
     board = page.demand.board
     x, y, width, height = page.box(model.Rect(0, 0, board.length, board.width))
     level, side = y + height + 32, x - 34

@@ -189,13 +189,8 @@ def _add_totals(
 def _cut_pages(plan: CuttingPlan, language: Language) -> list[list[shapes.Shape]]:
     texts = TEXTS[language]
     pages = _PageFlow(texts["cut_list"], _subtitle(plan), COLUMNS)
-    columns: list[Column] = [
-        ("№", 26, "end"),
-        (texts["runs"], 38, "start"),
-        (texts["panel"], 218, "end"),
-        (texts["fence"], 292, "end"),
-        ("→", 340, "end"),
-    ]
+    columns: list[Column] = [("№", 26, "end"), (texts["runs"], 38, "start")]
+    columns += [(texts["panel"], 218, "end"), (texts["fence"], 292, "end"), ("→", 340, "end")]
     for number, layout in enumerate(plan.layouts, start=1):
         times = f" × {layout.times}" if layout.times > 1 else ""
         title = f"{texts['board']} {board_numbers(plan, number)}{times}"

@@ -39,21 +39,14 @@ class PlanStatistics:
 
 
 def compute_statistics(plan: model.CuttingPlan) -> PlanStatistics:
-    """Compute the statistics of a plan."""
     demand, board, boards = plan.demand, plan.demand.board, plan.boards
     trimmed_sides = (board.width, board.width, board.length, board.length)
-    trim_length = sum(
-        side for side, trim in zip(trimmed_sides, astuple(board.trims), strict=True) if trim
-    )
+    trimmed = zip(trimmed_sides, astuple(board.trims), strict=True)
+    trim_length = sum(side for side, trim in trimmed if trim)
     cuts = [(layout.times, cut) for layout in plan.layouts for cut in layout.cuts]
     cut_count = sum(times for times, _ in cuts)
-    cut_metres = model.metres(
-        boards * trim_length
-        + sum(
-            times * (cut.panel.length if cut.runs == "rip" else cut.panel.width)
-            for times, cut in cuts
-        )
-    )
+    lengths = ((n, cut.panel.length if cut.runs == "rip" else cut.panel.width) for n, cut in cuts)
+    cut_metres = model.metres(boards * trim_length + sum(n * length for n, length in lengths))
     seconds = BOARD_S * boards + CUT_S * (cut_count + TRIM_CUTS * boards) + METRE_S * cut_metres
     offcuts = plan.kept_offcuts
     return PlanStatistics(

@@ -66,17 +66,14 @@ def _summary_attributes(plans: Sequence[CuttingPlan]) -> dict[str, str]:
 
 
 def _add_layout(parent: ET.Element, number: int, demand: Demand, layout: Layout) -> None:
-    board, trims = demand.board, demand.board.trims
+    board = demand.board
     attributes = {
         "number": str(number),
         "times": str(layout.times),
         "material": replace_unwritable(demand.material),
         "length": mm_text(board.length),
         "width": mm_text(board.width),
-        "trimLeft": mm_text(trims.left),
-        "trimRight": mm_text(trims.right),
-        "trimBottom": mm_text(trims.bottom),
-        "trimTop": mm_text(trims.top),
+        **{f"trim{side.title()}": mm_text(trim) for side, trim in asdict(board.trims).items()},
         "kerf": mm_text(demand.kerf),
         "yield": f"{100 * sum(item.rect.area for item in layout.placements) / board.area:.2f}",
     }

@@ -45,10 +45,8 @@ def fill_boards(
 
     ``skip`` omits the pieces that do not fit on the allowed boards.
     """
-    smallest = min(
-        (min(orientation[:2]) for kind in set(pieces) for orientation in task.orientations[kind]),
-        default=0,
-    )
+    sides = (min(way[:2]) for kind in set(pieces) for way in task.orientations[kind])
+    smallest = min(sides, default=0)
     fillings: problem.Fillings = []
     rectangles: list[problem.FreeRectangle] = []
     looks = 0
