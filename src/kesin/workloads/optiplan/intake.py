@@ -40,13 +40,9 @@ def payload_from_file(
             OptiCode.PHONE_REQUIRED,
             "a list does not tell whose it is: give the customer's phone, ?customer_phone=",
         )
-    return read_order_file(
-        name,
-        data,
-        order_id=order_id,
-        customer_phone=customer_phone,
-        defaults=_with_rules(defaults or ListDefaults(), rules),
-    )
+    names = {"order_id": order_id, "customer_phone": customer_phone}
+    all_defaults = _with_rules(defaults or ListDefaults(), rules)
+    return read_order_file(name, data, **names, defaults=all_defaults)
 
 
 def _with_rules(defaults: ListDefaults, rules: Rules) -> ListDefaults:

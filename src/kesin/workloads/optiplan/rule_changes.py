@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import RequestConflict
 from kesin.foundation.text import canonical_json
@@ -38,10 +39,8 @@ def rules_digest(rules: Rules) -> str:
 def check_unchanged(rules: Rules, expected_digest: str) -> None:
     """Raise RequestConflict if the rules are no longer those with the expected digest."""
     if expected_digest != rules_digest(rules):
-        raise RequestConflict(
-            "somebody else has changed the rules meanwhile: look at them again",
-            code="rules_changed",
-        )
+        why = Message("somebody else has changed the rules meanwhile: look at them again")
+        raise RequestConflict(why, code="rules_changed")
 
 
 def read_new_rules(body: Any) -> Rules:
@@ -75,9 +74,8 @@ def change_rules(
         if expected_digest is not None:
             check_unchanged(old, expected_digest)
         before, after = rules_json(old), rules_json(new)
-        changed = tuple(
-            sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
-        )
+        keys = sorted(before.keys() | after.keys())
+        changed = tuple(key for key in keys if before.get(key) != after.get(key))
         if changed:
             details = {key: {"from": before.get(key), "to": after.get(key)} for key in changed}
             context.commands.accounts.note(

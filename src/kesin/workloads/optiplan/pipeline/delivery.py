@@ -154,9 +154,9 @@ class _MachineFile:
         self.name = file.name
         self._source = file.source
         self._sha256 = file.sha256
-        self._inbox, self._processed, self._failed = (
-            machine_folder / folder / file.name for folder in (INBOX, PROCESSED, FAILED)
-        )
+        folders = {name: machine_folder / name for name in (INBOX, PROCESSED, FAILED)}
+        self._paths = {name: folder / file.name for name, folder in folders.items()}
+        self._inbox = self._paths[INBOX]
         hidden = f".{file.name}.{file.sha256[:12]}"
         self._staged = self._inbox.with_name(f"{hidden}{UNFINISHED_SUFFIX}")
         self._sent = self._inbox.with_name(f"{hidden}.{_SENT}")
@@ -170,12 +170,7 @@ class _MachineFile:
         """
         if not self._inbox.parent.is_dir():
             raise FileNotFoundError(2, "there is no inbox in it")
-        places = {
-            INBOX: self._inbox,
-            PROCESSED: self._processed,
-            FAILED: self._failed,
-            _STAGED: self._staged,
-        }
+        places = {**self._paths, _STAGED: self._staged}
         found = {name for name, path in places.items() if has_content(path, self._sha256)}
         return found | {_SENT} if self._sent.exists() else found
 
@@ -244,11 +239,9 @@ def _read_source(source: Path) -> bytes:
 
 
 def _raise_source_problem(source: Path, reason: str) -> NoReturn:
-    raise OrderProblem(
-        OptiCode.OPTI_RUNNER_FAILED,
-        Message("%(file)s %(what)s: have it made again", file=source.name, what=reason),
-        {"file": str(source)},
-    ) from None
+    why, details = "%(file)s %(what)s: have it made again", {"file": str(source)}
+    message = Message(why, file=source.name, what=reason)
+    raise OrderProblem(OptiCode.OPTI_RUNNER_FAILED, message, details) from None
 
 
 OPEN, WITHDRAWN, REFUSED = "open", "withdrawn", "refused"  # states of an attempt
@@ -267,11 +260,9 @@ def add_attempt(
     if _ALL_BATCHES not in taken:
         files = {_batch_stem(progress, name): export_folder / name for name in progress.xml}
     if taken and _ALL_BATCHES in files:
-        raise OrderProblem(
-            OptiCode.OSI_ACK_FAILED,
-            "the machine has part of the order already, and the new XML is for all of it",
-            {"files": [file.name for file in taken.values()]},
-        )
+        why = Message("the machine has part of the order already, and the new XML is for all of it")
+        details = {"files": [file.name for file in taken.values()]}
+        raise OrderProblem(OptiCode.OSI_ACK_FAILED, why, details)
     number = len(progress.deliveries) + 1
     new_files = [path for batch, path in files.items() if batch not in taken]
     planned_files = plan_delivery(new_files, job_id, number).files if new_files else ()
@@ -314,12 +305,10 @@ def withdraw_job_files(
 def check_inbox_exists(machine_folder: Path) -> None:
     """Raise FolderUnavailable without an inbox: creating one would hide the missing share."""
     if not (machine_folder / INBOX).is_dir():
-        raise shared_folder.FolderUnavailable(
-            "%(place)s cannot be used: there is no %(folder)s in it",
-            details={"place": str(machine_folder), "reason": f"no {INBOX}"},
-            place=machine_folder,
-            folder=INBOX,
-        )
+        why = "%(place)s cannot be used: there is no %(folder)s in it"
+        message = Message(why, place=machine_folder, folder=INBOX)
+        details = {"place": str(machine_folder), "reason": f"no {INBOX}"}
+        raise shared_folder.FolderUnavailable(message, details=details)
 
 
 def _withdraw_last(machine_folder: Path, progress: OrderProgress) -> dict[str, DeliveryFile]:

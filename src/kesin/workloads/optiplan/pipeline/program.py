@@ -62,12 +62,9 @@ def _program_command(paths: Paths, language: str) -> list[str]:
         out = str(paths.export_folder)
         return [sys.executable, "-m", OPTIMISER, "--language", language, "--out", out]
     if not _is_file(paths.exe):
-        raise OrderProblem(
-            OptiCode.OPTI_MODE_A_RUNNER_MISSING,
-            "there is no program at %(file)s: correct optiplanningExePath in paths.json",
-            {"program": str(paths.exe)},
-            file=paths.exe,
-        )
+        why = "there is no program at %(file)s: correct optiplanningExePath in paths.json"
+        code, details = OptiCode.OPTI_MODE_A_RUNNER_MISSING, {"program": str(paths.exe)}
+        raise OrderProblem(code, why, details, file=paths.exe)
     return [str(paths.exe)]
 
 
@@ -80,21 +77,16 @@ def _macro_command(paths: Paths, text: str) -> list[str]:
     macro = paths.exe.with_name(MACRO) if paths.exe else None
     if macro is None or not _is_file(macro):
         where = paths.exe or Message("OptiPlanning, which is not set up")
-        raise OrderProblem(
-            OptiCode.OPTI_MODE_B_MACRO_MISSING,
-            "%(file)s must lie beside %(where)s",
-            {"macro": str(macro) if macro else None},
-            file=MACRO,
-            where=where,
-        )
+        why, details = "%(file)s must lie beside %(where)s", {"macro": macro and str(macro)}
+        code = OptiCode.OPTI_MODE_B_MACRO_MISSING
+        raise OrderProblem(code, why, details, file=MACRO, where=where)
     if not command:
-        raise OrderProblem(
-            OptiCode.OPTI_RUNNER_FAILED,
+        why = (
             "mode B is given no command to open the macro with: configure one,"
-            " with %(macro)s where the path of the macro belongs",
-            {"macro": str(macro)},
-            macro=MACRO_PLACEHOLDER,
+            " with %(macro)s where the path of the macro belongs"
         )
+        code, details = OptiCode.OPTI_RUNNER_FAILED, {"macro": str(macro)}
+        raise OrderProblem(code, why, details, macro=MACRO_PLACEHOLDER)
     return [piece.replace(MACRO_PLACEHOLDER, str(macro)) for piece in command]
 
 
@@ -197,10 +189,8 @@ def end_current(run_folder: Path) -> None:
         if has_ended and mark:
             has_ended = program_child.kill_marked(mark, within_s=_KILL_TIMEOUT_S)
         if not has_ended:
-            raise StillRunning(
-                f"the program of job {record.get('job_id')} was killed and does not end",
-                details={"pid": record["pid"]},
-            )
+            why = f"the program of job {record.get('job_id')} was killed and does not end"
+            raise StillRunning(why, details={"pid": record["pid"]})
         with lock_record(run_folder):
             if read_json(run_folder / RECORD) == record:
                 (run_folder / RECORD).unlink()

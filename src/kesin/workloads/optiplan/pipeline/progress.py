@@ -34,7 +34,6 @@ class OrderProgress:
 
     @property
     def stems(self) -> list[str]:
-        """The file stems of the batches."""
         return [name.rsplit(".", 1)[0] for name in self.files]
 
     @classmethod
@@ -57,7 +56,6 @@ class ProgressStore:
         return OrderProgress.from_json(json.loads(entry.value) or {} if entry else {})
 
     def write(self, job_id: str, progress: OrderProgress) -> None:
-        """Replace the progress of a job."""
         value = canonical_json(asdict(progress))
         self._directory.put_metadata(MetadataEntry(WORKLOAD, job_id, _NAME, value, self._now()))
 

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from kesin.engine.queue import Queue, StaleClaim
@@ -109,14 +110,9 @@ class Runner:
             return self._hold_or_fail(code, problem.message, problem.details)
         if ctx.job.error_code != code:  # a standing problem is logged once
             log.warning("order_blocked", job=ctx.job.id, code=code, why=problem.message)
-        return Act(
-            "block",
-            code=code,
-            message=problem.message,
-            category=Category.TRANSIENT,
-            note=problem.details,
-            run_in_s=waiting.pause_s(self._queue, ctx.job),
-        )
+        block = partial(Act, "block", category=Category.TRANSIENT, note=problem.details)
+        pause_s = waiting.pause_s(self._queue, ctx.job)
+        return block(code=code, message=problem.message, run_in_s=pause_s)
 
     def _run_steps(self, ctx: _PassContext) -> HandlerResult:
         """Run step after step. A requested cancel also wins over a failure of the order."""
@@ -141,25 +137,13 @@ class Runner:
         details = {"batch_count": len(batches), "backing_edge_reset_count": resets}
         ctx.run.move("prepare", note=details)
         if resets:
-            self._queue.store.add_note(
-                self._queue.name,
-                kind="BACKING_EDGE_RESET",
-                actor=ctx.job.worker or "runner",
-                job_id=ctx.job.id,
-                tenant=ctx.job.tenant,
-                details=canonical_json({"count": resets}),
-                now=self._queue.clock.now(),
-            )
+            job, actor = ctx.job, ctx.job.worker or "runner"
+            counted, now = canonical_json({"count": resets}), self._queue.clock.now()
+            add_note = partial(self._queue.store.add_note, self._queue.name, actor=actor, now=now)
+            add_note(kind="BACKING_EDGE_RESET", job_id=job.id, tenant=job.tenant, details=counted)
         imported_by_hand = ctx.order.mode == "C" and self._has_flag(ctx.job, APPROVED)
-        files = write_batches(
-            ctx.paths.import_folder,
-            ctx.job.id,
-            batches,
-            template,
-            plate=plate,
-            kerf_mm=ctx.rules.kerf_mm,
-            replace=not imported_by_hand,
-        )
+        write = partial(write_batches, ctx.paths.import_folder, ctx.job.id, batches, template)
+        files = write(plate=plate, kerf_mm=ctx.rules.kerf_mm, replace=not imported_by_hand)
         ctx.progress.files = [file.name for file in files]
         self._save_progress(ctx)
         return "PREPARED"
@@ -229,13 +213,10 @@ class Runner:
             return Wait(SETTLE_S)
         ended = program.read_state(self._workshop.run_folder, ctx.job.id, started["run"])
         missing = [stem for stem in ctx.progress.stems if stem not in xml.files]
-        raise OrderProblem(
-            OptiCode.OPTI_RUNNER_FAILED,
-            "the optimiser ended and left no XML in %(folder)s for: %(files)s",
-            {"missing": missing, "tail": getattr(ended, "tail", "")[-300:]},
-            folder=ctx.paths.export_folder,
-            files=", ".join(missing),
-        )
+        details = {"missing": missing, "tail": getattr(ended, "tail", "")[-300:]}
+        why = "the optimiser ended and left no XML in %(folder)s for: %(files)s"
+        message = Message(why, folder=ctx.paths.export_folder, files=", ".join(missing))
+        raise OrderProblem(OptiCode.OPTI_RUNNER_FAILED, message, details)
 
     def _wait_for_program(self, ctx: _PassContext) -> HandlerResult | None:
         """Return None once the program has succeeded, else the result that waits for it.
@@ -254,13 +235,11 @@ class Runner:
                 return None
             case program.ProgramEnded() as ended:
                 end_text = f"{ended.exit}: {ended.tail[-300:]}".rstrip(": \n")
-                raise OrderProblem(
-                    OptiCode.OPTI_RUNNER_FAILED,
-                    "the optimiser took too long and was ended"
-                    if ended.timed_out
-                    else Message("the optimiser ended with %(problem)s", problem=end_text),
-                    {"exit": ended.exit, "timed_out": ended.timed_out},
-                )
+                why = Message("the optimiser ended with %(problem)s", problem=end_text)
+                if ended.timed_out:
+                    why = Message("the optimiser took too long and was ended")
+                details = {"exit": ended.exit, "timed_out": ended.timed_out}
+                raise OrderProblem(OptiCode.OPTI_RUNNER_FAILED, why, details)
             case _:  # the runner that recorded it crashed before the start
                 return self._start_program(ctx)
 
@@ -328,10 +307,9 @@ class Runner:
             attempt["state"] = delivery.REFUSED
             self._save_progress(ctx)
             delivery.withdraw(machine, planned, all_or_nothing=False)
-            why, names = "the machine put %(files)s into failed", list(ack.refused)
-            raise OrderProblem(
-                OptiCode.OSI_ACK_FAILED, why, {"files": names}, files=", ".join(names)
-            )
+            names = list(ack.refused)
+            why = Message("the machine put %(files)s into failed", files=", ".join(names))
+            raise OrderProblem(OptiCode.OSI_ACK_FAILED, why, {"files": names})
         if any(ack):
             return Wait(waiting.pause_s(self._queue, ctx.job))
         names = [file.name for file in planned.files]
@@ -385,12 +363,5 @@ class Runner:
 
 
 def build_worker(workshop: Workshop, queue: Queue, *, host: str | None = None) -> Worker:
-    """Build the worker of a process."""
-    return Worker(
-        queue,
-        Runner(workshop, queue, host=host).__call__,
-        threads=WORKER_THREADS,
-        batch=1,
-        channel="runner",
-        poll_s=waiting.FIRST_POLL_S,
-    )
+    handler, poll_s = Runner(workshop, queue, host=host).__call__, waiting.FIRST_POLL_S
+    return Worker(queue, handler, threads=WORKER_THREADS, batch=1, channel="runner", poll_s=poll_s)

@@ -49,7 +49,6 @@ class FolderEntry:
 
     @property
     def job_ids(self) -> set[str]:
-        """The job ids in its name."""
         return set(_ANY_ID.findall(self.name.lower()))
 
 
@@ -60,10 +59,9 @@ def translate_os_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
-        raise FolderUnavailable(
-            Message("%(place)s cannot be used: %(problem)s", place=path, problem=reason),
-            details={"place": str(path), "reason": reason},
-        ) from problem
+        message = Message("%(place)s cannot be used: %(problem)s", place=path, problem=reason)
+        details = {"place": str(path), "reason": reason}
+        raise FolderUnavailable(message, details=details) from problem
 
 
 def list_plain_files(folder: Path) -> list[FolderEntry]:
@@ -88,9 +86,8 @@ def read_plain_file(path: Path, max_bytes: int = MAX_XML_BYTES) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise UnusableFile("it is no plain file")
         if status.st_size > max_bytes:
-            raise UnusableFile(
-                "it has %(n)s bytes, at most %(most)s are taken", n=status.st_size, most=max_bytes
-            )
+            why = "it has %(n)s bytes, at most %(most)s are taken"
+            raise UnusableFile(why, n=status.st_size, most=max_bytes)
         content = bytearray()
         while chunk := file.read(_CHUNK_BYTES):
             content += chunk

@@ -174,14 +174,8 @@ _FIGURES: Final[Mapping[str, Callable[[str], Any]]] = {
     **dict.fromkeys(("mqBoards", "jobCost", "mqDrops"), float),
     **dict.fromkeys(("patterns", "cycles", "zcuts", "jobTime", "diffDrops"), int),
 }
-HARDENED_PARSER: Final[Mapping[str, bool]] = {
-    "resolve_entities": False,
-    "load_dtd": False,
-    "dtd_validation": False,
-    "no_network": True,
-    "huge_tree": False,
-    "recover": False,
-}
+_OFF: Final = ("resolve_entities", "load_dtd", "dtd_validation", "huge_tree", "recover")
+HARDENED_PARSER: Final[Mapping[str, bool]] = {**dict.fromkeys(_OFF, False), "no_network": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,12 +226,9 @@ def _read_file(path: Path) -> bytes:
         except FileNotFoundError:
             if not path.parent.is_dir():
                 raise
-            raise OrderProblem(
-                OptiCode.OPTI_RUNNER_FAILED,
-                "%(file)s has gone from the folder it was found in: have it made again",
-                {"file": path.name},
-                file=path.name,
-            ) from None
+            why = "%(file)s has gone from the folder it was found in: have it made again"
+            code, name = OptiCode.OPTI_RUNNER_FAILED, path.name
+            raise OrderProblem(code, why, {"file": name}, file=name) from None
 
 
 class _ForbiddenXml(Exception):
@@ -325,11 +316,7 @@ def _error_name(code: int) -> str:
 
 def _raise_invalid(path: Path, reason: str, line: int | None) -> NoReturn:
     where = "" if line is None else Message(", near line %(n)s", n=line)
-    raise OrderProblem(
-        OptiCode.XML_INVALID,
-        "%(file)s cannot be given to the machine: %(problem)s%(line)s",
-        {"file": path.name, "line": line, "reason": reason},
-        file=path.name,
-        problem=Message(reason),
-        line=where,
-    ) from None
+    why = "%(file)s cannot be given to the machine: %(problem)s%(line)s"
+    message = Message(why, file=path.name, problem=Message(reason), line=where)
+    details = {"file": path.name, "line": line, "reason": reason}
+    raise OrderProblem(OptiCode.XML_INVALID, message, details) from None

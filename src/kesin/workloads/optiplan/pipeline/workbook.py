@@ -17,6 +17,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kesin.foundation.messages import Message
 from kesin.foundation.text import canonical_json
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.numbers import format_number, json_number
@@ -98,13 +99,10 @@ def write_batches(
                 write_atomically(path, build_batch_xlsx(batch, template))
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
-        raise OrderProblem(
-            OptiCode.EXPORT_DIR_UNWRITABLE,
-            "the folder %(folder)s cannot be written: %(problem)s",
-            {"folder": str(folder), "reason": reason},
-            folder=folder,
-            problem=reason,
-        ) from problem
+        why = "the folder %(folder)s cannot be written: %(problem)s"
+        message = Message(why, folder=folder, problem=reason)
+        details = {"folder": str(folder), "reason": reason}
+        raise OrderProblem(OptiCode.EXPORT_DIR_UNWRITABLE, message, details) from problem
     return paths
 
 

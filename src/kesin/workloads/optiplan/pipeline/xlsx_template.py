@@ -16,19 +16,10 @@ from kesin.workloads.optiplan.orders.numbers import format_value
 from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet, XlsxBounds, check_xlsx
 
 SHEET: Final = "\u015eABLON"  # Ş as one character, as the sheet is named
-TAGS: Final = (
-    "[P_CODE_MAT]",
-    "[P_LENGTH]",
-    "[P_WIDTH]",
-    "[P_MINQ]",
-    "[P_GRAIN]",
-    "[P_IDESC]",
-    "[P_EDGE_MAT_UP]",
-    "[P_EGDE_MAT_LO]",  # OptiPlanning's own spelling
-    "[P_EDGE_MAT_SX]",
-    "[P_EDGE_MAT_DX]",
-    "[P_IIDESC]",
-    "[P_DESC1]",
+TAGS: Final = (  # EGDE is OptiPlanning's own spelling
+    *("[P_CODE_MAT]", "[P_LENGTH]", "[P_WIDTH]", "[P_MINQ]", "[P_GRAIN]", "[P_IDESC]"),
+    *("[P_EDGE_MAT_UP]", "[P_EGDE_MAT_LO]", "[P_EDGE_MAT_SX]", "[P_EDGE_MAT_DX]"),
+    *("[P_IIDESC]", "[P_DESC1]"),
 )
 FIRST_DATA_ROW: Final = 3
 _TEMPLATE_BOUNDS: Final = XlsxBounds(max_bytes=2_000_000, max_unpacked_bytes=10_000_000)
@@ -77,10 +68,6 @@ def _first_row(data: bytes) -> list[object] | None:
 
 
 def _template_problem(path: Path, reason: str) -> OrderProblem:
-    return OrderProblem(
-        OptiCode.TEMPLATE_INVALID,
-        "the template %(file)s cannot be used: %(problem)s",
-        {"template": str(path), "reason": reason},
-        file=path.name,
-        problem=Message(reason),
-    )
+    why, details = "the template %(file)s cannot be used: %(problem)s", {"template": str(path)}
+    message = Message(why, file=path.name, problem=Message(reason))
+    return OrderProblem(OptiCode.TEMPLATE_INVALID, message, details | {"reason": reason})
