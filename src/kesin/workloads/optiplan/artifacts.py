@@ -42,11 +42,9 @@ class JobArtifacts:
     progress: OrderProgress
 
     def read_xml_files(self) -> dict[str, bytes]:
-        """Read the job's solutions."""
         return self._read_files(self.paths.export_folder, self.progress.xml, "XML")
 
     def read_import_files(self) -> dict[str, bytes]:
-        """Read the job's import files."""
         return self._read_files(self.paths.import_folder, self.progress.files, "import file")
 
     def read_plans(self) -> list[CuttingPlan]:

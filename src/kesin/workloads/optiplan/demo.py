@@ -79,7 +79,6 @@ class OptiplanDemo(demo.DemoPart):
         self._held: dict[str, str] = {}  # job id → order id, as last observed
 
     def check_machine(self) -> demo.Readiness:
-        """Whether an order can be cut here."""
         try:
             from kesin.workloads.optiplan import artifacts  # noqa: F401
             from kesin.workloads.optiplan.pipeline import runner  # noqa: F401  # only whether

@@ -30,26 +30,17 @@ from kesin.lifecycle.vocabulary import (
 )
 
 HOLD_CODES = (
-    "E_CRM_NO_MATCH",
-    "E_TEMPLATE_INVALID",
-    "E_PLATE_SIZE_MISSING",
-    "E_BACKING_THICKNESS_UNKNOWN",
-    "E_TRIM_RULE_MISSING",
+    *("E_CRM_NO_MATCH", "E_TEMPLATE_INVALID", "E_PLATE_SIZE_MISSING"),
+    *("E_BACKING_THICKNESS_UNKNOWN", "E_TRIM_RULE_MISSING"),
 )
 TRIGGER_REQUIRED = "E_OPERATOR_TRIGGER_REQUIRED"
 NEVER_RETRIED = (
-    "E_TEMPLATE_INVALID",
-    "E_CRM_NO_MATCH",
-    "E_PLATE_SIZE_MISSING",
-    "E_XML_INVALID",
-    "E_CANCELLED",
-    "E_REISSUED",
+    *("E_TEMPLATE_INVALID", "E_CRM_NO_MATCH", "E_PLATE_SIZE_MISSING", "E_XML_INVALID"),
+    *("E_CANCELLED", "E_REISSUED"),
 )
 # What a waiting order cannot use for now: it keeps the code while it waits, and times out with it.
 BLOCKED_CODES = (
-    "E_DROP_DIR_UNWRITABLE",
-    "E_EXPORT_DIR_UNWRITABLE",
-    "E_CONFIG_UNAVAILABLE",
+    *("E_DROP_DIR_UNWRITABLE", "E_EXPORT_DIR_UNWRITABLE", "E_CONFIG_UNAVAILABLE"),
     "E_OPTI_RUNNER_FAILED",
 )
 MAX_ATTEMPTS = Fixed("E_MAX_ATTEMPTS", Category.TRANSIENT, "every attempt was used up")
@@ -75,7 +66,6 @@ class OptiplanLimits:
 
 
 def optiplan_lifecycle(limits: OptiplanLimits | None = None) -> Lifecycle:
-    """Declare the lifecycle with these limits."""
     limits = limits or OptiplanLimits()
     return Lifecycle(
         name="optiplan",
@@ -295,12 +285,8 @@ def optiplan_errors() -> Taxonomy:
     """
     verdicts = {**dict.fromkeys(Category, Verdict.FAIL), Category.VALIDATION: Verdict.HOLD}
     transient = (
-        *BLOCKED_CODES,
-        "E_MAX_ATTEMPTS",
-        "E_OPTI_MODE_A_RUNNER_MISSING",
-        "E_OPTI_MODE_B_MACRO_MISSING",
-        "E_OPTI_XML_TIMEOUT",
-        "E_OSI_ACK_FAILED",
+        *(*BLOCKED_CODES, "E_MAX_ATTEMPTS", "E_OPTI_MODE_A_RUNNER_MISSING"),
+        *("E_OPTI_MODE_B_MACRO_MISSING", "E_OPTI_XML_TIMEOUT", "E_OSI_ACK_FAILED"),
         "E_OSI_ACK_TIMEOUT",
     )
     return Taxonomy(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Final
 
 import typer
@@ -31,15 +32,11 @@ app = command_group("Take cutting orders to the saw.")
 LOOKS: Final = "The pause between two looks."
 rules = typer.Typer(help="Show the workshop's rules.", no_args_is_help=True)
 
-app.command(
-    "import",
-    epilog=format_examples(
-        "kesin optiplan import order.xlsx --order-id 2027-114 --phone 05321234567"
-    ),
-)(import_order)
-app.command(
-    "optimize", epilog=format_examples("kesin optiplan optimize order.xlsx --out plans --lang tr")
-)(optimize)
+for _name, _command, _example in (
+    ("import", import_order, "order.xlsx --order-id 2027-114 --phone 05321234567"),
+    ("optimize", optimize, "order.xlsx --out plans --lang tr"),
+):
+    app.command(_name, epilog=format_examples(f"kesin optiplan {_name} {_example}"))(_command)
 app.add_typer(customers, name="customers")
 app.add_typer(rules, name="rules")
 
@@ -56,18 +53,14 @@ def saw_simulator(
     And says so as the real one does. Never let it loose on the folder of a real saw.
     """
     folder = open_workshop().paths().machine_drop_folder
-    saw = SawSimulator(folder)
+    saw, report = SawSimulator(folder), partial(_report_moved, as_json=as_json)
     if once:
-        _report_moved(saw.process_inbox(), as_json=as_json)
+        report(saw.process_inbox())
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    never = threading.Event()  # a signal ends the loop
     with suppress(KeyboardInterrupt):
-        saw.run(
-            threading.Event(),  # never set: a signal ends the loop
-            every,
-            on_moved=lambda moved: _report_moved(moved, as_json=as_json),
-            on_unavailable=lambda problem: warn(problem.message),
-        )
+        saw.run(never, every, on_moved=report, on_unavailable=lambda share: warn(share.message))
 
 
 def _report_moved(moved: int, *, as_json: bool) -> None:

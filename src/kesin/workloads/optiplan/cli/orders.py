@@ -134,14 +134,9 @@ def _import_files(
     plate = payload.plate_size or rules.default_plate_size
     if plate is None:
         raise Invalid(f"{file} names no plate size and the rules have no defaultPlateSize")
-    yield from write_batches(
-        folder,
-        plain_letters(file.stem),
-        transform_order(payload, rules).batches,
-        read_template(workshop.paths().template),
-        plate=plate,
-        kerf_mm=rules.kerf_mm,
-    )
+    name, batches = plain_letters(file.stem), transform_order(payload, rules).batches
+    template = read_template(workshop.paths().template)
+    yield from write_batches(folder, name, batches, template, plate=plate, kerf_mm=rules.kerf_mm)
 
 
 def _is_import_file(file: Path) -> bool:

@@ -153,5 +153,4 @@ def load_rules(file: Path) -> Rules:
 
 
 def save_rules(file: Path, rules: Rules) -> None:
-    """Replace the file atomically."""
     json_file.write_json_file(file, rules_json(rules))
