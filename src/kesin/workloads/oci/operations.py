@@ -34,6 +34,7 @@ from kesin.workloads.oci.site import HEARTBEAT, UPLOADS, SiteContext
 
 STATES: Final = ("QUEUED", "RETRY", "PROCESSING", "COMPLETED", "FAILED")
 ACTIONS: Final = ("RETRY_SELECTED", "RESET_TO_QUEUED", "MARK_FAILED")
+CRITERIA: Final = ("status", "code", "category")  # what rows are chosen by
 FAILED_SHARE_LIMIT: Final = 0.2  # above it, a warning
 MIN_FINISHED_ROWS: Final = 10  # fewer say nothing about a share
 EXPIRES_SOON_DAYS: Final = 7
@@ -152,9 +153,6 @@ def _is_silent(site: SiteContext, stats: SiteStats, now: int) -> bool:
     return now - last > site.silent_hours * HOUR_S * SECOND_US
 
 
-# Rows
-
-
 def list_rows(
     site: SiteContext,
     actor: Actor,
@@ -196,14 +194,15 @@ def build_filter(site: SiteContext, criteria: Mapping[str, Sequence[str]]) -> Fi
     """Build the store's filter; raises Problem for an unknown state."""
     for state in criteria.get("status", ()):
         if state not in STATES:
-            why, known = "status is one of %(known)s, not %(given)s", ", ".join(STATES)
-            raise Problem(why, code="bad_status", known=known, given=repr(state[:64]))
-    return Filter(
-        states=tuple(criteria.get("status", ())),
-        tenants=(site.id,),
-        codes=tuple(criteria.get("code", ())),
-        categories=tuple(criteria.get("category", ())),
-    )
+            known, given = ", ".join(STATES), repr(state[:64])
+            raise Problem(
+                "status is one of %(known)s, not %(given)s",
+                code="bad_status",
+                known=known,
+                given=given,
+            )
+    states, codes, categories = (tuple(criteria.get(name, ())) for name in CRITERIA)
+    return Filter(states=states, tenants=(site.id,), codes=codes, categories=categories)
 
 
 def _payload_fragment(search: str, *, clicks: bool) -> str | None:
@@ -223,9 +222,6 @@ def _find_directly(site: SiteContext, actor: Actor, search: str) -> list[Job]:
     holders = site.queue.holders(site.id, sorted(keys))
     jobs = commands.find(actor, name, list(holders.values())) if holders else []
     return [job for job in jobs if actor.has("reveal") or job.dedup_key in keys]  # not masked
-
-
-# Actions
 
 
 @dataclass(frozen=True, slots=True)

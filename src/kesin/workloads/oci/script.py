@@ -89,15 +89,11 @@ def preview_export(site: SiteContext, *, limit: int) -> ExportPreview:
     """Show what an export would return, without changing anything; rows left out have a reason."""
     jobs = site.queue.peek(limit=limit, tenants=[site.id])
     sendable, unsendable = split_sendable(site, jobs)
-    skipped = [
-        {
-            "id": f"{SEAL_PREFIX}{job.id}",
-            "externalId": (job.dedup_key or "").partition(REVISION)[0] or None,
-            "code": problem.code,
-            "message": problem.message,
-        }
-        for job, problem in unsendable
-    ]
+    skipped: list[dict[str, Any]] = []
+    for job, problem in unsendable:
+        external_id = (job.dedup_key or "").partition(REVISION)[0] or None
+        row = {"id": f"{SEAL_PREFIX}{job.id}", "externalId": external_id}
+        skipped.append({**row, "code": problem.code, "message": problem.message})
     warnings = list(skipped)
     counts = site.queue.stats().tenants.get(site.id, {})
     others = sum(counts.get(state, 0) for state in WAITING_STATES) - len(jobs)
@@ -143,16 +139,11 @@ def split_sendable(
 
 
 def _rejections(unsendable: Sequence[tuple[Job, Unsendable]]) -> list[Change]:
-    return [
-        Change(
-            job.id,
-            error_code=problem.code,
-            error_category=Category.VALIDATION.value,
-            error_message=problem.message,
-            note=note_json(problem.message),
-        )
-        for job, problem in unsendable
-    ]
+    invalid, changes = partial(Change, error_category=Category.VALIDATION.value), []
+    for job, problem in unsendable:
+        why, note = problem.message, note_json(problem.message)
+        changes.append(invalid(job.id, error_code=problem.code, error_message=why, note=note))
+    return changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +186,8 @@ def ack_failed(
 
 def _without_clicks(site: SiteContext, ids: Sequence[str], message: str) -> str:
     """The message without click ids of these rows: each row gets it, and others may read it."""
-    jobs = site.queue.find([job_id for job_id in ids if is_id(job_id)]) if message else {}
-    payloads = [
-        job.payload
-        for job in jobs.values()
-        if job.tenant == site.id and isinstance(job.payload, dict)
-    ]
-    clicks = {payload.get(kind) for payload in payloads for kind in CLICK_KINDS}
+    payloads = site.payloads([job_id for job_id in ids if is_id(job_id)] if message else [])
+    clicks = {payload.get(kind) for payload in payloads.values() for kind in CLICK_KINDS}
     return hide_clicks(message, {click for click in clicks if isinstance(click, str)})
 
 

@@ -110,7 +110,6 @@ class SiteContext:
 
     @property
     def max_attempts(self) -> int:
-        """The attempt cap of its rows."""
         return limits_of(self.context.settings).max_attempts(self.channel)
 
     @property
@@ -118,6 +117,12 @@ class SiteContext:
         """Whether the site or the whole queue is paused."""
         pauses = self.queue.store.paused(self.queue.name)
         return any(pause.tenant in {"", self.id} for pause in pauses)
+
+    def payloads(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The payloads of those of these rows that are this site's, by id."""
+        jobs = self.queue.find(ids) if ids else {}
+        own = (job for job in jobs.values() if job.tenant == self.id)
+        return {job.id: job.payload for job in own if isinstance(job.payload, dict)}
 
     def apply(
         self, action: str, changes: Sequence[Change], *, actor: str, role: Role = "worker"
@@ -141,7 +146,6 @@ class SiteContext:
         )
 
     def read_metadata(self, name: str) -> dict[str, Any] | None:
-        """Read the metadata entry of this name."""
         row = self.context.commands.accounts.directory.metadata_entry(WORKLOAD, self.id, name)
         value = json.loads(row.value) if row else None
         return value if isinstance(value, dict) else None

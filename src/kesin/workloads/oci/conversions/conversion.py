@@ -51,12 +51,10 @@ _NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 _GROUPED: Final = re.compile(r"[0-9]{1,3}([.,])(?:[0-9]{2,3}\1)*[0-9]{3}")  # 1.500.000, 15,00,000
 _OLDEST_YEAR: Final = 2000
 _NEWEST_YEAR: Final = 2999
-_WITHOUT_CENTS: Final = frozenset(
-    [
-        *("BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND"),
-        *("VUV", "XAF", "XOF", "XPF"),
-    ]
-)
+_WITHOUT_CENTS: Final = {
+    *("BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND"),
+    *("VUV", "XAF", "XOF", "XPF"),
+}
 _WITH_MILLS: Final = frozenset(["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"])
 
 

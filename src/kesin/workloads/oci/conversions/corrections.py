@@ -184,11 +184,7 @@ def fix_selected(
     """Fix the rows of these ids; returns how many changed, and why the others did not."""
     if changes and len(ids) > 1:
         raise Problem("change one row at a time", code="bad_selection", details={"field": "ids"})
-    payloads = {
-        job_id: job.payload
-        for job_id, job in site.queue.find(ids).items()
-        if job.tenant == site.id and isinstance(job.payload, dict)
-    }
+    payloads = site.payloads(ids)
     rows = [{**(changes or {}), "externalId": old.get("externalId")} for old in payloads.values()]
     refused = [(each, "no such row of this site") for each in ids if each not in payloads]
     results = fix_rows(site, actor, rows, reason=reason, again=again)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
 from kesin.engine.new_job import NewJob
@@ -104,7 +105,6 @@ def _enqueue(site: SiteContext, conversions: Conversions, actor: str) -> dict[in
 
 
 def new_job(site: SiteContext, conversion: Conversion, note: Any = None) -> NewJob:
-    """The job of a conversion."""
     job = NewJob(conversion.payload(), conversion.key, site.id, max_attempts=site.max_attempts)
     return replace(job, stamps={"conversion_at": conversion.at_us}, note=note)
 
@@ -237,16 +237,11 @@ def correct_rows(
         return []
     mask = site.context.commands.masking(site.queue.name).value
     changed = {job_id: mask(correction.changes()) for job_id, correction in corrections.items()}
-    changes = [
-        Change(
-            job_id,
-            payload=canonical_json(new.payload()),
-            max_attempts=site.max_attempts,
-            note=canonical_json({**(note or {}), "changed": changed[job_id]}),
-            stamps={"conversion_at": new.at_us},
-        )
-        for job_id, (_, _, new) in corrections.items()
-    ]
+    again, changes = partial(Change, max_attempts=site.max_attempts), []
+    for job_id, (_, _, new) in corrections.items():
+        event_note = canonical_json({**(note or {}), "changed": changed[job_id]})
+        payload, stamps = canonical_json(new.payload()), {"conversion_at": new.at_us}
+        changes.append(again(job_id, payload=payload, note=event_note, stamps=stamps))
     outcomes = site.apply("correct", changes, role=role, actor=actor.name)
     corrected = [outcome.id for outcome in outcomes if outcome.result == "moved"]
     if corrected:

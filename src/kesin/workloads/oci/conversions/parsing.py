@@ -107,8 +107,12 @@ def _unwrap(document: Any) -> tuple[str | None, list[Any]]:
         raise Problem("conversions must be a list", code="not_a_list")
     if fields:
         name = storable(min(fields))[:MAX_SHOWN_NAME]
-        why, details = "%(field)s is unknown: send siteId and conversions", {"field": name}
-        raise Problem(why, code="unknown_field", details=details, field=repr(name))
+        raise Problem(
+            "%(field)s is unknown: send siteId and conversions",
+            code="unknown_field",
+            details={"field": name},
+            field=repr(name),
+        )
     return site, rows
 
 
@@ -161,8 +165,10 @@ def csv_rows(lines: Iterable[str], ignored: frozenset[str] = frozenset()) -> Ite
                 header = [_COLUMNS.get(_normalise_header(cell)) for cell in cells]
                 _check_header(header, cells, ignored)
     except csv.Error as problem:
-        why, line = "line %(n)s is no CSV: %(problem)s", skipped + rows.line_num
-        raise Problem(why, code="not_csv", n=line, problem=problem) from None
+        line = skipped + rows.line_num
+        raise Problem(
+            "line %(n)s is no CSV: %(problem)s", code="not_csv", n=line, problem=problem
+        ) from None
 
 
 def _check_header(header: list[str | None], columns: list[str], ignored: frozenset[str]) -> None:
@@ -173,14 +179,12 @@ def _check_header(header: list[str | None], columns: list[str], ignored: frozens
         )
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:
-        why = "the column %(column)s is there twice"
-        raise Problem(why, code="column_twice", column=min(repeated))
-    unknown = [
-        column.strip()
-        for name, column in zip(header, columns, strict=True)
-        if name is None and column.strip() and not is_ignored(column, ignored)
-    ]
-    if unknown:
+        raise Problem(
+            "the column %(column)s is there twice", code="column_twice", column=min(repeated)
+        )
+    unread = (column for name, column in zip(header, columns, strict=True) if name is None)
+    stripped = [column.strip() for column in unread if not is_ignored(column, ignored)]
+    if unknown := list(filter(None, stripped)):
         details = {"columns": unknown[:100]}
         raise Problem(unknown_columns(unknown), code=UNKNOWN_COLUMNS, details=details)
 
@@ -234,7 +238,6 @@ class RowSource:
 
     @property
     def bytes_read(self) -> int:
-        """The number of bytes read so far."""
         return 0 if self.size is None else self._raw.tell()
 
     def batches(
@@ -247,8 +250,11 @@ class RowSource:
             while batch := list(islice(parsed, min(rows, MAX_ROWS))):
                 yield RowBatch(site, batch)
         except UnicodeDecodeError:
-            why = "%(file)s is no UTF-8: save it as UTF-8 (in Excel: CSV UTF-8) and try again"
-            raise Problem(why, code="not_utf8", file=self.name) from None
+            raise Problem(
+                "%(file)s is no UTF-8: save it as UTF-8 (in Excel: CSV UTF-8) and try again",
+                code="not_utf8",
+                file=self.name,
+            ) from None
 
 
 @contextmanager
