@@ -103,7 +103,6 @@ class Sales:
         return results
 
     def post_a_few(self) -> None:
-        """Post a few more."""
         self.post(self.chance.randrange(1, MAX_LATER_SALES))
 
     def _sale(self) -> dict[str, Any]:
@@ -149,17 +148,14 @@ class Script:
     def _tell(self, ran: ScriptRun) -> None:
         if ran.crashed is not None:
             self._news.count(CRASHES)
-            mishap = _CRASHED[ran.crashed].format(
-                exported=pluralize(ran.exported, "conversion"), failed=ran.failed or "none"
-            )
-            self._news.tell(
-                f"the script {mishap}; they come back when its lease of {self._lease_s} s is over"
-            )
+            exported, failed = pluralize(ran.exported, "conversion"), ran.failed or "none"
+            mishap = _CRASHED[ran.crashed].format(exported=exported, failed=failed)
+            over = f"its lease of {self._lease_s} s is over"
+            self._news.tell(f"the script {mishap}; they come back when {over}")
         elif self._turn == "throws":
-            self._news.tell(
-                f"Google told the script to come back later: {pluralize(ran.failed, 'conversion')} "
-                "will be tried again in about five minutes"
-            )
+            retried = f"{pluralize(ran.failed, 'conversion')} will be tried again"
+            told = "Google told the script to come back later"
+            self._news.tell(f"{told}: {retried} in about five minutes")
 
 
 class _ShortLeases(Queue):

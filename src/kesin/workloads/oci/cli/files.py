@@ -40,14 +40,9 @@ FormatOption = Annotated[
     FileFormat | None,
     option("csv|ndjson|json", "What the file is, if its name does not say.", "--format"),
 ]
-IgnoreColumnsOption = Annotated[
-    list[str] | None,
-    option(
-        "NAMES",
-        "Unknown columns of a CSV that may be ignored; repeated, or separated by commas.",
-        "--ignore-columns",
-    ),
-]
+_IGNORED: Final = "Unknown columns of a CSV that may be ignored; repeated, or separated by commas."
+IgnoreColumnsOption = Annotated[list[str] | None, option("NAMES", _IGNORED, "--ignore-columns")]
+_REJECTS: Final = "Write what was rejected here, with reasons."
 ProcessRows = Callable[[SiteContext, Sequence[ParsedRow]], list[IngestResult]]
 
 
@@ -56,10 +51,7 @@ def import_conversions(
     *,
     site: SiteOption,
     file_format: FormatOption = None,
-    rejects: Annotated[
-        Path | None,
-        option("OUT.csv", "Write what was rejected here, with reasons.", dir_okay=False),
-    ] = None,
+    rejects: Annotated[Path | None, option("OUT.csv", _REJECTS, dir_okay=False)] = None,
     ignore_columns: IgnoreColumnsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -123,9 +115,6 @@ def enqueue_fix(
     with open_site(site, "oci.fix") as found, source_of as source:
         summary = _process_file(found, source, process, size=FIX_ROWS, hint=hint, ignored=ignored)
     _print_summary(summary, found.id, as_json=as_json, duplicates="left")
-
-
-# Rows in
 
 
 @dataclass(slots=True)
@@ -203,20 +192,13 @@ def _print_summary(
 ) -> None:
     counts = summary.counts(duplicates)
     if as_json:
-        say_json(
-            {
-                "site": site_id,
-                "rows": summary.rows,
-                **counts,
-                "differing": summary.differing,
-                "reasons": dict(summary.reasons.most_common()),
-                "rejects": str(rejects) if rejects else None,
-                "first_rejected": [
-                    {"row": number, **{name: getattr(result, name) for name in REJECT_FIELDS}}
-                    for number, result in summary.listed_rejects
-                ],
-            }
-        )
+        listed = [
+            {"row": number, **{name: getattr(result, name) for name in REJECT_FIELDS}}
+            for number, result in summary.listed_rejects
+        ]
+        reasons, file = dict(summary.reasons.most_common()), str(rejects) if rejects else None
+        counted = {"site": site_id, "rows": summary.rows, **counts, "differing": summary.differing}
+        say_json({**counted, "reasons": reasons, "rejects": file, "first_rejected": listed})
     else:
         _print_rejected(summary, rejects)
         if summary.differing:
@@ -276,9 +258,6 @@ def _progress(source: RowSource) -> Iterator[Callable[[_FileSummary], None]]:
             completed=source.bytes_read,
             description=f"{summary.rows} rows: {_format_counts(summary.counts())}",
         )
-
-
-# Rows out
 
 
 def export_dead_letters(

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
 from urllib.parse import quote
@@ -165,30 +166,22 @@ class ScriptSimulator:
         raise Problem(f"{path.partition('?')[0]} answered {answer}{hint}", code="script_refused")
 
 
+_KEY_FILE: Final = "A file with a key for oci:script."
+_KEY_ENV: Final = "Or the environment variable that holds it."
+_CRASH: Final = "Die there; repeatable: the first is for the first run, and so on."
+_share: Final = partial(option, "SHARE", min=0, max=1)
+
+
 def simulate_script(
     *,
     site: SiteOption,
     url: Annotated[str, option("URL", "Where `kesin serve` is, http://127.0.0.1:8000.")],
-    key_file: Annotated[
-        Path | None, option("FILE", "A file with a key for oci:script.", dir_okay=False)
-    ] = None,
-    key_env: Annotated[
-        str | None, option("NAME", "Or the environment variable that holds it.")
-    ] = None,
+    key_file: Annotated[Path | None, option("FILE", _KEY_FILE, dir_okay=False)] = None,
+    key_env: Annotated[str | None, option("NAME", _KEY_ENV)] = None,
     runs: Annotated[int, option("N", "Run so many times.", min=1, max=MAX_RUNS)] = 1,
-    crash: Annotated[
-        list[str] | None,
-        option(
-            "after-export|after-upload|before-ack",
-            "Die there; repeatable: the first is for the first run, and so on.",
-        ),
-    ] = None,
-    fail_share: Annotated[
-        float, option("SHARE", "Of the rows, report as failed.", min=0, max=1)
-    ] = 0.1,
-    upload_error_share: Annotated[
-        float, option("SHARE", "Of the uploads, let throw.", min=0, max=1)
-    ] = 0.0,
+    crash: Annotated[list[str] | None, option("|".join(CRASH_POINTS), _CRASH)] = None,
+    fail_share: Annotated[float, _share("Of the rows, report as failed.")] = 0.1,
+    upload_error_share: Annotated[float, _share("Of the uploads, let throw.")] = 0.0,
     seed: Annotated[int, option("N", "The same seed gives the same runs.")] = 1,
     limit: Annotated[
         int, option("N", "Rows of one export.", min=1, max=MAX_EXPORT_ROWS)

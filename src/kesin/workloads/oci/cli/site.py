@@ -31,13 +31,7 @@ from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.operations import SiteStats, site_stats
-from kesin.workloads.oci.site import (
-    WORKLOAD,
-    SiteContext,
-    require_site,
-    validate_settings,
-    visible_sites,
-)
+from kesin.workloads.oci.site import SiteContext, require_site, validate_settings, visible_sites
 
 MAX_REASONS: Final = 5  # of recent failures that `doctor` explains
 
@@ -59,15 +53,9 @@ def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOpti
         settings = _settings_record(found)
     ok = all(finding.ok for finding in findings) and not stats.warnings
     if as_json:
-        say_json(
-            {
-                "ok": ok,
-                "settings": settings,
-                "stats": _stats_record(found, stats),
-                "reasons": reasons,
-                "checks": [asdict(finding) for finding in findings],
-            }
-        )
+        record = {"ok": ok, "settings": settings, "stats": _stats_record(found, stats)}
+        checks = [asdict(finding) for finding in findings]
+        say_json({**record, "reasons": reasons, "checks": checks})
     else:
         _print_settings(settings)
         say(f"\n{terminal.format_counts(stats.totals) or 'no conversions yet'}\n")
@@ -79,10 +67,8 @@ def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOpti
         checked = [(signs[each.ok], each.name, each.detail, each.advice) for each in findings]
         print_table(("", "check", "found", "what to do"), [*warned, *checked])
         if reasons:
-            print_table(
-                ("failed lately", "rows", "what to do"),
-                [(reason["code"], reason["rows"], reason["act"]) for reason in reasons],
-            )
+            lines = [(reason["code"], reason["rows"], reason["act"]) for reason in reasons]
+            print_table(("failed lately", "rows", "what to do"), lines)
     if not ok:
         raise typer.Exit(FAILED)
 
@@ -111,54 +97,39 @@ def stats(
     """
     with open_context() as context:
         move_counts = context.queue.store.move_counts(context.queue.name)
-        actor = local_operator()
-        sites = (
-            [require_site(context, actor, site, "read", action="oci.stats")]
-            if site
-            else visible_sites(context, actor)
-        )
+        sites = visible_sites(context, local_operator())
+        if site:
+            sites = [require_site(context, local_operator(), site, "read", action="oci.stats")]
         records = [_stats_record(each, site_stats(each, move_counts)) for each in sites]
     if as_json:
         say_json(records)
         return
-    states = list(records[0]["totals"]) if records else []
-    print_table(
-        ("site", "channel", *map(str.lower, states), "stuck", "failed %", "breaker", "warnings"),
-        [
-            (
-                record["site"],
-                record["channel"],
-                *record["totals"].values(),
-                record["stuck"],
-                round(100 * record["failed_share"], 1),
-                record["breaker"],
-                ", ".join(warning["code"] for warning in record["warnings"]),
-            )
-            for record in records
-        ],
-        empty="there is no site yet: `kesin site add` makes one",
-    )
+    states = [state.lower() for state in records[0]["totals"]] if records else []
+    heads = ("site", "channel", *states, "stuck", "failed %", "breaker", "warnings")
+    rows = []
+    for record in records:
+        failed = round(100 * record["failed_share"], 1)
+        warned = ", ".join(warning["code"] for warning in record["warnings"])
+        counts = (*record["totals"].values(), record["stuck"], failed)
+        rows.append((record["site"], record["channel"], *counts, record["breaker"], warned))
+    print_table(heads, rows, empty="there is no site yet: `kesin site add` makes one")
 
 
 def _stats_record(site: SiteContext, stats: SiteStats) -> dict[str, Any]:
     return {"site": site.id, "channel": site.channel, **stats.record()}
 
 
+_RECOVER: Final = "A script's claim lasts so long, 15 if unset; 45 for slow scripts."
+_SILENT: Final = "Warn when its script is silent so long; 0 goes back to KESIN_OCI_SILENT_HOURS."
+_CONVERSION_NAME: Final = "The action of rows that name none; '' takes it away."
+
+
 def settings(
     site: SiteArgument,
     *,
-    recover_minutes: Annotated[
-        int | None, option("N", "A script's claim lasts so long, 15 if unset; 45 for slow scripts.")
-    ] = None,
-    silent_hours: Annotated[
-        int | None,
-        option(
-            "N", "Warn when its script is silent so long; 0 goes back to KESIN_OCI_SILENT_HOURS."
-        ),
-    ] = None,
-    conversion_name: Annotated[
-        str | None, option("NAME", "The action of rows that name none; '' takes it away.")
-    ] = None,
+    recover_minutes: Annotated[int | None, option("N", _RECOVER)] = None,
+    silent_hours: Annotated[int | None, option("N", _SILENT)] = None,
+    conversion_name: Annotated[str | None, option("NAME", _CONVERSION_NAME)] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the settings of a site, or change them.
@@ -174,9 +145,8 @@ def settings(
         changes["conversion_name"] = conversion_name.strip() or None
     with open_site(site, "site.set") as found:
         if changes:
-            found.context.commands.accounts.set_site_settings(
-                local_operator(), found.id, WORKLOAD, validate_settings(changes)
-            )
+            save = found.context.commands.accounts.set_site_settings
+            save(local_operator(), found.id, found.queue.name, validate_settings(changes))
         fresh = require_site(found.context, local_operator(), found.id, "read", action="site.set")
         record = _settings_record(fresh)
     if as_json:
@@ -208,15 +178,14 @@ def _print_settings(record: dict[str, Any]) -> None:
 # Extra arguments may be secrets: the command takes them, so that no error message repeats them.
 _SITE_PATTERN: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 CREDENTIALS_CONTEXT: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
+_DOCUMENT: Final = "Read the document here, not from standard input."
 
 
 def credentials(
     ctx: typer.Context,
     site: SiteArgument,
     *,
-    file: Annotated[
-        Path | None, option("FILE", "Read the document here, not from standard input.")
-    ] = None,
+    file: Annotated[Path | None, option("FILE", _DOCUMENT)] = None,
     drop: Annotated[bool, flag("--drop", "Forget what is kept.")] = False,
     as_json: JsonOption = False,
 ) -> None:
