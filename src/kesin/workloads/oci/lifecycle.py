@@ -57,7 +57,6 @@ class OciLimits:
 
 
 def limits_of(settings: Settings) -> OciLimits:
-    """The limits from the settings."""
     return OciLimits(
         max_attempts_script=settings.oci_max_attempts_script,
         max_attempts_api=settings.oci_max_attempts_api,
@@ -74,7 +73,6 @@ def configured_lifecycle() -> Lifecycle:
 
 
 def oci_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
-    """The lifecycle with these limits."""
     limits = limits or OciLimits()
     return Lifecycle(
         name="oci",

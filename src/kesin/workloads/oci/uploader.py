@@ -218,13 +218,9 @@ class Uploader:
                 pending_uploads.remember_requests(site, sent.request_ids)
         except Exception:  # the rows' results must not be lost
             log.exception("upload_not_recorded", site=site.id, requests=list(sent.request_ids))
-        log.info(
-            "uploaded",
-            site=site.id,
-            rows=len(sent.rows),
-            accepted=sum(isinstance(row, RowAccepted) for row in sent.rows),
-            trouble=sent.trouble.code if sent.trouble else None,
-        )
+        rows, trouble = len(sent.rows), sent.trouble.code if sent.trouble else None
+        accepted = sum(isinstance(row, RowAccepted) for row in sent.rows)
+        log.info("uploaded", site=site.id, rows=rows, accepted=accepted, trouble=trouble)
 
     def _job_result(
         self, site: SiteContext, job: Job, outcome: RowAccepted | RowRefused, conversion: Conversion

@@ -62,11 +62,8 @@ def separate_twins(rows: Sequence[UploadRow]) -> list[Positions]:
         if layer == len(layers):
             layers.append([])
         layers[layer].append(position)
-    return [
-        [layer[index] for index in chunk]
-        for layer in layers
-        for chunk in chunk_positions(len(layer))
-    ]
+    chunks = ((layer, chunk) for layer in layers for chunk in chunk_positions(len(layer)))
+    return [[layer[index] for index in chunk] for layer, chunk in chunks]
 
 
 class _Delivery:

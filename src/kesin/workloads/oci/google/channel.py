@@ -112,15 +112,12 @@ class Channel(Protocol):
 
     def precheck(self, credentials: GoogleCredentials) -> ConnectionTrouble | None:
         """The trouble that would stop every row; checked before rows are claimed."""
-        ...
 
     def upload(self, credentials: GoogleCredentials, rows: Sequence[UploadRow]) -> UploadResult:
         """Send these conversions, at most ``MAX_ROWS`` in one request."""
-        ...
 
     def check(self, credentials: GoogleCredentials) -> list[Finding]:
         """Check token, account and conversion action without recording anything."""
-        ...
 
 
 @runtime_checkable
@@ -129,4 +126,3 @@ class StatusChannel(Protocol):
 
     def status(self, credentials: GoogleCredentials, request_id: str) -> RequestStatus:
         """The state of an accepted request; UNKNOWN while Google does not say."""
-        ...

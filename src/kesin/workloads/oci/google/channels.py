@@ -4,39 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from kesin.foundation.clock import SystemClock
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
 from kesin.workloads.oci.google.channel import Channel
 
-if TYPE_CHECKING:
-    import httpx
-
 
 @lru_cache(maxsize=8)
 def channels_of(settings: Settings) -> Mapping[str, Channel]:
     """Build every channel of our worker."""
-    http = _http_client(settings)  # first: its error says what to install
+    try:
+        import httpx  # before the modules that need it
+    except ImportError:
+        raise Unavailable(
+            "uploading to Google needs httpx: install it with `pip install 'kesin[oci]'`"
+        ) from None
     from kesin.workloads.oci.google.client import GoogleClient
     from kesin.workloads.oci.google.data_manager import DataManager
     from kesin.workloads.oci.google.google_ads import GoogleAds
     from kesin.workloads.oci.google.oauth import AccessTokens
 
+    http = httpx.Client(timeout=settings.oci_timeout_s, follow_redirects=False)
     monotonic = SystemClock().monotonic
     tokens = AccessTokens(http, settings.oci_token_url, monotonic=monotonic)
     client = GoogleClient(http, tokens, monotonic=monotonic)
     ads_url = f"{settings.oci_google_url.rstrip('/')}/{settings.oci_google_version}"
     manager_url = f"{settings.oci_data_manager_url.rstrip('/')}/v1"
     return {"api": GoogleAds(client, ads_url), "data_manager": DataManager(client, manager_url)}
-
-
-def _http_client(settings: Settings) -> httpx.Client:
-    try:
-        import httpx
-    except ImportError:
-        raise Unavailable(
-            "uploading to Google needs httpx: install it with `pip install 'kesin[oci]'`"
-        ) from None
-    return httpx.Client(timeout=settings.oci_timeout_s, follow_redirects=False)

@@ -55,7 +55,6 @@ class Breaker:
         return replace(breaker, message=restore(breaker.message, stored))
 
     def to_dict(self) -> dict[str, Any]:
-        """The breaker as it is stored."""
         return asdict(self) | parts_of(self.message)
 
     def state(self, now: int) -> BreakerState:
@@ -121,7 +120,6 @@ def seal_credentials(site: SiteContext, actor: Actor, document: Mapping[str, Any
 
 
 def read_breaker(site: SiteContext) -> Breaker:
-    """Read the site's breaker."""
     return Breaker.from_dict(site.read_metadata(BREAKER))
 
 

@@ -103,12 +103,12 @@ def check_site(
     site: SiteContext, channels: Mapping[str, Channel], *, language: Language = "en"
 ) -> list[Finding]:
     """Check the site; if all passes, a breaker opened by wrong credentials closes."""
-    return [
-        replace(finding, advice=ADVICE.find(finding.code, "AUTH", language).act)
-        if finding.code and language != "en"  # the advice on a code is in every language
-        else finding
-        for finding in _check(site, channels)
-    ]
+    findings = _check(site, channels)
+    for at, finding in enumerate(findings):
+        if finding.code and language != "en":  # the advice on a code is in every language
+            act = ADVICE.find(finding.code, "AUTH", language).act
+            findings[at] = replace(finding, advice=act)
+    return findings
 
 
 def _check(site: SiteContext, channels: Mapping[str, Channel]) -> list[Finding]:

@@ -82,5 +82,7 @@ def vault_name(site_id: str) -> str:
 
 
 def _invalid(field: str, problem: str) -> Invalid:
-    message = Message("%(field)s %(problem)s", field=field, problem=Message(problem))
-    return Invalid(message, code="bad_credentials", details={"field": field})
+    why, details = Message(problem), {"field": field}
+    return Invalid(
+        "%(field)s %(problem)s", code="bad_credentials", details=details, field=field, problem=why
+    )

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
+from kesin.foundation.messages import Message
 from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_MESSAGE
 from kesin.workloads.oci.conversions.conversion import Conversion, json_number
@@ -135,10 +136,8 @@ def _read_acceptance(response: GoogleResponse, count: int) -> RequestReply:
     """Only a request id proves that Google has the events."""
     request_id = text_at(response.body, "requestId")[:200]
     if not request_id:
-        refused = RowRefused(
-            UNREADABLE_RESPONSE, "the answer has no requestId", Category.TRANSIENT,
-            event_note(response.request_id),
-        )  # fmt: skip
+        why, note = Message("the answer has no requestId"), event_note(response.request_id)
+        refused = RowRefused(UNREADABLE_RESPONSE, why, Category.TRANSIENT, note)
         trouble = ConnectionTrouble("TRANSIENT", refused.code, refused.message)
         return RequestReply([refused] * count, trouble)
     warnings = dig(response.body, "fieldWarnings")

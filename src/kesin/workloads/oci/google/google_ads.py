@@ -59,14 +59,10 @@ def read_upload(body: Any, rows: Sequence[UploadRow], request_id: str = "") -> O
     accepted = RowAccepted(note=event_note(request_id))
     neither = Message("Google shows neither a result nor an error for this row")
     no_result = _refused(table.PARTIAL_FAILURE_UNREADABLE, neither, request_id)
-    return [
-        classify_row(failed[position], request_id)
-        if position in failed
-        else accepted
-        if results[position]
-        else no_result
-        for position in range(count)
-    ]
+    outcomes: Outcomes = [accepted if result else no_result for result in results]
+    for position, errors in failed.items():
+        outcomes[position] = classify_row(errors, request_id)
+    return outcomes
 
 
 def classify_row(errors: Sequence[GoogleError], request_id: str) -> RowAccepted | RowRefused:
@@ -153,15 +149,12 @@ def _note_error(error: GoogleError) -> Any:
 
 
 _BAD_REQUEST: Final = 400
-_SITE_WIDE_CODES: Final = frozenset(  # reported per row, but about Google as a whole
-    {table.UNREADABLE_RESPONSE, table.PARTIAL_FAILURE_UNREADABLE}
-    | {
-        value
-        for group in ("internalError", "quotaError", "databaseError")
-        for value, meaning in table.ERROR_TABLE[group].values.items()
-        if meaning.category in {Category.TRANSIENT, Category.RATE_LIMIT}
-    }
-)
+_SITE_WIDE_CODES: Final = {  # reported per row, but about Google as a whole
+    value
+    for group in ("internalError", "quotaError", "databaseError")
+    for value, meaning in table.ERROR_TABLE[group].values.items()
+    if meaning.category in {Category.TRANSIENT, Category.RATE_LIMIT}
+} | {table.UNREADABLE_RESPONSE, table.PARTIAL_FAILURE_UNREADABLE}
 
 
 class GoogleAds(GoogleChannel):
@@ -200,10 +193,8 @@ class GoogleAds(GoogleChannel):
             "partialFailure": True,
             **({"validateOnly": True} if validate_only else {}),
         }
-        headers = {
-            "developer-token": credentials.developer_token,
-            "login-customer-id": credentials.login_customer_id,
-        }
+        token, login = credentials.developer_token, credentials.login_customer_id
+        headers = {"developer-token": token, "login-customer-id": login}
         url = f"{self._base_url}/customers/{credentials.customer_id}:uploadClickConversions"
         given = {name: value for name, value in headers.items() if value}
         response = self._client.send(credentials, "POST", url, headers=given, json=body)

@@ -76,15 +76,13 @@ class BoundedHttpClient:
                         return NoResponse("TIMEOUT", "the answer took too long")
                 return GoogleResponse(response.status_code, response.headers, read_json(content))
         except httpx.TimeoutException as problem:
-            message = Message("no answer in time (%(problem)s)", problem=type(problem).__name__)
-            return NoResponse("TIMEOUT", message)
+            code, why, name = "TIMEOUT", "no answer in time (%(problem)s)", type(problem).__name__
         except httpx.HTTPError as problem:
-            message = Message("no answer (%(problem)s)", problem=type(problem).__name__)
-            return NoResponse("CONNECTION_FAILED", message)
+            code, why, name = "CONNECTION_FAILED", "no answer (%(problem)s)", type(problem).__name__
         except (httpx.InvalidURL, ValueError) as problem:  # invalid characters in a header or URL
-            name = type(problem).__name__
-            message = Message("the request cannot be sent (%(problem)s)", problem=name)
-            return NoResponse(UNSENDABLE, message)
+            name, why = type(problem).__name__, "the request cannot be sent (%(problem)s)"
+            code = UNSENDABLE
+        return NoResponse(code, Message(why, problem=name))
 
 
 def read_json(content: bytes | bytearray) -> Any:

@@ -14,7 +14,6 @@ def dig(value: Any, *path: str) -> Any:
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """The objects in a list."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 

@@ -25,6 +25,7 @@ MAX_CACHED_TOKENS: Final = 1_000  # expired ones are dropped first
 _MAX_MESSAGE: Final = 300
 _TOO_MANY, _TIMEOUT, _CLIENT, _SERVER = 429, 408, 400, 500
 _TRANSIENT_ERRORS: Final = ("temporarily_unavailable", "server_error", "internal_failure")
+_SECRETS: Final = ("client_id", "client_secret", "refresh_token")
 
 
 class TokenRefused(Exception):
@@ -75,25 +76,19 @@ class AccessTokens:
                 entry.token = ""
 
     def _entry(self, credentials: GoogleCredentials) -> _CachedToken:
-        parts = (credentials.client_id, credentials.client_secret, credentials.refresh_token)
-        key = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()
+        parts = "\0".join(getattr(credentials, name) for name in _SECRETS)
+        key = hashlib.sha256(parts.encode("utf-8", "surrogatepass")).digest()
         with self._lock:
             if key not in self._cache and len(self._cache) >= MAX_CACHED_TOKENS:
                 now = self._monotonic()
-                self._cache = {
-                    other_key: entry
-                    for other_key, entry in self._cache.items()
-                    if entry.lock.locked() or (entry.token and entry.expires_at > now)
-                }
+                for other, entry in list(self._cache.items()):
+                    if not entry.lock.locked() and (not entry.token or entry.expires_at <= now):
+                        del self._cache[other]
             return self._cache.setdefault(key, _CachedToken())
 
     def _fetch(self, credentials: GoogleCredentials) -> tuple[str, float]:
-        form = {
-            "grant_type": "refresh_token",
-            "client_id": credentials.client_id,
-            "client_secret": credentials.client_secret,
-            "refresh_token": credentials.refresh_token,
-        }
+        secrets = {name: getattr(credentials, name) for name in _SECRETS}
+        form = {"grant_type": "refresh_token", **secrets}
         response = self._http.request("POST", self._url, data=form)
         if isinstance(response, NoResponse):
             message = Message("the token endpoint: %(problem)s", problem=Message(response.message))
