@@ -34,7 +34,6 @@ COMMAND_GROUPS: Final = {  # help lines of their commands, shown without loading
 
 @cache
 def built_in() -> tuple[Workload, ...]:
-    """The workloads that come with Kesin."""
     places = (place.split(":") for place in BUILT_IN.values())
     return tuple(getattr(import_module(module), attribute) for module, attribute in places)
 

@@ -58,7 +58,6 @@ class AdviceTexts:
     def find(
         self, code: str | None, category: str | None = None, language: Language = "en"
     ) -> Advice:
-        """The advice on a code in one language."""
         text = self._find_text(code or "", category or "")
         return Advice(code=code or "", who=text.get("who", ""), **text[language])
 

@@ -69,10 +69,10 @@ def checked_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         fits = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        fits = fits and parts.username is None and not (parts.query or parts.fragment)
     except ValueError:
         fits = False
-        parts = urlsplit("")
-    if not fits or parts.username is not None or parts.query or parts.fragment:
+    if not fits:
         raise Invalid(f"{url!r} is no address of a server, like http://127.0.0.1:8000")
     return url.rstrip("/")
 

@@ -31,13 +31,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for script
 
 
 def command_group(summary: str, **options: Any) -> typer.Typer:
-    """The group of a workload's commands."""
+    options |= {"no_args_is_help": True, "add_completion": False}
     return typer.Typer(
-        help=summary,
-        no_args_is_help=True,
-        add_completion=False,
-        rich_markup_mode="rich" if sys.stdout.isatty() else None,
-        **options,
+        help=summary, rich_markup_mode="rich" if sys.stdout.isatty() else None, **options
     )
 
 
@@ -90,14 +86,10 @@ def commands_over(
     queues: Mapping[str, Queue], served: Collection[Workload], accounts: Accounts
 ) -> Commands:
     """The command layer over these queues, with the rules of these workloads."""
-    return Commands(
-        queues,
-        accounts,
-        frozenset(workload.name for workload in served if not workload.has_sites),
-        {workload.name: workload.restricted_actions for workload in served},
-        {workload.name: workload.personal_fields for workload in served},
-        {workload.name: workload.job_title for workload in served},
-    )
+    without_sites = frozenset(workload.name for workload in served if not workload.has_sites)
+    names = ("restricted_actions", "personal_fields", "job_title")
+    rules = ({workload.name: getattr(workload, name) for workload in served} for name in names)
+    return Commands(queues, accounts, without_sites, *rules)
 
 
 def local_operator() -> Actor:

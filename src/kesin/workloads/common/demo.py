@@ -11,8 +11,8 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -53,17 +53,14 @@ class News:
         self._counts: Counter[str] = Counter()
 
     def tell(self, text: str) -> None:
-        """Add a sentence."""
         with self._lock:
             self._unread.append(text)
 
     def count(self, event: str, times: int = 1) -> None:
-        """Count an event, for the summary."""
         with self._lock:
             self._counts[event] += times
 
     def times(self, event: str) -> int:
-        """How often an event was counted."""
         with self._lock:
             return self._counts[event]
 
@@ -86,14 +83,11 @@ class Background:
     def every(self, seconds: float | None, action: Callable[[], object]) -> None:
         """Repeat an action every so many seconds; never for None."""
         if seconds is not None:
-            self._start(lambda: self._repeat(seconds, action))
+            self.run(lambda _: self._repeat(seconds, action))
 
     def run(self, loop: Callable[[threading.Event], object]) -> None:
         """Run a loop of its own that ends by this event."""
-        self._start(lambda: loop(self._stop))
-
-    def _start(self, target: Callable[[], object]) -> None:
-        thread = threading.Thread(target=target, name="kesin-demo", daemon=True)
+        thread = threading.Thread(target=loop, args=(self._stop,), name="kesin-demo", daemon=True)
         self._threads.append(thread)
         thread.start()
 
@@ -103,29 +97,19 @@ class Background:
             try:
                 action()
             except Problem as problem:  # the visitor revoked a key or removed a site
-                self._report(problem)
+                if problem.message not in self._reported and not self._stop.is_set():
+                    self._reported.add(problem.message)
+                    self.news.tell(f"the demonstration was refused: {problem.message}")
 
-    def _report(self, problem: Problem) -> None:
-        """Tell each problem once."""
-        if problem.message not in self._reported and not self._stop.is_set():
-            self._reported.add(problem.message)
-            self.news.tell(f"the demonstration was refused: {problem.message}")
-
-    def end(self) -> None:
-        """Stop all threads."""
+    def close(self) -> None:
         self._stop.set()
         for thread in self._threads:
             thread.join(JOIN_S)
 
 
-@contextmanager
-def background(news: News) -> Iterator[Background]:
+def background(news: News) -> closing[Background]:
     """Background threads that end with the block."""
-    threads = Background(news)
-    try:
-        yield threads
-    finally:
-        threads.end()
+    return closing(Background(news))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,10 @@ def open_workload_stores(
     settings: Settings, workloads: Collection[Workload], *, migrate: bool = False
 ) -> Store:
     """Open the store of the settings, with the queues of these workloads in their homes."""
+    in_redis = [workload.name for workload in workloads if workload.in_redis]
+    tenant = queues_with_tenant_keys(workloads)
     return open_configured_store(
-        settings,
-        in_redis=[workload.name for workload in workloads if workload.in_redis],
-        keys_name_tenant=queues_with_tenant_keys(workloads),
-        migrate=migrate,
+        settings, in_redis=in_redis, keys_name_tenant=tenant, migrate=migrate
     )
 
 
