@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final, Self
 from zoneinfo import ZoneInfo
 
@@ -42,8 +42,7 @@ class SiteSettings:
     def of(cls, site: Site) -> Self:
         """Read the stored settings; fields of other versions are ignored."""
         stored = json.loads(site.settings).get(WORKLOAD, {})
-        names = [field.name for field in fields(cls)]
-        return cls(**{name: stored[name] for name in names if name in stored})
+        return cls(**{name: stored[name] for name in cls.__dataclass_fields__ if name in stored})
 
 
 def validate_settings(changes: dict[str, Any]) -> dict[str, Any]:

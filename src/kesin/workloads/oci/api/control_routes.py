@@ -107,11 +107,9 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         site = require_site(context, actor, site_id, "read", action="oci.dead_letters")
         corrections.note_dead_letters(site, actor)
         disposition = f'attachment; filename="dead-letters-{site.id}.csv"'
-        return StreamingResponse(
-            corrections.dead_letter_chunks(site, actor, language=language),
-            media_type="text/csv; charset=utf-8",
-            headers={"content-disposition": disposition, "cache-control": UNCACHED},
-        )
+        headers = {"content-disposition": disposition, "cache-control": UNCACHED}
+        chunks = corrections.dead_letter_chunks(site, actor, language=language)
+        return StreamingResponse(chunks, media_type="text/csv; charset=utf-8", headers=headers)
 
 
 def add_action_routes(router: APIRouter, batch_router: APIRouter, context: WorkloadContext) -> None:
@@ -152,11 +150,10 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
             schemas.PlannedRows(state=state, reason=reason, rows=n)
             for (state, reason), n in (result.planned or {}).items()
         ]
+        counts = {name: getattr(result, name) for name in ("affected", "already", "refused_count")}
         return schemas.Acted(
-            asked=result.affected + result.already + result.refused_count,
-            affected=result.affected,
-            already=result.already,
-            refused_count=result.refused_count,
+            asked=sum(counts.values()),
+            **counts,
             refused=[schemas.RefusedRow(id=row, reason=why) for row, why in result.refused],
             planned=None if result.planned is None else planned,
             more=result.more or None,
@@ -182,10 +179,8 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
         site = require_site(context, actor, site_id, "operate", action="oci.check")
         findings = check_site(site, channels_of(context.settings))
         site.note(actor, "oci.check")
-        return schemas.Checked(
-            ok=all(finding.ok for finding in findings),
-            findings=[schemas.FindingBody(**asdict(finding)) for finding in findings],
-        )
+        lines = [schemas.FindingBody(**asdict(finding)) for finding in findings]
+        return schemas.Checked(ok=all(finding.ok for finding in findings), findings=lines)
 
 
 def _fix_rows(
@@ -210,7 +205,6 @@ def _fix_rows(
 
 
 def row_body(job: Job) -> schemas.ConversionRowBody:
-    """The JSON body of a row."""
     columns = operations.row_columns(job)
     times = {name: iso(value) for name, value in columns.items() if name.endswith("_at")}
     return schemas.ConversionRowBody(**{**columns, **times})
@@ -221,27 +215,24 @@ def _site_totals(site: SiteContext, moves: Sequence[MoveCount] | None = None) ->
     return schemas.SiteTotals(site_id=site.id, stuck_processing=stats.stuck, **stats.record())
 
 
-def _sum_totals(site_totals: list[schemas.SiteTotals]) -> schemas.AllTotals:
-    totals = {state: sum(site.totals[state] for site in site_totals) for state in operations.STATES}
+def _sum_totals(sites: list[schemas.SiteTotals]) -> schemas.AllTotals:
+    totals = {state: sum(site.totals[state] for site in sites) for state in operations.STATES}
     ended = totals["FAILED"] + totals["COMPLETED"]
 
     def times(name: str) -> list[str]:
-        return sorted(time for site in site_totals if (time := getattr(site, name)))
+        return [time for site in sites if (time := getattr(site, name))]
 
+    warned = [{"siteId": site.site_id or "", **each} for site in sites for each in site.warnings]
     return schemas.AllTotals(
         site_id=None,
         totals=totals,
-        stuck_processing=sum(site.stuck_processing for site in site_totals),
+        stuck_processing=sum(site.stuck_processing for site in sites),
         failed_share=round(totals["FAILED"] / ended, 4) if ended else 0.0,
-        oldest_queued_at=next(iter(times("oldest_queued_at")), None),
-        expiring_soon=sum(site.expiring_soon for site in site_totals),
-        last_updated_at=next(reversed(times("last_updated_at")), None),
-        last_ack_at=next(reversed(times("last_ack_at")), None),
+        oldest_queued_at=min(times("oldest_queued_at"), default=None),
+        expiring_soon=sum(site.expiring_soon for site in sites),
+        last_updated_at=max(times("last_updated_at"), default=None),
+        last_ack_at=max(times("last_ack_at"), default=None),
         breaker=None,
-        warnings=[
-            {"siteId": site.site_id or "", **warning}
-            for site in site_totals
-            for warning in site.warnings
-        ],
-        sites=site_totals,
+        warnings=warned,
+        sites=sites,
     )

@@ -24,7 +24,6 @@ MINUTE_US = MINUTE_S * SECOND_US
 
 
 def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
-    """Add every route of this module."""
     accounts = context.commands.accounts
 
     def cron_recover(

@@ -60,7 +60,6 @@ _BODY: Final[dict[str, Any]] = {
 
 
 def oci_router(context: WorkloadContext) -> APIRouter:
-    """Every route of the workload."""
     router = APIRouter(tags=["oci"])
     batch_router = APIRouter(tags=["oci"], route_class=LargeBodyRoute)
     _add_producer_routes(router, context)
@@ -165,7 +164,7 @@ def _add_script_routes(router: APIRouter, batches: APIRouter, context: WorkloadC
         return schemas.Ok()
 
     @router.post("/api/oci/v2/verify")
-    def verify(actor: SignedInActor, body: schemas.VerifyBody) -> schemas.Verified:
+    def verify(actor: SignedInActor, body: schemas.OciSiteBody) -> schemas.Verified:
         """A token for five minutes in place of the key: less to lose in a log."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.verify")
         token, expires_at = context.commands.accounts.start_key_session(

@@ -223,10 +223,6 @@ class HeartbeatBody(OciSiteBody):
     failed: Count | None = None
 
 
-class VerifyBody(OciSiteBody):
-    """A script asks for a short-lived token."""
-
-
 class Verified(BaseModel):
     """The token, to be sent as Authorization: Bearer."""
 

@@ -35,12 +35,11 @@ from kesin.workloads.oci.google.connection_check import TRIAL_CONVERSION, build_
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.error_table import UNREADABLE_RESPONSE
 from kesin.workloads.oci.google.google_ads import classify_row
-from kesin.workloads.oci.google.http import OK, GoogleResponse, details_of
+from kesin.workloads.oci.google.http import BAD_REQUEST, OK, GoogleResponse, details_of
 from kesin.workloads.oci.google.json_paths import dig, objects, text_at
 
 MAX_WARNINGS: Final = 20
 MAX_DESTINATIONS: Final = 10
-_BAD_REQUEST: Final = 400
 _EVENT: Final = re.compile(r"(?:^|\.)events\[([0-9]{1,9})\]")
 _DESTINATION: Final = re.compile(r"(?:^|\.)destinations?\b", re.IGNORECASE)
 
@@ -149,7 +148,7 @@ def _read_acceptance(response: GoogleResponse, count: int) -> RequestReply:
 def _read_refusal(response: GoogleResponse, count: int) -> RequestReply | RequestFailure:
     """Refuse the events Google names; the others are sent again."""
     failure = failure_of(response)
-    if response.status != _BAD_REQUEST or failure.trouble is not None:
+    if response.status != BAD_REQUEST or failure.trouble is not None:
         return failure
     named: dict[int, list[GoogleError]] = {}  # by event
     lists = [objects(detail.get("fieldViolations")) for detail in details_of(response.body)]

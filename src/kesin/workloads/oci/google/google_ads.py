@@ -30,7 +30,7 @@ from kesin.workloads.oci.google.classify import GoogleError, classify_errors, ge
 from kesin.workloads.oci.google.client import GoogleChannel, event_note, failure_of
 from kesin.workloads.oci.google.connection_check import TRIAL_CONVERSION, build_findings
 from kesin.workloads.oci.google.credentials import GoogleCredentials
-from kesin.workloads.oci.google.http import OK, GoogleResponse
+from kesin.workloads.oci.google.http import BAD_REQUEST, OK, GoogleResponse
 from kesin.workloads.oci.google.json_paths import dig, objects
 
 Outcomes = list[RowAccepted | RowRefused]
@@ -148,7 +148,6 @@ def _note_error(error: GoogleError) -> Any:
     return {"errorCode": {error.group: error.value[:200]}, "message": error.message[:1_000]}
 
 
-_BAD_REQUEST: Final = 400
 _SITE_WIDE_CODES: Final = {  # reported per row, but about Google as a whole
     value
     for group in ("internalError", "quotaError", "databaseError")
@@ -222,7 +221,7 @@ def _read_refusal(response: GoogleResponse, count: int) -> RequestReply | Reques
         grouped = errors_by_row(failure_errors(dig(response.body, "error")), count)
     except UnreadableResponse:
         grouped = {}
-    if not grouped or response.status != _BAD_REQUEST:
+    if not grouped or response.status != BAD_REQUEST:
         return failure_of(response)
     request_id = response.request_id
     classified = {row: classify_row(errors, request_id) for row, errors in grouped.items()}

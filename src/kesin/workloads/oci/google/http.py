@@ -19,6 +19,7 @@ from kesin.foundation.text import storable
 from kesin.workloads.oci.google.json_paths import dig, objects, text_at
 
 OK: Final = 200
+BAD_REQUEST: Final = 400
 UNAUTHENTICATED: Final = 401
 UNSENDABLE: Final = "REQUEST_UNSENDABLE"
 MAX_RESPONSE_BYTES: Final = 32 * 2**20  # two thousand errors are about two million
