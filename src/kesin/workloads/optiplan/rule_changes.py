@@ -6,7 +6,6 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import RequestConflict
 from kesin.foundation.text import canonical_json
@@ -39,8 +38,10 @@ def rules_digest(rules: Rules) -> str:
 def check_unchanged(rules: Rules, expected_digest: str) -> None:
     """Raise RequestConflict if the rules are no longer those with the expected digest."""
     if expected_digest != rules_digest(rules):
-        why = Message("somebody else has changed the rules meanwhile: look at them again")
-        raise RequestConflict(why, code="rules_changed")
+        raise RequestConflict(
+            "somebody else has changed the rules meanwhile: look at them again",
+            code="rules_changed",
+        )
 
 
 def read_new_rules(body: Any) -> Rules:

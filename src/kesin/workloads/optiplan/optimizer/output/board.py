@@ -101,17 +101,11 @@ def _draw_heading(page: _BoardPage, number: int) -> None:
             shapes.Text(x + 10, 62, text, 24, "#ffffff", bold=True),
         )
     trim = "/".join(map(model.mm_text, sorted(set(astuple(demand.board.trims)))))
-    details = (
-        f"{model.size_text(demand.board.length, demand.board.width)} mm",
-        demand.material,
-        f"{texts['trim']} {trim}",
-        f"{texts['kerf']} {model.mm_text(demand.kerf)}",
-        demand.name,
-    )
+    size = model.size_text(demand.board.length, demand.board.width)
+    saw = f"{texts['trim']} {trim} · {texts['kerf']} {model.mm_text(demand.kerf)}"
+    details = " · ".join(filter(None, (f"{size} mm", demand.material, saw, demand.name)))
     page.add(
-        shapes.Text(
-            40, 90, shapes.shorten(" · ".join(filter(None, details)), 13, LIST_X - 60), 13, QUIET
-        ),
+        shapes.Text(40, 90, shapes.shorten(details, 13, LIST_X - 60), 13, QUIET),
         shapes.Text(LIST_END, 62, f"{100 * share:.1f} %", 28, INK, "end", bold=True),
         shapes.Text(LIST_END, 90, texts["yield"], 13, QUIET, "end"),
     )
@@ -146,12 +140,8 @@ def _draw_piece(page: _BoardPage, placement: model.Placement, bands: dict[str, B
         page.add(shapes.Line(*line, colour, 3.4, dash))
     size = model.size_text(placement.rect.length, placement.rect.width)
     short = shapes.shorten(part.name, 12, max(box[2:]) - 24, bold=True)
-    candidates = (
-        [f"{number} · {part.name}", size],
-        [f"{number} · {short}", size],
-        [number, size],
-        [f"{number} · {size}"],
-    )
+    names = (f"{number} · {part.name}", f"{number} · {short}", number)
+    candidates = [*([name, size] for name in names), [f"{number} · {size}"]]
     if not any(_draw_label(page, box, lines, INK) for lines in candidates):
         _draw_label(page, box, [number], INK, smallest=6.0)
     if not part.may_turn:
