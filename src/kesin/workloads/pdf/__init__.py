@@ -24,34 +24,20 @@ _later = partial(lazy.later, __name__)
 _attribute = partial(lazy.attribute, __name__)
 _ENGINES: Final = ("playwright", "weasyprint")  # one is enough, and may be on another machine
 _NEEDS: Final = (*(name for name in LIBRARIES["pdf"] if name not in _ENGINES), "jinja2")
-_NAMES: Final[Mapping[str, str]] = {
-    "FailSafePolicy": "config",
-    "IllegalTransition": "jobs.store",
-    "MAX_RETRIES": "errors",
-    "PdfArtifactStore": "storage.artifacts",
-    "PdfErrorCode": "errors",
-    "PdfJob": "jobs.store",
-    "PdfJobRequest": "schemas",
-    "PdfJobResponse": "schemas",
-    "PdfJobStatus": "jobs.store",
-    "PdfJobStatusResponse": "schemas",
-    "PdfJobStore": "jobs.store",
-    "PdfRenderConfig": "config",
-    "PdfRenderOptions": "schemas",
-    "PdfRenderWorker": "jobs.worker",
-    "PdfSecurityConfig": "security",
-    "StorageBackend": "storage.base",
-    "TRANSIENT_ERRORS": "errors",
-    "UnknownJob": "jobs.store",
-    "check_worker_health": "jobs.heartbeat",
-    "compute_job_key": "jobs.store",
-    "enqueue_pdf_job": "jobs.dispatch",
-    "handle_unavailable": "jobs.submit",
-    "sanitize_html_variables": "security",
-    "should_retry": "errors",
-    "validate_template": "security",
-    "validate_url": "security",
+_MODULES: Final[Mapping[str, str]] = {  # and the names of the seed in each
+    "config": "FailSafePolicy PdfRenderConfig",
+    "errors": "MAX_RETRIES PdfErrorCode TRANSIENT_ERRORS should_retry",
+    "jobs.dispatch": "enqueue_pdf_job",
+    "jobs.heartbeat": "check_worker_health",
+    "jobs.store": "IllegalTransition PdfJob PdfJobStatus PdfJobStore UnknownJob compute_job_key",
+    "jobs.submit": "handle_unavailable",
+    "jobs.worker": "PdfRenderWorker",
+    "schemas": "PdfJobRequest PdfJobResponse PdfJobStatusResponse PdfRenderOptions",
+    "security": "PdfSecurityConfig sanitize_html_variables validate_template validate_url",
+    "storage.artifacts": "PdfArtifactStore",
+    "storage.base": "StorageBackend",
 }
+_NAMES: Final = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = ["PDF", "PDF_BATCHES", "PDF_WEBHOOKS", *_NAMES]  # noqa: PLE0604  # all of them are names
 
