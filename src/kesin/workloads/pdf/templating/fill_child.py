@@ -32,11 +32,8 @@ from kesin.workloads.pdf.templating.sandbox import Sandbox, template_failure
 from kesin.workloads.pdf.templating.totals import TEMPLATE_FUNCTIONS
 
 IMAGE_TYPES: Final = {
-    ".png": "image/png",
+    **{f".{kind}": f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp")},
     ".jpg": "image/jpeg",
-    ".jpeg": "image/jpeg",
-    ".gif": "image/gif",
-    ".webp": "image/webp",
     ".svg": "image/svg+xml",
 }
 MAX_TASKS: Final = 100  # of a child

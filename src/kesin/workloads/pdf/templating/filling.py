@@ -43,11 +43,8 @@ class _ChildDied(Exception):
 
 
 def too_costly(name: str, limits: FillLimits) -> RenderFailed:
-    message = Message(
-        "it was stopped: it needs more than %(n)s s of processor time or %(most)s MiB of memory",
-        n=f"{limits.cpu_s:g}",
-        most=limits.memory_bytes // (1024 * 1024),
-    )
+    why = "it was stopped: it needs more than %(n)s s of processor time or %(most)s MiB of memory"
+    message = Message(why, n=f"{limits.cpu_s:g}", most=limits.memory_bytes // (1024 * 1024))
     return template_failure(name, message, code=TEMPLATE_TOO_COSTLY)
 
 
@@ -95,11 +92,8 @@ class FillHelper(ForkAware):
                 channel.send(request, body, deadline)
                 head, reply = channel.receive(deadline)
             except TimeoutError:
-                raise RenderFailed(
-                    PdfErrorCode.NAVIGATION_TIMEOUT,
-                    "the template was not filled in within %(n)s s",
-                    n=f"{limits.wall_s:g}",
-                ) from None
+                why, n = "the template was not filled in within %(n)s s", f"{limits.wall_s:g}"
+                raise RenderFailed(PdfErrorCode.NAVIGATION_TIMEOUT, why, n=n) from None
             except (EOFError, OSError):
                 raise _ChildDied from None
             if not head.pop("last", False):

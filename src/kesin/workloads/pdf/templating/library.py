@@ -55,6 +55,11 @@ class PdfTemplate:
     title: str = ""
     description: str = ""
 
+    @property
+    def pictures(self) -> dict[str, bytes]:
+        names = (file for file in self.files if Path(file).suffix.lower() in IMAGE_TYPES)
+        return {file: self.files[file] for file in names}
+
 
 class TemplateLibrary:
     """The templates of a service; thread-safe once loaded.
@@ -126,12 +131,11 @@ class TemplateLibrary:
 
     def _add(self, name: str, folder: Path) -> None:
         template = _load_template(name, folder, self._shared)
-        for file, data in template.files.items():
-            if Path(file).suffix.lower() in IMAGE_TYPES:
-                try:
-                    self.pictures.measure(data)
-                except RenderFailed as problem:
-                    raise template_failure(f"{name}/{file}", problem.message) from None
+        for file, data in template.pictures.items():
+            try:
+                self.pictures.measure(data)
+            except RenderFailed as problem:
+                raise template_failure(f"{name}/{file}", problem.message) from None
         self._schemas[name] = _load_schema(template)
         self._sources |= _decode({f"{name}/{file}": data for file, data in template.files.items()})
         self._templates[name] = template
@@ -148,16 +152,8 @@ class TemplateLibrary:
             del self._templates[name]
             with self._problems_kept(name):
                 own = [path for path in pages if path.startswith(f"{name}/")]
-                content = {
-                    "compiled": self._run(name, {"check": own}),
-                    "texts": template.texts,
-                    "pictures": {
-                        file: data
-                        for file, data in template.files.items()
-                        if Path(file).suffix.lower() in IMAGE_TYPES
-                    },
-                }
-                self._write(name, content)
+                content = {"compiled": self._run(name, {"check": own}), "texts": template.texts}
+                self._write(name, {**content, "pictures": template.pictures})
                 self._templates[name] = template
 
     def _write(self, part: str, content: dict[str, Any]) -> None:

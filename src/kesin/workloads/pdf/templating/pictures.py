@@ -68,12 +68,12 @@ class PictureLimits:
     def measure(self, data: bytes) -> int:
         """Return the pixels of a file, 0 for what is no picture; raises RenderFailed."""
         if _REFUSED.match(data):
-            raise _refused("a picture must be PNG, JPEG, GIF, WebP or SVG")
+            raise RenderFailed(PICTURES_TOO_LARGE, "a picture must be PNG, JPEG, GIF, WebP or SVG")
         if not _MEASURED.match(data):
             return 0
         pixels = pixel_count(data)
         if pixels is None:
-            raise _refused("the size of a picture cannot be read")
+            raise RenderFailed(PICTURES_TOO_LARGE, "the size of a picture cannot be read")
         _require_at_most(pixels, self.picture, "a picture has")
         return pixels
 
@@ -121,16 +121,9 @@ def is_readable_picture(text: str) -> bool:
 
 def _require_at_most(pixels: int, most: int, subject: str) -> None:
     if pixels > most:
-        raise RenderFailed(
-            PICTURES_TOO_LARGE,
-            "%(what)s more pixels than the %(most)s million that are allowed",
-            what=Message(subject),
-            most=f"{most / 1_000_000:g}",
-        )
-
-
-def _refused(message: str) -> RenderFailed:
-    return RenderFailed(PICTURES_TOO_LARGE, message)
+        why = "%(what)s more pixels than the %(most)s million that are allowed"
+        allowed = f"{most / 1_000_000:g}"
+        raise RenderFailed(PICTURES_TOO_LARGE, why, what=Message(subject), most=allowed)
 
 
 def _embedded(text: str, depth: int = 0) -> Iterator[bytes]:
@@ -138,7 +131,8 @@ def _embedded(text: str, depth: int = 0) -> Iterator[bytes]:
     if not _SUSPICIOUS.search(text):
         return
     if depth and (depth > _MAX_DEPTH or "<!entity" in text.lower()):
-        raise _refused("a picture contains others that cannot be measured")
+        why = Message("a picture contains others that cannot be measured")
+        raise RenderFailed(PICTURES_TOO_LARGE, why)
     unescaped = html.unescape(text)
     for spelling in {text, unescaped, _CSS_ESCAPE.sub(_css_character, unescaped)}:
         joined = re.sub(r"[\t\r\n]", "", spelling)  # as browsers do

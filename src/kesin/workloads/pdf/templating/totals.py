@@ -223,8 +223,5 @@ def tally(counts: Mapping[str, int], order: Sequence[str]) -> CountTally:
 
 
 TEMPLATE_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
-    "invoice_sums": invoice_sums,
-    "cutting_sums": cutting_sums,
-    "tally": tally,
-    "in_words": filters.in_words,
+    each.__name__: each for each in (invoice_sums, cutting_sums, tally, filters.in_words)
 }
