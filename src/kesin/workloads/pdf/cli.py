@@ -64,16 +64,9 @@ def render(
     except OSError as problem:
         raise Invalid(f"{out} cannot be written: {problem.strerror}") from None
     if as_json:
-        say_json(
-            {
-                "file": str(out),
-                "pages": rendered.pages,
-                "bytes": len(rendered.pdf),
-                "sha256": rendered.sha256,
-                "engine": rendered.engine,
-                "warnings": list(rendered.warnings),
-            }
-        )
+        facts = {name: getattr(rendered, name) for name in ("sha256", "engine", "warnings")}
+        size = {"pages": rendered.pages, "bytes": len(rendered.pdf)}
+        say_json({"file": str(out), **size, **facts})
         return
     pages = pluralize(rendered.pages, "page")
     say(f"{out}: {pages}, {len(rendered.pdf)} bytes, by {rendered.engine}")

@@ -37,15 +37,11 @@ _DOWNLOAD: Final = download.download_responses("file", _MEDIA_TYPES, BatchBody)
 _REFERENCES: Final = "#/components/schemas/{model}"  # they are defined with the jobs
 _REQUEST_SCHEMA: Final = schemas.BatchRequest.model_json_schema(ref_template=_REFERENCES)
 del _REQUEST_SCHEMA["$defs"]
-_REQUEST_BODY: Final[dict[str, Any]] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {"schema": _REQUEST_SCHEMA},
-            "text/csv": {"schema": {"type": "string"}},
-        },
-    }
+_CONTENT: Final[dict[str, Any]] = {
+    "application/json": {"schema": _REQUEST_SCHEMA},
+    "text/csv": {"schema": {"type": "string"}},
 }
+_REQUEST_BODY: Final = {"requestBody": {"required": True, "content": _CONTENT}}
 _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {"model": BatchResponse, "description": "The batch there is already"},
     202: {"model": BatchResponse, "description": "A new batch"},

@@ -28,6 +28,7 @@ MAX_PAGE_JOBS: Final = 200
 MAX_WAIT_S: Final = 60
 TIMEOUT_MARGIN_S: Final = 2.0  # between the end of a wait and the time-out of a request
 RETRY_AFTER_S: Final = 2
+_SAME_FIELDS: Final = ("job_id", "status", "retry_count", "template_name")  # of job and body
 
 _DOWNLOAD: Final = download_responses("PDF", ["application/pdf"], PdfJobStatusResponse)
 _PDF: Final[dict[str, Any]] = _DOWNLOAD["responses"][200]["content"]
@@ -169,16 +170,13 @@ def _fields(job: PdfJob) -> dict[str, Any]:
     output = (job.result or {}) if has_pdf else {}
     name = (job.metadata or {}).get("file_name")
     return {
-        "job_id": job.job_id,
-        "status": job.status,
+        **{each: getattr(job, each) for each in _SAME_FIELDS},
         "created_at": format_time(job.created_at),
         "started_at": None if job.started_at is None else format_time(job.started_at),
         "finished_at": None if job.finished_at is None else format_time(job.finished_at),
         "error_code": job.error_code if ended_badly else None,
         "error_message": job.public_message if ended_badly else None,
         "download_url": f"/pdf/jobs/{job.job_id}/download" if has_pdf else None,
-        "retry_count": job.retry_count,
-        "template_name": job.template_name,
         "file_name": name if isinstance(name, str) else None,
         **{fact: output.get(fact) for fact in ("pages", "bytes", "sha256", "engine")},
         **{texts: list(output.get(texts) or ()) for texts in ("warnings", "missing_glyphs")},

@@ -95,18 +95,11 @@ def check_rows(
     if not problems:
         return
     problems.sort(key=lambda problem: problem.row)
-    first = problems[0]
+    first, listed = problems[0], [asdict(problem) for problem in problems[:MAX_ROW_PROBLEMS]]
+    details = {"problems": listed, "more": len(problems) > MAX_ROW_PROBLEMS}
     raise Invalid(
-        f"row {first.row}: {first.path} {first.message}",
-        code="bad_rows",
-        details={
-            "problems": [asdict(problem) for problem in problems[:MAX_ROW_PROBLEMS]],
-            "more": len(problems) > MAX_ROW_PROBLEMS,
-        },
+        f"row {first.row}: {first.path} {first.message}", code="bad_rows", details=details
     )
-
-
-# CSV
 
 
 def read_csv(body: bytes, schema: Schema, ignored: frozenset[str] = frozenset()) -> CsvTable:
@@ -234,9 +227,6 @@ def _parse_number(text: str, *, decimal_comma: bool) -> int | float | None:
     return number
 
 
-# Types in a schema
-
-
 def allowed_types(schema: Schema, path: Sequence[str]) -> frozenset[str]:
     """Return the JSON types a schema allows at a path; string if it does not say."""
     *_, nodes = _schemas_along(schema, path)
@@ -306,9 +296,6 @@ def _node_types(node: Schema) -> Iterator[str]:
     else:
         values = [*node.get("enum", ()), *([node["const"]] if "const" in node else [])]
         yield from (_JSON_TYPES[type(value)] for value in values if type(value) in _JSON_TYPES)
-
-
-# Names of files
 
 
 def row_file_names(

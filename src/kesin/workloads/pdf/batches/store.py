@@ -66,20 +66,13 @@ class BatchOrder:
 
     def requests(self, batch_id: str, owner: str, first: int, count: int) -> list[RenderRequest]:
         """Return the render requests of some rows, as if each had been submitted by itself."""
-        return [
-            RenderRequest(
-                template=self.template,
-                payload={**self.payload, "variables": self.rows[row]},
-                owner=owner,
-                metadata={
-                    "timeout": self.timeout,
-                    "file_name": self.names[row] or None,
-                    "webhook_url": None,
-                    "batch": batch_id,
-                },
-            )
-            for row in range(first, min(first + count, len(self.rows)))
-        ]
+        common = {"timeout": self.timeout, "webhook_url": None, "batch": batch_id}
+        requests = []
+        for row in range(first, min(first + count, len(self.rows))):
+            payload = {**self.payload, "variables": self.rows[row]}
+            metadata = {**common, "file_name": self.names[row] or None}
+            requests.append(RenderRequest(self.template, payload, owner, metadata))
+        return requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +195,9 @@ class PdfBatchStore:
             content = json.loads(gzip.decompress(data))
         except (OSError, EOFError, ValueError, zlib.error):
             raise NotStored(batch.input_key) from None
-        return BatchOrder(
-            template=batch.template_name,
-            payload=options["payload"],
-            rows=content["rows"],
-            names=content["names"],
-            output=batch.output,
-            timeout=options.get("timeout"),
-        )
+        template, payload, output = batch.template_name, options["payload"], batch.output
+        rows, names, timeout = content["rows"], content["names"], options.get("timeout")
+        return BatchOrder(template, payload, rows, names, output, timeout)
 
     # Reading
 

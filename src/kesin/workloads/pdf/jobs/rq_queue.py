@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any, Final
 
 import redis
@@ -90,15 +91,9 @@ class RqMessageQueue:
 
 
 def _build_message(job_id: str) -> EnqueueData:
-    return rq.Queue.prepare_data(
-        TASK,
-        args=[job_id],
-        timeout=RQ_TIMEOUT_S,
-        result_ttl=0,
-        ttl=MESSAGE_TTL_S,
-        failure_ttl=FAILURE_TTL_S,
-        job_id=f"{job_id}-{uuid.uuid4().hex[:8]}",
-    )
+    name, ttl, failure_ttl = f"{job_id}-{uuid.uuid4().hex[:8]}", MESSAGE_TTL_S, FAILURE_TTL_S
+    prepare = partial(rq.Queue.prepare_data, TASK, args=[job_id], timeout=RQ_TIMEOUT_S, ttl=ttl)
+    return prepare(result_ttl=0, failure_ttl=failure_ttl, job_id=name)
 
 
 def connect_redis(url: str) -> Any:

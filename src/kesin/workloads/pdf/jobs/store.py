@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kesin.engine.access.masking import MASK
@@ -285,15 +286,9 @@ class PdfJobStore:
     def fail(self, job: Job, code: str, message: str) -> bool:
         """Record a failed attempt; False if the claim is lost."""
         resolved = self.queue.lifecycle.errors.resolve(code, channel="worker", category=None)
-        change = Change(
-            job.id,
-            job.claim_seq,
-            error_code=code,
-            error_category=resolved.category.value,
-            error_message=message[:1_000],
-            note=note_json(message),
-        )
-        return self._finish("fail", job, change)
+        category, text, note = resolved.category.value, message[:1_000], note_json(message)
+        failed = partial(Change, job.id, job.claim_seq, error_code=code, error_category=category)
+        return self._finish("fail", job, failed(error_message=text, note=note))
 
     def _finish(self, action: str, job: Job, change: Change) -> bool:
         with self.queue.store.transaction():
@@ -332,14 +327,10 @@ def pdf_title(data: Any) -> str:
     body = _object(data)
     variables = _object(_object(body.get("payload")).get("variables"))
     telling = [field_of(variables, name) for name in TELLING_VARIABLES]
-    texts = [str(value) for value in (*telling, *variables.values()) if _is_shown(value)]
-    return " · ".join(
-        [str(body.get("template", "")), *dict.fromkeys(texts)][: 1 + MAX_TITLE_VALUES]
-    )
-
-
-def _is_shown(value: Any) -> bool:
-    return isinstance(value, str | int) and bool(value) and MASK not in str(value)
+    plain = (value for value in (*telling, *variables.values()) if isinstance(value, str | int))
+    texts = [str(value) for value in plain if value and MASK not in str(value)]
+    template = str(body.get("template", ""))
+    return " · ".join([template, *dict.fromkeys(texts)][: 1 + MAX_TITLE_VALUES])
 
 
 def parse_job(job: Job) -> PdfJob:

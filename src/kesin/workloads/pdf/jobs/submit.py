@@ -52,30 +52,19 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
     template = check_template(services, body.template_name)
     check_variables(services.library, body.template_name, body.variables)
     options = body.options or PdfRenderOptions()
-    paper = asdict(options.paper())
-    return RenderRequest(
-        template=body.template_name,
-        payload={
-            "variables": body.variables,
-            "engine": options.engine,
-            "paper": {**paper, "margin_mm": list(paper["margin_mm"])},
-            "template_hash": template.content_hash,
-            # Only if it fails: a PDF with empty boxes must not serve such a request.
-            **({"missing_glyphs": "fail"} if options.missing_glyphs == "fail" else {}),
-        },
-        owner=owner,
-        metadata={
-            "timeout": options.timeout if "timeout" in options.model_fields_set else None,
-            "file_name": body.file_name,
-            "webhook_url": body.webhook_url,
-            "batch": None,
-        },
-        fail_safe=(
-            options.fail_safe
-            if "fail_safe" in options.model_fields_set
-            else services.config.fail_safe_policy
-        ),
-    )
+    paper, given = asdict(options.paper()), options.model_fields_set
+    payload = {
+        "variables": body.variables,
+        "engine": options.engine,
+        "paper": {**paper, "margin_mm": list(paper["margin_mm"])},
+        "template_hash": template.content_hash,
+        # Only if it fails: a PDF with empty boxes must not serve such a request.
+        **({"missing_glyphs": "fail"} if options.missing_glyphs == "fail" else {}),
+    }
+    timeout = options.timeout if "timeout" in given else None
+    metadata = {"timeout": timeout, "file_name": body.file_name, "webhook_url": body.webhook_url}
+    fail_safe = options.fail_safe if "fail_safe" in given else services.config.fail_safe_policy
+    return RenderRequest(body.template_name, payload, owner, {**metadata, "batch": None}, fail_safe)
 
 
 def require_template(
@@ -147,30 +136,22 @@ def check_backpressure(queue: Queue, waiting: int, max_queued: int) -> None:
     elif was_active and not active:
         metadata.delete_metadata(*key)
     if active:
-        raise refusals.TooManyRequests(
-            "%(n)s jobs are waiting: try again later",
-            retry_after_s=BACKPRESSURE_RETRY_S,
-            code=BACKPRESSURE_ACTIVE,
-            n=waiting,
-        )
+        code, retry_s = BACKPRESSURE_ACTIVE, BACKPRESSURE_RETRY_S
+        why = "%(n)s jobs are waiting: try again later"
+        raise refusals.TooManyRequests(why, retry_after_s=retry_s, code=code, n=waiting)
 
 
 def render_unavailable() -> Unavailable:
-    return Unavailable(
-        "no worker renders at the moment: try again in a few seconds", code=PDF_RENDER_UNAVAILABLE
-    )
+    why = Message("no worker renders at the moment: try again in a few seconds")
+    return Unavailable(why, code=PDF_RENDER_UNAVAILABLE)
 
 
 def document_headers(*, framed: bool = False) -> dict[str, str]:
     """Headers of a document: no scripts, and no frames but ours, or none unless ``framed``."""
     ancestors, frames = ("'self'", "SAMEORIGIN") if framed else ("'none'", "DENY")
     policy = f"{LIBRARY_CSP}; script-src 'none'; frame-ancestors {ancestors}; sandbox"
-    return {
-        "Content-Security-Policy": policy,
-        "X-Frame-Options": frames,
-        "Content-Disposition": "inline",
-        "Cache-Control": "no-store",
-    }
+    headers = {"Content-Security-Policy": policy, "X-Frame-Options": frames}
+    return headers | {"Content-Disposition": "inline", "Cache-Control": "no-store"}
 
 
 def preview_response(services: PdfServices, name: str, variables: Mapping[str, Any]) -> Response:
@@ -283,9 +264,7 @@ def cancel_job(
     current = jobs.get_job(job.job_id) or job
     cancelled = any(event.move == CANCEL_MOVE for event in jobs.queue.events(job.job_id))
     if outcome.result != "moved" and not cancelled:
-        raise refusals.RequestConflict(
-            "only a waiting job is cancelled, and this one is %(state)s",
-            details={"status": current.status.value},
-            state=current.status.value,
-        )
+        why = "only a waiting job is cancelled, and this one is %(state)s"
+        state = current.status.value
+        raise refusals.RequestConflict(why, details={"status": state}, state=state)
     return current

@@ -117,12 +117,10 @@ class PdfRenderWorker:
         if requested_hash and requested_hash != self.library.get(job.template_name).content_hash:
             warnings.append("the template was changed after this was asked for")
         return {
+            **{fact: getattr(rendered, fact) for fact in ("engine", "pages", "sha256")},
             "artifact_key": key,
             "bytes": len(rendered.pdf),
-            "engine": rendered.engine,
-            "pages": rendered.pages,
             "seconds": round(rendered.seconds, 6),
-            "sha256": rendered.sha256,
             "warnings": warnings,
             "missing_glyphs": list(rendered.missing_glyphs),
         }
@@ -137,11 +135,9 @@ class PdfRenderWorker:
         engine = self._engine(job.payload.get("engine"))
         rendered = engine.render(html, parse_paper(job.payload), timeout_s=timeout_s)
         if rendered.missing_glyphs and job.payload.get("missing_glyphs") == "fail":
-            raise RenderFailed(
-                PdfErrorCode.MISSING_GLYPHS,
-                "no font has these characters: %(characters)s",
-                characters=describe_characters(rendered.missing_glyphs),
-            )
+            characters = describe_characters(rendered.missing_glyphs)
+            why = "no font has these characters: %(characters)s"
+            raise RenderFailed(PdfErrorCode.MISSING_GLYPHS, why, characters=characters)
         return rendered
 
     def render_html_to_pdf(self, html: str, timeout: int) -> bytes:
