@@ -25,12 +25,9 @@ def timeout_failure(timeout_s: float, *, busy: float, **details: str) -> RenderF
     ``busy`` is the share of a processor that its engine had. If that was most of one, another try
     would take as long; if it was less, the engine hung or the machine had no time for it.
     """
-    return RenderFailed(
-        DOCUMENT_TOO_SLOW if busy >= BUSY_SHARE else PdfErrorCode.NAVIGATION_TIMEOUT,
-        "the document was not printed within %(n)s s",
-        details={"reason": "timeout", **details},
-        n=f"{timeout_s:g}",
-    )
+    code = DOCUMENT_TOO_SLOW if busy >= BUSY_SHARE else PdfErrorCode.NAVIGATION_TIMEOUT
+    why, about = "the document was not printed within %(n)s s", {"reason": "timeout", **details}
+    return RenderFailed(code, why, details=about, n=f"{timeout_s:g}")
 
 
 def check_html(html: str) -> None:
@@ -49,20 +46,11 @@ def check_pdf(pdf: bytes) -> None:
 def check_pages(pages: int) -> None:
     """Reject a document that has too many pages or none."""
     if not 0 < pages <= MAX_PAGES:
-        raise TemplateError(
-            "the document has %(n)s pages, and 1 to %(most)s are allowed",
-            details={"pages": pages},
-            n=pages,
-            most=MAX_PAGES,
-        )
+        why = "the document has %(n)s pages, and 1 to %(most)s are allowed"
+        raise TemplateError(why, details={"pages": pages}, n=pages, most=MAX_PAGES)
 
 
 def _check_size(name: str, size: int, limit: int) -> None:
     if size > limit:
-        raise TemplateError(
-            "%(what)s has %(n)s bytes, and %(most)s are allowed",
-            details={"bytes": size},
-            what=name,
-            n=size,
-            most=limit,
-        )
+        why = "%(what)s has %(n)s bytes, and %(most)s are allowed"
+        raise TemplateError(why, details={"bytes": size}, what=name, n=size, most=limit)

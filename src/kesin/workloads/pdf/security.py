@@ -144,12 +144,8 @@ def _escape(text: str) -> Markup:
 
 def _variables_error(message: str, path: tuple[str, ...]) -> RenderFailed:
     at = "/" + "/".join(path[:8]) + ("/…" if len(path) > 8 else "")  # noqa: PLR2004
-    return TemplateError(
-        "variables: %(problem)s at %(path)s",
-        details={"path": at},
-        problem=Message(message),
-        path=at,
-    )
+    why = "variables: %(problem)s at %(path)s"
+    return TemplateError(why, details={"path": at}, problem=Message(message), path=at)
 
 
 class _ParsedUrl(NamedTuple):

@@ -47,9 +47,8 @@ def load_templates(settings: Settings) -> TemplateLibrary:
 
     folder = settings.pdf_templates
     if folder is not None and not folder.is_dir():
-        raise Unavailable(
-            "there is no folder %(folder)s: look at KESIN_PDF_TEMPLATES", folder=folder
-        )
+        why = "there is no folder %(folder)s: look at KESIN_PDF_TEMPLATES"
+        raise Unavailable(why, folder=folder)
     folders = (SHIPPED,) if folder is None else (SHIPPED, folder)
     return TemplateLibrary.load(folders, pictures=picture_limits(settings))
 
@@ -246,12 +245,8 @@ class PdfServiceLoader:
         try:
             return self.templates.library()
         except ImportError as problem:
-            raise Unavailable(
-                "PDFs need %(what)s: install it with `pip install 'kesin[pdf]'`",
-                code=NOT_INSTALLED,
-                what=problem.name or "more",
-            ) from None
+            why = "PDFs need %(what)s: install it with `pip install 'kesin[pdf]'`"
+            raise Unavailable(why, code=NOT_INSTALLED, what=problem.name or "more") from None
         except RenderFailed as problem:
-            raise Unavailable(
-                "the templates cannot be used: %(problem)s", problem=Message(problem.message)
-            ) from None
+            why, reason = "the templates cannot be used: %(problem)s", Message(problem.message)
+            raise Unavailable(why, problem=reason) from None

@@ -24,12 +24,9 @@ def pick_engine(name: str | None = None, settings: ChromiumSettings | None = Non
 
     settings = settings or ChromiumSettings()
     if name not in (None, *availability.ENGINES):
-        raise RenderFailed(
-            PdfErrorCode.UNSUPPORTED_PLATFORM,
-            "there is no engine %(name)s, only %(known)s",
-            name=repr(name),
-            known=" and ".join(availability.ENGINES),
-        )
+        why, known = "there is no engine %(name)s, only %(known)s", availability.ENGINES
+        code = PdfErrorCode.UNSUPPORTED_PLATFORM
+        raise RenderFailed(code, why, name=repr(name), known=" and ".join(known))
     if name != availability.WEASYPRINT and availability.is_chromium_available(settings.executable):
         return ChromiumEngine(settings)
     if name == availability.CHROMIUM:

@@ -53,9 +53,6 @@ def chromium_missing(configured: str) -> RenderFailed:
     code = PdfErrorCode.UNSUPPORTED_PLATFORM
     if not find_spec("playwright"):
         return RenderFailed(code, "Chromium is driven by Playwright, which is not installed")
-    return RenderFailed(
-        code,
-        "no Chromium was found (%(looked)s): install one, or use the engine %(engine)s",
-        looked=configured or f"{', '.join(_COMMANDS)} on PATH and Playwright's own",
-        engine=WEASYPRINT,
-    )
+    why = "no Chromium was found (%(looked)s): install one, or use the engine %(engine)s"
+    looked = configured or f"{', '.join(_COMMANDS)} on PATH and Playwright's own"
+    return RenderFailed(code, why, looked=looked, engine=WEASYPRINT)

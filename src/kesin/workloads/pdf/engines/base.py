@@ -161,9 +161,5 @@ def selected_pages(text: str, pages: int) -> list[int]:
 
 
 def _page_range_error(text: str, reason: str) -> RenderFailed:
-    return TemplateError(
-        "page_ranges %(given)s cannot be printed: %(problem)s",
-        details={"page_ranges": text},
-        given=repr(text),
-        problem=reason,
-    )
+    why, details = "page_ranges %(given)s cannot be printed: %(problem)s", {"page_ranges": text}
+    return TemplateError(why, details=details, given=repr(text), problem=reason)

@@ -119,11 +119,9 @@ class WarmBrowser:
                 raise
             except Exception as problem:
                 await self._close_browser()
-                raise RenderFailed(
-                    PdfErrorCode.BROWSER_LAUNCH_FAILED,
-                    "the browser opens no page: %(problem)s",
-                    problem=first_line(problem),
-                ) from problem
+                why, reason = "the browser opens no page: %(problem)s", first_line(problem)
+                code = PdfErrorCode.BROWSER_LAUNCH_FAILED
+                raise RenderFailed(code, why, problem=reason) from problem
 
     async def discard_session(self) -> None:
         """Close a page that is not to be used again, by force if necessary."""

@@ -39,6 +39,10 @@ _MAX_NAME_LENGTH: Final = 120
 _EMPTY_TEMPLATE: Final = "<span></span>"  # an empty template would print Chromium's default
 _BAD_PAPER_HINTS: Final = ("page range", "invalid print parameters", "scale is outside")
 _EVENT_WAIT_S: Final = 1.0
+_SAME_OPTIONS: Final = (  # of paper and of the browser
+    *("landscape", "scale", "page_ranges", "print_background", "prefer_css_page_size"),
+    *("tagged", "outline"),
+)
 
 _INSPECT_SCRIPT: Final = Path(__file__).with_name("inspect.js").read_text("utf-8").strip()
 # Writes and inspects the document in a single round trip to the browser, which makes up for the
@@ -112,12 +116,9 @@ class ChromiumEngine(WarmEngine):
                 remaining_s -= self._clock.monotonic() - started_at
                 _log.warning("pdf.page_lost", why=str(loss), attempt=attempt)
                 if attempt == _MAX_ATTEMPTS or remaining_s <= 0:
-                    raise RenderFailed(
-                        PdfErrorCode.NAVIGATION_TIMEOUT,
-                        "%(problem)s before the document was printed",
-                        details={"reason": "crashed"},
-                        problem=Message(str(loss)),
-                    ) from None
+                    code, details = PdfErrorCode.NAVIGATION_TIMEOUT, {"reason": "crashed"}
+                    why, problem = "%(problem)s before the document was printed", Message(str(loss))
+                    raise RenderFailed(code, why, details=details, problem=problem) from None
         raise AssertionError("unreachable")  # pragma: no cover
 
     def _normalise_and_renew(self, printed: _PrintedDocument, html: str) -> NormalisedPdf:
@@ -146,12 +147,9 @@ class ChromiumEngine(WarmEngine):
             return self._loop.call(work, limit_s=limit_s)
         except LoopStuck as stuck:
             self._abandon_browser()
-            raise RenderFailed(
-                PdfErrorCode.NAVIGATION_TIMEOUT,
-                "the browser's driver gave no answer within %(n)s s",
-                details={"reason": "stuck"},
-                n=f"{limit_s:g}",
-            ) from stuck
+            why, details = "the browser's driver gave no answer within %(n)s s", {"reason": "stuck"}
+            code = PdfErrorCode.NAVIGATION_TIMEOUT
+            raise RenderFailed(code, why, details=details, n=f"{limit_s:g}") from stuck
 
     def _abandon_browser(self) -> None:
         loop, self._loop = self._loop, None
@@ -243,10 +241,8 @@ def _check_not_navigated(session: PageSession) -> None:
 
 
 def _navigation_error(url: str) -> RenderFailed:
-    return TemplateError(
-        "the document leads to another page, and that would be printed in its place",
-        details={"to": url[:_MAX_NAME_LENGTH]},
-    )
+    why = Message("the document leads to another page, and that would be printed in its place")
+    return TemplateError(why, details={"to": url[:_MAX_NAME_LENGTH]})
 
 
 def _format_warnings(label: str, names: list[str]) -> list[str]:
@@ -257,19 +253,13 @@ def print_options(paper: Paper) -> dict[str, Any]:
     width, height = map(_inches, paper.size_mm)
     sides = ("top", "right", "bottom", "left")
     return {
+        **{name: getattr(paper, name) for name in _SAME_OPTIONS},
         "width": width,
         "height": height,
-        "landscape": paper.landscape,
         "margin": dict(zip(sides, map(_inches, paper.margin_mm), strict=True)),
-        "scale": paper.scale,
-        "page_ranges": paper.page_ranges,
-        "print_background": paper.print_background,
-        "prefer_css_page_size": paper.prefer_css_page_size,
         "display_header_footer": bool(paper.header_html or paper.footer_html),
         "header_template": paper.header_html or _EMPTY_TEMPLATE,
         "footer_template": paper.footer_html or _EMPTY_TEMPLATE,
-        "tagged": paper.tagged,
-        "outline": paper.outline,
     }
 
 

@@ -56,9 +56,8 @@ def normalise_pdf(data: bytes, about: Mapping[str, str], html: str = "") -> Norm
                 del pdf.trailer["/ID"]  # the first half of an old identifier would be kept
             pdf.save(out, deterministic_id=True)
     except _DAMAGED as problem:
-        raise RenderFailed(
-            PdfErrorCode.UNKNOWN, "no PDF came out: %(problem)s", problem=problem
-        ) from problem
+        why = "no PDF came out: %(problem)s"
+        raise RenderFailed(PdfErrorCode.UNKNOWN, why, problem=problem) from problem
     check_pages(pages)
     return NormalisedPdf(out.getvalue(), pages, missing)
 

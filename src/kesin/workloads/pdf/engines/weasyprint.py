@@ -11,6 +11,7 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from typing import Any, Final
 
+from kesin.foundation.messages import Message
 from kesin.workloads.pdf import limits
 from kesin.workloads.pdf.channel import Child, ChildChannel, raise_failure
 from kesin.workloads.pdf.engines.base import Paper, RenderedPdf, WarmEngine
@@ -65,11 +66,9 @@ class WeasyPrintEngine(WarmEngine):
             raise limits.timeout_failure(timeout_s, busy=busy) from None
         except (EOFError, OSError):
             self._kill_child()
-            raise RenderFailed(
-                PdfErrorCode.NAVIGATION_TIMEOUT,
-                "WeasyPrint's process died before the document was printed",
-                details={"reason": "crashed"},
-            ) from None
+            code, details = PdfErrorCode.NAVIGATION_TIMEOUT, {"reason": "crashed"}
+            why = Message("WeasyPrint's process died before the document was printed")
+            raise RenderFailed(code, why, details=details) from None
 
     def _start_child(self) -> Child:
         if self._child is not None and self._child.alive:
@@ -84,11 +83,9 @@ class WeasyPrintEngine(WarmEngine):
             hello, _ = self._channel(child).receive(self._clock.monotonic() + START_S)
         except (TimeoutError, EOFError, OSError) as problem:
             self._kill_child()
-            raise RenderFailed(
-                PdfErrorCode.BROWSER_LAUNCH_FAILED,
-                "WeasyPrint's process did not start: %(problem)s",
-                problem=str(problem) or "it took too long",
-            ) from None
+            code, reason = PdfErrorCode.BROWSER_LAUNCH_FAILED, str(problem) or "it took too long"
+            why = "WeasyPrint's process did not start: %(problem)s"
+            raise RenderFailed(code, why, problem=reason) from None
         if "code" in hello:
             self._kill_child()
             raise_failure(hello)

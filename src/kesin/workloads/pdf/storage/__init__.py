@@ -79,9 +79,8 @@ def _open_bucket(url: str, environ: Mapping[str, str]) -> StorageBackend:
     try:
         from kesin.workloads.pdf.storage.s3 import S3Credentials, S3Storage
     except ImportError:
-        raise StorageMisconfigured(
-            "s3:// needs obstore: install it with `pip install 'kesin[s3]'`"
-        ) from None
+        why = "s3:// needs obstore: install it with `pip install 'kesin[s3]'`"
+        raise StorageMisconfigured(why) from None
     return S3Storage(
         parts.netloc,
         prefix,

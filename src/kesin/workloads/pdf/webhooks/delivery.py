@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from kesin.engine.results import Act, Done, Failed, HandlerResult
@@ -112,17 +113,9 @@ def deliver(
     delay_us = RETRY_DELAYS.delay_us(delay_index(RETRY_DELAYS, delivery), delivery.salt)
     if pause_s is None or pause_s * SECOND_US <= delay_us:  # it would use up the attempts
         return Failed("HOOK_BAD_ANSWER", message)
-    return Act(
-        "later",
-        code="HOOK_BAD_ANSWER",
-        message=Message(
-            "it answered %(status)s and asked for a pause of %(n)s s",
-            status=reply.status,
-            n=pause_s,
-        ),
-        category=Category.TRANSIENT,
-        run_in_s=pause_s,
-    )
+    why = "it answered %(status)s and asked for a pause of %(n)s s"
+    later = partial(Act, "later", code="HOOK_BAD_ANSWER", category=Category.TRANSIENT)
+    return later(message=Message(why, status=reply.status, n=pause_s), run_in_s=pause_s)
 
 
 def _describe_problem(problem: Exception) -> str:

@@ -72,14 +72,9 @@ class Webhooks:
 
     def subscribe(self, kind: Kind, subject_id: str, owner: str, url: str) -> Outcome:
         """Enqueue a subscription, in the transaction of its subject; a duplicate is ignored."""
-        url_hash = hashlib.sha256(url.encode()).hexdigest()
-        return self.queue.enqueue(
-            asdict(Subscription(kind, subject_id, url)),
-            key=f"{kind}:{subject_id}:{url_hash}",
-            tenant=owner,
-            delay_s=MAX_WAIT_S,
-            actor=owner,
-        )
+        key = f"{kind}:{subject_id}:{hashlib.sha256(url.encode()).hexdigest()}"
+        payload = asdict(Subscription(kind, subject_id, url))
+        return self.queue.enqueue(payload, key=key, tenant=owner, delay_s=MAX_WAIT_S, actor=owner)
 
     def secret(self, owner: str) -> str:
         """Return the secret that signs an owner's messages; raises RequestConflict if off."""
