@@ -89,7 +89,8 @@ def commands_over(
     without_sites = frozenset(workload.name for workload in served if not workload.has_sites)
     names = ("restricted_actions", "personal_fields", "job_title")
     rules = ({workload.name: getattr(workload, name) for workload in served} for name in names)
-    return Commands(queues, accounts, without_sites, *rules)
+    restricted, personal, titles = rules
+    return Commands(queues, accounts, without_sites, restricted, personal, titles)
 
 
 def local_operator() -> Actor:
