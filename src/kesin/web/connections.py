@@ -11,9 +11,8 @@ import json
 from collections import Counter
 from typing import Any, Final, Literal
 
-import h11
 from uvicorn.config import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from kesin.foundation.problems import Problem, RequestTimeout, TooManyRequests
@@ -26,6 +25,7 @@ RETRY_AFTER_S: Final = 1
 # A body that a route reads has a deadline there, with an answer; this is for those that none reads.
 UNREAD_BODY_S: Final = 15.0
 CLOSING_TICKS: Final = 10  # seconds that the last response may take to be fetched
+MAX_HEADER_BYTES: Final = 65_536
 
 Phase = Literal["header", "body", "idle", "busy"]
 
@@ -83,8 +83,8 @@ class Connections(ServerState):
         return network_of(connection.client[0])
 
 
-class BoundedProtocol(H11Protocol):
-    """A connection whose requests must arrive in time."""
+class BoundedProtocol(HttpToolsProtocol):
+    """A connection whose requests must arrive in time, with headers of a limited size."""
 
     def __init__(
         self,
@@ -98,6 +98,8 @@ class BoundedProtocol(H11Protocol):
         self._limits = server_state
         self._phase: tuple[Phase, object] = ("busy", None)
         self._has_served = False  # a first request was begun
+        self._arriving: Literal["header", "body"] | None = None  # of the newest request
+        self._header_bytes = 0
         self._deadline: asyncio.TimerHandle | None = None
         self._closing_ticks = 0
 
@@ -120,7 +122,29 @@ class BoundedProtocol(H11Protocol):
         if self.transport.is_closing():  # it was refused
             return
         super().data_received(data)
+        if self._arriving == "header":  # a header without an end is kept by the parser
+            self._header_bytes += len(data)
+            if self._header_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
+                self.send_400_response("Invalid HTTP request received.")
         self._follow()
+
+    def on_message_begin(self) -> None:
+        self._arriving, self._header_bytes = "header", 0
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > MAX_HEADER_BYTES:
+            raise ValueError("the header is too large")  # the parser answers 400
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._arriving = "body"
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._arriving = None
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -147,12 +171,11 @@ class BoundedProtocol(H11Protocol):
             self._deadline = self.loop.call_later(self._limits.body_s, self.transport.abort)
 
     def _current_phase(self) -> tuple[Phase, object]:
-        state = self.conn.their_state
-        if state is h11.SEND_BODY:
+        if self._arriving == "body":
             return "body", self.cycle
-        if state is not h11.IDLE:
+        if self.cycle is not None and not self.cycle.response_complete:
             return "busy", self.cycle
-        begun = not self._has_served or self.conn.trailing_data[0]
+        begun = not self._has_served or self._arriving == "header"
         return ("header" if begun else "idle"), self.cycle  # uvicorn closes idle ones
 
     def _cancel_deadline(self) -> None:
@@ -163,7 +186,7 @@ class BoundedProtocol(H11Protocol):
     def _end_header(self) -> None:
         if self.transport.is_closing():
             return
-        if not self.conn.trailing_data[0]:  # nothing was asked
+        if self._arriving is None:  # nothing was asked
             self.transport.close()
             return
         within = f"{self._limits.header_s:g}"
@@ -173,8 +196,7 @@ class BoundedProtocol(H11Protocol):
         """Answer without a request, and close."""
         body = json.dumps(problem.body()).encode()
         fields = {"content-type": "application/json", "content-length": str(len(body))}
-        headers = list({**fields, "connection": "close", **problem.headers}.items())
-        start = h11.Response(status_code=problem.status, headers=headers, reason=b"")
-        for event in (start, h11.Data(data=body), h11.EndOfMessage()):
-            self.transport.write(self.conn.send(event) or b"")
+        headers = {**fields, "connection": "close", **problem.headers}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self.transport.write(STATUS_LINE[problem.status] + lines.encode() + b"\r\n" + body)
         self.transport.close()

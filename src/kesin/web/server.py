@@ -132,6 +132,5 @@ def build_server(
         limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=math.ceil(service.settings.grace_s),
-        h11_max_incomplete_event_size=65_536,
     )
     return Server(config, service, leave)
