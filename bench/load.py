@@ -42,7 +42,8 @@ from kesin.web.service import Service
 from kesin.workloads import workloads
 
 QUEUE = "pdf"
-MIX = (("enqueue", 50), ("stats", 25), ("list", 25))
+Mix = tuple[tuple[str, int], ...]
+MIX: Mix = (("enqueue", 50), ("stats", 25), ("list", 25))
 PATIENCE_S = 60.0
 SAMPLE_S = 0.2
 STARTS = 3
@@ -68,6 +69,12 @@ class Figures:
 def main() -> int:
     asked = _arguments()
     report = Report("Load")
+    if asked.beside:
+        from bench import requests
+
+        requests.run(report, asked.clients, asked.seconds, asked.folder, asked.old)
+        print(report.text())
+        return 0 if all(one.met for one in report.aims) else 1
     starts = [start_seconds() for _ in range(STARTS)]
     figures = run(asked.clients, asked.seconds)
     report.say(
@@ -90,6 +97,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make load ARGS=", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="how long (default 60)")
     parser.add_argument("--clients", type=int, default=200, help="at once (default 200)")
+    parser.add_argument("--beside", action="store_true", help="enqueues, beside a bare handler")
+    parser.add_argument("--folder", help="with --beside: where the databases are")
+    parser.add_argument("--old", default="", help="with --beside: the `src` of another checkout")
     return parser.parse_args()
 
 
@@ -97,14 +107,18 @@ def _arguments() -> argparse.Namespace:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def serving(
+    folder: Path, *, workers: bool = True, source: str = ""
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """`kesin serve` on a free port, its log in the folder; ended with SIGTERM."""
     env = own_environment() | {"KESIN_DATA_DIR": str(folder / "data"), "KESIN_LOG": "json"}
     env["KESIN_RATE_PER_S"] = "1000000"  # few clients ask more often than one key may
+    env |= {"PYTHONPATH": source} if source else {}
     log = folder / "log"
     with log.open("wb") as out:
+        command = [sys.executable, "-m", "kesin.cli", "serve", "--port", "0"]
         process = subprocess.Popen(
-            [sys.executable, "-m", "kesin.cli", "serve", "--port", "0"],
+            command if workers else [*command, "--no-workers"],
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -186,13 +200,19 @@ def _check(folder: Path, figures: Figures) -> None:
         store.close()
 
 
-async def _all_clients(address: str, keys: list[str], until: float, figures: Figures) -> None:
-    await asyncio.gather(*(_client(address, key, n, until, figures) for n, key in enumerate(keys)))
+async def _all_clients(
+    address: str, keys: list[str], until: float, figures: Figures, mix: Mix = MIX
+) -> None:
+    clients = (_client(address, key, n, until, figures, mix) for n, key in enumerate(keys))
+    await asyncio.gather(*clients)
 
 
-async def _client(address: str, key: str, number: int, until: float, figures: Figures) -> None:
-    dice = random.Random(number)
-    kinds, weights = zip(*MIX, strict=True)
+async def _client(
+    address: str, key: str, number: int, until: float, figures: Figures, mix: Mix
+) -> None:
+    dice = random.Random(f"{number} {until}")  # each run has keys of its own
+    run = dice.getrandbits(32)
+    kinds, weights = zip(*mix, strict=True)
     connection = _Connection(address, key)
     count = 0
     while time.monotonic() < until:
@@ -201,7 +221,7 @@ async def _client(address: str, key: str, number: int, until: float, figures: Fi
         began = time.monotonic()
         try:
             status, body = await asyncio.wait_for(
-                connection.ask(*_request(kind, number, count)), PATIENCE_S
+                connection.ask(*_request(kind, f"{number}-{run}", count)), PATIENCE_S
             )
         except (OSError, EOFError, TimeoutError, ValueError) as problem:
             figures.errors[f"{kind}: {type(problem).__name__}"] += 1
@@ -215,7 +235,7 @@ async def _client(address: str, key: str, number: int, until: float, figures: Fi
     connection.close()
 
 
-def _request(kind: str, number: int, count: int) -> tuple[str, str, bytes]:
+def _request(kind: str, number: str, count: int) -> tuple[str, str, bytes]:
     if kind == "enqueue":
         body = {"jobs": [{"payload": {"client": number, "n": count}, "key": f"{number}-{count}"}]}
         return "POST", f"/api/queues/{QUEUE}/jobs", json.dumps(body).encode()

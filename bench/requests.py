@@ -1,0 +1,97 @@
+"""``make load ARGS=--beside``: single enqueues over HTTP, beside a bare FastAPI handler.
+
+Both servers run all the time, on the same disk, and are asked in turns of some seconds, so that
+what else the machine does meets both alike. Only ratios of one run are worth reading. Beside the
+answers a second stands the processor time that the server spent on one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+
+from bench import load
+from bench.beside import own_environment
+from bench.report import Report
+
+KESIN, BARE, OLD = "Kesin", "bare FastAPI handler", "Kesin of another folder"
+ROUNDS = 5
+WARM_UP_S = 1.0
+
+
+@contextmanager
+def bare(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    folder.mkdir()
+    log = folder / "log"
+    with log.open("wb") as out:
+        command = [sys.executable, "-m", "bench.bare", str(folder / "bare.db")]
+        process = subprocess.Popen(command, env=own_environment(), stdout=out, stderr=out)
+    try:
+        yield process, load._address(process, log)
+    finally:
+        process.terminate()
+        process.wait(load.PATIENCE_S)
+
+
+@contextmanager
+def kesin(folder: Path, clients: int, source: str = "") -> Iterator[tuple]:
+    folder.mkdir()
+    keys = load._make_keys(folder, clients)
+    with load.serving(folder, workers=False, source=source) as (process, address):
+        yield process, address, keys
+
+
+def turn(process, address: str, keys: list[str], seconds: float) -> tuple[load.Figures, float]:
+    """So many clients for so long; the processor milliseconds of one answer."""
+    figures = load.Figures()
+    spent, began = load._cpu_seconds(process.pid), time.monotonic()
+    asyncio.run(load._all_clients(address, keys, began + seconds, figures, (("enqueue", 1),)))
+    figures.seconds = time.monotonic() - began
+    spent = load._cpu_seconds(process.pid) - spent
+    return figures, spent * 1_000 / max(figures.answers, 1)
+
+
+def run(report: Report, clients: int, seconds: float, folder: str | None, old: str) -> None:
+    turns: dict[str, list[tuple[load.Figures, float]]] = {}
+    with ExitStack() as stack:
+        name = stack.enter_context(tempfile.TemporaryDirectory(prefix="kesin-", dir=folder))
+        here = Path(name)
+        servers = {KESIN: stack.enter_context(kesin(here / "kesin", clients))}
+        servers[BARE] = (*stack.enter_context(bare(here / "bare")), servers[KESIN][2])
+        if old:
+            servers[OLD] = stack.enter_context(kesin(here / "old", clients, old))
+        for server in servers.values():
+            turn(*server, WARM_UP_S)
+        for number in range(ROUNDS):
+            for which in sorted(servers, reverse=number % 2 == 1):
+                turns.setdefault(which, []).append(turn(*servers[which], seconds / ROUNDS))
+    per_s = {
+        which: median(figures.answers / figures.seconds for figures, _ in taken)
+        for which, taken in turns.items()
+    }
+    report.say(
+        f"`python -m bench.load --beside --clients {clients}`: medians of {ROUNDS} interleaved"
+        f" rounds on {os.cpu_count()} cores, shared by server and clients."
+    )
+    rows, slowest = [], {}
+    for which, taken in turns.items():
+        times = [lasted for figures, _ in taken for lasted in figures.taken["enqueue"]]
+        slowest[which] = load._p99(times)
+        shown = [f"{load._quantile(times, share) * 1_000:,.0f}" for share in (0.5, 0.99)]
+        cost = median(cost for _, cost in taken)
+        rows.append((which, f"{per_s[which]:,.0f}", *shown, f"{cost:.2f}"))
+    report.table(("server", "enqueues per second", "p50 ms", "p99 ms", "CPU ms an answer"), rows)
+    failed = [error for taken in turns.values() for figures, _ in taken for error in figures.errors]
+    report.aim("errors", len(failed), most=1)
+    report.aim(f"{KESIN} / {BARE}", per_s[KESIN] / per_s[BARE], least=0.5)
+    report.aim("p99 in seconds", slowest[KESIN], most=0.5)
+    if old:
+        report.aim(f"{KESIN} / {OLD}", per_s[KESIN] / per_s[OLD], least=3)
