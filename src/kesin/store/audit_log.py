@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from itertools import chain, takewhile
 from typing import Any, Final, NamedTuple
 
@@ -29,6 +30,8 @@ LAST_AUDIT_ID: Final = (1 << 63) - 1
 PRUNE_BATCH: Final = 10_000
 CHAIN_BATCH: Final = 1_000  # lines of the chain that are read at a time
 MAX_SEARCHED_LINES: Final = 100_000  # audit lines that one substring search reads
+
+_GATHERED: ContextVar[list[AuditLine] | None] = ContextVar("kesin_audit_lines", default=None)
 
 
 def kept_since(days: int, now: int) -> int:
@@ -62,8 +65,30 @@ class AuditLog(ABC):
     def _rows(self, statement: str, **params: Any) -> list[tuple[Any, ...]]: ...
 
     def add_audit(self, line: AuditLine) -> None:
+        """Add a line to the chain."""
+        gathered = _GATHERED.get()
+        if gathered is not None:
+            gathered.append(line)
+        else:
+            self._add_lines([line])
+
+    @contextmanager
+    def gathered_audit(self) -> Iterator[None]:
+        """Add the lines of the block at its end, where a group of calls shares a transaction."""
+        lines: list[AuditLine] = []
+        token = _GATHERED.set(lines)
+        try:
+            yield
+        finally:
+            _GATHERED.reset(token)
+        if lines:
+            self._add_lines(lines)
+
+    def _add_lines(self, lines: Sequence[AuditLine]) -> None:
         with self.transaction():
-            self._append(self._lock_chain(line.at), line)
+            head = self._lock_chain(lines[0].at)
+            for line in lines:
+                head = self._append(head, line)
 
     def audit(
         self,

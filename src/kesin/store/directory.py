@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any, NamedTuple, TypeVar, cast
 
 from kesin.foundation.text import storable
@@ -102,6 +103,8 @@ class Directory(AuditLog):
         if not isinstance(store, SqlStore):
             raise StoreError("people and keys are kept in SQLite or PostgreSQL")
         self._store = store
+        statements, write = shared_statements("directory"), store.dialect.write
+        self._sql = cache(lambda statement: write(statements[statement]))
 
     def transaction(self) -> AbstractContextManager[Any]:
         """Commit all calls inside the block together, or none of them."""
@@ -249,8 +252,6 @@ class Directory(AuditLog):
     def _write(self, statement: str, **params: Any) -> bool:
         return bool(self._rows(statement, **params))
 
-    def _sql(self, statement: str) -> str:
-        return self._store.dialect.write(shared_statements("directory")[statement])
 
 
 def _as_params(record: NamedTuple, *without: str) -> dict[str, Any]:

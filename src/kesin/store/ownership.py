@@ -97,10 +97,7 @@ class Ownership(ForkAware, Generic[Handle]):
 
 def _current_task() -> object | None:
     asyncio = sys.modules.get("asyncio")  # without it there are no tasks
-    if asyncio is None:
+    if asyncio is None or asyncio._get_running_loop() is None:  # noqa: SLF001  # it raises nothing
         return None
-    try:
-        task: object | None = asyncio.current_task()
-    except RuntimeError:  # no loop runs in this thread
-        return None
+    task: object | None = asyncio.current_task()
     return task

@@ -8,7 +8,7 @@ origin.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -60,9 +60,13 @@ async def identify(request: Request) -> None:
     if hasattr(request.state, "actor"):
         return
     has_credentials = request.url.path not in PROBES and not CREDENTIALS.isdisjoint(request.headers)
-    actor = await run_in_threadpool(_identify_in_thread, request) if has_credentials else None
+    service, actor = service_of(request), None
+    if has_credentials and service.identities is not None:
+        actor = await service.identities.gather(0, _identify_in_thread, request)
+    elif has_credentials:
+        actor = await run_in_threadpool(_identify_in_thread, request)
     if actor is None:
-        service_of(request).limit(f"address:{network_of(address_of(request))}")
+        service.limit(f"address:{network_of(address_of(request))}")
     request.state.actor = replace(actor or NOBODY, request_id=request.state.request_id)
     if actor is not None:  # others are asked to sign in
         check_parameters(request)
@@ -226,6 +230,7 @@ def _is_trusted_proxy(request: Request, address: str) -> bool:
     return is_in_networks(address, service_of(request).settings.trusted_proxies)
 
 
+@lru_cache(maxsize=4_096)
 def is_in_networks(address: str, networks: str) -> bool:
     """Whether an address is in one of the networks, which are separated by commas."""
     parsed = _parse_address(address)

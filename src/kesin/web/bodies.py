@@ -73,6 +73,12 @@ def is_large(body: bytes) -> bool:
     return len(body) > SMALL_BODY_BYTES
 
 
+def announced_bytes(request: Request) -> int:
+    """The length of the body as its header says; without one, any."""
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isdigit() else ANY_SIZE
+
+
 def check_values(body: bytes) -> None:
     """Raise TooLarge for a large body with very many values, before it is parsed."""
     if not is_large(body):

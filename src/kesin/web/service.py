@@ -34,6 +34,7 @@ from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.history import note_history
 from kesin.store.routed import RoutedStore
 from kesin.web.failures import FailureReader
+from kesin.web.group_commit import Gatherer, GroupCommit
 from kesin.web.health import HealthCheck, check_disks, check_workload
 from kesin.web.live import Live
 from kesin.web.metrics import Metrics
@@ -110,6 +111,9 @@ class Service:
             self.accounts.write_counted_refusals,
             self._note_history,
         ]
+        self.writes = GroupCommit(store, self.accounts.directory)
+        self.identities = None if settings.database_file is None else Gatherer("identity")
+        self.accounts.run_later = self.writes.run_later
         self.imports = WorkPool("import", "imports", threads=2, waiting=8)
         self.sign_ins = WorkPool("sign-in", "sign-ins", threads=2, waiting=8)
         self._work = work

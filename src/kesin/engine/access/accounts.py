@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from kesin.engine.access.sessions import IDLE_S, LAST_USED_RESOLUTION_S, UserSessions
@@ -229,7 +230,7 @@ class Accounts(UserSessions):
             return None
         if record.used_at is None or now - record.used_at > LAST_USED_RESOLUTION_S * SECOND_US:
             with suppress(StoreTrouble):
-                self.directory.touch_key(record.id, now)
+                self.run_later(partial(self.directory.touch_key, record.id, now))
         return Actor(
             f"{_KEY_PREFIX}{record.id}",
             frozenset(record.scopes),

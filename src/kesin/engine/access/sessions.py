@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from kesin.engine.access.sites import Sites
@@ -84,7 +85,7 @@ class UserSessions(Sites):
             return None
         if used and now - session.used_at > LAST_USED_RESOLUTION_S * SECOND_US:
             with suppress(StoreTrouble):  # reading still works with a full disk
-                self.directory.touch_session(token_hash, now)
+                self.run_later(partial(self.directory.touch_session, token_hash, now))
         return _user_actor(user, address)
 
     def sign_out(self, actor: Actor, token: str, *, everywhere: bool = False) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
@@ -40,6 +40,8 @@ class Sites:
         self.directory = directory
         self._clock = clock or SystemClock()
         self._refusals = RefusalCounter()
+        # Runs what no answer waits for; a service gathers such calls for one commit.
+        self.run_later: Callable[[Callable[[], object]], object] = lambda call: call()
 
     def now(self) -> int:
         """Microseconds since 1970."""

@@ -87,16 +87,17 @@ class SqliteStore(SqlStore):
                 raise
 
     def _nested(self) -> Iterator[sqlite3.Connection]:
-        self._writer.execute("SAVEPOINT nested")  # of several, the innermost is meant
+        writer = self._writer
+        writer.execute("SAVEPOINT nested")  # of several, the innermost is meant
         try:
-            yield self._writer
+            yield writer
         except BaseException:
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK TO nested")
+            if writer.in_transaction:
+                writer.execute("ROLLBACK TO nested")
             raise
         finally:
-            if self._writer.in_transaction:
-                self._writer.execute("RELEASE nested")
+            if writer.in_transaction:
+                writer.execute("RELEASE nested")
 
     @contextmanager
     def _join(self, connection: Any) -> Iterator[None]:
@@ -142,8 +143,10 @@ class SqliteStore(SqlStore):
             yield self._writer
 
     def _rows(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
-        with self.transaction():
-            return self._writer.execute(sql, self._with_time(params)).fetchall()
+        joined = self._ownership.joined()  # there, a statement that fails is undone by itself
+        with nullcontext(joined) if joined else self.transaction() as connection:
+            rows = connection.execute(sql, self._with_time(params)).fetchall()
+        return cast("list[tuple[Any, ...]]", rows)
 
     def _read(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         params = self._with_time(params)
@@ -287,12 +290,12 @@ class SqliteStore(SqlStore):
         self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]
     ) -> set[str]:
         params = self._with_time(params)
-        with self.transaction():
+        with self.transaction() as writer:
             rows = statements.enqueue(jobs, "enqueue_jobs")
             row_params = statements.params_for(rows, jobs, params)
-            inserted = self._writer.execute(rows.sql, row_params).fetchall()
+            inserted = writer.execute(rows.sql, row_params).fetchall()
             bodies = statements.enqueue(jobs, "enqueue_bodies")
-            self._writer.execute(bodies.sql, statements.params_for(bodies, jobs, params))
+            writer.execute(bodies.sql, statements.params_for(bodies, jobs, params))
         return {row[0] for row in inserted}
 
     # Notes, counters, pauses and health

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, Final
@@ -30,10 +30,10 @@ from kesin.lifecycle.drawing.table import mermaid
 from kesin.lifecycle.errors import Category
 from kesin.store.errors import StoreUnreachable
 from kesin.store.limits import MAX_PAGE
-from kesin.store.records import Page, QueueStats
+from kesin.store.records import Outcome, Page, QueueStats
 from kesin.web import schemas, serialize
 from kesin.web.auth import guarded_router, service_of, still_signed_in
-from kesin.web.bodies import LargeBodyRoute
+from kesin.web.bodies import LargeBodyRoute, announced_bytes
 from kesin.web.dependencies import SignedInActor, json_response
 from kesin.web.live import Watch
 from kesin.web.service import Service
@@ -190,16 +190,27 @@ def list_jobs(  # noqa: PLR0917  # each is a query parameter
 
 
 @batch_router.post("/queues/{queue}/jobs", status_code=201, response_model=schemas.BornBody)
-def enqueue_jobs(
+async def enqueue_jobs(
     request: Request, actor: SignedInActor, queue: QueueName, new: schemas.NewJobs
 ) -> Response:
     """Enqueue by hand, for admins. Producers use the API of their workload.
 
     A job that is to come after one that does not exist refuses the whole request.
     """
+    service = service_of(request)
+    opened, enqueue = service.queues.get(queue), service.commands.enqueue
+    if opened is None or len(new.jobs) > 1:  # a batch has a transaction of its own
+        return await run_in_threadpool(_enqueue_jobs, enqueue, actor, queue, new)
+    size = announced_bytes(request)
+    return await service.writes.run(opened, size, _enqueue_jobs, enqueue, actor, queue, new)
+
+
+def _enqueue_jobs(
+    enqueue: Callable[..., list[Outcome | BadInput]], actor: Actor, queue: str, new: schemas.NewJobs
+) -> Response:
     jobs = [NewJob(**dict(job)) for job in new.jobs]
     bodies = []
-    for outcome in _commands(request).enqueue(actor, queue, jobs):
+    for outcome in enqueue(actor, queue, jobs):
         if isinstance(outcome, BadInput):
             body = schemas.Born(result="rejected", id=None, code=outcome.code, message=str(outcome))
         else:

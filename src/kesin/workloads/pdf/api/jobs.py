@@ -5,12 +5,16 @@ A job belongs to the actor that created it. Every other actor but an admin gets 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from kesin.foundation.permissions import Actor
+from kesin.store.errors import StoreUnreachable
+from kesin.web.auth import service_of
+from kesin.web.bodies import announced_bytes
 from kesin.web.dependencies import SignedInActor, json_response
 from kesin.web.schemas import Cursor
 from kesin.workloads.pdf import schemas
@@ -19,8 +23,20 @@ from kesin.workloads.pdf.api.common import find_owned_job, format_time, require_
 from kesin.workloads.pdf.api.download import download_response, download_responses, job_download
 from kesin.workloads.pdf.api.long_poll import LongPoll
 from kesin.workloads.pdf.jobs import store
-from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus, PdfJobStore, Submitted
-from kesin.workloads.pdf.jobs.submit import cancel_job, submit_job
+from kesin.workloads.pdf.jobs.store import (
+    PdfJob,
+    PdfJobStatus,
+    PdfJobStore,
+    RenderRequest,
+    Submitted,
+)
+from kesin.workloads.pdf.jobs.submit import (
+    build_render_request,
+    cancel_job,
+    create_job,
+    fallback_response,
+    find_job,
+)
 from kesin.workloads.pdf.schemas import PdfJobRequest, PdfJobResponse, PdfJobStatusResponse
 from kesin.workloads.pdf.services import PdfServiceLoader
 
@@ -59,6 +75,7 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         "/jobs", status_code=202, response_model=PdfJobResponse, responses=_CREATE_RESPONSES
     )
     async def create_pdf_job(
+        request: Request,
         actor: SignedInActor,
         body: PdfJobRequest,
         wait: Annotated[float | None, Query(gt=0, le=MAX_WAIT_S, allow_inf_nan=False)] = None,
@@ -67,7 +84,7 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
 
         With `wait`, the PDF itself if it is ready within so many seconds.
         """
-        submitted = await run_in_threadpool(_submit, loader, actor, body)
+        submitted = await _submit(loader, request, actor, body)
         if not isinstance(submitted, Submitted):
             return submitted
         if wait is None:
@@ -90,10 +107,27 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         return json_response(status_body(jobs, cancel_job(context, jobs, actor, job, reason)))
 
 
-def _submit(loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest) -> Submitted | Response:
+async def _submit(
+    loader: PdfServiceLoader, request: Request, actor: Actor, body: PdfJobRequest
+) -> Submitted | Response:
+    """As ``submit_request``, but jobs that are enqueued together share a commit."""
+    checked, submitted = await run_in_threadpool(_check, loader, actor, body)
+    services, max_queued = loader.services, loader.context.settings.pdf_max_queued
+    with suppress(StoreUnreachable):
+        submitted = submitted or await service_of(request).writes.run(
+            services.jobs.queue, announced_bytes(request), create_job, services, checked, max_queued
+        )
+    return submitted or await run_in_threadpool(fallback_response, services, checked)
+
+
+def _check(
+    loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest
+) -> tuple[RenderRequest, Submitted | None]:
     require_access(loader.context, actor, "create")
-    max_queued = loader.context.settings.pdf_max_queued
-    return submit_job(loader.services, body, owner=actor.name, max_queued=max_queued)
+    request = build_render_request(loader.services, body, actor.name)
+    with suppress(StoreUnreachable):
+        return request, find_job(loader.services, request)
+    return request, None
 
 
 def _response_after_wait(loader: PdfServiceLoader, actor: Actor, submitted: Submitted) -> Response:

@@ -201,22 +201,42 @@ def submit_request(
     An equal job that is finished or in progress serves the request even under back-pressure and
     without a live worker: it needs no more work. Raises Problem.
     """
+    try:
+        submitted = find_job(services, request) or create_job(services, request, max_queued)
+    except StoreUnreachable:  # before or after the checks
+        submitted = None
+    return submitted or fallback_response(services, request)
+
+
+def find_job(services: PdfServices, request: RenderRequest) -> Submitted | None:
+    """Return the job that serves a request already, if there is one; raises Problem."""
     if request.webhook_url is not None:
         services.hooks.require_allowed(request.webhook_url)
-    queue = services.jobs.queue
     try:
         existing = services.jobs.find_reusable(request)
-        if existing is not None:
-            _subscribe_webhook(services, request, existing.job_id)
-            return Submitted(existing, new=False)
-        stats = queue.stats()
-        if check_worker_health(queue.store, stats.now):
-            check_backpressure(queue, stats.states["queued"], max_queued)
-            return _enqueue(services, request)
     except errors.RenderFailed as problem:
         raise template_error(problem.message) from None
-    except StoreUnreachable:  # before or after the checks
-        pass
+    if existing is None:
+        return None
+    _subscribe_webhook(services, request, existing.job_id)
+    return Submitted(existing, new=False)
+
+
+def create_job(services: PdfServices, request: RenderRequest, max_queued: int) -> Submitted | None:
+    """Enqueue a request; return None while no worker renders, raises Problem."""
+    queue = services.jobs.queue
+    stats = queue.stats()
+    if not check_worker_health(queue.store, stats.now):
+        return None
+    check_backpressure(queue, stats.states["queued"], max_queued)
+    try:
+        return _enqueue(services, request)
+    except errors.RenderFailed as problem:
+        raise template_error(problem.message) from None
+
+
+def fallback_response(services: PdfServices, request: RenderRequest) -> Response:
+    """Build the response while no worker renders, or the store is unreachable."""
     html = None
     if request.fail_safe is FailSafePolicy.DEGRADE:
         html = _fill_in(services, request.template, request.payload["variables"])
