@@ -12,7 +12,11 @@ from collections import Counter
 from typing import Any, Final, Literal
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 from uvicorn.server import ServerState
 
 from kesin.foundation.problems import Problem, RequestTimeout, TooManyRequests
@@ -173,8 +177,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def _current_phase(self) -> tuple[Phase, object]:
         if self._arriving == "body":
             return "body", self.cycle
-        if self.cycle is not None and not self.cycle.response_complete:
-            return "busy", self.cycle
+        cycle: RequestResponseCycle | None = self.cycle  # none before the first request
+        if cycle is not None and not cycle.response_complete:
+            return "busy", cycle
         begun = not self._has_served or self._arriving == "header"
         return ("header" if begun else "idle"), self.cycle  # uvicorn closes idle ones
 

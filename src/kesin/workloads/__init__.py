@@ -7,13 +7,16 @@ asked for.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from kesin.engine.workload import Workload
     from kesin.lifecycle.declare import Lifecycle
 
@@ -39,12 +42,23 @@ def built_in() -> tuple[Workload, ...]:
 
 
 def has_plug_ins() -> bool:
-    """Whether another package brings a workload."""
-    return bool(entry_points(group=ENTRY_POINTS))
+    """Whether another package may bring a workload; read without importlib.metadata, for the help.
+
+    A package in an archive cannot be looked into like this: it may.
+    """
+    for folder in map(Path, dict.fromkeys(sys.path)):
+        if folder.is_file():
+            return True
+        for file in folder.glob("*.*-info/entry_points.txt"):
+            if f"[{ENTRY_POINTS}]".encode() in file.read_bytes():
+                return True
+    return False
 
 
 def workloads() -> dict[str, Workload]:
     """Every workload by name: ours first, then those of other packages."""
+    from importlib.metadata import entry_points
+
     from kesin.foundation.logs import Logger
 
     known = {workload.name: workload for workload in built_in()}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
-from kesin.cli.commands.doctor_service import stranded_jobs
 from kesin.cli.support.arguments import flag, option
 from kesin.cli.support.context import open_context
 from kesin.cli.support.errors import CommandError
@@ -21,6 +22,7 @@ from kesin.foundation.passwords import one_time_password
 from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.foundation.terminal import say
+from kesin.store.contract import Store
 from kesin.store.open import OPEN_WAIT_S
 from kesin.workloads import workloads
 
@@ -62,13 +64,25 @@ def serve(
         address = host or settings.host
         known = workloads()
         supervisor = supervisor_for(settings, known) if workers else None
-        for queue, jobs in stranded_jobs(context.store).items():  # an operator must move them
-            log, remedy = Logger("kesin.cli"), "kesin store copy"
-            log.warning("jobs_left_in_database", queue=queue, jobs=jobs, remedy=remedy)
+        if settings.redis_url:
+            _warn_of_stranded_jobs(context.store)
         service = Service(settings, context.store, known, work=workers, supervisor=supervisor)
         with bind_sockets(address, settings.port if port is None else port) as sockets:
-            _ensure_admin(service.accounts, settings, address, insecure=insecure)
-            run(create_app(service), service, sockets)
+            ensure = partial(_ensure_admin, service.accounts, settings, address, insecure=insecure)
+            with ThreadPoolExecutor(1) as pool:  # the hash of a first password takes time
+                ensured = pool.submit(ensure)
+                app = create_app(service)
+            ensured.result()
+            run(app, service, sockets)
+
+
+def _warn_of_stranded_jobs(store: Store) -> None:
+    """Warn of jobs that were left in the database: an operator must move them."""
+    from kesin.cli.commands.doctor_service import stranded_jobs  # few services have Redis
+
+    for queue, jobs in stranded_jobs(store).items():
+        log, remedy = Logger("kesin.cli"), "kesin store copy"
+        log.warning("jobs_left_in_database", queue=queue, jobs=jobs, remedy=remedy)
 
 
 def supervisor_for(

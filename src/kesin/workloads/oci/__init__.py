@@ -25,11 +25,11 @@ _attribute = partial(lazy.attribute, __name__)
 
 def _worker(context: WorkloadContext) -> Worker:
     from kesin.foundation.problems import Unavailable
-    from kesin.workloads.oci.google.channels import channels_of
+    from kesin.workloads.oci.google.channels import LaterChannels
     from kesin.workloads.oci.uploader import build_worker
 
     try:
-        return build_worker(context, channels_of(context.settings))
+        return build_worker(context, LaterChannels(context.settings))
     except Unavailable as problem:  # sites on the script channel need no uploads from us
         log.warning("uploads_unavailable", why=problem.message)
         return build_worker(context, {})

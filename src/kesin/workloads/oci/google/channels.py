@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from importlib.util import find_spec
+from typing import Final
 
 from kesin.foundation.clock import SystemClock
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
 from kesin.workloads.oci.google.channel import Channel
+
+CHANNELS: Final = ("api", "data_manager")  # over which our worker uploads
+
+
+class LaterChannels(Mapping[str, Channel]):
+    """The channels of our worker, built when a site first needs one; raises Unavailable."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        if find_spec("httpx") is None:
+            channels_of(settings)
+
+    def __getitem__(self, name: str) -> Channel:
+        if name not in CHANNELS:
+            raise KeyError(name)
+        return channels_of(self._settings)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(CHANNELS)
+
+    def __len__(self) -> int:
+        return len(CHANNELS)
 
 
 @lru_cache(maxsize=8)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
-
-import httpx
+from typing import TYPE_CHECKING, Any
 
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.google import http
@@ -22,6 +20,9 @@ from kesin.workloads.oci.google.classify import classify_response
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.http import GoogleResponse
 from kesin.workloads.oci.google.oauth import AccessTokens, TokenRefused
+
+if TYPE_CHECKING:
+    import httpx
 
 
 class GoogleClient:

@@ -10,13 +10,14 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, NamedTuple
-
-import httpx
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
 from kesin.workloads.oci.google.json_paths import dig, objects, text_at
+
+if TYPE_CHECKING:
+    import httpx
 
 OK: Final = 200
 BAD_REQUEST: Final = 400
@@ -63,6 +64,8 @@ class BoundedHttpClient:
 
     def request(self, method: str, url: str, **options: Any) -> GoogleResponse | NoResponse:
         """Send one request. Redirects are not followed: they would leak the token."""
+        import httpx  # it takes time, and most processes send none
+
         deadline = self._monotonic() + _DEADLINE_TIMEOUTS * self._timeout_s
         try:
             with self._client.stream(

@@ -9,15 +9,16 @@ import hashlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-import httpx
+from typing import TYPE_CHECKING, Any, Final
 
 from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.http import OK, BoundedHttpClient, NoResponse
 from kesin.workloads.oci.google.json_paths import dig, text_at
+
+if TYPE_CHECKING:
+    import httpx
 
 RENEW_EARLY_S: Final = 60.0  # before a token expires
 DEFAULT_LIFETIME_S: Final = 300.0  # of a token without expires_in
