@@ -253,7 +253,6 @@ class Directory(AuditLog):
         return bool(self._rows(statement, **params))
 
 
-
 def _as_params(record: NamedTuple, *without: str) -> dict[str, Any]:
     """The record as statement parameters: lists as JSON, booleans as numbers."""
     params: dict[str, Any] = {k: v for k, v in record._asdict().items() if k not in without}

@@ -117,7 +117,9 @@ async def _submit(
         submitted = submitted or await service_of(request).writes.run(
             services.jobs.queue, announced_bytes(request), create_job, services, checked, max_queued
         )
-    return submitted or await run_in_threadpool(fallback_response, services, checked)
+    if submitted is not None:
+        return submitted
+    return await run_in_threadpool(fallback_response, services, checked)
 
 
 def _check(

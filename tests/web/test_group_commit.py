@@ -1,0 +1,169 @@
+"""Calls that arrive together share a commit, and each has the answer that it would have alone."""
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+from kesin.engine.access.audit_verification import verify_audit_log
+from kesin.engine.access.masking import MASK
+from kesin.engine.new_job import NewJob
+from kesin.foundation.permissions import system_actor
+from kesin.store.errors import StoreUnreachable
+from kesin.store.records import Filter, Outcome
+from kesin.web.group_commit import MAX_BYTES, MAX_CALLS, GroupCommit
+from tests.web.conftest import World, actor
+
+KINDS = ("job", "job", "job", "job", "bad", "orphan", "masked", "forbidden", "lost", "bug")
+ADMIN = system_actor("cli:tests")
+
+
+def gathered(group: GroupCommit, calls: Sequence[tuple[int, Callable[[], Any]]]) -> list[Any]:
+    """What comes of calls that all arrive while an earlier one is under way."""
+    began, go = threading.Event(), threading.Event()
+
+    def first() -> None:
+        began.set()
+        go.wait()
+
+    async def run() -> list[Any]:
+        held = asyncio.ensure_future(group.gather(0, first))
+        await asyncio.to_thread(began.wait)
+        tasks = [asyncio.ensure_future(group.gather(size, call)) for size, call in calls]
+        await asyncio.sleep(0)  # each of them is in line now
+        go.set()
+        await held
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    return asyncio.run(run())
+
+
+def enqueue(world: World, tenant: str, kind: str, key: str) -> list[Any]:
+    new: dict[str, Any] = {"payload": {"n": key}, "key": key, "tenant": tenant}
+    wrong: dict[str, dict[str, Any]] = {"bad": {"priority": 9}, "orphan": {"after": ["no id"]}}
+    new |= wrong.get(kind, {"payload": {"mail": MASK}} if kind == "masked" else {})
+    who = actor() if kind == "forbidden" else ADMIN
+    queue = "nowhere" if kind == "lost" else "task"
+    outcomes = world.service.commands.enqueue(who, queue, [NewJob(**new)])
+    if kind == "bug":
+        raise ZeroDivisionError
+    return outcomes
+
+
+def shown(answers: Sequence[Any]) -> list[Any]:
+    """The answers with ids as the places where they came up first."""
+    ids: dict[str, int] = {}
+    readable: list[Any] = []
+    for answer in answers:
+        if isinstance(answer, Exception):
+            readable.append((type(answer), str(answer)))
+        elif isinstance(answer[0], Outcome):
+            readable.append((answer[0].result, ids.setdefault(answer[0].id, len(ids))))
+        else:
+            readable.append((type(answer[0]), str(answer[0])))
+    return readable
+
+
+def alone(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except Exception as problem:  # noqa: BLE001  # it is the answer
+        return problem
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_mix_of_enqueues_gets_the_answers_and_leaves_the_jobs_that_each_would_alone(
+    either_world: World, seed: int
+):
+    dice, world = random.Random(seed), either_world
+    kinds = KINDS if seed % 2 else KINDS[:-1]
+    mix = [(dice.choice(kinds), f"key {dice.randrange(8)}") for _ in range(25)]
+    answers, left = [], []
+    for tenant in ("north", "south"):
+        calls = [partial(enqueue, world, tenant, kind, key) for kind, key in mix]
+        if tenant == "north":
+            answers.append(shown([alone(call) for call in calls]))
+        else:
+            answers.append(shown(gathered(world.service.writes, [(1, call) for call in calls])))
+        jobs = world.task.jobs(Filter(tenants=(tenant,)), limit=100).jobs
+        left.append([(job.payload, job.dedup_key) for job in jobs])
+    assert answers[0] == answers[1]
+    assert left[0] == left[1]
+    assert not verify_audit_log(world.accounts.directory).problems
+
+
+def test_enqueues_that_arrive_together_are_one_transaction(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    commits: list[None] = []
+    begin = world.service.store._begin  # type: ignore[attr-defined]
+    monkeypatch.setattr(world.service.store, "_begin", lambda: commits.append(begin()))
+    calls = [partial(enqueue, world, "north", "job", str(n)) for n in range(50)]
+    answers = gathered(world.service.writes, [(1, call) for call in calls])
+    assert [answer[0].result for answer in answers] == ["inserted"] * 50
+    assert len(commits) == 1
+    lines = [line for line in world.audit() if line.action == "queue.enqueue"]
+    assert len(lines) == 50
+
+
+def test_a_commit_is_bounded_in_calls_and_bytes_and_keeps_the_order(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    group, ran, sizes = world.service.writes, list[int](), list[int]()
+    together = group._run_together
+
+    def counted(calls: Sequence[Any]) -> list[Any]:
+        sizes.append(len(calls))
+        return together(calls)
+
+    monkeypatch.setattr(group, "_run_together", counted)
+    calls = [(1, partial(ran.append, n)) for n in range(2 * MAX_CALLS)]
+    calls += [(MAX_BYTES // 2, partial(ran.append, n)) for n in range(1_000, 1_004)]
+    gathered(group, calls)
+    assert ran == [*range(2 * MAX_CALLS), *range(1_000, 1_004)]
+    assert sizes == [MAX_CALLS, MAX_CALLS, 2, 2]
+
+
+def test_no_call_is_answered_as_done_if_the_commit_fails(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    transaction = world.accounts.directory.transaction
+    ran: list[int] = []
+
+    class Failing:
+        def __enter__(self) -> None:
+            self._inner = transaction()
+            self._inner.__enter__()
+
+        def __exit__(self, *_: object) -> None:
+            away = StoreUnreachable("away")
+            self._inner.__exit__(StoreUnreachable, away, None)
+            raise away
+
+    group = world.service.writes
+    monkeypatch.setattr(group._directory, "transaction", Failing)
+    answers = gathered(group, [(1, partial(ran.append, n)) for n in range(3)])
+    assert [type(answer) for answer in answers] == [StoreUnreachable] * 3
+    assert ran == [0, 1, 2]  # and none a second time: it may have been committed
+
+
+def test_what_no_answer_waits_for_runs_too_and_its_failure_harms_no_other(world: World):
+    group, ran = world.service.writes, threading.Event()
+
+    def fail() -> None:
+        ran.set()
+        raise OSError
+
+    def enqueue_later() -> list[Any]:
+        group.run_later(fail)
+        return enqueue(world, "north", "job", "a")
+
+    answers = gathered(
+        group, [(1, enqueue_later), (1, lambda: enqueue(world, "north", "job", "b"))]
+    )
+    assert [answer[0].result for answer in answers] == ["inserted", "inserted"]
+    assert ran.wait(30)
