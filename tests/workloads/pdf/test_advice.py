@@ -14,7 +14,7 @@ from kesin.workloads.pdf.lifecycle import RETRYABLE
 
 LONGEST = 120
 PARTS = ("means", "act", "next")
-PEOPLE = {"you", "producer", "receiver", "none", "us"}
+PEOPLE = {"you", "producer", "author", "receiver", "none", "us"}
 WORKLOADS = (PDF, PDF_BATCHES, PDF_WEBHOOKS)
 ENGLISH = re.compile(
     r"\b(the|is|are|was|this|that|with|from|of|and|until|for|has|must|it|you|again|by|to)\b",

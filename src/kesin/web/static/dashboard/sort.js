@@ -16,6 +16,9 @@
     const rows = [...table.tBodies[0].rows];
     rows.sort((one, other) => (up ? 1 : -1) * order.compare(keyOf(one, column), keyOf(other, column)));
     rows.forEach((row, at) => { if (table.tBodies[0].rows[at] !== row) table.tBodies[0].insertBefore(row, table.tBodies[0].rows[at]); });
+    mark(table, column, up);
+  };
+  const mark = (table, column, up) => {
     [...table.tHead.rows[0].cells].forEach((head, at) => {
       if (head.querySelector(".sort")) head.setAttribute("aria-sort", at !== column ? "none" : up ? "ascending" : "descending");
     });
@@ -35,7 +38,7 @@
         head.setAttribute("aria-sort", "none");
       }
       const before = chosen.get(nameOf(table));
-      if (before && !event.detail?.requestConfig?.elt.matches("[data-rows]")) sort(table, ...before);
+      if (before) (event.detail?.requestConfig?.elt.matches("[data-rows]") ? mark : sort)(table, ...before);
     }
   };
   document.addEventListener("click", (event) => {
