@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from kesin.engine.worker import Worker
 from kesin.web.dashboard import jump
 from tests.browser.sample_data import conversions, pdfs
 from tests.web.conftest import World
@@ -70,6 +71,14 @@ def test_a_job_is_found_by_its_id_the_beginning_of_it_and_its_key(people):
     assert path in found(people, job[:6])
     for text in (job[:5], "invoice 471", "invoice", job[8:], f"{job}0", f"{job[:8]}-zz"):
         assert path not in found(people, text), text
+
+
+def test_a_job_that_is_done_is_found_by_the_key_it_had(people):
+    job = people.job("south", key="letter 4712")
+    Worker(people.task, lambda _: None).drain()
+    assert not people.task.holders("south", ["letter 4712"])
+    for who, seen in (("jump-admin", True), ("jump-all", True), ("jump-north", False)):
+        assert (f"/dashboard/jobs/{job}" in found(people, "letter 4712", who)) is seen, who
 
 
 def test_ids_that_begin_alike_are_listed_newest_first_and_few(people, monkeypatch):

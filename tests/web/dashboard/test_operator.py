@@ -70,6 +70,7 @@ def test_groups_of_all_queues_are_retried_together_and_what_is_futile_is_left_ou
     assert "5 jobs will be retried" in words(text)
     assert "4 jobs are left out" in words(text)
     assert "4 jobs with VALIDATION errors will fail again until" in words(text)
+    assert "PERMANENT: it fails again unless its cause was mended." in words(text)
     assert "NO_SUCH_STREET" in words(text)
     answer = retry(world, groups_of(text), reason="the relay is back")
     assert "3 retried SMTP_DOWN" in words(answer.text)

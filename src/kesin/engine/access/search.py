@@ -39,14 +39,18 @@ def search_jobs(
 
 
 def titled_jobs(commands: Commands, actor: Actor, name: str, text: str, limit: int) -> list[Job]:
-    """Those of the newest jobs with a word in their title that begins so.
+    """Those of the newest jobs with a word in their title that begins so, or with this key.
 
     A title may be personal: it is searched and shown in clear only to those who may reveal it.
     """
     queue, title = commands.queue(actor, name), titles_of(commands, name)
     jobs = queue.jobs(commands.narrow(actor, name, Filter()), limit=MAX_TITLES).jobs
     seen = jobs if actor.has("reveal") else map(commands.masking(name).job, jobs)
-    found = [job for job in seen if is_found({"title": title(job)}, ("title",), text)][:limit]
+    found = [
+        job
+        for job in seen
+        if text == job.dedup_key or is_found({"title": title(job)}, ("title",), text)
+    ][:limit]
     return commands.shown_list(actor, name, found, "everything", same_look=True)
 
 

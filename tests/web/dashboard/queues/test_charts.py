@@ -220,3 +220,15 @@ def test_a_chart_with_one_bar_is_a_number(world):
     assert "<svg" not in text
     throughput, durations = re.findall(r'<p class="figure">([^<]+)</p>', text)
     assert (throughput, durations) == ("1", "340 ms")
+
+
+def test_a_quiet_chart_says_since_when_it_was_counted(world):
+    world.person("ayse", "operator", all_sites=True)
+    note(world)
+    world.clock.advance(600)
+    assert "when counting began." in charted(world)
+    for _ in range(2):
+        world.clock.advance(DAY_S)
+        note(world)
+    assert "when counting began." not in charted(world)
+    assert "Nothing ended in the last" in charted(world)
