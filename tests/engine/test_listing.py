@@ -166,15 +166,13 @@ def test_titles_and_searches_are_the_same_in_a_copy(stores, source, target):
     assert found(copied, "lovelace") == found(copied, "42") == [job_id]
 
 
-def test_titles_and_searches_are_the_same_in_a_restored_backup(
-    tmp_path, postgres_url, fresh_schema
-):
-    schema, here = fresh_schema(), tmp_path / "k.db"
+def test_titles_and_searches_are_the_same_in_a_restored_backup(tmp_path, postgres_server):
+    url, here = postgres_server.create_database("listed"), tmp_path / "k.db"  # in no other use
     for make, dump in (
         (lambda: SqliteStore(here), SqliteDump(here)),
         (
-            lambda: PostgresStore(postgres_url, schema=schema, migrate=True, listen=False),
-            PostgresDump(postgres_url, schema=schema),
+            lambda: PostgresStore(url, migrate=True, listen=False),
+            PostgresDump(url),
         ),
     ):
         check_restored(make, dump, tmp_path / dump.kind)

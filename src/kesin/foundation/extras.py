@@ -15,7 +15,7 @@ LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
     "postgres": ("psycopg", "psycopg_pool"),
     "web": (
         *("anyio", "argon2", "babel", "cryptography", "fastapi", "jinja2", "prometheus_client"),
-        *("httptools", "starlette", "uvicorn"),
+        *("httptools", "starlette", "uvicorn", "uvloop"),
     ),
     "oci": ("httpx",),
     "pdf": (

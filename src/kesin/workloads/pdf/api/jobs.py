@@ -111,12 +111,14 @@ async def _submit(
     loader: PdfServiceLoader, request: Request, actor: Actor, body: PdfJobRequest
 ) -> Submitted | Response:
     """As ``submit_request``, but jobs that are enqueued together share a commit."""
-    checked, submitted = await run_in_threadpool(_check, loader, actor, body)
+    checked, submitted, reached = await run_in_threadpool(_check, loader, actor, body)
     services, max_queued = loader.services, loader.context.settings.pdf_max_queued
-    with suppress(StoreUnreachable):
-        submitted = submitted or await service_of(request).writes.run(
-            services.jobs.queue, announced_bytes(request), create_job, services, checked, max_queued
-        )
+    if reached and submitted is None:
+        with suppress(StoreUnreachable):
+            size = announced_bytes(request)
+            submitted = await service_of(request).writes.run(
+                services.jobs.queue, size, create_job, services, checked, max_queued
+            )
     if submitted is not None:
         return submitted
     return await run_in_threadpool(fallback_response, services, checked)
@@ -124,12 +126,13 @@ async def _submit(
 
 def _check(
     loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest
-) -> tuple[RenderRequest, Submitted | None]:
+) -> tuple[RenderRequest, Submitted | None, bool]:
+    """The request, the job that serves it already, and whether the store was reached."""
     require_access(loader.context, actor, "create")
     request = build_render_request(loader.services, body, actor.name)
     with suppress(StoreUnreachable):
-        return request, find_job(loader.services, request)
-    return request, None
+        return request, find_job(loader.services, request), True
+    return request, None, False
 
 
 def _response_after_wait(loader: PdfServiceLoader, actor: Actor, submitted: Submitted) -> Response:
