@@ -120,7 +120,8 @@ WHY = """
 Pages read what they show by an index, and numbers come from counters. A filter by kind of error or
 by words in an error has no index of its own: rows are read from the newest on until enough match.
 Where many match that is quick; where hardly any do, every row of the chosen states is read. A state
-beside the filter narrows it. A dialog for all that match looks at each of them, to be exact.
+beside the filter narrows it. A dialog for all that match counts them where states alone decide, and
+else looks at each of them. All sites are shown a hundred at first, the worst first.
 """
 
 

@@ -29,13 +29,18 @@ def count_jobs(move_counts: Sequence[MoveCount], known_states: Iterable[str]) ->
     tenants: dict[str, dict[str, int]] = {}
     moves: Counter[str] = Counter()
     states = dict.fromkeys(names, 0)
-    for count in move_counts:
-        moves[count.tenant] += count.n
-        counts = tenants.setdefault(count.tenant, dict.fromkeys(names, 0))
-        for state, n in ((count.to_state, count.n), (count.from_state, -count.n)):
-            if state:
-                counts[state] = counts.get(state, 0) + n
-                states[state] = states.get(state, 0) + n
+    for tenant, _, source, target, n, _ in move_counts:
+        moves[tenant] = moves.get(tenant, 0) + n
+        counts = tenants.get(tenant)
+        if counts is None:
+            counts = tenants[tenant] = dict.fromkeys(names, 0)
+        if target:
+            counts[target] = counts.get(target, 0) + n
+        if source:
+            counts[source] = counts.get(source, 0) - n
+    for counts in tenants.values():
+        for state, n in counts.items():
+            states[state] = states.get(state, 0) + n
     return JobCounts(states, tenants, moves, move_counts)
 
 

@@ -298,10 +298,10 @@ class SqlReader(Store):
         return [Note._make(row) for row in self._read(sql, {"id": job_id})]
 
     def move_counts(self, queue: str) -> list[MoveCount]:
-        columns = "tenant, move, from_state, to_state, sum(n), max(at)"
+        columns = "tenant, move, from_state, to_state, CAST(sum(n) AS bigint), max(at)"
         grouped = " GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
         rows = self._rows_of_queue("flow", columns, queue, grouped)
-        return [MoveCount(row[0], row[1], row[2], row[3], int(row[4]), row[5]) for row in rows]
+        return list(map(MoveCount._make, rows))
 
     def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
         known = self.statements(queue).lifecycle.state

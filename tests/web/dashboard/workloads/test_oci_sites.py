@@ -76,8 +76,17 @@ def test_a_site_is_searched_and_what_is_left_out_is_said(control, monkeypatch): 
         control.world.accounts.add_site(ROOT, f"other-{number:02}")
     assert listed(page(control, "?q=Other-1")) == ["other-10", "other-11"]
     assert "No site matches" in page(control, "?q=nowhere")
+    monkeypatch.setattr(sites, "FIRST_SITES", 3)
+    first = page(control, "?sort=name&q=other")
+    assert listed(first) == ["other-00", "other-01", "other-02"]
+    [(link, words)] = re.findall(r'href="([^"]*every=1)">(Show[^<]*)<', first)
+    assert words == "Show all 12 sites"
+    every = page(control, link.replace("&amp;", "&"))
+    assert len(listed(every)) == 12
+    assert "Show all" not in every
+    assert all("every=1" in one for one in re.findall(r'href="(\?sort=[^"]*)"', every))
     monkeypatch.setattr(sites, "MAX_SITES", 13)
-    assert "1 more site is not shown: search for it." in page(control)
+    assert "1 more site is not shown: search for it." in page(control, "?every=1")
     navigation = control.get(who="ayse").text
     assert 'href="/dashboard/oci"' in navigation
 

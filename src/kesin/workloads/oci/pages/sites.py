@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from fastapi.responses import HTMLResponse
 
@@ -18,6 +18,7 @@ from kesin.workloads.oci.pages.site_links import SITES_PATH, breaker_states, con
 from kesin.workloads.oci.site import WORKLOAD, visible_sites
 
 router = page_router()
+FIRST_SITES: Final = 100  # at first: a browser takes long over a table of all
 MAX_SITES: Final = 1_000  # in the table; a search finds the others
 
 
@@ -49,8 +50,10 @@ _ORDERS: Final[dict[str, Callable[[SiteRow], Any]]] = {
 
 
 @router.get(SITES_PATH, response_class=HTMLResponse)
-def oci_sites(ctx: Context, q: Word = "", sort: Word = "needs") -> HTMLResponse:
-    """The sites that the user may see."""
+def oci_sites(
+    ctx: Context, q: Word = "", sort: Word = "needs", every: Literal["", "1"] = ""
+) -> HTMLResponse:
+    """The sites that the user may see: the first of them in this order, or all."""
     context, wanted = ctx.workload(WORKLOAD), q.strip().casefold()
     ctx.commands.queue(ctx.actor, WORKLOAD)  # refuses who may not read it
     found = [
@@ -60,10 +63,12 @@ def oci_sites(ctx: Context, q: Word = "", sort: Word = "needs") -> HTMLResponse:
     ]
     order = sort if sort in _ORDERS else "needs"
     rows = sorted(_rows(ctx, found), key=_ORDERS[order])
+    shown = MAX_SITES if every else FIRST_SITES
     return ctx.page(
         "oci/sites.html",
-        rows=rows[:MAX_SITES],
-        more=len(rows[MAX_SITES:]),
+        rows=rows[:shown],
+        more=len(rows[shown:]),
+        every=every,
         wanted=q,
         order=order,
         now=context.queue.now(),
