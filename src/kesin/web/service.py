@@ -200,10 +200,10 @@ class Service:
         """Start the workers, the sweepers and the background threads."""
         self._started = self.clock.monotonic()
         for store in self._stores:
-            self._run("kesin-live", partial(self.live.run, store))
-        self._run("kesin-tidy", self._housekeeping)
+            self.run_thread("kesin-live", partial(self.live.run, store))
+        self.run_thread("kesin-tidy", self._housekeeping)
         self._run_minutely()  # before the workers start: the first minute counts too
-        self._run("kesin-minute", self._minutely_loop)
+        self.run_thread("kesin-minute", self._minutely_loop)
         if not self._work:
             return
         for workload in self.workloads.values():
@@ -236,12 +236,14 @@ class Service:
             else:
                 sweeper.on_swept = self.metrics.record_moves
             self._sweepers.append(sweeper)
-            self._run("kesin-sweeper", sweeper.run)
+            self.run_thread("kesin-sweeper", sweeper.run)
 
-    def _run(self, name: str, loop: Callable[[], None]) -> None:
+    def run_thread(self, name: str, loop: Callable[[], None]) -> threading.Thread:
+        """Start a thread that ends when the service stops: the store is closed after it."""
         thread = threading.Thread(target=loop, name=name, daemon=True)
-        self._threads.append(thread)
+        self._threads = [*filter(threading.Thread.is_alive, self._threads), thread]
         thread.start()
+        return thread
 
     def begin_stop(self) -> None:
         """Stop claiming and end live responses; safe in a signal handler."""

@@ -1,6 +1,7 @@
 """Actions on many jobs: previewed exactly, reported exactly, and never done twice."""
 
 import re
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -294,6 +295,25 @@ def test_a_run_ends_with_the_permissions_of_its_user(many):
 def test_a_refused_run_has_the_reason(many):
     run = run_to_end(many, Actor("key:x", frozenset({"operate"})))
     assert (run.state, run.why) == ("failed", f"there is no queue {many.name!r} for you")
+
+
+def test_the_store_is_closed_after_the_run_that_a_stop_ends(make_world, monkeypatch):
+    world, begun = make_world(), threading.Event()
+    still_at_work: list[bool] = []
+
+    def wait_for_the_stop(_self: BulkRuns, _order: object) -> None:
+        begun.set()
+        assert world.service._stopping.wait(10)
+
+    monkeypatch.setattr(BulkRuns, "_execute", wait_for_the_stop)
+    bulk_runs = BulkRuns(world.service)
+    bulk_runs.start(ROOT, "task", "requeue", Filter(), 5)
+    assert begun.wait(10)
+    monkeypatch.setattr(
+        world.service.store, "close", lambda: still_at_work.append(bulk_runs._thread is not None)
+    )
+    world.service.stop()
+    assert still_at_work == [False]
 
 
 def test_a_stop_of_the_service_ends_its_runs_between_batches(many, monkeypatch):

@@ -103,8 +103,7 @@ class BulkRuns:
             self._save(actor, run)
             self._waiting.append(QueuedRun(run, actor, where, terms))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="kesin-bulk", daemon=True)
-                self._thread.start()
+                self._thread = self._service.run_thread("kesin-bulk", self._work)
         return run
 
     def join(self, timeout_s: float) -> None:
