@@ -127,7 +127,7 @@ def _remember(service: Service, clock: ManualClock) -> None:
     directory, chance = service.accounts.directory, random.Random(7)
     for name, queue in service.queues.items():
         now = clock.time_us
-        entered = dict(read_totals(queue.store, name, queue.lifecycle, now)[-1].entered)
+        entered = dict(read_totals(queue.store, queue.lifecycle, queue.stats())[-1].entered)
         notes = [[now, dict(entered)]]
         for back in range(1, MAX_NOTES):
             busy = 1 if 4 * 60 < back < 15 * 60 else 3  # nights are quiet
