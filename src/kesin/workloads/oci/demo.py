@@ -154,8 +154,8 @@ class Script:
             self._news.tell(f"the script {mishap}; they come back when {over}")
         elif self._turn == "throws":
             retried = f"{pluralize(ran.failed, 'conversion')} will be tried again"
-            told = "Google told the script to come back later"
-            self._news.tell(f"{told}: {retried} in about five minutes")
+            why = "Google asked the script to come back later"
+            self._news.tell(f"{why}: {retried} in about five minutes")
 
 
 class _ShortLeases(Queue):

@@ -324,3 +324,16 @@ def test_the_failures_of_a_code_have_a_curve_of_the_last_day(make_world):
     [group] = world.service.failures.of(world.task, world.task.stats()).groups
     assert sum(group.trend) == 0
     assert group.n == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "field"), [("oci", "code"), ("oci", "q"), ("optiplan", "order_id")]
+)
+def test_a_filter_that_is_too_long_is_refused_and_not_cut(name, field, make_world):
+    """Cut, it would be the filter of other rows."""
+    world = make_world()
+    world.person("ayse", "admin", all_sites=True)
+    path = {"oci": "/dashboard/site/north/oci-control", "optiplan": "/dashboard/optiplan"}[name]
+    answer = world.client.get(f"{path}?{field}={'x' * 513}", headers=world.cookie("ayse"))
+    assert answer.status_code == 422
+    assert "String should have at most" in answer.text

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 from kesin.engine.access.counting import count_visible
 from kesin.engine.access.listing import JobSearch
 from kesin.engine.queue import Queue
+from kesin.engine.validation import invalid_field
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.model import Job
 from kesin.store.filters import normalise_filter
@@ -105,6 +106,15 @@ def query_of(fields: Mapping[str, str], **changes: str) -> str:
     """The query string of a list, with the question mark and with some of it changed."""
     pairs = {name: value for name, value in {**fields, **changes}.items() if value}
     return f"?{urlencode(pairs)}" if pairs else ""
+
+
+def text_of(given: Mapping[str, str], name: str, most: int) -> str:
+    """A text of an address or form; one that is too long is refused: cut, it would mean another."""
+    value = given.get(name, "").strip()
+    if len(value) > most:
+        why = "String should have at most %(max_length)s characters"
+        raise invalid_field(name, why, max_length=most)
+    return value
 
 
 def order_of(ctx: PageContext) -> str:

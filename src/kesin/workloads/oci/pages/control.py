@@ -24,7 +24,14 @@ from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.web.dashboard.queues import actions
 from kesin.web.dashboard.queues.bulk import runs_of
 from kesin.web.dashboard.queues.failures import failure_codes, failures_of
-from kesin.web.dashboard.queues.listing import NONE, order_of, query_of, shown_rows, visible_jobs
+from kesin.web.dashboard.queues.listing import (
+    NONE,
+    order_of,
+    query_of,
+    shown_rows,
+    text_of,
+    visible_jobs,
+)
 from kesin.web.dashboard.queues.page import runs_shown
 from kesin.web.dashboard.state_groups import state_groups
 from kesin.workloads.common.advice import Advice
@@ -43,6 +50,7 @@ router = page_router()
 PATH: Final = "/dashboard/site/{site_id}/oci-control"
 MAX_SITES: Final = 200  # in a list, or the site switch
 MAX_LISTED_ROWS: Final = 25  # in a dialog
+MAX_FILTER: Final = 512  # characters of a field
 # After an action, the other parts of the page are loaded again.
 CHANGED: Final = {"HX-Trigger": json.dumps({"oci-changed": "", "kesin:forget": ""})}
 
@@ -73,7 +81,7 @@ class ControlFilter:
 def _chosen(ctx: PageContext) -> ControlFilter:
     """The filter in the address."""
     names, given = ("status", "code", "category", "q"), ctx.request.query_params
-    values = {name: given.get(name, "")[:512].strip() for name in names}
+    values = {name: text_of(given, name, MAX_FILTER) for name in names}
     return ControlFilter(**values, order=order_of(ctx))
 
 
@@ -243,7 +251,8 @@ def _selection(
 ) -> tuple[list[str] | None, Filter | None, ControlFilter, int]:
     """The selected rows, or all that match and were created before the dialog was opened."""
     until = actions.read_until(site.queue, fields.get("until", ""))
-    chosen = ControlFilter(*(fields.get(name, "")[:64] for name in ("status", "code", "category")))
+    names = ("status", "code", "category")
+    chosen = ControlFilter(*(text_of(fields, name, MAX_FILTER) for name in names))
     if fields.get("all"):
         if fields.get("q", "").strip():  # the filter has no search: more would move than is shown
             raise Invalid(

@@ -98,7 +98,7 @@ def _check_cuts(demand: model.Demand, layout: model.Layout) -> Iterator[str]:
         yield f"offcut: {_size(rect)} at {_position(rect)} is left over and not told"
     stages = sorted({cut.stage for cut in layout.cuts})  # they count changes of direction
     if stages != list(range(1, len(stages) + 1)):
-        yield f"guillotine: the stages told are {stages}"
+        yield f"guillotine: the stages given are {stages}"
 
 
 def _size(rect: model.Rect) -> str:

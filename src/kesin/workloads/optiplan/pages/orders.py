@@ -30,6 +30,7 @@ from kesin.web.dashboard.queues.listing import (
     order_of,
     query_of,
     shown_rows,
+    text_of,
     visible_jobs,
 )
 from kesin.web.dashboard.state_groups import state_groups
@@ -78,6 +79,7 @@ router = page_router()
 
 PATH: Final = "/dashboard/optiplan"
 MAX_HELD: Final = 20
+MAX_ORDER_ID: Final = 100  # of a search
 CHANGED: Final = {"HX-Trigger": json.dumps({"orders-changed": "", "kesin:forget": ""})}
 ON_THE_WAY: Final = frozenset({*BEFORE_DELIVERY, "HOLD"})
 
@@ -176,7 +178,7 @@ def renew_orders(ctx: Context, sent: FirstFields) -> HTMLResponse:
 def _order_list(ctx: PageContext, sent: Mapping[str, str]) -> dict[str, Any]:
     orders, given, order = readable_order_service(ctx), ctx.request.query_params, order_of(ctx)
     states, counts = orders.queue.lifecycle.state, orders.queue.stats().states
-    state, order_id = given.get("state", ""), given.get("order_id", "")[:100].strip()
+    state, order_id = given.get("state", ""), text_of(given, "order_id", MAX_ORDER_ID)
     chosen = order_filter(state if state in states else None, order_id or None)
     where = replace(chosen, oldest_first=bool(order))
     total = None if order_id else sum(counts.get(name, 0) for name in where.states or counts)
