@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin import BadInput, ManualClock, Queue, Schedule, Store, Sweeper, task_lifecycle
+from kesin.engine import schedules
 from kesin.engine.schedules import run_now, tick
 from kesin.store.records import ScheduleRow
 from tests.store.conftest import STORES, opened
@@ -197,13 +198,17 @@ def test_a_schedule_whose_jobs_the_queue_would_refuse_is_refused_at_once(store, 
         Queue("reports", task_lifecycle(), store, clock=clock, schedules=["0 3 * * *"])  # type: ignore[list-item]
 
 
-def test_a_schedule_that_fails_holds_up_no_other(reports, clock, caplog):
+def test_a_schedule_that_fails_holds_up_no_other(reports, clock, monkeypatch):
+    logged: list[tuple[str, dict[str, object]]] = []
+    monkeypatch.setattr(
+        schedules.log, "exception", lambda event, **details: logged.append((event, details))
+    )
     queue = reports(NIGHTLY, Schedule("hourly", "0 * * * *", {}))
     broken = ScheduleRow("hourly", '{"name": "hourly", "cron": "?", "payload": {}}', 0)
     queue.store.write_schedules("reports", [broken])
     clock.advance(timedelta(days=1))
     assert tick(queue) == 1
-    assert "schedule_failed" in caplog.text
+    assert logged == [("schedule_failed", {"queue": "reports", "schedule": "hourly"})]
 
 
 def test_two_schedules_of_one_name_are_refused(reports):
