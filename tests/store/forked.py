@@ -74,23 +74,22 @@ def use(queue: Queue, ids: IdMaker, name: str) -> dict[str, Any]:
 def held_by_another_thread(store: Any) -> Iterator[None]:
     """Let a thread hold the lock of the Redis client's pool at the fork, as any call does at times.
 
-    A copy of the lock: the parent goes on with its own.
+    The parent's thread releases it after the fork; the child has no such thread.
     """
     if not isinstance(store, RedisStore):
         yield
         return
     pool: Any = store.client.connection_pool
-    own, pool._lock = pool._lock, threading.RLock()
-    holding = threading.Event()
+    holding, has_forked = threading.Event(), threading.Event()
 
     def hold() -> None:
         with pool._lock:
             holding.set()
-            threading.Event().wait(60)
+            has_forked.wait()
 
-    threading.Thread(target=hold, daemon=True).start()
+    threading.Thread(target=hold).start()
     holding.wait()
-    os.register_at_fork(after_in_parent=lambda: setattr(pool, "_lock", own))
+    os.register_at_fork(after_in_parent=has_forked.set)
     yield
 
 
