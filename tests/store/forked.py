@@ -1,6 +1,8 @@
-"""A process that forks with a store open: `python -m tests.store.forked MODES URL [SCHEMA]`.
+"""A process that forks with a store open: `python -m tests.store.forked STORES`.
 
-Parent and child then use the store at the same time. The parent prints what both got as JSON.
+Parent and child then use the store at the same time. STORES is JSON, one list for each store: its
+name in the report, what is done with it, its URL and, in PostgreSQL, its schema. The parent prints
+what both got as JSON.
 """
 
 import json
@@ -8,7 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from kesin import ManualClock, Queue, StoreError, task_lifecycle
@@ -153,8 +155,14 @@ def left_alone(store: Any) -> dict[str, Any]:
     return {"ids": ids}
 
 
-if __name__ == "__main__":
-    names, url, *schema = sys.argv[1:]
+def main(stores: str) -> None:
     modes = {"together": together, "inside": inside, "left_alone": left_alone}
-    store = opened(url, schema[0] if schema else None)
-    sys.stdout.write(json.dumps({name: modes[name](store) for name in names.split(",")}))
+    reports: dict[str, dict[str, Any]] = {}
+    for name, wanted, url, schema in json.loads(stores):
+        with closing(opened(url, schema)) as store:
+            reports[name] = {mode: modes[mode](store) for mode in wanted}
+    sys.stdout.write(json.dumps(reports))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,33 +15,43 @@ import pytest
 
 from kesin import Queue, task_lifecycle
 from kesin.store.open import open_store
+from tests.redis_server import RedisServer
+from tests.store.conftest import _drop
 
 pytestmark = pytest.mark.starts
 
 
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
-    """A fresh store of each kind, as the process takes it."""
-    if request.param == "sqlite":
-        return [str(tmp_path / "k.db")]
-    if request.param == "redis":
-        return [request.getfixturevalue("redis_server").empty_url()]
-    schema = request.getfixturevalue("fresh_schema")()
-    return [request.getfixturevalue("postgres_url"), schema]
+Reports = dict[str, dict[str, Any]]
 
 
-def run(address: list[str], *modes: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.store.forked", ",".join(modes), *address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("forks") / "left.db"
+
+
+@pytest.fixture(scope="module")
+def reports(file: Path, postgres_url: str, redis_server: RedisServer) -> Iterator[Reports]:
+    """What one process tells, which forks with a fresh store of each kind, one after the other."""
+    schema, both = f"forked{os.getpid()}", ["inside", "together"]
+    stores = [
+        ["sqlite", both, str(file.with_name("k.db")), None],
+        ["postgres", both, postgres_url, schema],
+        ["redis", both, redis_server.empty_url(), None],
+        ["left", ["left_alone"], str(file), None],
+    ]
+    command = [sys.executable, "-m", "tests.store.forked", json.dumps(stores)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+    yield json.loads(done.stdout)
+    _drop(postgres_url, schema)
 
 
-def test_parent_and_child_use_a_store_at_the_same_time_and_a_transaction_stays_with_one(address):
-    reports = run(address, "inside", "together")
-    inside, together = reports["inside"], reports["together"]
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
+def test_parent_and_child_use_a_store_at_the_same_time_and_a_transaction_stays_with_one(
+    reports: Reports, kind: str
+):
+    inside, together = reports[kind]["inside"], reports[kind]["together"]
     assert inside["jobs"] == sorted(inside["wanted"])
     assert "transaction" in inside["refused"][0]
     assert len(inside["refused"]) == 2  # the child cannot commit it either
@@ -53,9 +65,8 @@ def test_parent_and_child_use_a_store_at_the_same_time_and_a_transaction_stays_w
     assert together["differences"] == []
 
 
-def test_a_child_writes_on_when_its_parent_has_closed_the_file(tmp_path):
-    file = tmp_path / "k.db"
-    report = run([str(file)], "left_alone")["left_alone"]
+def test_a_child_writes_on_when_its_parent_has_closed_the_file(reports: Reports, file: Path):
+    report = reports["left"]["left_alone"]
     with closing(open_store(file)) as store:
         jobs = Queue("work", task_lifecycle(), store).jobs().jobs
     assert sorted(job.id for job in jobs) == sorted(report["ids"])
