@@ -140,9 +140,17 @@ def pytest_runtest_teardown() -> None:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
+def ready_cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the test processes of a run share a cluster, to be copied."""
+    alone = "PYTEST_XDIST_WORKER" not in os.environ
+    folder = tmp_path_factory.getbasetemp()
+    return (folder if alone else folder.parent) / "ready-cluster"
+
+
+@pytest.fixture(scope="session")
+def postgres_server(ready_cluster: Path) -> Iterator[PostgresServer]:
     """One private server a test process, started by the first test that wants it."""
-    with PostgresServer(fsync=False) as server:
+    with PostgresServer(fsync=False, like=ready_cluster) as server:
         yield server
 
 

@@ -1,5 +1,6 @@
 """A private PostgreSQL for tests and bench, reached through a socket in its folder."""
 
+import fcntl
 import os
 import pwd
 import select
@@ -20,13 +21,19 @@ PORT = 5432  # names the socket file; no TCP port is opened
 class PostgresServer(PrivateServer):
     """A PostgreSQL cluster of its own.
 
-    `fsync=False` trades durability for speed. `settings` go to postgresql.conf.
+    `fsync=False` trades durability for speed. `settings` go to postgresql.conf. `like` is the
+    place of a cluster to copy, which takes a tenth of making one; the first server puts it there.
     As root, the server runs as the user `postgres` or else `nobody`, since it refuses root.
     """
 
     def __init__(
-        self, *, fsync: bool = True, settings: Mapping[str, str | int] | None = None
+        self,
+        *,
+        fsync: bool = True,
+        settings: Mapping[str, str | int] | None = None,
+        like: Path | None = None,
     ) -> None:
+        self._like = like
         self._settings: dict[str, str | int] = {
             "listen_addresses": "",
             "max_connections": 100,
@@ -85,12 +92,25 @@ class PostgresServer(PrivateServer):
         (self.folder / f".s.PGSQL.{PORT}.lock").unlink()
 
     def _initialise(self) -> None:
-        options = ("--locale=C.UTF-8", "-E", "UTF8", "-U", "postgres", "-A", "trust", "--no-sync")
-        self._run("initdb", "-D", self.folder / "data", *options)
+        data = self.folder / "data"
+        if self._like is None:
+            self._make_cluster(data)
+        else:
+            with self._like.with_suffix(".lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not self._like.exists():
+                    self._make_cluster(data)
+                    _copy(data, self._like)
+                else:
+                    _copy(self._like, data)
         socket = {"unix_socket_directories": str(self.folder)}
-        with (self.folder / "data" / "postgresql.conf").open("a") as conf:
+        with (data / "postgresql.conf").open("a") as conf:
             for name, value in (self._settings | socket).items():
                 conf.write(f"{name} = '{value}'\n")
+
+    def _make_cluster(self, data: Path) -> None:
+        options = ("--locale=C.UTF-8", "-E", "UTF8", "-U", "postgres", "-A", "trust", "--no-sync")
+        self._run("initdb", "-D", data, *options)
 
     def _run(self, program: str, *arguments: str | Path) -> None:
         done = subprocess.run(
@@ -107,6 +127,13 @@ class PostgresServer(PrivateServer):
             log = self.folder / "server.log"
             tail = log.read_text()[-2000:] if log.exists() else ""
             raise RuntimeError(f"{program} failed ({done.returncode}):\n{done.stdout}{tail}")
+
+
+def _copy(source: Path, target: Path) -> None:
+    """With owners and modes; it is whole or not there."""
+    part = target.with_suffix(".part")
+    subprocess.run(["cp", "-a", source, part], check=True)
+    part.rename(target)
 
 
 def _children(pid: int) -> list[int]:

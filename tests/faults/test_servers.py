@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Literal
 
 import psycopg
@@ -20,9 +21,9 @@ CUTS = 5
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
+def server(ready_cluster: Path) -> Iterator[PostgresServer]:
     """One that flushes, as in the world: what it answered for must be there after a crash."""
-    with PostgresServer(fsync=True) as server:
+    with PostgresServer(fsync=True, like=ready_cluster) as server:
         open_store(server.create_database("faults"), migrate=True).close()
         yield server
 

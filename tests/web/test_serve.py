@@ -324,9 +324,9 @@ def test_a_stop_releases_unfinished_jobs_and_the_next_start_finishes_them_once(
 
 
 @pytest.fixture
-def stopped_server() -> Iterator[PostgresServer]:
+def stopped_server(ready_cluster: Path) -> Iterator[PostgresServer]:
     """A server of its own: connections of other tests to the shared one would break."""
-    with PostgresServer(fsync=False) as server:
+    with PostgresServer(fsync=False, like=ready_cluster) as server:
         yield server
 
 

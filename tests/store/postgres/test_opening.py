@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +15,8 @@ from tests.servers import PostgresServer
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer(fsync=False) as server:
+def server(ready_cluster: Path) -> Iterator[PostgresServer]:
+    with PostgresServer(fsync=False, like=ready_cluster) as server:
         yield server
 
 
