@@ -113,14 +113,14 @@ MUTANTS = (
         "a finish that does not ask whether the job is claimed",
         ((r"\(j\.phase = 1 AND j\.claim_seq = coalesce\((?:i\.|:same_)token, -1\)\)", "TRUE"),),
         {"fence", "guard", "refusal"},
-        seed=0,
+        seed=2,
     ),
     Mutant("a sweep without its lease", ((r"j\.lease_until <= :now", "TRUE"),), {"guard"}),
     Mutant(
         "a sweep without its age",
         ((r"coalesce\(j\.finished_at <= :now - \d+, FALSE\)", "TRUE"),),
         {"guard"},
-        seed=10,
+        seed=39,
     ),
     Mutant(
         "a sweep that leaves the last one",
@@ -143,7 +143,7 @@ MUTANTS = (
         ),
         {"error", "guard", "budget"},
         optiplan_lifecycle,
-        seed=0,
+        seed=33,
     ),
     Mutant("a claim before its time", ((r"j\.run_at <= :now", "TRUE"),), {"guard"}),
     Mutant(
@@ -171,7 +171,7 @@ MUTANTS = (
         "a count not written",
         ((r"DO UPDATE SET n = n \+ 1", "DO UPDATE SET n = n + (n <> 3)"),),
         {"counters", "effect", "sweep"},
-        seed=9,
+        seed=1,
     ),
     Mutant(
         "a retry that comes too soon",
@@ -183,7 +183,7 @@ MUTANTS = (
         "a release without an end",
         ((r"j\.return_count < 2", "TRUE"),),
         {"guard", "budget"},
-        seed=1,
+        seed=48,
     ),
     Mutant(
         "one job more than there are slots",
@@ -197,7 +197,7 @@ MUTANTS = (
         ((r"DO UPDATE SET free_at = excluded\.free_at", "DO NOTHING"),),
         {"rate", "claim"},
         lifecycle=partial(task_lifecycle, rate=(2, 60)),
-        seed=18,
+        seed=47,
     ),
     Mutant(
         "a job that runs before those it comes after",
@@ -219,25 +219,26 @@ MUTANTS = (
         {"parents"},
         lifecycle=partial(task_lifecycle, parents=True, keep_days=1),
         within=6_000,
-        seed=6,
+        seed=37,
     ),
     Mutant(
         "a requeue that keeps the old budget",
         ((r"attempt_base = j\.attempt_count,", "attempt_base = j.attempt_base,"),),
         {"effect"},
-        seed=33,
+        seed=0,
     ),
     Mutant(
         "a renewal of a lost claim",
         ((r"j\.phase = 1 AND j\.claim_seq = i\.token", "j.phase = 1"),),
         {"lease"},
+        seed=27,
     ),
     Mutant(
         "a renewal beyond the longest run",
         ((r"min\(:now \+ :lease_us, [^)]*\)", ":now + :lease_us"),),
         {"effect"},
         within=6_000,
-        seed=9,
+        seed=49,
     ),
     Mutant(
         "a claim that takes the youngest first",
@@ -282,13 +283,13 @@ MUTANTS = (
         {"slot", "guard"},
         optiplan_lifecycle,
         6_000,
-        seed=11,
+        seed=8,
     ),
     Mutant(
         "time that runs backwards",
         ((r"iif\(:now > j\.moved_at, :now, j\.moved_at\)", ":now"),),
         {"effect", "answer"},
         oci_lifecycle,
-        seed=42,
+        seed=3,
     ),
 )
