@@ -8,7 +8,7 @@ from tests.private import OneProcess
 
 DATABASES = 70
 SHARED = 60  # `empty_url` hands out those below; from here on each belongs to one module
-FAULTS, WIRES, STORE, STANDING = range(SHARED, SHARED + 4)
+FAULTS, WIRES, STORE, STANDING, ALIKE = range(SHARED, SHARED + 5)
 
 
 class RedisServer(OneProcess):

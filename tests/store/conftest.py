@@ -8,7 +8,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +29,7 @@ from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+from tests.redis_server import ALIKE, RedisServer
 from tests.store.scene import NOW, Scene, rows
 
 SQL_STORES = ("sqlite-file", "sqlite-memory", "postgres")
@@ -100,16 +101,30 @@ def postgres_store(request: pytest.FixtureRequest, postgres_url: str) -> Iterato
         yield store
 
 
+@pytest.fixture(scope="session")
+def redis_shared(redis_server: RedisServer) -> Iterator[RedisStore]:
+    """One database a process, emptied after each test, whose script is loaded once."""
+    with closing(RedisStore(redis_server.url(ALIKE), listen=False)) as store:
+        yield store
+
+
 @pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     """An empty store of each kind."""
-    if request.param != "postgres":
+    if request.param == "postgres":
+        postgres = request.getfixturevalue("postgres_store")
+        yield postgres
+        empty(postgres)
+    elif request.param == "redis":
+        redis = request.getfixturevalue("redis_shared")
+        redis.migrate()
+        yield redis
+        redis.client.flushdb()
+        for known in (redis._queues, redis._undeclared, redis._virtual_time):
+            known.clear()
+    else:
         with opened(request.param, request) as store:
             yield store
-        return
-    shared = request.getfixturevalue("postgres_store")
-    yield shared
-    empty(shared)
 
 
 def empty(store: PostgresStore) -> None:
@@ -250,7 +265,7 @@ def statements(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             sent.append(how["args"][0])
             return run(**how)
 
-        store._connection.script = spied  # type: ignore[assignment]
+        monkeypatch.setattr(store._connection, "script", spied)
         return sent
     execute = psycopg.Cursor.execute
     executemany = psycopg.Cursor.executemany
