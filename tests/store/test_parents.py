@@ -209,7 +209,7 @@ def test_children_that_are_created_while_their_parents_end_are_not_forgotten(sto
     assert queue.stats().states == {"ready": 0, "running": 0, "done": 60, "failed": 0, "blocked": 0}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2))])
 def test_every_job_of_a_random_graph_ends(jobs, seed):
     chance, ids = random.Random(seed), jobs.create_jobs(3)
     for _ in range(40):

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kesin import Filter, Move, Queue, State, task_lifecycle, unclaimed
+from kesin import Filter, Move, NewJob, Queue, State, task_lifecycle, unclaimed
 from kesin.lifecycle.model import Meter, slot_name
 from kesin.store.errors import GuardRefused
 from kesin.store.rules import UpgradeRefused
 from tests.store.scene import MINUTE, SECOND, rows
 
 THREE = task_lifecycle(concurrency=3)
+BUSY = 80  # jobs for claimers at once
 guarded = pytest.mark.parametrize("store", ["sqlite-file", "postgres"], indirect=True)
 TWO_EACH = task_lifecycle(concurrency=2, per="tenant")
 RATED = task_lifecycle(rate=(4, 60))
@@ -98,8 +99,7 @@ def test_one_slot_is_one_job_at_a_time(open_queue):
 def test_claimers_at_once_never_go_above_it(store, lifecycle):
     queue = Queue("busy", lifecycle, store)
     names = ("a", "b", "c", "d")
-    for n in range(160):
-        queue.enqueue({"n": n}, tenant=names[n % 4])
+    queue.enqueue_many(NewJob({"n": n}, tenant=names[n % 4]) for n in range(BUSY))
     at_once, highest, lock = Counter[str](), Counter[str](), threading.Lock()
     failures: list[BaseException] = []
 
@@ -128,7 +128,7 @@ def test_claimers_at_once_never_go_above_it(store, lifecycle):
         thread.join()
     assert failures == []
     assert max(highest.values()) <= (2 if lifecycle is TWO_EACH else 3)
-    assert queue.stats().states["done"] == 160
+    assert queue.stats().states["done"] == BUSY
 
 
 def test_lowered_slots_drain_and_a_process_of_older_rules_keeps_to_them(store):
