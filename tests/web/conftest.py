@@ -21,14 +21,12 @@ from kesin.engine.access.accounts import Accounts
 from kesin.engine.queue import Queue
 from kesin.engine.results import Failed
 from kesin.engine.worker import Worker
-from kesin.engine.workload import Workload
 from kesin.foundation import logs, passwords
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.permissions import Actor, system_actor
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.lifecycle.task import task_lifecycle
 from kesin.store.audit_chain import AuditLine
 from kesin.store.contract import Store
 from kesin.store.postgres.store import PostgresStore
@@ -40,18 +38,19 @@ from kesin.web.service import Service
 from kesin.workloads import built_in
 from tests.redis_server import RedisServer
 from tests.web.client import ADDRESS, Client
+from tests.web.lifecycle_cache import make_once, workloads
 from tests.web.route_cache import analyse_once
 
 PASSWORD = "correct-horse-battery"
 CRON_SECRET = "cron-secret-of-the-tests"
 ROOT = system_actor("cli:tests")
-TASK = Workload("task", task_lifecycle, "Anything")
 SAME_ORIGIN = {"sec-fetch-site": "same-origin"}
 DEFAULTS = {"rate_per_s": 1e6, "sign_in_per_min": 10_000, "cron_secret": CRON_SECRET}
 _numbers = itertools.count(1)
 
 
 analyse_once()
+make_once()
 # Every client would read the same certificates, which takes 40 ms.
 _ssl_context = transports.create_ssl_context  # type: ignore[attr-defined]
 transports.create_ssl_context = cache(_ssl_context)  # type: ignore[attr-defined]
@@ -77,8 +76,7 @@ class World:
         settings = {**DEFAULTS, **settings}
         self.settings = _settings(**settings).model_copy(update={"data_dir": folder})
         self.store = store
-        workloads = {workload.name: workload for workload in (*built_in(), TASK)}
-        self.service = Service(self.settings, store, workloads, work=False, clock=self.clock)
+        self.service = Service(self.settings, store, workloads(), work=False, clock=self.clock)
         self._kept: ExitStack | None = None
 
     @cached_property
