@@ -6,24 +6,30 @@ tested is Google's own shape. It behaves well by default: ``row_errors`` and
 """
 
 import importlib
+import importlib.util
 import json
 import re
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qs, urlsplit
 
-from google.ads import googleads
 from google.protobuf import json_format
 from google.rpc import error_details_pb2, status_pb2
 
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 
+_LIBRARY = importlib.util.find_spec("google.ads.googleads")
 VERSION = max(
-    (one.name for one in Path(googleads.__file__).parent.glob("v[0-9]*")),
+    (
+        one.name
+        for place in (_LIBRARY and _LIBRARY.submodule_search_locations) or ()
+        for one in Path(place).glob("v[0-9]*")
+    ),
     key=lambda name: int(name[1:]),
 )
 
@@ -33,10 +39,16 @@ def google_module(name: str) -> Any:
     return importlib.import_module(f"google.ads.googleads.{VERSION}.{name}")
 
 
-_SERVICE = google_module("services.types.conversion_upload_service")
-UploadRequest = _SERVICE.UploadClickConversionsRequest.pb()
-UploadResponse = _SERVICE.UploadClickConversionsResponse.pb()
-Failure = google_module("errors.types.errors").GoogleAdsFailure.pb()
+@cache
+def _message(module: str, name: str) -> Any:
+    """A class of messages; imported when it is needed: every test process reads this module."""
+    return getattr(google_module(module), name).pb()
+
+
+def _upload_message(what: str) -> Any:
+    name = f"UploadClickConversions{what}"
+    return _message("services.types.conversion_upload_service", name)()
+
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d")
 _UPLOAD = re.compile(r"/(v\d+)/customers/(\d+):uploadClickConversions")
@@ -215,7 +227,7 @@ class GoogleServer:
             return refusal(403, "PERMISSION_DENIED", Wrong(
                 "authorization_error", "USER_PERMISSION_DENIED", ""))  # fmt: skip
         try:
-            asked = json_format.ParseDict(came.body, UploadRequest())
+            asked = json_format.ParseDict(came.body, _upload_message("Request"))
         except json_format.ParseError as problem:
             return Whole(400, error_body(400, "INVALID_ARGUMENT", str(problem)))
         if not asked.partial_failure:
@@ -306,7 +318,7 @@ def _click_of(row: dict[str, Any]) -> tuple[str, str]:
 
 def failure(errors: Iterable[tuple[int | None, Wrong]], request_id: str = "inside") -> Any:
     """A `GoogleAdsFailure` of errors at these positions."""
-    message = Failure(request_id=request_id)
+    message = _message("errors.types.errors", "GoogleAdsFailure")(request_id=request_id)
     for index, wrong in errors:
         error = message.errors.add(message=wrong.message or f"What {wrong.value} means.")
         field = error.error_code.DESCRIPTOR.fields_by_name[wrong.group]
@@ -323,7 +335,7 @@ def upload_response(
     rows: list[dict[str, Any]], wrong: dict[int, list[Wrong]], *, results: bool = True
 ) -> dict[str, Any]:
     """The body of a 200: a result a row, empty for those that are wrong, and their errors."""
-    response = UploadResponse()
+    response = _upload_message("Response")
     if wrong:
         status = response.partial_failure_error
         status.code, status.message = 3, "Multiple errors, see details."
