@@ -1,5 +1,7 @@
 """The host that a request names: never sent back, and checked where the settings name ours."""
 
+from contextlib import closing
+
 import pytest
 from fastapi import APIRouter
 from starlette.responses import PlainTextResponse
@@ -8,6 +10,7 @@ from starlette.routing import Mount, Route, Router
 from kesin.engine.workload import Workload
 from kesin.foundation.settings import BadSettings, load_settings
 from kesin.lifecycle.task import task_lifecycle
+from kesin.store.sqlite.store import SqliteStore
 from kesin.web.app import create_app
 from kesin.web.service import Service
 from tests.web.client import Client
@@ -35,7 +38,7 @@ def test_a_slash_too_many_or_too_few_is_not_found_and_redirects_nowhere(path, sh
     assert (response.status_code, response.headers.get("location")) == (404, None)
 
 
-def test_the_routers_and_apps_of_a_workload_do_not_redirect_either(world):
+def test_the_routers_and_apps_of_a_workload_do_not_redirect_either(shared_world):
     def routes(_context: object) -> APIRouter:
         mounted = Router([Route("/page", lambda _: PlainTextResponse("here"))])
         inner, router = APIRouter(), APIRouter()
@@ -45,12 +48,13 @@ def test_the_routers_and_apps_of_a_workload_do_not_redirect_either(world):
         return router
 
     workload = Workload("other", task_lifecycle, "Other", routes=routes)
-    service = Service(world.settings, world.store, {"other": workload}, work=False)
-    client = Client(create_app(service))
-    for path in ("/mounted/page", "/inner/page"):
-        assert client.get(path).status_code == 200
-        response = client.get(f"{path}/", headers=EVIL)
-        assert (response.status_code, response.headers.get("location")) == (404, None)
+    with closing(SqliteStore(":memory:")) as store:  # without the queues of other workloads
+        service = Service(shared_world.settings, store, {"other": workload}, work=False)
+        client = Client(create_app(service))
+        for path in ("/mounted/page", "/inner/page"):
+            assert client.get(path).status_code == 200
+            response = client.get(f"{path}/", headers=EVIL)
+            assert (response.status_code, response.headers.get("location")) == (404, None)
 
 
 @pytest.mark.parametrize(
