@@ -48,8 +48,8 @@ def main() -> int:
     given, asked.rounds = asked.rounds, asked.rounds or ROUNDS
     if asked.what in ("all", "engine"):
         _engine(asked)
-    if asked.what == "growth":  # a part of engine
-        _growth(asked)
+    if asked.what == "growth":  # a part of it is in engine
+        growth.main(stores=asked.stores, huge=asked.huge, write=asked.write)
     if asked.what in ("all", "oci"):
         _oci(asked)
     if asked.what in ("all", "pdf"):
@@ -142,17 +142,6 @@ def _engine(asked: argparse.Namespace) -> None:
     print(text)
     if asked.write:
         (ROOT / "docs" / "benchmarks.md").write_text(text, "utf-8")
-
-
-def _growth(asked: argparse.Namespace) -> None:
-    report = Report("Growing tables")
-    with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name:
-        if "sqlite" in asked.stores:
-            _grow(report, "SQLite", asked, lambda place: str(Path(name) / f"{place}.db"))
-        if "postgres" in asked.stores:
-            with PostgresServer(fsync=True) as server:
-                _grow(report, "PostgreSQL", asked, server.create_database)
-    print(report.text())
 
 
 def _arguments() -> argparse.Namespace:
@@ -300,25 +289,7 @@ def _table(report: Report, speeds: Speeds) -> None:
 
 def _grow(report: Report, store: str, asked: argparse.Namespace, address: Address) -> None:
     sizes = [10_000, 1_000_000, *([10_000_000] if asked.huge else [])]
-    costs = growth.measure(address, sizes)
-    for one in costs:
-        _say(f"{store} with {one.rows:,} rows: {one}")
-    report.say(f"### {store}: cost as the table grows (milliseconds, median)")
-    report.table(
-        ("finished jobs beside", "claim 500", "finish 500", "stats", "page of 100"),
-        [
-            (
-                f"{c.rows:,}",
-                f"{c.claim_ms:.1f}",
-                f"{c.finish_ms:.1f}",
-                f"{c.stats_ms:.2f}",
-                f"{c.page_ms:.2f}",
-            )
-            for c in costs
-        ],
-    )
-    report.aim(f"{store}: claim growth", costs[-1].claim_ms / costs[0].claim_ms, most=1.5)
-    report.aim(f"{store}: stats growth", costs[-1].stats_ms / costs[0].stats_ms, most=1.5)
+    growth.part(report, store, sizes, address)
 
 
 def _sqlite(report: Report, asked: argparse.Namespace, folder: Path) -> None:

@@ -1,140 +1,325 @@
-"""What a claim, a page and the counts cost as the table grows: 10⁴ → 10⁶ rows (10⁷ with a flag).
+"""What each call costs as the table grows: 10⁴ → 10⁶ finished jobs, 10⁷ with a flag.
 
-The rows are loaded without the guard, which is switched on again before anything is measured.
+Processor time decides, of this process and of the database's sessions: wall time is what a busy
+machine leaves over. The sizes take turns, so that a slow minute falls on all of them.
 """
 
 from __future__ import annotations
 
+import os
+import platform
+import sqlite3
 import statistics
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
 
 import kesin
-from bench.lanes import BATCH, open_queue
+from bench import filling
+from bench.lanes import BATCH
+from bench.report import Report
 from kesin.engine.queue import apply_changes
-from kesin.foundation.clock import wall_clock_us
+from kesin.engine.sweeper import Sweeper
+from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.model import Change
+from kesin.lifecycle.vocabulary import STAGES
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.records import Filter
-from kesin.store.sqlite.store import SqliteStore
+from tests.servers import PostgresServer
 
-Answer = TypeVar("Answer")
+PAGE = Path(__file__).parent.parent / "docs" / "contributing" / "growth-benchmarks.md"
 REPEATS = 15
-READY = 20_000  # enough to claim from, however large the table is
-
-_PG_LOAD = """
-INSERT INTO kesin.job (id, queue, tenant, state, phase, move, actor, seq, max_attempts, salt, keyed,
-  created_at, moved_at, run_at, finished_at, attempt_count)
-SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, %(queue)s, %(tenant)s,
-  %(state)s, 3, 'load', 'load', 3, 5, n %% 1000, FALSE, %(now)s, %(now)s, %(now)s, %(now)s, 1
-FROM generate_series(1, %(rows)s) n
-"""
-_PG_BODIES = """
-INSERT INTO kesin.job_body (id, queue, tenant, payload)
-SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, %(queue)s, %(tenant)s, '{}'
-FROM generate_series(1, %(rows)s) n
-"""
-_LITE_LOAD = """
-WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < :rows)
-INSERT INTO job (id, queue, tenant, state, phase, move, actor, seq, max_attempts, salt, created_at,
-  moved_at, run_at, finished_at, attempt_count)
-SELECT printf('00000000-0000-7000-8000-%012x', n), :queue, :tenant, :state, 3, 'load', 'load',
-  3, 5, n % 1000, :now, :now, :now, :now, 1
-FROM s
-"""
-_LITE_BODIES = """
-WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < :rows)
-INSERT INTO job_body (id, queue, tenant, payload)
-SELECT printf('00000000-0000-7000-8000-%012x', n), :queue, :tenant, '{}' FROM s
-"""
+READY, FAILED = 10_000, 1_000  # enough to claim from; enough to be chosen from
+PRUNED = 250  # in a call: the smallest table has as many for each round
+SMALL, LARGE, HUGE = 10_000, 1_000_000, 10_000_000
+MOST = 1.5
+TITLES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+CALLS = {
+    "claim 500": "claim",
+    "finish 500": "finish",
+    "stats": "stats",
+    "list: 100 ready jobs": "list_ready",
+    "list: the newest 100 done jobs": "list_done",
+    "list: 100 done jobs from the middle": "list_middle",
+    "search: one job": "search_one",
+    "search: what all jobs begin with": "search_all",
+    "sweep: nothing due": "sweep",
+    "prune 250": "prune",
+    "prune: none old enough": "prune_none",
+    "preview: the whole queue": "preview_all",
+    "preview: 1,000 jobs that match": "preview_some",
+}
+# Calls whose cost is not the table's: what they grow with, in the words of the page.
+GROWS = {"prune: none old enough": "with the jobs of a day"}
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """Median milliseconds at one size."""
+class Cost(NamedTuple):
+    """Milliseconds of one call."""
+
+    cpu: float
+    wall: float
+
+
+class Measured(NamedTuple):
+    """What each call took at one size, round by round."""
 
     rows: int
-    claim_ms: float
-    finish_ms: float
-    stats_ms: float
-    page_ms: float
+    costs: dict[str, list[Cost]]
 
 
-def measure(address: Callable[[str], str], sizes: Sequence[int]) -> list[Costs]:
-    """Load so many finished jobs beside the ready ones, then time each call, the sizes in turn."""
-    queues = {rows: open_queue(address(f"grow_{rows}")) for rows in sizes}
-    for rows, queue in queues.items():
-        load(queue, rows)
-        for first in range(0, READY, 1_000):
-            queue.enqueue_many([kesin.NewJob({"n": first + n}) for n in range(1_000)])
-    found: dict[int, list[tuple[float, ...]]] = {rows: [] for rows in sizes}
+@dataclass(slots=True)
+class Grown:
+    """A queue of one size, and what its calls took."""
+
+    rows: int
+    queue: kesin.Queue
+    costs: dict[str, list[Cost]] = field(default_factory=dict)
+    claimed: list[kesin.Job] = field(default_factory=list)
+    middle: str = ""
+    now: int | None = None
+
+    def round(self) -> None:
+        """Make every call once."""
+        self.now = self._when_none_is_old_enough()
+        for name, how in CALLS.items():
+            with self._measured(name):
+                getattr(self, how)()
+
+    @contextmanager
+    def _measured(self, name: str) -> Iterator[None]:
+        sessions = self._sessions()
+        cpu, wall = _cpu_s(sessions), time.perf_counter()
+        yield
+        wall, cpu = time.perf_counter() - wall, _cpu_s(sessions) - cpu
+        self.costs.setdefault(name, []).append(Cost(1_000 * cpu, 1_000 * wall))
+
+    def _sessions(self) -> list[int]:
+        """The processes of the server that work for us."""
+        if not isinstance(self.queue.store, PostgresStore):
+            return []
+        rows = self.queue.store._rows(
+            "SELECT pid FROM pg_stat_activity"
+            " WHERE datname = current_database() AND backend_type = 'client backend'",
+            {},
+        )
+        return [row[0] for row in rows]
+
+    def _when_none_is_old_enough(self) -> int:
+        oldest = self.queue.jobs(Filter(states=("done",), oldest_first=True), limit=1).jobs[0]
+        return oldest.created_at + 30 * DAY_S * SECOND_US - SECOND_US
+
+    def claim(self) -> None:
+        """Claim a batch."""
+        self.claimed = self.queue.claim("w", limit=BATCH)
+
+    def finish(self) -> None:
+        """Finish it."""
+        changes = [Change(job.id, job.claim_seq) for job in self.claimed]
+        outcomes = apply_changes(self.queue, "complete", changes, actor="w")
+        assert len(outcomes) == BATCH
+        assert all(outcome.result == "moved" for outcome in outcomes)
+
+    def stats(self) -> None:
+        """Count by state and tenant."""
+        assert self.queue.stats().states["failed"] == FAILED
+
+    def list_ready(self) -> None:
+        """A page of the jobs that wait."""
+        assert len(self.queue.jobs(Filter(states=("ready",))).jobs) == 100
+
+    def list_done(self) -> None:
+        """The newest page of the jobs that are many."""
+        assert len(self.queue.jobs(Filter(states=("done",))).jobs) == 100
+
+    def list_middle(self) -> None:
+        """A page far down."""
+        page = self.queue.jobs(Filter(states=("done",)), cursor=self.middle)
+        assert len(page.jobs) == 100
+
+    def search_one(self) -> None:
+        """By a field that one job has."""
+        assert len(self.queue.jobs(Filter(search=filling.order(self.rows - 7))).jobs) == 1
+
+    def search_all(self) -> None:
+        """By what is too common for the index."""
+        assert len(self.queue.jobs(Filter(search="a")).jobs) == 100
+
+    def sweep(self) -> None:
+        """A pass of the sweeper that finds nothing to do, without pruning."""
+        Sweeper([self.queue]).sweep([stage for stage in STAGES if stage != "prune"])
+
+    def prune(self) -> None:
+        """Delete the oldest jobs with their histories."""
+        [move] = (move for move in self.queue.lifecycle.scheduled_moves if move.stage == "prune")
+        assert self.queue.sweep(move, limit=PRUNED) == PRUNED
+
+    def prune_none(self) -> None:
+        """Look for jobs to delete where the oldest is a second too young."""
+        [move] = (move for move in self.queue.lifecycle.scheduled_moves if move.stage == "prune")
+        assert self.queue.store.sweep(self.queue.name, move, limit=PRUNED, now=self.now) == 0
+
+    def preview_all(self) -> None:
+        """What an action would do to every job of the queue."""
+        foreseen = self.queue.preview("requeue", Filter(), None, frozenset())
+        assert foreseen["failed", ""] == FAILED
+
+    def preview_some(self) -> None:
+        """What it would do to those that match, where each must be looked at."""
+        where = Filter(states=("failed",), moved_before=self.queue.now())
+        assert self.queue.preview("requeue", where, None, frozenset()) == {("failed", ""): FAILED}
+
+
+def _cpu_s(sessions: Sequence[int]) -> float:
+    """Processor time of this process and of those."""
+    spent = sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in sessions)
+    return time.process_time() + spent / 1e9
+
+
+def opened(address: str, rows: int) -> Grown:
+    """The filled queue, checked, with jobs to work on beside the finished ones."""
+    queue = filling.open_grown(address)
+    filling.check(queue, rows)
+    middle = queue.jobs(Filter(search=filling.order(rows // 2))).jobs[0].id
+    for first in range(0, FAILED + READY, 1_000):
+        queue.enqueue_many([kesin.NewJob({"order": f"B{first + n}"}) for n in range(1_000)])
+        if first < FAILED:
+            broken = {
+                "error_code": "BROKEN",
+                "error_category": "PERMANENT",
+                "error_message": "it is",
+            }
+            claimed = queue.claim("w", limit=FAILED)
+            changes = [Change(job.id, job.claim_seq, **broken) for job in claimed]
+            apply_changes(queue, "fail", changes, actor="w")
+    return Grown(rows, queue, middle=middle)
+
+
+def measure(addresses: dict[int, str]) -> list[Measured]:
+    """Make every call at each size in turn."""
+    grown = [opened(address, rows) for rows, address in addresses.items()]
     for _ in range(REPEATS):
-        for rows, queue in queues.items():
-            found[rows].append(_once(queue))
-    for queue in queues.values():
-        queue.store.close()
-    return [
-        Costs(rows, *(1_000 * statistics.median(each) for each in zip(*times, strict=True)))
-        for rows, times in found.items()
-    ]
+        for one in grown:
+            one.round()
+    for one in grown:
+        one.queue.store.close()
+    return [Measured(one.rows, one.costs) for one in grown]
 
 
-def _once(queue: kesin.Queue) -> tuple[float, ...]:
-    jobs, claim = timed(lambda: queue.claim("w", limit=BATCH))
-    changes = [Change(job.id, job.claim_seq) for job in jobs]
-    finish = timed(partial(apply_changes, queue, "complete", changes, actor="w"))[1]
-    stats = timed(queue.stats)[1]
-    page = timed(lambda: queue.jobs(Filter(states=("ready",)), limit=100))[1]
-    return claim, finish, stats, page
+def run(stores: Sequence[str], sizes: Sequence[int]) -> dict[str, list[Measured]]:
+    """Fill the databases of all stores at the same time, then measure store by store."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kesin-grown-")))
+        server = None
+        if "postgres" in stores:
+            server = stack.enter_context(PostgresServer(fsync=True, settings={"jit": "off"}))
+        places: dict[str, dict[int, str]] = {}
+        for store in stores:
+            make = server.create_database if server and store == "postgres" else None
+            places[store] = {
+                rows: make(f"grown_{rows}") if make else str(folder / f"{rows}.db")
+                for rows in sizes
+            }
+        with ProcessPoolExecutor(len(stores), get_context("spawn")) as pool:
+            list(pool.map(partial(_fill_all, folder=folder), places.values()))
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # whose time is the calls' alone
+            return dict(zip(places, pool.map(measure, places.values()), strict=True))
 
 
-def timed(call: Callable[[], Answer]) -> tuple[Answer, float]:
-    started = time.perf_counter()
-    answer = call()
-    return answer, time.perf_counter() - started
-
-
-def load(queue: kesin.Queue, rows: int, *, tenant: str = "default", state: str = "done") -> None:
-    """So many finished jobs, past the guard."""
-    store = queue.store
-    counter = {"queue": queue.name, "tenant": tenant, "state": state, "rows": rows}
-    params = {**counter, "now": wall_clock_us()}
-    if isinstance(store, PostgresStore):
-        for table in ("job", "job_body", "flow"):
-            store._rows(f"ALTER TABLE kesin.{table} DISABLE TRIGGER USER", {})
-        store._rows(_PG_LOAD, params)
-        store._rows(_PG_BODIES, params)
-        store._rows(
-            "INSERT INTO kesin.flow (queue, tenant, move, from_state, to_state, n)"
-            " VALUES (%(queue)s, %(tenant)s, 'load', '', %(state)s, %(rows)s)",
-            counter,
+def _fill_all(addresses: dict[int, str], folder: Path) -> None:
+    a_job = None
+    for rows, address in addresses.items():
+        started = time.perf_counter()
+        filling.fill(address, rows, folder, a_job)
+        a_job = filling.size_of(address) / rows
+        seconds = time.perf_counter() - started
+        print(
+            f"{rows:,} jobs, {a_job:.0f} bytes each: {seconds:.0f} s", file=sys.stderr, flush=True
         )
-        for table in ("job", "job_body", "flow"):
-            store._rows(f"ALTER TABLE kesin.{table} ENABLE TRIGGER USER", {})
-        store._rows("VACUUM ANALYZE kesin.job", {})
-        store._rows("VACUUM ANALYZE kesin.job_body", {})
-        return
-    assert isinstance(store, SqliteStore)
-    triggers = store._rows(
-        "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
-        " AND tbl_name IN ('job', 'job_body', 'flow', 'counter')",
-        {},
+
+
+def main(*, stores: Sequence[str], huge: bool, write: bool) -> None:
+    """Measure, print, and optionally write the page."""
+    sizes = [SMALL, LARGE, *([HUGE] if huge else [])]
+    report = Report("Benchmarks of growing tables")
+    when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
+    load = os.getloadavg()[0]
+    report.say(
+        f"Made by `make bench ARGS='growth{' --huge' if huge else ''} --write'` on {when}:"
+        f" {os.cpu_count()} cores, Python {platform.python_version()}, SQLite"
+        f" {sqlite3.sqlite_version}, full durability; client and database share the machine with"
+        f" other work on it (a load of {load:.0f} before it began). Medians of {REPEATS} rounds in"
+        " which every size has its turn. **Processor** is the time of the client and of its"
+        " sessions in the server, and its ratio decides; *wall* is shown beside it."
     )
-    with store.transaction():
-        for name, _ in triggers:
-            store._rows(f"DROP TRIGGER {name}", {})
-        store._rows(_LITE_LOAD, params)
-        store._rows(_LITE_BODIES, params)
-        store._rows(
-            "INSERT INTO flow (queue, tenant, move, from_state, to_state, n)"
-            " VALUES (:queue, :tenant, 'load', '', :state, :rows)",
-            counter,
-        )
-        # A trigger of flow would do it; while it is there, a counter begins with one job.
-        store._rows("INSERT INTO counter VALUES (:queue, :tenant, 'load', '', :state)", counter)
-        for _, sql in triggers:
-            store._rows(sql, {})
-    store._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    report.say(FILLED)
+    for store, grown in run(stores, sizes).items():
+        _show(report, TITLES[store], grown)
+    text = report.text() + WHY
+    print(text)
+    if write:
+        PAGE.write_text(text, "utf-8")
+
+
+def part(report: Report, store: str, sizes: Sequence[int], address: Callable[[str], str]) -> None:
+    """Add what a page of benchmarks of the engine says about growing."""
+    places = {rows: address(f"grow_{rows}") for rows in sizes}
+    _fill_all(places, Path(tempfile.gettempdir()))
+    grown = measure(places)
+    report.say(f"### {store}: cost as the table grows (processor milliseconds, median)")
+    names = [name for name in CALLS if name.startswith(("claim", "finish", "stats", "list"))]
+    costs = {one.rows: [_median(one, name).cpu for name in names] for one in grown}
+    report.table(
+        ("finished jobs beside", *names),
+        [(f"{rows:,}", *(f"{ms:.2f}" for ms in each)) for rows, each in costs.items()],
+    )
+    first, last = costs[sizes[0]], costs[sizes[-1]]
+    for name in ("claim 500", "stats"):
+        number = names.index(name)
+        report.aim(f"{store}: {name.split()[0]} growth", last[number] / first[number], most=MOST)
+
+
+def _median(one: Measured, name: str) -> Cost:
+    cpu, wall = zip(*one.costs[name], strict=True)
+    return Cost(statistics.median(cpu), statistics.median(wall))
+
+
+def _show(report: Report, store: str, grown: list[Measured]) -> None:
+    report.say(f"## {store} (milliseconds, median)")
+    head = [f"processor, {one.rows:,}" for one in grown] + [f"wall, {one.rows:,}" for one in grown]
+    rows = []
+    for name in CALLS:
+        cpu, wall = zip(*(_median(one, name) for one in grown), strict=True)
+        ratio = cpu[-1] / cpu[0]
+        rows.append((name, *(f"{ms:.2f}" for ms in (*cpu, *wall)), f"{ratio:.2f}"))
+        what = f"{store}: {name}, {grown[-1].rows:,} / {grown[0].rows:,}"
+        if name in GROWS:
+            report.aim(f"{what}, grows {GROWS[name]}", ratio)
+        else:
+            report.aim(what, ratio, most=MOST)
+    report.table(("call", *head, "processor, largest / smallest"), rows)
+
+
+FILLED = """\
+One job went the plain way through the engine; its rows (job, body, three events, search term) were
+multiplied in the database with other ids, times and order numbers, over 60 days, half of them older
+than the 30 days after which they are pruned (`bench/filling.py`). Counters were raised by as many.
+Before measuring, the counters are compared with the number that was asked for, and 200 jobs spread
+over the whole table are found by their order and replayed from their events."""
+
+WHY = """
+## What grows
+
+- **prune: none old enough.** A sweep by age reads the jobs that were created up to a day after the
+  limit, because the clock that makes ids may be a day behind or ahead of the database's. Here that
+  is a sixtieth of the table: it grows with the jobs of a day, not with the jobs that are kept. The
+  sweeper pays it once an hour.
+"""

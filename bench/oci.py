@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.growth import load, timed
+from bench.loaded import load, timed
 from bench.report import Report
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands

@@ -10,8 +10,8 @@ import pytest
 from bench import drained
 from bench.concepts import CONCEPTS, ONE_A_TENANT, Concept
 from bench.features import ROOT, compare, revision_runs
-from bench.growth import load
 from bench.lanes import QUEUE, open_queue
+from bench.loaded import load
 from kesin import Queue
 from kesin.store.errors import GuardRefused
 from kesin.store.postgres.store import PostgresStore
