@@ -269,6 +269,13 @@ class Compiler(MoveConditions):
                 whens.append(f"WHEN {in_source} THEN 'duplicate'")
         return "CASE " + " ".join(whens) + " ELSE 'state' END"
 
+    def immovable_reason(self, moves: tuple[Move, ...]) -> str:
+        """The same for jobs, without a claim's token, in a state ``p`` that no move starts from."""
+        if any(move.guard("holds_claim") for move in moves):
+            return "'stale'"
+        targets = self.name_list(move.to for move in moves)
+        return f"CASE WHEN p.state IN {targets} THEN 'already' ELSE 'state' END"
+
     def finished_already(self, moves: tuple[Move, ...]) -> str:
         """Whether the same claim already made one of these moves: only its response was lost."""
         event = self.dialect.table("event")

@@ -368,11 +368,20 @@ class Statements(InputRows):
     ) -> str:
         """How many matching jobs would make one of these moves, and why the others would not.
 
-        Bodies are joined only where a dedup key decides.
+        Bodies are joined only where a dedup key decides. Jobs in states that no move starts from
+        are counted, not read, unless a filter looks at each job.
         """
         compiler, body = self.compiler, self.dialect.table("job_body")
-        bodies = f" JOIN {body} b ON b.id = c.id" if self._needs_bodies(moves) else ""
-        conditions = {"filters": filters, "wanted": pair_conditions}
+        bodies = f" LEFT JOIN {body} b ON b.id = c.id" if self._needs_bodies(moves) else ""
+        immovable = ""
+        if way == "foresee" and not filters:
+            sources = compiler.name_list(dict.fromkeys(s for move in moves for s in move.sources))
+            immovable = (
+                f"UNION ALL SELECT NULL, p.state, p.n, {compiler.immovable_reason(moves)}"
+                f" FROM pairs p WHERE {pair_conditions} AND p.state NOT IN {sources}"
+            )
+            pair_conditions += f" AND p.state IN {sources}"
+        conditions = {"filters": filters, "wanted": pair_conditions, "immovable": immovable}
         conditions["owned"] = pair_conditions.replace("p.", "j.")
         counted = way in {"counters", "errors"}
         return self._fill(

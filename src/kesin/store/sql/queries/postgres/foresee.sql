@@ -21,5 +21,6 @@ judged AS (
   WHERE j.queue = %(queue)s AND j.phase = 1
     AND {owned}
     {filters}
+  {immovable}
 )
 {summed}

@@ -19,5 +19,6 @@ judged AS (
   WHERE j.queue = :queue AND j.phase = 1
     AND {owned}
     {filters}
+  {immovable}
 )
 {summed}
