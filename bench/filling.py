@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -102,32 +103,37 @@ def _fill_postgres(url: str, job: Job, rows: int) -> None:
         "order": "'A' || lpad(n.n::text, 7, '0')",
     }
     numbers = (
-        f"(SELECT n, n * {SPAN_US}::bigint / {rows} AS shift"
+        f"(SELECT n, n * {SPAN_US // rows} AS shift"
         " FROM generate_series(%s::bigint, %s::bigint) n) n"
     )
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("SET session_replication_role = replica")  # past the triggers
-        connection.execute("SET synchronous_commit = off")
-        connection.execute("SET maintenance_work_mem = '256MB'")
-        for table, key in TABLES.items():
+
+    def copy(table: str, key: str) -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("SET session_replication_role = replica")  # past the triggers
+            connection.execute("SET synchronous_commit = off")
+            connection.execute("SET maintenance_work_mem = '256MB'")
             connection.execute(
-                f"CREATE TEMP TABLE one_{table} AS SELECT * FROM kesin.{table}"
-                f" WHERE {key} = '{job.id}'"
+                f"CREATE TEMP TABLE one AS SELECT * FROM kesin.{table} WHERE {key} = '{job.id}'"
             )
-            columns = _columns_of(connection, f"one_{table}")
+            columns = _columns_of(connection, "one")
             values = _expressions(columns, key, words)
             rebuild = _drop_indexes(connection, table)
             for first, last in _chunks(rows):
                 connection.execute(
                     f"INSERT INTO kesin.{table} ({', '.join(columns)}) SELECT {values}"
-                    f" FROM {numbers} CROSS JOIN one_{table} t",
+                    f" FROM {numbers} CROSS JOIN one t",
                     (first, last),
                 )
             for statement in rebuild:
                 connection.execute(statement)
             connection.execute(f"VACUUM ANALYZE kesin.{table}")
+
+    with psycopg.connect(url, autocommit=True) as connection:
         columns = "queue, tenant, move, from_state, to_state, n, at"
+        connection.execute("SET session_replication_role = replica")
         connection.execute(f"INSERT INTO kesin.flow ({columns}) {_flows(job, rows, 'kesin.')}")
+        with ThreadPoolExecutor(len(TABLES)) as pool:
+            list(pool.map(copy, TABLES, TABLES.values()))
         connection.execute("CHECKPOINT")
 
 
@@ -169,7 +175,7 @@ def _fill_sqlite(path: str, job: Job, rows: int) -> None:
     }
     numbers = (
         "WITH RECURSIVE s(n) AS (SELECT :first UNION ALL SELECT n + 1 FROM s WHERE n < :last),"
-        f" n AS (SELECT n, n * {SPAN_US} / {rows} AS shift FROM s)"
+        f" n AS (SELECT n, n * {SPAN_US // rows} AS shift FROM s)"
     )
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for pragma in (

@@ -6,6 +6,7 @@ machine leaves over. The sizes take turns, so that a slow minute falls on all of
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import sqlite3
@@ -18,7 +19,6 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
@@ -36,7 +36,9 @@ from kesin.store.postgres.store import PostgresStore
 from kesin.store.records import Filter
 from tests.servers import PostgresServer
 
-PAGE = Path(__file__).parent.parent / "docs" / "contributing" / "growth-benchmarks.md"
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "contributing" / "growth-benchmarks.md"
+LAST = ROOT / "build" / "growth.json"  # what was found, store by store
 REPEATS = 15
 READY, FAILED = 10_000, 1_000  # enough to claim from; enough to be chosen from
 PRUNED = 250  # in a call: the smallest table has as many for each round
@@ -214,24 +216,23 @@ def measure(addresses: dict[int, str]) -> list[Measured]:
     return [Measured(one.rows, one.costs) for one in grown]
 
 
-def run(stores: Sequence[str], sizes: Sequence[int]) -> dict[str, list[Measured]]:
-    """Fill the databases of all stores at the same time, then measure store by store."""
+def run(store: str, sizes: Sequence[int]) -> list[Measured]:
+    """Fill databases of all sizes, then measure them."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kesin-grown-")))
-        server = None
-        if "postgres" in stores:
+        if store == "postgres":
             server = stack.enter_context(PostgresServer(fsync=True, settings={"jit": "off"}))
-        places: dict[str, dict[int, str]] = {}
-        for store in stores:
-            make = server.create_database if server and store == "postgres" else None
-            places[store] = {
-                rows: make(f"grown_{rows}") if make else str(folder / f"{rows}.db")
-                for rows in sizes
-            }
-        with ProcessPoolExecutor(len(stores), get_context("spawn")) as pool:
-            list(pool.map(partial(_fill_all, folder=folder), places.values()))
-        with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # whose time is the calls' alone
-            return dict(zip(places, pool.map(measure, places.values()), strict=True))
+            places = {rows: server.create_database(f"grown_{rows}") for rows in sizes}
+        else:
+            places = {rows: str(folder / f"{rows}.db") for rows in sizes}
+        _fill_all(places, folder)
+        return measure_apart(places)
+
+
+def measure_apart(places: dict[int, str]) -> list[Measured]:
+    """Measure in a process of its own, whose time is the calls' alone."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(measure, places).result()
 
 
 def _fill_all(addresses: dict[int, str], folder: Path) -> None:
@@ -247,26 +248,46 @@ def _fill_all(addresses: dict[int, str], folder: Path) -> None:
 
 
 def main(*, stores: Sequence[str], huge: bool, write: bool) -> None:
-    """Measure, print, and optionally write the page."""
+    """Measure, print, and optionally write the page: of these stores, and others as last run."""
     sizes = [SMALL, LARGE, *([HUGE] if huge else [])]
-    report = Report("Benchmarks of growing tables")
-    when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
-    load = os.getloadavg()[0]
-    report.say(
-        f"Made by `make bench ARGS='growth{' --huge' if huge else ''} --write'` on {when}:"
-        f" {os.cpu_count()} cores, Python {platform.python_version()}, SQLite"
-        f" {sqlite3.sqlite_version}, full durability; client and database share the machine with"
-        f" other work on it (a load of {load:.0f} before it began). Medians of {REPEATS} rounds in"
-        " which every size has its turn. **Processor** is the time of the client and of its"
-        " sessions in the server, and its ratio decides; *wall* is shown beside it."
-    )
-    report.say(FILLED)
-    for store, grown in run(stores, sizes).items():
-        _show(report, TITLES[store], grown)
-    text = report.text() + WHY
+    for store in stores:
+        remember(store, os.getloadavg()[0], run(store, sizes))
+    text = page()
     print(text)
     if write:
         PAGE.write_text(text, "utf-8")
+
+
+def remember(store: str, load: float, measured: list[Measured]) -> None:
+    """Keep what was found of a store: each takes so long that they may be run apart."""
+    when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
+    LAST.parent.mkdir(exist_ok=True)
+    last = json.loads(LAST.read_text("utf-8")) if LAST.exists() else {}
+    LAST.write_text(json.dumps({**last, store: [when, load, measured]}), "utf-8")
+
+
+def page() -> str:
+    """The page, from the last run of each store."""
+    last = json.loads(LAST.read_text("utf-8"))
+    report = Report("Benchmarks of growing tables")
+    huge = all(measured[-1][0] == HUGE for *_, measured in last.values())
+    runs = " and ".join(
+        f"{when} ({TITLES[store]}, a load of {load:.0f} before it began)"
+        for store, (when, load, _) in sorted(last.items())
+    )
+    report.say(
+        f"Made by `make bench ARGS='growth{' --huge' if huge else ''} --write'`, or with"
+        f" `--stores` for one store after the other, on {runs}:"
+        f" {os.cpu_count()} cores, Python {platform.python_version()}, SQLite"
+        f" {sqlite3.sqlite_version}, full durability; client and database share the machine with"
+        f" other work on it. Medians of {REPEATS} rounds in which every size has its turn."
+        " **Processor** is the time of the client and of its sessions in the server, and its ratio"
+        " decides; *wall* is shown beside it, for what the machine left over."
+    )
+    report.say(FILLED)
+    for store, (*_, measured) in sorted(last.items(), reverse=True):
+        _show(report, TITLES[store], [Measured(*one) for one in measured])
+    return report.text() + WHY
 
 
 def part(report: Report, store: str, sizes: Sequence[int], address: Callable[[str], str]) -> None:
