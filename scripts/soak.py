@@ -36,6 +36,8 @@ INTERRUPTED = 128 + signal.SIGINT
 PARTS = {
     "simulation": "the adversary, ten million steps; goes on where it was stopped",
     "model": "random histories on every store beside the model; upgrades, query plans",
+    "waves": "a million jobs from enqueue to prune on SQLite and PostgreSQL: nothing grows",
+    "pooler": "the stores' tests on PostgreSQL, through PgBouncer in transaction mode",
     "faults": "kills, servers that die, wires that are cut, full disks, clocks, poison",
     "fuzzing": "every route as every role, every parser of foreign input",
     "attacks": "injections, hostile URLs, foreign pages, slow clients, bombs, scripts",
@@ -46,6 +48,10 @@ PARTS = {
 FUZZED_ROUTES = [f"tests/web/test_{what}.py" for what in ("schema", "fuzz", "matrix")]
 TESTS = {
     "model": ["tests/store", "tests/engine", "tests/lifecycle", "tests/foundation"],
+    "pooler": [
+        *("--pooler", "-kpostgres"),
+        *sorted(str(path) for path in (ROOT / "tests/store").glob("test_*.py")),
+    ],
     "faults": ["tests/faults", "--ignore-glob=*/test_parsers_*"],
     "fuzzing": [
         *FUZZED_ROUTES,
@@ -166,6 +172,16 @@ def _remember(done: dict[str, Any]) -> None:
         file.write(json.dumps(done) + "\n")
 
 
+def waved() -> Result:
+    """Waves of jobs through both stores; the sizes and what a job costs are shown."""
+    ended = run([sys.executable, "-m", "bench.waves"])
+    *lines, counted = ended.said.strip().splitlines() or [""]
+    print("\n".join(lines), flush=True)
+    if ended.status in (0, 1):
+        return Result("waves", held=ended.status == 0, told=counted)
+    return Result("waves", held=False, told=_unfinished(ended))
+
+
 def tested(part: str, workers: int) -> Result:
     """The long form of some tests."""
     how = ["--long", "-q", "-n", str(workers), "--dist", "worksteal"]
@@ -257,6 +273,8 @@ def main() -> int:
             print(f"{part}: {PARTS[part]} …", flush=True)
             if part == "simulation":
                 result = simulated(asked.seed, asked.steps, asked.workers)
+            elif part == "waves":
+                result = waved()
             else:
                 result = tested(part, asked.workers)
         except KeyboardInterrupt:

@@ -16,6 +16,7 @@ from kesin.lifecycle.codec import lifecycle_from_json
 from kesin.store import rules
 from kesin.store.open import open_store
 from kesin.store.sqlite.store import SqliteStore
+from tests.pooler import pooler, through_pooler
 from tests.redis_server import RedisServer
 from tests.servers import PostgresServer
 
@@ -36,6 +37,7 @@ SERVERS = frozenset({"postgres", "postgres_server", "postgres_url", "redis", "re
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="the long forms too, as `make soak` does")
+    parser.addoption("--pooler", action="store_true", help="reach PostgreSQL through PgBouncer")
     parser.addoption("--fast", action="store_true", help="what starts nothing: `make check`")
 
 
@@ -155,9 +157,14 @@ def postgres_server(ready_cluster: Path) -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(postgres_server: PostgresServer) -> str:
+def postgres_url(postgres_server: PostgresServer, pytestconfig: pytest.Config) -> Iterator[str]:
     """The URL of one database that all tests of this process share."""
-    return postgres_server.create_database("kesin")
+    url = postgres_server.create_database("kesin")
+    if not pytestconfig.getoption("--pooler"):
+        yield url
+        return
+    with pooler(postgres_server, size=20, probe=url):
+        yield through_pooler(url)
 
 
 @pytest.fixture(scope="session")

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from bench import drained
+from bench import drained, filling
 from bench.concepts import CONCEPTS, ONE_A_TENANT, Concept
 from bench.features import ROOT, compare, revision_runs
 from bench.lanes import QUEUE, open_queue
 from bench.loaded import load
 from kesin import Queue
+from kesin.engine.replay import verify
 from kesin.store.errors import GuardRefused
 from kesin.store.postgres.store import PostgresStore
 
@@ -31,6 +32,24 @@ def test_loaded_rows_are_counted_and_the_guard_is_on_again(
     assert (queue.stats().states["done"], queue.stats().states["ready"]) == (30, 1)
     for change in ("UPDATE {}job SET seq = 9", "UPDATE {}flow SET n = 9", "DELETE FROM {}flow"):
         assert_refused(queue, change)
+    queue.store.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_copies_of_a_job_are_as_the_engine_writes_them(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+):
+    address = str(tmp_path / "grown.db")
+    if kind == "postgres":
+        address = request.getfixturevalue("postgres_server").create_database("bench_copies")
+    filling.fill(address, 30, tmp_path)
+    queue = filling.open_grown(address)
+    filling.check(queue, 30, sample=30)
+    assert verify(queue.store, filling.QUEUE).jobs == 31
+    assert not verify(queue.store, filling.QUEUE).differences
+    schema = "kesin." if kind == "postgres" else ""
+    with pytest.raises(GuardRefused):
+        queue.store._rows(f"UPDATE {schema}job SET seq = 9", {})  # type: ignore[attr-defined]
     queue.store.close()
 
 

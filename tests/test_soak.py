@@ -63,6 +63,21 @@ def test_the_table_of_the_attacks_is_shown(soak, capsys):
     assert capsys.readouterr().out == "ATTACK  TRIED\nbombs       9\n"
 
 
+@pytest.mark.parametrize(
+    ("code", "held", "told"),
+    [
+        ("print('sizes'); print('sqlite: 1.02')", True, "sqlite: 1.02"),
+        ("print('sizes'); print('sqlite: 1.71'); raise SystemExit(1)", False, "sqlite: 1.71"),
+        ("import os; os.kill(os.getpid(), 9)", False, "killed by SIGKILL"),
+    ],
+)
+def test_waves_that_leave_something_behind_did_not_hold(soak, monkeypatch, code, held, told):
+    run = soak.run
+    monkeypatch.setattr(soak, "run", lambda _: run([sys.executable, "-c", code]))
+    result = soak.waved()
+    assert (result.held, result.told) == (held, told)
+
+
 @pytest.mark.parametrize("code", ["raise SystemExit(3)", "import os; os.kill(os.getpid(), 9)"])
 def test_a_simulation_that_gives_no_answer_did_not_hold(soak, monkeypatch, tmp_path, code):
     run = soak.run
@@ -173,7 +188,7 @@ def test_the_summary_tells_what_was_tried_and_how_it_ended(soak, monkeypatch, ca
 
 
 def test_every_part_tries_what_is_there(soak):
-    assert [*soak.TESTS] == [part for part in soak.PARTS if part != "simulation"]
+    assert [*soak.TESTS] == [part for part in soak.PARTS if part not in ("simulation", "waves")]
     paths = [one for some in soak.TESTS.values() for one in some if not one.startswith("-")]
     assert [path for path in paths if not (soak.ROOT / path).exists()] == []
 

@@ -91,10 +91,14 @@ def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[Store]:
 
 @pytest.fixture(scope="session")
 def postgres_store(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[PostgresStore]:
-    """One schema a process, emptied after each test, and statements that are planned once."""
+    """One schema a process, emptied after each test, and statements that are planned once.
+
+    Through a pooler nothing is prepared: two clients would share what one of them prepared.
+    """
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setitem(CONNECTION, "prepare_threshold", 2)
-        patch.setitem(CONNECTION, "options", "-c plan_cache_mode=force_generic_plan -c jit=off")
+        if not request.config.getoption("--pooler"):
+            patch.setitem(CONNECTION, "prepare_threshold", 2)
+            patch.setitem(CONNECTION, "options", "-c plan_cache_mode=force_generic_plan -c jit=off")
         store = stack.enter_context(opened("postgres", request))
         patch.undo()
         assert isinstance(store, PostgresStore)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 
 import psycopg
 import pytest
 
 from kesin import Queue, Worker, open_store, task_lifecycle
+from tests.pooler import pooler, through_pooler
 from tests.servers import PostgresServer
 from tests.store.within.drivers import (
     django_atomic,
@@ -21,48 +19,14 @@ from tests.store.within.drivers import (
 )
 from tests.store.within.test_asynchronous import by_psycopg
 
-CONFIG = """
-[databases]
-* = host={folder} port=5432 user=postgres
-[pgbouncer]
-listen_addr =
-listen_port = 6432
-unix_socket_dir = {folder}
-auth_type = any
-pool_mode = transaction
-default_pool_size = 2
-"""
-PATIENCE_S = 30
-
 
 @pytest.fixture(scope="module")
-def pooled(postgres_server: PostgresServer, tmp_path_factory) -> Iterator[str]:
+def pooled(postgres_server: PostgresServer) -> Iterator[str]:
     """The URL of a database with the schema in it, through the pooler."""
-    program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin")
-    assert program, "PgBouncer is missing; run: make install"
     direct = postgres_server.create_database("pooled")
     open_store(direct, migrate=True).close()
-    config = postgres_server.folder / "pgbouncer.ini"
-    config.write_text(CONFIG.format(folder=postgres_server.folder))
-    config.chmod(0o644)
-    running = subprocess.Popen(
-        [program, "-q", config], stderr=subprocess.DEVNULL, **postgres_server.somebody
-    )
-    url = direct.replace("port=5432", "port=6432")
-    await_pooler(url, running)
-    yield url
-    running.terminate()
-    running.wait(PATIENCE_S)
-
-
-def await_pooler(url: str, running: subprocess.Popen[bytes]) -> None:
-    """Until it answers: each failed look waits for the process a moment."""
-    for _ in range(PATIENCE_S * 10):
-        with suppress(psycopg.OperationalError), psycopg.connect(url):
-            return
-        with suppress(subprocess.TimeoutExpired):
-            pytest.fail(f"PgBouncer ended: {running.wait(0.1)}")
-    pytest.fail("PgBouncer did not answer")
+    with pooler(postgres_server, size=2, probe=direct):
+        yield through_pooler(direct)
 
 
 @pytest.fixture
