@@ -129,6 +129,15 @@ def test_every_dialog_is_opened():
     assert dialogs == {one.template for one in OPENED if one.template}
 
 
+def test_what_renews_itself_leaves_its_buttons_alone():
+    """htmx hands ``hx-sync`` down: what is pressed during a renewal would be dropped with it."""
+    texts = [file.read_text("utf-8") for file in TEMPLATES]
+    tags = [tag for text in texts for tag in re.findall(r"<(?:div|nav|section) [^>]+>", text)]
+    renewed = [tag for tag in tags if 'hx-sync="this:drop"' in tag]
+    assert len(renewed) > 5
+    assert [tag for tag in renewed if 'hx-disinherit="hx-sync"' not in tag] == []
+
+
 @pytest.mark.parametrize("language", ["tr", EN_TOO])
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.long] * (name in VARIANTS)) for name in NAMED]

@@ -7,7 +7,7 @@ import re
 from decimal import Decimal
 
 from PIL import Image
-from playwright.sync_api import FilePayload, expect
+from playwright.sync_api import FilePayload, Route, expect
 
 from kesin.engine.worker import Worker
 from kesin.web.dashboard.queues import actions
@@ -17,7 +17,7 @@ from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from tests.browser.conftest import FLAGS
 from tests.browser.sample_data import conversions, press
 from tests.web.conftest import World
-from tests.workloads.optiplan.orders_ready import order_service
+from tests.workloads.optiplan.orders_ready import held_order, order_service
 from tests.workloads.pdf.documents import text
 
 INK, PAPER = 64, 250  # shades of grey: darker than the one, lighter than the other
@@ -74,6 +74,20 @@ def test_an_order_is_written_part_by_part(signed_in, world, watcher):
     page.get_by_role("link", name="Follow it").click()
     work_orders(world)
     expect(page.locator("#job-head")).to_contain_text("HOLD", timeout=10_000)
+
+
+def test_what_is_pressed_while_the_list_is_renewed_is_done(signed_in, world):
+    held = held_order(world.service, customer_phone="0532 000 00 07")
+    page = signed_in("operator")
+    page.goto("/dashboard/optiplan")
+    renewals: list[Route] = []
+    page.route("**/optiplan/renewal*", lambda route: renewals.append(route))  # noqa: PLW0108
+    with page.expect_request("**/optiplan/renewal*"):
+        page.evaluate("htmx.trigger('#orders', 'renew')")
+    page.locator(f"#held-{held}").get_by_role("button", name="Approve").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    for renewal in renewals:
+        renewal.continue_()
 
 
 def drawn(picture: bytes) -> bool:
