@@ -1,5 +1,7 @@
 """A real Chromium that looks at a real service: one browser a test process, one service a module.
 
+All services of a process have one address, one after the other, so tabs are used again.
+
 A test that wants a page signed in writes ``signed_in("operator")`` and gets one; whatever the
 browser complains about meanwhile fails the test, unless it calls ``watcher.expects("…")``.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -67,12 +70,35 @@ def browser(_chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Br
 
 
 @contextmanager
+def _driving(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """The loop of the driver is this thread's own within the block, and not after."""
+    asyncio._set_running_loop(loop)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(None)
+
+
+@pytest.fixture(scope="session")
+def port() -> Iterator[int]:
+    """A port for the services of this process: bound, so that no other program is given it.
+
+    This socket never listens: while no service runs, connections are refused.
+    """
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+@contextmanager
 def serving(request: pytest.FixtureRequest, folder: Path) -> Iterator[Served]:
     """A service with the sites north and south."""
+    port = request.getfixturevalue("port")
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setattr(live, "POLL_S", POLL_S)
         patch.setattr(operator, "SESSION_CHECK_S", POLL_S)
-        running = Served(lambda: World(opened("sqlite", folder, request, stack), folder))
+        running = Served(lambda: World(opened("sqlite", folder, request, stack), folder), port)
         running.world.site("north", "south")
         yield running
         running.stop()
@@ -101,26 +127,30 @@ def watcher() -> Iterator[Watcher]:
     assert watching.unexpected == []
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def _contexts(
-    _chromium: tuple[Browser, asyncio.AbstractEventLoop], served: Served
+    _chromium: tuple[Browser, asyncio.AbstractEventLoop], port: int
 ) -> Iterator[Contexts]:
     chromium, loop = _chromium
-    contexts = Contexts(chromium, served.address)
+    contexts = Contexts(chromium, f"http://127.0.0.1:{port}")
     yield contexts
-    asyncio._set_running_loop(loop)
-    contexts.close()
-    asyncio._set_running_loop(None)
+    with _driving(loop):
+        contexts.close()
 
 
 @pytest.fixture
 def new_page(browser: Browser, _contexts: Contexts, watcher: Watcher) -> Iterator[NewPage]:
-    """Opens a tab of somebody's own: ``new_page(language="tr", theme="dark", size=PHONE)``."""
-    taken: list[tuple[str, Page]] = []
+    """Opens a tab of somebody's own: ``new_page(language="tr", theme="dark", size=PHONE)``.
 
-    def make(*, language: str = "en", theme: Any = "light", size: Any = WIDE) -> Page:
+    What cannot be undone, such as a clock that was installed, wants ``once=True``.
+    """
+    taken: list[tuple[str, Page, bool]] = []
+
+    def make(
+        *, language: str = "en", theme: Any = "light", size: Any = WIDE, once: bool = False
+    ) -> Page:
         page = _contexts.take(language)
-        taken.append((language, page))
+        taken.append((language, page, once))
         watcher.watch(page)
         page.context.on("page", watcher.watch)
         sized(page, size)
@@ -128,27 +158,40 @@ def new_page(browser: Browser, _contexts: Contexts, watcher: Watcher) -> Iterato
         return page
 
     yield make
-    for language, page in taken:
+    for language, page, once in taken:
         watcher.leave(page)
         page.context.remove_listener("page", watcher.watch)
-        _contexts.give_back(language, page)
+        if once:
+            page.context.close()
+        else:
+            _contexts.give_back(language, page)
 
 
-@pytest.fixture
-def admins_tab(
-    browser: Browser, served: Served, _contexts: Contexts, watcher: Watcher
+@pytest.fixture(scope="module")
+def _admins(
+    _chromium: tuple[Browser, asyncio.AbstractEventLoop], served: Served, _contexts: Contexts
 ) -> Iterator[Page]:
-    """One admin's tab for a whole module: for tests that look at many pages and change nothing."""
     who = served.world.known(NAMES["admin"], "admin", all_sites=True)
-    tab = _contexts.tab(lambda: served.world.token(who))
-    watcher.watch(tab)
+    with _driving(_chromium[1]):
+        tab = _contexts.take("en")
+        tab.context.add_cookies([served.cookie(who)])  # type: ignore[list-item]
     yield tab
-    watcher.leave(tab)
-    tab.context.clear_cookies(name="kesin_language")
+    with _driving(_chromium[1]):
+        _contexts.give_back("en", tab)
 
 
 @pytest.fixture
-def judge(browser: Browser, _contexts: Contexts) -> Page:
+def admins_tab(_admins: Page, browser: Browser, watcher: Watcher) -> Iterator[Page]:
+    """One admin's tab for a whole module: for tests that look at many pages and change nothing."""
+    sized(_admins, WIDE)
+    watcher.watch(_admins)
+    yield _admins
+    watcher.leave(_admins)
+    _admins.context.clear_cookies(name="kesin_language")
+
+
+@pytest.fixture
+def judge(browser: Browser, served: Served, _contexts: Contexts) -> Page:
     """The tab that other tabs' pages are copied to and judged in."""
     return _contexts.judge()
 
@@ -171,8 +214,7 @@ def signed_in(new_page: NewPage, served: Served) -> NewPage:
     ) -> Page:
         who = served.world.known(name or NAMES[role], role, **(may or {"all_sites": True}))
         page = new_page(**how)
-        cookie = {"name": "kesin_session", "value": served.world.token(who)}
-        page.context.add_cookies([{**cookie, "url": served.address}])  # type: ignore[typeddict-item]
+        page.context.add_cookies([served.cookie(who)])  # type: ignore[list-item]
         return page
 
     return sign_in

@@ -29,9 +29,9 @@ class _Server(uvicorn.Server):
 class Served:
     """A world that listens, and can be stopped and started again at the same address."""
 
-    def __init__(self, make: Callable[[], World]) -> None:
+    def __init__(self, make: Callable[[], World], port: int) -> None:
         self._make = make
-        self._port = 0
+        self._port = port
         self.world = make()
         self._start()
 
@@ -39,11 +39,14 @@ class Served:
     def address(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
+    def cookie(self, who: str) -> dict[str, str]:
+        """Of a new session, made without the form."""
+        return {"name": "kesin_session", "value": self.world.token(who), "url": self.address}
+
     def _start(self) -> None:
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(("127.0.0.1", self._port))
-        self._port = self._socket.getsockname()[1]
         config = uvicorn.Config(
             self.world.app,
             log_config=None,
