@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
+import pytest
 from playwright.sync_api import Page, ViewportSize
 
 from kesin.lifecycle.task import task_lifecycle
@@ -24,6 +25,15 @@ GRAVE = {"serious", "critical"}
 WIDE: ViewportSize = {"width": 1440, "height": 900}
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 PHONE: ViewportSize = {"width": 390, "height": 844}
+# A flow is gone through at one width, and in the long form at the other too. What it shows at its
+# end is checked at both: resizing a page takes less than opening it again.
+_LONG = pytest.mark.long
+AT_DESK = pytest.mark.parametrize(
+    "size", [WIDE, pytest.param(PHONE, marks=_LONG)], ids=["wide", "phone"]
+)
+ON_PHONE = pytest.mark.parametrize(
+    "size", [pytest.param(WIDE, marks=_LONG), PHONE], ids=["wide", "phone"]
+)
 # Frames hold what a template or a PDF shows: no page of ours.
 _RUN = """async ([runOnly, within]) => {
   const found = await axe.run(within || document, {
@@ -136,6 +146,17 @@ def sized(page: Page, size: ViewportSize) -> None:
     """Resize the page if it has another size: drawing it again is slow."""
     if page.viewport_size != size:
         page.set_viewport_size(size)
+
+
+def too_wide_at_any_size(page: Page) -> list[str]:
+    """What makes the page scroll sideways on a desk or on a phone."""
+    before, elements = page.viewport_size, []
+    for size in (WIDE, PHONE):
+        sized(page, size)
+        elements += too_wide(page)
+    if before:
+        sized(page, before)
+    return elements
 
 
 def too_small(page: Page, within: str = "") -> list[str]:

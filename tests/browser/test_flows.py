@@ -325,26 +325,6 @@ def test_everything_on_a_row_can_be_reached_without_a_mouse(signed_in, world):
     expect(page).to_have_url(re.compile(f"/dashboard/jobs/{bad}"))
 
 
-# A job
-
-
-def test_a_job_is_moved_from_its_own_page_which_shows_the_result(signed_in, world):
-    job_id = world.failed(key="moved-here")
-    page = signed_in("operator")
-    page.goto(f"/dashboard/jobs/{job_id}")
-    expect(page.locator("#job-next")).to_contain_text("Waits for an operator")
-    page.locator("#job-head").get_by_role("button", name="Requeue", exact=True).click()
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Reason").fill("the printer is back")
-    dialog.get_by_role("button", name="Requeue 1 job").click()
-    expect(page.locator("#result")).to_contain_text("1 moved")
-    expect(page.locator("#job-head")).to_contain_text("ready")
-    expect(page.locator("#job-story li").first).to_contain_text("the printer is back")
-    expect(page.locator("#job-picture .picture .state.here")).to_have_attribute(
-        "data-state", "ready"
-    )
-
-
 # Around every page
 
 

@@ -11,12 +11,21 @@ from playwright.sync_api import Locator, Page, ViewportSize, expect
 
 from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
-from tests.browser.checking import PHONE, WIDE, complaints, show, too_small, too_wide
+from tests.browser.checking import (
+    ON_PHONE,
+    PHONE,
+    WIDE,
+    complaints,
+    show,
+    sized,
+    too_small,
+    too_wide,
+    too_wide_at_any_size,
+)
 from tests.browser.sample_data import press
 from tests.browser.served import Served
 from tests.web.conftest import World
 
-SIZES = pytest.mark.parametrize("size", [PHONE, WIDE], ids=["390", "1440"])
 DESK: ViewportSize = {"width": 1280, "height": 800}
 BAD_LINE = '<b title="<i>">{{ buyer.nickname }}</b>'
 REFUSED = '<div data-field="reason"><p class="alert failed"><span>say why</span></p></div>'
@@ -52,20 +61,26 @@ def beat(world: World) -> None:
     Heartbeat(world.store, "press", now=world.service.queues["pdf"].now).beat()
 
 
-@SIZES
-def test_the_button_of_a_long_form_stays_in_sight(signed_in, size):
-    page: Page = signed_in("admin", size=size)
+def scroll(page: Page, y: float) -> None:
+    page.evaluate("(y) => scrollTo({ top: y, behavior: 'instant' })", y)
+
+
+def test_the_button_of_a_long_form_stays_in_sight(signed_in):
+    page: Page = signed_in("admin")
     page.goto("/dashboard/pdf?template=invoice")
     button = page.get_by_role("button", name="Make the PDF")
-    end = page.locator("#pdf-file").evaluate("one => one.getBoundingClientRect().y")
-    assert end > 2 * size["height"]  # the form is long enough to be scrolled
-    for share in (0.0, 0.3, 0.6, 0.9):
-        page.evaluate("(y) => scrollTo({ top: y, behavior: 'instant' })", share * end)
-        assert in_sight(button), share
-    assert too_wide(page) == []
+    for size in (WIDE, PHONE):
+        sized(page, size)
+        scroll(page, 0)
+        end = page.locator("#pdf-file").evaluate("one => one.getBoundingClientRect().y")
+        assert end > 2 * size["height"]  # the form is long enough to be scrolled
+        for share in (0.0, 0.3, 0.6, 0.9):
+            scroll(page, share * end)
+            assert in_sight(button), (size, share)
+        assert too_wide(page) == []
 
 
-@SIZES
+@ON_PHONE
 def test_a_rejected_form_marks_each_field_and_goes_to_the_first(
     signed_in, world, watcher, judge, size
 ):
@@ -98,10 +113,10 @@ def test_a_rejected_form_marks_each_field_and_goes_to_the_first(
     last.fill("2")
     expect(last).not_to_have_attribute("aria-invalid", "true")
     expect(first).to_have_attribute("aria-invalid", "true")  # empty still, and sent once
-    assert too_wide(page) == []
+    assert too_wide_at_any_size(page) == []
 
 
-@SIZES
+@ON_PHONE
 def test_a_template_that_fails_is_readable_in_the_frame_and_at_the_job(
     signed_in, world, watcher, bad_invoice, size
 ):
@@ -121,28 +136,32 @@ def test_a_template_that_fails_is_readable_in_the_frame_and_at_the_job(
     panel = page.locator("section", has=page.get_by_role("heading", name="The PDF"))
     expect(panel.last).to_contain_text("line 42: 'nickname' is missing")
     expect(panel.last.locator("pre")).to_contain_text(BAD_LINE)
-    assert too_wide(page) == []
+    assert too_wide_at_any_size(page) == []
 
 
-@pytest.mark.parametrize("size", [PHONE, DESK, WIDE], ids=["390", "1280", "1440"])
 @pytest.mark.parametrize("language", ["en", "tr"])
-def test_the_parts_of_an_order_fit_the_page(signed_in, language, size):
-    page: Page = signed_in("admin", size=size, language=language)
+def test_the_parts_of_an_order_fit_the_page(signed_in, language):
+    page: Page = signed_in("admin", language=language)
     page.goto("/dashboard/optiplan/new")
     page.locator("[name='parts/0/material_code']").fill("18MM 210*280 " * 4)
-    assert too_wide(page) == []
-    table = page.locator("table.parts")
-    assert table.evaluate("one => one.scrollWidth <= one.parentElement.clientWidth")
-    for cell in page.locator(".parts :is(input, select)").all():
-        box = cell.bounding_box()
-        assert box is not None
-        assert 0 <= box["x"] <= box["x"] + box["width"] <= size["width"]
-        assert box["width"] >= 44
-    if size == PHONE:
-        assert too_small(page, "#order-rows") == []
+    for size in (WIDE, DESK, PHONE):
+        sized(page, size)
+        assert too_wide(page) == []
+        table = page.locator("table.parts")
+        assert table.evaluate("one => one.scrollWidth <= one.parentElement.clientWidth")
+        cells = page.locator(".parts :is(input, select)").evaluate_all(
+            "all => all.map((one) => { const at = one.getBoundingClientRect();"
+            " return [at.left, at.right, one.checkVisibility()]; })"
+        )
+        assert cells
+        for left, right, visible in cells:
+            assert visible
+            assert 0 <= left <= right <= size["width"]
+            assert right - left >= 44
+    assert too_small(page, "#order-rows") == []  # on the phone
 
 
-@SIZES
+@ON_PHONE
 def test_an_order_is_pasted_duplicated_and_corrected(signed_in, watcher, judge, size):
     watcher.expects("status of 422")
     page: Page = signed_in("admin", size=size)
@@ -174,7 +193,7 @@ def test_an_order_is_pasted_duplicated_and_corrected(signed_in, watcher, judge, 
     expect(wrong).to_be_focused()
     wrong.fill("1")
     expect(page.locator("[data-totals]")).to_have_text("5 pieces · 2.3 m²")
-    assert too_wide(page) == []
+    assert too_wide_at_any_size(page) == []
 
 
 def test_an_error_of_a_dialog_stands_at_its_field(signed_in, watcher):

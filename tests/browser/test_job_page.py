@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-from playwright.sync_api import Page, ViewportSize, expect
+from playwright.sync_api import Page, expect
 
 from kesin.engine.results import Failed
 from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
-from tests.browser.checking import PHONE
+from tests.browser.checking import AT_DESK, ON_PHONE, PHONE, WIDE, sized
 from tests.browser.sample_data import conversions, pdfs
 from tests.web.conftest import ROOT, World
 from tests.workloads.optiplan.orders_ready import held_order, order_service, planned_order
-
-DESKTOP: ViewportSize = {"width": 1440, "height": 900}
-SIZES = pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["wide", "phone"])
-
 
 # The page hears of nothing by itself.
 DEAF = """() => {
@@ -55,27 +50,31 @@ def expect_same_document(page: Page) -> None:
     expect(page.locator("html")).to_have_attribute("data-mark", "same")
 
 
-@SIZES
+@ON_PHONE
 def test_a_task_is_requeued_and_its_page_shows_the_new_state_at_once(size, signed_in, world):
     job_id = failed_task(world)
     page = signed_in("operator", size=size)
     page.goto(f"/dashboard/jobs/{job_id}")
     stays(page)
     expect(page.locator("#job-outcome")).to_contain_text("BROKEN")
+    expect(page.locator("#job-next")).to_contain_text("Waits for an operator")
     take(page, "Requeue")
-    page.get_by_role("dialog").locator("button[type=submit]").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Reason").fill("the printer is back")
+    dialog.get_by_role("button", name="Requeue 1 job").click()
     expect(page.locator("#result")).to_contain_text("Requeue: 1 moved, now ready")
     expect(page.get_by_role("dialog")).to_have_count(0)
     expect(page.locator("#job-head .chip")).to_have_text("ready")
     expect(page.locator("#job-next")).to_contain_text("It is due")
     expect(page.locator(".timeline > li").first).to_contain_text("requeue")
+    expect(page.locator("#job-story li").first).to_contain_text("the printer is back")
     expect(page.locator("#job-picture .picture .here")).to_have_attribute("data-state", "ready")
     expect(page.locator("#job-outcome")).to_be_hidden()
     expect(page.locator("#result .alert")).to_be_in_viewport()
     expect_same_document(page)
 
 
-@SIZES
+@ON_PHONE
 def test_a_held_order_is_approved_on_its_jobs_page(size, signed_in, world):
     job_id = planned_order(world.service)
     page = signed_in("operator", size=size)
@@ -94,7 +93,7 @@ def test_a_held_order_is_approved_on_its_jobs_page(size, signed_in, world):
     expect_same_document(page)
 
 
-@SIZES
+@ON_PHONE
 def test_a_row_is_fixed_and_its_difference_stands_beside_it(size, signed_in, world):
     site = f"fix-{size['width']}"
     world.site(site)
@@ -118,7 +117,7 @@ def test_a_row_is_fixed_and_its_difference_stands_beside_it(size, signed_in, wor
     expect_same_document(page)
 
 
-@SIZES
+@AT_DESK
 def test_a_dialog_over_a_state_that_is_gone_says_so(size, signed_in, world):
     phone = f"0532 600 00 {size['width'] % 90 + 10}"
     job_id = held_order(world.service, customer_phone=phone)
@@ -138,7 +137,7 @@ def test_a_dialog_over_a_state_that_is_gone_says_so(size, signed_in, world):
 def test_an_action_that_comes_too_late_renews_the_page_behind_its_dialog(signed_in, world, watcher):
     watcher.expects("409")
     job_id = held_order(world.service, customer_phone="0532 600 11 11")
-    page = signed_in("operator", size=DESKTOP)
+    page = signed_in("operator")
     page.goto(f"/dashboard/jobs/{job_id}")
     page.evaluate(DEAF)
     take(page, "Cancel")
@@ -151,39 +150,45 @@ def test_an_action_that_comes_too_late_renews_the_page_behind_its_dialog(signed_
     expect(dialog.locator("button.danger")).to_be_disabled()
 
 
-@SIZES
-def test_the_header_stays_in_sight_and_in_reach_while_the_page_scrolls(size, signed_in, world):
+def test_the_header_stays_in_sight_and_in_reach_while_the_page_scrolls(signed_in, world):
     job_id = planned_order(world.service)
-    page = signed_in("operator", size=size)
+    page = signed_in("operator")
     page.goto(f"/dashboard/jobs/{job_id}")
     expect(page.locator("#job-panel img.plan")).to_be_visible()
-    at_first, _ = header(page)
-    page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
-    expect(page.locator("#job-values")).to_be_in_viewport()
-    top, height = header(page)
-    assert 0 <= top <= min(at_first, 60)
-    assert height < size["height"] / 4
-    expect(page.locator("#job-head .chip")).to_be_in_viewport()
-    take(page, "Cancel")
-    expect(page.get_by_role("dialog")).to_be_visible()
+    for size in (WIDE, PHONE):
+        sized(page, size)
+        page.evaluate("window.scrollTo(0, 0)")
+        at_first, _ = header(page)
+        page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+        expect(page.locator("#job-values")).to_be_in_viewport()
+        top, height = header(page)
+        assert 0 <= top <= min(at_first, 60)
+        assert height < size["height"] / 4
+        expect(page.locator("#job-head .chip")).to_be_in_viewport()
+        take(page, "Cancel")
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_be_visible()
+        dialog.get_by_role("button", name="Close").click()
+        expect(dialog).to_have_count(0)
 
 
-@SIZES
-def test_what_came_of_it_is_seen_before_the_timeline(size, signed_in, world):
-    printed = pdfs(world, owner=f"user:owner-{size['width']}")["done"]
-    page = signed_in("admin", size=size)
+def test_what_came_of_it_is_seen_before_the_timeline(signed_in, world):
+    printed = pdfs(world, owner="user:owner")["done"]
+    page = signed_in("admin")
     for job_id, outcome in (
         (printed, "#job-panel iframe"),
         (planned_order(world.service), "#job-panel img.plan"),
         (failed_task(world), "#job-outcome"),
     ):
         page.goto(f"/dashboard/jobs/{job_id}")
-        expect(page.locator(outcome)).to_be_in_viewport()
-        tops = [
-            page.locator(one).evaluate("one => one.getBoundingClientRect().top")
-            for one in (".job-top", outcome, "#job-next", ".timeline")
-        ]
-        assert tops == sorted(tops)
+        for size in (WIDE, PHONE):
+            sized(page, size)
+            expect(page.locator(outcome)).to_be_in_viewport()
+            tops = [
+                page.locator(one).evaluate("one => one.getBoundingClientRect().top")
+                for one in (".job-top", outcome, "#job-next", ".timeline")
+            ]
+            assert tops == sorted(tops)
 
 
 def test_on_a_phone_other_actions_fold_into_a_menu_and_destroy_quietly(signed_in, world):
@@ -204,7 +209,7 @@ def test_a_fold_that_was_opened_stays_open_while_the_job_goes_on(signed_in, worl
     for _ in range(3):
         Worker(world.task, lambda _: failing).drain()
         world.clock.time_us += 3_600_000_000
-    page = signed_in("viewer", size=DESKTOP)
+    page = signed_in("viewer")
     page.goto(f"/dashboard/jobs/{job_id}")
     page.get_by_text("Show all 3").click()
     expect(page.locator(".repeats li")).to_have_count(5)

@@ -7,13 +7,20 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, ViewportSize, expect
 
-from tests.browser.checking import PHONE, WIDE, complaints, prepare, show, too_small, too_wide
+from tests.browser.checking import (
+    AT_DESK,
+    ON_PHONE,
+    PHONE,
+    complaints,
+    show,
+    sized,
+    too_wide_at_any_size,
+)
 from tests.browser.sample_data import conversions
 from tests.browser.served import Served
 from tests.browser.test_flows import TASKS, failed, row
 from tests.web.conftest import ROOT, World
 
-SIZES = pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
 RENEW = "() => htmx.trigger('#view', 'renew')"
 
 
@@ -41,7 +48,7 @@ def place(at: Locator) -> float:
 # Rows hold still
 
 
-@SIZES
+@ON_PHONE
 def test_rows_hold_still_while_new_ones_gather_behind_a_button(signed_in, world, size):
     jobs = failed(world, 3, f"HELD{size['width']}")
     page = signed_in("operator", size=size)
@@ -68,7 +75,7 @@ def test_rows_hold_still_while_new_ones_gather_behind_a_button(signed_in, world,
     expect(page.locator("#list-count")).to_have_text("4 of 4 rows")
 
 
-@SIZES
+@AT_DESK
 def test_the_count_and_older_rows_survive_a_renewal(signed_in, world, size):
     failed(world, 60, f"MANY{size['width']}")
     page = signed_in("viewer", size=size)
@@ -83,10 +90,11 @@ def test_the_count_and_older_rows_survive_a_renewal(signed_in, world, size):
         if n == 50:
             page.get_by_role("link", name="Show 50 more").click()
     expect(page.get_by_role("link", name="Show 50 more")).to_have_count(0)
-    assert not too_wide(page)
+    assert not too_wide_at_any_size(page)
 
 
-@SIZES
+@pytest.mark.long  # in short: test_lists_hold.py
+@AT_DESK
 def test_the_rows_of_a_site_hold_still_too(signed_in, world: World, size):
     site = f"still{size['width']}"
     world.site(site)
@@ -110,12 +118,11 @@ def test_the_rows_of_a_site_hold_still_too(signed_in, world: World, size):
 # Sorting
 
 
-@SIZES
-def test_a_head_turns_the_order_round_and_the_address_keeps_it(signed_in, world, size):
-    code = f"ORDER{size['width']}"
-    jobs = failed(world, 3, code)
-    page = signed_in("viewer", size=size)
-    page.goto(f"{TASKS}?code={code}")
+def test_a_head_turns_the_order_round_and_the_address_keeps_it(signed_in, world):
+    """A phone has no heads: it has a link of its own."""
+    jobs = failed(world, 3, "ORDER")
+    page = signed_in("viewer")
+    page.goto(f"{TASKS}?code=ORDER")
     assert shown(page) == jobs[::-1]
     head = page.locator(".sort:visible").filter(has_text="Created")
     head.click()
@@ -124,13 +131,14 @@ def test_a_head_turns_the_order_round_and_the_address_keeps_it(signed_in, world,
     assert shown(page) == jobs
     page.reload()
     assert shown(page) == jobs
+    sized(page, PHONE)
     page.locator(".sort:visible").filter(has_text="Created").click()
     expect(page.locator("th:has(a.sort)")).to_have_attribute("aria-sort", "descending")
     assert shown(page) == jobs[::-1]
     assert "order=" not in page.url
 
 
-@SIZES
+@AT_DESK
 def test_small_tables_are_sorted_in_the_browser(signed_in, world, size):
     for name in ("zehra", "ali9", "ali10"):
         world.known(name, "viewer")
@@ -150,13 +158,13 @@ def test_small_tables_are_sorted_in_the_browser(signed_in, world, size):
     head.get_by_role("button").press("Enter")
     expect(head).to_have_attribute("aria-sort", "descending")
     assert sorted_by() == ["zehra", "ali10", "ali9"]
-    assert not too_wide(page)
+    assert not too_wide_at_any_size(page)
 
 
 # Keys
 
 
-@SIZES
+@AT_DESK
 def test_a_list_is_used_by_keys_alone(signed_in, world, size):
     code = f"KEYS{size['width']}"
     jobs = failed(world, 4, code)[::-1]
@@ -194,8 +202,9 @@ def test_a_list_is_used_by_keys_alone(signed_in, world, size):
     expect(page).to_have_url(re.compile("/dashboard$"))
 
 
-@SIZES
-def test_the_keys_are_listed_in_a_dialog(signed_in, judge, size):
+@AT_DESK
+def test_the_keys_are_listed_in_a_dialog(signed_in, size):
+    """Whether the dialog is accessible and fits is checked in test_pages.py, as for every other."""
     page = signed_in("viewer", size=size)
     page.goto("/dashboard")
     page.keyboard.press("?")
@@ -203,16 +212,13 @@ def test_the_keys_are_listed_in_a_dialog(signed_in, judge, size):
     expect(dialog).to_be_visible()
     for words in ("Next row", "Extend the selection", "Go to the overview"):
         expect(dialog.get_by_text(words)).to_be_visible()
-    prepare(judge)
-    show(judge, page.content())
-    assert complaints(judge, within="dialog[open]") == []
-    assert not too_wide(page)
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
 
 
-@SIZES
-def test_the_jump_dialog_leads_to_a_page_and_to_a_job(signed_in, world, judge, size):
+@AT_DESK
+def test_the_jump_dialog_leads_to_a_page_and_to_a_job(signed_in, world, size):
+    """Whether the dialog is accessible and fits is checked in test_pages.py, as for every other."""
     job = world.job(key=f"jump-{size['width']}")
     page = signed_in("viewer", size=size)
     page.goto(TASKS)
@@ -224,12 +230,6 @@ def test_the_jump_dialog_leads_to_a_page_and_to_a_job(signed_in, world, judge, s
     page.keyboard.press("ArrowDown")
     expect(options.nth(1)).to_have_attribute("aria-selected", "true")
     expect(field).to_have_attribute("aria-activedescendant", "jump-2")
-    prepare(judge)
-    show(judge, page.content())
-    assert complaints(judge, within="dialog[open]") == []
-    if size == PHONE:
-        assert too_small(page, "dialog[open]") == []
-    assert not too_wide(page)
     page.keyboard.press("Escape")
     expect(field).to_have_count(0)
     page.keyboard.press("Control+k")
@@ -256,7 +256,7 @@ def outage(page: Page, watcher) -> None:
     page.context.set_offline(True)
 
 
-@SIZES
+@AT_DESK
 def test_a_banner_says_that_nothing_answers_and_actions_wait(
     signed_in, world: World, watcher, judge, size: ViewportSize
 ):
@@ -277,10 +277,9 @@ def test_a_banner_says_that_nothing_answers_and_actions_wait(
     retry.click(force=True)
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert place(row(page, job)) == at
-    prepare(judge)
     show(judge, page.content())
     assert complaints(judge, within="#offline") == []
-    assert not too_wide(page)
+    assert not too_wide_at_any_size(page)
     page.get_by_role("button", name="Try now").click()
     expect(banner).to_be_visible()
     page.context.set_offline(False)
@@ -291,7 +290,7 @@ def test_a_banner_says_that_nothing_answers_and_actions_wait(
 
 
 def test_the_tries_come_later_and_later(signed_in, world: World, watcher):
-    page = signed_in("viewer")
+    page = signed_in("viewer", once=True)
     page.clock.install()
     page.goto(TASKS)
     expect(page.locator("#list-count, .empty").first).to_be_visible()

@@ -6,12 +6,22 @@ import itertools
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.checking import PHONE, WIDE, complaints, prepare, show, too_wide
+from tests.browser.checking import (
+    AT_DESK,
+    ON_PHONE,
+    PHONE,
+    WIDE,
+    complaints,
+    show,
+    sized,
+    too_wide,
+    too_wide_at_any_size,
+)
 from tests.browser.sample_data import pdfs as printed_pdfs
 from tests.browser.test_flows import TASKS, failed, row
-from tests.browser.test_lists import RENEW, SIZES, place, shown
+from tests.browser.test_lists import RENEW, place, shown
 from tests.web.conftest import ROOT, World
 from tests.web.dashboard.workloads.test_lists import ListedRows, conversions, orders, pdfs
 
@@ -19,7 +29,25 @@ _numbers = itertools.count(1)
 RENEW_LIST = "() => htmx.trigger('[data-rows]', 'renew')"
 
 
-@pytest.fixture(params=["oci", "pdf", "optiplan"])
+# Each list once, each size at least once; the long form has every list at every size.
+SHORT = {"oci": WIDE, "pdf": PHONE, "optiplan": WIDE}
+LISTS = pytest.mark.parametrize(
+    ("listed", "size"),
+    [
+        pytest.param(
+            kind,
+            size,
+            id=f"{kind}-{'phone' if size == PHONE else 'wide'}",
+            marks=[pytest.mark.long] * (SHORT[kind] != size),
+        )
+        for kind in SHORT
+        for size in (WIDE, PHONE)
+    ],
+    indirect=["listed"],
+)
+
+
+@pytest.fixture
 def listed(request, world: World) -> ListedRows:
     if request.param == "oci":
         site = f"held{next(_numbers)}"
@@ -39,7 +67,7 @@ def numbers(page: Page) -> list[int]:
     return [int(n) for n in re.findall(r"\d+", page.locator("#list-count").inner_text())]
 
 
-@SIZES
+@LISTS
 def test_rows_hold_still_with_their_current_state(signed_in, listed, judge, size):
     jobs = [listed.create() for _ in range(3)][::-1]
     page = opened(signed_in, listed, size)
@@ -58,7 +86,6 @@ def test_rows_hold_still_with_their_current_state(signed_in, listed, judge, size
     if listed.filtered:
         expect(row(page, jobs[0])).to_have_class("stale")
         expect(page.locator("#list-count")).to_contain_text("1 no longer match")
-    prepare(judge)
     show(judge, page.content())
     assert complaints(judge, within="[data-rows]") == []
     assert not too_wide(page)
@@ -67,9 +94,10 @@ def test_rows_hold_still_with_their_current_state(signed_in, listed, judge, size
     expect(row(page, jobs[0])).to_have_count(0 if listed.filtered else 1)
     expect(fresh).to_have_count(0)
     assert shown(page)[:2] == late[::-1]
+    assert not too_wide_at_any_size(page)
 
 
-@SIZES
+@LISTS
 def test_the_store_sorts_by_creation_and_the_browser_what_is_whole(signed_in, listed, size):
     jobs = [listed.create() for _ in range(2)][::-1]
     page = opened(signed_in, listed, size)
@@ -100,7 +128,7 @@ def test_the_store_sorts_by_creation_and_the_browser_what_is_whole(signed_in, li
     expect(head).to_have_attribute("aria-sort", "ascending")
 
 
-@SIZES
+@AT_DESK
 def test_older_rows_are_appended_and_survive_a_renewal(signed_in, world, size):
     site = f"long{size['width']}"
     world.site(site)
@@ -120,7 +148,7 @@ def test_older_rows_are_appended_and_survive_a_renewal(signed_in, world, size):
 # What rests above a list
 
 
-@SIZES
+@AT_DESK
 def test_a_warning_that_goes_pulls_no_row_from_under_the_pointer(signed_in, world: World, size):
     site = f"above{size['width']}"
     world.site(site)
@@ -147,7 +175,7 @@ def test_a_warning_that_goes_pulls_no_row_from_under_the_pointer(signed_in, worl
     expect(page.locator(".list-head")).to_have_css("padding-top", "0px")
 
 
-@SIZES
+@ON_PHONE
 def test_a_held_order_that_goes_pulls_no_row_from_under_the_pointer(signed_in, world, size):
     listed = orders(world)
     job, other = listed.create(), listed.create()
@@ -164,29 +192,35 @@ def test_a_held_order_that_goes_pulls_no_row_from_under_the_pointer(signed_in, w
 # Errors
 
 
-@SIZES
-def test_the_error_of_a_pdf_wraps_to_two_lines_and_unfolds(signed_in, world, judge, size):
+def height(of: Locator) -> float:
+    box = of.bounding_box()
+    assert box
+    return box["height"]
+
+
+def test_the_error_of_a_pdf_wraps_to_two_lines_and_unfolds(signed_in, world, judge):
     job = printed_pdfs(world)["failed"]
-    page = signed_in("admin", size=size)
+    page = signed_in("admin")
     page.goto("/dashboard/pdf")
     why = row(page, job).locator("summary")
     expect(why).to_contain_text("TEMPLATE_ERROR")
-    box = why.bounding_box()
-    assert box
-    assert 16 < box["height"] <= 34, "two lines"
     assert (why.get_attribute("title") or "")[-12:] in why.inner_text()
+    folded = {}
+    for name, size in {"desk": WIDE, "phone": PHONE}.items():
+        sized(page, size)
+        folded[name] = height(why)
+        assert 16 < folded[name] <= 34, "two lines"
     why.press("Enter")
     page.wait_for_function("() => document.querySelector('.clamp[open]')")
-    opened_box = why.bounding_box()
-    assert opened_box
-    assert opened_box["height"] > box["height"]
+    assert height(why) > folded["phone"]
+    sized(page, WIDE)
+    assert height(why) > folded["desk"]
     with page.expect_response(re.compile("/renewal")):
         page.evaluate(RENEW_LIST)
     expect(page.locator(".clamp[open]")).to_have_count(1)
-    prepare(judge)
     show(judge, page.content())
     assert complaints(judge, within="#pdf-jobs") == []
-    assert not too_wide(page)
+    assert not too_wide_at_any_size(page)
 
 
 def test_failures_of_a_code_have_a_curve(signed_in, world: World, judge):
@@ -205,9 +239,6 @@ def test_failures_of_a_code_have_a_curve(signed_in, world: World, judge):
     with page.expect_response(re.compile("/renewal")):
         page.evaluate(RENEW)
     expect(curve).to_be_visible()
-    prepare(judge)
     show(judge, page.content())
     assert complaints(judge, within="#failures") == []
-    for size in (WIDE, PHONE):
-        page.set_viewport_size(size)
-        assert not too_wide(page)
+    assert not too_wide_at_any_size(page)

@@ -17,7 +17,16 @@ from kesin.workloads.optiplan.pipeline.program import MACRO
 from kesin.workloads.optiplan.pipeline.runner import Runner
 from kesin.workloads.optiplan.service import OrderService
 from kesin.workloads.optiplan.workshop.config import Workshop
-from tests.browser.checking import PHONE, WIDE, english, prepare, problems, show, too_wide
+from tests.browser.checking import (
+    AT_DESK,
+    ON_PHONE,
+    PHONE,
+    WIDE,
+    english,
+    problems,
+    show,
+    too_wide_at_any_size,
+)
 from tests.browser.sample_data import pdfs
 from tests.web.conftest import World
 from tests.workloads.optiplan.orders_ready import ROOT, held_order, order_service, write_xml
@@ -25,8 +34,9 @@ from tests.workloads.optiplan.programs import wait_for_end
 
 MOST_CLICKS = 5
 WAKE_UP_S = 31.0
-SOON_MS = 15_000  # a page that nothing moves on looks again every ten seconds
-SIZES = pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+# A page that nothing moves on looks again every ten seconds; so soon it would take a test as long.
+LOOK_AGAIN = "() => document.dispatchEvent(new Event('kesin:found'))"
+MODES = [("A", PHONE, False), ("A", WIDE, True), ("B", PHONE, True), ("B", WIDE, False)]
 _numbers = itertools.count(1)
 
 
@@ -95,21 +105,31 @@ def to_the_order(page: Page, clicks: Clicks, job: str) -> None:
 
 def print_plan(page: Page, clicks: Clicks) -> bytes:
     plan = page.locator("#job-head").get_by_role("link", name="Print the plan")
-    expect(plan).to_be_visible(timeout=SOON_MS)
+    expect(plan).to_be_visible()
     assert "first" in (plan.get_attribute("class") or "").split()
     with page.expect_download() as waiting:
         clicks.on(plan)
     return waiting.value.path().read_bytes()
 
 
-@SIZES
-@pytest.mark.parametrize("mode", ["A", "B"])
+@pytest.mark.parametrize(
+    ("mode", "size"),
+    [
+        pytest.param(
+            mode,
+            size,
+            id=f"{mode}-{'phone' if size == PHONE else 'wide'}",
+            marks=[pytest.mark.long] * long,
+        )
+        for mode, size, long in MODES
+    ],
+)
 def test_a_held_order_is_printed_in_three_clicks(signed_in, world, shop, size, mode):
     job, phone = new_order(world, mode)
     workshop = install(shop) if mode == "B" else shop.workshop
     page, clicks = signed_in("operator", size=size), Clicks()
     to_the_order(page, clicks, job)
-    assert too_wide(page) == []
+    assert too_wide_at_any_size(page) == []
     expect(page.locator("#k-name")).to_have_value("Gülşen Demir")
     expect(page.locator("#k-phone")).to_have_value(phone)
     clicks.on(page.get_by_role("button", name="Add customer and approve"))
@@ -121,7 +141,7 @@ def test_a_held_order_is_printed_in_three_clicks(signed_in, world, shop, size, m
     shop.cancel(ROOT, job)
 
 
-@SIZES
+@AT_DESK
 def test_in_mode_c_the_owner_optimises_and_approves_and_needs_five_clicks_at_most(
     signed_in, world, shop, size
 ):
@@ -131,12 +151,14 @@ def test_in_mode_c_the_owner_optimises_and_approves_and_needs_five_clicks_at_mos
     clicks.on(page.get_by_role("button", name="Add customer and approve"))
     expect(page.locator("#result")).to_contain_text("Approved, now NEW.")
     work(world, shop, job, shop.workshop, "HOLD")
-    expect(page.locator("#job-head")).to_contain_text("HOLD", timeout=SOON_MS)
-    expect(page.locator("main")).to_contain_text("a person starts OptiPlanning", timeout=SOON_MS)
+    expect(page.locator("#job-head")).to_contain_text("HOLD")
+    expect(page.locator("main")).to_contain_text("a person starts OptiPlanning")
     with page.expect_download():
         clicks.on(page.get_by_role("link", name="Import files"))
     write_xml(shop, job)  # at OptiPlanning
-    expect(page.locator("#job-next")).to_contain_text("ready to approve", timeout=SOON_MS)
+    expect(page.locator("#view")).to_have_attribute("data-most", "10")
+    page.evaluate(LOOK_AGAIN)
+    expect(page.locator("#job-next")).to_contain_text("ready to approve")
     page.locator("[data-dismiss]").click()  # a report of the first approval, for the test alone
     clicks.on(page.locator("#job-head").get_by_role("button", name="Approve"))
     expect(page.locator("#result")).to_contain_text("Approved, now NEW.")
@@ -158,7 +180,7 @@ def test_without_its_xml_the_approval_still_asks(signed_in, world, shop):
     shop.cancel(ROOT, job)
 
 
-@SIZES
+@ON_PHONE
 def test_the_customer_alone_is_added_and_the_card_says_so_at_once(signed_in, world, shop, size):
     job, _ = new_order(world, "A")
     page = signed_in("operator", size=size)
@@ -189,21 +211,20 @@ def test_an_order_that_was_cancelled_meanwhile_is_said_and_shown(signed_in, worl
     expect(button).to_have_count(0)
 
 
-@SIZES
+@ON_PHONE
 def test_a_failed_order_waits_with_the_right_action(signed_in, world, shop, judge, size):
     job = shop.queue.enqueue({"order": {"order_id": "F-9"}, "mode": "A"}, tenant="default").id
     Worker(shop.queue, Runner(shop.workshop, shop.queue).__call__, batch=1).drain()
     held, _ = new_order(world, "A")
     page = signed_in("operator", size=size)
     page.goto("/dashboard/optiplan")
-    assert too_wide(page) == []
+    assert too_wide_at_any_size(page) == []
     card = page.locator(f"#held-{job}")
     expect(card).to_contain_text("FAILED")
     expect(card.get_by_role("button", name="Retry")).to_be_visible()
     expect(
         page.locator(f"#held-{held}").get_by_role("link", name="Add this customer")
     ).to_be_visible()
-    prepare(judge)
     show(judge, page.content())
     assert problems(judge) == []
     page.goto(f"/dashboard/jobs/{held}")
@@ -222,7 +243,7 @@ def test_the_owner_reads_turkish(signed_in, world, shop):
     shop.cancel(ROOT, job)
 
 
-@SIZES
+@ON_PHONE
 def test_a_template_error_is_found_in_two_clicks(signed_in, world, size):
     job = pdfs(world)["failed"]
     page, clicks = signed_in("admin", size=size), Clicks()
@@ -235,7 +256,7 @@ def test_a_template_error_is_found_in_two_clicks(signed_in, world, size):
     assert clicks.n <= 3, clicks.names
 
 
-@SIZES
+@AT_DESK
 def test_an_order_is_jumped_to_by_its_customer(signed_in, world, shop, size):
     job, _ = new_order(world, "A")
     page = signed_in("operator", size=size)

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from kesin.store.records import Listing
-from tests.browser.checking import PHONE, WIDE, problems, show, sized, too_wide
+from tests.browser.checking import ON_PHONE, PHONE, problems, show, sized, too_wide_at_any_size
 from tests.browser.conftest import NewPage
 from tests.browser.served import Served
 
@@ -21,7 +21,7 @@ def mails(served: Served) -> dict[str, str]:
     return {to: world.job(payload={"to": to, "order": order}) for to, order in names.items()}
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@ON_PHONE
 def test_a_job_is_found_by_typing_part_of_its_title(
     served: Served, mails: dict[str, str], signed_in: NewPage, judge: Page, size
 ) -> None:
@@ -41,7 +41,7 @@ def test_a_job_is_found_by_typing_part_of_its_title(
         expect(rows.locator(".under")).to_have_text(f"…{mails['İrem Öztürk'][-12:]}")
     field.fill("")
     expect(rows).to_have_count(3)
-    assert not too_wide(page)
+    assert not too_wide_at_any_size(page)
     show(judge, page.evaluate("document.documentElement.outerHTML"))
     assert not problems(judge)
     page.get_by_role("link", name=re.compile("Çağlar")).click()

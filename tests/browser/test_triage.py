@@ -14,7 +14,7 @@ from kesin.engine.results import Done, Failed
 from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.task import task_lifecycle
-from tests.browser.checking import PHONE, WIDE, too_wide
+from tests.browser.checking import AT_DESK, too_wide_at_any_size
 from tests.web.conftest import World
 
 # 97 failures: what each needs is different.
@@ -47,12 +47,12 @@ def line(page: Page, queue: Queue, code: str):
     return page.locator(f"#need-{queue.name}-failed-{code}")
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@AT_DESK
 def test_the_overview_leads_to_the_right_action_for_every_failure(signed_in, letters, size):
     """A dialog over the overview; what it did stands at its line."""
     page = signed_in("operator", size=size)
     page.goto("/dashboard")
-    assert too_wide(page) == []
+    assert too_wide_at_any_size(page) == []
     expect(page.get_by_role("heading", name="Needs you")).to_be_visible()
     expect(line(page, letters, "SMTP_DOWN")).to_contain_text("40 jobs")
     expect(page.locator(f"#retries-{letters.name}")).to_contain_text("3 retry by themselves")
@@ -76,14 +76,14 @@ def test_the_overview_leads_to_the_right_action_for_every_failure(signed_in, let
     expect(page.locator("main")).to_contain_text("BAD_TEMPLATE it was")
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@AT_DESK
 def test_the_panel_of_a_queue_filters_and_a_futile_retry_is_warned_about(signed_in, letters, size):
     page = signed_in("operator", size=size)
     page.goto(f"/dashboard/queues/{letters.name}")
     panel = page.locator("#failures")
     expect(panel).to_contain_text("94 need you")
     expect(panel).to_contain_text("3 retry by themselves")
-    assert too_wide(page) == []
+    assert too_wide_at_any_size(page) == []
     panel.get_by_role("link", name="NO_SUCH_STREET").click()
     expect(page.locator("tr[id^=row-]")).to_have_count(38)
     page.locator("input[data-pick-all]").check()
@@ -96,11 +96,11 @@ def test_the_panel_of_a_queue_filters_and_a_futile_retry_is_warned_about(signed_
     expect(dialog).to_have_count(0)
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@AT_DESK
 def test_all_sites_are_sorted_by_a_click_on_a_heading(signed_in, world, size):
     page = signed_in("operator", size=size)
     page.goto("/dashboard/oci")
-    assert too_wide(page) == []
+    assert too_wide_at_any_size(page) == []
     page.get_by_role("link", name="Site", exact=True).click()
     expect(page.locator("th[aria-sort=ascending]")).to_contain_text("Site")
     names = page.locator("tbody td:first-child a").all_inner_texts()
