@@ -6,30 +6,25 @@ tested is Google's own shape. It behaves well by default: ``row_errors`` and
 """
 
 import importlib
-import importlib.util
 import json
 import re
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qs, urlsplit
 
+from google.ads import googleads
 from google.protobuf import json_format
 from google.rpc import error_details_pb2, status_pb2
 
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 
-_LIBRARY = importlib.util.find_spec("google.ads.googleads")
 VERSION = max(
-    (
-        one.name
-        for place in (_LIBRARY and _LIBRARY.submodule_search_locations) or ()
-        for one in Path(place).glob("v[0-9]*")
-    ),
+    (one.name for one in Path(googleads.__file__).parent.glob("v[0-9]*")),
     key=lambda name: int(name[1:]),
 )
 
@@ -41,13 +36,13 @@ def google_module(name: str) -> Any:
 
 @cache
 def _message(module: str, name: str) -> Any:
-    """A class of messages; imported when it is needed: every test process reads this module."""
+    """A message of the library, whose import takes two seconds: no test waits for it unasked."""
     return getattr(google_module(module), name).pb()
 
 
-def _upload_message(what: str) -> Any:
-    name = f"UploadClickConversions{what}"
-    return _message("services.types.conversion_upload_service", name)()
+def _upload_message(kind: str) -> Any:
+    module = "services.types.conversion_upload_service"
+    return _message(module, f"UploadClickConversions{kind}")()
 
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d")
@@ -133,6 +128,7 @@ class GoogleServer:
         self._valid: set[str] = set()
 
     def __enter__(self) -> Self:
+        _upload_message("Request")  # else the first request would wait for the import
         self._thread.start()
         return self
 
@@ -165,9 +161,12 @@ class GoogleServer:
         }
         return GoogleCredentials.parse({**given, **changes})
 
-    def then(self, *answers: Whole | Doing) -> None:
-        """Answer the next API requests so, one each; afterwards it behaves well again."""
-        self._next.extend(answers)
+    def then(self, *answers: Whole | Doing | partial[Whole]) -> None:
+        """Answer the next API requests so, one each; afterwards it behaves well again.
+
+        A `partial` is an answer that is made only now, of messages of the library.
+        """
+        self._next.extend(one() if isinstance(one, partial) else one for one in answers)
 
     def tokens_then(self, *answers: Whole | Doing) -> None:
         """The same for requests of tokens."""

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from itertools import count
 
 import httpx
@@ -207,7 +208,7 @@ def test_without_a_token_nothing_is_sent_and_no_row_pays(google, ads, is_down):
     ("answer", "kind", "code"),
     [
         (
-            refusal(403, "PERMISSION_DENIED", Wrong(
+            partial(refusal, 403, "PERMISSION_DENIED", Wrong(
                 "not_allowlisted_error", "CUSTOMER_NOT_ALLOWLISTED_FOR_THIS_FEATURE", "")),
             AUTH, "CUSTOMER_NOT_ALLOWLISTED_FOR_THIS_FEATURE",
         ),
@@ -300,9 +301,8 @@ def test_credentials_that_no_header_can_carry_stop_the_site(google, ads):
         (Whole(429, headers={"Retry-After": "soon"}), None),
         (Whole(429), None),
         (
-            refusal(429, "RESOURCE_EXHAUSTED", Wrong("quota_error", "RESOURCE_EXHAUSTED", ""),
-                    retry_s=900),
-            900,
+            partial(refusal, 429, "RESOURCE_EXHAUSTED", Wrong(
+                "quota_error", "RESOURCE_EXHAUSTED", ""), retry_s=900), 900,
         ),
     ],
 )  # fmt: skip

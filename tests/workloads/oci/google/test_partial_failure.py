@@ -169,7 +169,6 @@ def test_other_details_beside_the_failure_do_no_harm():
 
 SEVERAL = rows(6)
 LATE = Wrong("date_error", "LATER_THAN_MAXIMUM_DATE", "conversion_date_time")
-HONEST = answer(SEVERAL, {1: [BAD], 2: [upload_error("TOO_RECENT_EVENT")], 4: [LATE, BAD]})
 ALLOWED = {0, 3, 5}
 
 anything = st.recursive(
@@ -195,7 +194,8 @@ def at(value, path):
 @settings(max_examples=25)
 @given(st.data())
 def test_no_mangling_of_an_answer_credits_more_than_the_honest_one(data):
-    body = copy.deepcopy(HONEST)
+    wrong = {1: [BAD], 2: [upload_error("TOO_RECENT_EVENT")], 4: [LATE, BAD]}
+    body = answer(SEVERAL, wrong)
     for _ in range(data.draw(st.integers(1, 3))):
         path = data.draw(st.sampled_from([one for one in places(body) if one]))
         holder, key = at(body, path[:-1]), path[-1]
