@@ -38,7 +38,7 @@ def _hash_once(lifecycle: Lifecycle) -> int:
 
 def make_once() -> None:
     """From now on, in this process."""
-    Lifecycle.__hash__ = _hash_once  # type: ignore[method-assign]
+    Lifecycle.__hash__ = _hash_once  # type: ignore[method-assign,assignment]
     oci.oci_lifecycle = cache(oci.oci_lifecycle)
     pdf.pdf_lifecycle = cache(pdf.pdf_lifecycle)
     optiplan.optiplan_lifecycle = cache(optiplan.optiplan_lifecycle)  # type: ignore[attr-defined]
