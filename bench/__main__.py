@@ -21,6 +21,7 @@ from statistics import median
 from typing import NamedTuple
 
 from bench import (
+    costs,
     dashboard,
     features,
     floors,
@@ -215,12 +216,26 @@ def _preamble(asked: argparse.Namespace) -> str:
         " each of two, and on SQLite, which has one writer, one in each process."
         " Peers are set to what was fastest for each, durable like us (`bench/peers` says how);"
         " *as it comes* has nothing set. After every run: three events a job, counters equal to"
-        " `count(*)`, replay empty."
+        " `count(*)`, replay empty. Cost is that of a job, enqueued and drained: on PostgreSQL the"
+        " processor time of all the server's processes and its WAL, on SQLite the processor time of"
+        " the processes that call it, Python included, and all that they write, to the WAL and from"
+        " there to the file; on disk are all tables and indexes when the last job is done. Kesin"
+        " keeps jobs and events until they are pruned; PgQueuer keeps its log, Huey nothing."
     )
 
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+class Raced(NamedTuple):
+    """A drain in one round."""
+
+    per_second: float
+    cost: costs.Cost  # of a job, from its enqueue on
+
+
+Contestant = Callable[[int], Raced]
 
 
 class Speeds(dict[str, list[float]]):
@@ -229,12 +244,18 @@ class Speeds(dict[str, list[float]]):
     A machine is quick and slow by turns: so those are compared who ran in the same round.
     """
 
-    def race(self, store: str, rounds: int, contestants: dict[str, Callable[[int], float]]) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        self.costs: dict[str, list[costs.Cost]] = {}
+
+    def race(self, store: str, rounds: int, contestants: dict[str, Contestant]) -> None:
         """Let everybody run in every round, one after the other, there and back."""
         order = list(contestants)
         for number in range(rounds):
             for name in order:
-                self.setdefault(name, []).append(contestants[name](number))
+                raced = contestants[name](number)
+                self.setdefault(name, []).append(raced.per_second)
+                self.costs.setdefault(name, []).append(raced.cost)
                 _say(f"{store} {name}: {self[name][-1]:,.0f} jobs/s")
             order.reverse()
 
@@ -245,26 +266,25 @@ class Speeds(dict[str, list[float]]):
 
 def _ours(
     asked: argparse.Namespace, processes: int, address: Address, speeds: Speeds
-) -> dict[str, Callable[[int], float]]:
-    def drain(way: str) -> Callable[[int], float]:
-        def run(number: int) -> float:
+) -> dict[str, Contestant]:
+    def drain(way: str) -> Contestant:
+        def run(number: int) -> Raced:
             place = address(f"{way.lower()}_{processes}_{number}")
             drained = lanes.measure(way, place, asked.jobs, processes)
             speeds.setdefault(ENQUEUE, []).append(asked.jobs / drained.enqueue_seconds)
-            return drained.per_second
+            return Raced(drained.per_second, drained.cost)
 
         return run
 
     return {_named(way, processes): drain(way) for way in lanes.WAYS}
 
 
-def _theirs(
-    peer: str, jobs: int, processes: int, where: Callable[[str], list[str]]
-) -> Callable[[int], float]:
-    def run(number: int) -> float:
+def _theirs(peer: str, jobs: int, processes: int, where: Callable[[str], list[str]]) -> Contestant:
+    def run(number: int) -> Raced:
         place = where(f"{peer}_{processes}_{number}")
         line = peers_run.run(peer, jobs=jobs, processes=processes, where=place)
-        return float(line["drain_per_second"])
+        cost = costs.Cost(*(float(line[name]) for name in costs.Cost._fields))
+        return Raced(float(line["drain_per_second"]), cost)
 
     return run
 
@@ -280,11 +300,20 @@ def _floors(
     report.aim(f"{store}: F1 / F0, median of pairs", ratio, least=0.70)
     ratio = speeds.ratio(_named("engine", 1), _named("F1", 1))
     report.aim(f"{store}: engine / F1", ratio, least=0.80)
+    for processes in (1, 2):
+        ratio = speeds.ratio(_named("engine", processes), _named("F0", processes))
+        report.aim(_named(f"{store}: engine / F0", processes), ratio, least=0.75)
 
 
-def _table(report: Report, speeds: Speeds) -> None:
+def _table(report: Report, speeds: Speeds, written: str) -> None:
     names = [*(name for name in speeds if name != ENQUEUE), ENQUEUE]
-    report.table(("drain", "jobs/s"), [(name, f"{median(speeds[name]):,.0f}") for name in names])
+    rows = []
+    for name in names:
+        spent = costs.middle(speeds.costs[name]) if name in speeds.costs else None
+        figures = (spent.cpu * 1e6, spent.written, spent.disk) if spent else ()
+        cells = [f"{figure:,.0f}" for figure in (median(speeds[name]), *figures)]
+        rows.append((name, *cells, *[""] * (4 - len(cells))))
+    report.table(("drain", "jobs/s", "µs of processor", written, "bytes on disk"), rows)
 
 
 def _grow(report: Report, store: str, asked: argparse.Namespace, address: Address) -> None:
@@ -300,7 +329,7 @@ def _sqlite(report: Report, asked: argparse.Namespace, folder: Path) -> None:
         (folder / name).mkdir()
         return ["--dir", str(folder / name)]
 
-    report.say("## SQLite (jobs per second)")
+    report.say("## SQLite")
     speeds = Speeds()
     huey = _named(f"Huey {version('huey')}", 1) if not asked.no_peers else ""
     contestants = _ours(asked, 1, address, speeds)
@@ -313,7 +342,7 @@ def _sqlite(report: Report, asked: argparse.Namespace, folder: Path) -> None:
         report.aim("SQLite: engine / Huey", speeds.ratio(_named("engine", 1), huey), least=10)
         floor = speeds.ratio(_named("F0", 1), huey)
         report.aim("SQLite: F0 / Huey, for comparison", floor)
-    _table(report, speeds)
+    _table(report, speeds, "bytes written")
     if not asked.no_growth:
         _grow(report, "SQLite", asked, address)
 
@@ -334,7 +363,7 @@ class Peer(NamedTuple):
 
 
 PEERS = (
-    Peer("pgqueuer", "PgQueuer", 10_000, 1.4),
+    Peer("pgqueuer", "PgQueuer", 10_000, 2),
     Peer("procrastinate", "Procrastinate", 1_500, 30),
     Peer("procrastinate", "Procrastinate", 1_500, 30, " as it comes", ("--as-it-comes",)),
 )
@@ -344,13 +373,13 @@ def _postgres(report: Report, asked: argparse.Namespace, server: PostgresServer)
     def url(name: str) -> list[str]:
         return ["--url", server.create_database(name)]
 
-    def run(peer: Peer, processes: int) -> Callable[[int], float]:
+    def run(peer: Peer, processes: int) -> Contestant:
         tuned = "_".join(peer.options).replace("-", "")
         return _theirs(
             peer.module, peer.jobs, processes, lambda name: [*url(f"{name}{tuned}"), *peer.options]
         )
 
-    report.say("## PostgreSQL (jobs per second)")
+    report.say("## PostgreSQL")
     speeds = Speeds()
     peers = () if asked.no_peers else PEERS
     for processes in (1, 2):
@@ -362,11 +391,16 @@ def _postgres(report: Report, asked: argparse.Namespace, server: PostgresServer)
         ratio = speeds.ratio(_named("engine", processes), peer.shown(processes))
         what = _named(f"PostgreSQL: engine / {peer.name}{peer.how}", processes)
         report.aim(what, ratio, least=peer.least)
+        if peer.name == "PgQueuer":
+            ours, its = _named("engine", processes), peer.shown(processes)
+            logged = [costs.middle(speeds.costs[name]).written for name in (ours, its)]
+            what = _named("PostgreSQL: WAL bytes / PgQueuer", processes)
+            report.aim(what, logged[0] / logged[1], most=1)
         if peer.name == "Procrastinate" and not peer.how:
             floor = speeds.ratio(_named("F0", processes), peer.shown(processes))
             what = _named("PostgreSQL: F0 / Procrastinate, for comparison", processes)
             report.aim(what, floor)
-    _table(report, speeds)
+    _table(report, speeds, "bytes of WAL")
     if not asked.no_growth:
         _grow(report, "PostgreSQL", asked, server.create_database)
 

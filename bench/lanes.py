@@ -15,7 +15,7 @@ from statistics import median
 from typing import TypeAlias
 
 import kesin
-from bench import floors
+from bench import costs, floors
 from kesin.engine.queue import apply_changes
 from kesin.engine.replay import verify
 from kesin.lifecycle.model import Change
@@ -27,7 +27,8 @@ QUEUE = "bench"
 BATCH = 500
 LANES = 2  # of the engine on PostgreSQL in all; PgQueuer has four connections a process
 WAYS = ("F0", "F1", "engine")
-Results: TypeAlias = "multiprocessing.Queue[tuple[int, float]]"  # jobs completed, when the last was
+# Jobs completed, when the last was, what the process used
+Results: TypeAlias = "multiprocessing.Queue[tuple[int, float, costs.Cost]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Drained:
     jobs: int
     seconds: float
     enqueue_seconds: float
+    cost: costs.Cost  # of a job
 
     @property
     def per_second(self) -> float:
@@ -94,14 +96,18 @@ def _drain(
     queue = open_queue(address)
     drain = _drainer(way, queue, address, worker, threads)
     start.wait()
-    done.put((drain(), time.perf_counter()))
+    before = costs.own()
+    completed, ended = drain(), time.perf_counter()
+    done.put((completed, ended, costs.own().since(before)))
     queue.store.close()
 
 
 def measure(way: str, address: str, jobs: int, processes: int) -> Drained:
     """Fill a fresh database, drain it in so many processes, check what is left behind."""
     queue = open_queue(address)
-    enqueue_seconds = fill(queue, jobs)
+    meter = costs.Meter(address)
+    with meter.running():
+        enqueue_seconds = fill(queue, jobs)
     _settle(queue.store)
     if way == "F0":
         assert isinstance(queue.store, PostgresStore | SqliteStore)
@@ -117,16 +123,18 @@ def measure(way: str, address: str, jobs: int, processes: int) -> Drained:
     ]
     for lane in lanes:
         lane.start()
-    start.wait()
-    started = time.perf_counter()
-    answers = [done.get(timeout=600) for _ in lanes]
-    seconds = max(ended for _, ended in answers) - started
-    for lane in lanes:
+    with meter.running():
+        start.wait()
+        started = time.perf_counter()
+        answers = [done.get(timeout=600) for _ in lanes]
+    seconds = max(ended for _, ended, _ in answers) - started
+    for lane, (*_, cost) in zip(lanes, answers, strict=True):
         lane.join()
-    completed = sum(count for count, _ in answers)
+        meter.add(cost)
+    completed = sum(count for count, *_ in answers)
     _check(queue, way, jobs, completed)
     queue.store.close()
-    return Drained(way, completed, seconds, enqueue_seconds)
+    return Drained(way, completed, seconds, enqueue_seconds, meter.read(jobs))
 
 
 def in_step(floor: str, bare: str, jobs: int) -> float:

@@ -18,13 +18,13 @@ class Aim:
     def met(self) -> bool:
         """Whether the aim holds."""
         low = self.least is None or self.value >= self.least
-        return low and (self.most is None or self.value < self.most)
+        return low and (self.most is None or self.value <= self.most)
 
     def row(self) -> tuple[str, str, str, str]:
         """A line of the table."""
         if self.least is None and self.most is None:
             return (self.what, f"{self.value:.2f}", "", "")
-        aim = f"≥ {self.least:g}" if self.least is not None else f"< {self.most:g}"
+        aim = f"≥ {self.least:g}" if self.least is not None else f"≤ {self.most:g}"
         return (self.what, f"{self.value:.2f}", aim, "met" if self.met else "**falls short**")
 
 

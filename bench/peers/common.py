@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from multiprocessing import get_context
@@ -15,6 +15,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from threading import BrokenBarrierError
 from urllib.parse import urlsplit
+
+from bench.costs import Cost, Meter, own
 
 READY_SECONDS = 120.0
 
@@ -61,6 +63,7 @@ class Result:
     enqueue_seconds: float
     drain_seconds: float
     completed: int
+    cost: Cost | None = None  # of a job
 
     def line(self) -> dict[str, str | int | float]:
         return {
@@ -74,6 +77,7 @@ class Result:
             "drain_seconds": round(self.drain_seconds, 6),
             "drain_per_second": round(self.completed / self.drain_seconds, 1),
             "completed": self.completed,
+            **(self.cost._asdict() if self.cost else {}),
         }
 
 
@@ -144,7 +148,7 @@ def settle(url: str) -> None:
         connection.execute("CHECKPOINT")
 
 
-def drain(worker: Worker, processes: int) -> tuple[float, int]:
+def drain(worker: Worker, processes: int, meter: Meter | None = None) -> tuple[float, int]:
     """Seconds from the start signal to the last completed job, and the jobs completed."""
     context = get_context("spawn")
     gate = context.Barrier(processes + 1)
@@ -157,19 +161,31 @@ def drain(worker: Worker, processes: int) -> tuple[float, int]:
         theirs.close()
         reports.append(ours)
     try:
-        gate.wait(READY_SECONDS)
-        started = time.monotonic()
-        finished: list[Finished] = [ours.recv() for ours in reports]
+        with meter.running() if meter else nullcontext():
+            gate.wait(READY_SECONDS)
+            started = time.monotonic()
+            answers: list[tuple[Finished, Cost]] = [ours.recv() for ours in reports]
     except (BrokenBarrierError, EOFError):
         for lane in lanes:
             lane.join(5)  # it is telling why on standard error
         raise SystemExit("a worker died") from None
-    return max(one.at for one in finished) - started, sum(one.jobs for one in finished)
+    for _, cost in answers:
+        if meter:
+            meter.add(cost)
+    return max(one.at for one, _ in answers) - started, sum(one.jobs for one, _ in answers)
 
 
 def _lane(worker: Worker, gate: Barrier, theirs: Connection) -> None:
+    before = own()
+
+    def ready() -> None:
+        nonlocal before
+        gate.wait(READY_SECONDS)
+        before = own()
+
     try:
-        theirs.send(worker(lambda: gate.wait(READY_SECONDS)))
+        finished = worker(ready)
+        theirs.send((finished, own().since(before)))
     except BaseException:
         gate.abort()  # or the others would wait for this one
         raise

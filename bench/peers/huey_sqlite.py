@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from huey import SqliteHuey
 from huey.consumer import Consumer, Worker
 
+from bench.costs import Meter
 from bench.peers import common
 
 # Tried 1, 2 and 4: threads share one connection behind a lock, so more of them are slower.
@@ -78,10 +79,13 @@ def main() -> int:
     asked = parser.parse_args()
     with TemporaryDirectory(prefix="bench_peer_huey_", dir=asked.dir) as folder:
         file = Path(folder) / "huey.db"
-        enqueue_seconds = fill(file, asked.jobs)
+        meter = Meter(file)
+        with meter.running():
+            enqueue_seconds = fill(file, asked.jobs)
         settle(file)
         worker = partial(work, file=file, workers=asked.workers)
-        drain_seconds, done = common.drain(worker, asked.processes)
+        drain_seconds, done = common.drain(worker, asked.processes, meter)
+        cost = meter.read(asked.jobs)
         left = Tasks(file).huey.storage.queue_size()
     result = common.Result(
         peer="huey",
@@ -92,6 +96,7 @@ def main() -> int:
         enqueue_seconds=enqueue_seconds,
         drain_seconds=drain_seconds,
         completed=done - left,
+        cost=cost,
     )
     return common.report(result, quiet=asked.json)
 

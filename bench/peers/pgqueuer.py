@@ -17,6 +17,7 @@ from pgqueuer.models import Job, TracebackRecord
 from pgqueuer.queries import Queries
 from pgqueuer.types import JOB_STATUS, QueueExecutionMode
 
+from bench.costs import Meter
 from bench.peers import common
 
 ENTRYPOINT = "noop"
@@ -136,7 +137,9 @@ def main() -> int:
     parser.add_argument("--feature", choices=FEATURES, default="plain")
     asked = parser.parse_args()
     with common.scratch_database(asked.url, "pgqueuer") as url:
-        enqueue_seconds = uvloop.run(fill(url, asked.jobs, asked.feature))
+        meter = Meter(url)
+        with meter.running():
+            enqueue_seconds = uvloop.run(fill(url, asked.jobs, asked.feature))
         common.settle(url)
         worker = partial(
             work,
@@ -145,7 +148,8 @@ def main() -> int:
             connections=asked.connections,
             feature=asked.feature,
         )
-        drain_seconds, _ = common.drain(worker, asked.processes)
+        drain_seconds, _ = common.drain(worker, asked.processes, meter)
+        cost = meter.read(asked.jobs)
         done = uvloop.run(completed(url))
     result = common.Result(
         peer="pgqueuer",
@@ -156,6 +160,7 @@ def main() -> int:
         enqueue_seconds=enqueue_seconds,
         drain_seconds=drain_seconds,
         completed=done,
+        cost=cost,
     )
     return common.report(result, quiet=asked.json)
 

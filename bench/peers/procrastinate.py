@@ -18,6 +18,7 @@ from procrastinate import App, PsycopgConnector
 from procrastinate.periodic import PeriodicDeferrer
 from psycopg_pool import AsyncConnectionPool
 
+from bench.costs import Meter
 from bench.peers import common
 
 TASK = "noop"
@@ -165,7 +166,9 @@ def main() -> int:
     parser.add_argument("--feature", choices=FEATURES, default="plain")
     asked = parser.parse_args()
     with common.scratch_database(asked.url, "procrastinate") as url:
-        enqueue_seconds = asyncio.run(fill(url, asked.jobs, asked.feature))
+        meter = Meter(url)
+        with meter.running():
+            enqueue_seconds = asyncio.run(fill(url, asked.jobs, asked.feature))
         common.settle(url)
         worker = partial(
             work,
@@ -175,7 +178,8 @@ def main() -> int:
             as_it_comes=asked.as_it_comes,
             feature=asked.feature,
         )
-        drain_seconds, _ = common.drain(worker, asked.processes)
+        drain_seconds, _ = common.drain(worker, asked.processes, meter)
+        cost = meter.read(asked.jobs)
         done = completed(url)
     result = common.Result(
         peer="procrastinate",
@@ -186,6 +190,7 @@ def main() -> int:
         enqueue_seconds=enqueue_seconds,
         drain_seconds=drain_seconds,
         completed=done,
+        cost=cost,
     )
     return common.report(result, quiet=asked.json)
 
