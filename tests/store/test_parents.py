@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from kesin import BadInput, NewJob, Queue, task_lifecycle
+from kesin.engine import queue_reader
 from kesin.store.errors import UnknownParents
 from kesin.store.postgres.store import PostgresStore
 from tests.store.scene import DAY, UNKNOWN_ID
@@ -207,6 +208,18 @@ def test_children_that_are_created_while_their_parents_end_are_not_forgotten(sto
         for job in jobs:
             queue.move(job, "complete")
     assert queue.stats().states == {"ready": 0, "running": 0, "done": 60, "failed": 0, "blocked": 0}
+
+
+def test_parents_are_read_in_pages(jobs, monkeypatch):
+    parents = sorted(jobs.create_jobs(5))
+    child = jobs.create_job(after=tuple(parents))
+    page = jobs.store.parents(jobs.queue, child, limit=2)
+    assert [job.id for job in page] == parents[:2]
+    page = jobs.store.parents(jobs.queue, child, limit=2, after=parents[1])
+    assert [job.id for job in page] == parents[2:4]
+    monkeypatch.setattr(queue_reader, "MAX_PAGE", 5)
+    queue = Queue(jobs.queue, AFTER, jobs.store, clock=jobs.clock)
+    assert [job.id for job in queue.parents(child)] == parents
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2))])

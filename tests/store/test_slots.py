@@ -7,14 +7,16 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 
+import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kesin import Filter, Move, NewJob, Queue, State, task_lifecycle, unclaimed
+from kesin import Filter, Job, Move, NewJob, Queue, State, task_lifecycle, unclaimed
 from kesin.lifecycle.model import Meter, slot_name
 from kesin.store.errors import GuardRefused
 from kesin.store.rules import UpgradeRefused
+from kesin.store.sql.limited_claims import BLOCKS_OF_QUEUE
 from tests.store.scene import MINUTE, SECOND, rows
 
 THREE = task_lifecycle(concurrency=3)
@@ -183,6 +185,46 @@ def test_lowered_slots_hold_for_a_claim_of_another_name(store):
     assert new.claim("w", limit=9) == []
 
 
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+@pytest.mark.parametrize("per", ["queue", "tenant"])
+def test_claims_at_once_do_not_exceed_a_lowered_limit(store, postgres_url, per):
+    old = Queue("q", task_lifecycle(concurrency=4, per=per), store)
+    for n in range(9):
+        old.enqueue({"n": n})
+    running = old.claim("w", limit=4)
+    new = Queue("q", task_lifecycle(concurrency=2, per=per), store)
+    for job in running[:3]:
+        new.move(job, "complete")  # the fourth slot is taken yet: one more may run
+    late: list[Job] = []
+    claims = threading.Thread(target=lambda: late.extend(new.claim("late", limit=1)))
+    with store.transaction():
+        assert len(new.claim("first", limit=2)) == 1
+        claims.start()
+        with psycopg.connect(postgres_url, autocommit=True) as looker:
+            held = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            while claims.is_alive() and not looker.execute(held).fetchall():
+                pass
+    claims.join()
+    assert late == []
+    assert new.stats().states["running"] == 2
+
+
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+def test_claims_at_once_take_different_slots_and_few_locks(store):
+    queue = Queue("q", task_lifecycle(concurrency=1_000), store)
+    queue.enqueue_many([NewJob({"n": n}) for n in range(600)])
+    held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+    late: list[Job] = []
+    claims = threading.Thread(target=lambda: late.extend(queue.claim("late", limit=300)))
+    with store.transaction() as connection:
+        assert len(queue.claim("first", limit=300)) == 300
+        assert connection.execute(held).fetchone() <= (BLOCKS_OF_QUEUE,)
+        claims.start()
+        claims.join()
+    assert len(late) == 300
+    assert queue.stats().states["running"] == 600
+
+
 def test_raised_slots_are_there_at_once(store):
     old = Queue("q", task_lifecycle(concurrency=1), store)
     for n in range(9):
@@ -236,6 +278,26 @@ def test_a_rate_counts_named_jobs_too(open_queue):
     ids = scene.create_jobs(6)
     assert [job.id for job in scene.claim(9, ids=ids)] == ids[:4]
     assert scene.claim(9, ids=ids) == scene.claim(9) == []
+
+
+def test_what_a_rate_counts_is_dropped_once_it_matters_no_more(open_queue):
+    scene = open_queue(RATED)
+    scene.create_jobs(4, tenant="a")
+    scene.create_jobs(2, tenant="b")
+    scene.claim(20)
+    assert scene.store.meters(scene.queue) == {"a": scene.now + MINUTE, "b": scene.now + MINUTE / 2}
+    prune = next(move for move in RATED.moves if move.prunes)
+    scene.clock.advance(3_600 + 30)
+    scene.store.sweep(scene.queue, prune, limit=9, now=scene.now)
+    assert scene.store.meters(scene.queue).keys() == {"a", "b"}
+    scene.clock.advance(1)
+    scene.store.sweep(scene.queue, prune, limit=9, now=scene.now)
+    assert scene.store.meters(scene.queue).keys() == {"a"}
+    scene.clock.advance(30)
+    scene.store.sweep(scene.queue, prune, limit=9, now=scene.now)
+    assert scene.store.meters(scene.queue) == {}
+    scene.create_jobs(9, tenant="a")
+    assert len(scene.claim(9)) == 4
 
 
 def test_a_clock_that_goes_back_by_hours_holds_up_nothing(open_queue):

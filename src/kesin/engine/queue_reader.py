@@ -14,6 +14,7 @@ from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
 from kesin.store.contract import Store
 from kesin.store.filters import normalise_filter
+from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Backlog, Event, Filter, Note, Page, Progress, QueueStats
 
 if TYPE_CHECKING:
@@ -85,7 +86,11 @@ class QueueReader:
 
     def parents(self, job_id: str) -> list[Job]:
         """The jobs that a job comes after, of any queue of the store."""
-        return self.store.parents(self.name, job_id)
+        found = page = self.store.parents(self.name, job_id)
+        while len(page) == MAX_PAGE:
+            page = self.store.parents(self.name, job_id, after=page[-1].id)
+            found += page
+        return found
 
     def children(self, job_id: str, *, limit: int = 100) -> list[Job]:
         """The first so many jobs that come after a job, of any queue of the store."""

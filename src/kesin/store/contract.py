@@ -16,7 +16,7 @@ from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.declarations import DeclaredMoves
 from kesin.store.errors import StoreError
-from kesin.store.limits import FIRST_ID, LAST_ID, MAX_BATCH
+from kesin.store.limits import FIRST_ID, LAST_ID, MAX_BATCH, MAX_PAGE
 from kesin.store.records import (
     AgedSince,
     Backlog,
@@ -197,8 +197,14 @@ class Store(ABC):
         """Move on jobs that wait for others which came to rest; return how many moved."""
 
     @abstractmethod
-    def parents(self, queue: str, job_id: str) -> list[Job]:
-        """The jobs that a job of the queue comes after, of any queue, in the order of their ids."""
+    def parents(
+        self, queue: str, job_id: str, *, limit: int = MAX_PAGE, after: str = FIRST_ID
+    ) -> list[Job]:
+        """The first so many jobs, of any queue, that a job comes after, above this id, by id."""
+
+    @abstractmethod
+    def meters(self, queue: str) -> dict[str, int]:
+        """When each tenant's claims are paid off, where a rate limits them; the latest of many."""
 
     @abstractmethod
     def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:

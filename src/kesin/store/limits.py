@@ -20,7 +20,6 @@ FAILURE_PERIOD_US = 1_800_000_000  # of the trend of failures
 MAX_FAILURES_READ = 1_000_000  # jobs with an error that one call counts
 MAX_KEY = 512  # characters of a dedup key
 MAX_TENANT = 128
-MAX_LIMITED_CLAIM = 100  # jobs of one claim that counts slots: each number is a lock
 MAX_PARENTS = 10_000  # jobs that one job comes after
 MAX_MESSAGE = 1_000
 MAX_CODE = 64

@@ -92,6 +92,8 @@ class PlannedClaims(ForkAware):
             return None
         try:
             return self._rows(self._connection, sql, params) if self._connection else None
+        except psycopg.errors.UniqueViolation:
+            raise  # another took the slot: the claim is repeated
         except psycopg.Error:
             self._disconnect()
             return None

@@ -137,9 +137,9 @@ class PostgresStore(SqlStore):
         )
 
     @contextmanager
-    def _savepoint(self) -> Iterator[None]:
+    def _savepoint(self, *, single: bool = False) -> Iterator[None]:
         try:
-            with self.transaction():
+            with nullcontext() if single and not self._in_transaction else self.transaction():
                 yield
         except errors.UniqueViolation as problem:
             raise Conflict from problem
@@ -283,8 +283,6 @@ class PostgresStore(SqlStore):
 
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         sql = statements.claim(named="tenants" in params, among="ids" in params)
-        if statements.lifecycle.limited_claim:  # it is long, and compiling it takes longer than it
-            self._rows("SELECT set_config('jit', 'off', true)", {})
         rows = self._first_claim(sql, params)
         if rows is None:
             rows = self._rows(sql, params)

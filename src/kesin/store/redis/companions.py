@@ -40,10 +40,17 @@ class RedisCompanions(RedisReader):
             moved += done
         return moved
 
-    def parents(self, queue: str, job_id: str) -> list[Job]:
+    def parents(
+        self, queue: str, job_id: str, *, limit: int = MAX_PAGE, after: str = FIRST_ID
+    ) -> list[Job]:
         self.program(queue)
-        rows = self._execute("parents", {"queue": queue, "id": job_id}) if is_id(job_id) else []
+        params = {"queue": queue, "id": job_id, "limit": min(limit, MAX_BATCH), "after": after}
+        rows = self._execute("parents", params) if is_id(job_id) else []
         return [parse_job(row) for row in rows]
+
+    def meters(self, queue: str) -> dict[str, int]:
+        rows = self._execute("meters", {"queue": queue, "limit": MAX_BATCH})
+        return {tenant: int(free_at) for tenant, free_at in rows}
 
     def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
         self.program(queue)

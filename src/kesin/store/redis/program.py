@@ -18,7 +18,7 @@ from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import CLOCK_WENT_BACK_S, JOB_COLUMNS, Job, meter_of
 from kesin.lifecycle.vocabulary import READY, After, Fixed, Guard, Role
 from kesin.store.declarations import COLUMN_BITS, takes_key
-from kesin.store.limits import MAX_BATCH, MAX_LIMITED_CLAIM, option_params
+from kesin.store.limits import MAX_BATCH, option_params
 
 PARTS = ("begin", "rows", "judge", "writing", "reading")
 SEPARATOR = "\x1f"
@@ -72,7 +72,7 @@ class Program:
         meter = meter_of(limited) if limited else None
         takes_slot = any(map(lifecycle.capacity_of, claims))
         alone = takes_slot and not limited
-        self.max_claim = 1 if alone else MAX_LIMITED_CLAIM if limited else MAX_BATCH
+        self.max_claim = 1 if alone else MAX_BATCH
         contested = alone or any(takes_key(lifecycle, move) for move in claims)
         names, after = [state.name for state in lifecycle.states], lifecycle.enqueue_after_move
         self.slots = {state.name: state.capacity for state in lifecycle.states if state.capacity}

@@ -16,7 +16,7 @@ from typing import Any
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import UnknownParents
-from kesin.store.limits import MAX_BATCH, MAX_PAGE, valid_ids
+from kesin.store.limits import FIRST_ID, MAX_BATCH, MAX_PAGE, valid_ids
 from kesin.store.records import Filter, HeldClaim, Listing, NewJobRow, Progress
 from kesin.store.sql.columns import job_columns
 from kesin.store.sql.rules import SqlRules
@@ -94,24 +94,34 @@ class SqlCompanions(SqlRules):
         rows = self._read(self._beside("undecided"), params) if hopeful else []
         return sorted(heard.keys() - {str(row[0]) for row in rows})
 
-    def parents(self, queue: str, job_id: str) -> list[Job]:
+    def parents(
+        self, queue: str, job_id: str, *, limit: int = MAX_PAGE, after: str = FIRST_ID
+    ) -> list[Job]:
         self.statements(queue)
-        return self._related("parent", "child", job_id, "")
+        return self._related("parent", "child", job_id, limit, after)
 
     def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
         self.statements(queue)
-        return self._related("child", "parent", job_id, f" LIMIT {min(limit, MAX_BATCH)}")
+        return self._related("child", "parent", job_id, limit)
 
-    def _related(self, wanted: str, known: str, job_id: str, limit: str) -> list[Job]:
+    def _related(
+        self, wanted: str, known: str, job_id: str, limit: int, after: str = FIRST_ID
+    ) -> list[Job]:
         if not is_id(job_id):
             return []
         table = self.dialect.table
         sql = (
             f"SELECT {job_columns(self.dialect)} FROM {table('parent')} p"
             f" JOIN {table('job')} j ON j.id = p.{wanted} JOIN {table('job_body')} b ON b.id = j.id"
-            f" WHERE p.{known} = {self.dialect.param('id')} ORDER BY p.{wanted}{limit}"
+            f" WHERE p.{known} = {self.dialect.param('id')}"
+            f" AND p.{wanted} > {self.dialect.param('after')}"
+            f" ORDER BY p.{wanted} LIMIT {min(limit, MAX_BATCH)}"
         )
-        return [Job._make(row) for row in self._read(sql, {"id": job_id})]
+        return [Job._make(row) for row in self._read(sql, {"id": job_id, "after": after})]
+
+    def meters(self, queue: str) -> dict[str, int]:
+        rows = self._read(self._beside("meters"), {"queue": queue, "limit": MAX_BATCH})
+        return {tenant: free_at for tenant, free_at in reversed(rows)}  # noqa: C416
 
     # Titles and search
 

@@ -159,7 +159,7 @@ class MoveConditions:
             return f"{name} || '/' || {tenant} || '/' || {number}"
         return f"CASE {number} WHEN 1 THEN {name} ELSE {name} || '//' || {number} END"
 
-    def free_slots(self, state: str, queue: str, tenant: str) -> str:
+    def free_slots(self, state: str, queue: str, tenant: str, more: str = "") -> str:
         """A query of the free slots of the state, spelled as ``slot_name`` does, in order."""
         declared = self.lifecycle.state[state]
         spelled = self.slot_spelled(state, tenant, "n.n")
@@ -170,7 +170,8 @@ class MoveConditions:
                 f" WHERE n < {declared.capacity}) SELECT n FROM numbers)"
             )
         return (
-            f"SELECT {spelled} AS slot FROM {numbers} n WHERE n.n <= {self.slots(state, queue)}"
+            f"SELECT {spelled} AS slot{more} FROM {numbers} n"
+            f" WHERE n.n <= {self.slots(state, queue)}"
             f" AND NOT EXISTS (SELECT 1 FROM {self.dialect.table('job')} s"
             f" WHERE s.queue = {queue} AND s.slot = {spelled}) ORDER BY n.n"
         )

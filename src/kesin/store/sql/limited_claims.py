@@ -1,9 +1,14 @@
 """The claim of a queue whose claims are limited, in PostgreSQL: it counts slots and rates itself.
 
 Slots have numbers, so that the unique index keeps the limit whatever happens. A claim takes numbers
-that no job has and whose advisory lock it gets: others pass them by. A tenant's rate is a row of
-``meter``, which the claim locks; others pass a locked tenant by. What still slips between the
-snapshot and the lock is a unique violation, and the claim is repeated.
+that no job has and whose advisory lock it gets: others pass them by. A lock is for a block of
+numbers, so that a large claim needs few. A tenant's rate is a row of ``meter``, which the claim
+locks; others pass a locked tenant by. What still slips between the snapshot and the lock is a
+unique violation, and the claim is repeated.
+
+Above a lowered limit the index does not count. So while a job has a higher number, every claim
+takes the lowest free numbers, without a lock: claims at the same moment take the same ones, and the
+index lets one of them pass.
 """
 
 from __future__ import annotations
@@ -12,6 +17,10 @@ from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import CLOCK_WENT_BACK_S, Meter, meter_of
 from kesin.store.sql.compiler import Compiler
+
+LOCKS_OF_CLAIM = 256  # at most, for blocks of slots: PostgreSQL has room for 6,400 by default
+BLOCKS_OF_QUEUE = 64  # of the slots of a queue
+BLOCKS_OF_TENANT = 8  # of those of a tenant
 
 
 class LimitedClaim:
@@ -66,14 +75,20 @@ class LimitedClaim:
 
     def _free_numbers(self, tenant: str, wanted: str, *, lock: bool) -> str:
         """An array of free slots, at most as many as wanted."""
-        free = self._compiler.free_slots(self._move.to, "%(queue)s", tenant)
-        name = "hashtextextended('{schema}:' || %(queue)s || ':' || n.slot, 0)"
-        locked = f" WHERE pg_try_advisory_xact_lock({name})" if lock else ""
-        left = f"least({wanted}, {self._slots} - {self._used(tenant)})"
+        free = self._compiler.free_slots(self._move.to, "%(queue)s", tenant, ", n.n")
+        slots = self._compiler.lifecycle.capacity_of(self._move)
+        blocks = min(slots, BLOCKS_OF_TENANT if self._per_tenant else BLOCKS_OF_QUEUE)
+        block = f"hashtext({tenant})::bigint + (n.n - 1) * {blocks} / {slots}"
+        state = self._compiler.literal(self._move.to)
+        name = f"hashtextextended('{{schema}}:' || %(queue)s || ':' || {state}, 0)"
+        key = f"{name} # ({block} & {LOCKS_OF_CLAIM - 1})"
+        locked = f" WHERE n.free > room.n OR pg_try_advisory_xact_lock({key})" if lock else ""
         return (
-            "coalesce((SELECT array_agg(g.slot) FROM ("
-            f"SELECT n.slot FROM ({free} OFFSET 0) n{locked} LIMIT greatest({left}, 0)) g),"
-            " ARRAY[]::text[])"
+            "coalesce((SELECT array_agg(g.slot)"
+            f" FROM (SELECT {self._slots} - {self._used(tenant)} AS n OFFSET 0) room"
+            " CROSS JOIN LATERAL (SELECT n.slot"
+            f" FROM (SELECT f.*, count(*) OVER () AS free FROM ({free}) f OFFSET 0) n{locked}"
+            f" LIMIT greatest(least({wanted}, room.n), 0)) g), ARRAY[]::text[])"
         )
 
     def _queue_numbers(self, *, lock: bool) -> str:

@@ -26,7 +26,6 @@ from kesin.store.limits import (
     LAST_ID,
     MAX_BATCH,
     MAX_FAILURES_READ,
-    MAX_LIMITED_CLAIM,
     check_age_stamp,
     check_batch_size,
     check_page,
@@ -156,10 +155,8 @@ class SqlReader(Store):
     ) -> list[Job]:
         statements = self.statements(queue)
         claims = statements.lifecycle.claims
-        if statements.lifecycle.limited_claim:
-            max_jobs = MAX_LIMITED_CLAIM
-        else:
-            max_jobs = 1 if statements.takes_slot(claims) else MAX_BATCH
+        alone = statements.takes_slot(claims) and not statements.lifecycle.limited_claim
+        max_jobs = 1 if alone else MAX_BATCH
         params: dict[str, Any] = {"queue": queue, "limit": min(limit, max_jobs), "now": now}
         params["after"] = after
         if tenants is not None:

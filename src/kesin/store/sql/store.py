@@ -14,14 +14,14 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.ids import first_id_at, is_id
+from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.failures import failure_states
-from kesin.lifecycle.model import Change, Job
+from kesin.lifecycle.model import CLOCK_WENT_BACK_S, Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.limits import (
     LAST_ID,
     MAX_BATCH,
-    MAX_LIMITED_CLAIM,
     check_batch_size,
     moves_for,
     option_params,
@@ -65,8 +65,8 @@ class SqlStore(SqlCompanions):
         """Own the transaction of a caller's connection; refuse one that has none of ours."""
 
     @abstractmethod
-    def _savepoint(self) -> AbstractContextManager[None]:
-        """Roll back the block on an exception; raise unique violations as Conflict."""
+    def _savepoint(self, *, single: bool = False) -> AbstractContextManager[None]:
+        """Roll back the block, or ``single`` statement, on an exception; a Conflict if unique."""
 
     @abstractmethod
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
@@ -136,17 +136,16 @@ class SqlStore(SqlCompanions):
         if not statements.contested(moves):
             return take(params)
         if statements.lifecycle.limited_claim in moves:
-            params["limit"] = min(params["limit"], MAX_LIMITED_CLAIM)
-            with suppress(Conflict), self._savepoint():
+            with suppress(Conflict), self._savepoint(single=True):
                 return take(params)
         elif statements.takes_slot(moves):
             params["limit"] = one_by_one = min(params["limit"], 1)
-        with suppress(Conflict), self._savepoint():
+        with suppress(Conflict), self._savepoint(single=True):
             return take(params)
         taken: list[ClaimedRow] = []
         with suppress(Conflict):
             while len(taken) < one_by_one:
-                with self._savepoint():
+                with self._savepoint(single=True):
                     rows = take({**params, "limit": 1})
                 if not rows:
                     break
@@ -283,6 +282,10 @@ class SqlStore(SqlCompanions):
                 changes = [Change(row[0]) for row in sorted(moved)]
                 link_params = {"queue": queue, "actor": "clock", "now": now, "tenants": None}
                 self._judge_safely(ActionCall(statements, links, link_params, {}), changes)
+            if move.prunes and statements.lifecycle.limited_claim:
+                # Kept as long as a clock that goes back would count it.
+                back = {"back_us": CLOCK_WENT_BACK_S * SECOND_US, "limit": MAX_BATCH}
+                self._rows(self._beside("drop_meters"), {"queue": queue, "now": now, **back})
         if moved:
             self._notifier.notify(queue)
         return len(moved)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from itertools import chain, islice
 from operator import itemgetter
@@ -15,6 +15,7 @@ from kesin.lifecycle.model import meter_of, slot_name
 from kesin.store.sql.statements import Statements
 
 LEVELS = (2, 1, 0, -1)  # priorities, the highest first
+SLOTS_GIVEN = 100  # in one statement: a job's slot is found by reading them all
 Row = tuple[Any, ...]
 
 
@@ -140,6 +141,15 @@ class Claim:
     def _free_at(self, tenant: str) -> int:
         row = self._one(self._statements.meter, {"tenant": tenant})
         return row[0] if row else 0
+
+    def given(self) -> Iterator[dict[str, str]]:
+        """The jobs and their slots, as parameters of the statements that claim them."""
+        ids = [row[0] for row in self.rows]
+        size = SLOTS_GIVEN if self.slots else len(ids)
+        for start in range(0, len(ids), size):
+            some = ids[start : start + size]
+            slots = {job_id: self.slots[job_id] for job_id in some} if self.slots else {}
+            yield {"ids": json.dumps(some), "slots": json.dumps(slots)}
 
     def spend(self) -> None:
         """Write what the claim used of each tenant's rate."""

@@ -119,7 +119,7 @@ class SqliteStore(SqlStore):
             raise as_disk_error(problem, self.path) or unreachable from problem
 
     @contextmanager
-    def _savepoint(self) -> Iterator[None]:
+    def _savepoint(self, *, single: bool = False) -> Iterator[None]:  # noqa: ARG002
         try:
             with self.transaction():
                 yield
@@ -230,9 +230,8 @@ class SqliteStore(SqlStore):
             params = self._with_time(params)
             claim = Claim(statements, params, self._writer)
             if claim.rows:
-                given = {"ids": json.dumps([row[0] for row in claim.rows])}
-                given["slots"] = json.dumps(claim.slots)
-                self._writer.execute(statements.claim(), {**params, **given})
+                for given in claim.given():
+                    self._writer.execute(statements.claim(), {**params, **given})
                 claim.spend()
         return statements.claim_decoder.jobs(claim.rows, params)
 

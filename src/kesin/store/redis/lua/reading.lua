@@ -31,10 +31,23 @@ end
 function OPS.parents()
   local found, known = {}, call('HGETALL', parents_key(Q, ASK.id))
   for place = 1, #known, 2 do
-    found[#found + 1] = {known[place + 1]:match('^.' .. SEP .. '(.*)$'), known[place]}
+    if known[place] > ASK.after then
+      found[#found + 1] = {known[place + 1]:match('^.' .. SEP .. '(.*)$'), known[place]}
+    end
   end
   table.sort(found, function(a, b) return a[2] < b[2] end)
+  for place = #found, ASK.limit + 1, -1 do found[place] = nil end
   return wholes(found)
+end
+
+function OPS.meters()
+  local found, known = {}, call('HGETALL', Q .. ':meter')
+  for place = 1, #known, 2 do
+    found[#found + 1] = {known[place]:match(SEP .. '(.*)$'), known[place + 1]}
+  end
+  table.sort(found, function(a, b) return tonumber(a[2]) > tonumber(b[2]) end)
+  for place = #found, ASK.limit + 1, -1 do found[place] = nil end
+  return found
 end
 
 function OPS.children()

@@ -221,6 +221,16 @@ local function spend(jobs)
   end
 end
 
+-- Those that count for nothing any more, even if the clock goes back.
+local function drop_meters()
+  local known = call('HGETALL', Q .. ':meter')
+  for place = 1, #known, 2 do
+    if tonumber(known[place + 1]) < NOW - LIFE.meter.back_us then
+      call('HDEL', Q .. ':meter', known[place])
+    end
+  end
+end
+
 local function within_limits(jobs)
   local left, kept = {}, {}
   for _, job in ipairs(jobs) do
@@ -420,6 +430,7 @@ function OPS.sweep()
       end
     end
   end
+  if move.prunes and LIFE.meter then drop_meters() end
   if moved > 0 then beat() end
   return {moved, ASK.skip, 0}
 end

@@ -24,6 +24,16 @@ RETURNING child, done
 -- name: undecided
 SELECT DISTINCT p.child FROM {parent} p WHERE p.child {among_ids} AND NOT p.done
 
+-- name: meters
+SELECT tenant, free_at FROM {meter} WHERE queue = :queue ORDER BY free_at DESC, tenant LIMIT :limit
+
+-- name: drop_meters
+DELETE FROM {meter}
+WHERE queue = :queue AND (tenant, move) IN (
+  SELECT tenant, move FROM {meter}
+  WHERE queue = :queue AND free_at < {now} - :back_us
+  ORDER BY tenant LIMIT :limit{skip_locked})
+
 -- name: put_listing
 INSERT INTO {listing} (queue, title, search) VALUES (:queue, :title, :search)
 ON CONFLICT (queue) DO UPDATE SET title = excluded.title, search = excluded.search

@@ -54,4 +54,5 @@ pick AS MATERIALIZED (
     {order}
     LIMIT (SELECT most FROM share)
   ) c
+  LIMIT %(limit)s
 ){written}

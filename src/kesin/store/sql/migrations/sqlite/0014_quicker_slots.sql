@@ -1,0 +1,1 @@
+-- PostgreSQL's guard reads the number of a slot with less work; SQLite's has none to save.
