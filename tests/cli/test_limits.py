@@ -25,6 +25,12 @@ def per_tenant():
 def both():
     return task_lifecycle("mails", concurrency=3, rate=(100, 60))
 
+def slots_each():
+    return task_lifecycle("mails", concurrency=3, per="tenant")
+
+def two_a_day():
+    return task_lifecycle("mails", rate=(2, 86_400))
+
 def rated():
     return task_lifecycle("mails", rate=(100, 60))
 """
@@ -160,9 +166,30 @@ def test_stats_say_how_many_slots_are_in_use(kesin, rules, either_database):
 
 def test_stats_name_the_tenants_that_use_most(kesin, rules, database):
     tenants = ["a", "b", "b", "c", "d"]
-    slots, (_, line) = claimed(kesin, rules, "per_tenant", tenants)
+    slots, (_, line) = claimed(kesin, rules, "slots_each", tenants)
     assert slots[0]["fullest"] == {"b": 2, "a": 1, "c": 1, "d": 1}
     assert line.endswith("running b 2 of 3, a 1 of 3, c 1 of 3, …")
+
+
+def test_stats_say_what_a_rate_leaves(kesin, rules, either_database):
+    _, (head, line) = claimed(kesin, rules, "two_a_day", ["a", "b", "b", "b"])
+    assert head.endswith("RATE LEFT")
+    assert line.endswith("b 0 of 2, a 1 of 2")
+    [record] = kesin("stats", "mails", "--json").json
+    assert record["rate"] == {"jobs": 2, "per_s": 86_400, "left": {"b": 0, "a": 1}}
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [((), []), (("--key", "k", "--once", "--priority", "2"), ["k (held for good)", "2 (urgent)"])],
+)
+def test_a_job_is_shown_with_its_key_and_priority(kesin, enqueue, words, shown):
+    job_id = enqueue("1", *words)
+    lines = kesin("jobs", "show", job_id).lines
+    named = [line.split(maxsplit=1) for line in lines if line.startswith(("key ", "priority "))]
+    assert [text.strip() for _, text in named] == shown
+    record = kesin("jobs", "show", job_id, "--json").json
+    assert (record["once"], record["priority"]) == ((True, 2) if words else (False, 0))
 
 
 def test_stats_without_slots_have_no_column_for_them(kesin, fill):

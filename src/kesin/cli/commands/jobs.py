@@ -37,6 +37,7 @@ MAX_JOBS = 1_000
 BATCH = 1_000
 RELATIVE = ("id", "queue", "state")  # what JSON says of a job before or after another
 MESSAGE_WIDTH = 80
+PRIORITIES = {-1: "-1 (low)", 1: "1 (high)", 2: "2 (urgent)"}  # that are not usual
 REFUSALS = {
     "unknown": "unknown: no such job in this queue",
     "state": "state: no move of this name leaves the job's state",
@@ -138,13 +139,14 @@ def show_job(
         events, notes = context.store.events(job_id), context.store.notes(job_id)
         queue = context.readable_queue(job.queue)
         progress = context.store.progress(queue, [job_id]).get(job_id)
-        parents = context.store.parents(queue, job_id)
+        parents = context.store.parents(queue, job_id, limit=MAX_RELATIVES + 1)
         children = context.store.children(queue, job_id, limit=MAX_RELATIVES + 1)
         rules = stored_lifecycle(context.store, queue)
     if as_json:
         history = {
             "progress": records.progress_record(progress),
-            "parents": [records.record_of(parent, *RELATIVE) for parent in parents],
+            "parents": [records.record_of(job, *RELATIVE) for job in parents[:MAX_RELATIVES]],
+            "more_parents": len(parents) > MAX_RELATIVES,
             "children": [records.record_of(child, *RELATIVE) for child in children[:MAX_RELATIVES]],
             "more_children": len(children) > MAX_RELATIVES,
             "events": [records.event_record(event, names) for event in events],
@@ -177,7 +179,8 @@ def print_job(job: Job, names: Definition | None, phase: str, progress: Progress
         "id": job.id,
         "queue": job.queue,
         "tenant": job.tenant,
-        "key": job.dedup_key,
+        "key": f"{job.dedup_key} (held for good)" if job.once else job.dedup_key,
+        "priority": PRIORITIES.get(job.priority),
         "state": f"{job.state} ({phase})",
         "progress": _progress(progress),
         "attempts": f"{job.attempt_count}, {job.attempts_left} left",

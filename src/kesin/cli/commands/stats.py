@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from kesin.cli.support.arguments import AsJson, QueueNames, flag, option
 from kesin.cli.support.context import CommandContext, open_context
 from kesin.cli.support.lifecycles import stored_lifecycle
-from kesin.engine.access.occupancy import slots_in_use
+from kesin.engine.access.occupancy import rate_left, rate_of, slots_in_use
 from kesin.foundation import terminal
 from kesin.foundation.clock import iso
 from kesin.store.contract import Store
@@ -32,8 +32,8 @@ def stats(
 ) -> None:
     """Count jobs by queue and state.
 
-    Also shows how long the oldest due job waits, leases that are over, what is paused, and how many
-    slots are in use.
+    Also shows how long the oldest due job waits, leases that are over, what is paused, how many
+    slots are in use, and what a rate leaves at the moment.
     """
     ending = suppress(KeyboardInterrupt) if watch else nullcontext()
     with open_context() as context, ending:
@@ -51,7 +51,7 @@ def queue_record(store: Store, name: str) -> dict[str, Any]:
     except StoreUnreachable:  # other queues may live elsewhere
         if store.store_for(name) is store.store_for(""):
             raise
-        nothing = dict.fromkeys(("jobs", "oldest_due_at", "oldest_due_s", "lease_over"))
+        nothing = dict.fromkeys(("jobs", "oldest_due_at", "oldest_due_s", "lease_over", "rate"))
         empty: dict[str, Any] = {"states": {}, "tenants": {}, "slots": [], "paused": []}
         return {"queue": name, **nothing, **empty, "reachable": False}
     waited_us = None if stats.oldest_due_at is None else max(stats.now - stats.oldest_due_at, 0)
@@ -64,6 +64,7 @@ def queue_record(store: Store, name: str) -> dict[str, Any]:
         "oldest_due_s": None if waited_us is None else waited_us / 1_000_000,
         "lease_over": stats.lease_over,
         "slots": _slot_records(store, stats),
+        "rate": _rate_record(store, stats),
         "paused": [
             {"tenant": pause.tenant or None, "reason": pause.reason, "actor": pause.actor}
             for pause in pauses
@@ -84,6 +85,15 @@ def _slot_records(store: Store, stats: QueueStats) -> list[dict[str, Any]]:
         }
         for use in (slots_in_use(lifecycle, stats) if lifecycle else ())
     ]
+
+
+def _rate_record(store: Store, stats: QueueStats) -> dict[str, Any] | None:
+    lifecycle = stored_lifecycle(store, stats.queue)
+    rate = rate_of(lifecycle) if lifecycle else None
+    if lifecycle is None or rate is None:
+        return None
+    left = rate_left(lifecycle, store, stats)
+    return {"jobs": rate.number, "per_s": rate.per_s, "left": left}
 
 
 def _snapshots(
@@ -112,12 +122,21 @@ def _print_tables(snapshots: Iterator[list[dict[str, Any]]], *, live: bool) -> N
 
 
 def table(snapshot: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Columns and rows; there is one for slots where a queue uses any."""
+    """Columns and rows; there are some for slots and for a rate where a queue uses any."""
+    columns: tuple[str, ...] = COLUMNS
     lines = [_row(record) for record in snapshot]
     slots = ["; ".join(filter(None, map(_slots, record["slots"]))) for record in snapshot]
-    if not any(slots):
-        return COLUMNS, lines
-    return (*COLUMNS, "slots"), [(*line, used) for line, used in zip(lines, slots, strict=True)]
+    for name, cells in (("slots", slots), ("rate left", list(map(_rate, snapshot)))):
+        if any(cells):
+            columns = (*columns, name)
+            lines = [(*line, cell) for line, cell in zip(lines, cells, strict=True)]
+    return columns, lines
+
+
+def _rate(record: dict[str, Any]) -> str:
+    rate = record["rate"] or {"left": {}}
+    left = [f"{tenant} {n} of {rate['jobs']}" for tenant, n in rate["left"].items()]
+    return ", ".join([*left[:MAX_TENANTS_SHOWN], *["…"][: len(left) > MAX_TENANTS_SHOWN]])
 
 
 def _slots(record: dict[str, Any]) -> str:

@@ -77,6 +77,8 @@ def job_record(job: Job, names: Definition | None = None) -> dict[str, Any]:
     return {
         **record_of(job, "id", "queue", "tenant"),
         "key": job.dedup_key,
+        "once": bool(job.once),
+        "priority": job.priority,
         "state": job.state,
         "phase": PHASES[job.phase],
         "seq": job.seq,

@@ -1,11 +1,13 @@
-"""How many slots of a queue's states are in use: counted from its statistics, without the jobs."""
+"""How many slots of a queue's states are in use, and what a rate leaves: without the jobs."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
 from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.model import meter_of
 from kesin.lifecycle.vocabulary import Guard
+from kesin.store.contract import Store
 from kesin.store.records import QueueStats
 
 MAX_FULLEST: Final = 10  # tenants that are listed with the slots they use
@@ -57,3 +59,14 @@ def states_without_slot(lifecycle: Lifecycle, stats: QueueStats, tenant: str) ->
 def rate_of(lifecycle: Lifecycle) -> Guard | None:
     """The rate at which jobs of a tenant start, where there is one."""
     return next((guard for move in lifecycle.claims if (guard := move.guard("rate"))), None)
+
+
+def rate_left(lifecycle: Lifecycle, store: Store, stats: QueueStats) -> dict[str, int]:
+    """How many jobs of these tenants may start now, where some of a rate is used: fewest first."""
+    limited = lifecycle.limited_claim
+    meter = meter_of(limited) if limited else None
+    if meter is None:
+        return {}
+    left = [(meter.left(at, stats.now), tenant) for tenant, at in store.meters(stats.queue).items()]
+    used = sorted((n, tenant) for n, tenant in left if n < meter.claims and tenant in stats.tenants)
+    return {tenant: n for n, tenant in used[:MAX_FULLEST]}

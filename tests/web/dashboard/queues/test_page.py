@@ -290,4 +290,10 @@ def test_who_sees_one_site_is_told_of_its_jobs_alone(tasks):
 
 
 def test_the_rate_is_said_in_words(tasks):
-    assert limits(tasks, rate=(100, 60)) == "Rate at most 100 jobs of a site start in 60 secs"
+    said = "Rate at most 5 jobs of a site start in 60 secs north: 2 of 5 may start now"
+    assert limits(tasks, rate=(5, 60)) == f"{said} south: 2 of 5 may start now"
+
+
+def test_of_a_rate_only_the_sites_that_a_user_sees_are_named(tasks):
+    tasks.known("ece", "viewer", sites=["north"])
+    assert limits(tasks, "ece", rate=(5, 60)).endswith("60 secs north: 2 of 5 may start now")

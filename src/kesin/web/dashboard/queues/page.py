@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
-from kesin.engine.access.occupancy import rate_of, slots_in_use
+from kesin.engine.access.occupancy import rate_left, rate_of, slots_in_use
 from kesin.engine.access.search import titles_of
 from kesin.engine.queue import Queue
 from kesin.engine.schedules import ListedSchedule, listed_schedules
@@ -208,6 +208,7 @@ def _page_values(ctx: PageContext, queue: Queue, sent: Mapping[str, str] = NONE)
         "schedules": _schedules(ctx, queue, stats.now),
         "slots": slots_in_use(queue.lifecycle, all_stats),
         "rate": rate_of(queue.lifecycle),
+        "rate_left": list(rate_left(queue.lifecycle, queue.store, all_stats).items()),
         "most_fullest": MAX_FULLEST_SHOWN,
         "searched": queue.store.listing(queue.name).search,
     }
