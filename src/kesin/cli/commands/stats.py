@@ -92,8 +92,7 @@ def _rate_record(store: Store, stats: QueueStats) -> dict[str, Any] | None:
     rate = rate_of(lifecycle) if lifecycle else None
     if lifecycle is None or rate is None:
         return None
-    left = rate_left(lifecycle, store, stats)
-    return {"jobs": rate.number, "per_s": rate.per_s, "left": left}
+    return {"jobs": rate.number, "per_s": rate.per_s, "left": rate_left(lifecycle, store, stats)}
 
 
 def _snapshots(

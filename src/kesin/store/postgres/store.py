@@ -284,7 +284,11 @@ class PostgresStore(SqlStore):
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         sql = statements.claim(named="tenants" in params, among="ids" in params)
         rows = self._first_claim(sql, params)
-        if rows is None:
+        if rows is None and any(state.per_tenant for state in statements.lifecycle.states):
+            with self.transaction():  # it is long, and compiling it takes longer than it
+                self._rows("SELECT set_config('jit', 'off', true)", {})
+                rows = self._rows(sql, params)
+        elif rows is None:
             rows = self._rows(sql, params)
         return statements.claim_decoder.jobs(rows, params)
 

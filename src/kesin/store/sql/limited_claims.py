@@ -6,9 +6,8 @@ numbers, so that a large claim needs few. A tenant's rate is a row of ``meter``,
 locks; others pass a locked tenant by. What still slips between the snapshot and the lock is a
 unique violation, and the claim is repeated.
 
-Above a lowered limit the index does not count. So while a job has a higher number, every claim
-takes the lowest free numbers, without a lock: claims at the same moment take the same ones, and the
-index lets one of them pass.
+While a job has a number above a lowered limit, claims take the lowest free ones without a lock:
+claims at the same moment take the same ones, and the index lets one of them pass.
 """
 
 from __future__ import annotations
@@ -79,8 +78,7 @@ class LimitedClaim:
         slots = self._compiler.lifecycle.capacity_of(self._move)
         blocks = min(slots, BLOCKS_OF_TENANT if self._per_tenant else BLOCKS_OF_QUEUE)
         block = f"hashtext({tenant})::bigint + (n.n - 1) * {blocks} / {slots}"
-        state = self._compiler.literal(self._move.to)
-        name = f"hashtextextended('{{schema}}:' || %(queue)s || ':' || {state}, 0)"
+        name = "hashtextextended('{schema}:slots:' || %(queue)s, 0)"
         key = f"{name} # ({block} & {LOCKS_OF_CLAIM - 1})"
         locked = f" WHERE n.free > room.n OR pg_try_advisory_xact_lock({key})" if lock else ""
         return (

@@ -283,7 +283,6 @@ class SqlStore(SqlCompanions):
                 link_params = {"queue": queue, "actor": "clock", "now": now, "tenants": None}
                 self._judge_safely(ActionCall(statements, links, link_params, {}), changes)
             if move.prunes and statements.lifecycle.limited_claim:
-                # Kept as long as a clock that goes back would count it.
                 back = {"back_us": CLOCK_WENT_BACK_S * SECOND_US, "limit": MAX_BATCH}
                 self._rows(self._beside("drop_meters"), {"queue": queue, "now": now, **back})
         if moved:

@@ -148,8 +148,8 @@ class Claim:
         size = SLOTS_GIVEN if self.slots else len(ids)
         for start in range(0, len(ids), size):
             some = ids[start : start + size]
-            slots = {job_id: self.slots[job_id] for job_id in some} if self.slots else {}
-            yield {"ids": json.dumps(some), "slots": json.dumps(slots)}
+            slots = json.dumps({one: self.slots[one] for one in some if self.slots})
+            yield {"ids": json.dumps(some), "slots": slots}
 
     def spend(self) -> None:
         """Write what the claim used of each tenant's rate."""
