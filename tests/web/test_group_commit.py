@@ -1,10 +1,13 @@
 """Calls that arrive together share a commit, and each has the answer that it would have alone."""
 
 import asyncio
+import json
 import random
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +16,13 @@ from kesin.engine.access.audit_verification import verify_audit_log
 from kesin.engine.access.masking import MASK
 from kesin.engine.new_job import NewJob
 from kesin.foundation.permissions import system_actor
+from kesin.foundation.problems import Forbidden
 from kesin.store.errors import StoreUnreachable
+from kesin.store.postgres.store import PostgresStore
 from kesin.store.records import Filter, Outcome
+from kesin.web import group_commit
 from kesin.web.group_commit import MAX_BYTES, MAX_CALLS, GroupCommit
-from tests.web.conftest import World, actor
+from tests.web.conftest import MakeWorld, World, actor
 
 KINDS = ("job", "job", "job", "job", "bad", "orphan", "masked", "forbidden", "lost", "bug")
 ADMIN = system_actor("cli:tests")
@@ -167,3 +173,74 @@ def test_what_no_answer_waits_for_runs_too_and_its_failure_harms_no_other(world:
     )
     assert [answer[0].result for answer in answers] == ["inserted", "inserted"]
     assert ran.wait(30)
+
+
+def test_a_group_that_is_undone_leaves_each_refusal_in_the_audit_log_once(either_world: World):
+    world, who = either_world, actor()
+    kinds = ("forbidden", "forbidden", "forbidden", "bug")
+    calls = [partial(enqueue, world, "north", kind, "a") for kind in kinds]
+    answers = gathered(world.service.writes, [(1, call) for call in calls])
+    assert [type(answer) for answer in answers] == [*[Forbidden] * 3, ZeroDivisionError]
+    world.accounts.write_counted_refusals(unfinished=True)
+    lines = [line for line in world.audit() if line.actor == who.name]
+    assert [(line.action, json.loads(line.details or "{}").get("refused")) for line in lines] == [
+        ("queue.enqueue", None),
+        ("access.refused", 2),
+    ]
+
+
+def test_refusals_of_an_earlier_minute_are_written_once_after_a_group_is_undone(world: World):
+    refused = partial(enqueue, world, "north", "forbidden", "a")
+    for _ in range(3):
+        alone(refused)
+    world.clock.advance(61)
+    gathered(world.service.writes, [(1, refused), (1, partial(enqueue, world, "n", "bug", "b"))])
+    world.accounts.write_counted_refusals(unfinished=True)
+    lines = [line for line in world.audit() if line.actor == actor().name]
+    assert [line.action for line in lines] == ["queue.enqueue", "access.refused", "queue.enqueue"]
+    assert json.loads(lines[1].details or "")["refused"] == 2
+
+
+def test_of_two_services_whose_groups_take_keys_in_opposite_order_the_victim_runs_again(
+    make_world: MakeWorld, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    first = make_world("postgres")
+    assert isinstance(first.store, PostgresStore)
+    quick = f"{postgres_url}&" if "?" in postgres_url else f"{postgres_url}?"
+    quick += "options=-c%20deadlock_timeout%3D20ms"
+    store = PostgresStore(quick, schema=first.store.schema, listen=False)
+    try:
+        worlds = (first, World(store, tmp_path))
+        both = threading.Barrier(2)
+        undone: list[Sequence[Any]] = []
+        run_alone = group_commit._run_alone
+        monkeypatch.setattr(
+            group_commit, "_run_alone", lambda calls: undone.append(calls) or run_alone(calls)
+        )
+
+        def meet(met: list[None] = []) -> None:  # noqa: B006  # shared by both, and by a second run
+            if len(met) < 2:
+                met.append(None)
+                both.wait(30)
+
+        def group(world: World, *keys: str) -> list[Any]:
+            calls = [partial(enqueue, world, "north", "job", key) for key in keys]
+            return gathered(world.service.writes, [(1, calls[0]), (1, meet), (1, calls[1])])
+
+        with ThreadPoolExecutor(2) as threads:
+            running = [
+                threads.submit(group, world, *keys)
+                for world, keys in zip(worlds, (("a", "b"), ("b", "a")), strict=True)
+            ]
+            (a1, _, b1), (b2, _, a2) = (each.result(60) for each in running)
+        assert {a1[0].result, a2[0].result} == {b1[0].result, b2[0].result}
+        assert sorted(each[0].result for each in (a1, b1, a2, b2)) == [
+            *["duplicate"] * 2,
+            *["inserted"] * 2,
+        ]
+        assert (a1[0].id, b1[0].id) == (a2[0].id, b2[0].id)
+        assert [len(calls) for calls in undone if len(calls) > 1] == [3]
+        assert len(first.task.jobs(Filter(), limit=10).jobs) == 2
+        assert not verify_audit_log(first.accounts.directory).problems
+    finally:
+        store.close()

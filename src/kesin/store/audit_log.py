@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from itertools import chain, takewhile
@@ -31,7 +31,13 @@ PRUNE_BATCH: Final = 10_000
 CHAIN_BATCH: Final = 1_000  # lines of the chain that are read at a time
 MAX_SEARCHED_LINES: Final = 100_000  # audit lines that one substring search reads
 
-_GATHERED: ContextVar[list[AuditLine] | None] = ContextVar("kesin_audit_lines", default=None)
+
+class _Gathered(NamedTuple):
+    lines: list[AuditLine]
+    undo: list[Callable[[], None]]  # called if the lines are not added
+
+
+_GATHERED: ContextVar[_Gathered | None] = ContextVar("kesin_audit_lines", default=None)
 
 
 def kept_since(days: int, now: int) -> int:
@@ -68,21 +74,31 @@ class AuditLog(ABC):
         """Add a line to the chain."""
         gathered = _GATHERED.get()
         if gathered is not None:
-            gathered.append(line)
+            gathered.lines.append(line)
         else:
             self._add_lines([line])
 
     @contextmanager
     def gathered_audit(self) -> Iterator[None]:
         """Add the lines of the block at its end, where a group of calls shares a transaction."""
-        lines: list[AuditLine] = []
-        token = _GATHERED.set(lines)
+        gathered = _Gathered([], [])
+        token = _GATHERED.set(gathered)
         try:
-            yield
-        finally:
-            _GATHERED.reset(token)
-        if lines:
-            self._add_lines(lines)
+            try:
+                yield
+            finally:
+                _GATHERED.reset(token)
+            if gathered.lines:
+                self._add_lines(gathered.lines)
+        except BaseException:
+            for undo in reversed(gathered.undo):
+                undo()
+            raise
+
+    def if_undone(self, undo: Callable[[], None]) -> None:
+        """Call this if the block that gathers lines now fails: they are not added."""
+        if (gathered := _GATHERED.get()) is not None:
+            gathered.undo.append(undo)
 
     def _add_lines(self, lines: Sequence[AuditLine]) -> None:
         with self.transaction():

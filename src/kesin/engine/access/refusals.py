@@ -64,6 +64,23 @@ class RefusalCounter:
             self._windows[actor] = CountedRefusals(actor, now, address)
         return False, window if window is not None and window.actions else None
 
+    def undo(
+        self, actor: str, action: str, *, counted: bool, earlier: CountedRefusals | None
+    ) -> None:
+        """Forget a refusal whose transaction was undone: it is counted when its call runs again."""
+        with self._lock:
+            window = self._windows.get(actor)
+            if window is None:  # it is written already
+                return
+            if counted:
+                window.actions[action if action in window.actions else OTHER_ACTIONS] -= 1
+                window.actions = +window.actions
+            elif earlier is not None:
+                earlier.actions += window.actions
+                self._windows[actor] = earlier
+            elif not window.actions:
+                del self._windows[actor]
+
     def take(self, now: int | None = None) -> list[CountedRefusals]:
         """Remove and return what is to be written: of minutes that are over, or with None, all."""
         with self._lock:

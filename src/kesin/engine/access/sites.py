@@ -7,7 +7,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 from zoneinfo import available_timezones
 
@@ -67,9 +67,10 @@ class Sites:
         """
         now = self.now()
         if not allowed and action not in _NOT_COUNTED:
-            counted, earlier = self._refusals.count(
-                actor.name, storable(action)[:128], actor.address, now
-            )
+            name, what = actor.name, storable(action)[:128]
+            counted, earlier = self._refusals.count(name, what, actor.address, now)
+            undo = partial(self._refusals.undo, name, what, counted=counted, earlier=earlier)
+            self.directory.if_undone(undo)
             if earlier is not None:
                 self._write_counted(earlier, now)
             if counted:
