@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .cli import cli_page
+from .cli import cli_page, plain_help
 from .errors import errors_page
 from .figures import readme
 from .http import http_page
@@ -18,6 +18,7 @@ def pages() -> dict[str, str]:
     """Every generated page by its place, and README.md, which is generated in part."""
     return {
         "docs/reference/cli.md": cli_page(),
+        "src/kesin/cli/help.txt": plain_help(),
         "docs/reference/http.md": http_page(),
         "docs/reference/python.md": python_page(),
         "docs/reference/settings.md": settings_page(),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,6 +33,14 @@ def cli_page() -> str:
     for names, command in _commands(root, ("kesin",)):
         lines += _section(names, command)
     return page(lines)
+
+
+def plain_help() -> str:
+    """The help of all commands outside a terminal, as the parser writes it."""
+    command = [sys.executable, "-m", "kesin.cli", "--help"]
+    env = {**os.environ, "COLUMNS": "80"}  # which the stored text is not used for
+    done = subprocess.run(command, env=env, check=True, capture_output=True, text=True)  # noqa: S603  # our own
+    return done.stdout
 
 
 def _commands(command: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -287,9 +287,11 @@ def _build_app() -> None:
 if __name__ == "__main__":
     import typer
 
-    from kesin.cli import _start_quickly, app, main
+    from kesin.cli import app, main
+    from kesin.cli.root import import_structlog
 
-    _start_quickly()
+    gc.set_threshold(20_000)
+    import_structlog()
     for name in IMPORTED:
         importlib.import_module(name)
     typer.main.get_command = get_command = cache(typer.main.get_command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.routing import BaseRoute, Match, Mount, Router
+from starlette.routing import BaseRoute, Match, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -28,12 +29,10 @@ from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Invalid, NotSignedIn, Problem, Unavailable
 from kesin.foundation.version import __version__
 from kesin.store.errors import StoreError, StoreUnreachable
-from kesin.web.auth import POLLING_ELEMENTS, identify
-from kesin.web.dashboard import dashboard_routes
-from kesin.web.dashboard.frame.page import SignInRequired, problem_page, redirect_to_sign_in
-from kesin.web.dashboard.frame.templates import build_frame
+from kesin.web.auth import POLLING_ELEMENTS, GuardedRouter, SignInRequired, identify
 from kesin.web.middleware import RequestMiddleware, store_unavailable
-from kesin.web.routes import operator, probes, session
+from kesin.web.routes import operator, probes
+from kesin.web.routing import LateRoutes, LazyRoute
 from kesin.web.schemas import ErrorBody
 from kesin.web.service import Service
 from kesin.web.validation import invalid_request
@@ -58,11 +57,22 @@ _CODES: Final = {404: "not_found", 405: "method_not_allowed"}
 # SQLite has one writer and Python one interpreter lock: the default of 40 threads only makes them
 # wait for each other (`make load` measures it).
 SQLITE_THREADS: Final = 4
+_STATIC: Final = Path(str(files("kesin.web") / "static"))
+_OWN_ROUTERS: Final = (
+    operator.router,
+    operator.batch_router,
+    operator.site_router,
+    probes.router,
+)
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
-def create_app(service: Service) -> FastAPI:
-    """The app of a service. The app starts and stops it."""
+def create_app(service: Service, *, late: bool = False) -> FastAPI:
+    """The app of a service. The app starts and stops it.
+
+    With ``late``, pages and the routes of workloads are loaded by `load_routes`, or by the first
+    request that may need them.
+    """
 
     @asynccontextmanager
     async def running(_app: FastAPI) -> AsyncIterator[None]:
@@ -86,43 +96,67 @@ def create_app(service: Service) -> FastAPI:
         dependencies=[Depends(identify)],
     )
     app.state.service = service
-    static = Path(str(files("kesin.web") / "static"))
-    own_routers = [operator.router, operator.batch_router, session.router]
-    own_routers += [operator.site_router, probes.router]
-    for router in own_routers:
+    for router in _OWN_ROUTERS:
         app.router.routes.extend(router.routes)
-    app.state.frame = frame = build_frame(service.workloads.values())
-    app.state.polling_elements = POLLING_ELEMENTS.union(
-        *(pages.polling_elements for pages in frame.pages.values())
-    )
-    app.router.routes.extend(dashboard_routes(frame))
-    workload_routers = []
+    app.mount("/static", StaticFiles(directory=_STATIC), name="static")
+    app.state.polling_elements = POLLING_ELEMENTS
+    app.add_middleware(RequestMiddleware, service=service, render_problem=_render_refusal)
+    _handle_problems(app)
+    load = partial(_load_routes, app, service)
+    app.router.routes.extend([LateRoutes(app.router.routes, load)] if late else load())
+    return app
+
+
+async def load_routes(app: FastAPI) -> None:
+    """Load the routes that were left for later."""
+    for route in app.routes:
+        if isinstance(route, LateRoutes):
+            await route.load()
+
+
+def _load_routes(app: FastAPI, service: Service) -> list[BaseRoute]:
+    """The pages, the routes of workloads and the schema: much is imported for them."""
+    from kesin.web.dashboard import dashboard_routes
+    from kesin.web.dashboard.frame.templates import build_frame
+    from kesin.web.routes import session
+
+    frame = build_frame(service.workloads.values())
+    routes = [*session.router.routes, *dashboard_routes(frame)]
+    workload_routers, own = [], len(app.routes)
     for name, workload in service.workloads.items():
         if workload.routes is not None:
             workload_routers.append(workload.routes(service.workload_context(name)))
-            app.include_router(workload_routers[-1])
-    _handle_problems(app)
-    _adopt_inner_apps(app)
+            if isinstance(workload_routers[-1], GuardedRouter):
+                routes += workload_routers[-1].routes
+            else:
+                app.include_router(workload_routers[-1])
 
-    @app.get("/docs", include_in_schema=False)
+    guarded = GuardedRouter(include_in_schema=False)
+
+    @guarded.get("/docs")
     def docs() -> FileResponse:
         """The API's documentation, with assets served from here."""
-        return FileResponse(static / "docs.html")
+        return FileResponse(_STATIC / "docs.html")
 
     def openapi(_request: Request) -> JSONResponse:
         """The schema, in a thread: the first reading takes seconds."""
         return JSONResponse(app.openapi())
 
-    app.add_route("/openapi.json", openapi, include_in_schema=False)
-    app.mount("/static", StaticFiles(directory=static), name="static")
-    app.add_middleware(RequestMiddleware, service=service, render_problem=_render_refusal)
-    _set_openapi(app, (*own_routers, *workload_routers))
-    return app
+    routes += [*guarded.routes, Route("/openapi.json", openapi, include_in_schema=False)]
+    _adopt_inner_apps(app, [*app.routes[own:], *routes])
+    _set_openapi(app, (*_OWN_ROUTERS, session.router, *workload_routers))
+    app.state.polling_elements = POLLING_ELEMENTS.union(
+        *(pages.polling_elements for pages in frame.pages.values())
+    )
+    app.state.frame = frame
+    return routes
 
 
 def _inner_parts(routes: Sequence[BaseRoute]) -> Iterator[tuple[BaseRoute, object]]:
     """What is included or mounted, at every depth, with the route that leads there."""
     for route in routes:
+        if isinstance(route, LazyRoute | LateRoutes):  # leads nowhere else
+            continue
         part = getattr(route, "original_router", None) or getattr(route, "app", None)
         yield route, part
         router = getattr(part, "router", part)
@@ -130,13 +164,13 @@ def _inner_parts(routes: Sequence[BaseRoute]) -> Iterator[tuple[BaseRoute, objec
             yield from _inner_parts(router.routes)
 
 
-def _adopt_inner_apps(app: FastAPI) -> None:
+def _adopt_inner_apps(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     """Serve an app that a workload mounts as its routes are served: the actor is known to it.
 
     What it raises of ours is answered as elsewhere, unless it has a handler of its own. No router
     of a workload redirects: the address would be made of the Host header.
     """
-    for route, part in _inner_parts(app.routes):
+    for route, part in _inner_parts(routes):
         router = getattr(part, "router", part)
         if isinstance(router, Router):
             router.redirect_slashes = False
@@ -164,6 +198,8 @@ def _handle_problems(app: FastAPI) -> None:
 
     @app.exception_handler(SignInRequired)
     async def sign_in_required(request: Request, _problem: Exception) -> Response:
+        from kesin.web.dashboard.frame.page import redirect_to_sign_in
+
         return redirect_to_sign_in(request)
 
     @app.exception_handler(ClientDisconnect)
@@ -187,6 +223,8 @@ def _handle_problems(app: FastAPI) -> None:
     async def refused(request: Request, error: Exception) -> Response:
         problem = _as_problem(error)
         if request.url.path.startswith("/dashboard"):  # a page; JSON is for programs
+            from kesin.web.dashboard.frame.page import problem_page
+
             return await run_in_threadpool(problem_page, request, problem)
         return _json_response(problem)
 
@@ -221,8 +259,10 @@ def _as_problem(error: Exception) -> Problem:
 
 def _render_refusal(request: Request, problem: Problem, status: int) -> Response:
     """The answer to a request whose body was not read, or that timed out in a route."""
-    if not request.url.path.startswith("/dashboard"):
+    if not request.url.path.startswith("/dashboard") or not hasattr(request.app.state, "frame"):
         return _json_response(problem, status)
+    from kesin.web.dashboard.frame.page import problem_page, redirect_to_sign_in
+
     if problem.code == NotSignedIn.code:
         return redirect_to_sign_in(request)
     return problem_page(request, problem, status=status, bare=True)

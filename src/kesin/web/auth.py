@@ -23,6 +23,7 @@ from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Forbidden, NotSignedIn, Problem
 from kesin.store.errors import StoreError
 from kesin.web.rate_limit import network_of
+from kesin.web.routing import LazyRoute
 from kesin.web.service import Service
 from kesin.web.validation import check_parameters
 
@@ -95,9 +96,16 @@ def _is_polling(request: Request) -> bool:
     return accepted == "text/event-stream" or request.headers.get("hx-trigger") in polling
 
 
-def guarded_router(**options: Any) -> APIRouter:
-    """A router that identifies the actor; its routes are created once and shared by every app."""
-    return APIRouter(redirect_slashes=False, dependencies=[Depends(identify)], **options)
+class SignInRequired(Exception):  # not an error: a step on the way to the page
+    """Nobody is signed in: the page follows after the sign-in."""
+
+
+class GuardedRouter(APIRouter):
+    """A router that identifies the actor; its routes need no other router to be served."""
+
+    def __init__(self, **options: Any) -> None:
+        guarded = {"redirect_slashes": False, "dependencies": [Depends(identify)]}
+        super().__init__(**{"route_class": LazyRoute, **guarded, **options})
 
 
 async def still_signed_in(request: Request, actor: Actor) -> bool:

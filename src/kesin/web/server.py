@@ -6,6 +6,7 @@ import asyncio
 import errno
 import math
 import os
+import signal
 import socket
 import sys
 import threading
@@ -19,6 +20,7 @@ from fastapi import FastAPI
 
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Unavailable
+from kesin.web.app import load_routes
 from kesin.web.connections import MAX_CONNECTIONS, BoundedProtocol, Connections
 from kesin.web.service import Service
 
@@ -32,11 +34,15 @@ TICKS_PER_S: Final = 10  # uvicorn's
 class Server(uvicorn.Server):
     """Stops the service at the first signal: live responses would keep the server waiting."""
 
-    def __init__(self, config: uvicorn.Config, service: Service, leave: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, app: FastAPI, service: Service, leave: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self.server_state = self._connections = Connections(service.settings)
         self._service = service
         self._leave = leave
+        self._app = app
+        self.failure: BaseException | None = None  # of what is loaded after the start
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -45,6 +51,13 @@ class Server(uvicorn.Server):
                 host, port = listener.getsockname()[:2]
                 shown = f"[{host}]" if ":" in str(host) else host
                 log.info("listening", address=f"http://{shown}:{port}")
+        self._loading = asyncio.ensure_future(load_routes(self._app))
+        self._loading.add_done_callback(self._stop_unless_loaded)
+
+    def _stop_unless_loaded(self, loading: asyncio.Future[None]) -> None:
+        if not loading.cancelled() and (failure := loading.exception()) is not None:
+            self.failure = failure
+            self.handle_exit(signal.SIGTERM, None)
 
     async def on_tick(self, counter: int) -> bool:
         if counter % TICKS_PER_S == 0:
@@ -113,7 +126,10 @@ def _reason(problem: OSError) -> str:
 
 def run(app: FastAPI, service: Service, sockets: list[socket.socket]) -> None:
     """Serve until a signal; the first one drains, the second one stops at once."""
-    build_server(app, service).run(sockets)
+    server = build_server(app, service)
+    server.run(sockets)
+    if server.failure is not None:
+        raise server.failure
 
 
 def build_server(
@@ -133,4 +149,4 @@ def build_server(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=math.ceil(service.settings.grace_s),
     )
-    return Server(config, service, leave)
+    return Server(config, app, service, leave)

@@ -52,6 +52,9 @@ def serve(
     else is told by KESIN_ variables; `kesin doctor` shows each with its value.
     """
     try:
+        from pydantic import BaseModel
+
+        BaseModel.model_config["defer_build"] = True  # what validates a model is built by its use
         from kesin.web.app import create_app
         from kesin.web.server import bind_sockets, run
         from kesin.web.service import Service
@@ -71,7 +74,7 @@ def serve(
             ensure = partial(_ensure_admin, service.accounts, settings, address, insecure=insecure)
             with ThreadPoolExecutor(1) as pool:  # the hash of a first password takes time
                 ensured = pool.submit(ensure)
-                app = create_app(service)
+                app = create_app(service, late=True)
             ensured.result()
             run(app, service, sockets)
 

@@ -32,7 +32,7 @@ from kesin.store.errors import StoreUnreachable
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Outcome, Page, QueueStats
 from kesin.web import schemas, serialize
-from kesin.web.auth import guarded_router, service_of, still_signed_in
+from kesin.web.auth import GuardedRouter, service_of, still_signed_in
 from kesin.web.bodies import LargeBodyRoute, announced_bytes
 from kesin.web.dependencies import SignedInActor, json_response
 from kesin.web.live import Watch
@@ -95,9 +95,9 @@ async def _wait_for_change(watch: Watch, within_s: float) -> bool:
     return False
 
 
-router = guarded_router(prefix="/api", tags=["operator"])
-site_router = guarded_router(prefix="/api", tags=["sites"])
-batch_router = guarded_router(prefix="/api", tags=["operator"], route_class=LargeBodyRoute)
+router = GuardedRouter(prefix="/api", tags=["operator"])
+site_router = GuardedRouter(prefix="/api", tags=["sites"])
+batch_router = GuardedRouter(prefix="/api", tags=["operator"], route_class=LargeBodyRoute)
 
 QueueName = Annotated[str, Path(max_length=63, pattern=r"^[a-z][a-z0-9_-]*$")]
 JobId = Annotated[str, Path(min_length=36, max_length=36, pattern=r"^[0-9a-f-]+$")]

@@ -10,11 +10,11 @@ from pydantic import BaseModel, Field
 
 from kesin.foundation.problems import Forbidden, NotFound
 from kesin.lifecycle.vocabulary import STAGES, Stage
-from kesin.web.auth import PUBLIC_ROUTE, guarded_router, service_of
+from kesin.web.auth import PUBLIC_ROUTE, GuardedRouter, service_of
 from kesin.web.dependencies import SignedInActor
 from kesin.web.metrics import CONTENT_TYPE
 
-router = guarded_router(tags=["operations"])
+router = GuardedRouter(tags=["operations"])
 
 
 class Part(BaseModel):

@@ -16,7 +16,7 @@ from kesin.web.dashboard.frame.page import any_context
 from kesin.web.dashboard.frame.routes import safe_path
 from kesin.web.dependencies import SignedInActor
 
-router = auth.guarded_router(tags=["session"])
+router = auth.GuardedRouter(tags=["session"])
 MAX_FORM_BYTES = 4_096
 MAX_FIELDS = 10
 

@@ -25,7 +25,7 @@ from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
 from kesin.store.limits import MAX_TENANT
 from kesin.store.records import QueueStats
-from kesin.web.auth import NOBODY, app_of, guarded_router, service_of
+from kesin.web.auth import NOBODY, GuardedRouter, SignInRequired, app_of, service_of
 from kesin.web.bodies import requires_sign_in
 from kesin.web.dashboard.frame.i18n import (
     Catalogue,
@@ -45,10 +45,6 @@ ZONE_COOKIE: Final = "kesin_zone"  # the browser's time zone, which a script sto
 CLOCK_COOKIE: Final = "kesin_clock"  # whose time pages show
 THEMES: Final = ("auto", "light", "dark")
 SITES_PATH: Final = "/dashboard/site/"
-
-
-class SignInRequired(Exception):  # not an error: a step on the way to the page
-    """Nobody is signed in: the page follows after the sign-in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +327,7 @@ Context = Annotated[PageContext, Depends(page_context)]
 
 def page_router() -> APIRouter:
     """A router for pages: it identifies the user, and its routes are not part of the API."""
-    return guarded_router(include_in_schema=False)
+    return GuardedRouter(include_in_schema=False)
 
 
 def redirect_to_sign_in(request: Request) -> Response:

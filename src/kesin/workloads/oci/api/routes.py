@@ -16,6 +16,7 @@ from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Forbidden, Problem
 from kesin.web import dependencies
+from kesin.web.auth import GuardedRouter
 from kesin.web.bodies import LargeBodyRoute
 from kesin.web.dependencies import JSON, UNCACHED, IgnoreColumns, RawBody, SignedInActor
 from kesin.workloads.common.columns import column_names
@@ -60,8 +61,8 @@ _BODY: Final[dict[str, Any]] = {
 
 
 def oci_router(context: WorkloadContext) -> APIRouter:
-    router = APIRouter(tags=["oci"])
-    batch_router = APIRouter(tags=["oci"], route_class=LargeBodyRoute)
+    router = GuardedRouter(tags=["oci"])
+    batch_router = GuardedRouter(tags=["oci"], route_class=LargeBodyRoute)
     _add_producer_routes(router, context)
     _add_script_routes(router, batch_router, context)
     add_read_routes(router, context)

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.permissions import Actor
 from kesin.lifecycle.model import Job
-from kesin.web.auth import service_of
+from kesin.web.auth import GuardedRouter, service_of
 from kesin.web.dependencies import JSON, MediaType, RawBody, SignedInActor, run_with_body
 from kesin.web.schemas import Cursor
 from kesin.workloads.optiplan.api import schemas
@@ -38,7 +38,7 @@ Word = Annotated[str | None, Query(min_length=1, max_length=payloads.MAX_NAME)]
 def optiplan_router(context: WorkloadContext) -> APIRouter:
     """Build every route of the workload."""
     service = OrderService(context)
-    router = APIRouter(tags=["optiplan"], route_class=OrderRoute)
+    router = GuardedRouter(tags=["optiplan"], route_class=OrderRoute)
     _add_order_routes(router, service)
     _add_read_routes(router, service)
     _add_operator_routes(router, service)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from kesin.engine.workload import WorkloadContext
+from kesin.web.auth import GuardedRouter
 from kesin.workloads.pdf.api.batches import batch_router
 from kesin.workloads.pdf.api.jobs import jobs_router
 from kesin.workloads.pdf.api.templates import templates_router
@@ -14,7 +15,7 @@ from kesin.workloads.pdf.services import PdfServiceLoader
 
 def pdf_router(context: WorkloadContext) -> APIRouter:
     """Build the router; templates, storage and their libraries are loaded by the first request."""
-    router = APIRouter()
+    router = GuardedRouter()
     loader = PdfServiceLoader(context)
     for build in (jobs_router, templates_router, batch_router, webhook_router):
         router.routes.extend(build(loader).routes)  # include_router would build each route again

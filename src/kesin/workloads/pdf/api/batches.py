@@ -14,6 +14,7 @@ from kesin.foundation.clock import iso
 from kesin.foundation.ids import is_id
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotFound, Problem, RequestConflict
+from kesin.web.auth import GuardedRouter
 from kesin.web.dependencies import RawBody, SignedInActor, json_response, run_with_body
 from kesin.web.schemas import Cursor
 from kesin.workloads.pdf import schemas
@@ -49,7 +50,7 @@ _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 
 
 def batch_router(loader: PdfServiceLoader) -> APIRouter:
-    router = APIRouter(tags=["pdf"])
+    router = GuardedRouter(tags=["pdf"])
     _add_command_routes(router, loader)
     _add_read_routes(router, loader)
     return router

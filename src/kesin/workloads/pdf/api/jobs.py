@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from kesin.foundation.permissions import Actor
 from kesin.store.errors import StoreUnreachable
-from kesin.web.auth import service_of
+from kesin.web.auth import GuardedRouter, service_of
 from kesin.web.bodies import announced_bytes
 from kesin.web.dependencies import SignedInActor, json_response
 from kesin.web.schemas import Cursor
@@ -61,7 +61,7 @@ _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 
 
 def jobs_router(loader: PdfServiceLoader) -> APIRouter:
-    router = APIRouter(prefix="/pdf", tags=["pdf"], route_class=common.DocumentRoute)
+    router = GuardedRouter(prefix="/pdf", tags=["pdf"], route_class=common.DocumentRoute)
     _add_command_routes(router, loader)
     _add_read_routes(router, loader)
     return router

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
+from kesin.web.auth import GuardedRouter
 from kesin.web.dependencies import SignedInActor, json_response
 from kesin.workloads.pdf.api.common import DocumentRoute, require_access
 from kesin.workloads.pdf.jobs import submit
@@ -16,7 +17,7 @@ TemplateName = Annotated[str, Path(min_length=1, max_length=MAX_NAME_LENGTH)]
 
 
 def templates_router(loader: PdfServiceLoader) -> APIRouter:
-    router = APIRouter(prefix="/pdf", tags=["pdf"], route_class=DocumentRoute)
+    router = GuardedRouter(prefix="/pdf", tags=["pdf"], route_class=DocumentRoute)
 
     @router.get("/templates")
     def list_templates(actor: SignedInActor) -> list[TemplateLine]:

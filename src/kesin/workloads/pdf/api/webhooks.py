@@ -14,6 +14,7 @@ from kesin.foundation.ids import is_id
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotFound, RequestConflict
 from kesin.lifecycle.model import Job
+from kesin.web.auth import GuardedRouter
 from kesin.web.dependencies import UNCACHED, SignedInActor, json_response
 from kesin.web.schemas import Cursor
 from kesin.workloads.pdf.api.common import read_page, require_access
@@ -52,7 +53,7 @@ class DeliveryPage(BaseModel):
 
 
 def webhook_router(loader: PdfServiceLoader) -> APIRouter:
-    router, context = APIRouter(tags=["pdf"]), loader.context
+    router, context = GuardedRouter(tags=["pdf"]), loader.context
     webhook_service = Webhooks(context)
     accounts = context.commands.accounts
 
