@@ -47,6 +47,8 @@ MIX: Mix = (("enqueue", 50), ("stats", 25), ("list", 25))
 PATIENCE_S = 60.0
 SAMPLE_S = 0.2
 STARTS = 3
+STARTS_TOLD = 9
+PAGE = Path(__file__).parents[1] / "docs/contributing/request-benchmarks.md"
 
 
 @dataclass(slots=True)
@@ -68,11 +70,24 @@ class Figures:
 
 def main() -> int:
     asked = _arguments()
-    report = Report("Load")
+    report = Report("Benchmarks of requests and start" if asked.write else "Load")
     if asked.beside:
-        from bench import requests
+        from bench import requests, startup
 
+        if asked.write:
+            when, load = time.strftime("%Y-%m-%d"), os.getloadavg()[0]
+            report.say(
+                f"Made by `make load ARGS='--beside --seconds {asked.seconds:g} --clients"
+                f" {asked.clients} --write'` on {when}: {os.cpu_count()} cores with a load of"
+                f" {load:.0f} from other work, Python {platform.python_version()}, SQLite"
+                f" {sqlite3.sqlite_version}. Only ratios of one run, and times of the processor,"
+                " can be compared."
+            )
         requests.run(report, asked.clients, asked.seconds, asked.folder, asked.old)
+        requests.posted(report, asked.folder)
+        if asked.write:
+            startup.tell(report, STARTS_TOLD)
+            PAGE.write_text(report.text(), "utf-8")
         print(report.text())
         return 0 if all(one.met for one in report.aims) else 1
     starts = [start_seconds() for _ in range(STARTS)]
@@ -98,6 +113,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60, help="how long (default 60)")
     parser.add_argument("--clients", type=int, default=200, help="at once (default 200)")
     parser.add_argument("--beside", action="store_true", help="enqueues, beside a bare handler")
+    parser.add_argument("--write", action="store_true", help="with --beside: write the docs' page")
     parser.add_argument("--folder", help="with --beside: where the databases are")
     parser.add_argument("--old", default="", help="with --beside: the `src` of another checkout")
     return parser.parse_args()

@@ -8,6 +8,7 @@ answers a second stands the processor time that the server spent on one.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -78,8 +79,9 @@ def run(report: Report, clients: int, seconds: float, folder: str | None, old: s
         for which, taken in turns.items()
     }
     report.say(
-        f"`python -m bench.load --beside --clients {clients}`: medians of {ROUNDS} interleaved"
-        f" rounds on {os.cpu_count()} cores, shared by server and clients."
+        f"## Single enqueues\n\n`make load ARGS='--beside --clients {clients} --seconds"
+        f" {seconds:g}'`: medians of {ROUNDS} interleaved rounds on {os.cpu_count()} cores, shared"
+        " by servers and clients."
     )
     rows, slowest = [], {}
     for which, taken in turns.items():
@@ -95,3 +97,48 @@ def run(report: Report, clients: int, seconds: float, folder: str | None, old: s
     report.aim("p99 in seconds", slowest[KESIN], most=0.5)
     if old:
         report.aim(f"{KESIN} / {OLD}", per_s[KESIN] / per_s[OLD], least=3)
+
+
+POSTED, TEMPLATE = 300, "invoice"
+
+
+def posted(report: Report, folder: str | None) -> None:
+    """`POST /pdf/jobs` by one client: the time in the server, as its log says, and its CPU time."""
+    from kesin.store.open import open_store
+    from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
+    from kesin.workloads.pdf.templating.library import TemplateLibrary
+
+    sample = TemplateLibrary.load().get(TEMPLATE).sample
+    with tempfile.TemporaryDirectory(prefix="kesin-", dir=folder) as name:
+        here = Path(name) / "pdf"
+        with kesin(here, 1) as (process, address, keys):
+            store = open_store(str(here / "data" / "kesin.db"), migrate=False)
+            heart = Heartbeat(store, "bench")  # without a worker, jobs are refused after a while
+            heart.start()
+            spent = asyncio.run(_post(process.pid, address, keys[0], sample))
+            heart.stop()
+            store.close()
+        lines = [json.loads(line) for line in (here / "log").read_text().splitlines()]
+    times = [line["ms"] for line in lines if line.get("route") == "/pdf/jobs"][10:]
+    p99 = load._quantile(times, 0.99)
+    report.say(
+        f"## `POST /pdf/jobs`\n\nOne client, {len(times)} new jobs, each checked against its"
+        f" template's schema and written to the disk before the answer: {median(times):.1f} ms in"
+        f" the server in the median, {p99:.1f} ms at the 99th percentile, {spent:.2f} ms of the"
+        " processor."
+    )
+    report.aim("POST /pdf/jobs, milliseconds in the server, median", median(times), most=4)
+
+
+async def _post(pid: int, address: str, key: str, sample: dict) -> float:
+    connection = load._Connection(address, key)
+    spent = 0.0
+    for number in range(POSTED):
+        if number == 10:
+            spent = load._cpu_seconds(pid)
+        variables = {**sample, "number": f"F-{number}"}
+        body = json.dumps({"template_name": TEMPLATE, "variables": variables}).encode()
+        status, answer = await connection.ask("POST", "/pdf/jobs", body)
+        assert status == 202, answer
+    connection.close()
+    return (load._cpu_seconds(pid) - spent) * 1_000 / (POSTED - 10)

@@ -214,9 +214,12 @@ def test_of_two_services_whose_groups_take_keys_in_opposite_order_the_victim_run
         both = threading.Barrier(2)
         undone: list[Sequence[Any]] = []
         run_alone = group_commit._run_alone
-        monkeypatch.setattr(
-            group_commit, "_run_alone", lambda calls: undone.append(calls) or run_alone(calls)
-        )
+
+        def noted(calls: Sequence[Any]) -> list[Any]:
+            undone.append(calls)
+            return run_alone(calls)
+
+        monkeypatch.setattr(group_commit, "_run_alone", noted)
 
         def meet(met: list[None] = []) -> None:  # noqa: B006  # shared by both, and by a second run
             if len(met) < 2:

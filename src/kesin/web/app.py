@@ -121,7 +121,7 @@ def _load_routes(app: FastAPI, service: Service) -> list[BaseRoute]:
     from kesin.web.routes import session
 
     frame = build_frame(service.workloads.values())
-    routes = [*session.router.routes, *dashboard_routes(frame)]
+    routes: list[BaseRoute] = []
     workload_routers, own = [], len(app.routes)
     for name, workload in service.workloads.items():
         if workload.routes is not None:
@@ -142,7 +142,8 @@ def _load_routes(app: FastAPI, service: Service) -> list[BaseRoute]:
         """The schema, in a thread: the first reading takes seconds."""
         return JSONResponse(app.openapi())
 
-    routes += [*guarded.routes, Route("/openapi.json", openapi, include_in_schema=False)]
+    routes += [*session.router.routes, *dashboard_routes(frame), *guarded.routes]
+    routes.append(Route("/openapi.json", openapi, include_in_schema=False))
     _adopt_inner_apps(app, [*app.routes[own:], *routes])
     _set_openapi(app, (*_OWN_ROUTERS, session.router, *workload_routers))
     app.state.polling_elements = POLLING_ELEMENTS.union(

@@ -52,9 +52,7 @@ def serve(
     else is told by KESIN_ variables; `kesin doctor` shows each with its value.
     """
     try:
-        from pydantic import BaseModel
-
-        BaseModel.model_config["defer_build"] = True  # what validates a model is built by its use
+        _import_fastapi()
         from kesin.web.app import create_app
         from kesin.web.server import bind_sockets, run
         from kesin.web.service import Service
@@ -77,6 +75,17 @@ def serve(
                 app = create_app(service, late=True)
             ensured.result()
             run(app, service, sockets)
+
+
+def _import_fastapi() -> None:
+    """Import it without building the validators of its OpenAPI models, which no route needs."""
+    from pydantic import BaseModel
+
+    BaseModel.model_config["defer_build"] = True
+    try:
+        import fastapi  # noqa: F401
+    finally:
+        del BaseModel.model_config["defer_build"]
 
 
 def _warn_of_stranded_jobs(store: Store) -> None:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
 
 from kesin.engine.access.masking import MASK
@@ -128,7 +128,7 @@ class PdfJob:
         return self.error_message
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RenderRequest:
     """A request for a PDF: the same type from the route to the queue."""
 
@@ -138,7 +138,7 @@ class RenderRequest:
     metadata: Mapping[str, Any] = field(default_factory=dict)  # the rest: see PdfJob.metadata
     fail_safe: FailSafePolicy = FailSafePolicy.STRICT
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The dedup key. Equal requests of an owner share it; two owners never share a job."""
         return compute_job_key(self.template, {"owner": self.owner, "asked": self.payload})

@@ -24,6 +24,7 @@ from kesin.workloads.pdf.templating.pictures import is_readable_picture
 MAX_PROBLEMS: Final = 50
 
 _formats: Final = FormatChecker(formats=())
+_VALUES: Final = frozenset({"const", "enum", "default", "examples"})  # they hold no schemas
 _INDEX: Final = re.compile(r"[0-9]{1,9}")  # longer digit strings are names
 
 
@@ -45,7 +46,10 @@ class VariableSchema:
             Draft202012Validator.check_schema(schema)
         except SchemaError as problem:
             raise ValueError(f"{problem.json_path}: {problem.message}") from None
-        self._validator = Draft202012Validator(schema, registry=Registry(), format_checker=_formats)
+        inlined = _inlined(schema, schema.get("$defs", {}), {})
+        self._validator = Draft202012Validator(
+            inlined, registry=Registry(), format_checker=_formats
+        )
 
     def find_problems(self, variables: Mapping[str, Any]) -> list[VariableProblem]:
         """Return the problems, ordered by path; empty if the variables are valid."""
@@ -62,6 +66,27 @@ class VariableSchema:
         except Unresolvable as problem:
             raise TemplateError("its schema refers to another that is not in it") from problem
         return sorted(problems, key=_path_key)[:MAX_PROBLEMS]
+
+
+def _inlined(schema: Any, definitions: Mapping[str, Any], done: dict[str, Any]) -> Any:
+    """The schema with definitions in the place of what refers to them: resolving takes time.
+
+    What refers to itself, or has an address of its own, stays as it is.
+    """
+    if isinstance(schema, list):
+        return [_inlined(each, definitions, done) for each in schema]
+    if not isinstance(schema, dict) or "$id" in schema:
+        return schema
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    if schema.keys() != {"$ref"} or name not in definitions:
+        return {
+            key: each if key in _VALUES else _inlined(each, definitions, done)
+            for key, each in schema.items()
+        }
+    if name not in done:
+        done[name] = schema  # where it refers to itself
+        done[name] = _inlined(definitions[name], definitions, done)
+    return done[name]
 
 
 def _path_key(problem: VariableProblem) -> list[tuple[int, str]]:
