@@ -31,6 +31,7 @@ MOST = 1.5
 SMALL = 2_000_000  # bytes: what is smaller does not count by itself
 SECOND = 2  # the wave whose sizes are the measure
 BATCH = 1_000
+CLAIMED = 500  # a worker's own batch
 PHASES = ("enqueue", "run", "prune")
 
 
@@ -62,18 +63,21 @@ class Waves:
     sizes: list[dict[str, int]] = field(default_factory=list)  # after each wave
     costs: dict[str, Spent] = field(default_factory=dict)
     jobs: int = 0
+    at_once: int = BATCH  # jobs in a call that enqueues, claims or finishes
 
     def run(self, jobs: int, waves: int) -> None:
         """Let so many jobs through, in so many waves."""
         queue = kesin.Queue(QUEUE, kesin.task_lifecycle(keep_days=0), self.store)
         threads = 1 if isinstance(self.store, SqliteStore) else 2
-        worker = kesin.Worker(queue, lambda _job: None, name="w", threads=threads)
+        worker = kesin.Worker(
+            queue, lambda _job: None, name="w", threads=threads, batch=min(self.at_once, CLAIMED)
+        )
         [prune] = (move for move in queue.lifecycle.scheduled_moves if move.stage == "prune")
         wave = jobs // waves
         for number in range(1, waves + 1):
             before = self._spent()
-            for first in range(0, wave, BATCH):
-                queue.enqueue_many([kesin.NewJob({"n": first + n}) for n in range(BATCH)])
+            for first in range(0, wave, self.at_once):
+                queue.enqueue_many([kesin.NewJob({"n": first + n}) for n in range(self.at_once)])
             before = self._charge("enqueue", before)
             worker.drain()
             before = self._charge("run", before)
@@ -137,7 +141,7 @@ def _server_s(server: PostgresServer) -> float:
     return total
 
 
-def measure(kind: str, jobs: int, waves: int) -> Waves:
+def measure(kind: str, jobs: int, waves: int, at_once: int = BATCH) -> Waves:
     """Let the waves through a new store of this kind."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kesin-waves-")))
@@ -149,7 +153,7 @@ def measure(kind: str, jobs: int, waves: int) -> Waves:
             address = server.create_database("waves")
         store = kesin.open_store(address)
         stack.callback(store.close)
-        through = Waves(store, server, path)
+        through = Waves(store, server, path, at_once=at_once)
         through.run(jobs, waves)
         return through
 
@@ -199,13 +203,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.waves", description=__doc__)
     parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--waves", type=int, default=10)
+    parser.add_argument(
+        "--at-once", type=int, default=BATCH, help="jobs in one call (default 1000)"
+    )
     parser.add_argument("--stores", nargs="+", default=["sqlite", "postgres"])
     asked = parser.parse_args()
-    if asked.waves <= SECOND or asked.jobs % (asked.waves * BATCH):
-        parser.error(f"jobs must be a multiple of {BATCH:,} times the waves, of which 3 or more")
+    if asked.waves <= SECOND or asked.jobs % (asked.waves * BATCH) or BATCH % asked.at_once:
+        parser.error(f"jobs must be a multiple of {BATCH:,} times the waves, 3 or more")
     worst = []
     for kind in asked.stores:
-        through = measure(kind, asked.jobs, asked.waves)
+        through = measure(kind, asked.jobs, asked.waves, asked.at_once)
         print(table(kind, through, asked.waves), flush=True)
         name, ratio = max(through.grown().items(), key=lambda item: item[1])
         worst.append((ratio, f"{kind}: {name} {ratio:.2f} times its size after wave {SECOND}"))
