@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from multiprocessing import get_context
@@ -32,6 +32,7 @@ from kesin.engine.sweeper import Sweeper
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.vocabulary import STAGES
+from kesin.store.errors import StoreUnreachable
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.records import Filter
 from tests.servers import PostgresServer
@@ -100,8 +101,12 @@ class Grown:
     def _measured(self, name: str) -> Iterator[None]:
         sessions = self._sessions()
         cpu, wall = _cpu_s(sessions), time.perf_counter()
-        yield
+        try:
+            yield
+        except StoreUnreachable:  # it took longer than a call may
+            _say(f"{name}, {self.rows:,} jobs: given up")
         wall, cpu = time.perf_counter() - wall, _cpu_s(sessions) - cpu
+        cpu = cpu if cpu > 0 else wall  # the session is gone, with its time
         self.costs.setdefault(name, []).append(Cost(1_000 * cpu, 1_000 * wall))
 
     def _sessions(self) -> list[int]:
@@ -182,7 +187,10 @@ class Grown:
 
 def _cpu_s(sessions: Sequence[int]) -> float:
     """Processor time of this process and of those."""
-    spent = sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in sessions)
+    spent = 0
+    for pid in sessions:
+        with suppress(FileNotFoundError):
+            spent += int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
     return time.process_time() + spent / 1e9
 
 
@@ -242,9 +250,11 @@ def _fill_all(addresses: dict[int, str], folder: Path) -> None:
         filling.fill(address, rows, folder, a_job)
         a_job = filling.size_of(address) / rows
         seconds = time.perf_counter() - started
-        print(
-            f"{rows:,} jobs, {a_job:.0f} bytes each: {seconds:.0f} s", file=sys.stderr, flush=True
-        )
+        _say(f"{rows:,} jobs, {a_job:.0f} bytes each: {seconds:.0f} s")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def main(*, stores: Sequence[str], huge: bool, write: bool) -> None:

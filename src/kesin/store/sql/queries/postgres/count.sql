@@ -8,6 +8,7 @@ SELECT count(*) FILTER (WHERE fits), count(*) FROM (
     SELECT TRUE {filters} AS fits
     FROM {schema}.job j
     WHERE j.queue = %(queue)s AND j.tenant = p.tenant AND j.state = p.state AND j.phase <> 1
+      AND j.state BETWEEN p.state AND p.state  -- as in jobs.sql
       AND j.id > %(above)s::uuid AND j.id < %(below)s::uuid
     ORDER BY j.id
     LIMIT %(most)s

@@ -10,6 +10,7 @@ judged AS (
     FROM {schema}.job j
     CROSS JOIN (SELECT NULL::integer AS token) i
     WHERE j.queue = %(queue)s AND j.tenant = p.tenant AND j.state = p.state AND j.phase <> 1
+      AND j.state BETWEEN p.state AND p.state  -- as in jobs.sql
       {filters}
     OFFSET 0
   ) c

@@ -1,3 +1,5 @@
+-- BETWEEN, though the states are equal: then the planner expects few jobs in a state, whatever the
+-- statistics say, and reads job_state. By the primary key, it would search all jobs for them.
 WITH pairs AS MATERIALIZED (
   {pairs}
 ),
@@ -8,6 +10,7 @@ heads AS MATERIALIZED (  -- where the pairs begin; those that begin too late are
     SELECT j.id
     FROM {schema}.job j
     WHERE j.queue = %(queue)s AND j.tenant = p.tenant AND j.state = p.state AND j.phase <> 1
+      AND j.state BETWEEN p.state AND p.state
       AND j.id {beyond} %(cursor)s::uuid
       {filters}
     ORDER BY j.id {order}
@@ -24,6 +27,7 @@ found AS MATERIALIZED (
     SELECT j.id
     FROM {schema}.job j
     WHERE j.queue = %(queue)s AND j.tenant = p.tenant AND j.state = p.state AND j.phase <> 1
+      AND j.state BETWEEN p.state AND p.state
       AND j.id {beyond} %(cursor)s::uuid
       {filters}
     ORDER BY j.id {order}

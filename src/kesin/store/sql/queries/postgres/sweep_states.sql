@@ -9,6 +9,7 @@ pick AS MATERIALIZED (
     SELECT j.id
     FROM {schema}.job j
     WHERE j.queue = %(queue)s AND j.tenant = p.tenant AND j.state = p.state AND j.phase <> 1
+      AND j.state BETWEEN p.state AND p.state  -- as in jobs.sql
       AND j.id < %(before)s::uuid
       AND {condition}
       AND (%(min_age_us)s = 0 OR j.moved_at <= (SELECT t FROM clock) - %(min_age_us)s)
