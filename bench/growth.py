@@ -61,8 +61,6 @@ CALLS = {
     "preview: the whole queue": "preview_all",
     "preview: 1,000 jobs that match": "preview_some",
 }
-# Calls whose cost is not the table's: what they grow with, in the words of the page.
-GROWS = {"prune: none old enough": "with the jobs of a day"}
 
 
 class Cost(NamedTuple):
@@ -289,7 +287,8 @@ def page() -> str:
         f"Made by `make bench ARGS='growth{' --huge' if huge else ''} --write'`, or with"
         f" `--stores` for one store after the other, on {runs}:"
         f" {os.cpu_count()} cores, Python {platform.python_version()}, SQLite"
-        f" {sqlite3.sqlite_version}, full durability; client and database share the machine with"
+        f" {sqlite3.sqlite_version}, PostgreSQL with `jit = off` and else as it comes, full"
+        " durability; client and database share the machine with"
         f" other work on it. Medians of {REPEATS} rounds in which every size has its turn."
         " **Processor** is the time of the client and of its sessions in the server, and its ratio"
         " decides; *wall* is shown beside it, for what the machine left over."
@@ -332,10 +331,7 @@ def _show(report: Report, store: str, grown: list[Measured]) -> None:
         ratio = cpu[-1] / cpu[0]
         rows.append((name, *(f"{ms:.2f}" for ms in (*cpu, *wall)), f"{ratio:.2f}"))
         what = f"{store}: {name}, {grown[-1].rows:,} / {grown[0].rows:,}"
-        if name in GROWS:
-            report.aim(f"{what}, grows {GROWS[name]}", ratio)
-        else:
-            report.aim(what, ratio, most=MOST)
+        report.aim(what, ratio, most=MOST)
     report.table(("call", *head, "processor, largest / smallest"), rows)
 
 
@@ -347,10 +343,20 @@ Before measuring, the counters are compared with the number that was asked for, 
 over the whole table are found by their order and replayed from their events."""
 
 WHY = """
-## What grows
+## Why an aim is missed
 
 - **prune: none old enough.** A sweep by age reads the jobs that were created up to a day after the
   limit, because the clock that makes ids may be a day behind or ahead of the database's. Here that
   is a sixtieth of the table: it grows with the jobs of a day, not with the jobs that are kept. The
-  sweeper pays it once an hour.
+  sweeper pays it once an hour. A smaller allowance would make it cheaper, and prune jobs late whose
+  producer's clock is ahead by more; it was left as it is.
+
+## What this bench found
+
+- **preview: the whole queue** read every job. It counts those in states that no move starts from.
+- **search: what all jobs begin with** was given up after 60 s on PostgreSQL in the first run with
+  ten million jobs. With statistics that know one state only, its plan may take the primary key and
+  search all jobs for those of a rare state; with a million jobs the costs of both plans were 0.2 %
+  apart. The plan of the call that was given up was not recorded. Since the state is read by its
+  index, whatever the statistics say, the call takes what the table above shows.
 """
