@@ -76,10 +76,13 @@ def main() -> int:
 
         if asked.write:
             when, load = time.strftime("%Y-%m-%d"), os.getloadavg()[0]
+            more = " --folder DIR" if asked.folder else ""
+            more += " --old SRC'" if asked.old else "'"
+            other = f", SRC that of commit {_commit(asked.old)}" if asked.old else ""
             report.say(
                 f"Made by `make load ARGS='--beside --seconds {asked.seconds:g} --clients"
-                f" {asked.clients} --write'` on {when}: {os.cpu_count()} cores with a load of"
-                f" {load:.0f} from other work, Python {platform.python_version()}, SQLite"
+                f" {asked.clients} --write{more}` on {when}{other}:"
+                f" {os.cpu_count()} cores with a load of {load:.0f} from other work, Python {platform.python_version()}, SQLite"
                 f" {sqlite3.sqlite_version}. Only ratios of one run, and times of the processor,"
                 " can be compared."
             )
@@ -117,6 +120,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--folder", help="with --beside: where the databases are")
     parser.add_argument("--old", default="", help="with --beside: the `src` of another checkout")
     return parser.parse_args()
+
+
+def _commit(folder: str) -> str:
+    command = ["git", "-C", folder, "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 # The server

@@ -79,9 +79,8 @@ def run(report: Report, clients: int, seconds: float, folder: str | None, old: s
         for which, taken in turns.items()
     }
     report.say(
-        f"## Single enqueues\n\n`make load ARGS='--beside --clients {clients} --seconds"
-        f" {seconds:g}'`: medians of {ROUNDS} interleaved rounds on {os.cpu_count()} cores, shared"
-        " by servers and clients."
+        f"## Single enqueues\n\n{clients} clients for {seconds:g} s: medians of {ROUNDS} interleaved"
+        f" rounds on {os.cpu_count()} cores, shared by servers and clients."
     )
     rows, slowest = [], {}
     for which, taken in turns.items():
