@@ -79,8 +79,8 @@ def run(report: Report, clients: int, seconds: float, folder: str | None, old: s
         for which, taken in turns.items()
     }
     report.say(
-        f"## Single enqueues\n\n{clients} clients for {seconds:g} s: medians of {ROUNDS} interleaved"
-        f" rounds on {os.cpu_count()} cores, shared by servers and clients."
+        f"## Single enqueues\n\n{clients} clients for {seconds:g} s: medians of {ROUNDS}"
+        f" interleaved rounds on {os.cpu_count()} cores, shared by servers and clients."
     )
     rows, slowest = [], {}
     for which, taken in turns.items():

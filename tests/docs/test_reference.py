@@ -12,6 +12,7 @@ from tests.docs.pages import DOCS, ROOT
 
 # A line of each page, so that an empty page is not up to date.
 SAMPLES = {
+    "src/kesin/cli/help.txt": "Usage: kesin [OPTIONS] COMMAND [ARGS]...",
     "docs/reference/cli.md": "## kesin oci import\n",
     "docs/reference/http.md": "### POST /api/queues/{queue}/actions\n",
     "docs/reference/python.md": "### RunContext\n",
