@@ -30,13 +30,15 @@ print("imported:", *sorted(sys.modules))
 """
 
 
-def declared() -> dict[str, list[str]]:
-    """The names that type checkers read, by module."""
-    tree = ast.parse(Path(kesin.__file__).read_text("utf-8"))
-    (block,) = (node for node in tree.body if isinstance(node, ast.If))
-    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
-    assert len(imports) == len(block.body)
-    return {str(node.module): [alias.name for alias in node.names] for node in imports}
+PUBLIC: list[str] = kesin.__all__  # type: ignore[attr-defined]  # made of the stub
+
+
+def homes() -> list[tuple[str, str]]:
+    """Each name that type checkers read, and its module."""
+    stub = ast.parse(Path(kesin.__file__).with_suffix(".pyi").read_text("utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    assert imports == stub.body
+    return [(alias.name, str(node.module)) for node in imports for alias in node.names]
 
 
 def sources() -> Iterator[tuple[str, str]]:
@@ -58,32 +60,26 @@ def deep_imports(text: str) -> Iterator[tuple[str, str]]:
             yield from ((one.name, "") for one in node.names if one.name.startswith("kesin."))
 
 
-def test_type_checkers_and_the_lazy_table_see_the_same_names():
-    assert declared() == {home: list(names) for home, names in kesin._MODULES.items()}
-
-
 def test_every_name_is_listed_once():
-    homes = Counter(name for names in kesin._MODULES.values() for name in names)
-    assert [name for name, count in homes.items() if count > 1] == []
-    assert Counter(kesin.__all__) == homes
+    names = Counter(name for name, _ in homes() if name != "__version__")
+    assert [name for name, count in names.items() if count > 1] == []
+    assert Counter(PUBLIC) == names
 
 
-@pytest.mark.parametrize("name", kesin.__all__)
+@pytest.mark.parametrize("name", PUBLIC)
 def test_the_name_is_the_one_of_its_module(name):
-    value = getattr(kesin, name)
-    (home,) = (home for home, names in kesin._MODULES.items() if name in names)
-    assert value is getattr(sys.modules[home], name)
+    assert getattr(kesin, name) is getattr(sys.modules[dict(homes())[name]], name)
 
 
 def test_no_name_hides_a_module_or_a_word_of_python():
     modules = {module.name for module in pkgutil.iter_modules(kesin.__path__)}
     taken = {*modules, *dir(builtins), *keyword.kwlist, *keyword.softkwlist}
-    assert taken.isdisjoint(kesin.__all__)
+    assert taken.isdisjoint(PUBLIC)
 
 
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'kesin' has no attribute 'nonsense'"):
-        _ = kesin.nonsense
+        _ = kesin.nonsense  # type: ignore[attr-defined]
 
 
 def test_the_help_imports_none_of_them():
@@ -93,7 +89,7 @@ def test_the_help_imports_none_of_them():
     *_, last = done.stdout.splitlines()
     imported = last.split()
     assert "kesin.cli" in imported
-    assert kesin._MODULES.keys().isdisjoint(imported)
+    assert {home for name, home in homes() if name in PUBLIC}.isdisjoint(imported)
 
 
 def test_guides_and_examples_import_from_kesin_and_kesin_testing_only():
@@ -114,6 +110,6 @@ def test_public_names_are_imported_from_kesin():
         (where, module, name)
         for where, text in sources()
         for module, name in deep_imports(text)
-        if name in kesin.__all__
+        if name in PUBLIC
     ]
     assert deep == []

@@ -148,9 +148,9 @@ def test_a_json_value_is_the_result_of_its_job(queue: Queue, value: Any):
 
 def test_old_names_work_for_one_more_release_and_warn(queue: Queue):
     with pytest.warns(DeprecationWarning, match=r"kesin\.New is now kesin\.NewJob"):
-        assert kesin.New is NewJob
+        assert kesin.New is NewJob  # type: ignore[attr-defined]
     with pytest.warns(DeprecationWarning, match=r"kesin\.Run is now kesin\.RunContext"):
-        assert kesin.Run is kesin.RunContext
+        assert kesin.Run is kesin.RunContext  # type: ignore[attr-defined]
     queue.enqueue({"n": 1})
     seen: list[str] = []
     with pytest.warns(DeprecationWarning, match="in_transaction"):
