@@ -38,8 +38,9 @@ def imported(report: str) -> set[str]:
 
 def run(*words: str, **env: str) -> set[str]:
     command = [sys.executable, "-X", "importtime", "-m", "kesin.cli", *words]
+    shell = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     done = subprocess.run(
-        command, env={**os.environ, **env}, capture_output=True, text=True, check=True, timeout=120
+        command, env={**shell, **env}, capture_output=True, text=True, check=True, timeout=120
     )
     return imported(done.stderr)
 
