@@ -42,6 +42,19 @@ def test_jobs_are_counted_by_tenant_and_by_every_state_of_the_queue(oci, task):
     assert (stats.total, stats.now) == (3, NOW + 7)
 
 
+def test_totals_are_the_counts_of_all_tenants_together(oci):
+    oci.move("ack", oci.claim_new_job(tenant="a"))
+    oci.claim_new_job(tenant="c")
+    oci.create_job(tenant="b", run_at=NOW - HOUR)
+    for now in (NOW, NOW + 24 * HOUR):
+        stats, totals = oci.store.stats("oci", now=now), oci.store.totals("oci", now=now)
+        assert (totals.states, totals.moved) == (stats.states, stats.moved)
+        assert (totals.lease_over, totals.now) == (stats.lease_over, now)
+        assert (totals.tenants, totals.oldest_due_at) == ({}, None)
+        oldest = oci.store.totals("oci", now=now, oldest=True).oldest_due_at
+        assert oldest == stats.oldest_due_at is not None
+
+
 def test_the_oldest_due_job_of_all_tenants_and_the_claims_past_their_lease_are_read(oci):
     oci.claim_new_jobs(2, run_at=NOW - HOUR)
     oci.create_job(run_at=NOW + 1)

@@ -80,6 +80,10 @@ class QueueReader:
         """Counts by state and tenant, and how much is overdue."""
         return self.store.stats(self.name, now=self.clock.now())
 
+    def totals(self, *, oldest: bool = False) -> QueueStats:
+        """Counts by state, without tenants; the oldest due time only if asked for."""
+        return self.store.totals(self.name, now=self.clock.now(), oldest=oldest)
+
     def waiting(self, tenant: str, aged: tuple[str, int] | None = None) -> Backlog:
         """The waiting jobs of one tenant; ``aged`` is a stamp and the time up to which to count."""
         return self.store.backlog(self.name, storable(tenant), aged=aged, now=self.clock.now())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Literal
 
 from kesin.lifecycle.declare import Lifecycle, Move
@@ -308,6 +309,12 @@ class Store(ABC):
     @abstractmethod
     def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
         """Job counts by state and tenant, the oldest due time and expired leases."""
+
+    def totals(self, queue: str, *, now: int | None = None, oldest: bool = False) -> QueueStats:
+        """The same of all tenants together, for less; the oldest due time only if asked for."""
+        stats = self.stats(queue, now=now)
+        due_at = stats.oldest_due_at if oldest else None
+        return replace(stats, tenants={}, oldest_due_at=due_at)
 
     @abstractmethod
     def failures(

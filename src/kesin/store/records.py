@@ -254,6 +254,11 @@ class QueueStats:
     counts: Sequence[MoveCount] = field(default=(), compare=False, repr=False)  # all this is of
 
     @property
+    def moved(self) -> int:
+        """How many moves were ever made: it changes with every move."""
+        return sum(self.moves.values())
+
+    @property
     def total(self) -> int:
         """The number of jobs in the queue."""
         return sum(self.states.values())

@@ -88,7 +88,7 @@ class FailureReader:
     """Reads the failures of queues; again when a job has moved, and each minute."""
 
     workloads: Mapping[str, Workload]
-    _kept: dict[Any, tuple[Any, list[FailureCount]]] = field(default_factory=dict)
+    _kept: dict[Any, tuple[Any, list[FailureGroup]]] = field(default_factory=dict)
     _settled: dict[Any, dict[str, int]] = field(default_factory=dict)  # state → jobs without a code
 
     def of(
@@ -104,10 +104,13 @@ class FailureReader:
         and if jobs keep moving, no more are said to have none than when they did not.
         """
         key = (queue.name, None if sites is None else frozenset(sites))
-        groups = self._groups(queue, self._counts(queue, stats, sites))
+        groups = self._counted(queue, stats, sites)
         rest = _without_code(queue, stats, groups)
-        again = stats_of_sites(queue, queue.stats(), sites) if rest else stats
-        if again.moves == stats.moves:
+        again = stats
+        if rest:
+            whole = sites is None
+            again = queue.totals() if whole else stats_of_sites(queue, queue.stats(), sites)
+        if again.moved == stats.moved:
             self._settled[key] = {group.state: group.n for group in rest}
         elif reads > 1:
             return self.of(queue, again, sites, reads - 1)
@@ -116,11 +119,11 @@ class FailureReader:
         found = [*groups, *(group for group in rest if group.n)]
         return Failures(tuple(sorted(found, key=lambda group: -group.n)))
 
-    def _counts(
+    def _counted(
         self, queue: Queue, stats: QueueStats, sites: Collection[str] | None
-    ) -> list[FailureCount]:
+    ) -> list[FailureGroup]:
         key = (queue.name, None if sites is None else frozenset(sites))
-        version = (stats.moves, stats.now // (MINUTE_S * SECOND_US))
+        version = (stats.moved, stats.now // (MINUTE_S * SECOND_US))
         kept = self._kept.get(key)
         if kept is not None and kept[0] == version:
             return kept[1]
@@ -129,8 +132,9 @@ class FailureReader:
         if len(self._kept) >= MAX_KEPT:
             self._kept.clear()
             self._settled.clear()
-        self._kept[key] = (version, counts)
-        return counts
+        groups = self._groups(queue, counts)
+        self._kept[key] = (version, groups)
+        return groups
 
     def _groups(self, queue: Queue, counts: list[FailureCount]) -> list[FailureGroup]:
         found: dict[tuple[str, str, str, bool], list[FailureCount]] = {}

@@ -100,11 +100,15 @@ class Live:
             if store is not None and self._queues[name].store is not store:
                 continue
             try:
+                totals = self._queues[name].totals()
+                mark = (totals.moved, totals.lease_over)
+                if all(watch.mark == mark for watch in watches if watch.queue == name):
+                    continue
                 stats = self._queues[name].stats()
+                mark = (stats.moved, stats.lease_over)
             except StoreUnreachable as problem:  # other queues may live elsewhere
                 log.warning("look_failed", queue=name, why=str(problem))
                 continue
-            mark = (stats.tenants, stats.moves, stats.lease_over)
             for watch in watches:
                 if watch.queue == name and watch.mark != mark:
                     watch.mark = mark

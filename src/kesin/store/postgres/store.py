@@ -365,8 +365,11 @@ class PostgresStore(SqlStore):
 
     # Notes, counters, pauses and health
 
-    def _overdue(self, queue: str, now: int | None) -> tuple[int | None, int, int]:
-        row = self._read(self._sql("overdue"), {"queue": queue, "now": now})[0]
+    def _overdue(
+        self, queue: str, now: int | None, *, oldest: bool = True
+    ) -> tuple[int | None, int, int]:
+        params = {"queue": queue, "now": now, "oldest": oldest}
+        row = self._read(self._sql("overdue"), params)[0]
         return row[0], row[1], row[2]
 
     def compact(self, queue: str) -> int:

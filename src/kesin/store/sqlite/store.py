@@ -299,11 +299,13 @@ class SqliteStore(SqlStore):
 
     # Notes, counters, pauses and health
 
-    def _overdue(self, queue: str, now: int | None) -> tuple[int | None, int, int]:
+    def _overdue(
+        self, queue: str, now: int | None, *, oldest: bool = True
+    ) -> tuple[int | None, int, int]:
         at = wall_clock_us() if now is None else now
         sql = fill(template("sqlite", "overdue"), {"tenants": template("sqlite", "tenants_ready")})
-        oldest, overdue = self._read(sql, {"queue": queue, "now": at})[0]
-        return oldest, overdue, at
+        due_at, overdue = self._read(sql, {"queue": queue, "now": at, "oldest": oldest})[0]
+        return due_at, overdue, at
 
     def compact(self, queue: str) -> int:
         """Nothing to merge: SQLite's counters always have one row for each edge."""

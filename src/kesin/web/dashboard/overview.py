@@ -94,7 +94,7 @@ def triage(ctx: Context) -> HTMLResponse:
     lines, known = list[FailureLine](), ctx.service.workloads
     for queue in sorted(ctx.commands.readable_queues(ctx.actor), key=lambda q: q.name in known):
         with suppress(StoreUnreachable):  # the overview says so
-            needing = failures.failures_of(ctx, queue, ctx.stats(queue)).needing
+            needing = failures.failures_of(ctx, queue, ctx.totals(queue)).needing
             some = tuple(group for group in needing if not wanted[0] or group[:3] == wanted)
             lines += failures.failure_lines(ctx, queue, Failures(some))
     groups = [_triage(ctx, line) for line in lines[:MAX_TOGETHER]]
@@ -170,7 +170,7 @@ class _CardBuilder:
         self.queue = queue
         self._card = card
         self.figures = Formatter(ctx.language)
-        self.stats: QueueStats = ctx.stats(queue)
+        self.stats: QueueStats = ctx.totals(queue, oldest=True)
         self.pauses = ctx.commands.pauses(ctx.actor, queue.name)
 
     def fill(self) -> None:

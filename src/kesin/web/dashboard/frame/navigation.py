@@ -51,7 +51,7 @@ def _queue_entries(ctx: PageContext, path: str) -> list[NavEntry]:
     for queue in commands.readable_queues(actor):
         badge, calls, unreachable = 0, False, False
         try:
-            badge, calls = needing_attention(ctx, queue, ctx.stats(queue), marks)
+            badge, calls = needing_attention(ctx, queue, ctx.totals(queue), marks)
         except StoreUnreachable:  # the other queues may live elsewhere
             unreachable = True
         title, href = ctx.title_of(queue.name), f"{_QUEUES}{queue.name}"
@@ -144,4 +144,4 @@ def _sites(ctx: PageContext, about: str, *, in_queue: bool) -> list[Site]:
     known = ctx.service.queues if in_queue else ctx.service.workloads
     if about not in known or about in ctx.commands.queues_without_sites:
         return []
-    return [site for site in ctx.accounts.sites(ctx.actor) if ctx.actor.sees(about, site.id)]
+    return ctx.sites(about)

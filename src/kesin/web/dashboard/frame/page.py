@@ -205,6 +205,23 @@ class PageContext:
             read[queue.name] = queue.stats()
         return self.commands.visible_stats(self.actor, read[queue.name], site=site or None)
 
+    def totals(self, queue: Queue, *, oldest: bool = False) -> QueueStats:
+        """The same without tenants, for less; a user of some sites gets the counts of theirs."""
+        read: dict[str, QueueStats] = self.request.scope.setdefault("kesin.stats", {})
+        if queue.name in read or not self.sees_all(queue):
+            return self.stats(queue)
+        key = f"totals {queue.name}"
+        if oldest or key not in read:
+            read[key] = queue.totals(oldest=oldest)
+        return read[key]
+
+    def sites(self, queue: str) -> list[Site]:
+        """The user's sites whose jobs of a queue they may see; read once a request."""
+        scope, visible = self.request.scope, self.actor.sites_in(queue)
+        if "kesin.sites" not in scope:
+            scope["kesin.sites"] = self.accounts.sites(self.actor)
+        return [one for one in scope["kesin.sites"] if visible is None or one.id in visible]
+
     def title_of(self, queue: str) -> str:
         """What people call a queue."""
         workload = self.service.workloads.get(queue)

@@ -12,7 +12,7 @@ from kesin.engine.queue import Queue
 from kesin.web.dashboard.frame.page import Link, PageContext, QueueWarning
 from kesin.web.failures import FailureGroup
 from kesin.workloads.oci.google.circuit_breaker import Breaker
-from kesin.workloads.oci.site import BREAKER, WORKLOAD, visible_sites
+from kesin.workloads.oci.site import BREAKER, WORKLOAD
 
 SITES_PATH: Final = "/dashboard/oci"
 MAX_LINKS: Final = 12  # in the navigation; the table has all sites
@@ -34,10 +34,10 @@ def links(ctx: PageContext) -> list[Link]:
     """All sites in one table, and the OCI Control of the first of them."""
     if not ctx.actor.has("read"):
         return []
-    sites = visible_sites(ctx.workload(WORKLOAD), ctx.actor)
+    sites = ctx.sites(WORKLOAD)
     every = [Link(ctx.say("All sites"), SITES_PATH, "site")] if len(sites) > 1 else []
     return every + [
-        Link(ctx.say("OCI · %(site)s", site=site.record.name), control_path(site.id), "site")
+        Link(ctx.say("OCI · %(site)s", site=site.name), control_path(site.id), "site")
         for site in sites[:MAX_LINKS]
     ]
 
@@ -65,8 +65,8 @@ def breaker_warnings(ctx: PageContext, queue: Queue) -> list[QueueWarning]:
     open_for = {site for site, state in states.items() if state != "closed"}
     names = [
         site.name
-        for site in (ctx.accounts.sites(ctx.actor) if open_for else ())
-        if site.id in open_for and site.channel != "script" and ctx.actor.sees(WORKLOAD, site.id)
+        for site in (ctx.sites(WORKLOAD) if open_for else ())
+        if site.id in open_for and site.channel != "script"
     ]
     if not names:
         return []

@@ -9,13 +9,13 @@ from typing import Any, Final, Literal, NamedTuple
 from fastapi.responses import HTMLResponse
 
 from kesin.store.directory import Site
-from kesin.store.history import read_tenants
+from kesin.store.history import PERIODS, read_tenants
 from kesin.web.dashboard.frame.page import Context, page_router
 from kesin.web.dashboard.queues.failures import failures_of
 from kesin.workloads.oci.operations import expiring_before
 from kesin.workloads.oci.pages.control import Word
 from kesin.workloads.oci.pages.site_links import SITES_PATH, breaker_states, control_path
-from kesin.workloads.oci.site import WORKLOAD, visible_sites
+from kesin.workloads.oci.site import WORKLOAD
 
 router = page_router()
 FIRST_SITES: Final = 100  # at first: a browser takes long over a table of all
@@ -34,7 +34,14 @@ class SiteRow(NamedTuple):
     breaker: str  # closed, open or half_open
     expiring: int
     completed: int  # in a day
-    sparkline: str  # the same by the half hour, as a path in a box of 48 by 16
+    by_period: Sequence[int]  # the same by the half hour
+
+    @property
+    def sparkline(self) -> str:
+        """A path in a box of 48 by 16: columns, the latest on the right."""
+        top = max(self.by_period, default=0)
+        columns = enumerate(self.by_period)
+        return "".join(f"M{x} 16v-{16 * n / top:.1f}" for x, n in columns if n)
 
 
 # Each with the order in which an operator wants it: the worst first.
@@ -56,11 +63,7 @@ def oci_sites(
     """The sites that the user may see: the first of them in this order, or all."""
     context, wanted = ctx.workload(WORKLOAD), q.strip().casefold()
     ctx.commands.queue(ctx.actor, WORKLOAD)  # refuses who may not read it
-    found = [
-        site.record
-        for site in visible_sites(context, ctx.actor)
-        if wanted in site.record.name.casefold() or wanted in site.id
-    ]
+    found = [s for s in ctx.sites(WORKLOAD) if wanted in s.name.casefold() or wanted in s.id]
     order = sort if sort in _ORDERS else "needs"
     rows = sorted(_rows(ctx, found), key=_ORDERS[order])
     shown = MAX_SITES if every else FIRST_SITES
@@ -89,7 +92,10 @@ def _rows(ctx: Context, sites: Sequence[Site]) -> list[SiteRow]:
             completed_at[count.tenant] = max(completed_at.get(count.tenant, 0), count.at)
     breakers = breaker_states(ctx, stats.now)
     expiring = store.aging(queue.name, ("conversion_at", expiring_before(stats.now)))
-    periods = read_tenants(store, queue.name, stats.now)
+    done: dict[str, list[int]] = {}
+    for part, tenants in enumerate(read_tenants(store, queue.name, stats.now)):
+        for tenant, entered in tenants.items():
+            done.setdefault(tenant, [0] * PERIODS)[part] = entered.get("COMPLETED", 0)
     return [
         SiteRow(
             site,
@@ -100,16 +106,8 @@ def _rows(ctx: Context, sites: Sequence[Site]) -> list[SiteRow]:
             completed_at.get(site.id, 0),
             "closed" if site.channel == "script" else breakers.get(site.id, "closed"),
             expiring.get(site.id, 0),
-            sum(done := [p.get(site.id, {}).get("COMPLETED", 0) for p in periods]),
-            _path(done),
+            sum(done.get(site.id, ())),
+            done.get(site.id, ()),
         )
         for site in sites
     ]
-
-
-def _path(values: Sequence[int]) -> str:
-    """Columns, the latest on the right; the highest is 16 high."""
-    top = max(values, default=0)
-    if not top:
-        return ""
-    return "".join(f"M{x} 16v-{16 * n / top:.1f}" for x, n in enumerate(values) if n)

@@ -11,7 +11,8 @@ SELECT
      WHERE j.queue = %(queue)s AND j.tenant = t.tenant AND j.phase = 0 AND j.priority = l.priority
        AND j.run_at <= (SELECT t FROM clock)
      ORDER BY j.run_at LIMIT 1
-   ) d),
+   ) d
+   WHERE %(oldest)s),
   (SELECT count(*) FROM {schema}.job j
    WHERE j.queue = %(queue)s AND j.phase = 1 AND j.lease_until <= (SELECT t FROM clock)),
   (SELECT t FROM clock)
