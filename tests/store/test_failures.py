@@ -52,6 +52,14 @@ def test_a_job_that_an_operator_takes_back_is_tried_again_and_then_over(task):
     assert failures(task) == []
 
 
+def test_states_can_be_chosen(task):
+    fail(task, "fail", **BAD)
+    fail(task, "retry", **BUSY)
+    for states in (("failed",), ("ready",)):
+        assert [one.state for one in failures(task, states=states)] == [*states]
+    assert failures(task, states=("done",)) == []
+
+
 def test_tenants_are_counted_apart_and_can_be_chosen(task):
     for tenant in ("north", "north", "south"):
         fail(task, "fail", tenant, **BAD)

@@ -318,7 +318,12 @@ class Store(ABC):
 
     @abstractmethod
     def failures(
-        self, queue: str, *, tenants: Sequence[str] | None = None, recent_from: int = 0
+        self,
+        queue: str,
+        *,
+        tenants: Sequence[str] | None = None,
+        states: Sequence[str] | None = None,
+        recent_from: int = 0,
     ) -> list[FailureCount]:
         """Jobs with an error code, at rest without success or waiting to be tried again.
 

@@ -16,7 +16,7 @@ from kesin.engine.queue import Queue
 from kesin.engine.workload import Workload
 from kesin.lifecycle.budget import DAY_S, MINUTE_S, SECOND_US
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.failures import decided_codes, failure_states
+from kesin.lifecycle.failures import decided_codes, failure_states, ready_states
 from kesin.store.limits import FAILURE_PERIOD_US
 from kesin.store.records import FailureCount, QueueStats
 
@@ -106,10 +106,10 @@ class FailureReader:
         key = (queue.name, None if sites is None else frozenset(sites))
         groups = self._counted(queue, stats, sites)
         rest = _without_code(queue, stats, groups)
-        again = stats
-        if rest:
-            whole = sites is None
-            again = queue.totals() if whole else stats_of_sites(queue, queue.stats(), sites)
+        if not rest:
+            again = stats
+        else:
+            again = queue.totals() if sites is None else stats_of_sites(queue, queue.stats(), sites)
         if again.moved == stats.moved:
             self._settled[key] = {group.state: group.n for group in rest}
         elif reads > 1:
@@ -122,19 +122,24 @@ class FailureReader:
     def _counted(
         self, queue: Queue, stats: QueueStats, sites: Collection[str] | None
     ) -> list[FailureGroup]:
-        key = (queue.name, None if sites is None else frozenset(sites))
-        version = (stats.moved, stats.now // (MINUTE_S * SECOND_US))
-        kept = self._kept.get(key)
-        if kept is not None and kept[0] == version:
-            return kept[1]
-        tenants, recent_from = None if sites is None else sorted(sites), stats.now - DAY_US
-        counts = queue.store.failures(queue.name, tenants=tenants, recent_from=recent_from)
-        if len(self._kept) >= MAX_KEPT:
-            self._kept.clear()
-            self._settled.clear()
-        groups = self._groups(queue, counts)
-        self._kept[key] = (version, groups)
-        return groups
+        """Those at rest are counted again when one came or went; the others with every move."""
+        resting, found = failure_states(queue.lifecycle), list[FailureGroup]()
+        moves = (c.n for c in stats.counts if c.from_state in resting or c.to_state in resting)
+        parts = ((resting, sum(moves)), (ready_states(queue.lifecycle), stats.moved))
+        asked: dict[str, Any] = {"tenants": None if sites is None else sorted(sites)}
+        asked["recent_from"] = stats.now - DAY_US
+        for states, moved in parts:
+            key = (queue.name, None if sites is None else frozenset(sites), states)
+            version = (moved, stats.now // (MINUTE_S * SECOND_US))
+            kept = self._kept.get(key)
+            if kept is None or kept[0] != version:
+                if len(self._kept) >= MAX_KEPT:
+                    self._kept.clear()
+                    self._settled.clear()
+                counts = queue.store.failures(queue.name, states=states, **asked)
+                kept = self._kept[key] = (version, self._groups(queue, counts))
+            found += kept[1]
+        return found
 
     def _groups(self, queue: Queue, counts: list[FailureCount]) -> list[FailureGroup]:
         found: dict[tuple[str, str, str, bool], list[FailureCount]] = {}

@@ -34,6 +34,7 @@ from kesin.store.sql.columns import event_columns
 from kesin.store.sql.dialect import Dialect
 from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS
 from kesin.store.sql.migrate import migrations, pending_migrations
+from kesin.store.sql.reader import Overdue
 from kesin.store.sql.statements import Statements
 from kesin.store.sql.store import ActionCall, Conflict, SqlStore, moved_outcomes
 from kesin.store.sql.templates import fill, template
@@ -365,9 +366,7 @@ class PostgresStore(SqlStore):
 
     # Notes, counters, pauses and health
 
-    def _overdue(
-        self, queue: str, now: int | None, *, oldest: bool = True
-    ) -> tuple[int | None, int, int]:
+    def _overdue(self, queue: str, now: int | None, *, oldest: bool = True) -> Overdue:
         params = {"queue": queue, "now": now, "oldest": oldest}
         row = self._read(self._sql("overdue"), params)[0]
         return row[0], row[1], row[2]

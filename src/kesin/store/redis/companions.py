@@ -85,15 +85,21 @@ class RedisCompanions(RedisReader):
         self._execute("put_listing", {"queue": queue, "listing": json.dumps(listing)})
 
     def failures(
-        self, queue: str, *, tenants: Sequence[str] | None = None, recent_from: int = 0
+        self,
+        queue: str,
+        *,
+        tenants: Sequence[str] | None = None,
+        states: Sequence[str] | None = None,
+        recent_from: int = 0,
     ) -> list[FailureCount]:
         lifecycle = self.program(queue).lifecycle
-        states = (*ready_states(lifecycle), *failure_states(lifecycle))
-        where = Filter(states=states, tenants=None if tenants is None else tuple(tenants))
+        every = (*ready_states(lifecycle), *failure_states(lifecycle))
+        chosen = tuple(state for state in every if states is None or state in states)
+        where = Filter(states=chosen, tenants=None if tenants is None else tuple(tenants))
         params = scan_params(queue, {"coded": True})
         params["limit"] = params["most_looked"]
         found: dict[FailureKey, FailureCount] = {}
-        pairs, read = self.pairs(queue, where), 0
+        pairs, read = self.pairs(queue, where) if chosen else [], 0
         next_cursor: str | None = ""
         while next_cursor is not None and read < MAX_FAILURES_READ:
             rows, next_cursor = self._execute("jobs", params, items=pairs)

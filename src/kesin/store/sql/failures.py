@@ -6,6 +6,8 @@ no move of the sweeper fits by its error code, and jobs at rest that one may tak
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.failures import ERROR_GUARDS, failure_states, ready_states, revivals
 from kesin.lifecycle.vocabulary import Guard
@@ -15,19 +17,24 @@ from kesin.store.sql.templates import fill, template
 _NEVER = "CAST(NULL AS bigint)"
 
 
-def failures_sql(conditions: MoveConditions, filters: str) -> str:
-    """Jobs with an error that are not over, counted."""
+def failures_sql(
+    conditions: MoveConditions, filters: str, states: Collection[str] | None = None
+) -> str:
+    """Jobs with an error that are not over, counted; all of them, or those in these states."""
     dialect = conditions.dialect
     text, shared = template(dialect.name, "failures"), {"job": dialect.table("job")}
-    parts = [fill(text, {**shared, "filters": filters, **part}) for part in _parts(conditions)]
+    shared["filters"] = filters
+    parts = [fill(text, {**shared, **part}) for part in _parts(conditions, states)]
     return "\nUNION ALL\n".join(parts)
 
 
-def _parts(conditions: MoveConditions) -> list[dict[str, str]]:
+def _parts(conditions: MoveConditions, only: Collection[str] | None) -> list[dict[str, str]]:
     """The fragments of each part."""
     lifecycle = conditions.lifecycle
-    ready = conditions.name_list(ready_states(lifecycle))
-    failing = conditions.name_list(failure_states(lifecycle))
+    ready, failing = (
+        conditions.name_list(tuple(name for name in names if only is None or name in only))
+        for names in (ready_states(lifecycle), failure_states(lifecycle))
+    )
     moves = revivals(lifecycle)
     by_error = " OR ".join(_both(conditions, move, by_error=True) for move in moves)
     by_job = " OR ".join(_both(conditions, move) for move in moves)

@@ -57,6 +57,7 @@ MAX_FOUND = 1_000  # jobs that a search reads by its index; of more, it walks th
 MAX_CLOCK_SKEW_S = DAY_S  # between the clocks of the store and of the processes that create ids
 
 
+Overdue = tuple[int | None, int, int]  # the oldest due time, claims past their lease, now
 RunStatement = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 
 
@@ -316,7 +317,12 @@ class SqlReader(Store):
         return QueueStats(queue, states, {}, *overdue, moves, counters)
 
     def failures(
-        self, queue: str, *, tenants: Sequence[str] | None = None, recent_from: int = 0
+        self,
+        queue: str,
+        *,
+        tenants: Sequence[str] | None = None,
+        states: Sequence[str] | None = None,
+        recent_from: int = 0,
     ) -> list[FailureCount]:
         params: dict[str, Any] = {"queue": queue, "most": MAX_FAILURES_READ}
         params |= {"recent_from": recent_from, "period": FAILURE_PERIOD_US}
@@ -324,8 +330,8 @@ class SqlReader(Store):
         if tenants is not None:
             filters = f"AND {self._is_in('j.tenant', 'tenants')}"
             params["tenants"] = self._array(tenants)
-        rows = self._read(failures_sql(self.statements(queue).compiler, filters), params)
-        return sorted(map(_failure_count, rows))
+        sql = failures_sql(self.statements(queue).compiler, filters, states)
+        return sorted(map(_failure_count, self._read(sql, params) if sql else ()))
 
     def backlog(
         self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None
@@ -366,9 +372,7 @@ class SqlReader(Store):
         return rows[0][0] if rows else None
 
     @abstractmethod
-    def _overdue(
-        self, queue: str, now: int | None, *, oldest: bool = True
-    ) -> tuple[int | None, int, int]:
+    def _overdue(self, queue: str, now: int | None, *, oldest: bool = True) -> Overdue:
         """(when the oldest due job became due, if asked; claims past their lease, now)."""
 
     def paused(self, queue: str) -> list[Pause]:

@@ -23,6 +23,7 @@ from kesin.store.records import Event, NewJobRow, Outcome, RulesVersion, refusal
 from kesin.store.rules import StateRow
 from kesin.store.sql.columns import event_columns
 from kesin.store.sql.migrate import migrations, pending_migrations
+from kesin.store.sql.reader import Overdue
 from kesin.store.sql.statements import Statements
 from kesin.store.sql.store import ActionCall, Conflict, SqlStore, moved_outcomes
 from kesin.store.sql.templates import fill, template
@@ -299,9 +300,7 @@ class SqliteStore(SqlStore):
 
     # Notes, counters, pauses and health
 
-    def _overdue(
-        self, queue: str, now: int | None, *, oldest: bool = True
-    ) -> tuple[int | None, int, int]:
+    def _overdue(self, queue: str, now: int | None, *, oldest: bool = True) -> Overdue:
         at = wall_clock_us() if now is None else now
         sql = fill(template("sqlite", "overdue"), {"tenants": template("sqlite", "tenants_ready")})
         due_at, overdue = self._read(sql, {"queue": queue, "now": at, "oldest": oldest})[0]

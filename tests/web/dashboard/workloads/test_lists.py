@@ -124,12 +124,12 @@ def listed(request, make_world: MakeWorld) -> ListedRows:
 def test_a_renewal_shows_the_same_rows_and_counts_the_new_ones(listed):
     jobs = [listed.create() for _ in range(3)][::-1]
     assert shown(listed.get()) == jobs
-    assert count(listed.get()) == "3 of 3 rows"
+    assert count(listed.get()) == "3 of 3 jobs"
     late = [listed.create() for _ in range(2)]
     text = listed.renew(jobs)
     assert shown(text) == jobs
     assert news(text) == "2 new"
-    assert count(text) == "3 of 5 rows"
+    assert count(text) == "3 of 5 jobs"
     assert f'hx-get="{listed.path}?part={listed.part}&amp;rows=5"' in text
     assert shown(listed.get(f"?part={listed.part}&rows=5")) == [*late[::-1], *jobs]
 
@@ -143,7 +143,7 @@ def test_a_row_that_left_the_filter_stays_with_its_new_state(listed):
     assert listed.left in row_of(text, jobs[0])
     assert listed.left not in row_of(text, jobs[1])
     assert stale(text) == ([jobs[0]] if query else [])
-    assert count(text) == ("1 of 1 rows · 1 no longer match" if query else "2 of 2 rows")
+    assert count(text) == ("1 of 1 jobs · 1 no longer match" if query else "2 of 2 jobs")
 
 
 def test_a_pruned_row_and_a_forged_one_look_alike(listed):
@@ -162,7 +162,7 @@ def test_the_order_goes_both_ways_and_rows_follow(listed, monkeypatch):
         text = listed.get(f"?order={order}")
         assert shown(text) == wanted[:2]
         assert re.findall(r'aria-sort="(\w+)"', text) == [sorted_]
-        assert count(text) == "2 of 3 rows"
+        assert count(text) == "2 of 3 jobs"
         assert "data-sort=" not in text, "only a part of the rows is here"
         assert f'data-cursor="{wanted[1]}"' in text
         after = f"?part=more&cursor={wanted[1]}&shown=2&order={order}"
@@ -170,7 +170,7 @@ def test_the_order_goes_both_ways_and_rows_follow(listed, monkeypatch):
         renewed = listed.renew(wanted[:2], f"?order={order}", cursor=wanted[1])
         assert shown(renewed) == wanted[:2]
         assert news(renewed) == ""
-        assert count(renewed) == "2 of 3 rows"
+        assert count(renewed) == "2 of 3 jobs"
     whole = listed.get("?rows=3")
     assert shown(whole) == jobs[::-1]
     assert 'data-sort="Sorts here: all rows that match are on this page."' in whole
@@ -196,7 +196,7 @@ def test_rows_of_another_site_are_as_if_they_did_not_exist(make_world):
     text = rows.renew([mine, other])  # even for a user who may see both
     assert "Deleted" in row_of(text, other)
     assert len(re.findall(r"sale-\d+ ·", text)) == 1
-    assert count(text) == "1 of 1 rows · 1 no longer match"
+    assert count(text) == "1 of 1 jobs · 1 no longer match"
 
 
 def test_pdfs_of_another_owner_are_as_if_they_did_not_exist(make_world):
@@ -245,11 +245,11 @@ def test_the_codes_of_a_site_are_offered_with_their_counts(make_world, monkeypat
     text = rows.get("?code=TOO_OLD")
     options = re.findall(r"<option value=\"\w+\"( selected)?>(\w+ \(\d\))", text)
     assert options == [("", "BAD_CLICK (2)"), (" selected", "TOO_OLD (1)")]
-    assert count(text) == "1 of 1 rows"
+    assert count(text) == "1 of 1 jobs"
     monkeypatch.setattr(filters, "PAGE", 1)
-    assert count(rows.get("?code=BAD_CLICK")) == "1 of 2 rows"
+    assert count(rows.get("?code=BAD_CLICK")) == "1 of 2 jobs"
     monkeypatch.setattr(listing, "MAX_EXAMINED", 1)
-    assert count(rows.get("?code=BAD_CLICK")) == "1 of more than 1 rows"
+    assert count(rows.get("?code=BAD_CLICK")) == "1 of more than 1 jobs"
 
 
 def test_a_renewal_of_orders_is_no_new_look_at_them(make_world):
@@ -301,6 +301,28 @@ def test_a_job_that_moves_between_two_reads_never_looks_like_one_without_a_code(
     with moving(world, monkeypatch, jobs[:moved]):
         groups = reader.of(world.task, stats, sites).groups
     assert {group.code for group in groups if not group.retries} == {"BROKEN"}
+
+
+def test_failures_at_rest_are_counted_again_only_when_one_came_or_went(make_world, monkeypatch):
+    world = make_world()
+    world.broken()
+    reader, read, asked = FailureReader({}), world.store.failures, list[Any]()
+
+    def failures(*args: Any, **how: Any) -> Any:
+        asked.append(how["states"])
+        return read(*args, **how)
+
+    monkeypatch.setattr(world.store, "failures", failures)
+    assert reader.of(world.task, world.task.totals()).needs_you == 1
+    resting, ready = asked
+    world.job()
+    Worker(world.task, lambda _job: None).drain()
+    asked.clear()
+    assert reader.of(world.task, world.task.stats()).needs_you == 1
+    assert asked == [ready]
+    world.broken()
+    assert reader.of(world.task, world.task.totals()).needs_you == 2
+    assert asked == [ready, resting, ready]
 
 
 def test_the_failures_of_a_code_have_a_curve_of_the_last_day(make_world):
