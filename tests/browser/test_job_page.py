@@ -71,6 +71,9 @@ def test_a_task_is_requeued_and_its_page_shows_the_new_state_at_once(size, signe
     expect(page.locator("#job-picture .picture .here")).to_have_attribute("data-state", "ready")
     expect(page.locator("#job-outcome")).to_be_hidden()
     expect(page.locator("#result .alert")).to_be_in_viewport()
+    Worker(world.task, lambda _job: None).drain()
+    expect(page.locator("#job-head .chip")).to_have_text("done")
+    expect(page.locator("#result .alert")).to_have_count(0)  # it said "now ready"
     expect_same_document(page)
 
 

@@ -62,7 +62,7 @@ def test_rows_hold_still_while_new_ones_gather_behind_a_button(signed_in, world,
     world.task.act("requeue", actor="user:ece", ids=[jobs[0]])
     expect(row(page, jobs[0])).to_contain_text("ready")
     expect(row(page, jobs[0])).to_have_class("stale")
-    expect(page.locator("#list-count")).to_have_text("2 of 4 rows · 1 no longer match")
+    expect(page.locator("#list-count")).to_have_text("2 of 4 jobs · 1 no longer match")
     assert shown(page) == before
     assert place(row(page, jobs[1])) == at
     expect(row(page, jobs[1]).locator("input")).to_be_checked()
@@ -72,7 +72,7 @@ def test_rows_hold_still_while_new_ones_gather_behind_a_button(signed_in, world,
     expect(page.locator("tr[id^=row-]")).to_have_count(4)
     expect(fresh).to_have_count(0)
     expect(row(page, jobs[1]).locator("input")).to_be_checked()
-    expect(page.locator("#list-count")).to_have_text("4 of 4 rows")
+    expect(page.locator("#list-count")).to_have_text("4 of 4 jobs")
 
 
 @AT_DESK
@@ -85,7 +85,7 @@ def test_the_count_and_older_rows_survive_a_renewal(signed_in, world, size):
         before = shown(page)
         with page.expect_response(re.compile("/renewal")):
             page.evaluate(RENEW)
-        expect(page.locator("#list-count")).to_have_text(f"{n} of 60 rows")
+        expect(page.locator("#list-count")).to_have_text(f"{n} of 60 jobs")
         assert shown(page) == before
         if n == 50:
             page.get_by_role("link", name="Show 50 more").click()

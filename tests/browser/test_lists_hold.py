@@ -141,7 +141,7 @@ def test_older_rows_are_appended_and_survive_a_renewal(signed_in, world, size):
     expect(page.locator("tr[id^=row-]")).to_have_count(53)
     with page.expect_response(re.compile("/renewal")):
         page.evaluate(RENEW_LIST)
-    expect(page.locator("#list-count")).to_have_text("53 of 53 rows")
+    expect(page.locator("#list-count")).to_have_text("53 of 53 jobs")
     assert shown(page) == jobs
 
 
@@ -232,10 +232,10 @@ def test_failures_of_a_code_have_a_curve(signed_in, world: World, judge):
         world.clock.advance(1_801)
     page = signed_in("viewer")
     page.goto(TASKS)
-    curve = page.locator("#failure-failed-CURVED-0").get_by_role("img")
+    curve = page.locator("[id^=need-task-failed-CURVED]").get_by_role("img")
     expect(curve).to_have_attribute("aria-label", re.compile("4 of these jobs came, at most 3 in"))
     expect(curve.locator("rect")).to_have_count(2)
-    expect(page.locator("#failure-failed-CURVE1-0 .trend")).to_have_count(0)  # a single bar
+    expect(page.locator("[id^=need-task-failed-CURVE1] .trend")).to_have_count(0)  # a single bar
     with page.expect_response(re.compile("/renewal")):
         page.evaluate(RENEW)
     expect(curve).to_be_visible()

@@ -45,7 +45,7 @@ CONVERSIONS = {
 }
 MAILS = {
     "BAD_ADDRESS": ("VALIDATION", 15),
-    "TEMPLATE_MISSING": ("PERMANENT", 9),
+    "TEMPLATE_MISSING": ("AUTH", 9),
     "SMTP_BUSY": ("TRANSIENT", 11),  # retries by itself
 }
 MISTAKE = "template delivery_note/template.html, line 13: 'drvier' is missing"
@@ -142,7 +142,7 @@ def left_out(page: Page, code: str) -> Locator:
 def test_the_overview_says_what_a_template_is_wrong_about_and_to_whom(signed_in, size):
     page = signed_in("operator", size=size)
     page.goto("/dashboard")
-    line = page.locator("#need-pdf-failed-TEMPLATE_ERROR")
+    line = page.locator("[id^=need-pdf-failed-TEMPLATE_ERROR]")
     expect(line).to_contain_text(MISTAKE)
     expect(line).to_contain_text("The template's author")
     expect(line).not_to_contain_text("The sender")
@@ -176,7 +176,9 @@ def test_the_right_action_for_all_97_is_reached_within_five_clicks(signed_in, si
     assert too_wide(page) == []
     expect(page.locator("#retries-oci")).to_contain_text("14 retry by themselves")
     expect(page.locator("#retries-emails")).to_contain_text("11 retry by themselves")
-    expect(page.locator("#need-pdf-failed-TEMPLATE_ERROR")).to_contain_text(MISTAKE)  # no click
+    expect(page.locator("[id^=need-pdf-failed-TEMPLATE_ERROR]")).to_contain_text(
+        MISTAKE
+    )  # no click
     clicks = Clicks(page)
     clicks.on(page.get_by_role("link", name="Retry 21 in 2 groups"))
     dialog = page.get_by_role("dialog")
@@ -187,13 +189,16 @@ def test_the_right_action_for_all_97_is_reached_within_five_clicks(signed_in, si
     )
     for code, label, rows in (
         ("UNPARSEABLE_GCLID", "Fix data", 22),
-        ("INVALID_CONVERSION_ACTION", "Fix data", 12),
         ("BAD_ADDRESS", "Show 15 jobs", 15),
     ):
         tab = clicks.new_tab(left_out(page, code).get_by_role("link", name=label))
         expect(tab).to_have_url(re.compile(f"code={code}"))
         expect(tab.locator("tr[id^=row-]")).to_have_count(rows)
         tab.close()
+    settings = left_out(page, "INVALID_CONVERSION_ACTION")  # of the site are what is wrong
+    tab = clicks.new_tab(settings.get_by_role("link", name="Open site settings"))
+    expect(tab).to_have_url(re.compile("/site/north/oci-control/settings$"))
+    tab.close()
     clicks.on(dialog.get_by_role("button", name="Retry 21 jobs"))
     expect(dialog).to_have_count(0)
     assert clicks.n <= MAX_CLICKS
@@ -201,7 +206,7 @@ def test_the_right_action_for_all_97_is_reached_within_five_clicks(signed_in, si
     expect(done).to_have_count(2)
     expect(done.nth(0)).to_contain_text("9 retried TEMPLATE_MISSING")
     expect(done.nth(1)).to_contain_text("12 retried INTERNAL_ERROR")
-    expect(page.locator("#need-oci-FAILED-INTERNAL_ERROR")).to_have_count(0)
+    expect(page.locator("[id^=need-oci-FAILED-INTERNAL_ERROR]")).to_have_count(0)
     expect(page).to_have_url(re.compile("/dashboard$"))
     page.evaluate("htmx.trigger('#view', 'renew')")
     expect(page.locator("#retries-emails")).to_contain_text("20 retry by themselves")
@@ -216,7 +221,7 @@ def test_fix_data_lists_the_sites_of_this_error_the_worst_first(signed_in, world
     fail_conversions(world, "west", "BAD_VALUE", "VALIDATION", 3)
     page = signed_in("operator", size=size)
     page.goto("/dashboard")
-    line = page.locator("#need-oci-FAILED-BAD_VALUE")
+    line = page.locator("[id^=need-oci-FAILED-BAD_VALUE]")
     line.get_by_role("link", name="Fix data").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.locator(".places li")).to_have_text(
@@ -230,7 +235,7 @@ def test_fix_data_lists_the_sites_of_this_error_the_worst_first(signed_in, world
     expect(tab.locator("tr[id^=row-]")).to_have_count(2)
     tab.close()
     dialog.get_by_role("button", name="Close").click()
-    one_site = page.locator("#need-oci-FAILED-UNPARSEABLE_GCLID").get_by_role(
+    one_site = page.locator("[id^=need-oci-FAILED-UNPARSEABLE_GCLID]").get_by_role(
         "link", name="Fix data"
     )
     one_site.click()

@@ -44,7 +44,7 @@ def letters(world: World) -> Queue:
 
 
 def line(page: Page, queue: Queue, code: str):
-    return page.locator(f"#need-{queue.name}-failed-{code}")
+    return page.locator(f"[id^=need-{queue.name}-failed-{code}]")
 
 
 @AT_DESK
@@ -94,6 +94,17 @@ def test_the_panel_of_a_queue_filters_and_a_futile_retry_is_warned_about(signed_
     )
     dialog.get_by_role("button", name="Close").click()
     expect(dialog).to_have_count(0)
+
+
+def test_a_retry_from_the_panel_of_a_queue_is_reported_at_its_line(signed_in, letters):
+    page = signed_in("operator")
+    page.goto(f"/dashboard/queues/{letters.name}?code=SMTP_DOWN")
+    line(page, letters, "SMTP_DOWN").get_by_role("link", name="Requeue 40 jobs").click()
+    page.get_by_role("dialog").get_by_role("button", name="Retry 40 jobs").click()
+    expect(page.locator("#failures .did")).to_contain_text("40 retried SMTP_DOWN")
+    expect(page.locator("#result")).to_be_empty()
+    expect(page.locator("#failures")).to_contain_text("43 retry by themselves")
+    expect(page.locator("#failures .did")).to_have_count(1)  # it outlives its line
 
 
 @AT_DESK

@@ -113,6 +113,17 @@ def test_orders_are_found_by_number_and_by_customer_of_those_who_may_see_both(pe
         assert path not in found(people, text), text
 
 
+def test_what_is_wanted_itself_comes_before_what_begins_so_and_that_before_the_rest(people):
+    orders = [
+        held_order(people.service, order_id="SP-900", customer_snapshot_name=name)
+        for name in ("Ali 77310x", "Veli 77310", "Can x-77310")
+    ]
+    job = people.job("south", key="77310")
+    ali, veli, can, task = (f"/dashboard/jobs/{one}" for one in (*orders, job))
+    assert set(found(people, "77310")[:2]) == {veli, task}
+    assert [one for one in found(people, "77310") if one in (ali, can)] == [ali, can]
+
+
 def test_a_customer_who_is_found_again_and_again_is_one_look(people):
     held_order(people.service, order_id="SP-3001", customer_snapshot_name="Nilgün Ak")
     lines = people.said(lambda: [found(people, text) for text in ("Nil", "Nilg", "Nilgün")])

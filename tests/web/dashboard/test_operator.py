@@ -61,8 +61,8 @@ def retry(world: World, groups: Sequence[str], name: str = "ayse", **fields: str
 
 
 def test_groups_of_all_queues_are_retried_together_and_what_is_futile_is_left_out(world, mail):
-    down = fail(world.task, "SMTP_DOWN", Category.PERMANENT, 3)
-    full = fail(mail, "MAILBOX_FULL", Category.PERMANENT, 2)
+    down = fail(world.task, "SMTP_DOWN", Category.AUTH, 3)
+    full = fail(mail, "MAILBOX_FULL", Category.AUTH, 2)
     bad = fail(mail, "NO_SUCH_STREET", Category.VALIDATION, 4)
     page = world.client.get("/dashboard", headers=world.cookie("ayse")).text
     assert "Retry 5 in 2 groups…" in words(page)
@@ -70,12 +70,12 @@ def test_groups_of_all_queues_are_retried_together_and_what_is_futile_is_left_ou
     assert "5 jobs will be retried" in words(text)
     assert "4 jobs are left out" in words(text)
     assert "4 jobs with VALIDATION errors will fail again until" in words(text)
-    assert "PERMANENT: it fails again unless its cause was mended." in words(text)
+    assert "AUTH: it fails again unless its cause was mended." in words(text)
     assert "NO_SUCH_STREET" in words(text)
     answer = retry(world, groups_of(text), reason="the relay is back")
     assert "3 retried SMTP_DOWN" in words(answer.text)
     assert "2 retried MAILBOX_FULL" in words(answer.text)
-    assert 'data-at="need-mail-failed-MAILBOX_FULL"' in answer.text
+    assert 'data-at="need-mail-failed-MAILBOX_FULL-AUTH"' in answer.text
     assert {world.state(job) for job in down} == {"ready"}
     assert {mail.job(job).state for job in full} == {"ready"}
     assert {mail.job(job).state for job in bad} == {"failed"}
@@ -85,16 +85,16 @@ def test_groups_of_all_queues_are_retried_together_and_what_is_futile_is_left_ou
 
 
 def test_one_group_has_a_dialog_of_its_own(world, mail):
-    fail(mail, "MAILBOX_FULL", Category.PERMANENT, 2)
-    fail(mail, "SMTP_DOWN", Category.PERMANENT, 1)
-    text = dialog(world, query="?queue=mail&state=failed&code=SMTP_DOWN")
+    fail(mail, "MAILBOX_FULL", Category.AUTH, 2)
+    fail(mail, "SMTP_DOWN", Category.AUTH, 1)
+    text = dialog(world, query="?queue=mail&state=failed&code=SMTP_DOWN&category=AUTH")
     assert "1 job will be retried" in words(text)
     assert "Retry 1 job" in words(text)
     assert "MAILBOX_FULL" not in text
 
 
 def test_errors_of_the_data_under_the_same_code_are_not_retried_with_the_others(world, mail):
-    fail(mail, "REFUSED", Category.PERMANENT, 2)
+    fail(mail, "REFUSED", Category.AUTH, 2)
     [bad] = fail(mail, "REFUSED", Category.VALIDATION)
     text = dialog(world)
     assert "2 jobs will be retried" in words(text)
@@ -102,8 +102,53 @@ def test_errors_of_the_data_under_the_same_code_are_not_retried_with_the_others(
     assert mail.job(bad).state == "failed"
 
 
+def test_permanent_errors_are_retried_with_the_others_only_if_they_are_chosen(world, mail):
+    fail(mail, "MAILBOX_FULL", Category.AUTH, 2)
+    gone = fail(mail, "MAILBOX_GONE", Category.PERMANENT, 3)
+    page = world.client.get("/dashboard", headers=world.cookie("ayse")).text
+    assert "Retry 2 in 1 group…" in words(page)
+    text = dialog(world)
+    assert "2 jobs will be retried" in words(text)
+    said = "3 jobs with PERMANENT errors fail again unless their cause was mended. Retry them too"
+    assert said in words(text)
+    retry(world, groups_of(text))
+    assert {mail.job(job).state for job in gone} == {"failed"}
+    page = world.client.get("/dashboard", headers=world.cookie("ayse")).text
+    assert "Retry 3 jobs" in re.sub("Requeue", "Retry", words(page))  # by its own line
+    text = dialog(world, query="?permanent=1")
+    assert "3 jobs will be retried" in words(text)
+    retry(world, groups_of(text))
+    assert {mail.job(job).state for job in gone} == {"ready"}
+
+
+def test_a_dialog_of_a_queue_page_is_about_its_site(world, mail):
+    fail(mail, "MAILBOX_FULL", Category.AUTH, 2)
+    [there] = fail(mail, "MAILBOX_FULL", Category.AUTH, site="south")
+    page = world.client.get("/dashboard/queues/mail?site=south", headers=world.cookie("ayse")).text
+    [path] = re.findall(r'hx-get="(/dashboard/triage[^"]*)"', html.unescape(page))
+    text = dialog(world, query=path.removeprefix("/dashboard/triage"))
+    assert "1 job will be retried" in words(text)
+    retry(world, groups_of(text))
+    assert mail.job(there).state == "ready"
+    assert mail.stats().states["failed"] == 2
+
+
+def test_groups_that_differ_by_category_alone_are_two_lines(world, mail):
+    fail(mail, "REFUSED", Category.AUTH, 2)
+    fail(mail, "REFUSED", Category.VALIDATION)
+    for path in ("/dashboard", "/dashboard/queues/mail"):
+        page = world.client.get(path, headers=world.cookie("ayse")).text
+        ids = re.findall(r'<li id="(need-[^"]*)"', page)
+        assert sorted(ids) == [
+            "need-mail-failed-REFUSED-AUTH",
+            "need-mail-failed-REFUSED-VALIDATION",
+        ]
+    query = "?queue=mail&state=failed&code=REFUSED&category=VALIDATION"
+    assert groups_of(dialog(world, query=query)) == []
+
+
 def test_a_group_that_is_refused_is_named_and_does_not_stop_the_others(world, mail):
-    [job] = fail(mail, "MAILBOX_FULL", Category.PERMANENT)
+    [job] = fail(mail, "MAILBOX_FULL", Category.AUTH)
     [group] = groups_of(dialog(world))
     hidden = "queue=hidden&call=requeue&all=1&state=failed&code=X"
     answer = retry(world, [hidden, group])
@@ -115,8 +160,8 @@ def test_a_group_that_is_refused_is_named_and_does_not_stop_the_others(world, ma
 
 
 def test_a_store_that_does_not_answer_is_named_too(world, mail, monkeypatch):
-    fail(mail, "MAILBOX_FULL", Category.PERMANENT)
-    fail(world.task, "SMTP_DOWN", Category.PERMANENT)
+    fail(mail, "MAILBOX_FULL", Category.AUTH)
+    fail(world.task, "SMTP_DOWN", Category.AUTH)
     groups = groups_of(dialog(world))
 
     def away(ctx: Any, queue: str, fields: Any) -> Any:
@@ -131,7 +176,7 @@ def test_a_store_that_does_not_answer_is_named_too(world, mail, monkeypatch):
 
 
 def test_many_jobs_are_retried_in_the_background(world, mail, monkeypatch):
-    jobs = fail(mail, "MAILBOX_FULL", Category.PERMANENT, 3)
+    jobs = fail(mail, "MAILBOX_FULL", Category.AUTH, 3)
     monkeypatch.setattr(actions, "MAX_FOREGROUND_JOBS", 2)
     text = dialog(world)
     assert "These move in the background" in words(text)
@@ -143,12 +188,14 @@ def test_many_jobs_are_retried_in_the_background(world, mail, monkeypatch):
 
 
 def test_a_dialog_shows_only_what_its_user_may_see_and_do(world, mail):
-    fail(mail, "SECRET_OF_NORTH", Category.PERMANENT, 2)
-    fail(mail, "SOUTHERN", Category.PERMANENT, 1, site="south")
+    fail(mail, "SECRET_OF_NORTH", Category.AUTH, 2)
+    fail(mail, "SOUTHERN", Category.AUTH, 1, site="south")
     world.person("ece", "operator", sites=["south"])
     text = dialog(world, "ece")
     assert "SECRET_OF_NORTH" not in text
     assert "1 job will be retried" in words(text)
+    asked = {"headers": world.cookie("ece") | PART, "params": {"site": "north"}}
+    assert world.client.get("/dashboard/triage", **asked).status_code == 403
     stolen = "queue=mail&call=requeue&all=1&state=failed&code=SECRET_OF_NORTH"
     retry(world, [stolen], "ece")
     assert mail.stats().states["failed"] == 3
@@ -160,7 +207,7 @@ def test_a_dialog_shows_only_what_its_user_may_see_and_do(world, mail):
 
 
 def test_without_scripts_it_is_a_page(world, mail):
-    [job] = fail(mail, "MAILBOX_FULL", Category.PERMANENT)
+    [job] = fail(mail, "MAILBOX_FULL", Category.AUTH)
     cookie = world.cookie("ayse")
     page = world.client.get("/dashboard/triage", headers=cookie).text
     assert "<html" in page

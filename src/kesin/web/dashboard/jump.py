@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import Annotated, Final, NamedTuple
 
 from fastapi import Query
@@ -36,6 +36,13 @@ class JumpTarget(NamedTuple):
     path: str
     kind: str
     is_job: bool = False
+    key: str = ""
+
+    def rank(self, wanted: str) -> int:
+        """0 if a word, the title or the key is what is wanted, 1 if one begins so, else 2."""
+        title, end = self.title.casefold(), self.path.rpartition("/")[2]
+        words = (title, *title.split(), self.key.casefold(), end)
+        return 0 if wanted in words else 2 - any(word.startswith(wanted) for word in words)
 
 
 @router.get("/dashboard/jump", response_class=HTMLResponse)
@@ -48,7 +55,8 @@ def jump(ctx: Context, q: Annotated[str, Query(max_length=200)] = "") -> HTMLRes
         place = f"{target.title} {target.path.removeprefix('/dashboard')}".casefold()
         if target.is_job or wanted.casefold() in place:
             found.setdefault(target.path, target)
-    return ctx.page("part_jump.html", found=[*islice(found.values(), MAX_FOUND)])
+    best = sorted(found.values(), key=lambda target: target.rank(wanted.casefold()))
+    return ctx.page("part_jump.html", found=best[:MAX_FOUND])
 
 
 def _targets(ctx: PageContext, wanted: str) -> Iterator[JumpTarget]:
@@ -58,7 +66,8 @@ def _targets(ctx: PageContext, wanted: str) -> Iterator[JumpTarget]:
             for job in _jobs(ctx, queue, wanted):
                 title = ctx.job_name(job) or job.dedup_key or job.id
                 kind = f"{ctx.title_of(job.queue)} · {job.state}"
-                yield JumpTarget(title, f"/dashboard/jobs/{job.id}", kind, is_job=True)
+                path, key = f"/dashboard/jobs/{job.id}", job.dedup_key or ""
+                yield JumpTarget(title, path, kind, is_job=True, key=key)
         except StoreUnreachable:  # the other queues may live elsewhere
             continue
     for queue in queues:

@@ -17,7 +17,7 @@ from kesin.lifecycle.vocabulary import READY
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import QueueStats
 from kesin.web.dashboard.frame.formatting import Formatter
-from kesin.web.dashboard.frame.page import Context, PageContext, page_router
+from kesin.web.dashboard.frame.page import Context, PageContext, current_site, page_router
 from kesin.web.dashboard.frame.routes import FormFields
 from kesin.web.dashboard.health import count_workers, warnings
 from kesin.web.dashboard.queues import actions, failures
@@ -31,6 +31,7 @@ from kesin.web.failures import Failures
 router = page_router()
 ALARMING_SHARE: Final = 0.2  # of the jobs that ended within a day
 MAX_SITES_NAMED: Final = 3  # in a sentence
+GROUP: Final = ("queue", "state", "code", "category")  # what a form calls a group by
 MAX_TOGETHER: Final = 50  # groups in one dialog, and sites of one group: the worst
 NO_WORKER_S: Final = MINUTE_S  # due jobs wait so long without any worker
 OVERDUE_S: Final = 15 * MINUTE_S  # due jobs wait so long although workers run
@@ -90,27 +91,31 @@ def overview(ctx: Context) -> HTMLResponse:
 @router.get(failures.TRIAGE_PATH, response_class=HTMLResponse)
 def triage(ctx: Context) -> HTMLResponse:
     """The dialog about one group of failures, or about all: a retry, or where each is fixed."""
-    wanted = tuple(ctx.request.query_params.get(name, "") for name in ("queue", "state", "code"))
+    given, site = ctx.request.query_params, current_site(ctx)
+    wanted = tuple(given.get(name, "") for name in GROUP)
     lines, known = list[FailureLine](), ctx.service.workloads
     for queue in sorted(ctx.commands.readable_queues(ctx.actor), key=lambda q: q.name in known):
         with suppress(StoreUnreachable):  # the overview says so
-            needing = failures.failures_of(ctx, queue, ctx.totals(queue)).needing
-            some = tuple(group for group in needing if not wanted[0] or group[:3] == wanted)
-            lines += failures.failure_lines(ctx, queue, Failures(some))
-    groups = [_triage(ctx, line) for line in lines[:MAX_TOGETHER]]
+            stats = ctx.stats(queue, site) if site else ctx.totals(queue)
+            needing = failures.failures_of(ctx, queue, stats, site).needing
+            some = tuple(group for group in needing if not wanted[0] or group[:4] == wanted)
+            lines += failures.failure_lines(ctx, queue, Failures(some), site)
+    by_default = not wanted[0] and "permanent" not in given
+    left_out = [by_default and line.retried_if_chosen for line in lines[:MAX_TOGETHER]]
+    groups = [_triage(ctx, *one) for one in zip(lines, left_out, strict=False)]
     more, now = len(lines[MAX_TOGETHER:]), ctx.accounts.now()
     return ctx.page("triage.html", groups=groups, alone=wanted[0], more=more, now=now)
 
 
-def _triage(ctx: PageContext, line: FailureLine) -> dict[str, Any]:
+def _triage(ctx: PageContext, line: FailureLine, permanent: bool) -> dict[str, Any]:  # noqa: FBT001
     """What a retry would do and the form sends for it; else the sites concerned, worst first."""
     group, button = line.group, line.button or FailureButton("")
-    if button.fields:
+    if button.fields and not permanent:
         queue, fields = ctx.service.queues[group.queue], button.fields
         selection = actions.read_selection(ctx, queue, parse_qs(urlencode(fields)))
         preview = actions.preview(ctx, queue, fields["call"], selection, frozenset())
         form = urlencode({**fields, "queue": group.queue, "until": selection.until})
-        return {"line": line, "preview": preview, "form": form}
+        return {"line": line, "preview": preview, "form": form, "permanent": permanent}
     find = ctx.pages_of(group.queue).triage if button.asks else None
     names = {site.id: site.name for site in ctx.accounts.sites(ctx.actor)} if find else {}
     sites = [
@@ -118,7 +123,7 @@ def _triage(ctx: PageContext, line: FailureLine) -> dict[str, Any]:
         for site, n in sorted(group.tenants.items(), key=lambda one: -one[1])[:MAX_TOGETHER]
         if find and (link := find(ctx, group._replace(tenants={site: n})))
     ]
-    return {"line": line, "form": "", "sites": sites}
+    return {"line": line, "form": "", "sites": sites, "permanent": permanent}
 
 
 @router.post(failures.TRIAGE_PATH, response_class=HTMLResponse)
@@ -127,7 +132,7 @@ def retry_groups(ctx: Context, sent: FormFields) -> Response:
     retried: list[tuple[Any, ...]] = []
     for text in sent.get("group", [])[:MAX_TOGETHER]:
         fields = parse_qs(text) | {"reason": sent.get("reason", [])}
-        group = [fields.get(name, [""])[0] for name in ("queue", "state", "code")]
+        group = [fields.get(name, [""])[0] for name in GROUP]
         try:
             retried.append((*group, take_action(ctx, group[0], fields)[2], None))
         except (Problem, StoreUnreachable) as problem:

@@ -58,7 +58,7 @@ def test_a_renewal_shows_the_same_rows_as_they_are_now_and_counts_the_new_ones(t
     assert news(text) == "2 new"
     assert f'hx-get="{tasks.page}?rows=5"' in text
     assert shown(look(tasks, "?rows=5", **PART).text) == [*late[::-1], *jobs]
-    assert count(text) == "3 of 5 rows"
+    assert count(text) == "3 of 5 jobs"
 
 
 def test_what_no_longer_matches_stays_with_its_new_state(tasks):
@@ -68,7 +68,7 @@ def test_what_no_longer_matches_stays_with_its_new_state(tasks):
     assert shown(text) == jobs
     assert stale(text) == [jobs[1]]
     assert "ready" in row_of(text, jobs[1])
-    assert count(text) == "2 of 2 rows · 1 no longer match"
+    assert count(text) == "2 of 2 jobs · 1 no longer match"
     assert news(text) == ""
     assert shown(look(tasks, "?state=failed", **PART).text) == [jobs[0], jobs[2]]
 
@@ -110,7 +110,7 @@ def test_an_empty_list_fills_by_itself(tasks):
     job = tasks.job()
     text = renew(tasks, [])
     assert shown(text) == [job]
-    assert count(text) == "1 of 1 rows"
+    assert count(text) == "1 of 1 jobs"
 
 
 def test_a_renewal_says_nothing_of_the_frame(tasks):
@@ -134,15 +134,15 @@ def test_a_list_that_is_left_open_does_not_extend_a_session(tasks):
 
 def test_the_count_is_exact_up_to_its_bound(tasks, monkeypatch):
     jobs = [fail(tasks) for _ in range(52)]
-    assert count(look(tasks).text) == "50 of 52 rows"
-    assert count(look(tasks, "?code=BROKEN").text) == "50 of 52 rows"
+    assert count(look(tasks).text) == "50 of 52 jobs"
+    assert count(look(tasks, "?code=BROKEN").text) == "50 of 52 jobs"
     assert 'data-matching="52"' in look(tasks, "?code=BROKEN").text
     monkeypatch.setattr(listing, "MAX_EXAMINED", 51)
     text = look(tasks, "?code=BROKEN").text
-    assert count(text) == "50 of more than 50 rows"
+    assert count(text) == "50 of more than 50 jobs"
     assert 'data-matching="50+"' in text
-    assert count(look(tasks).text) == "50 of 52 rows", "the counters need no count"
-    assert count(look(tasks, f"?code=BROKEN&ids={jobs[0]}").text) == "1 of 1 rows"
+    assert count(look(tasks).text) == "50 of 52 jobs", "the counters need no count"
+    assert count(look(tasks, f"?code=BROKEN&ids={jobs[0]}").text) == "1 of 1 jobs"
     assert "new" not in news(look(tasks, "?code=BROKEN").text)
 
 
@@ -152,7 +152,7 @@ def test_a_search_in_what_is_masked_is_not_counted(tasks):
     message = "no click has the id Cj0KCQjw8p2MBhCiARIsADDUFVHVOKVZ-a1B2c3D4e5F6"
     jobs = [fail(tasks, error_message=message) for _ in range(52)]
     for who, total in (("ayse", "52"), ("ece", "more than 50")):
-        assert count(look(tasks, "?text=no+click", who).text) == f"50 of {total} rows"
+        assert count(look(tasks, "?text=no+click", who).text) == f"50 of {total} jobs"
         found = shown(look(tasks, "?text=Cj0KCQjw8p2MBhCiARIsADDUFVH", who).text)
         assert found == (jobs[:1:-1] if who == "ayse" else [])
     text = renew(tasks, jobs[:1], "?text=no+click", who="ece")

@@ -116,7 +116,7 @@ def test_a_longer_page_stays_long_when_it_renews(tasks):
     jobs = [tasks.job() for _ in range(120)][::-1]
     assert shown(look(tasks, "", **PART).text) == jobs[:50]
     assert shown(look(tasks, "?rows=100", **PART).text) == jobs[:100]
-    assert "50 of 120 rows" in look(tasks).text
+    assert "50 of 120 jobs" in look(tasks).text
     assert look(tasks, "?rows=-3&cursor=no").status_code == 200
 
 

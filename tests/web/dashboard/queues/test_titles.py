@@ -82,7 +82,7 @@ def test_a_title_is_found_where_no_field_is_searchable(tasks):
     assert search(tasks, "mail to ad") == search(tasks, "ada") == [ada]
     page = look(tasks, "?text=ada&state=failed").text
     assert shown(page) == []
-    assert "1 of 1 rows" in look(tasks, "?text=ada").text
+    assert "1 of 1 jobs" in look(tasks, "?text=ada").text
 
 
 def test_the_field_says_what_can_be_searched(mails):

@@ -206,3 +206,20 @@ def test_customers_come_by_pages_and_are_found_by_name_and_phone(shop):
 )
 def test_whom_a_text_means(text, meant):
     assert means(text)(Customer("Özgür Usta", "+905321112233")) == meant
+
+
+def test_an_order_between_two_looks_says_what_it_waits_for(world):
+    world.known("can", "operator", all_sites=True)
+    job = planned_order(world.service)
+    facts = re.search(r'<section[^>]*id="job-facts".*?</section>', page_of(world, job), re.DOTALL)
+    assert facts
+    assert "Finished" not in facts[0]  # it is held
+    order_service(world.service).approve(ROOT, job, confirmed=True)
+    for _ in range(3):
+        work(world)
+        world.clock.advance(31)
+    assert world.state(job) == "XML_READY"
+    work(world)  # the saw has not taken its files
+    text = re.sub(r"<[^>]+>|\s+", " ", page_of(world, job))
+    assert re.search(r"It waits for: +the machine to take its files\. +Checked again at", text)
+    assert "Retries automatically" not in text

@@ -95,7 +95,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
     explained = job.error_code if _is_stopped(lifecycle, job) else None
     lines = timeline(ctx, history, lifecycle, now, explained)
     state = lifecycle.state.get(job.state)
-    link_of = ctx.pages_of(job.queue).job_link
+    link_of, waits_for = ctx.pages_of(job.queue).job_link, ctx.pages_of(job.queue).waits_for
     own_stamps = [stamp for stamp in lifecycle.stamps if stamp not in BUILT_IN_STAMPS]
     return {
         "job": job,
@@ -118,6 +118,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
             if relatives.jobs or relatives.hidden
         ],
         "waits": companions.parents,
+        "waits_for": ctx.tell(waits_for(job)) if waits_for else "",
         "waited": before[: min(companions.parents.pending, MAX_WAITED_NAMED)],
         "ahead": _ahead(ctx, queue, job) if due else None,
         "most_ahead": MAX_AHEAD,

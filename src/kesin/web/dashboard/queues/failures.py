@@ -13,6 +13,7 @@ from markupsafe import Markup
 from kesin.engine.access.listing import JobSearch
 from kesin.engine.queue import Queue
 from kesin.foundation.messages import recorded_message
+from kesin.lifecycle.errors import Category
 from kesin.lifecycle.failures import failure_states, ready_states
 from kesin.lifecycle.model import Job
 from kesin.store.limits import MAX_PAGE
@@ -24,6 +25,7 @@ from kesin.web.dashboard.queues.filters import read_page
 from kesin.web.dashboard.state_groups import StateGroup, state_group
 from kesin.web.failures import FailureGroup, Failures
 
+PERMANENT: Final = Category.PERMANENT.value
 TRIAGE_PATH: Final = "/dashboard/triage"
 AUTHOR: Final = "author"  # of a template, in a workload's advice: the message says what and where
 
@@ -49,6 +51,11 @@ class FailureLine(NamedTuple):
     href: str  # of the list of these jobs
     triage: str  # the path of the dialog about this group
     button: FailureButton | None
+
+    @property
+    def retried_if_chosen(self) -> bool:
+        """Whether a retry of all groups leaves it out unless the user chooses it."""
+        return self.group.category == PERMANENT and bool(self.button and self.button.fields)
 
 
 def failures_of(ctx: PageContext, queue: Queue, stats: QueueStats, site: str = "") -> Failures:
@@ -89,7 +96,8 @@ def _line(ctx: PageContext, queue: Queue, group: FailureGroup, site: str) -> Fai
     pairs = [("state", group.state), ("code", group.code), ("site", site)]
     query = urlencode([(name, value) for name, value in pairs if value])
     href = f"/dashboard/queues/{queue.name}?{query}"
-    triage = f"{TRIAGE_PATH}?{urlencode({'queue': queue.name, **dict(pairs[:2])})}"
+    named = [("queue", queue.name), *pairs[:2], ("category", group.category), *pairs[2:]]
+    triage = urlencode([(name, value) for name, value in named if value or name == "code"])
     return FailureLine(
         group,
         state_group(queue.lifecycle, group.state),
@@ -98,7 +106,7 @@ def _line(ctx: PageContext, queue: Queue, group: FailureGroup, site: str) -> Fai
         group.who or ("you" if group.needs_you else "none"),
         advice.get("next", ""),
         href,
-        triage,
+        f"{TRIAGE_PATH}?{triage}",
         _button(ctx, queue, group, href, site) if group.needs_you else None,
     )
 

@@ -84,9 +84,11 @@ class ShownRows(NamedTuple):
         return self.cursor is None and not self.news.n
 
 
-def shown_rows(ctx: PageContext, source: JobSource, sent: Mapping[str, str] = NONE) -> ShownRows:
+def shown_rows(
+    ctx: PageContext, source: JobSource, sent: Mapping[str, str] = NONE, step: int = 0
+) -> ShownRows:
     """The first rows, or those that are ``sent`` as shown, or those that follow a ``sent`` one."""
-    step, most = filters.PAGE, filters.MAX_SHOWN
+    step, most = min(step or filters.PAGE, filters.PAGE), filters.MAX_SHOWN
     shown = [value for value in sent.get("ids", "").split(",") if is_id(value)][:most]
     last = cursor if is_id(cursor := sent.get("cursor", "")) else None
     if shown:

@@ -189,6 +189,13 @@
     const head = document.getElementById("job-head"), sheet = document.querySelector("dialog[open]");
     if (!sheet && opener && document.activeElement === document.body) opener.focus({ preventScroll: true });
     if (!sheet) opener = null;
+    // What an action did is said until the job moves on: to another state than the action led to.
+    for (const did of head ? document.querySelectorAll("#result > *") : []) {
+      const { now } = head.dataset, led = did.dataset.led ?? did.dataset.state;
+      did.dataset.before ??= now;
+      if (now !== did.dataset.before && led && now.split(" ")[0] !== led) did.remove();
+      else if (now !== did.dataset.before) did.dataset.led = now.split(" ")[0];
+    }
     if (!head || !sheet || sheet.dataset.now === head.dataset.now) return;
     sheet.dataset.now = head.dataset.now;
     for (const button of sheet.querySelectorAll(".sheet-actions :not([data-close])")) button.disabled = true;

@@ -16,6 +16,7 @@ from kesin.workloads.oci.site import BREAKER, WORKLOAD
 
 SITES_PATH: Final = "/dashboard/oci"
 MAX_LINKS: Final = 12  # in the navigation; the table has all sites
+GOOGLE_ADMIN: Final = "google_admin"  # in the advice: the account or the site's settings are wrong
 MAX_NAMES: Final = 3  # sites in a sentence
 
 
@@ -43,14 +44,18 @@ def links(ctx: PageContext) -> list[Link]:
 
 
 def triage(ctx: PageContext, group: FailureGroup) -> Link | None:
-    """Where rows with bad data are corrected: the page of their site; each site has its own."""
+    """Where rows with bad data are corrected, or the site's conversion action: each site's page."""
     if not group.futile or not ctx.actor.has("operate"):
         return None
     [site, *others] = group.tenants or [""]
+    of_site = group.who == GOOGLE_ADMIN and "CONVERSION_ACTION" in group.code
+    label = ctx.say("Open site settings" if of_site else "Fix data")
     if others or not site:
-        return Link(ctx.say("Fix data"), "")
+        return Link(label, "")
+    if of_site:
+        return Link(label, f"{control_path(site)}/settings")
     query = urlencode({"status": group.state, "code": group.code})
-    return Link(ctx.say("Fix data"), f"{control_path(site)}?{query}#correct")
+    return Link(label, f"{control_path(site)}?{query}#correct")
 
 
 def breaker_states(ctx: PageContext, now: int) -> dict[str, str]:

@@ -8,6 +8,7 @@ from kesin.web.dashboard.frame.page import WorkloadPages
 from kesin.workloads.optiplan.health import check_health
 from kesin.workloads.optiplan.pages import new_order, orders, setup
 from kesin.workloads.optiplan.pages.job_panel import job_link, job_panel, links, triage
+from kesin.workloads.optiplan.pipeline.waiting import waiting_for
 
 PAGES: Final = WorkloadPages(
     package=__name__,
@@ -17,6 +18,7 @@ PAGES: Final = WorkloadPages(
     job_panel=job_panel,
     job_actions=orders.job_actions,
     job_link=job_link,
+    waits_for=lambda job: waits.message if (waits := waiting_for(job)) else "",
     triage=triage,
     health=check_health,
     polling_elements=frozenset({"orders"}),

@@ -79,6 +79,7 @@ router = page_router()
 
 PATH: Final = "/dashboard/optiplan"
 MAX_HELD: Final = 20
+STEP: Final = 25  # orders that are read at a time
 MAX_ORDER_ID: Final = 100  # of a search
 CHANGED: Final = {"HX-Trigger": json.dumps({"orders-changed": "", "kesin:forget": ""})}
 ON_THE_WAY: Final = frozenset({*BEFORE_DELIVERY, "HOLD"})
@@ -177,7 +178,7 @@ def renew_orders(ctx: Context, sent: FirstFields) -> HTMLResponse:
 
 def _order_list(ctx: PageContext, sent: Mapping[str, str]) -> dict[str, Any]:
     orders, given, order = readable_order_service(ctx), ctx.request.query_params, order_of(ctx)
-    states, counts = orders.queue.lifecycle.state, orders.queue.stats().states
+    states, counts = orders.queue.lifecycle.state, orders.queue.totals().states
     state, order_id = given.get("state", ""), text_of(given, "order_id", MAX_ORDER_ID)
     chosen = order_filter(state if state in states else None, order_id or None)
     where = replace(chosen, oldest_first=bool(order))
@@ -193,7 +194,7 @@ def _order_list(ctx: PageContext, sent: Mapping[str, str]) -> dict[str, Any]:
     waiting = [row for row in rows if row.needs_you]
     fields = {"state": state, "order_id": order_id, "order": order}
     return {
-        "listing": shown_rows(ctx, source, sent),
+        "listing": shown_rows(ctx, source, sent, STEP),
         "line_of": partial(order_row, ctx, orders),
         "query": partial(query_of, fields),
         "waiting": waiting,
