@@ -73,6 +73,11 @@ def test_a_job_is_found_by_its_id_the_beginning_of_it_and_its_key(people):
         assert path not in found(people, text), text
 
 
+def test_the_last_of_the_ids_that_begin_so_is_found_too(people):
+    job = next(job for job in iter(people.job, "") if job.endswith("f"))
+    assert found(people, job[:-1]) == [f"/dashboard/jobs/{job}"]
+
+
 def test_a_job_that_is_done_is_found_by_the_key_it_had(people):
     job = people.job("south", key="letter 4712")
     Worker(people.task, lambda _: None).drain()

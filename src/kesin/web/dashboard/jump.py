@@ -103,7 +103,8 @@ def _jobs(ctx: PageContext, queue: Queue, text: str) -> list[Job]:
     if _ID_START.fullmatch(start):
         end = start + LAST_ID[len(start) :]
         if is_id(end):
-            newest = commands.jobs(actor, queue.name, Filter(), limit=MAX_JOBS, cursor=end).jobs
+            before = commands.jobs(actor, queue.name, Filter(), limit=MAX_JOBS, cursor=end).jobs
+            newest = [*commands.find(actor, queue.name, [end]), *before][:MAX_JOBS]
             return list(takewhile(lambda job: job.id.startswith(start), newest))
     sites = sorted(ctx.stats(queue).tenants)[:MAX_SITES]
     held = [job_id for site in sites for job_id in queue.holders(site, [text]).values()]
