@@ -21,6 +21,7 @@ class Receiver(ThreadingHTTPServer):
     """Answers with what stands next in ``script``, and with 200 when nothing does."""
 
     daemon_threads = True
+    request_queue_size = 64  # connections at once, however late it takes them
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answers)

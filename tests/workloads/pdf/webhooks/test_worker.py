@@ -109,5 +109,6 @@ def test_several_workers_send_each_delivery_once(office, receiver):
     with ThreadPoolExecutor() as threads:
         list(threads.map(lambda worker: worker.drain(), workers))
     office.work()
+    ends = {(job.state, job.error_code) for job in office.queue.jobs(Filter()).jobs}
+    assert ends == {("delivered", None)}
     assert sorted(request.headers["webhook-id"] for request in receiver.came) == sorted(deliveries)
-    assert {job.state for job in office.queue.jobs(Filter()).jobs} == {"delivered"}
