@@ -45,9 +45,20 @@ def bare(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
 @contextmanager
 def kesin(folder: Path, clients: int, source: str = "") -> Iterator[tuple]:
     folder.mkdir()
-    keys = load._make_keys(folder, clients)
+    keys = _keys_by(source, folder, clients) if source else load._make_keys(folder, clients)
     with load.serving(folder, workers=False, source=source) as (process, address):
         yield process, address, keys
+
+
+def _keys_by(source: str, folder: Path, clients: int) -> list[str]:
+    """Keys made by the other code, which may not know our schema."""
+    keys = "load._make_keys(pathlib.Path(sys.argv[1]), int(sys.argv[2]))"
+    code = f"import json, pathlib, sys\nfrom bench import load\nprint(json.dumps({keys}))"
+    command = [sys.executable, "-c", code, str(folder), str(clients)]
+    env = own_environment() | {"PYTHONPATH": source}
+    done = subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE)
+    made: list[str] = json.loads(done.stdout)
+    return made
 
 
 def turn(process, address: str, keys: list[str], seconds: float) -> tuple[load.Figures, float]:
