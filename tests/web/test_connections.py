@@ -73,7 +73,7 @@ def serving(world: World) -> Iterator[Running]:
     with ExitStack() as stack:
         sockets = stack.enter_context(bind_sockets("127.0.0.1", 0))
         address = sockets[0].getsockname()
-        server = build_server(world.app, world.service, leave=lambda: None)
+        server = build_server(world.app, world.service, leave=lambda _: None)
         thread = threading.Thread(target=server.run, args=(sockets,))
         thread.start()
         stack.callback(thread.join)

@@ -4,8 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fastapi import Depends
+from fastapi.exceptions import FastAPIError
 
 from kesin.web.app import create_app
+from kesin.web.auth import GuardedRouter, identify
 from kesin.web.routing import LateRoutes, LazyRoute
 from kesin.web.server import bind_sockets, run
 from kesin.web.service import Service
@@ -35,6 +38,12 @@ def test_a_probe_is_answered_before_the_pages_are_loaded(world: World):
     assert Client(app).get("/health/live").status_code == 200
     assert is_late(app)
     assert not hasattr(app.state, "frame")
+
+
+def test_a_service_is_ready_when_its_pages_are_loaded(world: World):
+    app = create_app(world.service, late=True)
+    Client(app).get("/health/ready")
+    assert not is_late(app)
 
 
 @pytest.mark.parametrize(("method", "path"), REQUESTS)
@@ -74,3 +83,20 @@ def test_a_route_is_analysed_when_more_than_its_path_is_read():
     assert [parameter.name for parameter in route.dependant.path_params] == ["n"]
     with pytest.raises(AttributeError, match="a route has no colour"):
         _ = route.colour
+
+
+def test_a_route_that_cannot_be_analysed_says_why_each_time():
+    def found(world: World) -> None:
+        """It has a parameter that no request can give."""
+
+    route = LazyRoute("/found", found)
+    for _ in range(2):
+        with pytest.raises(FastAPIError, match="World"):
+            _ = route.dependant
+
+
+def test_a_guarded_router_with_dependencies_of_its_own_identifies_the_actor():
+    def own() -> None: ...
+
+    router = GuardedRouter(dependencies=[Depends(own)])
+    assert [one.dependency for one in router.dependencies] == [identify, own]

@@ -107,13 +107,6 @@ def create_app(service: Service, *, late: bool = False) -> FastAPI:
     return app
 
 
-async def load_routes(app: FastAPI) -> None:
-    """Load the routes that were left for later."""
-    for route in app.routes:
-        if isinstance(route, LateRoutes):
-            await route.load()
-
-
 def _load_routes(app: FastAPI, service: Service) -> list[BaseRoute]:
     """The pages, the routes of workloads and the schema: much is imported for them."""
     from kesin.web.dashboard import dashboard_routes

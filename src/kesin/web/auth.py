@@ -104,8 +104,9 @@ class GuardedRouter(APIRouter):
     """A router that identifies the actor; its routes need no other router to be served."""
 
     def __init__(self, **options: Any) -> None:
-        guarded = {"redirect_slashes": False, "dependencies": [Depends(identify)]}
-        super().__init__(**{"route_class": LazyRoute, **guarded, **options})
+        given = {"route_class": LazyRoute, "redirect_slashes": False, **options}
+        given["dependencies"] = [Depends(identify), *options.get("dependencies", ())]
+        super().__init__(**given)
 
 
 async def still_signed_in(request: Request, actor: Actor) -> bool:

@@ -34,8 +34,12 @@ class LazyRoute(APIRoute):
         if not name.startswith("__"):
             with _ANALYSING:
                 if self._analyse is not None:
-                    analyse, self._analyse = self._analyse, None
-                    analyse()
+                    analyse, self._analyse = self._analyse, None  # it reads attributes itself
+                    try:
+                        analyse()
+                    except BaseException:
+                        self._analyse = analyse
+                        raise
             if name in self.__dict__:
                 return self.__dict__[name]
         raise AttributeError(f"a route has no {name}", name=name, obj=self)
@@ -65,3 +69,10 @@ class LateRoutes(BaseRoute):
         loaded = await asyncio.to_thread(self._load)
         place = self._routes.index(self)  # a workload may have added a router behind it
         self._routes[place : place + 1] = loaded
+
+
+async def load_routes(routes: Sequence[BaseRoute]) -> None:
+    """Load those that were left for later, or wait until they are."""
+    for route in list(routes):
+        if isinstance(route, LateRoutes):
+            await route.load()

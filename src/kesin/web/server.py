@@ -20,8 +20,8 @@ from fastapi import FastAPI
 
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Unavailable
-from kesin.web.app import load_routes
 from kesin.web.connections import MAX_CONNECTIONS, BoundedProtocol, Connections
+from kesin.web.routing import load_routes
 from kesin.web.service import Service
 
 log = Logger("kesin.service")
@@ -35,7 +35,7 @@ class Server(uvicorn.Server):
     """Stops the service at the first signal: live responses would keep the server waiting."""
 
     def __init__(
-        self, config: uvicorn.Config, app: FastAPI, service: Service, leave: Callable[[], None]
+        self, config: uvicorn.Config, app: FastAPI, service: Service, leave: Callable[[int], None]
     ) -> None:
         super().__init__(config)
         self.server_state = self._connections = Connections(service.settings)
@@ -51,12 +51,13 @@ class Server(uvicorn.Server):
                 host, port = listener.getsockname()[:2]
                 shown = f"[{host}]" if ":" in str(host) else host
                 log.info("listening", address=f"http://{shown}:{port}")
-        self._loading = asyncio.ensure_future(load_routes(self._app))
+        self._loading = asyncio.ensure_future(load_routes(self._app.routes))
         self._loading.add_done_callback(self._stop_unless_loaded)
 
     def _stop_unless_loaded(self, loading: asyncio.Future[None]) -> None:
         if not loading.cancelled() and (failure := loading.exception()) is not None:
             self.failure = failure
+            log.error("not_loaded", why=repr(failure))
             self.handle_exit(signal.SIGTERM, None)
 
     async def on_tick(self, counter: int) -> bool:
@@ -71,7 +72,7 @@ class Server(uvicorn.Server):
         if self.server_state.tasks:
             # They run in threads that cannot be stopped, and the loop would wait for them.
             log.warning("requests_abandoned", requests=len(self.server_state.tasks))
-            self._leave()
+            self._leave(0 if self.failure is None else 1)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  # uvicorn's
         if self.should_exit:
@@ -82,11 +83,11 @@ class Server(uvicorn.Server):
         threading.Thread(target=self._service.begin_stop, name="kesin-stop").start()
 
 
-def _exit_process() -> None:
+def _exit_process(code: int) -> None:
     """End the process at once; everything is written and closed."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)
 
 
 @contextmanager
@@ -133,7 +134,7 @@ def run(app: FastAPI, service: Service, sockets: list[socket.socket]) -> None:
 
 
 def build_server(
-    app: FastAPI, service: Service, leave: Callable[[], None] = _exit_process
+    app: FastAPI, service: Service, leave: Callable[[int], None] = _exit_process
 ) -> Server:
     """The server, not yet running. Outside the main thread it receives no signals."""
     config = uvicorn.Config(

@@ -24,7 +24,7 @@ from kesin.foundation.settings import Settings
 from kesin.foundation.terminal import say
 from kesin.store.contract import Store
 from kesin.store.open import OPEN_WAIT_S
-from kesin.workloads import workloads
+from kesin.workloads import has_plug_ins, workloads
 
 PASSWORD_FILE = "first-password.txt"  # noqa: S105  # a file's name
 ADMIN = "admin"
@@ -72,7 +72,8 @@ def serve(
             ensure = partial(_ensure_admin, service.accounts, settings, address, insecure=insecure)
             with ThreadPoolExecutor(1) as pool:  # the hash of a first password takes time
                 ensured = pool.submit(ensure)
-                app = create_app(service, late=True)
+                # A plug-in's router may have a lifespan, which begins with the app's.
+                app = create_app(service, late=not has_plug_ins())
             ensured.result()
             run(app, service, sockets)
 

@@ -112,7 +112,7 @@ def run_service(known: Workloads, port: int | None, log: TextIO) -> Iterator[Run
         sockets = stack.enter_context(_sockets(settings, port))
         supervisor = supervisor_for(settings, known, stderr=log.fileno())
         service = Service(settings, store, known, supervisor=supervisor)
-        server = build_server(create_app(service), service, leave=lambda: None)
+        server = build_server(create_app(service), service, leave=lambda _: None)
         run = partial(server.run, sockets)
         thread = threading.Thread(target=run, name="kesin-server", daemon=True)
         address = f"http://{HOST}:{sockets[0].getsockname()[1]}"

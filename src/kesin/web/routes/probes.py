@@ -13,6 +13,7 @@ from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.web.auth import PUBLIC_ROUTE, GuardedRouter, service_of
 from kesin.web.dependencies import SignedInActor
 from kesin.web.metrics import CONTENT_TYPE
+from kesin.web.routing import load_routes
 
 router = GuardedRouter(tags=["operations"])
 
@@ -59,8 +60,9 @@ async def live() -> Alive:
 async def ready(request: Request, response: Response) -> Ready:
     """The store answers, the workers and the sweeper are at it, the disk has room.
 
-    Redis is named, and not waited for: only PDFs need it.
+    Waits until pages and routes are loaded. Redis is named, and not waited for: only PDFs need it.
     """
+    await load_routes(request.app.routes)
     # Not in the thread pool of the other routes, which may all wait for an unreachable store.
     checks = await asyncio.to_thread(service_of(request).checks)
     is_ready = all(check.ok or not check.needed for check in checks.values())
