@@ -29,7 +29,7 @@ PG_CLAIM = f"""
 WITH pick AS MATERIALIZED (
   SELECT id FROM kesin.job
   WHERE queue = %(queue)s AND tenant = 'default' AND phase = 0 AND run_at <= %(now)s
-  ORDER BY run_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+  ORDER BY priority, run_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ), moved AS (
   UPDATE kesin.job j SET state = 'running', phase = 1, move = 'claim', seq = seq + 1,
     claim_seq = seq + 1, attempt_count = attempt_count + 1, worker = %(worker)s,
@@ -67,7 +67,7 @@ UPDATE job SET state = 'running', phase = 1, move = 'claim', seq = seq + 1, clai
   claimed_at = :now, lease_until = :now + {LEASE_US}
 WHERE id IN (
   SELECT id FROM job WHERE queue = :queue AND tenant = 'default' AND phase = 0 AND run_at <= :now
-  ORDER BY run_at, id LIMIT :limit)
+  ORDER BY priority, run_at, id LIMIT :limit)
 RETURNING id, claim_seq, (SELECT b.payload FROM job_body b WHERE b.id = job.id)
 """
 
