@@ -43,7 +43,7 @@ class Spent(NamedTuple):
     server_s: float
     wal_bytes: int
 
-    def __sub__(self, other: Spent) -> Spent:  # type: ignore[override]  # nobody multiplies these
+    def __sub__(self, other: Spent) -> Spent:  # type: ignore[override]  # these are never multiplied
         return Spent._make(mine - its for mine, its in zip(self, other, strict=True))
 
     def __add__(self, other: Spent) -> Spent:  # type: ignore[override]

@@ -83,7 +83,7 @@ class Result:
 
     part: str
     held: bool
-    told: str
+    detail: str
     seconds: float = 0.0
 
 
@@ -102,13 +102,13 @@ def simulated(first_seed: int, steps: int, workers: int) -> Result:
             for process in tuple(_RUNNING):
                 os.killpg(process.pid, signal.SIGKILL)  # it holds nothing but memory
             if isinstance(problem, _Broken):
-                return Result("simulation", held=False, told=str(problem))
+                return Result("simulation", held=False, detail=str(problem))
             raise
     total = {what: sum(done[seed][what] for seed in seeds) for what in SUMS}
     trace = hashlib.sha256("".join(done[seed]["hash"] for seed in seeds).encode()).hexdigest()
     line = ", ".join(f"{total[what]} {what}" for what in SUMS)
     line += f"; seeds {first_seed} to {seeds[-1]}, trace hash {trace[:16]}"
-    return Result("simulation", held=True, told=line)
+    return Result("simulation", held=True, detail=line)
 
 
 class _Broken(Exception):
@@ -178,8 +178,8 @@ def waved() -> Result:
     *lines, counted = ended.said.strip().splitlines() or [""]
     print("\n".join(lines), flush=True)
     if ended.status in (0, 1):
-        return Result("waves", held=ended.status == 0, told=counted)
-    return Result("waves", held=False, told=_unfinished(ended))
+        return Result("waves", held=ended.status == 0, detail=counted)
+    return Result("waves", held=False, detail=_unfinished(ended))
 
 
 def tested(part: str, workers: int) -> Result:
@@ -195,11 +195,11 @@ def judged(part: str, ended: Ended) -> Result:
     counted = re.sub(r" in [\d.]+s.*", "", lines[-1].strip("= ")) if lines else ""
     if ended.status == 0:
         _show_table(lines)
-        return Result(part, held=True, told=counted)
+        return Result(part, held=True, detail=counted)
     _show(lines)
     if ended.status == 1:  # some tests failed, and all were tried
-        return Result(part, held=False, told=counted)
-    return Result(part, held=False, told="; ".join(filter(None, (_unfinished(ended), counted))))
+        return Result(part, held=False, detail=counted)
+    return Result(part, held=False, detail="; ".join(filter(None, (_unfinished(ended), counted))))
 
 
 def _show_table(lines: Sequence[str]) -> None:
@@ -220,11 +220,11 @@ def _unfinished(ended: Ended) -> str:
 def _show(lines: Sequence[str]) -> None:
     """From the first failure on, which pytest tells before its summary; else what was said last."""
     heads = (n for n, line in enumerate(lines) if re.match(r"=+ (FAILURES|ERRORS) =+$", line))
-    told = lines[next(heads, 0) :]
-    if len(told) > SHOWN:
-        left_out = f"… {len(told) - SHOWN} lines …"
-        told = [*told[: SHOWN // 2], left_out, *told[-SHOWN // 2 :]]
-    print("\n".join(told), flush=True)
+    detail = lines[next(heads, 0) :]
+    if len(detail) > SHOWN:
+        left_out = f"… {len(detail) - SHOWN} lines …"
+        detail = [*detail[: SHOWN // 2], left_out, *detail[-SHOWN // 2 :]]
+    print("\n".join(detail), flush=True)
 
 
 def run(command: Sequence[str], settings: dict[str, str] | None = None) -> Ended:
@@ -278,14 +278,14 @@ def main() -> int:
             else:
                 result = tested(part, asked.workers)
         except KeyboardInterrupt:
-            result, interrupted = Result(part, held=False, told="interrupted"), True
+            result, interrupted = Result(part, held=False, detail="interrupted"), True
         results.append(replace(result, seconds=time.monotonic() - started))
         if interrupted:
             break
     print(f"\n{'PART':<12}{'HELD':<6}{'MINUTES':>8}  WHAT")
     for one in results:
         held = "yes" if one.held else "NO"
-        print(f"{one.part:<12}{held:<6}{one.seconds / 60:>8.1f}  {one.told}")
+        print(f"{one.part:<12}{held:<6}{one.seconds / 60:>8.1f}  {one.detail}")
     if interrupted:
         return INTERRUPTED
     return 0 if all(one.held for one in results) else 1

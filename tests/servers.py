@@ -21,7 +21,7 @@ PORT = 5432  # names the socket file; no TCP port is opened
 class PostgresServer(PrivateServer):
     """A PostgreSQL cluster of its own.
 
-    `fsync=False` trades durability for speed. `settings` go to postgresql.conf. `like` is the
+    `fsync=False` gives up durability for speed. `settings` go to postgresql.conf. `like` is the
     place of a cluster to copy, which takes a tenth of making one; the first server puts it there.
     As root, the server runs as the user `postgres` or else `nobody`, since it refuses root.
     """

@@ -34,7 +34,7 @@ def soak() -> ModuleType:
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "told"),
+    ("status", "said", "detail"),
     [
         (0, "....\n4 passed in 9.01s\n", "4 passed"),
         (1, FAILED.format(lines="why"), "1 failed, 3 passed"),
@@ -43,9 +43,9 @@ def soak() -> ModuleType:
         (None, "", "ended after 240 minutes, unfinished"),
     ],
 )
-def test_only_what_passed_to_the_end_held(soak, status, said, told):
+def test_only_what_passed_to_the_end_held(soak, status, said, detail):
     result = soak.judged("model", soak.Ended(status, said))
-    assert (result.held, result.told) == (status == 0, told)
+    assert (result.held, result.detail) == (status == 0, detail)
 
 
 def test_what_failed_is_shown_from_its_beginning_to_its_end(soak, capsys):
@@ -64,18 +64,18 @@ def test_the_table_of_the_attacks_is_shown(soak, capsys):
 
 
 @pytest.mark.parametrize(
-    ("code", "held", "told"),
+    ("code", "held", "detail"),
     [
         ("print('sizes'); print('sqlite: 1.02')", True, "sqlite: 1.02"),
         ("print('sizes'); print('sqlite: 1.71'); raise SystemExit(1)", False, "sqlite: 1.71"),
         ("import os; os.kill(os.getpid(), 9)", False, "killed by SIGKILL"),
     ],
 )
-def test_waves_that_leave_something_behind_did_not_hold(soak, monkeypatch, code, held, told):
+def test_waves_that_leave_something_behind_did_not_hold(soak, monkeypatch, code, held, detail):
     run = soak.run
     monkeypatch.setattr(soak, "run", lambda _: run([sys.executable, "-c", code]))
     result = soak.waved()
-    assert (result.held, result.told) == (held, told)
+    assert (result.held, result.detail) == (held, detail)
 
 
 @pytest.mark.parametrize("code", ["raise SystemExit(3)", "import os; os.kill(os.getpid(), 9)"])
@@ -85,7 +85,7 @@ def test_a_simulation_that_gives_no_answer_did_not_hold(soak, monkeypatch, tmp_p
     monkeypatch.setattr(soak, "LEDGER", tmp_path / "done.jsonl")
     result = soak.simulated(1, 1, workers=1)
     assert not result.held
-    assert result.told in {"seed 1: crashed: exit status 3", "seed 1: killed by SIGKILL"}
+    assert result.detail in {"seed 1: crashed: exit status 3", "seed 1: killed by SIGKILL"}
 
 
 def test_a_simulation_goes_on_where_it_was_stopped(soak, monkeypatch, tmp_path):
@@ -107,14 +107,16 @@ def test_a_simulation_goes_on_where_it_was_stopped(soak, monkeypatch, tmp_path):
     interrupted_at = 0
     result = soak.simulated(1, 40, workers=2)
     assert [asked.count(seed) for seed in (1, 2, 3)] == [1, 1, 2]
-    assert result.told.startswith("40 steps, 4 jobs, 8 moves, 4 faults; seeds 1 to 4, trace hash ")
+    assert result.detail.startswith(
+        "40 steps, 4 jobs, 8 moves, 4 faults; seeds 1 to 4, trace hash "
+    )
     asked.clear()
     assert soak.simulated(1, 40, workers=2) == result
     assert asked == []
     monkeypatch.setattr(soak, "simulated_code", lambda: "changed")
     assert soak.simulated(1, 10, workers=1).held
     assert asked == [1]
-    assert soak.simulated(9, 10, workers=1).told == "seed 9 broke a promise"
+    assert soak.simulated(9, 10, workers=1).detail == "seed 9 broke a promise"
 
 
 def test_who_takes_too_long_is_ended(soak, monkeypatch):
@@ -176,15 +178,15 @@ def test_ctrl_c_leaves_nobody_behind(soak, monkeypatch):
 @pytest.mark.parametrize(("held", "status"), [(True, 130), (False, 130), (None, 1)])
 def test_the_summary_tells_what_was_tried_and_how_it_ended(soak, monkeypatch, capsys, held, status):
     """With Ctrl-C in the second part; without, one that did not hold."""
-    first = soak.Result("simulation", held=bool(held), told="10 steps")
+    first = soak.Result("simulation", held=bool(held), detail="10 steps")
     monkeypatch.setattr(soak, "simulated", lambda *_: first)
     monkeypatch.setattr(soak, "tested", pressed)
     parts = [*soak.PARTS] if held is not None else ["simulation"]
     monkeypatch.setattr(sys, "argv", ["soak", *parts])
     assert soak.main() == status
-    told = [line.split() for line in capsys.readouterr().out.partition("PART")[2].splitlines()]
-    assert told[1] == ["simulation", "yes" if held else "NO", "0.0", "10", "steps"]
-    assert told[2:] == ([["model", "NO", "0.0", "interrupted"]] if held is not None else [])
+    detail = [line.split() for line in capsys.readouterr().out.partition("PART")[2].splitlines()]
+    assert detail[1] == ["simulation", "yes" if held else "NO", "0.0", "10", "steps"]
+    assert detail[2:] == ([["model", "NO", "0.0", "interrupted"]] if held is not None else [])
 
 
 def test_every_part_tries_what_is_there(soak):

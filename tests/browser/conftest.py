@@ -140,7 +140,7 @@ def _contexts(
 
 @pytest.fixture
 def new_page(browser: Browser, _contexts: Contexts, watcher: Watcher) -> Iterator[NewPage]:
-    """Opens a tab of somebody's own: ``new_page(language="tr", theme="dark", size=PHONE)``.
+    """Opens a tab with cookies of its own: ``new_page(language="tr", theme="dark", size=PHONE)``.
 
     What cannot be undone, such as a clock that was installed, wants ``once=True``.
     """

@@ -25,7 +25,7 @@ LOCALES = {"en": "en-GB", "tr": "tr-TR"}
 
 
 class Contexts:
-    """Tabs that no test uses now, with our files in their cache and nobody signed in.
+    """Tabs that no test uses now, with our files in their cache and no sign-in.
 
     They outlive a module: the next one has its service at the same address.
     """

@@ -97,7 +97,7 @@ def _is_polling(request: Request) -> bool:
 
 
 class SignInRequired(Exception):  # not an error: a step on the way to the page
-    """Nobody is signed in: the page follows after the sign-in."""
+    """The page follows after the sign-in."""
 
 
 class GuardedRouter(APIRouter):
