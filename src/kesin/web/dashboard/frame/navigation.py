@@ -22,7 +22,7 @@ class NavEntry:
 
     title: str
     path: str
-    icon: str  # a symbol of icons.svg
+    icon: str  # a name of icons.html
     badge: int = 0  # jobs that need a person
     here: bool = False
     unreachable: bool = False  # its store does not answer

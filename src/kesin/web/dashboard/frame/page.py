@@ -53,7 +53,7 @@ class Link:
 
     title: str
     path: str
-    icon: str = ""  # a symbol of icons.svg; empty: its workload's
+    icon: str = ""  # a name of icons.html; empty: its workload's
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class WorkloadPages:
     overdue_after_s: int | None = None  # due jobs may wait so long without an alarm
     # Elements that refresh by themselves, by id: their requests keep no session alive.
     polling_elements: frozenset[str] = frozenset()
-    icon: str = ""  # in the navigation, a symbol of icons.svg; empty: that of any queue
+    icon: str = ""  # in the navigation, a name of icons.html; empty: that of any queue
 
 
 @dataclass(frozen=True, slots=True)
