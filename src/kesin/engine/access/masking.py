@@ -231,9 +231,12 @@ class Masking:
         for event in events:
             documents += [event.payload, event.old_payload, event.result, event.note]
         documents += [note.details for note in notes]
-        mask_string = _searching(value for text in documents for value in self._secrets(text))
+        stored = filter(None, documents)
+        mask_string = _searching(value for text in stored for value in self._secrets(text))
 
         def document(text: str | None, mask_string: MaskText = mask_string) -> str | None:
+            if text is None:
+                return None
             value = decode_json(text)
             masked = self.value(value, mask_string)
             return text if masked == value else json.dumps(masked, ensure_ascii=False)
@@ -265,7 +268,7 @@ class Masking:
         masked_notes = [note._replace(details=document(note.details)) for note in notes]
         return masked_job, masked_events, masked_notes
 
-    def _secrets(self, document: str | None) -> Iterator[str]:
+    def _secrets(self, document: str) -> Iterator[str]:
         """The private texts in a stored document."""
         value = decode_json(document)
         if not is_deeper_than(value, _MAX_DEPTH):
