@@ -78,7 +78,7 @@ class ReadyOrders:
 router = page_router()
 
 PATH: Final = "/dashboard/optiplan"
-MAX_HELD: Final = 20
+MAX_CARDS: Final = 12  # of orders that wait for someone
 STEP: Final = 25  # orders that are read at a time
 MAX_ORDER_ID: Final = 100  # of a search
 CHANGED: Final = {"HX-Trigger": json.dumps({"orders-changed": "", "kesin:forget": ""})}
@@ -188,18 +188,19 @@ def _order_list(ctx: PageContext, sent: Mapping[str, str]) -> dict[str, Any]:
     else:
         look: dict[str, Any] = {"reveal": "everything", "same_look": True}
         source = visible_jobs(ctx, orders.queue.name, JobSearch(None, where), total, **look)
-    held = orders.jobs(ctx.actor, state="HOLD", limit=MAX_HELD, same_look=True)
-    failed = orders.jobs(ctx.actor, state="FAILED", limit=MAX_HELD, same_look=True)
+    held = orders.jobs(ctx.actor, state="HOLD", limit=MAX_CARDS, same_look=True)
+    failed = orders.jobs(ctx.actor, state="FAILED", limit=MAX_CARDS, same_look=True)
     rows = (order_row(ctx, orders, job) for job in (*held.jobs, *failed.jobs))
     waiting = [row for row in rows if row.needs_you]
+    unshown = [*waiting[MAX_CARDS:], *(page.cursor for page in (held, failed) if page.cursor)]
     fields = {"state": state, "order_id": order_id, "order": order}
     return {
         "listing": shown_rows(ctx, source, sent, STEP),
         "line_of": partial(order_row, ctx, orders),
         "query": partial(query_of, fields),
-        "waiting": waiting,
+        "waiting": waiting[:MAX_CARDS],
         "waiting_count": counts.get("HOLD", 0) + len(waiting) - len(held.jobs),
-        "more_failed": failed.cursor is not None,
+        "more_waiting": bool(unshown),
         "counts": {name: counts.get(name, 0) for name in states},
         "state": state,
         "order_id": order_id,

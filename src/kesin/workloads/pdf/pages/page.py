@@ -102,6 +102,7 @@ class PdfWorkbench(PdfServiceLoader):
 router = page_router()
 
 PATH: Final = "/dashboard/pdf"
+STEP: Final = 20  # PDFs that are read at a time, below the form
 # The browser's PDF viewer is a plug-in with inline styles; nothing else is allowed.
 VIEWER_CSP: Final = (
     "default-src 'none'; object-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'self'"
@@ -339,7 +340,7 @@ def _job_list(
         return pdf, jobs.position(pdf), _advice(ctx, pdf), shown_title(pdf_title(seen.payload))
 
     return {
-        "listing": shown_rows(ctx, all_jobs(queue, where, total), sent),
+        "listing": shown_rows(ctx, all_jobs(queue, where, total), sent, STEP),
         "row_of": row_of,
         "query": partial(query_of, {"everybody": "1" * everybody, "order": order}),
         "everybody": everybody,
