@@ -273,6 +273,7 @@ def _operator_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
             by=("operator",),
             when=(flag_not_set(REISSUED),),
             flag=(REISSUED,),
+            error=Fixed("E_REISSUED", Category.PERMANENT, "a new revision has taken over"),
             doc="A new revision of the same order takes over.",
         ),
     )

@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from kesin.engine.queue import Queue
 from kesin.engine.worker import Worker
 from kesin.foundation.permissions import system_actor
+from kesin.lifecycle.failures import decided_codes
+from kesin.store.records import Filter
 from kesin.workloads.optiplan.customers import Customer, means
 from kesin.workloads.optiplan.pages.setup import PAGE_CUSTOMERS
 from kesin.workloads.optiplan.pipeline.runner import Runner
@@ -33,6 +36,12 @@ def work(world: World) -> None:
 def approvals(world: World, job: str) -> int:
     events = order_service(world.service).queue.events(job)
     return sum(event.move == "approve" for event in events)
+
+
+def failed_now(queue: Queue) -> list[str]:
+    decided = decided_codes(queue.lifecycle)
+    failed = queue.jobs(Filter(states=("FAILED",))).jobs
+    return [job.id for job in failed if job.error_code not in decided]
 
 
 def customer(world: World, phone: str) -> str | None:
@@ -156,7 +165,9 @@ def test_a_failed_order_waits_with_what_happened_and_what_helps(shop):
     assert f'class="button first" hx-get="/dashboard/optiplan/orders/{job}/retry"' in card
     assert "<strong>" in card
     assert "This order waits for you" in page_of(shop, job)
+    assert failed_now(service.queue) == [job]
     service.queue.act("reissue", actor="tests", ids=[job])
+    assert failed_now(service.queue) == []  # the new revision is counted, where it fails too
     page = shop.client.get("/dashboard/optiplan", headers=shop.cookie("can")).text
     assert f'id="held-{job}"' not in page
     assert "Why it stopped" in page_of(shop, job)
