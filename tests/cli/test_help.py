@@ -1,3 +1,4 @@
+import os
 import shlex
 import subprocess
 import sys
@@ -103,9 +104,10 @@ def test_the_help_imports_no_heavy_module():
         "import atexit, sys, kesin; before = set(sys.modules); from kesin.cli import main; "
         "atexit.register(lambda: print(*sorted(set(sys.modules) - before))); main()"
     )
-    shown, _, new = subprocess.run(
-        [sys.executable, "-c", script, "--help"], capture_output=True, text=True, check=True
-    ).stdout.rpartition("\n\n")
+    environment = os.environ | {"COLUMNS": "90"}  # another width than that of the stored help
+    command = [sys.executable, "-c", script, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    shown, _, new = done.stdout.rpartition("\n\n")
     assert "Commands:" in shown
     assert "kesin.cli.commands" in new.split()
     assert [name for name in new.split() if name.startswith(HEAVY)] == []

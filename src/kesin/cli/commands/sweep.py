@@ -30,7 +30,7 @@ def sweep(
     ] = None,
     stage: Annotated[
         list[str] | None,
-        option("STAGE", "Only this: cap, recover, expire, revive, timeout or prune; repeatable."),
+        option("STAGE", f"Only this: {', '.join(STAGES)}; repeatable."),
     ] = None,
     count: Annotated[int | None, option("N", "With --every: stop after N passes.", min=1)] = None,
     lifecycle: LifecycleName = None,
@@ -38,8 +38,8 @@ def sweep(
 ) -> None:
     """Make the clock's moves.
 
-    Cap, recover, expire, revive, time out and prune, in this order. Without it, jobs of dead
-    workers are not taken back. Safe on many machines at once.
+    Settle, cap, recover, expire, revive, time out and prune, in this order. Without it, jobs of
+    dead workers are not taken back. Safe on many machines at once.
     """
     for name in stage or ():
         check_choice("stage", name, STAGES)
