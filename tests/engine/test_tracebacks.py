@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kesin import Done, Failed, Job, Queue, Worker
+from kesin.engine import results
 from kesin.engine.results import MAX_TRACEBACK
 from kesin.foundation.messages import decode_note, recorded_traceback
 from tests.engine.conftest import fill
@@ -46,6 +47,24 @@ def test_a_traceback_is_bounded_and_keeps_both_ends(queue: Queue):
     assert len(text) < MAX_TRACEBACK + 10
     assert "in shout" in text
     assert text.endswith("xend")
+
+
+def test_of_a_huge_error_only_what_may_be_stored_is_searched_for_secrets(queue, monkeypatch):
+    searched: list[int] = []
+    for name in ("mask_text", "mask_credentials"):
+        mask = getattr(results, name)
+        monkeypatch.setattr(
+            results, name, lambda text, m=mask: searched.append(len(text)) or m(text)
+        )
+
+    def shout(_job: Job) -> None:
+        raise LookupError("password=s3same " + "x" * 8_000_000 + " password=s3same")
+
+    note = note_of(queue, shout)
+    assert len(searched) == 2
+    assert max(searched) < 11 * MAX_TRACEBACK
+    assert "s3same" not in (note or "")
+    assert recorded_traceback(note).endswith("••••")
 
 
 def test_secrets_in_a_traceback_are_masked_before_it_is_stored(queue: Queue):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 CANCELLED_CHECK_S = 1.0
 PROGRESS_INTERVAL_S = 1.0
 MAX_TRACEBACK = 4_000  # characters that are stored with a failed job
+_MASKED_TIMES = 10  # so much more of a text is searched for secrets than is stored of it
 _LONG_PATH = re.compile(r'File "[^"]*?([^/"]+/[^/"]+)"')  # where it is installed tells nothing
 _NOT_RUN = {
     inspect.iscoroutinefunction: (
@@ -149,7 +150,7 @@ def failure_of(problem: BaseException) -> Failed:
     if isinstance(problem, BadResult):
         failed = Failed("BAD_ANSWER", str(problem), category=Category.PERMANENT)
     else:
-        message = mask_credentials(exception_message(problem))
+        message = mask_credentials(exception_message(problem)[: _MASKED_TIMES * MAX_MESSAGE])
         failed = Failed(type(problem).__name__, message)
     failed.traceback = _traceback(problem)
     return failed
@@ -159,11 +160,13 @@ def _traceback(problem: BaseException) -> str:
     """The traceback without the worker's own frame, secrets and local variables; bounded."""
     frames = problem.__traceback__ and problem.__traceback__.tb_next
     text = "".join(traceback.format_exception(type(problem), problem, frames)).rstrip()
-    text = _LONG_PATH.sub(r'File "\1"', mask_text(text) or "")
-    if len(text) > MAX_TRACEBACK:
-        half = MAX_TRACEBACK // 2
-        return f"{text[:half]}\n…\n{text[-half:]}"
-    return text
+    text = mask_text(_without_middle(text, _MASKED_TIMES * MAX_TRACEBACK)) or ""
+    return _without_middle(_LONG_PATH.sub(r'File "\1"', text), MAX_TRACEBACK)
+
+
+def _without_middle(text: str, most: int) -> str:
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]}\n…\n{text[-half:]}"
 
 
 def require_plain_function(handler: Callable[..., object], *, batch: bool = False) -> None:
