@@ -1,7 +1,13 @@
-"""Variables are checked against a schema whose definitions are put where they are referred to."""
+"""Variables are checked against a schema quickly, and as its validator would check them."""
+
+import json
+from collections.abc import Iterator
+from itertools import cycle
+from typing import Any
 
 import pytest
 
+from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.errors import TemplateError
 from kesin.workloads.pdf.templating.variables import VariableSchema
 
@@ -61,3 +67,64 @@ def test_a_definition_that_is_not_there_is_the_templates_error():
     schema = VariableSchema({"properties": {"a": {"$ref": "#/$defs/none"}}})
     with pytest.raises(TemplateError, match="refers to another that is not in it"):
         schema.find_problems({"a": 1})
+
+
+VALUES: list[Any] = [
+    "",
+    "x" * 5_000,
+    "2026-13-41",
+    -1,
+    1e13,
+    0.5,
+    True,
+    None,
+    [],
+    [{}],
+    {},
+    {"x": 1},
+]
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every container with every key in it, at all depths."""
+    steps = value if isinstance(value, dict) else range(len(value))
+    for step in list(steps):
+        yield value, step
+        if isinstance(value[step], dict | list):
+            yield from places(value[step])
+
+
+@pytest.mark.parametrize("name", ["invoice", "conversion_report"])
+def test_a_value_is_valid_where_the_validator_of_the_schema_says_so(name: str):
+    schema = VariableSchema(json.loads((SHIPPED / name / "schema.json").read_text("utf-8")))
+    sample = json.loads((SHIPPED / name / "sample.json").read_text("utf-8"))
+    assert schema._is_valid(sample)
+    verdicts = []
+    for (container, step), value in zip(list(places(sample)), cycle(VALUES), strict=False):
+        before, container[step] = container[step], value
+        verdicts.append(schema._is_valid(sample))
+        assert verdicts[-1] == schema._validator.is_valid(sample), (step, value)
+        container[step] = before
+    assert {True, False} == set(verdicts)
+
+
+@pytest.mark.parametrize(
+    ("schema", "valid", "invalid"),
+    [
+        ({"$defs": {"a": {"const": 1}, "a/b": True}, "$ref": "#/$defs/a"}, 1, 2),
+        ({"$defs": {"a": {"b": {"const": 1}}, "a~1b": True}, "$ref": "#/$defs/a/b"}, 1, 2),
+        ({"$defs": {"a b": {"const": 1}, "a%20b": True}, "$ref": "#/$defs/a%20b"}, 1, 2),
+        ({"prefixItems": [{"const": 1}], "items": False}, [1], [1, 2]),
+        ({"items": {"$id": "x", "$ref": "#/$defs/a", "$defs": {"a": {"const": 1}}}}, [1], [2]),
+        ({"items": False, "allOf": [True]}, [], [1]),
+        ({"properties": {"a": {"type": ["integer", "null"]}}}, {"a": 1.0}, {"a": "1"}),
+        ({"dependentRequired": {"a": ["b"]}, "minProperties": 1}, {"a": 1, "b": 1}, {"a": 1}),
+    ],
+)
+def test_rare_rules_and_names_mean_what_they_mean_to_the_validator(
+    schema: dict[str, Any], valid: Any, invalid: Any
+):
+    definitions = schema.pop("$defs", {})
+    checked = VariableSchema({"properties": {"v": schema}, "$defs": definitions})
+    assert checked.find_problems({"v": valid}) == []
+    assert checked.find_problems({"v": invalid}) != []
