@@ -167,7 +167,8 @@ class Queue(QueueReader):
             else:
                 positions.append(position)
                 results.append(Outcome("unknown", job_id))
-        with self.store.transaction() if within is None else self.store.joining(within):
+        alone = nullcontext() if len(jobs) == 1 else self.store.transaction()  # as it is already
+        with alone if within is None else self.store.joining(within):
             outcomes = self._insert(jobs, actor)
         for position, outcome in zip(positions, outcomes, strict=True):
             results[position] = outcome

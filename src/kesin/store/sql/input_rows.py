@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from kesin.foundation.text import storable, wire_json
@@ -12,6 +13,7 @@ from kesin.store.sql.columns import STAMP_COLUMNS
 from kesin.store.sql.dialect import SHARED_PREFIX, Dialect
 
 _LARGEST_INT = 2**63 - 1
+Row = tuple[object, ...]
 
 
 class Statement(NamedTuple):
@@ -57,7 +59,7 @@ class InputRows:
         """These changes or new jobs as one document: binding each value would cost ten times."""
         if statement.columns == ("id",):
             return wire_json([record.id for record in records])
-        rows = self._rows_of(statement, records)
+        rows = list(map(_row_reader(statement.columns, tuple(self.lifecycle.stamps)), records))
         if self.dialect.name == "sqlite":
             return wire_json(rows)
         names = ("ord", *statement.columns)
@@ -70,22 +72,25 @@ class InputRows:
         items = self.items(statement, records)
         return {**params, **statement.shared_params(records[0]), "items": items}
 
-    def _rows_of(self, statement: Statement, records: Iterable[object]) -> list[tuple[object, ...]]:
-        """The records as rows of the columns that the statement reads."""
-        plain_columns = [name for name in statement.columns if not name.startswith("stamp_")]
-        get_values = attrgetter(*plain_columns, "stamps")
-        if len(plain_columns) == len(statement.columns):
-            return [row[:-1] for row in map(get_values, records)]
-        names = dict(zip(STAMP_COLUMNS, self.lifecycle.stamps, strict=False))
-        stamps = [names.get(column) for column in statement.columns if column not in plain_columns]
-        stamp_columns = [name for name in statement.columns if name not in plain_columns]
-        positions = [(*plain_columns, *stamp_columns).index(column) for column in statement.columns]
-        rows = []
-        for row in map(get_values, records):
-            stamps_of_row = row[-1]
-            full = (*row[:-1], *(stamps_of_row.get(name) for name in stamps))
-            rows.append(tuple(full[position] for position in positions))
-        return rows
+
+@lru_cache(maxsize=1_024)
+def _row_reader(columns: tuple[str, ...], stamps: tuple[str, ...]) -> Callable[[Any], Row]:
+    """What reads these columns of a record, as a row."""
+    plain = [name for name in columns if name not in STAMP_COLUMNS]
+    get_values = attrgetter(*plain, "stamps")
+    if len(plain) == len(columns):
+        return lambda record: get_values(record)[:-1]
+    names = dict(zip(STAMP_COLUMNS, stamps, strict=False))
+    wanted = [names.get(name) for name in columns if name in STAMP_COLUMNS]
+    order = [*plain, *(name for name in columns if name in STAMP_COLUMNS)]
+    in_place = itemgetter(*(order.index(name) for name in columns))
+
+    def read(record: Any) -> Row:
+        *values, given = get_values(record)
+        row: Row = in_place((*values, *map(given.get, wanted)))
+        return row
+
+    return read
 
 
 def _is_shared(values: set[Any]) -> bool:
