@@ -59,6 +59,7 @@ _CODES: Final = {404: "not_found", 405: "method_not_allowed"}
 SQLITE_THREADS: Final = 4
 _STATIC: Final = Path(str(files("kesin.web") / "static"))
 _OWN_ROUTERS: Final = (
+    operator.enqueue_router,  # the first: routes are tried in this order
     operator.router,
     operator.batch_router,
     operator.site_router,

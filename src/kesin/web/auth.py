@@ -60,7 +60,8 @@ async def identify(request: Request) -> None:
     """
     if hasattr(request.state, "actor"):
         return
-    has_credentials = request.url.path not in PROBES and not CREDENTIALS.isdisjoint(request.headers)
+    path, headers = request.scope["path"], request.headers
+    has_credentials = path not in PROBES and not CREDENTIALS.isdisjoint(headers)
     service, actor = service_of(request), None
     if has_credentials and service.identities is not None:
         actor = await service.identities.gather(0, _identify_in_thread, request)
@@ -89,7 +90,7 @@ def _authenticate(request: Request, *, extend_session: bool) -> Actor | None:
 
 def _is_polling(request: Request) -> bool:
     """Whether an open page refreshes itself, which does not extend the session."""
-    if request.method not in SAFE and not request.url.path.endswith(RENEWAL):
+    if request.method not in SAFE and not request.scope["path"].endswith(RENEWAL):
         return False
     accepted = request.headers.get("accept", "")
     polling: frozenset[str] = app_of(request).state.polling_elements
@@ -134,7 +135,7 @@ def _actor_by_header(request: Request, service: Service, address: str) -> Actor 
     if actor is not None:
         return actor
     service.limit(f"address:{network_of(address)}")
-    if request.url.path.startswith("/api/cron"):
+    if request.scope["path"].startswith("/api/cron"):
         raise Forbidden("the cron secret is not set or not this one")
     raise NotSignedIn("this key is not valid", code="wrong_key")
 
@@ -216,9 +217,9 @@ async def change_own_password(
 def is_secure(request: Request) -> bool:
     """Whether the browser uses TLS, to us or to a trusted proxy."""
     if _is_trusted_proxy(request, _peer(request)):
-        protocols = request.headers.getlist("x-forwarded-proto") or [request.url.scheme]
+        protocols = request.headers.getlist("x-forwarded-proto") or [request.scope["scheme"]]
         return protocols[-1] == "https"  # the last header is the proxy's own
-    return request.url.scheme == "https"
+    return bool(request.scope["scheme"] == "https")
 
 
 def address_of(request: Request) -> str:

@@ -99,7 +99,7 @@ class LargeBodyRoute(LazyRoute):
 
         async def handle(request: Request) -> Response:
             body = b"" if self.body_field is None else await request.body()
-            if not is_large(body) or not _is_json(request):
+            if not is_large(body) or not is_json(request):
                 return await handler(request)
             value = await service_of(request).imports.run(self._parse, body)
             return await handler(_ParsedRequest(request, value))
@@ -134,7 +134,7 @@ class _ParsedRequest(Request):
         return self._value
 
 
-def _is_json(request: Request) -> bool:
+def is_json(request: Request) -> bool:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     return _JSON_TYPE.fullmatch(kind) is not None
 
