@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 from fastapi import Depends
-from fastapi.exceptions import FastAPIError
 
 from kesin.web.app import create_app
 from kesin.web.auth import GuardedRouter, identify
-from kesin.web.routing import LateRoutes, LazyRoute
+from kesin.web.routing import LateRoutes
 from kesin.web.server import bind_sockets, run
 from kesin.web.service import Service
 from kesin.workloads import built_in
@@ -71,28 +70,6 @@ def test_a_service_whose_pages_cannot_be_loaded_stops_with_the_reason(world: Wor
         pytest.raises(TypeError, match="the pages of the workload oci must be a WorkloadPages"),
     ):
         run(app, service, sockets)
-
-
-def test_a_route_is_analysed_when_more_than_its_path_is_read():
-    def found(n: int) -> int:
-        return n
-
-    route = LazyRoute("/found/{n}", found)
-    assert (route.path, route.methods, route.name) == ("/found/{n}", {"GET"}, "found")
-    assert "dependant" not in route.__dict__
-    assert [parameter.name for parameter in route.dependant.path_params] == ["n"]
-    with pytest.raises(AttributeError, match="a route has no colour"):
-        _ = route.colour
-
-
-def test_a_route_that_cannot_be_analysed_says_why_each_time():
-    def found(world: World) -> None:
-        """It has a parameter that no request can give."""
-
-    route = LazyRoute("/found", found)
-    for _ in range(2):
-        with pytest.raises(FastAPIError, match="World"):
-            _ = route.dependant
 
 
 def test_a_guarded_router_with_dependencies_of_its_own_identifies_the_actor():

@@ -32,7 +32,7 @@ from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.web.auth import POLLING_ELEMENTS, GuardedRouter, SignInRequired, identify
 from kesin.web.middleware import RequestMiddleware, store_unavailable
 from kesin.web.routes import operator, probes
-from kesin.web.routing import LateRoutes, LazyRoute
+from kesin.web.routing import LateRoutes
 from kesin.web.schemas import ErrorBody
 from kesin.web.service import Service
 from kesin.web.validation import invalid_request
@@ -150,8 +150,6 @@ def _load_routes(app: FastAPI, service: Service) -> list[BaseRoute]:
 def _inner_parts(routes: Sequence[BaseRoute]) -> Iterator[tuple[BaseRoute, object]]:
     """What is included or mounted, at every depth, with the route that leads there."""
     for route in routes:
-        if isinstance(route, LazyRoute | LateRoutes):  # leads nowhere else
-            continue
         part = getattr(route, "original_router", None) or getattr(route, "app", None)
         yield route, part
         router = getattr(part, "router", part)

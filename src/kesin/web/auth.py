@@ -23,7 +23,6 @@ from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Forbidden, NotSignedIn, Problem
 from kesin.store.errors import StoreError
 from kesin.web.rate_limit import network_of
-from kesin.web.routing import LazyRoute
 from kesin.web.service import Service
 from kesin.web.validation import check_parameters
 
@@ -105,7 +104,7 @@ class GuardedRouter(APIRouter):
     """A router that identifies the actor; its routes need no other router to be served."""
 
     def __init__(self, **options: Any) -> None:
-        given = {"route_class": LazyRoute, "redirect_slashes": False, **options}
+        given = {"redirect_slashes": False, **options}
         given["dependencies"] = [Depends(identify), *options.get("dependencies", ())]
         super().__init__(**given)
 

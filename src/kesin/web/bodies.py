@@ -16,11 +16,11 @@ from urllib.parse import parse_qs
 from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from kesin.foundation.problems import TooLarge
 from kesin.web.auth import service_of
-from kesin.web.routing import LazyRoute
 
 SMALL_BODY_BYTES: Final = 65_536
 ANY_SIZE: Final = sys.maxsize  # KESIN_BODY_LIMIT alone is the limit
@@ -88,7 +88,7 @@ def check_values(body: bytes) -> None:
         raise TooLarge("a request holds at most %(most)s values", most=MAX_VALUES)
 
 
-class LargeBodyRoute(LazyRoute):
+class LargeBodyRoute(APIRoute):
     """A route that takes batches as JSON; it parses large ones in the pool for imports."""
 
     max_body_bytes: ClassVar[int] = ANY_SIZE

@@ -1,48 +1,12 @@
-"""Routes that are loaded or analysed when they are needed: few are, before the first answer."""
+"""Routes that are loaded when they are needed: few are, before the first answer."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
-from threading import RLock
-from typing import Any, Final
 
-from fastapi.routing import APIRoute
-from starlette.routing import BaseRoute, Match, compile_path, get_name
+from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
-
-_ANALYSING: Final = RLock()  # the schema is made in a thread
-
-
-class LazyRoute(APIRoute):
-    """A route that knows its path and methods; reading what else it has analyses its endpoint."""
-
-    def __init__(
-        self, path: str, endpoint: Callable[..., Any], *, methods: Any = None, **options: Any
-    ) -> None:
-        options["methods"] = methods
-        self._analyse: Callable[[], None] | None = partial(
-            super().__init__, path, endpoint, **options
-        )
-        self.path, self.endpoint = path, endpoint
-        self.path_regex, self.path_format, self.param_convertors = compile_path(path)
-        self.methods = {method.upper() for method in methods or ["GET"]}
-        self.name = options.get("name") or get_name(endpoint)
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("__"):
-            with _ANALYSING:
-                if self._analyse is not None:
-                    analyse, self._analyse = self._analyse, None  # it reads attributes itself
-                    try:
-                        analyse()
-                    except BaseException:
-                        self._analyse = analyse
-                        raise
-            if name in self.__dict__:
-                return self.__dict__[name]
-        raise AttributeError(f"a route has no {name}", name=name, obj=self)
 
 
 class LateRoutes(BaseRoute):

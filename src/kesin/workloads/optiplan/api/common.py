@@ -12,17 +12,17 @@ from typing import Any, Final
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from kesin.web import dependencies
 from kesin.web.dependencies import JSON, UNCACHED
-from kesin.web.routing import LazyRoute
 from kesin.workloads.optiplan.orders.payload import FieldProblem, validation_problem
 
 PRIVATE_HEADERS: Final = {"cache-control": UNCACHED}  # orders hold names and phones
 
 
-class OrderRoute(LazyRoute):
+class OrderRoute(APIRoute):
     """A route that reports invalid parameters as E_VALIDATION, like invalid bodies."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
