@@ -58,13 +58,7 @@ _CODES: Final = {404: "not_found", 405: "method_not_allowed"}
 # wait for each other (`make load` measures it).
 SQLITE_THREADS: Final = 4
 _STATIC: Final = Path(str(files("kesin.web") / "static"))
-_OWN_ROUTERS: Final = (
-    operator.enqueue_router,  # the first: routes are tried in this order
-    operator.router,
-    operator.batch_router,
-    operator.site_router,
-    probes.router,
-)
+_OWN_ROUTERS: Final = (*operator.ROUTERS, probes.router)
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -97,7 +91,7 @@ def create_app(service: Service, *, late: bool = False) -> FastAPI:
         dependencies=[Depends(identify)],
     )
     app.state.service = service
-    for router in _OWN_ROUTERS:
+    for router in sorted(_OWN_ROUTERS, key=lambda one: one is not operator.enqueue_router):
         app.router.routes.extend(router.routes)
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")
     app.state.polling_elements = POLLING_ELEMENTS

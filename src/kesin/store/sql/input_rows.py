@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
-from operator import attrgetter, itemgetter
+from functools import lru_cache, partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from kesin.foundation.text import storable, wire_json
@@ -13,7 +13,6 @@ from kesin.store.sql.columns import STAMP_COLUMNS
 from kesin.store.sql.dialect import SHARED_PREFIX, Dialect
 
 _LARGEST_INT = 2**63 - 1
-Row = tuple[object, ...]
 
 
 class Statement(NamedTuple):
@@ -74,23 +73,19 @@ class InputRows:
 
 
 @lru_cache(maxsize=1_024)
-def _row_reader(columns: tuple[str, ...], stamps: tuple[str, ...]) -> Callable[[Any], Row]:
+def _row_reader(
+    columns: tuple[str, ...], stamps: tuple[str, ...]
+) -> Callable[[Any], Sequence[object]]:
     """What reads these columns of a record, as a row."""
-    plain = [name for name in columns if name not in STAMP_COLUMNS]
-    get_values = attrgetter(*plain, "stamps")
-    if len(plain) == len(columns):
-        return lambda record: get_values(record)[:-1]
-    names = dict(zip(STAMP_COLUMNS, stamps, strict=False))
-    wanted = [names.get(name) for name in columns if name in STAMP_COLUMNS]
-    order = [*plain, *(name for name in columns if name in STAMP_COLUMNS)]
-    in_place = itemgetter(*(order.index(name) for name in columns))
+    names = dict.fromkeys(STAMP_COLUMNS, "") | dict(zip(STAMP_COLUMNS, stamps, strict=False))
+    if names.keys().isdisjoint(columns) and len(columns) > 1:
+        return attrgetter(*columns)
+    read = [partial(_stamp, names[c]) if c in names else attrgetter(c) for c in columns]
+    return lambda record: [get(record) for get in read]
 
-    def read(record: Any) -> Row:
-        *values, given = get_values(record)
-        row: Row = in_place((*values, *map(given.get, wanted)))
-        return row
 
-    return read
+def _stamp(name: str, record: Any) -> object:
+    return record.stamps.get(name)
 
 
 def _is_shared(values: set[Any]) -> bool:

@@ -121,6 +121,7 @@ router = GuardedRouter(prefix="/api", tags=["operator"])
 site_router = GuardedRouter(prefix="/api", tags=["sites"])
 batch_router = GuardedRouter(prefix="/api", tags=["operator"], route_class=LargeBodyRoute)
 enqueue_router = GuardedRouter(prefix="/api", tags=["operator"], route_class=_EnqueueRoute)
+ROUTERS: Final = (router, enqueue_router, batch_router, site_router)
 
 QueueName = Annotated[str, Path(max_length=63, pattern=r"^[a-z][a-z0-9_-]*$")]
 JobId = Annotated[str, Path(min_length=36, max_length=36, pattern=r"^[0-9a-f-]+$")]
