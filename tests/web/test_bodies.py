@@ -246,3 +246,28 @@ def test_a_form_with_a_file_is_parsed_outside_the_event_loop(shared_world, monke
     assert threads
     assert "worker thread" in threads[0].name.lower()
     assert SAME_ORIGIN.items() <= headers.items()
+
+
+@pytest.mark.parametrize(
+    ("queue", "content", "kind", "status"),
+    [
+        ("task", jobs(1), "application/json; charset=utf-8", 201),
+        ("task", jobs(1).decode().encode("utf-16"), "application/json", 201),
+        ("task", jobs(1), "text/plain", 422),
+        ("task", jobs(1, colour="red"), "application/json", 422),
+        ("task", b'{"jobs": [', "application/json", 422),
+        ("task", b"\xff\xfe\xfd", "application/json", 400),
+        ("task", b"", "application/json", 422),
+        ("none", jobs(1), "application/json", 404),
+        ("Task", jobs(1), "application/json", 422),
+    ],
+)
+def test_a_small_enqueue_is_answered_as_the_framework_answers(
+    shared_world, queue: str, content: bytes, kind: str, status: int
+):
+    headers = shared_world.key("admin") | {"content-type": kind}
+    path = f"/api/queues/{queue}/jobs"
+    answer = shared_world.client.post(path, content=content, headers=headers)
+    assert answer.status_code == status, answer.text
+    anonymous = shared_world.client.post(path, content=content, headers={"content-type": kind})
+    assert anonymous.status_code == 401

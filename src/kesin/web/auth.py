@@ -216,9 +216,11 @@ async def change_own_password(
 def is_secure(request: Request) -> bool:
     """Whether the browser uses TLS, to us or to a trusted proxy."""
     if _is_trusted_proxy(request, _peer(request)):
-        protocols = request.headers.getlist("x-forwarded-proto") or [request.scope["scheme"]]
+        protocols = request.headers.getlist("x-forwarded-proto") or [
+            request.scope.get("scheme", "")
+        ]
         return protocols[-1] == "https"  # the last header is the proxy's own
-    return bool(request.scope["scheme"] == "https")
+    return request.scope.get("scheme") == "https"
 
 
 def address_of(request: Request) -> str:

@@ -21,8 +21,8 @@ def check_parameters(request: Request) -> None:
     A misspelt one would be ignored, and the call would do something else. Pages of the dashboard
     take any.
     """
-    route = request.scope.get("route")
-    if not request.query_params or not isinstance(route, APIRoute) or not route.include_in_schema:
+    route, query = request.scope.get("route"), request.scope.get("query_string")
+    if not query or not isinstance(route, APIRoute) or not route.include_in_schema:
         return
     known = sorted(set(_query_names(route.dependant)))
     for name in request.query_params:

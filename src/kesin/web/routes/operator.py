@@ -232,7 +232,7 @@ async def enqueue_jobs(
 def _enqueue_jobs(
     enqueue: Callable[..., list[Outcome | BadInput]], actor: Actor, queue: str, new: schemas.NewJobs
 ) -> Response:
-    jobs = [NewJob(**dict(job)) for job in new.jobs]
+    jobs = [NewJob(**vars(job)) for job in new.jobs]
     bodies = []
     for outcome in enqueue(actor, queue, jobs):
         if isinstance(outcome, BadInput):
