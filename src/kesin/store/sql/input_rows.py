@@ -73,9 +73,7 @@ class InputRows:
 
 
 @lru_cache(maxsize=1_024)
-def _row_reader(
-    columns: tuple[str, ...], stamps: tuple[str, ...]
-) -> Callable[[Any], Sequence[object]]:
+def _row_reader(columns: tuple[str, ...], stamps: tuple[str, ...]) -> Callable[[Any], Any]:
     """What reads these columns of a record, as a row."""
     names = dict.fromkeys(STAMP_COLUMNS, "") | dict(zip(STAMP_COLUMNS, stamps, strict=False))
     if names.keys().isdisjoint(columns) and len(columns) > 1:
