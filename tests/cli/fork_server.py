@@ -12,7 +12,7 @@ import gc
 import importlib
 import importlib.util
 import io
-import json
+import marshal
 import os
 import select
 import signal
@@ -20,6 +20,8 @@ import socket
 import subprocess
 import sys
 import termios
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -60,7 +62,7 @@ class ForkedProcess(subprocess.Popen[str]):
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(f"\0{_fork_server()}")
         streams = array.array("i", [p2cread, c2pwrite, errwrite])
-        data = json.dumps(request).encode()
+        data = marshal.dumps(request)
         self._socket.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
         self._socket.shutdown(socket.SHUT_WR)
         self.pid = int(self._socket.recv(16, socket.MSG_WAITALL))
@@ -99,7 +101,7 @@ def _added_folders(env: dict[str, str]) -> list[str]:
 
 STUB = '''#!{python} -IS
 """`kesin`, or a `python` that runs it, forked by the server that has imported it."""
-import array, json, os, signal, socket, sys
+import _signal as signal, _socket as socket, marshal, os, sys  # the rest takes longer to import
 
 name, *words = sys.argv
 if os.path.basename(name) == "kesin":
@@ -111,8 +113,8 @@ else:
 connection = socket.socket(socket.AF_UNIX)
 connection.connect("\\0{server}")
 request = {{"argv": argv, "env": dict(os.environ), "cwd": os.getcwd()}}
-streams = array.array("i", [0, 1, 2])
-data = json.dumps(request).encode()
+streams = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
+data = marshal.dumps(request)
 connection.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
 connection.shutdown(socket.SHUT_WR)
 child = int(connection.recv(16, socket.MSG_WAITALL))
@@ -201,6 +203,8 @@ def _serve_forks(name: str) -> dict[str, Any]:
             continue
         connection, _ = listener.accept()
         request, streams = _receive(connection)
+        if "doctor" in request["argv"]:
+            _prove_lifecycles()
         pid = os.fork()
         if not pid:
             listener.close()
@@ -226,7 +230,7 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
             streams.frombytes(data)
         request += part
         if not part:
-            return json.loads(request), list(streams)
+            return marshal.loads(request), list(streams)
 
 
 def _send(connection: socket.socket, number: int) -> None:
@@ -268,6 +272,17 @@ def _become(request: dict[str, Any]) -> None:
     sys.argv = [str(ROOT / "src/kesin/cli/__main__.py"), *request["argv"][3:]]
 
 
+@cache
+def _prove_lifecycles() -> None:
+    """Do once what takes `kesin doctor` most of its time."""
+    from kesin.workloads import lifecycles
+
+    doctor: Any = importlib.import_module("kesin.cli.commands.doctor")
+    doctor.prove = cache(doctor.prove)
+    for make in lifecycles().values():
+        doctor.prove(make())
+
+
 def _build_app() -> None:
     """Do once what every service does at its start: analyse its routes."""
     from kesin.foundation.settings import Settings
@@ -282,6 +297,23 @@ def _build_app() -> None:
     workloads = {workload.name: workload for workload in built_in()}
     create_app(Service(Settings(data_dir=ROOT / "none"), store, workloads, work=False))
     store.close()
+
+
+def _run(main: Callable[[], None]) -> None:
+    """Run the command; end without taking all that was imported apart, which takes far longer."""
+    try:
+        main()
+        code: Any = None
+    except SystemExit as end:
+        code = end.code
+    if code is None or isinstance(code, int):
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        with suppress(OSError, ValueError):  # Python itself says what cannot be written
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit((code or 0) & 0xFF)
+    sys.exit(code)
 
 
 if __name__ == "__main__":
@@ -303,4 +335,4 @@ if __name__ == "__main__":
     _become(_serve_forks(sys.argv[1]))
     if any(name.startswith("_TYPER_") for name in os.environ):  # it has other options then
         get_command.cache_clear()
-    main()
+    _run(main)
