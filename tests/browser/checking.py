@@ -34,9 +34,10 @@ AT_DESK = pytest.mark.parametrize(
 ON_PHONE = pytest.mark.parametrize(
     "size", [pytest.param(WIDE, marks=_LONG), PHONE], ids=["wide", "phone"]
 )
+FRAME = ["header.top", "nav.side"]  # around every page, and the same there
 # Frames hold what a template or a PDF shows: no page of ours.
-_RUN = """async ([runOnly, within]) => {
-  const found = await axe.run(within || document, {
+_RUN = """async ([runOnly, within, exclude]) => {
+  const found = await axe.run(within || { include: document, exclude }, {
     runOnly,
     resultTypes: ["violations"],
     iframes: false,
@@ -115,20 +116,24 @@ def show(judge: Page, html: str) -> None:
     judge.evaluate(_COPY, html)
 
 
-def complaints(judge: Page, *, within: str = "", style: bool = False) -> list[dict[str, Any]]:
+def complaints(
+    judge: Page, *, within: str = "", style: bool = False, framed: bool = True
+) -> list[dict[str, Any]]:
     """Serious obstacles for users of a keyboard or a screen reader, or with weak eyes."""
     rules = {"type": "rule", "values": STYLE} if style else {"type": "tag", "values": TAGS}
-    violations: list[dict[str, Any]] = judge.evaluate(_RUN, [rules, within])
+    left_out = [] if framed else FRAME
+    violations: list[dict[str, Any]] = judge.evaluate(_RUN, [rules, within, left_out])
     return [violation for violation in violations if violation["impact"] in GRAVE]
 
 
 def problems(
-    judge: Page, within: str = "", *, dark: bool = False, every: bool = False
+    judge: Page, within: str = "", *, dark: bool = False, every: bool = False, framed: bool = True
 ) -> list[Any]:
     """Problems of the page that is shown: wide and light, then on a phone and dark.
 
     The contrast of every pair of colours is computed in test_tokens.py: in the dark it is judged
     again only if that is asked for. With ``every``, all rules judge each size in each theme.
+    Unless ``framed``, the frame of the page was judged on another one.
     """
     noticed: list[Any] = []
     for size, theme in product((WIDE, PHONE), THEMES):
@@ -136,7 +141,8 @@ def problems(
             sized(judge, size)
             judge.emulate_media(color_scheme=theme)
             if every or dark or size == WIDE:
-                noticed += complaints(judge, within=within, style=size == PHONE and not every)
+                style = size == PHONE and not every
+                noticed += complaints(judge, within=within, style=style, framed=framed)
             noticed += [*too_wide(judge), *(too_small(judge, within) if size == PHONE else ())]
     judge.emulate_media(color_scheme="light")
     return noticed

@@ -150,7 +150,8 @@ def test_a_page_is_accessible_and_fits(
     page = admins_tab
     say = speaks(page, judge, language)
     page.goto(NAMED[name](data))
-    _check(page, judge, language, carried, dark=name in DARK, every=every)
+    kind = name in DARK
+    _check(page, judge, language, carried, dark=kind, every=every, framed=kind or every)
     if name in SHOWS_PROBES:
         assert "<img src=x" in page.locator("main").inner_text()
     if name == "order":
@@ -159,7 +160,7 @@ def test_a_page_is_accessible_and_fits(
         if part.page == name:
             part.open(page, say)
             expect(page.locator(part.within)).to_be_visible()
-            _check(page, judge, language, carried, part.within, dark=name in DARK, every=every)
+            _check(page, judge, language, carried, part.within, dark=kind, every=every)
             close(page)
 
 
@@ -276,6 +277,7 @@ def test_the_checks_notice_what_is_wrong(judge):
     show(judge, f'<html lang="en"><title>Bad</title><main><h1>Bad</h1>{bad}</main></html>')
     sized(judge, PHONE)
     assert {"button-name", "color-contrast"} <= {one["id"] for one in complaints(judge)}
+    assert complaints(judge, framed=False) == complaints(judge)
     assert len(too_small(judge)) == 1
     wide = f"<h1>Bad</h1><p>{'w' * 200}</p><span class='only-read'>of no use</span>"
     show(judge, f"<html lang='en'><title>Bad</title><main>{wide}</main></html>")
