@@ -48,9 +48,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     again = {
         item
         for item in items
-        if item.path.is_relative_to(HERE)
+        if "postgres" in getattr(getattr(item, "callspec", None), "params", {}).values()
         and ON_BOTH.isdisjoint({item.path.stem, getattr(item, "originalname", "")})
-        and "postgres" in getattr(getattr(item, "callspec", None), "params", {}).values()
+        and item.path.is_relative_to(HERE)
     }
     if again:
         config.hook.pytest_deselected(items=list(again))

@@ -17,9 +17,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {
         item
         for item in items
-        if item.path.is_relative_to(HERE)
-        and "[postgres" in item.nodeid
+        if "[postgres" in item.nodeid
         and not ON_BOTH.search(item.name)
+        and item.path.is_relative_to(HERE)
     }
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))

@@ -17,8 +17,9 @@ def nodes() -> tuple[tuple[str, ast.expr], ...]:
     gc.disable()  # a million nodes, and none is garbage before the end
     try:
         return tuple(
-            (source.relative_to(SOURCE).as_posix(), node)
+            (where, node)
             for source in sorted(SOURCE.rglob("*.py"))
+            for where in [source.relative_to(SOURCE).as_posix()]
             for node in _walk(ast.parse(source.read_text("utf-8")))
             if isinstance(node, ast.Call | ast.Constant | ast.JoinedStr | ast.BinOp)
         )
