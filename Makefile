@@ -7,8 +7,8 @@ VENV_BENCH := .venv-bench
 STAMP := $(VENV)/.installed
 STAMP_BENCH := $(VENV_BENCH)/.installed
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check -c constraints.txt
-# One more than there are cores: many tests wait for processes they started.
-WORKERS ?= $(shell echo $$(( $$(nproc) + 1 )))
+# Two more than there are cores: many tests wait for processes they started.
+WORKERS ?= $(shell echo $$(( $$(nproc) + 2 )))
 # Where memory can be had as a folder, no test waits for a disk.
 ROOM := $(shell df --output=avail -BG /dev/shm 2>/dev/null | awk 'NR == 2 && int($$1) >= 4 { print "/dev/shm" }')
 # A socket's path may have 107 signs, and Chromium and PostgreSQL need some of them.
