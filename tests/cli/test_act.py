@@ -117,3 +117,26 @@ def test_an_option_of_the_action_decides_which_move_is_made(kesin, fill):
     kesin("jobs", "act", "oci", "RESET_TO_QUEUED", job, "--option", "clearErrors")
     shown = kesin("jobs", "show", job, "--json").json
     assert (shown["state"], shown["error"]) == ("QUEUED", None)
+
+
+RULES = """
+from dataclasses import replace
+from kesin import task_lifecycle
+from kesin.lifecycle.moves import prioritize
+
+RULES = task_lifecycle()
+RULES = replace(RULES, moves=(*RULES.moves, prioritize("ready")))
+"""
+
+
+def test_an_action_that_sets_the_priority_takes_it_as_an_option(kesin, module):
+    rules = ("--lifecycle", f"{module(RULES)}:RULES")
+    job = kesin("enqueue", "prior", "{}", *rules, "--json").json["id"]
+    act = ("jobs", "act", "prior", "prioritize", job, *rules)
+    for given in ((), ("--priority", "3")):
+        answer = kesin(*act, *given)
+        assert (answer.code, "priority must be -1, 0, 1 or 2" in answer.err) == (2, True)
+    assert kesin(*act, "--priority", "-1").code == 0
+    shown = kesin("jobs", "show", job, "--json").json
+    assert (shown["priority"], shown["events"][-1]["priority"]) == (-1, -1)
+    assert "priority -1" in kesin("jobs", "show", job).out

@@ -270,6 +270,18 @@ REFUSALS = {
         lambda: swapped(RECOVER, payload="replace"),
         "small.recover clock no input",
     ),
+    "a clock that is given a priority": (
+        lambda: swapped(RECOVER, priority="input"),
+        "small.recover only an operator or a producer gives another priority",
+    ),
+    "a worker that is given a priority": (
+        lambda: swapped(FINISH, priority="input"),
+        "small.finish only an operator or a producer gives another priority",
+    ),
+    "an enqueue that is said to set a priority": (
+        lambda: swapped(ENQUEUE, priority="input"),
+        "small.enqueue has the priority that its producer gives",
+    ),
     "a clock that reports an error": (
         lambda: swapped(RECOVER, error="record"),
         "small.recover clock records no error use Fixed",
@@ -306,6 +318,10 @@ REFUSALS = {
     ),
     "a chain whose link wants a payload from its caller": (
         lambda: chain(payload="replace"),
+        "small.fail requeue has no caller",
+    ),
+    "a chain whose link wants a priority from its caller": (
+        lambda: chain(priority="input"),
         "small.fail requeue has no caller",
     ),
     "a chain whose link wants a result from its caller": (

@@ -147,6 +147,11 @@ def test_a_payload_is_kept_whatever_the_caller_sends():
     assert (job.payload_json, job.payload_seq) == ("1", 1)
 
 
+@pytest.mark.parametrize(("effect", "left"), [("input", 2), ("keep", 1)])
+def test_a_priority_is_given_by_the_caller_or_kept(effect, left):
+    assert apply(given={"priority": 1}, change={"priority": 2}, priority=effect).priority == left
+
+
 def test_flags_are_added_to_those_already_up():
     assert apply(given={"flags": FRAGILE}, flag=("vip",)).flags == VIP | FRAGILE
     assert apply(flag=("vip", "fragile")).flags == VIP | FRAGILE

@@ -101,6 +101,7 @@ EFFECTS: tuple[Move, ...] = tuple(
         ("record_result", ANYWHERE, {"result": "record"}),
         ("raise_flags", ANYWHERE, {"flag": ("red", "blue")}),
         ("replace_payload", ANYWHERE, {"payload": "replace"}),
+        ("set_priority", ANYWHERE, {"priority": "input"}),
     )
 )
 
@@ -184,6 +185,7 @@ STORIES: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
     "passing": (("record_error", error("X")),),
     "invalid": (("record_error", error("it's", "VALIDATION")),),
     "limited": (("record_error", error("Y", "RATE_LIMIT")),),
+    "urgent": (("set_priority", {"priority": 2}),),
     "flagged": (("raise_flags", {}),),
     "timed": (("arm_after", {}), ("stamp_input", {"stamps": {"first_at": NOW - DAY}})),
     "retried": (("count_retry", {}), ("count_retry", {})),

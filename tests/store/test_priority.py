@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from kesin import BadInput, NewJob, Queue, task_lifecycle
+from kesin.engine.replay import verify
+from kesin.lifecycle.model import Change
+from kesin.lifecycle.moves import prioritize
+from kesin.store.errors import StoreError
+from tests.store.scene import OPERATOR
 
 LEVELS = (-1, 0, 1, 2)
+ODD: list[Any] = [-2, 3, 1.0, "2", None, True]
+EVERYWHERE = ("ready", "running", "failed")
 
 
 def claimed(scene, **how) -> list[str]:
@@ -64,7 +74,7 @@ def test_a_priority_stays_through_retries_and_is_read_with_the_job(store):
 
 
 @pytest.mark.parametrize("store", ["sqlite-memory"], indirect=True)
-@pytest.mark.parametrize("priority", [-2, 3, 1.0, "2", None, True])
+@pytest.mark.parametrize("priority", ODD)
 def test_what_is_no_priority_is_refused(store, priority):
     queue = Queue("task", task_lifecycle(), store)
     with pytest.raises(BadInput, match="priority must be -1, 0, 1 or 2"):
@@ -72,3 +82,79 @@ def test_what_is_no_priority_is_refused(store, priority):
     [refused] = queue.enqueue_many([NewJob({}, priority=priority)])
     assert isinstance(refused, BadInput)
     assert queue.stats().total == 0
+
+
+# An operator's action that gives another priority
+
+
+def with_a_choice():
+    rules = task_lifecycle()
+    return replace(rules, moves=(*rules.moves, prioritize(EVERYWHERE)))
+
+
+@pytest.fixture
+def chosen(open_queue):
+    return open_queue(with_a_choice())
+
+
+def test_an_operator_puts_jobs_before_and_behind_others_of_their_tenant(chosen):
+    first, second, third = chosen.create_jobs(3)
+    chosen.move("prioritize", third, priority=2, **OPERATOR)
+    chosen.move("prioritize", first, priority=-1, **OPERATOR)
+    assert [job.id for job in chosen.claim(limit=9)] == [third, second, first]
+
+
+def test_the_last_of_another_priority_leaves_a_line_of_one_level(chosen):
+    first, second = chosen.create_jobs(2)
+    for priority in (2, 0, 1, 0):
+        assert chosen.move("prioritize", second, priority=priority, **OPERATOR).priority == priority
+    assert chosen.store.ready_tenants(chosen.queue, 9) == ["default"]
+    assert [job.id for job in chosen.claim(limit=9)] == [first, second]
+    assert chosen.store.ready_tenants(chosen.queue, 9) == []
+
+
+def test_a_job_that_a_worker_has_comes_sooner_in_its_next_attempt(chosen):
+    held = chosen.claim_new_job()
+    other = chosen.create_job()
+    moved = chosen.move("prioritize", held.id, priority=1, **OPERATOR)
+    assert (moved.worker, moved.claim_seq) == (held.worker, held.claim_seq)
+    chosen.move("release", held)
+    assert [job.id for job in chosen.claim(limit=9)] == [held.id, other]
+
+
+def test_events_say_which_priority_was_given_and_give_the_row_again(chosen):
+    job = chosen.create_job(priority=1)
+    for priority in (2, -1, 0):
+        chosen.move("prioritize", job, priority=priority, **OPERATOR)
+    assert [event.priority for event in chosen.events(job)] == [0, 2, -1, 0]
+    assert verify(chosen.store, chosen.queue)
+
+
+def test_an_action_that_sets_the_priority_keeps_it_from_no_other_move(chosen):
+    job = chosen.create_job(priority=1)
+    changes = [Change(job, priority=2)]
+    chosen.store.apply(chosen.queue, "cancel", changes, role="operator", actor="op")
+    assert chosen.job(job).priority == 1
+
+
+@pytest.mark.parametrize("priority", [-2, 3, None])
+def test_a_store_refuses_what_is_no_priority_in_words(chosen, priority):
+    jobs = chosen.create_jobs(2)
+    changes = [Change(jobs[0], priority=1), Change(jobs[1], priority=priority)]
+    with pytest.raises(StoreError, match="prioritize sets the priority: give -1, 0, 1 or 2"):
+        chosen.store.apply(chosen.queue, "prioritize", changes, role="operator", actor="op")
+    assert [chosen.job(job).seq for job in jobs] == [1, 1]
+
+
+@pytest.mark.parametrize("store", ["sqlite-memory"], indirect=True)
+def test_a_queue_names_what_is_no_priority_and_where_none_is_set(store):
+    queue = Queue("chosen", with_a_choice(), store)
+    job_id = queue.enqueue({}).id
+    for priority in ODD:
+        with pytest.raises(BadInput, match="priority must be -1, 0, 1 or 2") as refused:
+            queue.act("prioritize", actor="op", ids=[job_id], priority=priority)
+        assert (refused.value.code, refused.value.field) == ("bad_priority", "priority")
+    with pytest.raises(BadInput, match="cancel sets no priority"):
+        queue.act("cancel", actor="op", ids=[job_id], priority=1)
+    assert queue.act("prioritize", actor="op", ids=[job_id], priority=2).moved == 1
+    assert queue.job(job_id).priority == 2

@@ -19,10 +19,11 @@ FULL_INPUT = {
     "run_at": NOW + 5 * HOUR,
     "payload": '{"other":"payload"}',
     "max_attempts": 7,
+    "priority": 2,
     "note": '{"reason":"because"}',
     "stamps": {"first_at": NOW - 3},
 }
-LITTLE_INPUT = {"payload": "[]"}
+LITTLE_INPUT = {"payload": "[]", "priority": -1}
 NEED_INPUT = ("if_holds_claim", "if_slot_free", "if_option", "if_no_option")
 CONTEXT = MoveContext(NOW + 1, "op")  # as the cast leaves the clock
 

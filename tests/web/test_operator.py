@@ -1,14 +1,17 @@
 """The operator's API: what is listed, shown, moved, paused and enqueued."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kesin import Queue, task_lifecycle
 from kesin.engine.queue import apply_changes
 from kesin.foundation.clock import iso
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change
+from kesin.lifecycle.moves import prioritize
 from tests.web.conftest import World, error_of
 
 NO_JOB = "00000000-0000-7000-8000-000000000000"
@@ -393,3 +396,17 @@ def test_a_job_by_hand_that_holds_no_key_for_good_is_rejected_with_the_reason(wo
     [job] = enqueue(world, admin, {"payload": 1, "once": True}).json()["jobs"]
     assert (job["result"], job["code"]) == ("rejected", "bad_once")
     assert job["message"].startswith("once needs a key")
+
+
+def test_an_action_that_sets_the_priority_takes_it_from_the_request(world, admin):
+    rules = task_lifecycle()
+    rules = replace(rules, moves=(*rules.moves, prioritize("ready")))
+    queue = world.service.queues["prior"] = Queue("prior", rules, world.store, clock=world.clock)
+    job = queue.enqueue({}, tenant="north").id
+    for priority, code in ((None, "bad_priority"), (3, "invalid")):
+        answer = act(world, admin, "prior", action="prioritize", ids=[job], priority=priority)
+        assert (answer.status_code, error_of(answer)["code"]) == (422, code)
+    answer = act(world, admin, "prior", action="prioritize", ids=[job], priority=2)
+    assert (answer.json()["moved"], queue.job(job).priority) == (1, 2)
+    answer = act(world, admin, "prior", action="cancel", ids=[job], priority=2)
+    assert error_of(answer)["message"] == "cancel sets no priority"

@@ -21,6 +21,7 @@ from kesin.engine.validation import (
     checked_attempts,
     checked_category,
     checked_name,
+    checked_priority,
     delay_us,
     lease_us,
     payload_text,
@@ -300,13 +301,15 @@ class Queue(QueueReader):
         code: str | None = None,
         category: Category | str | None = None,
         max_attempts: int | None = None,
+        priority: int | None = None,
         tenants: Sequence[str] | None = None,
         limit: int | None = None,
         in_transaction: Callable[[BulkResult], None] | None = None,
     ) -> BulkResult:
         """Run an operator's action on chosen jobs, or on jobs that match a filter, up to ``limit``.
 
-        ``max_attempts`` is stored by moves that renew the budget.
+        ``max_attempts`` is stored by moves that renew the budget, ``priority`` by an action that
+        is declared to set it: -1, 0, 1 or 2.
 
         ``in_transaction`` is called for every batch, in the transaction that makes it: both happen,
         or neither.
@@ -324,6 +327,9 @@ class Queue(QueueReader):
                 queue=self.name,
                 may=allowed,
             )
+        sets_priority = self.lifecycle.sets_priority(action)
+        if priority is not None and not sets_priority:
+            raise BadInput("bad_priority", "priority", "%(call)s sets no priority", call=action)
         default_error = self.lifecycle.default_error(action)
         if default_error is not None:
             code, category = code or default_error.code, category or default_error.category
@@ -334,6 +340,7 @@ class Queue(QueueReader):
             error_category=None if category is None else checked_category(category).value,
             error_message=None if message is None else storable(message)[:MAX_MESSAGE],
             max_attempts=None if max_attempts is None else checked_attempts(max_attempts),
+            priority=checked_priority(priority) if sets_priority else None,
             note=None if reason is None else canonical_json({"reason": reason}),
         )
         outcomes: list[Outcome] = []

@@ -22,7 +22,7 @@ from kesin.store.records import Event, MoveCount, RulesVersion
 from kesin.store.rules import accounted_effects, jobs_by_state
 
 _STAMPS = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
-_MASKED_COLUMNS = ("run_at", "timer_at", "result", "finished_at", *_STAMPS)
+_MASKED_COLUMNS = ("run_at", "timer_at", "result", "finished_at", *_STAMPS, "priority")
 _NOT_REPLAYED = {"lease_until"}
 _PROGRESS_EVERY = 500  # jobs between two progress reports
 

@@ -13,6 +13,7 @@ from kesin.foundation.problems import Invalid
 from kesin.foundation.text import NotJson, canonical_json, storable
 from kesin.lifecycle.budget import MAX_DELAY_S, SECOND_US
 from kesin.lifecycle.errors import Category
+from kesin.lifecycle.vocabulary import PRIORITIES
 
 MAX_ATTEMPTS = 1_000
 
@@ -51,7 +52,7 @@ def checked_attempts(value: object) -> int:
 
 
 def checked_priority(value: object) -> int:
-    if not _is_int(value) or not -1 <= value <= 2:  # noqa: PLR2004  # low, normal, high, urgent
+    if not _is_int(value) or value not in PRIORITIES:
         why = Message("priority must be -1, 0, 1 or 2, got %(given)s", given=repr(value))
         raise BadInput("bad_priority", "priority", why)
     return value

@@ -38,6 +38,7 @@ def check_consistency(lifecycle: Lifecycle) -> None:
         _check_run_at(lifecycle, move)
         _check_stamps_and_flags(lifecycle, move)
         _check_claim(move)
+        _check_priority(lifecycle, move)
         _check_scheduled(lifecycle, move)
         _check_chain(lifecycle, move)
     _check_enqueue_and_prune(lifecycle)
@@ -203,6 +204,16 @@ def _check_claim(move: Move) -> None:
         _refuse(move.name, "holds_claim contradicts unclaimed and lease_over")
 
 
+def _check_priority(lifecycle: Lifecycle, move: Move) -> None:
+    if move.priority == "keep":
+        return
+    where = f"{lifecycle.name}.{move.name}"
+    if move.creates:
+        _refuse(where, "a new job has the priority that its producer gives, without priority=")
+    if not {"operator", "producer"}.issuperset(move.by):
+        _refuse(where, "only an operator or a producer gives a job another priority")
+
+
 def _check_scheduled(lifecycle: Lifecycle, move: Move) -> None:
     where = f"{lifecycle.name}.{move.name}"
     if ("clock" in move.by) and move.stage is None and not move.chained:
@@ -245,8 +256,8 @@ def _check_chain(lifecycle: Lifecycle, move: Move) -> None:
 
 def _takes_input(move: Move) -> bool:
     """Whether the move records something that only a caller can supply."""
-    recorded = "record" in (move.error, move.result)
-    return recorded or move.run_at == "input" or move.payload == "replace" or bool(move.stamp_input)
+    recorded = "record" in (move.error, move.result) or "input" in (move.run_at, move.priority)
+    return recorded or move.payload == "replace" or bool(move.stamp_input)
 
 
 def _check_enqueue_and_prune(lifecycle: Lifecycle) -> None:

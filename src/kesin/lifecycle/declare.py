@@ -90,6 +90,7 @@ class Move:
     result: Literal["record", "keep"] = "keep"
     flag: tuple[str, ...] = ()
     payload: Literal["replace", "keep"] = "keep"
+    priority: Literal["input", "keep"] = "keep"
     action: str = ""
     then: str = ""
     chained: bool = False  # only made as the ``then`` of another move
@@ -122,6 +123,11 @@ class Move:
     def prunes(self) -> bool:
         """Whether it deletes the job."""
         return self.to == GONE
+
+    @property
+    def relocates(self) -> bool:
+        """Whether it leads to another state, or to another place in the tenant's line."""
+        return self.to != STAY or self.priority == "input"
 
     @property
     def claims(self) -> bool:
@@ -226,6 +232,10 @@ class Lifecycle:
             for guard in move.when
             if guard.kind == "option"
         )
+
+    def sets_priority(self, action: str) -> bool:
+        """Whether the caller of the action gives jobs their priority."""
+        return any(move.priority == "input" for move in self.actions.get(action, ()))
 
     def default_error(self, action: str) -> Fixed | None:
         """The error that an action records where its caller gives none."""

@@ -120,6 +120,7 @@ class Change(NamedTuple):
     run_at: int | None = None
     payload: str | None = None
     max_attempts: int | None = None
+    priority: int | None = None
     note: str | None = None
     stamps: Mapping[str, int] = NO_STAMPS
 
@@ -220,6 +221,8 @@ def apply_move(
     if move.payload == "replace":
         columns["payload_json"] = columns["new_payload"] = change.payload
         columns["payload_seq"] = job.seq + 1
+    if move.priority == "input":
+        columns["priority"] = change.priority
     for flag in move.flag:
         columns["flags"] = columns.get("flags", job.flags) | lifecycle.flag_bit(flag)
     return job._replace(**columns)

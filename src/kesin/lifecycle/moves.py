@@ -13,7 +13,7 @@ from kesin.lifecycle import vocabulary as guards
 from kesin.lifecycle.budget import DAY_S, Backoff
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.vocabulary import GONE, After, Fixed, Guard, Role
+from kesin.lifecycle.vocabulary import GONE, STAY, After, Fixed, Guard, Role
 
 Sources = str | tuple[str, ...]
 
@@ -43,6 +43,7 @@ class MoveFields(TypedDict, total=False):
     result: Literal["record", "keep"]
     flag: tuple[str, ...]
     payload: Literal["replace", "keep"]
+    priority: Literal["input", "keep"]
     then: str
     chained: bool
     doc: str
@@ -165,6 +166,11 @@ def cancel(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
     """An operator or the producer ends a job that no worker has claimed."""
     effects: dict[str, Any] = {"by": ("operator", "producer"), "stamp": ("finished_at",)}
     return _move("cancel", sources, to, fields, when=(guards.unclaimed,), **effects)
+
+
+def prioritize(sources: Sources, **fields: Unpack[MoveFields]) -> Move:
+    """An operator has a job come sooner or later than others of its tenant."""
+    return _move("prioritize", sources, STAY, fields, by=("operator",), priority="input")
 
 
 def _move(name: str, sources: Sources, to: str, fields: MoveFields, **kind: Any) -> Move:

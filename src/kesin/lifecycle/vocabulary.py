@@ -24,6 +24,7 @@ BUILT_IN_STAMPS: Final = ("created_at", "moved_at", "finished_at")
 MAX_STAMPS: Final = 4
 MAX_FLAGS: Final = 31
 MAX_SLOTS: Final = 10_000  # of a state
+PRIORITIES: Final = range(-1, 3)  # low, normal, high, urgent
 MAX_RATE: Final = 10_000  # claims of a tenant in one period
 
 # The stores index jobs by phase, so that no index depends on the names of states.

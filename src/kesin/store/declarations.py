@@ -18,6 +18,7 @@ _OPTIONAL_COLUMNS = (
 )
 COLUMN_BITS = {name: 1 << number for number, name in enumerate(_OPTIONAL_COLUMNS)}
 TAKES_KEY, FREES_KEY = 2048, 4096
+COLUMN_BITS["priority"] = 8192
 
 
 class Effects(NamedTuple):
@@ -56,6 +57,7 @@ def column_mask(lifecycle: Lifecycle, move: Move) -> int:
     bits |= COLUMN_BITS["result"] * (move.result == "record")
     bits |= COLUMN_BITS["flags"] * bool(move.flag)
     bits |= COLUMN_BITS["payload"] * (move.payload == "replace")
+    bits |= COLUMN_BITS["priority"] * (move.priority == "input")
     for stamp in (*move.stamp, *move.stamp_input, *move.unstamp):
         bits |= COLUMN_BITS[lifecycle.stamp_column(stamp)]
     return bits

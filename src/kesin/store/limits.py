@@ -9,7 +9,7 @@ from kesin.foundation.ids import all_ids, is_id
 from kesin.foundation.messages import Message
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change
-from kesin.lifecycle.vocabulary import Role
+from kesin.lifecycle.vocabulary import PRIORITIES, Role
 from kesin.store.errors import StoreError
 from kesin.store.records import AgedSince
 
@@ -84,6 +84,10 @@ def prepare_changes(action: str, moves: Iterable[Move], changes: Sequence[Change
         raise StoreError(
             Message("%(call)s replaces the payload: give one for every job", call=action)
         )
+    sets_priority = any(move.priority == "input" for move in moves)
+    if sets_priority and any(change.priority not in PRIORITIES for change in changes):
+        message = "%(call)s sets the priority: give -1, 0, 1 or 2 for every job"
+        raise StoreError(Message(message, call=action))
     first_changes = {change.id: change for change in reversed(changes)}
     ids = (
         first_changes

@@ -88,6 +88,7 @@ class Event(NamedTuple):
     stamp_2: int | None
     stamp_3: int | None
     stamp_4: int | None
+    priority: int = 0  # where the move sets one
 
 
 class Note(NamedTuple):

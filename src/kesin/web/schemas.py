@@ -62,6 +62,7 @@ Name = Annotated[str, Field(min_length=1, max_length=MAX_TENANT), Clean]
 Code = Annotated[str, Field(min_length=1, max_length=MAX_CODE), Clean]
 Key = Annotated[str, Field(min_length=1, max_length=MAX_KEY), Clean]
 JobId = Annotated[str, Field(max_length=64), Clean]
+Priority = Annotated[int, Field(ge=-1, le=2, description="-1 low, 1 high, 2 urgent; of its site")]
 Reason = Annotated[str, Field(max_length=MAX_MESSAGE), Clean]
 Password = Annotated[str, Field(min_length=1, max_length=1_024), Clean]
 Time = Annotated[
@@ -352,6 +353,7 @@ class Action(Strict):
     reason: Reason | None = None
     code: Code | None = None
     category: Category | None = None
+    priority: Priority | None = None
     dry_run: bool = False
 
 
@@ -399,9 +401,7 @@ class NewBody(Strict):
     key: Key | None = None
     once: Annotated[bool, Field(description="the key is held until the job is pruned")] = False
     tenant: Annotated[Name, Field(alias="site")] = "default"
-    priority: Annotated[
-        int, Field(ge=-1, le=2, description="-1 low, 1 high, 2 urgent; within its site")
-    ] = 0
+    priority: Priority = 0
     run_at: Time | None = None
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = None
     after: Annotated[

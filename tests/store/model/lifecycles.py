@@ -10,6 +10,7 @@ from kesin.lifecycle.moves import (
     complete,
     enqueue,
     fail,
+    prioritize,
     prune,
     recover,
     recover_spent,
@@ -60,6 +61,7 @@ def ferry_lifecycle() -> Lifecycle:
                 stamp=("finished_at",),
                 payload="replace",
             ),
+            prioritize(("waiting", "crossing", "ashore")),
             prune(("across", "ashore"), days=1),
         ),
         errors=Taxonomy(

@@ -119,7 +119,7 @@ class Reference(ReferenceLimits, ReferenceReads):
         """The line a move leaves: what every move says, and the columns this one may set."""
         source = old.state if old else ""
         bits = self.mask(move.name, source, new.state)
-        shown = {
+        shown: dict[str, Any] = {
             column.removesuffix("_json"): getattr(new, column) if bits & bit else None
             for bit, columns in FREE.items()
             for column in columns
@@ -146,6 +146,7 @@ class Reference(ReferenceLimits, ReferenceReads):
             payload=new.new_payload,
             old_payload=old.payload_json if old and bits & 32 else None,
             **shown,
+            priority=new.priority if bits & 8192 else 0,
         )
 
     def mask(self, name: str, source: str, target: str) -> int:
@@ -157,6 +158,7 @@ class Reference(ReferenceLimits, ReferenceReads):
                 bits |= 1 * (move.error != "keep") | 2 * (move.run_at != "keep")
                 bits |= 4 * (move.timer != "keep") | 8 * (move.result == "record")
                 bits |= 16 * bool(move.flag) | 32 * (move.payload == "replace")
+                bits |= 8192 * (move.priority == "input")
                 for stamp in (*move.stamp, *move.stamp_input, *move.unstamp):
                     place = (*self.lifecycle.stamps, "finished_at").index(stamp)
                     bits |= 64 if stamp == "finished_at" else 128 << place

@@ -9,7 +9,7 @@ import pytest
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job, MoveContext, declared_edges, failing_guard
-from kesin.lifecycle.vocabulary import OWNED, Role
+from kesin.lifecycle.vocabulary import OWNED, PRIORITIES, Role
 from kesin.store.contract import Store
 from kesin.store.records import Filter
 from tests.store.model.lifecycles import ALL
@@ -209,6 +209,9 @@ class Chance:
     def replaces(self, action: str) -> bool:
         return any(move.payload == "replace" for move in self.lifecycle.actions[action])
 
+    def priority(self, action: str) -> int | None:
+        return self.random.choice(PRIORITIES) if self.lifecycle.sets_priority(action) else None
+
     def some_jobs(self) -> list[Job]:
         jobs = list(self.lockstep.jobs.values())
         return self.random.sample(jobs, min(len(jobs), self.random.choice([1, 1, 2, 4])))
@@ -218,7 +221,8 @@ class Chance:
         changes = [self.change(action, job) for job in jobs]
         if chance.random() < 0.08:
             stranger = chance.choice([UNKNOWN_ID, *self.strangers])
-            changes.append(Change(stranger, payload="{}" if self.replaces(action) else None))
+            payload = "{}" if self.replaces(action) else None
+            changes.append(Change(stranger, payload=payload, priority=self.priority(action)))
         if changes and chance.random() < 0.05:
             changes.append(chance.choice(changes))
         options = frozenset(name for name in self.options[action] if chance.random() < 0.5)
@@ -255,6 +259,7 @@ class Chance:
             run_at=chance.choice([None, self.lockstep.now + chance.randrange(10**9)]),
             payload=f'{{"again":{chance.randrange(100)}}}' if self.replaces(action) else None,
             max_attempts=chance.choice([None, None, 1, 3, 8]),
+            priority=self.priority(action),
             note=chance.choice([None, '{"why":"so"}']),
             stamps=self.stamps(stamping) if stamping and chance.random() < 0.7 else {},
         )

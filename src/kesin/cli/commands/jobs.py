@@ -28,6 +28,7 @@ from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.contract import Store
+from kesin.store.declarations import COLUMN_BITS
 from kesin.store.filters import normalise_filter
 from kesin.store.records import Definition, Event, Filter, Note, Page, Progress
 from kesin.workloads import workloads
@@ -247,6 +248,7 @@ def _what(folded: FoldedEvent, names: Definition | None) -> str:
         f"flags {', '.join(records.flag_names(event.flags, names))}" if event.flags else "",
         f"note {canonical_json(note)}" if (note := decode_note(event.note)) else "",
         "new payload" if event.payload else "",
+        f"priority {event.priority}" if event.mask & COLUMN_BITS["priority"] else "",
     )
     return "; ".join(part for part in parts if part)
 
@@ -291,6 +293,9 @@ def act(
     error_category: Annotated[
         str | None, option("CATEGORY", "The category a failing move records.")
     ] = None,
+    priority: Annotated[
+        int | None, option("N", "What a call that sets the priority gives: -1, 0, 1 or 2.")
+    ] = None,
     lifecycle: arguments.LifecycleName = None,
     yes: arguments.Yes = False,
     dry_run: Annotated[bool, flag("--dry-run", "Only count, and say what could move.")] = False,
@@ -305,7 +310,7 @@ def act(
     # matches only later is left alone.
     filters = FilterOptions(state, tenant, code, category, text, key)
     _check_selection(ids, filters, all_matching=all_matching)
-    terms: dict[str, Any] = {"reason": reason, "code": error_code}
+    terms: dict[str, Any] = {"reason": reason, "code": error_code, "priority": priority}
     if error_category is not None:
         terms["category"] = Category(arguments.check_category(error_category))
     with open_context() as context:

@@ -10,6 +10,7 @@ from kesin.foundation.messages import decode_note, recorded_traceback
 from kesin.foundation.terminal import Cell, format_time, print_table, say_json
 from kesin.foundation.text import decode_json
 from kesin.lifecycle.model import Job
+from kesin.store.declarations import COLUMN_BITS
 from kesin.store.records import Definition, Event, Note, Progress
 
 PHASES: Final = ("ready", "claimed", "resting", "over", "waiting")
@@ -114,6 +115,7 @@ def event_record(event: Event, names: Definition | None = None) -> dict[str, Any
         "traceback": recorded_traceback(event.note) or None,
         "result": decode_json(event.result),
         "payload": decode_json(event.payload),
+        "priority": event.priority if event.mask & COLUMN_BITS["priority"] else None,
         **record_of(event, "run_at", "timer_at", "finished_at"),
         "stamps": {name: iso(at) for name, at in stamps(event, names).items()},
     }

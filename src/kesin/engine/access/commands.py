@@ -244,6 +244,7 @@ class Commands:
         code: str | None = None,
         category: Category | None = None,
         max_attempts: int | None = None,
+        priority: int | None = None,
         site: str | None = None,
         by_workload: bool = False,
     ) -> BulkResult:
@@ -268,6 +269,7 @@ class Commands:
             where = replace(where, tenants=(site,))
         request: dict[str, Any] = {"filter": _filter_details(where)} if where is not None else {}
         request |= {"reason": reason} if reason else {}
+        request |= {} if priority is None else {"priority": priority}
         target = ids[0] if ids and len(ids) == 1 else None
 
         def on_batch(bulk: BulkResult) -> None:
@@ -288,6 +290,7 @@ class Commands:
                 code=code,
                 category=category,
                 max_attempts=max_attempts,
+                priority=priority,
                 tenants=None if sites is None else sorted(sites),
                 limit=MAX_BULK_JOBS,
                 in_transaction=on_batch,

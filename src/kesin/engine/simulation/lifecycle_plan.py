@@ -263,6 +263,8 @@ class LifecyclePlan:
         if self._sometimes(0.3):
             when = (guards.flag_set("marked"),)
             self._add(moves.requeue("failed", "ready", name="forgive", when=when, unstamp=()))
+        if self._sometimes():
+            self._add(moves.prioritize(("ready", "failed")))
 
     def _add_end_states(self) -> None:
         self._states += [

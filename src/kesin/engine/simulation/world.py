@@ -29,7 +29,7 @@ from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
-from kesin.lifecycle.vocabulary import STAGES, Role
+from kesin.lifecycle.vocabulary import PRIORITIES, STAGES, Role
 from kesin.store.contract import Store
 from kesin.store.errors import StoreUnreachable
 
@@ -309,6 +309,8 @@ class World:
                 apply_changes(queue, action, changes, role=role, actor=role, options=options)
             else:
                 kwargs: dict[str, Any] = {"actor": role, "role": role, "options": options}
+                if queue.lifecycle.sets_priority(action):
+                    kwargs["priority"] = dice.choice(PRIORITIES)
                 queue.act(action, ids=ids, max_attempts=attempts, **kwargs)
 
     def _sample_ids(self, limit: int) -> list[str]:

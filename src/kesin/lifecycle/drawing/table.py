@@ -52,6 +52,7 @@ EFFECTS: Final = {
     ("timer", "clear"): "timer cleared",
     ("result", "record"): "result recorded",
     ("payload", "replace"): "payload replaced",
+    ("priority", "input"): "priority set",
 }
 
 # Reserved words of Mermaid; a state of that name gets an alias.

@@ -27,7 +27,10 @@ NUMBERS = tuple(
     for name, kind in zip(JOB_COLUMNS, Job.__annotations__.values(), strict=True)
     if "int" in str(kind)
 )
-SINGLE = ("run_at", "timer_at", "result", "finished_at", "stamp_1", "stamp_2", "stamp_3", "stamp_4")
+SINGLE = (
+    *("run_at", "timer_at", "result", "finished_at", "priority"),
+    *("stamp_1", "stamp_2", "stamp_3", "stamp_4"),
+)
 
 
 @cache
@@ -156,6 +159,7 @@ class Program:
             "stamp_input": [column(stamp) for stamp in move.stamp_input],
             "result": move.result,
             "payload": move.payload,
+            "priority": move.priority,
             "flags": sum(self.lifecycle.flag_bit(flag) for flag in move.flag),
             "prunes": move.prunes,
             **self._sweep_source(move),

@@ -64,7 +64,7 @@ def parse_event(job_id: str, entry: tuple[str, Any]) -> Event:
     """An event from an entry of the job's stream; its id is the event's number."""
     number, fields = entry
     values_by_name = dict(zip(fields[::2], fields[1::2], strict=True))
-    values: dict[str, Any] = dict.fromkeys(Event._fields)
+    values: dict[str, Any] = {**dict.fromkeys(Event._fields), "priority": 0}
     for name, value in values_by_name.items():
         values[name] = int(value) if name in _EVENT_NUMBERS else value
     values |= {"job_id": job_id, "seq": int(number.partition("-")[0])}

@@ -114,11 +114,10 @@ def event_columns(dialect: Dialect) -> str:
     SQLite's events hold every column as it was after the move, because finding out what the move
     itself set would cost a temporary table for each row. So reading masks the other columns.
     """
+    priority = f"CASE WHEN mask & {COLUMN_BITS['priority']} <> 0 THEN priority ELSE 0 END"
     if dialect.name == "postgres":
-        return ", ".join(["job_id::text", *Event._fields[1:]])
+        return ", ".join(["job_id::text", *Event._fields[1:-1], priority])
     bits = {**COLUMN_BITS, **dict.fromkeys(_ERROR_COLUMNS, COLUMN_BITS["error"])}
     del bits["flags"], bits["payload"]
-    return ", ".join(
-        f"iif(mask & {bits[name]}, {name}, NULL)" if name in bits else name
-        for name in Event._fields
-    )
+    masked = [f"iif(mask & {bits[c]}, {c}, NULL)" if c in bits else c for c in Event._fields[:-1]]
+    return ", ".join((*masked, priority))

@@ -43,6 +43,8 @@ class Compiler(MoveConditions):
         if move.payload == "replace":
             sets["new_payload"] = self.input_value("payload")
             sets["payload_seq"] = "j.seq + 1"
+        if move.priority == "input":
+            sets["priority"] = self.input_value("priority")
         if move.flag:
             bits = sum(self.lifecycle.flag_bit(flag) for flag in move.flag)
             sets["flags"] = f"j.flags | {bits}"

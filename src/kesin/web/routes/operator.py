@@ -299,7 +299,7 @@ def act(
     chosen: dict[str, Any] = {"ids": ids, "where": where, "options": frozenset(body.options)}
     if body.dry_run:
         return serialize.preview_body(commands.preview(actor, queue, body.action, **chosen))
-    recorded: dict[str, Any] = body.model_dump(include={"reason", "code", "category"})
+    recorded: dict[str, Any] = body.model_dump(include={"reason", "code", "category", "priority"})
     bulk = commands.act(actor, queue, body.action, **chosen, **recorded)
     return serialize.action_body(bulk, most=None if body.ids is not None else MAX_LISTED_OUTCOMES)
 

@@ -3,12 +3,15 @@
 import re
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kesin import Queue, task_lifecycle
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import RequestConflict
+from kesin.lifecycle.moves import prioritize
 from kesin.store.records import Filter
 from kesin.web.dashboard.queues import actions, bulk
 from kesin.web.dashboard.queues.bulk import (
@@ -358,3 +361,41 @@ def test_a_run_that_waits_behind_another_is_not_stopped(many, monkeypatch):
     assert [one.state for one in made.of(AYSE, many.name)] == ["waiting", "done"]
     many.clock.advance(1)
     assert [one.state for one in made.of(AYSE, many.name)] == ["stopped", "done"]
+
+
+# A priority
+
+
+@pytest.fixture
+def prior(tasks: TaskQueue) -> TaskQueue:
+    """The queue of tasks with an action that sets the priority."""
+    rules = task_lifecycle()
+    rules = replace(rules, moves=(*rules.moves, prioritize(("ready", "failed"))))
+    tasks.service.queues[tasks.name] = Queue(tasks.name, rules, tasks.store, clock=tasks.clock)
+    return tasks
+
+
+def test_an_action_that_sets_the_priority_asks_which(prior):
+    job = prior.job()
+    page = prior.client.get(f"/dashboard/jobs/{job}", headers=prior.cookie("ayse")).text
+    assert "Set priority" in page
+    sheet = send(prior, "sheet", call="prioritize", ids=job)
+    assert re.findall(r'<option value="(-?\d)"', sheet.text) == ["2", "1", "0", "-1"]
+    assert "Set the priority of 1 job" in words(sheet)
+    assert "1 moved" in words(send(prior, "act", call="prioritize", ids=job, priority="2"))
+    assert prior.found(job).priority == 2
+
+
+@pytest.mark.parametrize("fields", [{}, {"priority": "3"}, {"priority": "x"}])
+def test_a_form_without_a_priority_is_refused_by_its_name(fields, prior):
+    job = prior.job()
+    answer = send(prior, "act", call="prioritize", ids=job, **fields)
+    assert (answer.status_code, "priority must be -1, 0, 1 or 2" in answer.text) == (422, True)
+    assert prior.found(job).seq == 1
+
+
+def test_a_failed_job_is_not_helped_or_ended_by_another_priority(prior):
+    job = prior.broken()
+    page = prior.client.get(f"/dashboard/jobs/{job}", headers=prior.cookie("ayse")).text
+    kinds = re.findall(r'class="button([^"]*)"[^>]*>(Requeue|Set priority)<', page)
+    assert kinds == [(" first", "Requeue"), ("", "Set priority")]

@@ -220,6 +220,7 @@ local function make(move, job, item)
   if move.payload == 'replace' then
     new.payload, new.new_payload, new.payload_seq = item.payload, item.payload, job.seq + 1
   end
+  if move.priority == 'input' then new.priority = item.priority end
   if move.flags ~= 0 then new.flags = bit.bor(job.flags, move.flags) end
   return write(job, new, LIFE.masks[table.concat({move.name, job.state, to}, SEP)], claim)
 end

@@ -19,6 +19,14 @@ local function levels()
   return LEVELS
 end
 
+local function use_levels(job)
+  if (job.priority or 0) ~= 0 and call('EXISTS', Q .. ':levels') == 0 then
+    keep(Q .. ':levels')
+    call('SET', Q .. ':levels', '1')
+    LEVELS = nil
+  end
+end
+
 local function due_key(tenant, level)
   return Q .. ':due' .. (level == 0 and '' or level) .. ':' .. tenant
 end
@@ -281,6 +289,7 @@ local function write(job, new, mask, claim)
   count({after.move, job.state, after.state, job.tenant}, after.moved_at)
   hold(after, LIFE.holds[after.state] or after.once == 1)
   occupy(after, job.state, after.state)
+  if new.priority then use_levels(after) end
   index(job.id, job.tenant, places(job), places(after))
   tell(after)
   return after

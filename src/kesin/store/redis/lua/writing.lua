@@ -5,14 +5,6 @@ local WALK = 1000 -- members of an index read at a time
 
 local function beat() call('PUBLISH', 'kesin:pulse', Q) end
 
-local function use_levels()
-  if call('EXISTS', Q .. ':levels') == 0 then
-    keep(Q .. ':levels')
-    call('SET', Q .. ':levels', '1')
-    LEVELS = nil
-  end
-end
-
 local function comes_after(job, parents)
   local key = parents_key(Q, job.id)
   keep(key)
@@ -42,7 +34,7 @@ local function born(item)
   end
   keep(key)
   call('HSET', key, unpack(fields))
-  if job.priority then use_levels() end
+  use_levels(job)
   local mask = LIFE.masks[table.concat({way.birth, '', way.initial}, SEP)]
   write_event(job, '', mask, -1, function(name) return job[name] end)
   count({way.birth, '', way.initial, job.tenant}, NOW)
@@ -565,7 +557,7 @@ function OPS.put_jobs()
     keep(key)
     call('HSET', key, unpack(item.fields))
     local job = row_of(item.id)
-    if job.priority and job.priority ~= 0 then use_levels() end
+    use_levels(job)
     keep(stream)
     for _, event in ipairs(item.events) do call('XADD', stream, event[1] .. '-0', unpack(event[2])) end
     keep(notes)

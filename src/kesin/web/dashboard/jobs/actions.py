@@ -36,11 +36,12 @@ def lifecycle_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
     """The operator's moves that the job can make now, each with the dialog of its queue."""
     job, queue = history.job, ctx.service.queues[history.job.queue]
     possible = [
-        (action, _is_destructive(queue.lifecycle, moves, job, action))
+        (action, _is_destructive(queue.lifecycle, moves, action))
         for action in history.actions
         if (moves := possible_moves(queue.lifecycle, job, action, queue.now()))
     ]
-    helpful = [action for action, destructive in possible if not destructive]
+    sets_priority = queue.lifecycle.sets_priority
+    helpful = [action for action, ends in possible if not (ends or sets_priority(action))]
     needs_help = state_group(queue.lifecycle, job.state) in NEEDS_HELP
     return [
         JobAction(
@@ -55,17 +56,17 @@ def lifecycle_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
 
 
 def possible_moves(lifecycle: Lifecycle, job: Job, action: str, now: int) -> list[Move]:
-    """The moves of the action that change the state and whose guards hold now."""
+    """The moves of the action that show in lists and whose guards hold now."""
     context = MoveContext(now=now, actor="")
     return [
         move
         for move in lifecycle.actions[action]
         if job.state in move.sources
-        and move.to != STAY
+        and move.relocates
         and failing_guard(move, job, lifecycle, context, None) is None
     ]
 
 
-def _is_destructive(lifecycle: Lifecycle, moves: Sequence[Move], job: Job, action: str) -> bool:
-    ends = (state_group(lifecycle, move.target(job.state)) for move in moves)
-    return action in DESTRUCTIVE or all(group in {"failed", "expired"} for group in ends)
+def _is_destructive(lifecycle: Lifecycle, moves: Sequence[Move], action: str) -> bool:
+    groups = {"" if move.to == STAY else state_group(lifecycle, move.to) for move in moves}
+    return action in DESTRUCTIVE or groups <= {"failed", "expired"}

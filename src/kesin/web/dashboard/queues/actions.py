@@ -13,7 +13,7 @@ from kesin.engine.bulk import BulkResult
 from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
 from kesin.foundation.problems import Invalid
-from kesin.lifecycle.vocabulary import STAY
+from kesin.lifecycle.vocabulary import PRIORITIES
 from kesin.store.records import Filter, Outcome
 from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.page import PageContext
@@ -36,6 +36,7 @@ LABELS: Final[dict[str, tuple[str, str, str]]] = {
     "resend": ("Send again", "Send 1 job again", "Send %(n)s jobs again"),
     "approve": ("Approve", "Approve 1 job", "Approve %(n)s jobs"),
     "cancel": ("Cancel", "Cancel 1 job", "Cancel %(n)s jobs"),
+    "prioritize": ("Set priority", "Set the priority of 1 job", "Set the priority of %(n)s jobs"),
 }
 OPTIONS: Final = {"clearErrors": "Forget the last error"}
 DESTRUCTIVE: Final = frozenset({"MARK_FAILED", "cancel"})
@@ -115,9 +116,9 @@ def offered_actions(ctx: PageContext, queue: Queue) -> list[OfferedAction]:
 
 
 def _moving_actions(ctx: PageContext, queue: Queue) -> tuple[str, ...]:
-    """Actions that change the state; those that only set a flag are on the workload's own page."""
+    """Actions that show in lists; those that only set a flag are on the workload's own page."""
     actions, offered = queue.lifecycle.actions, ctx.commands.offered_actions(queue)
-    return tuple(name for name in offered if any(move.to != STAY for move in actions[name]))
+    return tuple(name for name in offered if any(move.relocates for move in actions[name]))
 
 
 def label_of(ctx: PageContext, action: str) -> str:
@@ -215,6 +216,13 @@ def reason_of(fields: Fields) -> str | None:
 def options_of(queue: Queue, action: str, fields: Fields) -> frozenset[str]:
     """The ticked options that the action has."""
     return frozenset(fields.get("option", ())) & queue.lifecycle.options_of(action)
+
+
+def priority_of(queue: Queue, action: str, fields: Fields) -> int | None:
+    """The priority that the action gives, if it gives one; any other text counts as none."""
+    text = first_value(fields, "priority")
+    valid = text in map(str, PRIORITIES) and queue.lifecycle.sets_priority(action)
+    return int(text) if valid else None
 
 
 # Afterwards

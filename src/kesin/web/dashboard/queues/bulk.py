@@ -219,6 +219,7 @@ def take_action(
     selection = actions.read_selection(ctx, opened, sent)
     options = actions.options_of(opened, action, sent)
     terms: dict[str, Any] = {"options": options, "reason": actions.reason_of(sent)}
+    terms["priority"] = actions.priority_of(opened, action, sent)
     if selection.every and selection.sought.ids is None:
         preview = actions.preview(ctx, opened, action, selection, options)
         if preview.in_background:

@@ -120,6 +120,7 @@ def sheet(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
             option: ctx.say(actions.OPTIONS.get(option, option))
             for option in sorted(opened.lifecycle.options_of(action))
         },
+        sets_priority=opened.lifecycle.sets_priority(action),
         kept=[*kept, ("until", str(selection.until))],
     )
 
