@@ -120,9 +120,11 @@ class Statements(InputRows):
 
     def _due(self, *, named: bool, among: bool = False, lock: str = "") -> dict[str, str]:
         """The due jobs for PostgreSQL; SQLite picks them in several steps and needs no locks."""
-        if self.dialect.name == "sqlite":
-            return {}
         condition, limited = self._claimable, self.lifecycle.limited_claim
+        if self.dialect.name == "sqlite":
+            if limited and self.lifecycle.capacity_of(limited):
+                return {"chosen": "FROM json_each(:slots) g WHERE j.id = g.key"}
+            return {"chosen": f"WHERE j.id {self.dialect.fragments['among_ids']}"}
         if among and not limited:
             return {"due": self._fill("due_among", condition=condition, lock=lock)}
         parts = {"turns": self._fill("turns_among") if among else self.turns(named=named)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing
 from itertools import chain, islice
 from operator import itemgetter
@@ -15,7 +15,6 @@ from kesin.lifecycle.model import meter_of, slot_name
 from kesin.store.sql.statements import Statements
 
 LEVELS = (2, 1, 0, -1)  # priorities, the highest first
-SLOTS_GIVEN = 100  # in one statement: a job's slot is found by reading them all
 Row = tuple[Any, ...]
 
 
@@ -142,14 +141,11 @@ class Claim:
         row = self._one(self._statements.meter, {"tenant": tenant})
         return row[0] if row else 0
 
-    def given(self) -> Iterator[dict[str, str]]:
-        """The jobs and their slots, as parameters of the statements that claim them."""
-        ids = [row[0] for row in self.rows]
-        size = SLOTS_GIVEN if self.slots else len(ids)
-        for start in range(0, len(ids), size):
-            some = ids[start : start + size]
-            slots = json.dumps({one: self.slots[one] for one in some if self.slots})
-            yield {"ids": json.dumps(some), "slots": slots}
+    def chosen(self) -> dict[str, str]:
+        """The jobs, or their slots, as the parameter of the statement that claims them."""
+        if self.slots:
+            return {"slots": json.dumps(self.slots)}
+        return {"ids": json.dumps([row[0] for row in self.rows])}
 
     def spend(self) -> None:
         """Write what the claim used of each tenant's rate."""

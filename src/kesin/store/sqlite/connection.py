@@ -16,7 +16,7 @@ SQLITE = Dialect(
     modulo="%",
     param=lambda name: f":{name}",
     table=lambda name: name,
-    given_slot="json_extract(:slots, '$.\"' || j.id || '\"')",
+    given_slot="g.value",
     fragments={
         "as_text": "",
         "among_ids": "IN (SELECT value FROM json_each(:ids))",

@@ -120,9 +120,9 @@ class SqliteStore(SqlStore):
             raise as_disk_error(problem, self.path) or unreachable from problem
 
     @contextmanager
-    def _savepoint(self, *, single: bool = False) -> Iterator[None]:  # noqa: ARG002
+    def _savepoint(self, *, single: bool = False) -> Iterator[None]:
         try:
-            with self.transaction():
+            with nullcontext() if single and not self._ownership.joined() else self.transaction():
                 yield
         except sqlite3.IntegrityError as problem:
             # NOT NULL: two picked jobs had the same key, the first took it, and no move matches the
@@ -231,8 +231,7 @@ class SqliteStore(SqlStore):
             params = self._with_time(params)
             claim = Claim(statements, params, self._writer)
             if claim.rows:
-                for given in claim.given():
-                    self._writer.execute(statements.claim(), {**params, **given})
+                self._writer.execute(statements.claim(), {**params, **claim.chosen()})
                 claim.spend()
         return statements.claim_decoder.jobs(claim.rows, params)
 
