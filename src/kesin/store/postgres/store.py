@@ -61,6 +61,7 @@ def _dialect(schema: str) -> Dialect:
             "among_ids": "= ANY(%(ids)s::uuid[])",
             "among_names": "= ANY(%(names)s::text[])",
             "keep_lock": " FOR KEY SHARE",
+            "news": "TRUE",  # a parent may end before this is committed
             "skip_locked": " FOR UPDATE SKIP LOCKED",
             "now": "coalesce(%(now)s::bigint, (extract(epoch FROM now()) * 1000000)::bigint)",
             "pairs": "(SELECT (v.value ->> 0)::uuid AS child, (v.value ->> 1)::uuid AS parent"

@@ -182,17 +182,27 @@ class SqlStore(SqlCompanions):
         params: dict[str, Any] = {"queue": queue, "actor": actor, "now": now}
         params["tenants"] = self._array(tenants)
         params |= option_params(moves, options)
+        outcomes = self._make(statements, moves, unique_changes, params)
+        self._name_rivals(statements, outcomes)
+        return [outcomes.get(change.id) or Outcome("unknown", change.id) for change in changes]
+
+    def _make(
+        self,
+        statements: Statements,
+        moves: tuple[Move, ...],
+        changes: Sequence[Change],
+        params: dict[str, Any],
+    ) -> dict[str, Outcome]:
         call = ActionCall(statements, moves, params, {})
         if any(move.then for move in moves):
             with self.transaction():
-                outcomes = self._judge_safely(call, unique_changes)
+                outcomes = self._judge_safely(call, changes)
                 outcomes |= self._chain(call)
         else:
-            outcomes = self._judge_safely(call, unique_changes)
+            outcomes = self._judge_safely(call, changes)
         if any(outcome.result == "moved" for outcome in outcomes.values()):
-            self._notifier.notify(queue)
-        self._name_rivals(statements, outcomes)
-        return [outcomes.get(change.id) or Outcome("unknown", change.id) for change in changes]
+            self._notifier.notify(statements.queue)
+        return outcomes
 
     def preview(
         self,

@@ -19,6 +19,7 @@ SQLITE = Dialect(
     given_slot="g.value",
     fragments={
         "as_text": "",
+        "news": "j.phase IN (2, 3)",
         "among_ids": "IN (SELECT value FROM json_each(:ids))",
         "among_names": "IN (SELECT value FROM json_each(:names))",
         "keep_lock": "",  # a transaction is alone

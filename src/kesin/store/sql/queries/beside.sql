@@ -7,7 +7,7 @@ SELECT j.id FROM {job} j WHERE j.id {among_ids} ORDER BY j.id{keep_lock}
 -- name: add_parents
 INSERT INTO {parent} (child, parent, queue, done, news)
 SELECT i.child, i.parent, :queue,
-       j.phase IN (2, 3) AND NOT coalesce(s.waits, FALSE) AND coalesce(s.success, FALSE), TRUE
+       j.phase IN (2, 3) AND NOT coalesce(s.waits, FALSE) AND coalesce(s.success, FALSE), {news}
 FROM {pairs} i
 JOIN {job} j ON j.id = i.parent
 LEFT JOIN {state} s ON s.queue = j.queue AND s.name = j.state
@@ -19,10 +19,14 @@ WITH heard AS MATERIALIZED (
 )
 UPDATE {parent} SET news = FALSE
 WHERE (child, parent) IN (SELECT child, parent FROM heard)
-RETURNING child, done
+RETURNING child{as_text}
 
--- name: undecided
-SELECT DISTINCT p.child FROM {parent} p WHERE p.child {among_ids} AND NOT p.done
+-- name: undone
+SELECT p.child{as_text}, max((
+  SELECT CASE WHEN k.phase IN (2, 3) AND NOT coalesce(s.waits, FALSE) THEN 1 ELSE 0 END
+  FROM {job} k LEFT JOIN {state} s ON s.queue = k.queue AND s.name = k.state
+  WHERE k.id = p.parent))
+FROM {parent} p WHERE p.child {among_ids} AND NOT p.done GROUP BY p.child
 
 -- name: meters
 SELECT tenant, free_at FROM {meter} WHERE queue = :queue ORDER BY free_at DESC, tenant LIMIT :limit
