@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from kesin import Queue, Worker, task_lifecycle
+from kesin.engine.worker_thread import RATE_WAIT_S
 from kesin.foundation.clock import ManualClock
 from kesin.store.sqlite.store import SqliteStore
-from tests.engine.conftest import PATIENCE_S, Meeting, Spy, Start, fill
+from tests.engine.conftest import PATIENCE_S, Meeting, Spy, Start, fill, states
 
 
 def test_a_job_enqueued_in_the_same_process_wakes_the_worker_at_once(
@@ -64,6 +65,40 @@ def test_polling_intervals_have_jitter(
     assert enough.wait(PATIENCE_S)
     assert all(5 <= seconds <= 15 for seconds in waited)
     assert len(set(waited)) > 10
+
+
+def test_a_worker_waits_until_its_rate_leaves_something_again(
+    store: SqliteStore, clock: ManualClock, running: Start, monkeypatch: pytest.MonkeyPatch
+):
+    queue = Queue("rated", task_lifecycle(rate=(2, 60)), store, clock=clock)
+    fill(queue, 4)
+    waited: list[float] = []
+    done = threading.Event()
+
+    def wait(_queue: str, _since: int, timeout_s: float) -> None:
+        waited.append(timeout_s)
+        clock.advance(timeout_s)
+        if len(waited) == 3:
+            done.set()
+            worker.stop()
+
+    monkeypatch.setattr(store, "wait", wait)
+    worker = running(Worker(queue, lambda _job: None, poll_s=10_000, sweep=False))
+    assert done.wait(PATIENCE_S)
+    assert waited[:2] == [30, 30]
+    assert waited[2] >= 5_000  # all are done
+    assert states(queue) == {"done": 4}
+
+
+def test_a_rate_of_many_claims_wakes_no_worker_for_each(
+    store: SqliteStore, clock: ManualClock, running: Start, monkeypatch: pytest.MonkeyPatch
+):
+    queue = Queue("rated", task_lifecycle(rate=(10_000, 1)), store, clock=clock)
+    monkeypatch.setattr(queue, "rate_opens_at", lambda _tenants: clock.time_us + 100)
+    waits = Spy(store, "wait")
+    running(Worker(queue, lambda _job: None, poll_s=10_000, sweep=False))
+    assert waits.made.acquire(timeout=PATIENCE_S)
+    assert waits.calls[0]["args"][2] == RATE_WAIT_S
 
 
 def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(queue: Queue, running: Start):

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import psycopg
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin import Filter, Job, Move, NewJob, Queue, State, task_lifecycle, unclaimed
+from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.model import Meter, slot_name
 from kesin.store.errors import GuardRefused
 from kesin.store.rules import UpgradeRefused
@@ -335,6 +337,76 @@ def test_a_rate_and_slots_hold_together(open_queue):
     for job in first:
         scene.move("complete", job)
     assert len(scene.claim(9)) == 1
+
+
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+def test_a_claim_waits_for_another_of_the_same_tenant_and_then_gets_what_its_rate_leaves(
+    store, postgres_url
+):
+    queue = Queue("q", RATED, store)
+    queue.enqueue_many([NewJob({"n": n}) for n in range(9)])
+    assert len(queue.claim("w", limit=1)) == 1  # the tenant's rate has a row
+    late: list[Job] = []
+    claims = threading.Thread(target=lambda: late.extend(queue.claim("late", limit=9)))
+    with store.transaction():
+        assert len(queue.claim("first", limit=1)) == 1
+        claims.start()
+        with psycopg.connect(postgres_url, autocommit=True) as looker:
+            held = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            while claims.is_alive() and not looker.execute(held).fetchall():
+                pass
+    claims.join()
+    assert len(late) == 2
+
+
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+def test_a_claim_does_not_wait_for_a_transaction_that_lasts(store, monkeypatch):
+    monkeypatch.setattr("kesin.store.postgres.store.METER_WAIT_MS", 1)
+    queue = Queue("q", RATED, store)
+    queue.enqueue_many([NewJob({"n": n}) for n in range(9)])
+    queue.claim("w", limit=1)
+    late: list[Job] = []
+    claims = threading.Thread(target=lambda: late.extend(queue.claim("late", limit=9)))
+    with store.transaction():
+        queue.claim("first", limit=1)
+        claims.start()
+        claims.join()
+    assert late == []
+    assert len(queue.claim("late", limit=9)) == 2
+
+
+@guarded
+def test_of_claimers_at_once_none_gets_nothing_while_the_rate_leaves_something(store):
+    queue = Queue("q", task_lifecycle(rate=(8, 3_600)), store)
+    queue.enqueue_many([NewJob({"n": n}) for n in range(20)])
+    got: list[int] = []
+    claim = partial(queue.claim, "w", limit=1)
+    threads = [threading.Thread(target=lambda: got.append(len(claim()))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == [1] * 8
+    assert claim() == []
+
+
+def test_a_queue_knows_when_its_rate_leaves_something_again(store):
+    clock = ManualClock()
+    queue = Queue("q", RATED, store, clock=clock)
+    queue.enqueue_many([NewJob({}, tenant=tenant) for tenant in "aaaaaabb"])
+    assert queue.rate_opens_at() is None
+    queue.claim("w", limit=9, tenants=["a"])
+    assert queue.rate_opens_at() == clock.time_us + 15 * SECOND
+    assert queue.rate_opens_at(["b"]) is None  # it has used nothing
+    clock.advance(14.999_999)
+    assert queue.claim("w", tenants=["a"]) == []
+    clock.advance(0.000_001)
+    assert queue.rate_opens_at() is None
+    assert len(queue.claim("w", limit=9, tenants=["a"])) == 1
+    assert len(queue.claim("w", limit=9)) == 2
+    clock.advance(3_600)
+    queue.claim("w", limit=9)
+    assert queue.rate_opens_at() is None  # none waits
 
 
 @settings(max_examples=200, deadline=None)

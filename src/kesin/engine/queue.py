@@ -35,7 +35,7 @@ from kesin.foundation.ids import IdMaker
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.model import Change, Job
+from kesin.lifecycle.model import Change, Job, meter_of
 from kesin.lifecycle.proof.rules import Unproved
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.contract import Store
@@ -248,6 +248,16 @@ class Queue(QueueReader):
         now = self.clock.now()
         jobs = self.store.peek(self.name, limit=limit, tenants=names, after=after, now=now)
         return self._typed(jobs)
+
+    def rate_opens_at(self, tenants: Sequence[str] | None = None) -> int | None:
+        """When a tenant that used up its rate has a claim again, in µs; None if none waits so."""
+        meter = meter_of(self.lifecycle.claims[0])
+        if meter is None:
+            return None
+        now, paid = self.now(), self.store.meters(self.name)
+        names = self.store.ready_tenants(self.name, MAX_BATCH) if tenants is None else tenants
+        used = [paid[name] for name in names if name in paid and not meter.left(paid[name], now)]
+        return min(map(meter.opens_at, used), default=None)
 
     def renew(self, jobs: Sequence[Job], *, lease_seconds: Duration | None = None) -> set[str]:
         """Extend the leases of these claims; return the ids still held."""

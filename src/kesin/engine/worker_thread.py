@@ -26,6 +26,7 @@ from kesin.engine.results import (
     is_handler_error,
 )
 from kesin.foundation.logs import Logger
+from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import StoreUnreachable
@@ -39,6 +40,7 @@ log = Logger("kesin.worker")
 MAX_CLAIM_BATCH = 500  # larger batches are not faster
 FULL_BATCH_S = 0.25  # a batch that lasts longer than this makes the next one smaller
 FLUSH_S = 0.5  # results wait no longer than this to be written
+RATE_WAIT_S = 0.05  # at least, for a rate: claims of several jobs cost less
 MAX_PAUSE_S = 30.0
 MAX_WRITE_PAUSE_S = 2.0  # short, to write before the sweeper runs when the store is back
 
@@ -101,6 +103,10 @@ class WorkerThread:
     def _wait(self, notified: int) -> None:
         """Wait until a job may have become ready since that notification, or for the next poll."""
         timeout_s = self.worker.poll_s * (0.5 + self._random.random())
+        opens_at = self.queue.rate_opens_at(self.worker.tenants)
+        if opens_at is not None:
+            opens_s = (opens_at - self.queue.now()) / SECOND_US
+            timeout_s = min(timeout_s, max(opens_s, RATE_WAIT_S))
         self.queue.store.wait(self.queue.name, notified, timeout_s)
 
     def drain(self) -> int:

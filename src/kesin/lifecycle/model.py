@@ -318,6 +318,10 @@ class Meter(NamedTuple):
         """``free_at`` after so many claims."""
         return self._since(free_at, now) + -(-taken * self.per_us // self.claims)
 
+    def opens_at(self, free_at: int) -> int:
+        """When a tenant that has none left has one again."""
+        return free_at - self.per_us + -(-self.per_us // self.claims)
+
     def _since(self, free_at: int, now: int) -> int:
         if free_at > now + self.per_us + CLOCK_WENT_BACK_S * SECOND_US:
             return now

@@ -19,7 +19,7 @@ from typing import Any, cast
 import psycopg
 from psycopg import errors
 
-from kesin.lifecycle.model import Change, Job
+from kesin.lifecycle.model import Change, Job, meter_of
 from kesin.store.declarations import DECLARED_COLUMNS, DeclaredMoves, Edge, Effects
 from kesin.store.errors import StoreError
 from kesin.store.ownership import Ownership
@@ -44,6 +44,8 @@ _IN_INDEX_ORDER = (
     "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),"
     " set_config('enable_seqscan', 'off', true)"
 )
+METER_TRIES = 10  # of a claim that others keep from a tenant's rate
+METER_WAIT_MS = 1_000  # at most, for another claim of the same tenant
 SCAN_ROWS = 2_000  # fetched at a time by a scan
 
 
@@ -286,13 +288,37 @@ class PostgresStore(SqlStore):
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         sql = statements.claim(named="tenants" in params, among="ids" in params)
         rows = self._first_claim(sql, params)
-        if rows is None and any(state.per_tenant for state in statements.lifecycle.states):
-            with self.transaction():  # it is long, and compiling it takes longer than it
-                self._rows("SELECT set_config('jit', 'off', true)", {})
-                rows = self._rows(sql, params)
-        elif rows is None:
-            rows = self._rows(sql, params)
+        if rows is None:
+            rows = self._claimed(statements, sql, params)
+        for _ in range(METER_TRIES):
+            if rows or not self._meter_was_held(statements, params):
+                break
+            rows = self._claimed(statements, sql, params)
         return statements.claim_decoder.jobs(rows, params)
+
+    def _claimed(
+        self, statements: Statements, sql: str, params: dict[str, Any]
+    ) -> list[tuple[Any, ...]]:
+        if not any(state.per_tenant for state in statements.lifecycle.states):
+            return self._rows(sql, params)
+        with self.transaction():  # it is long, and compiling it takes longer than it
+            self._rows("SELECT set_config('jit', 'off', true)", {})
+            return self._rows(sql, params)
+
+    def _meter_was_held(self, statements: Statements, params: dict[str, Any]) -> bool:
+        """Whether another claim had the rate of a tenant with due jobs, which is free now."""
+        if meter_of(statements.lifecycle.claims[0]) is None or "ids" in params:
+            return False
+        jobs = [] if self._in_transaction else self._peek(statements, {**params, "limit": 1})
+        try:
+            for job in jobs:
+                with self.transaction():
+                    self._rows(f"SELECT set_config('lock_timeout', '{METER_WAIT_MS}', true)", {})
+                    tenant = {"queue": statements.queue, "tenant": job.tenant}
+                    self._rows(self._beside("await_meter"), tenant)
+        except errors.LockNotAvailable:  # by a transaction that lasts
+            return False
+        return bool(jobs)
 
     def _first_claim(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]] | None:
         """The rows of the first claim after a wait; None for any other, or if it was not made."""

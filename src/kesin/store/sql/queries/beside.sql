@@ -31,6 +31,9 @@ FROM {parent} p WHERE p.child {among_ids} AND NOT p.done GROUP BY p.child
 -- name: meters
 SELECT tenant, free_at FROM {meter} WHERE queue = :queue ORDER BY free_at DESC, tenant LIMIT :limit
 
+-- name: await_meter
+SELECT 1 FROM {meter} WHERE queue = :queue AND tenant = :tenant{keep_lock}
+
 -- name: drop_meters
 DELETE FROM {meter}
 WHERE queue = :queue AND (tenant, move) IN (
