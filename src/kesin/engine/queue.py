@@ -211,32 +211,17 @@ class Queue(QueueReader):
         """
         require_positive_limit(limit)
         lease = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
-        names = normalise_names(tenants)
-        claim = partial(self._claim, storable(worker), lease_us(lease), names, ids)
+        how: dict[str, Any] = {"worker": storable(worker), "lease_us": lease_us(lease), "ids": ids}
+        claim = partial(self._claim, how | {"tenants": normalise_names(tenants)})
         jobs = claim(limit)
         if len(jobs) < limit and self.lifecycle.waiting_states and self.settle():
             jobs += claim(limit - len(jobs))
         return self._typed(jobs)
 
-    def _claim(
-        self,
-        worker: str,
-        lease: int,
-        names: Sequence[str] | None,
-        ids: Sequence[str] | None,
-        limit: int,
-    ) -> list[Job]:
-        takes_turns = ids is None and (names is None or len(names) > 1)
-        jobs = self.store.claim(
-            self.name,
-            worker=worker,
-            limit=limit,
-            lease_us=lease,
-            tenants=names,
-            ids=ids,
-            after=self._turns.after() if takes_turns else "",
-            now=self.clock.now(),
-        )
+    def _claim(self, how: dict[str, Any], limit: int) -> list[Job]:
+        takes_turns = how["ids"] is None and (how["tenants"] is None or len(how["tenants"]) > 1)
+        after, now = self._turns.after() if takes_turns else "", self.clock.now()
+        jobs = self.store.claim(self.name, limit=limit, after=after, now=now, **how)
         if takes_turns:
             self._turns.advance(jobs)
         return jobs
@@ -425,13 +410,6 @@ def apply_changes(
     """Ask for an action on many jobs; return one outcome for each, in order."""
     for change in changes:
         require_result_fits(change.result, queue.max_payload_bytes)
-    return queue.store.apply(
-        queue.name,
-        action,
-        changes,
-        role=role,
-        actor=storable(actor),
-        options=options,
-        tenants=normalise_names(tenants),
-        now=queue.clock.now(),
-    )
+    how: dict[str, Any] = {"role": role, "options": options, "tenants": normalise_names(tenants)}
+    who, now = storable(actor), queue.clock.now()
+    return queue.store.apply(queue.name, action, changes, actor=who, now=now, **how)

@@ -205,12 +205,10 @@ def _check_claim(move: Move) -> None:
 
 
 def _check_priority(lifecycle: Lifecycle, move: Move) -> None:
-    if move.priority == "keep":
-        return
-    where = f"{lifecycle.name}.{move.name}"
-    if move.creates:
+    where, sets = f"{lifecycle.name}.{move.name}", move.priority == "input"
+    if sets and move.creates:
         _refuse(where, "a new job has the priority that its producer gives, without priority=")
-    if not {"operator", "producer"}.issuperset(move.by):
+    if sets and not {"operator", "producer"}.issuperset(move.by):
         _refuse(where, "only an operator or a producer gives a job another priority")
 
 

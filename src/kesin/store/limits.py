@@ -86,14 +86,10 @@ def prepare_changes(action: str, moves: Iterable[Move], changes: Sequence[Change
         )
     sets_priority = any(move.priority == "input" for move in moves)
     if sets_priority and any(change.priority not in PRIORITIES for change in changes):
-        message = "%(call)s sets the priority: give -1, 0, 1 or 2 for every job"
-        raise StoreError(Message(message, call=action))
+        why = Message("%(call)s sets the priority: give -1, 0, 1 or 2 for every job", call=action)
+        raise StoreError(why)
     first_changes = {change.id: change for change in reversed(changes)}
-    ids = (
-        first_changes
-        if all_ids(first_changes)
-        else [job_id for job_id in first_changes if is_id(job_id)]
-    )
+    ids = first_changes if all_ids(first_changes) else filter(is_id, first_changes)
     return [first_changes[job_id] for job_id in sorted(ids)]
 
 

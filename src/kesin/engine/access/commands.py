@@ -32,7 +32,6 @@ from kesin.engine.queue import Queue
 from kesin.engine.validation import BadInput, invalid_field
 from kesin.foundation.permissions import Actor, Permission
 from kesin.foundation.problems import Forbidden, Invalid, NotFound, RequestConflict
-from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import Event, Filter, Note, Outcome, Page, Pause, QueueStats
@@ -241,18 +240,15 @@ class Commands:
         where: Filter | None = None,
         options: frozenset[str] = frozenset(),
         reason: str | None = None,
-        code: str | None = None,
-        category: Category | None = None,
-        max_attempts: int | None = None,
-        priority: int | None = None,
         site: str | None = None,
         by_workload: bool = False,
+        **recorded: Any,
     ) -> BulkResult:
         """Run an operator's action on chosen jobs, or on all that match a filter.
 
         Each batch of a thousand commits together with its line in the audit log.
         ``site`` narrows them to one site; ``by_workload`` allows an action that is reserved for
-        the workload.
+        the workload. ``recorded`` is what the action sets: ``code``, ``priority`` and the like.
         """
         queue = self.queue(actor, name, "operate", action)
         actions = queue.lifecycle.actions_of("operator")
@@ -269,7 +265,7 @@ class Commands:
             where = replace(where, tenants=(site,))
         request: dict[str, Any] = {"filter": _filter_details(where)} if where is not None else {}
         request |= {"reason": reason} if reason else {}
-        request |= {} if priority is None else {"priority": priority}
+        request |= {"priority": n} if (n := recorded.get("priority")) is not None else {}
         target = ids[0] if ids and len(ids) == 1 else None
 
         def on_batch(bulk: BulkResult) -> None:
@@ -279,22 +275,11 @@ class Commands:
                 actor, f"queue.{action}", queue=name, site=site, target=target, details=details
             )
 
+        visible = None if where is None else self.narrow(actor, name, where, action)
+        recorded |= {"ids": ids, "where": visible, "options": options, "reason": reason}
+        recorded |= {"tenants": None if sites is None else sorted(sites), "limit": MAX_BULK_JOBS}
         try:
-            bulk = queue.act(
-                action,
-                actor=actor.name,
-                ids=ids,
-                where=None if where is None else self.narrow(actor, name, where, action),
-                options=options,
-                reason=reason,
-                code=code,
-                category=category,
-                max_attempts=max_attempts,
-                priority=priority,
-                tenants=None if sites is None else sorted(sites),
-                limit=MAX_BULK_JOBS,
-                in_transaction=on_batch,
-            )
+            bulk = queue.act(action, actor=actor.name, in_transaction=on_batch, **recorded)
         except BadInput as problem:
             raise invalid_field(problem.field, str(problem), code=problem.code) from None
         if not bulk.outcomes:  # nothing matched: the request is audited all the same

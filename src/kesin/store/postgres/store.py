@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Any, cast
 
 import psycopg
@@ -21,7 +21,7 @@ from psycopg import errors
 
 from kesin.lifecycle.model import Change, Job, meter_of
 from kesin.store.declarations import DECLARED_COLUMNS, DeclaredMoves, Edge, Effects
-from kesin.store.errors import StoreError
+from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.ownership import Ownership
 from kesin.store.postgres.async_callers import enqueue_within, refuse_what_is_ignored
 from kesin.store.postgres.callers import WHICH_DATABASE, Callers, CallersPostgres
@@ -287,38 +287,29 @@ class PostgresStore(SqlStore):
 
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         sql = statements.claim(named="tenants" in params, among="ids" in params)
+        is_long = any(state.per_tenant for state in statements.lifecycle.states)
         rows = self._first_claim(sql, params)
-        if rows is None:
-            rows = self._claimed(statements, sql, params)
         for _ in range(METER_TRIES):
+            if rows is None:
+                with self.transaction() if is_long else nullcontext():
+                    if is_long:  # compiling it takes longer than it
+                        self._rows("SELECT set_config('jit', 'off', true)", {})
+                    rows = self._rows(sql, params)
             if rows or not self._meter_was_held(statements, params):
                 break
-            rows = self._claimed(statements, sql, params)
-        return statements.claim_decoder.jobs(rows, params)
-
-    def _claimed(
-        self, statements: Statements, sql: str, params: dict[str, Any]
-    ) -> list[tuple[Any, ...]]:
-        if not any(state.per_tenant for state in statements.lifecycle.states):
-            return self._rows(sql, params)
-        with self.transaction():  # it is long, and compiling it takes longer than it
-            self._rows("SELECT set_config('jit', 'off', true)", {})
-            return self._rows(sql, params)
+            rows = None
+        return statements.claim_decoder.jobs(rows or [], params)
 
     def _meter_was_held(self, statements: Statements, params: dict[str, Any]) -> bool:
         """Whether another claim had the rate of a tenant with due jobs, which is free now."""
-        if meter_of(statements.lifecycle.claims[0]) is None or "ids" in params:
-            return False
-        jobs = [] if self._in_transaction else self._peek(statements, {**params, "limit": 1})
-        try:
-            for job in jobs:
-                with self.transaction():
+        rated = meter_of(statements.lifecycle.claims[0]) is not None and "ids" not in params
+        if rated and not self._in_transaction:
+            for job in self._peek(statements, {**params, "limit": 1}):
+                with suppress(StoreUnreachable), self.transaction():  # its timeout counts as that
                     self._rows(f"SELECT set_config('lock_timeout', '{METER_WAIT_MS}', true)", {})
-                    tenant = {"queue": statements.queue, "tenant": job.tenant}
-                    self._rows(self._beside("await_meter"), tenant)
-        except errors.LockNotAvailable:  # by a transaction that lasts
-            return False
-        return bool(jobs)
+                    self._rows(self._beside("await_meter"), {**params, "tenant": job.tenant})
+                    return True
+        return False
 
     def _first_claim(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]] | None:
         """The rows of the first claim after a wait; None for any other, or if it was not made."""
@@ -425,11 +416,5 @@ class PostgresStore(SqlStore):
 
     def health(self) -> dict[str, str | int]:
         row = self._read(self._sql("health"), {"schema": self.schema})[0]
-        return {
-            "store": "postgres",
-            "version": row[0],
-            "schema": self.schema,
-            "bytes": row[1],
-            "oldest_snapshot_s": row[2],
-            "dead_rows": row[3],
-        }
+        names = ("store", "version", "schema", "bytes", "oldest_snapshot_s", "dead_rows")
+        return dict(zip(names, ("postgres", row[0], self.schema, *row[1:]), strict=True))

@@ -27,10 +27,8 @@ NUMBERS = tuple(
     for name, kind in zip(JOB_COLUMNS, Job.__annotations__.values(), strict=True)
     if "int" in str(kind)
 )
-SINGLE = (
-    *("run_at", "timer_at", "result", "finished_at", "priority"),
-    *("stamp_1", "stamp_2", "stamp_3", "stamp_4"),
-)
+_STAMPS = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
+SINGLE = ("run_at", "timer_at", "result", "finished_at", "priority", *_STAMPS)
 
 
 @cache

@@ -10,16 +10,14 @@ it looks at every job that waits.
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 from kesin.foundation.ids import is_id
-from kesin.lifecycle.declare import Move
-from kesin.lifecycle.model import Change, Job
+from kesin.lifecycle.model import Job
 from kesin.store.errors import UnknownParents
-from kesin.store.limits import FIRST_ID, MAX_BATCH, MAX_PAGE, moves_for, valid_ids
-from kesin.store.records import Filter, HeldClaim, Listing, NewJobRow, Outcome, Progress
+from kesin.store.limits import FIRST_ID, MAX_BATCH, MAX_PAGE, valid_ids
+from kesin.store.records import Filter, HeldClaim, Listing, NewJobRow, Progress
 from kesin.store.sql.columns import job_columns
 from kesin.store.sql.rules import SqlRules
 from kesin.store.sql.statements import Statements
@@ -62,45 +60,6 @@ class SqlCompanions(SqlRules):
         for start in range(0, len(pairs), MAX_BATCH):
             batch = json.dumps(pairs[start : start + MAX_BATCH])
             self._rows(self._beside("add_parents"), {"queue": queue, "pairs": batch})
-
-    def settle(self, queue: str, *, limit: int, now: int | None = None) -> int:
-        statements = self.statements(queue)
-        if not statements.lifecycle.waiting_states:
-            return 0
-        moves = moves_for(statements.lifecycle, "settle", "clock", queue)
-        freeing = tuple(move for move in moves if move.guard("parents_done"))
-        params = {"queue": queue, "actor": "clock", "now": now, "tenants": None}
-        moved = 0
-        while moved < limit:  # one that fails is news for those that come after it
-            heard = self._heard(queue, min(limit - moved, MAX_BATCH))
-            if not heard:
-                break
-            undone = dict(self._read(self._beside("undone"), {"ids": self._array(heard)}))
-            rested = [job_id for job_id in heard if undone.get(job_id)]  # one did not succeed
-            freed = [job_id for job_id in heard if job_id not in undone]
-            for possible, ids in ((freeing, freed), (moves, rested)):
-                outcomes = self._make(statements, possible, [*map(Change, ids)], params)
-                moved += sum(outcome.result == "moved" for outcome in outcomes.values())
-        return moved
-
-    @abstractmethod
-    def _make(
-        self,
-        statements: Statements,
-        moves: tuple[Move, ...],
-        changes: Sequence[Change],
-        params: dict[str, Any],
-    ) -> dict[str, Outcome]:
-        """Make the first of these moves that each job can make; return each outcome."""
-
-    def _heard(self, queue: str, limit: int) -> list[str]:
-        """The jobs that have news, which is news no more.
-
-        Committed before anything is moved: what takes jobs first and then their parents would wait
-        for it. If this process dies now, the sweeper's next walk finds them.
-        """
-        rows = self._rows(self._beside("hear"), {"queue": queue, "limit": limit})
-        return sorted({child for (child,) in rows})
 
     def parents(
         self, queue: str, job_id: str, *, limit: int = MAX_PAGE, after: str = FIRST_ID

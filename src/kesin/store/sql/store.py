@@ -182,27 +182,50 @@ class SqlStore(SqlCompanions):
         params: dict[str, Any] = {"queue": queue, "actor": actor, "now": now}
         params["tenants"] = self._array(tenants)
         params |= option_params(moves, options)
-        outcomes = self._make(statements, moves, unique_changes, params)
+        outcomes = self._make(ActionCall(statements, moves, params, {}), unique_changes)
         self._name_rivals(statements, outcomes)
         return [outcomes.get(change.id) or Outcome("unknown", change.id) for change in changes]
 
-    def _make(
-        self,
-        statements: Statements,
-        moves: tuple[Move, ...],
-        changes: Sequence[Change],
-        params: dict[str, Any],
-    ) -> dict[str, Outcome]:
-        call = ActionCall(statements, moves, params, {})
-        if any(move.then for move in moves):
+    def _make(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, Outcome]:
+        if any(move.then for move in call.moves):
             with self.transaction():
                 outcomes = self._judge_safely(call, changes)
                 outcomes |= self._chain(call)
         else:
             outcomes = self._judge_safely(call, changes)
         if any(outcome.result == "moved" for outcome in outcomes.values()):
-            self._notifier.notify(statements.queue)
+            self._notifier.notify(call.statements.queue)
         return outcomes
+
+    def settle(self, queue: str, *, limit: int, now: int | None = None) -> int:
+        statements = self.statements(queue)
+        if not statements.lifecycle.waiting_states:
+            return 0
+        moves = moves_for(statements.lifecycle, "settle", "clock", queue)
+        freeing = tuple(move for move in moves if move.guard("parents_done"))
+        params = {"queue": queue, "actor": "clock", "now": now, "tenants": None}
+        moved = 0
+        while moved < limit:  # one that fails is news for those that come after it
+            heard = self._heard(queue, min(limit - moved, MAX_BATCH))
+            if not heard:
+                break
+            undone = dict(self._read(self._beside("undone"), {"ids": self._array(heard)}))
+            rested = [job_id for job_id in heard if undone.get(job_id)]  # one did not succeed
+            freed = [job_id for job_id in heard if job_id not in undone]
+            for possible, ids in ((freeing, freed), (moves, rested)):
+                call = ActionCall(statements, possible, params, {})
+                outcomes = self._make(call, list(map(Change, ids)))
+                moved += sum(outcome.result == "moved" for outcome in outcomes.values())
+        return moved
+
+    def _heard(self, queue: str, limit: int) -> list[str]:
+        """The jobs that have news, which is news no more.
+
+        Committed before anything is moved: what takes jobs first and then their parents would wait
+        for it. If this process dies now, the sweeper's next walk finds them.
+        """
+        rows = self._rows(self._beside("hear"), {"queue": queue, "limit": limit})
+        return sorted({child for (child,) in rows})
 
     def preview(
         self,

@@ -218,11 +218,9 @@ def options_of(queue: Queue, action: str, fields: Fields) -> frozenset[str]:
     return frozenset(fields.get("option", ())) & queue.lifecycle.options_of(action)
 
 
-def priority_of(queue: Queue, action: str, fields: Fields) -> int | None:
-    """The priority that the action gives, if it gives one; any other text counts as none."""
-    text = first_value(fields, "priority")
-    valid = text in map(str, PRIORITIES) and queue.lifecycle.sets_priority(action)
-    return int(text) if valid else None
+def priority_of(fields: Fields) -> int | None:
+    """The chosen priority; any other text counts as none."""
+    return {str(one): one for one in PRIORITIES}.get(first_value(fields, "priority"))
 
 
 # Afterwards

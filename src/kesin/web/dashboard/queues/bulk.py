@@ -218,8 +218,8 @@ def take_action(
     action = actions.parse_action(ctx, opened, sent)
     selection = actions.read_selection(ctx, opened, sent)
     options = actions.options_of(opened, action, sent)
-    terms: dict[str, Any] = {"options": options, "reason": actions.reason_of(sent)}
-    terms["priority"] = actions.priority_of(opened, action, sent)
+    reason, priority = actions.reason_of(sent), actions.priority_of(sent)
+    terms: dict[str, Any] = {"options": options, "reason": reason, "priority": priority}
     if selection.every and selection.sought.ids is None:
         preview = actions.preview(ctx, opened, action, selection, options)
         if preview.in_background:
