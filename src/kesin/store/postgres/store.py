@@ -44,7 +44,6 @@ _IN_INDEX_ORDER = (
     "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),"
     " set_config('enable_seqscan', 'off', true)"
 )
-METER_TRIES = 10  # of a claim that others keep from a tenant's rate
 METER_WAIT_MS = 1_000  # at most, for another claim of the same tenant
 SCAN_ROWS = 2_000  # fetched at a time by a scan
 
@@ -287,29 +286,29 @@ class PostgresStore(SqlStore):
 
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         sql = statements.claim(named="tenants" in params, among="ids" in params)
-        is_long = any(state.per_tenant for state in statements.lifecycle.states)
         rows = self._first_claim(sql, params)
-        for _ in range(METER_TRIES):
-            if rows is None:
-                with self.transaction() if is_long else nullcontext():
-                    if is_long:  # compiling it takes longer than it
-                        self._rows("SELECT set_config('jit', 'off', true)", {})
-                    rows = self._rows(sql, params)
-            if rows or not self._meter_was_held(statements, params):
-                break
-            rows = None
-        return statements.claim_decoder.jobs(rows or [], params)
+        if rows is None and any(state.per_tenant for state in statements.lifecycle.states):
+            with self.transaction():  # it is long, and compiling it takes longer than it
+                self._rows("SELECT set_config('jit', 'off', true)", {})
+                rows = self._rows(sql, params)
+        elif rows is None:
+            rows = self._rows(sql, params)
+        if not rows and "ids" not in params and not self._in_transaction:
+            rows = self._claim_after_others(statements, sql, params)
+        return statements.claim_decoder.jobs(rows, params)
 
-    def _meter_was_held(self, statements: Statements, params: dict[str, Any]) -> bool:
-        """Whether another claim had the rate of a tenant with due jobs, which is free now."""
-        rated = meter_of(statements.lifecycle.claims[0]) is not None and "ids" not in params
-        if rated and not self._in_transaction:
-            for job in self._peek(statements, {**params, "limit": 1}):
-                with suppress(StoreUnreachable), self.transaction():  # its timeout counts as that
-                    self._rows(f"SELECT set_config('lock_timeout', '{METER_WAIT_MS}', true)", {})
-                    self._rows(self._beside("await_meter"), {**params, "tenant": job.tenant})
-                    return True
-        return False
+    def _claim_after_others(
+        self, statements: Statements, sql: str, params: dict[str, Any]
+    ) -> list[tuple[Any, ...]]:
+        """Claim again where another claim had the rate of a tenant with due jobs."""
+        rated = meter_of(statements.lifecycle.claims[0]) is not None
+        for job in self._peek(statements, {**params, "limit": 1}) if rated else ():
+            with suppress(StoreUnreachable), self.transaction():  # its timeout counts as that
+                settings = f"set_config('lock_timeout', '{METER_WAIT_MS}', true)"
+                self._rows(f"SELECT {settings}, set_config('jit', 'off', true)", {})
+                self._rows(self._beside("await_meter"), {**params, "tenant": job.tenant})
+                return self._rows(sql, params)
+        return []
 
     def _first_claim(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]] | None:
         """The rows of the first claim after a wait; None for any other, or if it was not made."""

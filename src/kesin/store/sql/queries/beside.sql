@@ -32,7 +32,7 @@ FROM {parent} p WHERE p.child {among_ids} AND NOT p.done GROUP BY p.child
 SELECT tenant, free_at FROM {meter} WHERE queue = :queue ORDER BY free_at DESC, tenant LIMIT :limit
 
 -- name: await_meter
-SELECT 1 FROM {meter} WHERE queue = :queue AND tenant = :tenant{keep_lock}
+SELECT 1 FROM {meter} WHERE queue = :queue AND tenant = :tenant FOR UPDATE
 
 -- name: drop_meters
 DELETE FROM {meter}
