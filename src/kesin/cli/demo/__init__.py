@@ -23,8 +23,8 @@ def demo(
 ) -> None:
     """Run the service with demonstration data: sales with a crashing script, invoices, orders.
 
-    Prints the address, the sign-in and a tour of the dashboard, then shows what happens. On a
-    terminal it goes on until Ctrl-C. Without one (a pipe, a build), or with nobody to type, it
+    Prints the address, the sign-in and a tour of the dashboard, then counts the jobs. On a
+    terminal it goes on until Ctrl-C. Without one (a pipe, a build), or with no one to type, it
     brings in the first work only and ends by itself once all of it has come to rest. SIGTERM and
     Ctrl-C end it cleanly: a summary is printed and every job is checked against its history.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping
-from contextlib import redirect_stderr
+from contextlib import closing, redirect_stderr
 from typing import Final, NamedTuple
 
 from kesin.cli.demo import screen, service
@@ -46,23 +46,21 @@ def run_demo(seconds: float | None, port: int | None, *, attended: bool, keep: b
                 served = service.demo_workloads(known, parts, ready, pace)
                 with (
                     service.run_service(served, port, log) as running,
-                    demo.background(demo.News()) as threads,
+                    closing(demo.Background()) as threads,
                 ):
                     accounts = running.service.accounts
                     passwords, shop_key = service.create_access(accounts, known, parts)
                     context = demo.DemoContext(
                         address=running.address,
                         accounts=accounts,
-                        queues=running.service.queues,
                         pace=pace,
-                        news=threads.news,
                         background=threads,
                         chance=random.Random(SEED),  # a story, no secret
                         shop_key=shop_key,
                         wait=stop.wait,
                     )
                     _show(running, context, ready, passwords, stop, seconds)
-            good = screen.print_summary(folder / DATABASE_FILE, context, ready)
+            good = screen.print_summary(folder / DATABASE_FILE, ready)
         finally:
             if keep:
                 screen.print_kept(folder, parts.values())
@@ -115,23 +113,27 @@ def _show(  # noqa: PLR0917  # it is the whole demonstration
         part.begin(context)
     screen.print_tour(context, parts.values(), running.worker_pids)
     say()
-    _show_until_end(screen.DemoWatch(running, parts, context), stop, seconds)
+    counts = screen.Counts(running.service.queues, parts)
+    _show_until_end(running, counts, stop, seconds, context.pace.goes_on)
     say("\nstopping: what runs may finish, the rest is given back")
 
 
-def _show_until_end(watch: screen.DemoWatch, stop: Stop, seconds: float | None) -> None:
+def _show_until_end(
+    running: RunningService, counts: screen.Counts, stop: Stop, seconds: float | None, goes_on: bool
+) -> None:
     """Until a stop is requested, the time is over, or everything has come to rest."""
     begin = time.monotonic()
-    with screen.open_screen() as show:
+    with screen.open_line() as show:
         while True:
-            show(watch.read(), watch.context.news.take())
+            counts.read()
+            show(counts)
             lasted = time.monotonic() - begin
-            if not watch.running.alive:
+            if not running.alive:
                 raise CommandError(f"the service ended by itself: {demo.TRY_AGAIN}")
             if stop.requested or (seconds is not None and lasted >= seconds):
                 return
-            if not watch.context.pace.goes_on:
-                if watch.at_rest():
+            if not goes_on:
+                if counts.at_rest:
                     return
                 if lasted > PATIENCE_S:
                     raise CommandError(f"not all work came to rest within {PATIENCE_S:g} s")

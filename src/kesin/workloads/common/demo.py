@@ -10,26 +10,24 @@ import random
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
 
 from kesin.engine.access.accounts import Accounts
-from kesin.engine.queue import Queue
 from kesin.engine.workload import Workload
+from kesin.foundation.logs import Logger
 from kesin.foundation.permissions import Actor, system_actor
 from kesin.foundation.problems import Problem
-from kesin.store.contract import Store
 
 DEMO_ACTOR: Final[Actor] = system_actor("demo")
 LOG_FILE: Final = "kesin.log"
 TRY_AGAIN: Final = f"start it again with --keep and look into {LOG_FILE}"
 MAX_STREAM_S: Final = 7_200  # a forgotten demonstration must not fill the disk
 JOIN_S: Final = 5.0
+_log = Logger("kesin.demo")
 
 
 class Pace(Enum):
@@ -44,41 +42,12 @@ class Pace(Enum):
         return self is Pace.STROLL
 
 
-class News:
-    """Sentences that wait to be shown, and counts of what happened. Threads share it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._unread: list[str] = []
-        self._counts: Counter[str] = Counter()
-
-    def tell(self, text: str) -> None:
-        with self._lock:
-            self._unread.append(text)
-
-    def count(self, event: str, times: int = 1) -> None:
-        with self._lock:
-            self._counts[event] += times
-
-    def times(self, event: str) -> int:
-        with self._lock:
-            return self._counts[event]
-
-    def take(self) -> list[str]:
-        """The sentences since the last call, in order."""
-        with self._lock:
-            unread, self._unread = self._unread, []
-        return unread
-
-
 class Background:
     """Threads that repeat an action every few seconds, until the demonstration ends."""
 
-    def __init__(self, news: News) -> None:
-        self.news = news
+    def __init__(self) -> None:
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._reported: set[str] = set()
 
     def every(self, seconds: float | None, action: Callable[[], object]) -> None:
         """Repeat an action every so many seconds; never for None."""
@@ -97,19 +66,12 @@ class Background:
             try:
                 action()
             except Problem as problem:  # the visitor revoked a key or removed a site
-                if problem.message not in self._reported and not self._stop.is_set():
-                    self._reported.add(problem.message)
-                    self.news.tell(f"the demonstration was refused: {problem.message}")
+                _log.warning("the demonstration was refused", reason=problem.message)
 
     def close(self) -> None:
         self._stop.set()
         for thread in self._threads:
             thread.join(JOIN_S)
-
-
-def background(news: News) -> closing[Background]:
-    """Background threads that end with the block."""
-    return closing(Background(news))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +80,7 @@ class DemoContext:
 
     address: str  # of the service
     accounts: Accounts
-    queues: Mapping[str, Queue]
     pace: Pace
-    news: News
     background: Background
     chance: random.Random  # the same in every run
     shop_key: str  # an API key with the scopes that the parts asked for
@@ -142,14 +102,6 @@ class TourStop(NamedTuple):
     text: str
 
 
-class MoveNews(NamedTuple):
-    """How a scheduled move is reported: ``3 PDFs of a dead process came back``."""
-
-    thing: str
-    sentence: str
-    example_state: str = ""  # a job in this state is shown with it
-
-
 class DemoPart(ABC):
     """What a workload shows in the demonstration. A part overrides what it has something for."""
 
@@ -158,8 +110,6 @@ class DemoPart(ABC):
     scopes: ClassVar[tuple[str, ...]] = ()  # that the shop's API key needs for it
     # Environment variables that describe this machine; every other setting is left out.
     machine_settings: ClassVar[frozenset[str]] = frozenset()
-    # Scheduled moves that are reported, by name; each is counted in the news as ``queue.move``.
-    moves: ClassVar[Mapping[str, MoveNews]] = {}
 
     def check_machine(self) -> Readiness:
         """Whether this machine has all that the part needs."""
@@ -179,21 +129,6 @@ class DemoPart(ABC):
     def tour(self, pages: str) -> Iterable[TourStop]:  # noqa: ARG002
         """The stops of the tour, once work has begun; ``pages`` is the dashboard's address."""
         return ()
-
-    def observe(self, context: DemoContext) -> None:  # noqa: B027
-        """Tell what changed since the last call; called about twice a second."""
-
-    def worker_started(self, pid: int) -> str:
-        """The sentence for a new worker process, where the workload needs its own."""
-        return f"process {pid} works now"
-
-    def worker_died(self, pid: int) -> str:
-        """The sentence for a worker process that died."""
-        return f"the process {pid} died; another takes its place"
-
-    def summarize(self, context: DemoContext, store: Store) -> bool:  # noqa: ARG002
-        """Print its lines of the summary; whether nothing was lost."""
-        return True
 
     def kept_files(self, folder: Path) -> Iterable[tuple[str, Path]]:  # noqa: ARG002
         """Files worth a look in a data folder that is kept: what they are, and where."""

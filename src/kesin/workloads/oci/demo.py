@@ -17,20 +17,16 @@ from kesin.engine.queue import Queue
 from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.problems import Problem
-from kesin.foundation.terminal import pluralize, say
+from kesin.foundation.terminal import say
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Job
-from kesin.store.contract import Store
-from kesin.store.limits import MAX_PAGE
-from kesin.store.records import Filter
 from kesin.workloads.common import demo
 from kesin.workloads.common.api_client import Send, over_http
-from kesin.workloads.oci.cli.script_simulator import Crash, ScriptRun, ScriptSimulator
+from kesin.workloads.oci.cli.script_simulator import Crash, ScriptSimulator
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
-QUEUE: Final = "oci"
 SITES: Final = {"bosphorus-plumbing": "Bosphorus Plumbing", "galata-dental": "Galata Dental"}
 SITE, QUIET_SITE = SITES
 SCOPES: Final = ("oci:ingest", "oci:script")
@@ -42,10 +38,6 @@ QUIETER: Final = 5  # times slower is the quiet site
 MAX_LATER_SALES: Final = 4  # that come in together later on
 FAIL_SHARE: Final = 0.06
 SEED: Final = 7
-CRASHES: Final = "script crashes"
-RUNS: Final = "script runs"
-QUEUED: Final = "sales queued"
-RECOVERED: Final = f"{QUEUE}.recover"
 _OLDEST_MIN: Final = 40 * 24 * 60
 
 
@@ -70,14 +62,6 @@ MISHAPS: Final[Mapping[int, Turn]] = {
     1: "after-export", 3: "before-ack", 6: "throws", 8: "after-upload",
 }  # fmt: skip
 TURNS: Final[Sequence[Turn]] = [MISHAPS.get(run) for run in range(11)]
-_CRASHED: Final[Mapping[Crash, str]] = {
-    "after-export": "took {exported} and crashed before it uploaded any",
-    "after-upload": "uploaded {exported} and crashed before it could say so",
-    "before-ack": (
-        "uploaded {exported}, reported {failed} as failed, and crashed before it acknowledged "
-        "the others"
-    ),
-}
 
 
 @dataclass
@@ -86,7 +70,6 @@ class Sales:
 
     send: Send
     site: str
-    news: demo.News
     chance: random.Random
     count: int = 0
 
@@ -98,9 +81,7 @@ class Sales:
         response = self.send("POST", "/api/oci/conversions", body)
         if not isinstance(response.body, dict) or "results" not in response.body:
             raise Problem(f"conversions of {self.site} were answered with {response.status}")
-        results = Counter(row["result"] for row in response.body["results"])
-        self.news.count(QUEUED, results["queued"])
-        return results
+        return Counter(row["result"] for row in response.body["results"])
 
     def post_a_few(self) -> None:
         self.post(self.chance.randrange(1, MAX_LATER_SALES))
@@ -121,41 +102,20 @@ class Sales:
 class Script:
     """The script of a site, one page a run; every few runs something goes wrong with it."""
 
-    def __init__(self, send: Send, site: str, pace: ScriptPace, news: demo.News) -> None:
+    def __init__(self, send: Send, site: str, pace: ScriptPace) -> None:
         chance = random.Random(f"{SEED}{site}")  # a story, no secret
         self.plain = ScriptSimulator(  # which nothing goes wrong with
             send, site, rng=chance, fail_share=FAIL_SHARE, limit=pace.page, pages=1
         )
         self._thrower = replace(self.plain, fail_share=0.0, upload_error_share=1.0)
-        self._site = site
-        self._lease_s = pace.lease_s
-        self._news = news
         self._turns = cycle(turn for turn in TURNS if pace.throws or turn != "throws")
         self._turn: Turn = None
-        self._paused = False
 
     def run(self) -> None:
         """Run it once. A crash that met no row is put off."""
         ran = self._thrower.run() if self._turn == "throws" else self.plain.run(self._turn)
         if ran.exported:
-            self._news.count(RUNS)
-            self._tell(ran)
             self._turn = next(self._turns)
-        if ran.paused and not self._paused:
-            self._news.tell(f"{self._site} is paused: its script gets nothing until you resume it")
-        self._paused = ran.paused
-
-    def _tell(self, ran: ScriptRun) -> None:
-        if ran.crashed is not None:
-            self._news.count(CRASHES)
-            exported, failed = pluralize(ran.exported, "conversion"), ran.failed or "none"
-            mishap = _CRASHED[ran.crashed].format(exported=exported, failed=failed)
-            over = f"its lease of {self._lease_s} s is over"
-            self._news.tell(f"the script {mishap}; they come back when {over}")
-        elif self._turn == "throws":
-            retried = f"{pluralize(ran.failed, 'conversion')} will be tried again"
-            why = "Google asked the script to come back later"
-            self._news.tell(f"{why}: {retried} in about five minutes")
 
 
 class _ShortLeases(Queue):
@@ -171,14 +131,9 @@ class OciDemo(demo.DemoPart):
     """Two sites: a busy one whose script crashes, and a quiet one."""
 
     title: ClassVar = "conversions"
-    moves: ClassVar = {
-        "recover": demo.MoveNews("conversion", "of a crashed script came back", "RETRY"),
-        "revive": demo.MoveNews("conversion", "that Google had put off came back", "RETRY"),
-    }
 
     def __init__(self) -> None:
         self._keys: dict[str, str] = {}
-        self._scripts: list[Script] = []
 
     def adapt(self, workload: Workload, pace: demo.Pace) -> Workload:
         """Scripts get less time than in real life, so that their jobs come back while one looks."""
@@ -204,11 +159,10 @@ class OciDemo(demo.DemoPart):
 
     def begin(self, context: demo.DemoContext) -> None:
         """Post the sales of both sites, and start their scripts."""
-        pace, news, chance = PACES[context.pace], context.news, context.chance
+        pace, chance = PACES[context.pace], context.chance
         sends = {site: over_http(context.address, key) for site, key in self._keys.items()}
-        sales, quiet_sales = (Sales(each, site, news, chance) for site, each in sends.items())
-        script, quiet_script = (Script(each, site, pace, news) for site, each in sends.items())
-        self._scripts = [script, quiet_script]
+        sales, quiet_sales = (Sales(each, site, chance) for site, each in sends.items())
+        script, quiet_script = (Script(each, site, pace) for site, each in sends.items())
         results = sales.post(SALES, duplicates=DUPLICATES, without_click=WITHOUT_CLICK)
         say(
             f"  {SALES} phone sales: {results['queued']} queued, {results['duplicate']} were sent "
@@ -235,31 +189,3 @@ class OciDemo(demo.DemoPart):
             "Open one: what its code means, who must act. Tick some and press Retry"
             " (RETRY_SELECTED).",
         )
-
-    def summarize(self, context: demo.DemoContext, store: Store) -> bool:
-        """Whether every sale is there, and Google would have each completed one."""
-        news = context.news
-        uploaded = sum((script.plain.uploaded for script in self._scripts), Counter[str]())
-        lost = max(news.times(QUEUED) - store.stats(QUEUE).total, 0)
-        say(
-            f"the script ran {news.times(RUNS)} times and crashed {news.times(CRASHES)} times; "
-            f"{news.times(RECOVERED)} conversions came back from it, {lost} were lost"
-        )
-        twice = sum(times > 1 for times in uploaded.values())
-        say(f"{twice} were uploaded twice under the same orderId, which Google counts once")
-        missing = len(_completed_orders(store) - uploaded.keys())
-        if missing:
-            say(f"{missing} are said to be done and were NEVER uploaded")
-        return lost == missing == 0
-
-
-def _completed_orders(store: Store) -> set[str]:
-    """The order ids of the completed conversions."""
-    order_ids: set[str] = set()
-    where = Filter(states=("COMPLETED",))
-    cursor: str | None = ""
-    while cursor is not None:
-        page = store.jobs(QUEUE, where, limit=MAX_PAGE, cursor=cursor or None)
-        order_ids.update(job.payload["orderId"] for job in page.jobs)
-        cursor = page.cursor
-    return order_ids

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import threading
@@ -14,17 +13,12 @@ from typing import Any, ClassVar, Final
 from kesin.foundation.problems import Problem
 from kesin.foundation.settings import load_settings
 from kesin.foundation.terminal import say
-from kesin.store.contract import Store
-from kesin.store.limits import MAX_PAGE
-from kesin.store.records import Filter
 from kesin.workloads.common import demo
 from kesin.workloads.common.api_client import over_http
 
-QUEUE: Final = "optiplan"
 SAW_EVERY_S: Final = 0.5
 ORDERS: Final = {demo.Pace.STROLL: 2, demo.Pace.BRISK: 1}  # of known customers at the start
 ORDER_EVERY_S: Final = 40.0
-CUT: Final = "files cut"
 CUSTOMERS: Final = {"0555 123 45 67": "Demir Mobilya", "0532 987 65 43": "Güneş Ahşap"}
 STRANGER: Final = ("0544 222 33 44", "Yıldız Dekorasyon")
 _CREATED: Final = (200, 201)
@@ -33,9 +27,8 @@ _CREATED: Final = (200, 201)
 class Orders:
     """The shop's program, which sends orders of known customers, and one of a stranger."""
 
-    def __init__(self, address: str, key: str, news: demo.News, chance: random.Random) -> None:
+    def __init__(self, address: str, key: str, chance: random.Random) -> None:
         self._send = over_http(address, key)
-        self._news = news
         self._chance = chance
         self._numbers = count(1001)
         for phone, name in CUSTOMERS.items():
@@ -60,11 +53,7 @@ class Orders:
         from kesin.workloads.optiplan.workshop.config import Workshop
 
         folder = Workshop(load_settings()).paths().machine_drop_folder
-        SawSimulator(folder).run(stop, SAW_EVERY_S, on_moved=self._took)
-
-    def _took(self, files: int) -> None:
-        self._news.count(CUT, files)
-        self._news.tell(f"the saw took {files} cutting {'plan' if files == 1 else 'plans'}")
+        SawSimulator(folder).run(stop, SAW_EVERY_S)
 
 
 class OptiplanDemo(demo.DemoPart):
@@ -72,11 +61,9 @@ class OptiplanDemo(demo.DemoPart):
 
     title: ClassVar = "cutting orders"
     scopes: ClassVar = ("optiplan",)
-    moves: ClassVar = {"recover": demo.MoveNews("cutting order", "of a dead worker came back")}
 
     def __init__(self) -> None:
         self._held_job = ""  # of the stranger
-        self._held: dict[str, str] = {}  # job id → order id, as last observed
 
     def check_machine(self) -> demo.Readiness:
         try:
@@ -92,12 +79,12 @@ class OptiplanDemo(demo.DemoPart):
 
     def begin(self, context: demo.DemoContext) -> None:
         """Send a few orders, and one that is held; start the saw."""
-        orders = Orders(context.address, context.shop_key, context.news, context.chance)
+        orders = Orders(context.address, context.shop_key, context.chance)
         self._held_job = orders.order(STRANGER)  # held until an operator decides
         known = ORDERS[context.pace]
         for _ in range(known):
             orders.order()
-        say(f"  {known + 1} cutting orders, one of them of a customer nobody knows")
+        say(f"  {known + 1} cutting orders, one of them of an unknown customer")
         context.background.run(orders.saw)
         context.background.every(ORDER_EVERY_S if context.pace.goes_on else None, orders.order)
 
@@ -116,26 +103,6 @@ class OptiplanDemo(demo.DemoPart):
             "Its timeline, the next thing that will happen, the drawn plan once it is approved.",
         )
 
-    def observe(self, context: demo.DemoContext) -> None:
-        """Tell which orders are held, and which are held no longer."""
-        page = context.queues[QUEUE].jobs(Filter(states=("HOLD",)), limit=MAX_PAGE)
-        held = {job.id: job for job in page.jobs}
-        for job_id, job in held.items():
-            if job_id not in self._held:
-                self._held[job_id] = _order_id(job.payload)
-                context.news.tell(
-                    f"order {self._held[job_id]} is held: {job.error_message}; it waits for you at "
-                    f"{context.address}/dashboard/optiplan"
-                )
-        for job_id in self._held.keys() - held.keys():
-            context.news.tell(f"order {self._held.pop(job_id)} is held no longer")
-
-    def summarize(self, context: demo.DemoContext, store: Store) -> bool:  # noqa: ARG002
-        """How many plans the saw took."""
-        if cut := context.news.times(CUT):
-            say(f"the saw took {cut} cutting plans")
-        return True
-
     def clean_up(self) -> None:
         """End the optimiser, which may outlive a service that stops."""
         from kesin.workloads.optiplan.pipeline.program import end_current
@@ -143,13 +110,6 @@ class OptiplanDemo(demo.DemoPart):
 
         with suppress(Problem):
             end_current(Workshop(load_settings()).run_folder)
-
-
-def _order_id(data: Any) -> str:
-    try:
-        return str(data["order"]["order_id"])
-    except (KeyError, TypeError):
-        return json.dumps(data)[:40]
 
 
 def _wardrobe(chance: random.Random) -> list[dict[str, Any]]:

@@ -115,7 +115,6 @@ class PdfDemo(demo.DemoPart):
     slow_start: ClassVar = True
     scopes: ClassVar = ("pdf",)
     machine_settings: ClassVar = frozenset({"KESIN_PDF_CHROMIUM", "KESIN_PDF_SANDBOX"})
-    moves: ClassVar = {"recover": demo.MoveNews("PDF", "of a dead process came back")}
 
     def __init__(self) -> None:
         self._first_job = ""
@@ -144,7 +143,7 @@ class PdfDemo(demo.DemoPart):
                 return invoices.request()
             except Unavailable:
                 if time.monotonic() > until:
-                    context.news.tell(f"no process that makes PDFs came up: {demo.TRY_AGAIN}")
+                    say(f"  no process that makes PDFs came up: {demo.TRY_AGAIN}")
                     return ""
                 if context.wait(RETRY_S):
                     return ""
@@ -157,12 +156,6 @@ class PdfDemo(demo.DemoPart):
                 "The PDF stands under what happened. As admin, make one of your own at"
                 f" {pages}/pdf",
             )
-
-    def worker_started(self, pid: int) -> str:
-        return f"process {pid} makes PDFs now"
-
-    def worker_died(self, pid: int) -> str:
-        return f"the process {pid} that made PDFs died; another takes its place"
 
     def kept_files(self, folder: Path) -> Iterable[tuple[str, Path]]:
         yield "the PDFs", folder / "artifacts" / "pdfs"
