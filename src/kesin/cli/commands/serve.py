@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Annotated
 
 from kesin.cli.support.arguments import flag, option
@@ -17,6 +15,7 @@ from kesin.cli.support.errors import CommandError
 from kesin.cli.support.supervisor import WorkerProcesses, WorkerSupervisor, worker_command
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.workload import Workload
+from kesin.foundation.files import write_atomically
 from kesin.foundation.logs import Logger
 from kesin.foundation.passwords import one_time_password
 from kesin.foundation.permissions import system_actor
@@ -127,20 +126,14 @@ def _ensure_admin(accounts: Accounts, settings: Settings, address: str, *, insec
     password = one_time_password()
     file = settings.data_dir / PASSWORD_FILE
     if not sys.stdout.isatty():  # before anything else: a lost password locks everyone out
-        _write_private(file, f"{ADMIN}\n{password}\n")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, f"{ADMIN}\n{password}\n".encode(), mode=0o600)
     accounts.add_user(system_actor("service"), ADMIN, password, role="admin", all_sites=True)
     if sys.stdout.isatty():
         say(f"First start. Sign in as {ADMIN} with the password {password}")
         say("It is shown this once: change it with `kesin user passwd admin`.")
         return
     Logger("kesin.service").info("first_password_written", file=str(file))
-
-
-def _write_private(file: Path, text: str) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.unlink(missing_ok=True)
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-        out.write(text)
 
 
 def _is_loopback(address: str) -> bool:

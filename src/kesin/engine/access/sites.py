@@ -14,7 +14,6 @@ from zoneinfo import available_timezones
 from kesin.engine.access.refusals import CountedRefusals, RefusalCounter
 from kesin.engine.validation import invalid_field
 from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
-from kesin.foundation.currencies import CURRENCIES
 from kesin.foundation.permissions import Actor, Permission, require
 from kesin.foundation.problems import Forbidden, NotFound, RequestConflict
 from kesin.foundation.text import canonical_json, storable
@@ -22,6 +21,16 @@ from kesin.store.audit_chain import AuditLine
 from kesin.store.audit_log import AuditPage
 from kesin.store.directory import Directory, Site
 
+_CURRENCY_CODES: Final = """
+AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD BIF BMD BND BOB BRL BSD BTN BWP BYN
+BZD CAD CDF CHF CLP CNY COP CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL
+GHS GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR ILS INR IQD IRR ISK JMD JOD JPY KES KGS KHR KMF
+KPW KRW KWD KYD KZT LAK LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN
+MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF SAR SBD
+SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX
+USD UYU UZS VES VND VUV WST XAF XCD XCG XOF XPF YER ZAR ZMW ZWG
+"""
+CURRENCIES: Final = frozenset(_CURRENCY_CODES.split())  # of ISO 4217 that are legal tender today
 CHANNELS: Final = ("script", "api", "data_manager")
 _MAX_LISTED_SITES: Final = 20  # in an error message
 _SITE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

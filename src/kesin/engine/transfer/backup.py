@@ -19,6 +19,12 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from kesin.foundation.clock import iso, wall_clock_us
 from kesin.foundation.encryption import KeyRing
+from kesin.foundation.files import (
+    create_private_file,
+    create_private_folders,
+    open_regular_file,
+    sync_folder,
+)
 from kesin.foundation.text import canonical_json
 from kesin.foundation.version import __version__
 from kesin.store.transfer.dump import Advance, BackupRefused, Dump, DumpManifest
@@ -31,10 +37,6 @@ DATABASE: Final = "database"
 FILES: Final = "files"
 MAX_LISTED_FILES: Final = 100  # names of vanished files in the manifest
 CHUNK_BYTES: Final = 1 << 20  # bytes read at a time
-
-_SAFE_FLAGS: Final = (
-    getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-)
 
 ProgressFactory = Callable[[int], Advance]  # takes the total number of bytes
 
@@ -213,24 +215,6 @@ def require_space(folder: Path, required: int, refusal: type[Exception]) -> None
         raise refusal(f"{folder} has {free} bytes free, and this takes about {required}")
 
 
-def open_regular_file(file: Path) -> BinaryIO:
-    """Open a file for reading; a symbolic link is refused."""
-    return os.fdopen(os.open(file, os.O_RDONLY | _SAFE_FLAGS), "rb")
-
-
-def create_private_file(file: Path) -> BinaryIO:
-    """Open a file for writing that only its owner can read."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _SAFE_FLAGS
-    return os.fdopen(os.open(file, flags, 0o600), "wb")
-
-
-def create_private_folders(folder: Path) -> None:
-    """Create the missing folders of a path; only their owner can read them."""
-    if not folder.is_dir():
-        create_private_folders(folder.parent)
-        folder.mkdir(mode=0o700, exist_ok=True)
-
-
 def copy_stream(source: BinaryIO, target: BinaryIO, advance: Advance) -> str:
     """Copy a stream; return the SHA-256 of what was copied."""
     digest = hashlib.sha256()
@@ -269,14 +253,3 @@ def _sync_tree(root: Path) -> None:
             with open_regular_file(Path(folder, name)) as file:
                 os.fsync(file.fileno())
         sync_folder(Path(folder))
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk."""
-    if not hasattr(os, "O_DIRECTORY"):  # Windows does this by itself
-        return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -19,6 +19,11 @@ from kesin.engine.access.accounts import Accounts
 from kesin.engine.transfer import backup as backups
 from kesin.engine.transfer.backup import BackupFile, Manifest, ProgressFactory
 from kesin.foundation.encryption import SETTING, KeyRing, SecretNotOpened, signing_key_id
+from kesin.foundation.files import (
+    create_private_file,
+    create_private_folders,
+    open_regular_file,
+)
 from kesin.foundation.permissions import Actor
 from kesin.store.audit_chain import AuditHead
 from kesin.store.contract import Store
@@ -164,9 +169,9 @@ def _restore_paths(backup: Backup, places: Sequence[BackupFile]) -> Iterator[tup
 def _restore_file(source: Path, target: Path, advance: Advance) -> None:
     """Restore a file under a hidden name, then rename it."""
     info = source.stat()
-    backups.create_private_folders(target.parent)
+    create_private_folders(target.parent)
     hidden = target.with_name(f".{target.name}.restoring")
-    with backups.open_regular_file(source) as content, backups.create_private_file(hidden) as out:
+    with open_regular_file(source) as content, create_private_file(hidden) as out:
         backups.copy_stream(content, out, advance)
         out.flush()
         os.fsync(out.fileno())

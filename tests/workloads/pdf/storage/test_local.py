@@ -5,11 +5,12 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kesin.foundation import files
 from kesin.foundation.clock import wall_clock_us
-from kesin.workloads.pdf.storage import local as local_storage
 from kesin.workloads.pdf.storage.base import BadKey, KeyTaken, StorageDown
 from kesin.workloads.pdf.storage.local import MARKER, LocalStorage
 from tests.workloads.pdf.storages import HOUR_US, KEY, PDF, operations_of
@@ -25,7 +26,7 @@ def local(folder) -> LocalStorage:
     return LocalStorage(folder)
 
 
-def files(folder: Path) -> list[str]:
+def names_in(folder: Path) -> list[str]:
     paths = (path for path in folder.rglob("*") if path.is_file())
     return sorted(path.relative_to(folder).as_posix() for path in paths)
 
@@ -89,6 +90,7 @@ def test_everything_is_on_the_disk_before_it_has_its_name(local, folder, monkeyp
 CRASH = """
 import os, sys
 from pathlib import Path
+from typing import Any
 from kesin.workloads.pdf.storage.local import LocalStorage
 setattr(os, sys.argv[2], lambda *_: os._exit(9))
 LocalStorage(Path(sys.argv[1])).put_bytes("pdfs/a/1.pdf", b"never whole", "application/pdf")
@@ -100,12 +102,12 @@ def test_a_crash_before_the_rename_leaves_no_object_and_is_cleaned_up_later(loca
     (folder / "pdfs" / "a").mkdir(parents=True)
     crashed = subprocess.run([sys.executable, "-c", CRASH, folder, call], check=False)
     assert crashed.returncode == 9
-    assert len(files(folder)) == 2  # the marker, and the file that was never renamed
+    assert len(names_in(folder)) == 2  # the marker, and the file that was never renamed
     assert local.exists("pdfs/a/1.pdf") is False
     assert list(local.list()) == []
     now = wall_clock_us()
     assert local.delete_partial_writes(now - HOUR_US) == 0
-    assert len(files(folder)) == 2
+    assert len(names_in(folder)) == 2
     local.put_bytes("pdfs/a/1.pdf", b"whole", PDF)
     assert local.delete_partial_writes(now + HOUR_US) == 1
     assert local.get_bytes("pdfs/a/1.pdf") == b"whole"
@@ -123,28 +125,28 @@ def test_a_failed_write_leaves_nothing_behind(local, folder, monkeypatch, call):
     monkeypatch.setattr(os, call, full)
     with pytest.raises(StorageDown, match="No space left"):
         local.put_bytes("pdfs/a/1.pdf", b"x", PDF)
-    assert files(folder) == [MARKER, "pdfs/a/0.pdf"]
+    assert names_in(folder) == [MARKER, "pdfs/a/0.pdf"]
 
 
 def test_a_folder_that_vanishes_while_it_is_written_into_is_made_again(local, monkeypatch):
-    write, vanished = local_storage._write, set[Path]()
+    write, vanished = files.write_atomically, set[Path]()
 
-    def write_late(path: Path, data: bytes) -> None:
+    def write_late(path: Path, data: bytes, **options: Any) -> None:
         if not vanished:
             vanished.add(path.parent)
             path.parent.rmdir()
-        write(path, data)
+        write(path, data, **options)
 
-    monkeypatch.setattr(local_storage, "_write", write_late)
+    monkeypatch.setattr(files, "write_atomically", write_late)
     local.put_bytes(KEY, b"x", PDF)
     assert local.get_bytes(KEY) == b"x"
 
 
 def test_a_folder_that_always_vanishes_is_not_waited_for(local, monkeypatch):
-    def never(path: Path, data: bytes) -> None:
+    def never(path: Path, *_: object, **__: object) -> None:
         raise FileNotFoundError(path)
 
-    monkeypatch.setattr(local_storage, "_write", never)
+    monkeypatch.setattr(files, "write_atomically", never)
     with pytest.raises(StorageDown, match="vanishes"):
         local.put_bytes(KEY, b"x", PDF)
 

@@ -16,7 +16,7 @@ from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, Final, Literal, Self
 
 from kesin.engine.access.masking import find_masked, mask_private
-from kesin.foundation.currencies import CURRENCIES
+from kesin.engine.access.sites import CURRENCIES
 from kesin.foundation.messages import Message, MessageError
 from kesin.foundation.text import storable
 from kesin.lifecycle.budget import DAY_S, SECOND_US

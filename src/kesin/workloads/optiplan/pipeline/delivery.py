@@ -22,12 +22,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
+from kesin.foundation.files import UNFINISHED_SUFFIX
 from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline import shared_folder
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
 from kesin.workloads.optiplan.pipeline.shared_folder import has_content, move_file, remove_file
-from kesin.workloads.optiplan.workshop.json_file import UNFINISHED_SUFFIX, write_atomically
+from kesin.workloads.optiplan.workshop.json_file import write_atomically
 from kesin.workloads.optiplan.workshop.paths import FAILED, INBOX, PROCESSED
 
 _STAGED, _SENT = "staged", "sent"  # beside the folders, places where a file can be

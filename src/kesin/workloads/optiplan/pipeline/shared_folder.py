@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from kesin.foundation.files import sync_folder
 from kesin.foundation.messages import Message, MessageError
 from kesin.foundation.problems import Unavailable
-from kesin.workloads.optiplan.workshop.json_file import sync_folder
 
 MAX_XML_BYTES: Final = 20_000_000
 _CHUNK_BYTES: Final = 1 << 16

@@ -2,69 +2,37 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from kesin.foundation import files
 from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 
 T = TypeVar("T")
-UNFINISHED_SUFFIX: Final = ".tmp"
-_NO_FOLDER_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EACCES)
+_MAX_BYTES: Final = 1_000_000
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a hidden file, sync it to disk, then rename it to its name."""
+    """Replace a file that others may read; its folder is created if missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}{UNFINISHED_SUFFIX}")
-    try:
-        with hidden.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        hidden.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            hidden.unlink()
-        raise
-    with suppress(OSError):  # some network shares do not support it
-        sync_folder(path.parent)
+    files.write_atomically(path, data)
 
 
 def remove_unfinished(folder: Path, prefix: str) -> None:
     """Remove unfinished files with this prefix that a killed process has left."""
-    for leftover in folder.glob(f".{prefix}*{UNFINISHED_SUFFIX}"):
+    for leftover in folder.glob(f".{prefix}*{files.UNFINISHED_SUFFIX}"):
         with suppress(OSError):
             leftover.unlink()
 
 
-def sync_folder(folder: Path) -> None:
-    """Sync a folder's entries to disk, where the file system supports it."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    except OSError as problem:
-        if problem.errno not in _NO_FOLDER_SYNC:
-            raise
-    finally:
-        os.close(handle)
-
-
-_MAX_BYTES: Final = 1_000_000
-
-
 def read_shipped(name: str) -> bytes:
     """Read a file that comes with Kesin, with which a workshop starts."""
-    return files("kesin.workloads.optiplan").joinpath("templates", name).read_bytes()
+    return resources.files("kesin.workloads.optiplan").joinpath("templates", name).read_bytes()
 
 
 def read_json_file(file: Path) -> Any:

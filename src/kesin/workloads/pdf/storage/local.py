@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
+from kesin.foundation import files
 from kesin.workloads.pdf.storage import base
 from kesin.workloads.pdf.storage.base import KeyTaken, StorageDown, StoredObject
 
@@ -49,9 +49,9 @@ class LocalStorage(base.StorageBackend):
                     if path.exists():
                         if path.read_bytes() != data:
                             raise KeyTaken(key)
-                        return _sync(path.parent)
-                    _make_folders(self._base, path.parent)
-                    return _write(path, data)
+                        return files.sync_folder(path.parent)
+                    files.create_private_folders(path.parent, self._base)
+                    return files.write_atomically(path, data, prefix=_PARTIAL_PREFIX, mode=0o600)
                 except FileNotFoundError:
                     continue  # its empty folder was deleted meanwhile
                 except (FileExistsError, NotADirectoryError, IsADirectoryError):
@@ -165,42 +165,6 @@ def _describe(key: str, status: os.stat_result) -> StoredObject:
     times = f"{status.st_mtime_ns}-{status.st_ctime_ns}"
     fingerprint = f"{status.st_dev}-{status.st_ino}-{status.st_size}-{times}"
     return StoredObject(key, status.st_size, status.st_mtime_ns // 1_000, fingerprint)
-
-
-def _write(path: Path, data: bytes) -> None:
-    handle, hidden = tempfile.mkstemp(prefix=_PARTIAL_PREFIX, dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(hidden, path)  # noqa: PTH105 - the name of the atomic call
-    except BaseException:
-        with suppress(OSError):
-            Path(hidden).unlink()
-        raise
-    _sync(path.parent)
-
-
-def _make_folders(base: Path, folder: Path) -> None:
-    """Create the missing folders between them; each is synced before anything is put below it."""
-    if folder == base or folder.is_dir():
-        return
-    _make_folders(base, folder.parent)
-    try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        if not stat.S_ISDIR(folder.stat().st_mode):
-            raise
-    _sync(folder.parent)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _raise_unless_absent(error: OSError) -> None:
