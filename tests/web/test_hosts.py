@@ -3,11 +3,10 @@
 from contextlib import closing
 
 import pytest
-from fastapi import APIRouter
-from starlette.responses import PlainTextResponse
-from starlette.routing import Mount, Route, Router
+from fastapi import APIRouter, FastAPI
 
 from kesin.engine.workload import Workload
+from kesin.foundation.problems import Invalid
 from kesin.foundation.settings import BadSettings, load_settings
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.sqlite.store import SqliteStore
@@ -38,23 +37,36 @@ def test_a_slash_too_many_or_too_few_is_not_found_and_redirects_nowhere(path, sh
     assert (response.status_code, response.headers.get("location")) == (404, None)
 
 
-def test_the_routers_and_apps_of_a_workload_do_not_redirect_either(shared_world):
+def nested(inner: APIRouter) -> Workload:
+    """A workload whose router includes this one."""
+
     def routes(_context: object) -> APIRouter:
-        mounted = Router([Route("/page", lambda _: PlainTextResponse("here"))])
-        inner, router = APIRouter(), APIRouter()
-        inner.add_api_route("/page", lambda: "here")
-        router.routes.append(Mount("/mounted", mounted))
+        router = APIRouter()
         router.include_router(inner, prefix="/inner")
         return router
 
-    workload = Workload("other", task_lifecycle, "Other", routes=routes)
+    return Workload("other", task_lifecycle, "Other", routes=routes)
+
+
+def test_the_routers_of_a_workload_do_not_redirect_either(shared_world):
+    inner = APIRouter()
+    inner.add_api_route("/page", lambda: "here")
+    workload = nested(inner)
     with closing(SqliteStore(":memory:")) as store:  # without the queues of other workloads
         service = Service(shared_world.settings, store, {"other": workload}, work=False)
         client = Client(create_app(service))
-        for path in ("/mounted/page", "/inner/page"):
-            assert client.get(path).status_code == 200
-            response = client.get(f"{path}/", headers=EVIL)
-            assert (response.status_code, response.headers.get("location")) == (404, None)
+        assert client.get("/inner/page").status_code == 200
+        response = client.get("/inner/page/", headers=EVIL)
+        assert (response.status_code, response.headers.get("location")) == (404, None)
+
+
+def test_an_app_that_a_workload_mounts_is_refused(shared_world):
+    inner = APIRouter()
+    inner.mount("/mounted", FastAPI())
+    with closing(SqliteStore(":memory:")) as store:
+        service = Service(shared_world.settings, store, {"other": nested(inner)}, work=False)
+        with pytest.raises(Invalid, match="router mounts /mounted"):
+            create_app(service)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
@@ -15,13 +15,11 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import FileResponse, JSONResponse, Response
-from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kesin.engine.validation import BadInput, invalid_field
 from kesin.foundation.extras import missing_extra
@@ -132,7 +130,7 @@ def _load_routes(app: FastAPI, service: Service) -> list[BaseRoute]:
 
     routes += [*session.router.routes, *dashboard_routes(frame), *guarded.routes]
     routes.append(Route("/openapi.json", openapi, include_in_schema=False))
-    _adopt_inner_apps(app, [*app.routes[own:], *routes])
+    _forbid_redirects([*app.routes[own:], *routes])
     _set_openapi(app, (*_OWN_ROUTERS, session.router, *workload_routers))
     app.state.polling_elements = POLLING_ELEMENTS.union(
         *(pages.polling_elements for pages in frame.pages.values())
@@ -141,43 +139,17 @@ def _load_routes(app: FastAPI, service: Service) -> list[BaseRoute]:
     return routes
 
 
-def _inner_parts(routes: Sequence[BaseRoute]) -> Iterator[tuple[BaseRoute, object]]:
-    """What is included or mounted, at every depth, with the route that leads there."""
-    for route in routes:
-        part = getattr(route, "original_router", None) or getattr(route, "app", None)
-        yield route, part
-        router = getattr(part, "router", part)
-        if isinstance(router, Router):
-            yield from _inner_parts(router.routes)
+def _forbid_redirects(routes: Sequence[BaseRoute]) -> None:
+    """No router of a workload redirects: the address would be made of the Host header.
 
-
-def _adopt_inner_apps(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
-    """Serve an app that a workload mounts as its routes are served: the actor is known to it.
-
-    What it raises of ours is answered as elsewhere, unless it has a handler of its own. No router
-    of a workload redirects: the address would be made of the Host header.
+    Nor does it mount an app, which would not know who asks.
     """
-    for route, part in _inner_parts(routes):
-        router = getattr(part, "router", part)
-        if isinstance(router, Router):
+    for route in routes:
+        if isinstance(route, Mount):
+            raise Invalid(f"a workload's router mounts {route.path}: give it routes instead")
+        if isinstance(router := getattr(route, "original_router", None), Router):
             router.redirect_slashes = False
-        if isinstance(route, Mount) and not isinstance(part, _IdentifyingApp):
-            route.app = _IdentifyingApp(route.app)
-        if isinstance(part, Starlette):
-            for error, handler in app.exception_handlers.items():
-                part.exception_handlers.setdefault(error, handler)
-
-
-class _IdentifyingApp:
-    """A mounted app, to which the dependencies of ours do not apply."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await identify(Request(scope))
-        await self._app(scope, receive, send)
+            _forbid_redirects(router.routes)
 
 
 def _handle_problems(app: FastAPI) -> None:

@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from kesin.engine.access.accounts import cron_actor
@@ -35,18 +35,11 @@ PROBES: Final = frozenset({"/health/live", "/health/ready"})  # answered without
 # Elements of the dashboard that refresh by themselves, by the id that htmx sends.
 POLLING_ELEMENTS: Final = frozenset({"job-story", "nav", "runs", "view", "workers"})
 RENEWAL: Final = "/renewal"  # ends the path of a refresh that is a form, for what it shows is long
-APP: Final = "kesin.app"  # where the scope of a request has the service's app
 PUBLIC_ROUTE: Final[dict[str, Any]] = {"security": []}  # marks a public route in the schema
 
 
-def app_of(request: Request) -> FastAPI:
-    """The service's app; inside one that a workload mounts, ``request.app`` is that one."""
-    app: FastAPI = request.scope.get(APP) or request.app
-    return app
-
-
 def service_of(request: Request) -> Service:
-    service: Service = app_of(request).state.service
+    service: Service = request.app.state.service
     return service
 
 
@@ -92,7 +85,7 @@ def _is_polling(request: Request) -> bool:
     if request.method not in SAFE and not request.scope["path"].endswith(RENEWAL):
         return False
     accepted = request.headers.get("accept", "")
-    polling: frozenset[str] = app_of(request).state.polling_elements
+    polling: frozenset[str] = request.app.state.polling_elements
     return accepted == "text/event-stream" or request.headers.get("hx-trigger") in polling
 
 

@@ -22,7 +22,7 @@ from starlette.types import Message as AsgiMessage
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import NotSignedIn, Problem, RequestTimeout, TooLarge, Unavailable
 from kesin.store.errors import StoreTrouble, StoreUnreachable
-from kesin.web.auth import APP, identify, is_secure
+from kesin.web.auth import identify, is_secure
 from kesin.web.bodies import body_limit_of, is_sign_in_required
 from kesin.web.dependencies import SIGN_IN
 from kesin.web.service import Service
@@ -95,7 +95,6 @@ class _Exchange:
         given = self._headers.get(b"x-request-id", b"").decode("latin-1")
         self._id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = self._id
-        scope[APP] = scope["app"]  # a mounted app takes its place there
 
     async def run(self) -> None:
         service = self._service

@@ -25,7 +25,7 @@ from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
 from kesin.store.limits import MAX_TENANT
 from kesin.store.records import QueueStats
-from kesin.web.auth import NOBODY, GuardedRouter, SignInRequired, app_of, service_of
+from kesin.web.auth import NOBODY, GuardedRouter, SignInRequired, service_of
 from kesin.web.bodies import requires_sign_in
 from kesin.web.dashboard.frame.i18n import (
     Catalogue,
@@ -169,7 +169,7 @@ class PageContext:
 
     @property
     def frame(self) -> Frame:
-        return frame_of(app_of(self.request))
+        return frame_of(self.request.app)
 
     @property
     def language(self) -> Language:
@@ -332,7 +332,7 @@ def any_context(request: Request) -> PageContext:
     language = choose_language(
         request.cookies.get(LANGUAGE_COOKIE), request.headers.get("accept-language", "")
     )
-    catalogue = frame_of(app_of(request)).catalogue(language)
+    catalogue = frame_of(request.app).catalogue(language)
     theme = request.cookies.get(THEME_COOKIE, "auto")
     actor = getattr(request.state, "actor", NOBODY)
     zone = zone_named(request.cookies.get(ZONE_COOKIE, "UTC"))
