@@ -10,7 +10,7 @@ from typing import Any, Final
 from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.access.commands import MAX_BULK_JOBS, JobDetails
 from kesin.engine.access.companions import Companions
-from kesin.engine.access.folding import FoldedEvent, fold_events
+from kesin.engine.access.folding import FoldedEvents, fold_events
 from kesin.engine.access.occupancy import rate_of, slots_in_use
 from kesin.engine.bulk import BulkResult
 from kesin.engine.queue import Queue
@@ -59,7 +59,7 @@ def job_body(job: Job, title: str = "") -> schemas.JobBody:
     )
 
 
-def event_body(folded: FoldedEvent) -> schemas.EventBody:
+def event_body(folded: FoldedEvents) -> schemas.EventBody:
     event = folded.event
     decoded = {
         "at": iso(event.at),
@@ -80,7 +80,7 @@ def whole_body(
     fold: bool = True,
 ) -> schemas.JobWhole:
     events, parents, children = history.events, beside.parents, beside.children
-    shown = fold_events(events) if fold else [FoldedEvent(event, event.at) for event in events]
+    shown = fold_events(events) if fold else [FoldedEvents([event]) for event in events]
     return schemas.JobWhole(
         job=job_body(history.job, title_of(history.job)),
         progress=_progress_body(beside.progress),

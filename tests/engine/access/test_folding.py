@@ -55,11 +55,24 @@ def test_other_reasons_other_people_and_changed_states_stay():
 
 
 @given(st.lists(EVENTS, max_size=12))
-def test_nothing_is_left_out_but_claims_of_equal_waits(drawn):
+def test_every_event_is_in_one_line_and_a_line_repeats_its_first_event(drawn):
     events = history(*drawn)
     lines = fold_events(events)
-    assert sum(2 * line.count - 1 for line in lines) == len(events)
+    assert [event for line in lines for event in reversed(line.events)] == events
     assert [line.event.seq for line in lines] == sorted({line.event.seq for line in lines})
     for line in lines:
         first = next(event for event in events if event.at == line.since)
         assert first._replace(seq=0, at=0) == line.event._replace(seq=0, at=0)
+        assert [event._replace(seq=0, at=0) for event in line.events].count(
+            line.event._replace(seq=0, at=0)
+        ) == line.count
+
+
+def test_retries_are_one_line_too_unless_their_messages_differ():
+    fail = WAIT._replace(move="fail", to_state="r", error_code="E", error_message="slow")
+    requeue = WAIT._replace(move="requeue", from_state="r", error_code="E", error_message="slow")
+    events = history(CLAIM, *(fail, requeue, CLAIM) * 3)
+    assert shown(events) == [("claim", 1), ("fail", 1), ("requeue", 3), ("claim", 1)]
+    events[4] = events[4]._replace(error_message="slower")
+    assert len(shown(events)) > 4
+    assert len(fold_events(events, messages=False)) == 4

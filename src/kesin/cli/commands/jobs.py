@@ -15,7 +15,7 @@ from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError, check_choice, did_you_mean
 from kesin.cli.support.lifecycles import stored_lifecycle
 from kesin.engine.access.companions import MAX_RELATIVES
-from kesin.engine.access.folding import FoldedEvent, fold_events
+from kesin.engine.access.folding import FoldedEvents, fold_events
 from kesin.engine.access.listing import JobSearch, resolve_text, titles_in
 from kesin.engine.access.masking import Masking
 from kesin.engine.queue import Queue
@@ -237,7 +237,7 @@ def print_history(events: list[Event], names: Definition | None) -> None:
     )
 
 
-def _what(folded: FoldedEvent, names: Definition | None) -> str:
+def _what(folded: FoldedEvents, names: Definition | None) -> str:
     event = folded.event
     error = ": ".join(filter(None, (event.error_code, event.error_message)))
     parts = (

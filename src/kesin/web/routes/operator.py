@@ -264,7 +264,7 @@ def show_job(
     request: Request,
     actor: SignedInActor,
     job_id: JobId,
-    fold: Annotated[bool, Query(description="false: every wake-up is a line")] = True,  # noqa: FBT002
+    fold: Annotated[bool, Query(description="false: every event is a line")] = True,  # noqa: FBT002
 ) -> schemas.JobWhole:
     """A job with its history, its remarks, what its error means and what you can do with it.
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kesin.engine.access.folding import FoldedEvent, fold_events
+from kesin.engine.access.folding import FoldedEvents, fold_events
 from kesin.engine.queue import Queue
 from kesin.foundation.clock import iso
 from kesin.foundation.messages import decode_note
@@ -75,7 +75,7 @@ def _tells_error(event: Event) -> bool:
     return event.move == "block" or event.to_state in {"HOLD", "FAILED"}
 
 
-def _repetitions(folded: FoldedEvent) -> dict[str, Any]:
+def _repetitions(folded: FoldedEvents) -> dict[str, Any]:
     return {"count": folded.count, "since": iso(folded.since)} if folded.count > 1 else {}
 
 

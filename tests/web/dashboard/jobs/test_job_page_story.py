@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kesin.engine.access.folding import fold_events
 from kesin.engine.queue import apply_changes
 from kesin.engine.results import Done, Failed, Wait
 from kesin.engine.worker import Worker
@@ -13,7 +14,7 @@ from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change
 from kesin.store.records import Event
-from kesin.web.dashboard.jobs.timeline import MAX_FOLDED, fold_repeats
+from kesin.web.dashboard.jobs.timeline import MAX_FOLDED
 from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.site import SiteContext
 from tests.web.conftest import ROOT, World
@@ -165,9 +166,9 @@ def test_folding_loses_no_event_whatever_the_cycle():
     }  # fmt: skip
     counts = {"waits": [2, 1, 1], "chain": [3, 1, 1, 1], "running": [1, 1, 1, 1], "nothing": []}
     for name, events in cycles.items():
-        folded = list(fold_repeats(events[::-1]))
-        assert [one for _, run in folded for one in run] == events[::-1]
-        assert [count for count, _ in folded] == counts[name], name
+        folded = fold_events(events)[::-1]
+        assert [one for line in folded for one in line.events] == events[::-1]
+        assert [line.count for line in folded] == counts[name], name
 
 
 def test_a_long_fold_is_cut_and_says_so(world):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from kesin.engine.access.commands import JobDetails
+from kesin.engine.access.folding import fold_events
 from kesin.foundation.messages import decode_note, recorded_message, recorded_traceback
 from kesin.foundation.text import decode_json
 from kesin.lifecycle.declare import Lifecycle
@@ -21,7 +22,6 @@ from kesin.web.serialize import json_depth_limited
 
 MAX_LINES: Final = 200  # shown; the API has all of them
 MAX_FOLDED: Final = 50  # of the lines that are folded into one
-LONGEST_CYCLE: Final = 3  # moves: claim, fail, requeue
 
 
 class RecordedError(NamedTuple):
@@ -67,18 +67,18 @@ def timeline(
     lines: list[TimelineLine] = []
     advised = {explained or ""}
     following: int | None = None
-    for count, events in fold_repeats(history.events[::-1]):
+    for run in reversed(fold_events(history.events, messages=False)):
         folded = []
-        for event in events:
+        for event in run.events:
             folded.append(_event_line(ctx, history, lifecycle, event, following, now, advised))
             following = event.at
         newest, oldest = folded[0], folded[-1]
-        if count > 1:
+        if run.count > 1:
             stayed = all(line.state == newest.state for line in folded)
             lasted = None if newest.lasted_us is None or not stayed else newest.at - oldest.at
             newest = replace(
                 newest,
-                count=count,
+                count=run.count,
                 first_seq=oldest.seq,
                 folded=tuple(folded[:MAX_FOLDED]),
                 unlisted=len(folded[MAX_FOLDED:]),
@@ -88,37 +88,6 @@ def timeline(
     lines += [_note_line(note) for note in history.notes]
     lines.sort(key=lambda line: (line.at, line.seq), reverse=True)
     return lines
-
-
-def fold_repeats(events: Sequence[Event]) -> Iterator[tuple[int, Sequence[Event]]]:
-    """Split events, newest first, into runs of the same cycle, each with its number of cycles.
-
-    A cycle begins with a wait or a failed attempt, and has the moves that led back to it. What a
-    person did, and a move that replaced the payload, is never folded.
-    """
-    keys = [_cycle_key(event) for event in events]
-    at = 0
-    while at < len(events):
-        count, end = 1, at
-        for length in range(1, LONGEST_CYCLE + 1) if events[at].worker is None else ():
-            cycle = keys[at : at + length]
-            while (
-                None not in cycle
-                and keys[end : end + length] == cycle
-                and keys[end + length : end + length + 1] == cycle[:1]
-            ):
-                count, end = count + 1, end + length
-            if count > 1:
-                break
-        yield count, events[at : end + 1]
-        at = end + 1
-
-
-def _cycle_key(event: Event) -> tuple[object, ...] | None:
-    """What two events of a repeated cycle share; None for one that stands alone."""
-    if event.actor.startswith("user:") or event.old_payload is not None:
-        return None
-    return (event.move, event.from_state, event.to_state, event.error_code, event.flags)
 
 
 def travelled_edges(history: JobDetails) -> frozenset[tuple[str, str]]:
