@@ -85,7 +85,7 @@ def delete_customer(ctx: Context, fields: FirstFields) -> Response:
 
 @router.get(f"{PATH}/rules", response_class=HTMLResponse)
 def rules_page(ctx: Context, done: Annotated[str, Query(max_length=400)] = "") -> HTMLResponse:
-    """The rules in force as a form and as JSON, and the folders."""
+    """The rules in force as a form, and the folders."""
     orders = readable_order_service(ctx)
     orders.context.commands.queue(ctx.actor, "optiplan")
     return _render_rules(ctx, orders, changed=done)
@@ -98,11 +98,10 @@ def _render_rules(
     changed: str = "",
     problem: Problem | None = None,
     value: Any = None,
-    source: str | None = None,
     typed: TypedDocument | None = None,
     seen: str = "",
 ) -> HTMLResponse:
-    """The page; after an error, with the values as typed in the form or as JSON."""
+    """The page; after an error, with the values as typed."""
     in_force = orders.workshop.rules()
     rules = rules_json(in_force)
     errors = _field_errors(problem, typed or TypedDocument()) if problem else {}
@@ -113,8 +112,6 @@ def _render_rules(
     return ctx.page(
         "optiplan/rules.html",
         **form_values | ({"seen": seen} if seen else {}),
-        source=json.dumps(rules, ensure_ascii=False, indent=2) if source is None else source,
-        as_json=source is not None,
         paths=paths_json(orders.workshop.paths()),
         changed=names,
         nothing_changed=changed == "none",
@@ -122,7 +119,7 @@ def _render_rules(
         warnings=rule_warnings(in_force),
         problem=problem,
         errors=errors,
-        labels={name: form.label_of(name[1:]) for name in errors if name != "source"},
+        labels={name: form.label_of(name[1:]) for name in errors if name != "rules"},
         **frame(ctx, "rules"),
     )
 
@@ -171,10 +168,10 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
             value = SchemaForm(schema).read(fields)
             typed = document.read_document(schema, value, rules_json(before))
             body: Any = typed.values
-        else:
-            body = document.parse_typed_json(source)
-        if fields.get("do") == "edit" and isinstance(body, dict):
-            return _render_rules(ctx, orders, value=document.form_value(schema, body), seen=seen)
+        elif isinstance(body := document.parse_typed_json(source), dict):
+            value = document.form_value(schema, body)
+        if fields.get("do") == "edit":
+            return _render_rules(ctx, orders, value=value, seen=seen)
         after = _validate(body, typed)
         if "sure" in fields:
             change = rule_changes.change_rules(orders, ctx.actor, body, expected_digest=seen)
@@ -182,7 +179,7 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
         if seen:
             rule_changes.check_unchanged(before, seen)
     except (OrderProblem, Invalid, RequestConflict) as problem:
-        return _render_rules(ctx, orders, problem=problem, value=value, source=source, typed=typed)
+        return _render_rules(ctx, orders, problem=problem, value=value, typed=typed)
     changed = list_changes(ctx.say, rules_json(before), rules_json(after))
     if not changed:
         return _redirect("rules", "none")
@@ -216,7 +213,7 @@ def _validate(body: Any, typed: TypedDocument) -> Rules:
 
 
 def _field_errors(problem: Problem, typed: TypedDocument) -> dict[str, list[str]]:
-    """The messages by the name of their field; the JSON has those that no other field has."""
+    """The messages by the name of their field; the form has those that no field has."""
     errors: dict[str, list[str]] = {}
     for row in problem.details.get("fields", ()):
         field = row["field"]
@@ -224,9 +221,7 @@ def _field_errors(problem: Problem, typed: TypedDocument) -> dict[str, list[str]
             errors.setdefault(ROOT + pointer, []).append(row["message"])
         else:
             message = FieldProblem((field,), row["message"]).full_message
-            errors.setdefault("source", []).append(message)
-    if problem.code == "not_json":
-        errors["source"] = [problem.message]
+            errors.setdefault("rules", []).append(message)
     return errors
 
 
