@@ -18,6 +18,7 @@ from kesin.store.directory import Directory
 from kesin.store.open import open_store
 from kesin.store.postgres.store import PostgresStore
 from kesin.workloads.optiplan.workshop.config import Workshop
+from tests.cli.sealing import put_secret
 from tests.store.upgrade_rows import kept, put_into_file, put_into_schema
 
 _numbers = count()
@@ -50,7 +51,7 @@ def populate(kesin, database, tmp_path):
     assert kesin("site", "add", "acme").code == 0
     user = ("user", "add", "ayse", "--role", "admin", "--password-stdin")
     assert kesin(*user, text="a long password\n").code == 0
-    assert kesin("secrets", "put", "token", text="sealed").code == 0
+    put_secret("token", "sealed")
     paths = Workshop(load_settings()).paths()
     (paths.import_folder / "order.xlsx").write_text("boards")
     (paths.inbox / "cut.xml").write_text("<cut/>")

@@ -16,6 +16,7 @@ from kesin.workloads import lifecycles
 from kesin.workloads.pdf.doctor import _check_storage
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.lifecycle import configured_lifecycle
+from tests.cli.sealing import put_secret
 
 
 def checks_of(answer):
@@ -187,7 +188,7 @@ def test_a_broken_key_ring_is_found_without_showing_it(kesin, monkeypatch):
 
 def test_a_secret_without_its_key_is_found(kesin, monkeypatch):
     monkeypatch.setenv("KESIN_SECRET_KEYS", new_key("old"))
-    kesin("secrets", "put", "google", text="hush\n")
+    put_secret("google", "hush")
     assert "secrets" not in checks_of(kesin("doctor", "--json"))
     monkeypatch.setenv("KESIN_SECRET_KEYS", new_key("new"))
     assert checks_of(kesin("doctor", "--json"))["secrets"]["found"] == "cannot be opened: google"

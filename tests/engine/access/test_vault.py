@@ -120,7 +120,7 @@ def test_the_list_shows_everything_but_the_value(accounts, clock):
 def test_a_dropped_secret_is_not_found(accounts):
     Vault(accounts, OLD).put(ADMIN, "token", CANARY)
     Vault(accounts, None).drop(ADMIN, "token")
-    with pytest.raises(NotFound, match="`kesin secrets put token`"):
+    with pytest.raises(NotFound, match="there is no secret 'token'"):
         Vault(accounts, OLD).get("token")
     with pytest.raises(NotFound):
         Vault(accounts, OLD).drop(ADMIN, "token")

@@ -98,11 +98,7 @@ class Vault:
         _check_name(name)
         secret = self._directory.secret(name)
         if secret is None:
-            raise NotFound(
-                "there is no secret %(name)s: put it with `kesin secrets put %(again)s`",
-                name=repr(name),
-                again=name,
-            )
+            raise NotFound("there is no secret %(name)s", name=repr(name))
         try:
             value = ring.open(name, secret.sealed)
         except SecretNotOpened as problem:
