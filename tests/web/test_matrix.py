@@ -91,8 +91,6 @@ class Requests:
             path = "/static/docs.js" if row.case == "file" else "/static/..%2f..%2fapp.py"
         elif row.path == "/dashboard/password":
             sent = {"data": {"current": "not the password", "password": "x", "again": "x"}}
-        elif row.path == "/api/session/password":
-            sent = {"json": {"current": "not the password", "password": "x"}}
         elif row.case == "wrong":
             wrong = {"name": "somebody", "password": "not the password"}
             sent = {"json": wrong} if row.path.startswith("/api") else {"data": wrong}

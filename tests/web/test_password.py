@@ -1,4 +1,4 @@
-"""Users change their own password: over HTTP and on a page of the dashboard."""
+"""Users change their own password on a page of the dashboard."""
 
 from http.cookies import SimpleCookie
 from typing import Any
@@ -7,14 +7,9 @@ import pytest
 
 from kesin.foundation.problems import NotSignedIn
 from tests.web.client import ADDRESS
-from tests.web.conftest import PASSWORD, ROOT, World, by_cookie, error_of
+from tests.web.conftest import PASSWORD, ROOT, World, by_cookie
 
 NEW = "kahve4fincan-dolu"
-
-
-def by_route(world: World, token: str, current: str = PASSWORD, new: str = NEW) -> Any:
-    body = {"current": current, "password": new}
-    return world.client.post("/api/session/password", json=body, headers=by_cookie(token))
 
 
 def by_page(world: World, token: str, current: str = PASSWORD, new: str = NEW, **more: str) -> Any:
@@ -22,28 +17,21 @@ def by_page(world: World, token: str, current: str = PASSWORD, new: str = NEW, *
     return world.client.post("/dashboard/password", data=data, headers=by_cookie(token))
 
 
-WAYS = pytest.mark.parametrize("change", [by_route, by_page])
-
-
 def status_of(world: World, token: str) -> int:
     return int(world.client.get("/api/session", headers=by_cookie(token)).status_code)
 
 
-@WAYS
-def test_the_new_password_holds_and_the_other_sessions_of_that_user_end(change, ayse):
+def test_the_new_password_holds_and_the_other_sessions_of_that_user_end(ayse):
     ayse.person("can")
     here, elsewhere, others = ayse.token("ayse"), ayse.token("ayse"), ayse.token("can")
     responses: list[Any] = []
-    [line] = ayse.said(lambda: responses.append(change(ayse, here)))
+    [line] = ayse.said(lambda: responses.append(by_page(ayse, here)))
     assert (line.actor, line.action, line.target) == ("user:ayse", "user.passwd", "ayse")
     assert (line.allowed, line.address) == (True, ADDRESS)
     assert not [password for password in (NEW, PASSWORD) if password in str(line)]
     [response] = responses
-    if change is by_route:
-        assert (response.status_code, response.json()) == (200, {"sessions_ended": 1})
-    else:
-        location = response.headers["location"]
-        assert (response.status_code, location) == (303, "/dashboard/password?done=true")
+    location = response.headers["location"]
+    assert (response.status_code, location) == (303, "/dashboard/password?done=true")
     [cookie] = SimpleCookie(response.headers["set-cookie"]).values()
     assert [status_of(ayse, token) for token in (cookie.value, here, elsewhere, others)] == [
         *(200, 401, 401, 200)
@@ -55,25 +43,23 @@ def test_the_new_password_holds_and_the_other_sessions_of_that_user_end(change, 
     assert "Your password is changed" in shown.text
 
 
-@WAYS
-def test_a_wrong_current_password_changes_nothing_and_is_an_audit_line(change, ayse):
+def test_a_wrong_current_password_changes_nothing_and_is_an_audit_line(ayse):
     token = ayse.token("ayse")
-    [line] = ayse.said(lambda: change(ayse, token, current="not the password"))
+    [line] = ayse.said(lambda: by_page(ayse, token, current="not the password"))
     assert (line.action, line.target, line.allowed) == ("user.passwd", "ayse", False)
-    response = change(ayse, token, current="not the password")
+    response = by_page(ayse, token, current="not the password")
     assert response.status_code == 403
     assert "the current password is wrong" in response.text
     assert status_of(ayse, token) == 200
     ayse.accounts.sign_in("ayse", PASSWORD, ADDRESS)
 
 
-@WAYS
 @pytest.mark.parametrize(
     ("new", "why"), [("ayse-ayse-1", "the name"), (PASSWORD, "this is the current password")]
 )
-def test_a_password_that_is_no_good_is_refused_with_the_reason(change, new, why, ayse):
+def test_a_password_that_is_no_good_is_refused_with_the_reason(new, why, ayse):
     token = ayse.token("ayse")
-    response = change(ayse, token, new=new)
+    response = by_page(ayse, token, new=new)
     assert response.status_code == 422
     assert why in response.text
     ayse.accounts.sign_in("ayse", PASSWORD, ADDRESS)
@@ -89,17 +75,18 @@ def test_on_the_page_the_new_password_is_typed_twice(ayse):
 def test_guesses_of_the_current_password_are_throttled(make_world):
     world = make_world(sign_in_per_min=3)
     token = world.token(world.person("ayse"))
-    statuses = [by_route(world, token, current="wrong").status_code for _ in range(4)]
+    statuses = [by_page(world, token, current="wrong").status_code for _ in range(4)]
     assert statuses == [403, 403, 403, 429]
     refused = by_page(world, token)
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "20")
 
 
 def test_a_key_has_no_password_even_beside_a_session(ayse):
-    body = {"current": PASSWORD, "password": NEW}
+    data = {"current": PASSWORD, "password": NEW, "again": NEW}
     for headers in (ayse.key("admin"), ayse.key("admin") | by_cookie(ayse.token("ayse"))):
-        response = ayse.client.post("/api/session/password", json=body, headers=headers)
-        assert (response.status_code, error_of(response)["code"]) == (401, "no_session")
+        response = ayse.client.post("/dashboard/password", data=data, headers=headers)
+        assert response.status_code == 401
+        assert "sign in with your name" in response.text
     ayse.accounts.sign_in("ayse", PASSWORD, ADDRESS)
 
 
@@ -107,7 +94,7 @@ def test_a_new_session_lasts_no_longer_than_the_one_it_replaces(ayse):
     token = ayse.token("ayse")
     [before] = ayse.accounts.directory.sessions_of("ayse")
     ayse.clock.advance(1_000)
-    by_route(ayse, token)
+    by_page(ayse, token)
     [after] = ayse.accounts.directory.sessions_of("ayse")
     assert after.expires_at == before.expires_at
     assert after.token_hash != before.token_hash

@@ -47,7 +47,6 @@ BY_HAND = {
     *("POST /api/oci/queue-actions", "POST /api/queues/{queue}/actions"),
     *("PUT /api/oci/credentials", "DELETE /api/oci/credentials"),
     "POST /pdf/webhooks/{webhook_id}/resend",
-    "POST /api/session/password",  # by a session, with the current password
     *(
         f"{method} /pdf/{path}/download"  # all of them may have been cancelled by then
         for method in ("GET", "HEAD")

@@ -112,13 +112,6 @@ class Who(BaseModel):
     queues: list[str]
 
 
-class PasswordChange(Strict):
-    """A new password for the user of the session."""
-
-    current: Password
-    password: Password
-
-
 class Ended(BaseModel):
     """How many sessions ended."""
 

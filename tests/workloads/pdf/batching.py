@@ -225,7 +225,7 @@ class BatchWorld(World):
     @contextmanager
     def storage_down(self) -> Iterator[None]:
         """The disk is not mounted."""
-        self.client.get("/pdf/batches", headers=self.headers)  # the routes have it open
+        self.client.get("/pdf/batches/none", headers=self.headers)  # the routes have it open
         hidden = self.folder.with_name("unmounted")
         self.folder.rename(hidden)
         try:

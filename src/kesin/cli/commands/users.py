@@ -17,7 +17,7 @@ from kesin.cli.support.errors import UsageError, check_choice
 from kesin.cli.support.records import record_of
 from kesin.foundation.passwords import MAX_PASSWORD_LENGTH
 from kesin.foundation.permissions import ROLES
-from kesin.foundation.terminal import answer, format_time, pluralize, print_table, say_json, warn
+from kesin.foundation.terminal import answer, format_time, print_table, say_json, warn
 from kesin.store.directory import User
 
 app = typer.Typer(no_args_is_help=True)
@@ -130,15 +130,6 @@ def set_user(
         changes |= {"queues": queues} if queue or no_queues else {}
         person = context.accounts.set_user(local_operator(), name, **changes)
     _print_user(person, "changed", as_json=as_json)
-
-
-@app.command("sign-out")
-def sign_out(name: Name, as_json: AsJson = False) -> None:
-    """End all sessions of somebody."""
-    with open_context(create=True) as context:
-        ended = context.accounts.end_sessions(local_operator(), name)
-    text = f"ended {pluralize(ended, 'session')} of {name}"
-    answer({"name": name, "sessions_ended": ended}, text, as_json=as_json)
 
 
 def read_password(*, from_stdin: bool) -> str:

@@ -54,16 +54,6 @@ def sign_out(
     return schemas.Ended(sessions_ended=ended)
 
 
-@router.post("/api/session/password")
-async def change_password(
-    request: Request, response: Response, actor: SignedInActor, body: schemas.PasswordChange
-) -> schemas.Ended:
-    """Change your own password. Your other sessions end; this one gets a new cookie."""
-    token, ended = await auth.change_own_password(request, actor, body.current, body.password)
-    auth.set_session_cookie(request, response, token)
-    return schemas.Ended(sessions_ended=ended)
-
-
 @router.get("/", include_in_schema=False)
 def redirect_to_dashboard() -> RedirectResponse:
     """Redirect the root path to the dashboard."""

@@ -266,10 +266,3 @@ class BatchWhole(BatchBody):
     results: list[BatchRowBody] | None = Field(
         description="some rows in their order; null while the storage does not answer"
     )
-
-
-class BatchPage(BaseModel):
-    """A page of batches, newest first."""
-
-    batches: list[BatchBody]
-    cursor: str | None

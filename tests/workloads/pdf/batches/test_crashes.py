@@ -23,7 +23,7 @@ def test_no_batch_is_accepted_while_the_storage_is_down(bindery):
     with bindery.storage_down():
         response = bindery.post([{"name": "a"}])
     assert (response.status_code, error_of(response)["code"]) == (503, "STORAGE_DOWN")
-    assert bindery.client.get("/pdf/batches", headers=bindery.headers).json()["batches"] == []
+    assert bindery.batches.queue.stats().total == 0
 
 
 def test_a_batch_waits_for_a_storage_that_is_down(bindery):

@@ -116,7 +116,7 @@ def _only_pdfs_wait(front: Front, me: dict[str, str], admin: dict[str, str], bef
         front.fetch(me, before),
         front.cancel(me, before),
         front.client.get("/pdf/jobs", headers=me),
-        front.client.get("/pdf/batches", headers=me),
+        front.client.get(f"/pdf/batches/{NO_JOB}", headers=me),
         front.client.post("/pdf/batches", json=rows, headers=me),
     ):
         assert (response.status_code, error_of(response)["code"]) == (503, "store_away"), (

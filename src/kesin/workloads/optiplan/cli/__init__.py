@@ -8,14 +8,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Annotated, Final
 
-import typer
-
 from kesin.foundation.terminal import (
     flag,
     format_examples,
     option,
     pluralize,
-    print_table,
     say,
     say_json,
     warn,
@@ -26,11 +23,9 @@ from kesin.workloads.optiplan.cli.customers import app as customers
 from kesin.workloads.optiplan.cli.doctor import check_orders, run_checks
 from kesin.workloads.optiplan.cli.orders import import_order, optimize
 from kesin.workloads.optiplan.pipeline.saw_simulator import SawSimulator
-from kesin.workloads.optiplan.workshop.rules import rules_json
 
 app = command_group("Take cutting orders to the saw.")
 LOOKS: Final = "The pause between two looks."
-rules = typer.Typer(help="Show the workshop's rules.", no_args_is_help=True)
 
 for _name, _command, _example in (
     ("import", import_order, "order.xlsx --order-id 2027-114 --phone 05321234567"),
@@ -38,7 +33,6 @@ for _name, _command, _example in (
 ):
     app.command(_name, epilog=format_examples(f"kesin optiplan {_name} {_example}"))(_command)
 app.add_typer(customers, name="customers")
-app.add_typer(rules, name="rules")
 
 
 @app.command("saw-simulator", epilog=format_examples("kesin optiplan saw-simulator --once"))
@@ -78,21 +72,3 @@ def doctor(*, as_json: JsonOption = False) -> None:
     with 1 if a check fails.
     """
     report_checks([*run_checks(open_workshop()), *check_orders()], as_json=as_json)
-
-
-@rules.command("show", epilog=format_examples("kesin optiplan rules show --json"))
-def show_rules(*, as_json: JsonOption = False) -> None:
-    """Show the rules in force, as rules.json spells them."""
-    values = rules_json(open_workshop().rules())
-    if as_json:
-        say_json(values)
-        return
-    print_table(("rule", "value"), [(name, _format_rule(value)) for name, value in values.items()])
-
-
-def _format_rule(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_format_rule(nested)}" for name, nested in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(_format_rule, value))
-    return "—" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""Routes for batches: create from many rows, list, read with row results, download, cancel.
+"""Routes for batches: create from many rows, read with row results, download, cancel.
 
 A batch belongs to the actor that created it. Every other actor but an admin gets 404.
 """
@@ -16,18 +16,16 @@ from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotFound, Problem, RequestConflict
 from kesin.web.auth import GuardedRouter
 from kesin.web.dependencies import RawBody, SignedInActor, json_response, run_with_body
-from kesin.web.schemas import Cursor
 from kesin.workloads.pdf import schemas
 from kesin.workloads.pdf.api import download
-from kesin.workloads.pdf.api.common import note_download, read_page, require_access
+from kesin.workloads.pdf.api.common import note_download, require_access
 from kesin.workloads.pdf.batches import store
 from kesin.workloads.pdf.batches.store import BatchStatus, PdfBatch, PdfBatchStore
 from kesin.workloads.pdf.batches.submit import parse_order
-from kesin.workloads.pdf.schemas import BatchBody, BatchPage, BatchResponse, CsvQuery
+from kesin.workloads.pdf.schemas import BatchBody, BatchResponse, CsvQuery
 from kesin.workloads.pdf.services import PdfServiceLoader
 from kesin.workloads.pdf.storage.base import StorageError
 
-MAX_PAGE_BATCHES: Final = 200
 MAX_PAGE_RESULTS: Final = 1_000
 RETRY_AFTER_S: Final = 5
 _SAME_FIELDS: Final = (  # of a batch and of its body
@@ -123,21 +121,6 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
 
 def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
     context = loader.context
-
-    @router.get("/pdf/batches", response_model=BatchPage)
-    def list_pdf_batches(
-        actor: SignedInActor,
-        status: BatchStatus | None = None,
-        cursor: Cursor = None,
-        limit: Annotated[int, Query(ge=1, le=MAX_PAGE_BATCHES)] = 50,
-    ) -> Response:
-        """Your batches, newest first; an admin's list has everybody's."""
-        require_access(context, actor, "list_batches")
-        batches = loader.services.batches
-        owner = None if actor.is_admin else actor.name
-        page = read_page(batches.queue, owner, status=status, limit=limit, cursor=cursor)
-        bodies = [_body(batches, batches.parse_batch(job)) for job in page.jobs]
-        return json_response(BatchPage(batches=bodies, cursor=page.cursor))
 
     @router.get("/pdf/batches/{batch_id}", response_model=schemas.BatchWhole)
     def get_pdf_batch(
