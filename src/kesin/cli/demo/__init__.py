@@ -39,9 +39,9 @@ def demo(
         ) from None
 
     attended = sys.stdin.isatty() and sys.stdout.isatty()
-    outcome = run_demo(seconds, port, attended=attended, keep=keep)
-    if outcome.stuck:  # a request hangs in a thread that nothing can end
+    good, stuck = run_demo(seconds, port, attended=attended, keep=keep)
+    if stuck:  # a request hangs in a thread that nothing can end
         sys.stdout.flush()
-        os._exit(0 if outcome.good else FAILED)
-    if not outcome.good:
+        os._exit(0 if good else FAILED)
+    if not good:
         raise typer.Exit(FAILED)

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Mapping
 from contextlib import closing, redirect_stderr
-from typing import Final, NamedTuple
+from typing import Final
 
 from kesin.cli.demo import screen, service
 from kesin.cli.demo.service import RunningService
@@ -24,15 +24,10 @@ PATIENCE_S: Final = 180.0  # for all of it to come to rest
 SEED: Final = 7
 
 
-class DemoOutcome(NamedTuple):
-    """How the demonstration ended."""
-
-    good: bool
-    stuck: bool  # a request hangs in a thread
-
-
-def run_demo(seconds: float | None, port: int | None, *, attended: bool, keep: bool) -> DemoOutcome:
-    """Set it up, show it, take it down."""
+def run_demo(
+    seconds: float | None, port: int | None, *, attended: bool, keep: bool
+) -> tuple[bool, bool]:
+    """Set it up, show it, take it down; whether it ended well, and with a request that hangs."""
     pace = demo.Pace.STROLL if attended or seconds is not None else demo.Pace.BRISK
     known = workloads()
     parts = load_parts(known)
@@ -67,7 +62,7 @@ def run_demo(seconds: float | None, port: int | None, *, attended: bool, keep: b
             else:
                 for part in ready.values():
                     part.clean_up()
-    return DemoOutcome(good, stuck=running.alive)
+    return good, running.alive
 
 
 def load_parts(known: Mapping[str, Workload]) -> dict[str, demo.DemoPart]:
@@ -103,7 +98,7 @@ def _show(  # noqa: PLR0917  # it is the whole demonstration
     stop: Stop,
     seconds: float | None,
 ) -> None:
-    """Run the parts against the service, and show what happens."""
+    """Run the parts until a stop is requested, the time is over, or all has come to rest."""
     for part in parts.values():
         part.set_up(context)
     screen.print_sign_in(running.address, passwords)
@@ -113,15 +108,7 @@ def _show(  # noqa: PLR0917  # it is the whole demonstration
         part.begin(context)
     screen.print_tour(context, parts.values(), running.worker_pids)
     say()
-    counts = screen.Counts(running.service.queues, parts)
-    _show_until_end(running, counts, stop, seconds, context.pace.goes_on)
-    say("\nstopping: what runs may finish, the rest is given back")
-
-
-def _show_until_end(
-    running: RunningService, counts: screen.Counts, stop: Stop, seconds: float | None, goes_on: bool
-) -> None:
-    """Until a stop is requested, the time is over, or everything has come to rest."""
+    counts = screen.DemoCounts(running.service.queues, parts)
     begin = time.monotonic()
     with screen.open_line() as show:
         while True:
@@ -131,10 +118,11 @@ def _show_until_end(
             if not running.alive:
                 raise CommandError(f"the service ended by itself: {demo.TRY_AGAIN}")
             if stop.requested or (seconds is not None and lasted >= seconds):
-                return
-            if not goes_on:
+                break
+            if not context.pace.goes_on:
                 if counts.at_rest:
-                    return
+                    break
                 if lasted > PATIENCE_S:
                     raise CommandError(f"not all work came to rest within {PATIENCE_S:g} s")
             stop.wait(TICK_S)
+    say("\nstopping: what runs may finish, the rest is given back")

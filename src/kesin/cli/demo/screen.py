@@ -57,7 +57,7 @@ def _stops(context: DemoContext, parts: Iterable[DemoPart], pids: list[int]) -> 
     yield TourStop("Who did what", f"{pages}/audit", text)
 
 
-class Counts:
+class DemoCounts:
     """How many jobs of each part are waiting, working and so on."""
 
     def __init__(self, queues: Mapping[str, Queue], parts: Parts) -> None:
@@ -85,7 +85,7 @@ class Counts:
 
 
 @contextmanager
-def open_line() -> Iterator[Callable[[Counts], object]]:
+def open_line() -> Iterator[Callable[[DemoCounts], object]]:
     """What shows the counts: a line that is redrawn on a terminal, else one every few seconds."""
     if not terminal.on_terminal():
         yield _print_sometimes()
@@ -97,10 +97,10 @@ def open_line() -> Iterator[Callable[[Counts], object]]:
         yield lambda counts: live.update(Text(f"{counts} (Ctrl-C ends it)"), refresh=True)
 
 
-def _print_sometimes() -> Callable[[Counts], object]:
+def _print_sometimes() -> Callable[[DemoCounts], object]:
     next_s, last = 0.0, ""
 
-    def show(counts: Counts) -> None:
+    def show(counts: DemoCounts) -> None:
         nonlocal next_s, last
         if time.monotonic() >= next_s and last != (line := str(counts)):
             next_s, last = time.monotonic() + COUNTS_EVERY_S, line
