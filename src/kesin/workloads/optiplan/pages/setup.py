@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Final
 
 from fastapi import Query
@@ -159,26 +158,21 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
     orders = order_service(ctx)
     orders.context.commands.queue(ctx.actor, "optiplan", "operate", "rules")
     before = orders.workshop.rules()
-    source, seen = fields.get("source"), fields.get("seen", "")[:MAX_DIGEST_CHARS]
-    schema = form_schema(ctx.say)
-    typed = TypedDocument()
-    value: Any = None
+    seen, schema = fields.get("seen", "")[:MAX_DIGEST_CHARS], form_schema(ctx.say)
+    value = SchemaForm(schema).read(fields)
+    if fields.get("do") == "edit":
+        return _render_rules(ctx, orders, value=value, seen=seen)
+    typed = document.read_document(schema, value, rules_json(before))
     try:
-        if source is None:
-            value = SchemaForm(schema).read(fields)
-            typed = document.read_document(schema, value, rules_json(before))
-            body: Any = typed.values
-        elif isinstance(body := document.parse_typed_json(source), dict):
-            value = document.form_value(schema, body)
-        if fields.get("do") == "edit":
-            return _render_rules(ctx, orders, value=value, seen=seen)
-        after = _validate(body, typed)
+        after = _validate(typed)
         if "sure" in fields:
-            change = rule_changes.change_rules(orders, ctx.actor, body, expected_digest=seen)
+            change = rule_changes.change_rules(
+                orders, ctx.actor, typed.values, expected_digest=seen
+            )
             return _redirect("rules", ",".join(change.changed) or "none")
         if seen:
             rule_changes.check_unchanged(before, seen)
-    except (OrderProblem, Invalid, RequestConflict) as problem:
+    except (OrderProblem, RequestConflict) as problem:
         return _render_rules(ctx, orders, problem=problem, value=value, typed=typed)
     changed = list_changes(ctx.say, rules_json(before), rules_json(after))
     if not changed:
@@ -187,24 +181,24 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
     return ctx.page(
         "optiplan/rules_review.html",
         changed=changed,
-        source=json.dumps(rules_json(after), ensure_ascii=False),
+        typed={name: text for name, text in fields.items() if name.startswith(ROOT)},
         seen=rules_digest(before),
         later=[name for name in at_start if getattr(before, name) != getattr(after, name)],
         **frame(ctx, "rules"),
     )
 
 
-def _validate(body: Any, typed: TypedDocument) -> Rules:
+def _validate(typed: TypedDocument) -> Rules:
     """The rules, if the form's tables are valid too; else raises all problems at once."""
     if not typed.errors:
-        return rule_changes.read_new_rules(body)
+        return rule_changes.read_new_rules(typed.values)
     problems = [
         FieldProblem((pointer,), message)
         for pointer, messages in typed.errors.items()
         for message in messages
     ]
     try:
-        rule_changes.read_new_rules(body)
+        rule_changes.read_new_rules(typed.values)
     except OrderProblem as problem:
         rows = problem.details.get("fields", ())
         in_rules = [FieldProblem((row["field"],), row["message"]) for row in rows]
