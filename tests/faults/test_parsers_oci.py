@@ -13,9 +13,8 @@ from hypothesis import example
 from hypothesis import strategies as st
 
 from kesin.foundation.problems import Invalid, Problem
-from kesin.foundation.text import storable
+from kesin.foundation.text import escape_cell, storable
 from kesin.workloads.oci.conversions.conversion import Conversion, RowDefaults, Unsendable
-from kesin.workloads.oci.conversions.csv_cells import escape_cell
 from kesin.workloads.oci.conversions.parsing import MAX_ROWS, RowSource, parse_body
 from kesin.workloads.oci.google import data_manager
 from kesin.workloads.oci.google.channel import RowAccepted, RowRefused

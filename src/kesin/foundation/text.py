@@ -1,16 +1,24 @@
-"""Text and JSON as the stores keep them: canonical, without characters a database refuses."""
+"""Text and JSON as the stores keep them, without characters a database refuses; CSV to download."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _WIRE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _CANONICAL = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
 )
+
+_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
+_ESCAPED: Final = re.compile(r"'[=+\-@\t\r\n']")
+_SPLIT_POINT: Final = re.compile(r"([;,\t\r\n|]\s*)(?=[=+\-@'])")
+_ESCAPED_SPLIT_POINT: Final = re.compile(r"([;,\t\r\n|]\s*)'(?=[=+\-@'])")
 
 
 class NotJson(ValueError):
@@ -80,3 +88,24 @@ def _without_unstorable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_without_unstorable(item) for item in value]
     return value
+
+
+def csv_text(rows: Iterable[Iterable[Any]]) -> str:
+    """Rows as lines of CSV that no spreadsheet evaluates."""
+    page = io.StringIO(newline="")
+    csv.writer(page).writerows(map(escape_cell, cells) for cells in rows)
+    return page.getvalue()
+
+
+def escape_cell(value: Any) -> str:
+    """A cell that no spreadsheet reads as a formula, however it splits the line.
+
+    It gets an apostrophe in front, and one at each point where the line may be split.
+    """
+    text = _SPLIT_POINT.sub(r"\1'", "" if value is None else str(value))
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+
+
+def unescape_cell(cell: str) -> str:
+    """Undo `escape_cell`; a cell that was not escaped is unchanged."""
+    return _ESCAPED_SPLIT_POINT.sub(r"\1", cell[1:] if _ESCAPED.match(cell) else cell)

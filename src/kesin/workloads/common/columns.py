@@ -1,7 +1,9 @@
-"""Columns of a file that nothing reads: refused by name, unless the sender lets them be ignored."""
+"""CSV files as spreadsheets write them: encoding, delimiter, and columns that nothing reads."""
 
 from __future__ import annotations
 
+import csv
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -10,6 +12,20 @@ from kesin.foundation.messages import Message
 UNKNOWN_COLUMNS: Final = "unknown_columns"  # the code of the refusal
 _MAX_NAMED: Final = 20  # in the message
 _MAX_NAME_CHARS: Final = 80
+csv.field_size_limit(1_000_000_000)  # the size of a body is limited elsewhere
+
+
+def decode_csv(data: bytes) -> str:
+    """Decode UTF-8, or Windows-1254 as Turkish Excel writes it; raises UnicodeDecodeError."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("cp1254")
+
+
+def separator(line: str, among: str = ",;\t") -> str:
+    """The most frequent delimiter of a line, outside of quotes."""
+    return max(among, key=re.sub(r'"[^"]*"', "", line).count)
 
 
 def column_names(texts: Iterable[str] | None) -> frozenset[str]:

@@ -9,12 +9,12 @@ import pytest
 
 from kesin import Queue, Schedule
 from kesin.engine.queue import apply_changes
+from kesin.foundation.text import escape_cell
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.directory import MetadataEntry
 from kesin.store.history import TOTALS, WORKLOAD
 from kesin.web.dashboard.queues import csv_export, filters, page
-from kesin.web.dashboard.queues.csv_export import escape_formula
 from kesin.web.dashboard.queues.filters import MAX_IDS, PageFilter, read_filter
 from tests.web.dashboard.conftest import TaskQueue
 
@@ -233,8 +233,8 @@ def test_a_csv_file_that_is_cut_has_a_note(tasks, monkeypatch):
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n"])
 def test_no_cell_is_a_formula(start):
-    assert escape_formula(f"{start}cmd|' /C calc'!A0").startswith("'")
-    assert f";{start}1" not in escape_formula(f"a;{start}1") or start in "\t\r\n"
+    assert escape_cell(f"{start}cmd|' /C calc'!A0").startswith("'")
+    assert f";{start}1" not in escape_cell(f"a;{start}1") or start in "\t\r\n"
 
 
 # Reading an address

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kesin.foundation.text import escape_cell
 from kesin.workloads.oci.conversions import corrections
 from kesin.workloads.oci.conversions.corrections import DEAD_LETTER_COLUMNS, dead_letter_chunks
-from kesin.workloads.oci.conversions.csv_cells import escape_cell
 from tests.web.conftest import ROOT
 from tests.workloads.oci.own_site import OwnSite, bare, ok, seals
 

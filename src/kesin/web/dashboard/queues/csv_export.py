@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from kesin.engine.access.listing import JobSearch
 from kesin.foundation.clock import iso
+from kesin.foundation.text import csv_text
 from kesin.lifecycle.model import Job
 from kesin.store.limits import MAX_PAGE
 from kesin.web.dashboard.frame.page import PageContext
@@ -31,34 +29,19 @@ COLUMNS: Final[dict[str, Callable[[Job], object]]] = {
     "due_at": lambda job: iso(job.run_at),
     "finished_at": lambda job: iso(job.finished_at),
 }
-_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
-_SEPARATORS: Final = re.compile(r"([;,\t\r\n|]\s*)(?=[=+@-])")  # a spreadsheet may split there
 _BOM: Final = "\ufeff"  # without it Excel misreads Turkish letters
 
 
 def csv_lines(ctx: PageContext, queue: str, search: JobSearch) -> Iterator[str]:
     """The lines, page by page; a truncated file says so in its last line."""
-    yield _BOM + _lines([list(COLUMNS)])
+    yield _BOM + csv_text([COLUMNS])
     cursor: str | None = None
     written = 0
     while written < MAX_ROWS:
         page = read_page(ctx, queue, search, limit=MAX_PAGE, cursor=cursor)
-        yield _lines([escape_formula(read(job)) for read in COLUMNS.values()] for job in page.jobs)
+        yield csv_text([read(job) for read in COLUMNS.values()] for job in page.jobs)
         written += len(page.jobs)
         cursor = page.cursor
         if cursor is None:
             return
-    yield _lines([[ctx.say("There are more rows: narrow the filter to export the rest.")]])
-
-
-def escape_formula(value: Any) -> str:
-    """A cell that no spreadsheet reads as a formula, however it splits the line."""
-    text = "" if value is None else str(value)
-    text = _SEPARATORS.sub(r"\1'", text)
-    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
-
-
-def _lines(cells: Iterable[Sequence[str]]) -> str:
-    page = io.StringIO(newline="")
-    csv.writer(page).writerows(cells)
-    return page.getvalue()
+    yield csv_text([[ctx.say("There are more rows: narrow the filter to export the rest.")]])

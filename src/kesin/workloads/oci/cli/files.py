@@ -17,12 +17,12 @@ import typer
 from kesin.foundation import terminal
 from kesin.foundation.problems import Invalid, Problem
 from kesin.foundation.terminal import argument, flag, format_counts, option, say, say_json, warn
+from kesin.foundation.text import csv_text, unescape_cell
 from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci.cli.context import LanguageOption, SiteOption, open_site
 from kesin.workloads.oci.conversions import corrections, parsing
 from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS, ParsedRow
-from kesin.workloads.oci.conversions.csv_cells import escape_cell, unescape_cell
 from kesin.workloads.oci.conversions.ingest import IngestOutcome, IngestResult, ingest
 from kesin.workloads.oci.conversions.parsing import FileFormat, RowBatch, RowSource
 from kesin.workloads.oci.site import SiteContext
@@ -232,13 +232,12 @@ def _open_rejects(path: Path | None) -> Iterator[WriteReject | None]:
         yield None
         return
     with path.open("w", encoding="utf-8-sig", newline="") as out:
-        writer = csv.writer(out)
-        writer.writerow(REJECT_COLUMNS)
+        out.write(csv_text([REJECT_COLUMNS]))
 
         def write(number: int, row: ParsedRow, result: IngestResult) -> None:
             cells = row if isinstance(row, Mapping) else {}
             given = [number, *(cells.get(name) for name in CONVERSION_FIELDS)]
-            writer.writerow(map(escape_cell, [*given, result.code, result.field, result.message]))
+            out.write(csv_text([[*given, result.code, result.field, result.message]]))
 
         yield write
 

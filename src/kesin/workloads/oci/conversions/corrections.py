@@ -7,16 +7,15 @@ has its own order id, and the old row stays as it was.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem
+from kesin.foundation.text import csv_text
 from kesin.lifecycle.model import Job
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, Outcome
@@ -33,7 +32,6 @@ from kesin.workloads.oci.conversions.conversion import (
     checked_row,
     key_of,
 )
-from kesin.workloads.oci.conversions.csv_cells import escape_cell
 from kesin.workloads.oci.conversions.ingest import Correction, IngestOutcome, IngestResult
 from kesin.workloads.oci.site import SiteContext
 
@@ -217,18 +215,18 @@ def dead_letter_chunks(site: SiteContext, actor: Actor, language: Language = "en
     masking = site.context.commands.masking(site.queue.name)
     reveals = actor.has("reveal")
     columns = [name for name in DEAD_LETTER_COLUMNS if reveals or not masking.hides(name)]
-    yield "\ufeff" + _csv_text([columns])  # the byte order mark tells spreadsheets that it is UTF-8
+    yield "\ufeff" + csv_text([columns])  # the byte order mark tells spreadsheets that it is UTF-8
     cursor: str | None = ""
     where = Filter(states=("FAILED",), tenants=(site.id,))
     while cursor is not None:
         page = site.queue.jobs(where, limit=MAX_PAGE, cursor=cursor or None)
         jobs = page.jobs if reveals else list(map(masking.job, page.jobs))
         if jobs:
-            yield _csv_text([_dead_letter_cells(job, columns, language) for job in jobs])
+            yield csv_text([_dead_letter_cells(job, columns, language) for job in jobs])
         cursor = page.cursor
 
 
-def _dead_letter_cells(job: Job, columns: Sequence[str], language: Language) -> list[str]:
+def _dead_letter_cells(job: Job, columns: Sequence[str], language: Language) -> list[Any]:
     payload = job.payload if isinstance(job.payload, dict) else {}
     cells: dict[str, Any] = {
         **payload,
@@ -242,16 +240,10 @@ def _dead_letter_cells(job: Job, columns: Sequence[str], language: Language) -> 
         "attempts": job.attempt_count,
         "failedAt": iso(job.stamp_3),
     }
-    return [escape_cell(cells.get(name)) for name in columns]
+    return [cells.get(name) for name in columns]
 
 
 def _unambiguous_amount(value: Any) -> Any:
     """Give three decimals a fourth: 12.345 is ambiguous and would be refused on import."""
     text = str(value)
     return f"{text}0" if _THREE_DECIMALS.fullmatch(text) else value
-
-
-def _csv_text(rows: Iterable[Sequence[str]]) -> str:
-    page = io.StringIO(newline="")
-    csv.writer(page).writerows(rows)
-    return page.getvalue()

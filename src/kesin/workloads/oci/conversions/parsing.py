@@ -16,8 +16,8 @@ from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Final, Literal, NamedTuple, TextIO, get_args
 
 from kesin.foundation.problems import Invalid, Problem, TooLarge
-from kesin.foundation.text import storable
-from kesin.workloads.common.columns import UNKNOWN_COLUMNS, is_ignored, unknown_columns
+from kesin.foundation.text import storable, unescape_cell
+from kesin.workloads.common.columns import UNKNOWN_COLUMNS, is_ignored, separator, unknown_columns
 from kesin.workloads.oci.conversions.conversion import (
     CONVERSION_FIELDS,
     EXPORTED_FIELDS,
@@ -25,7 +25,6 @@ from kesin.workloads.oci.conversions.conversion import (
     ParsedRow,
     Unsendable,
 )
-from kesin.workloads.oci.conversions.csv_cells import unescape_cell
 
 MAX_ROWS: Final = 10_000
 MAX_DIGITS: Final = 18
@@ -41,9 +40,7 @@ STDIN: Final = "-"
 _FORMAT_BY_SUFFIX: Final[dict[str, FileFormat]] = {
     f".{name}": name for name in get_args(FileFormat)
 } | {".tsv": "csv", ".jsonl": "ndjson"}
-_DELIMITERS: Final = ",;\t"
-_BLANK_CHARACTERS: Final = f'{_DELIMITERS}"'
-csv.field_size_limit(1_000_000_000)  # the size of a body is limited elsewhere
+_BLANK_CHARACTERS: Final = ',;\t"'
 
 
 def parse_body(
@@ -153,7 +150,7 @@ def csv_rows(lines: Iterable[str], ignored: frozenset[str] = frozenset()) -> Ite
         if "".join(first_line.split()).strip(_BLANK_CHARACTERS):
             break
         skipped += 1
-    rows = csv.reader(chain([first_line], lines), delimiter=max(_DELIMITERS, key=first_line.count))
+    rows = csv.reader(chain([first_line], lines), delimiter=separator(first_line))
     header: list[str | None] = []
     try:
         for cells in rows:

@@ -12,10 +12,10 @@ import itertools
 import re
 import zipfile
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from kesin.workloads.common.columns import decode_csv
 from kesin.workloads.optiplan.orders import safe_xlsx
 from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet
 
@@ -112,11 +112,13 @@ def _csv_rows(data: bytes) -> list[list[str]]:
         raise UnreadableSpreadsheet(why, n=len(data), most=BOUNDS.max_bytes)
     if b"\x00" in data:
         raise UnreadableSpreadsheet("the file is neither XLSX nor CSV in UTF-8 or Windows-1254")
-    text = io.StringIO(_decode(data), newline="")
     try:
+        text = io.StringIO(decode_csv(data), newline="")
         reader = csv.reader(text, delimiter=_separator(text.getvalue()), strict=True)
         rows = list(itertools.islice(reader, BOUNDS.max_rows))
         lines = len(rows) + sum(1 for _ in reader)  # counted without storing them
+    except UnicodeDecodeError:
+        raise UnreadableSpreadsheet("the CSV is neither UTF-8 nor Windows-1254") from None
     except csv.Error as problem:
         why = "the CSV cannot be read: %(problem)s"
         raise UnreadableSpreadsheet(why, problem=problem) from None
@@ -126,14 +128,6 @@ def _csv_rows(data: bytes) -> list[list[str]]:
     if sum(map(len, rows)) > MAX_CELLS:
         raise safe_xlsx.too_many_cells(BOUNDS)
     return rows
-
-
-def _decode(data: bytes) -> str:
-    """Decode UTF-8, or Windows-1254 as Turkish Excel writes it."""
-    for encoding in ("utf-8-sig", "cp1254"):
-        with suppress(UnicodeDecodeError):
-            return data.decode(encoding)
-    raise UnreadableSpreadsheet("the CSV is neither UTF-8 nor Windows-1254")
 
 
 def _separator(text: str) -> str:

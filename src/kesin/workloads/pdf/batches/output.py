@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import tempfile
 import threading
@@ -16,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import pikepdf
 
+from kesin.foundation.text import csv_text
 from kesin.workloads.pdf.batches import store
 from kesin.workloads.pdf.batches.feeder import BatchRowResult
 from kesin.workloads.pdf.batches.rows import entry_name
@@ -34,7 +33,6 @@ CHECK_EVERY_ROWS: Final = 50  # between checks that the batch is still wanted
 COLUMNS: Final = (
     "row", "file", "status", "pages", "bytes", "sha256", "error_code", "error_message",
 )  # fmt: skip
-_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "'")
 _memory_lock = threading.Lock()  # only one output file is held in memory at a time
 
 
@@ -238,10 +236,5 @@ def format_json(rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 def format_csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
     """Format rows as CSV; cells that a spreadsheet would read as formulas are quoted."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(COLUMNS)
-    for row in rows:
-        cells = ("" if row[name] is None else str(row[name]) for name in COLUMNS)
-        writer.writerow(f"'{cell}" if cell.startswith(_FORMULA_STARTS) else cell for cell in cells)
-    return text.getvalue().encode("utf-8-sig")  # its mark identifies UTF-8 to spreadsheets
+    text = csv_text([COLUMNS, *([row[name] for name in COLUMNS] for row in rows)])
+    return text.encode("utf-8-sig")  # its mark identifies UTF-8 to spreadsheets

@@ -20,7 +20,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from kesin.foundation.problems import Invalid
-from kesin.workloads.common.columns import UNKNOWN_COLUMNS, is_ignored, unknown_columns
+from kesin.workloads.common.columns import UNKNOWN_COLUMNS, is_ignored, separator, unknown_columns
 from kesin.workloads.pdf.schemas import MAX_ROWS
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ _JSON_TYPES: Final[dict[type, str]] = {
 }
 _FORBIDDEN: Final = re.compile(r'[\s"\\/:*?<>|]+')
 _MAX_DEPTH: Final = 32  # nesting of a column
-csv.field_size_limit(1_000_000_000)  # the size of a body is limited elsewhere
 
 Variables = dict[str, Any]
 Schema = Mapping[str, Any]
@@ -114,7 +113,8 @@ def read_csv(body: bytes, schema: Schema, ignored: frozenset[str] = frozenset())
     except UnicodeDecodeError as problem:
         line = body.count(b"\n", 0, problem.start) + 1
         raise Invalid(f"line {line} is no UTF-8", code="not_utf8") from None
-    delimiter = _delimiter(text)
+    first = next((line for line in text.split("\n") if line.strip(" ,;\r")), text)
+    delimiter = separator(first, ",;")
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         return _parse_table(lines, schema, ignored, decimal_comma=delimiter == ";")
@@ -163,13 +163,6 @@ def _ignored_columns(
         details = {"columns": refused[:100]}
         raise Invalid(unknown_columns(refused), code=UNKNOWN_COLUMNS, details=details)
     return frozenset(unknown)
-
-
-def _delimiter(text: str) -> str:
-    """Return the more frequent delimiter of the first non-empty line, outside of quotes."""
-    first = next((line for line in text.split("\n") if line.strip(" ,;\r")), text)
-    plain = re.sub(r'"[^"]*"', "", first)
-    return ";" if plain.count(";") > plain.count(",") else ","
 
 
 def _parse_header(cells: Sequence[str]) -> list[tuple[str, ...]]:
