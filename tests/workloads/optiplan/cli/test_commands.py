@@ -51,7 +51,7 @@ def brought(optiplan: Kesin, file: Path, *words: object) -> Answer:
 
 
 def test_every_command_answers_as_json_too():
-    expected = {"import", "optimize", "saw-simulator", "customers", "doctor", "rules"}
+    expected = {"import", "optimize", "saw-simulator", "customers", "doctor"}
     assert set(COMMANDS) == expected
     for name, group in COMMANDS.items():
         for inner, command in (getattr(group, "commands", None) or {"": group}).items():
@@ -195,7 +195,7 @@ def test_a_bad_customer_is_refused(name: str, phone: str, optiplan: Kesin):
     assert optiplan("customers", "add", name, phone).code == 1
 
 
-# The saw, the doctor, the rules
+# The saw, the doctor
 
 
 def test_the_saw_takes_what_lies_in_the_inbox(optiplan: Kesin):
@@ -294,8 +294,3 @@ def test_the_doctor_names_blocked_orders(optiplan: Kesin, xlsx: Path):
         worker.drain()
     found = wrong(optiplan)
     assert found["orders"].startswith(f"{job_id} waits in OPTI_RUNNING: E_EXPORT_DIR_UNWRITABLE, ")
-
-
-def test_the_rules_are_shown(optiplan: Kesin):
-    assert json.loads(optiplan("rules", "show", "--json").out) == rules_json(default_rules())
-    assert "trimByThickness" in optiplan("rules", "show").out
