@@ -16,6 +16,7 @@ from kesin.workloads.optiplan.workshop.rules import default_rules, rules_json
 from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from tests.web.conftest import CRON_SECRET, World, by_cookie, opened
+from tests.web.dashboard.workloads.rules_form import hidden
 from tests.web.matrix import BY_QUEUE, CREDENTIALS, DAY_S, NO_JOB, OTHER, OWN, ROWS, Row, all_routes
 from tests.workloads.optiplan.orders_ready import CUSTOMER, held_order, new_order, planned_order
 
@@ -52,6 +53,8 @@ class Requests:
             "held": held_order(world.service),
         }
         self.callers = _callers(world)
+        rules = self.client.get("/dashboard/optiplan/rules", headers=world.key("admin"))
+        self._rules = hidden(rules.text)
         Heartbeat(world.store, "one", now=world.service.queues["pdf"].now).beat()
         self._headers_of: dict[str, dict[str, str]] = {}
 
@@ -182,7 +185,7 @@ class Requests:
             "rows": {"do": "add"},
             "customers": {**CUSTOMER, "phone": "0555 000 00 99"},
             "remove": {"phone": "0555 000 00 99"},
-            "rules": {"source": json.dumps(rules_json(default_rules()))},
+            "rules": self._rules,
         }
         what = row.path.rpartition("/")[2]
         sent: dict[str, Any] = {}

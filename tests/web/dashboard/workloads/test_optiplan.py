@@ -18,6 +18,7 @@ from kesin.workloads.optiplan.pages.rules_form import form_schema, list_changes
 from kesin.workloads.optiplan.pipeline.delivery import Delivery, DeliveryFile
 from kesin.workloads.optiplan.workshop.rules import Rules, default_rules, rules_json
 from tests.web.conftest import World
+from tests.web.dashboard.workloads.rules_form import hidden
 from tests.workloads.optiplan.orders_ready import held_order, order_service, planned_order
 
 PAGE = "/dashboard/optiplan"
@@ -273,21 +274,6 @@ def test_customers_are_kept_looked_up_and_forgotten(shop):
 
 
 # Rules
-
-
-def hidden(page: str) -> dict[str, str]:
-    """What the first form of a page would send, as a browser does."""
-    found = {}
-    form = page[page.index('id="rules-form"') :].partition("</form>")[0]
-    for tag in re.findall(r"<input[^>]+>", form):
-        marked = dict(re.findall(r'(\w+)="([^"]*)"', tag))
-        found[html.unescape(marked["name"])] = html.unescape(marked["value"])
-    for name, inside in re.findall(
-        r'<select id="[^"]+" name="([^"]+)"[^>]*>(.*?)</select>', form, re.DOTALL
-    ):
-        chosen = re.search(r'<option value="([^"]*)" selected>', inside)
-        found[name] = chosen[1] if chosen else ""
-    return found
 
 
 def in_force(world: World) -> dict[str, Any]:
