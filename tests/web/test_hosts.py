@@ -6,7 +6,6 @@ import pytest
 from fastapi import APIRouter, FastAPI
 
 from kesin.engine.workload import Workload
-from kesin.foundation.problems import Invalid
 from kesin.foundation.settings import BadSettings, load_settings
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.sqlite.store import SqliteStore
@@ -65,7 +64,7 @@ def test_an_app_that_a_workload_mounts_is_refused(shared_world):
     inner.mount("/mounted", FastAPI())
     with closing(SqliteStore(":memory:")) as store:
         service = Service(shared_world.settings, store, {"other": nested(inner)}, work=False)
-        with pytest.raises(Invalid, match="router mounts /mounted"):
+        with pytest.raises(TypeError, match="router mounts /mounted"):
             create_app(service)
 
 

@@ -146,7 +146,7 @@ def _forbid_redirects(routes: Sequence[BaseRoute]) -> None:
     """
     for route in routes:
         if isinstance(route, Mount):
-            raise Invalid(f"a workload's router mounts {route.path}: give it routes instead")
+            raise TypeError(f"a workload's router mounts {route.path}: give it routes instead")
         if isinstance(router := getattr(route, "original_router", None), Router):
             router.redirect_slashes = False
             _forbid_redirects(router.routes)
