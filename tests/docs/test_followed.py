@@ -33,7 +33,7 @@ LONG = "the same again"
 ALERTS = {
     "ops/oci-alerts.md": [
         '{"status":"ok",',
-        "night  script ",
+        "night",
         "none has ever reported",
         "nothing was due",
         '{"ok":true,"recovered":0}',

@@ -113,7 +113,6 @@ POST   /dashboard/site/{site_id}/oci-control/preview own     303    401  403  40
 POST   /dashboard/site/{site_id}/oci-control/actions own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
 POST   /dashboard/site/{site_id}/oci-control/actions none    303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   404   | 404
 POST   /dashboard/site/{site_id}/oci-control/pause own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   303   303   | 303
-POST   /dashboard/site/{site_id}/oci-control/dismiss own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   303   303   | 303
 POST   /dashboard/site/{site_id}/oci-control/fixes own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
 GET    /dashboard/site/{site_id}/oci-control/rows/{job_id}/fix row     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
 POST   /dashboard/site/{site_id}/oci-control/rows/{job_id}/fix row     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
@@ -209,7 +208,6 @@ DELETE /api/oci/credentials                        own     401    401  403  403 
 DELETE /api/oci/credentials                        none    401    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
 POST   /api/oci/credentials/check                  own     401    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
 POST   /api/oci/credentials/check                  none    401    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   404   | 404
-GET    /api/oci/codes/{code}                       -       401    401  200  200  200  200   200  | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
 GET    /api/cron/oci/recover-processing            -       403    403  200  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
 POST   /api/cron/oci/recover-processing            -       403    403  200  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
 GET    /api/cron/oci/attempt-cap                   -       403    403  200  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403

@@ -271,7 +271,6 @@ def test_a_sign_out_and_a_sign_in_over_an_old_session_leave_the_end(world, nur):
         *(f"/api/queues/task/{what}" for what in ("stats", "jobs", "jobs?site=north", "lifecycle")),
         *("/api/oci/queue-stats?siteId=north", "/api/oci/queue-stats?scope=multi"),
         *("/api/oci/queue-rows?siteId=north", "/api/oci/google-ads-export?siteId=north"),
-        "/api/oci/codes/EXPIRED",
     ],
 )
 def test_a_permitted_read_leaves_no_line(path, world, nur):

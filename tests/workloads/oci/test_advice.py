@@ -80,9 +80,6 @@ def test_a_text_is_three_short_sentences(language):
 
 def test_somebody_is_named():
     assert [name for name, text in WRITTEN.items() if text["who"] not in PEOPLE] == []
-    assert set(TOLD["who"]) == PEOPLE
-    for role in PEOPLE:
-        assert len({ADVICE.describe_role(role, language) for language in LANGUAGES}) == 2
     assert [
         name for name, text in WRITTEN.items() if set(text) - {"who", "en", "tr", "values"}
     ] == []

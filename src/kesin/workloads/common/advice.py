@@ -4,7 +4,6 @@ A workload keeps its texts in `advice.toml`, in English and Turkish; the dashboa
 the API share them. A code has a text of its own, or that of another code (``same_as``), or that of
 an enum which lists it (``[enum.X]``, ``values``). Any other code gets the text of its kind
 (``HTTP_5XX``), its enum, its category (``[category.X]``) or the general one: a look-up never fails.
-``[who.X]`` says whose turn it is.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ class _Texts(NamedTuple):
     codes: Mapping[str, Any]  # keys cut to the stored length: Google has longer names
     enums: Mapping[str, Any]
     categories: Mapping[str, Any]
-    roles: Mapping[str, Any]
     general: Any
 
 
@@ -66,11 +64,6 @@ class AdviceTexts:
         text = self._find_text(code, "")
         who = {"who": text["who"]} if "who" in text else {}
         return {**who, **{language: dict(text[language]) for language in LANGUAGES}}
-
-    def describe_role(self, role: str, language: Language) -> str:
-        """The role that must act, as a sentence."""
-        sentence: str = self._texts.roles[role][language]
-        return sentence
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -97,7 +90,7 @@ class AdviceTexts:
 
 def _index(document: dict[str, Any], general: str) -> _Texts:
     """The texts of a document; raises ValueError for a text that lacks a language or a part."""
-    enums, categories, roles = (document.pop(name, {}) for name in ("enum", "category", "who"))
+    enums, categories = (document.pop(name, {}) for name in ("enum", "category"))
     general_text = document[general]
     document.pop(GENERAL, None)
     codes = {name: document[text.get("same_as", name)] for name, text in document.items()}
@@ -107,7 +100,7 @@ def _index(document: dict[str, Any], general: str) -> _Texts:
         for value in text.get("values", ()):
             codes.setdefault(value, text)
     cut = {name[:MAX_CODE]: text for name, text in codes.items()}
-    return _Texts(tuple(codes), cut, enums, categories, roles, general_text)
+    return _Texts(tuple(codes), cut, enums, categories, general_text)
 
 
 def _check(name: str, text: Mapping[str, Any], pattern: Mapping[str, Any]) -> None:

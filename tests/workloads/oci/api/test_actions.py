@@ -105,7 +105,7 @@ def test_what_makes_no_sense_is_refused_and_moves_nothing(
     error = refused(site.report("queue-actions", site.operator, **body), status)
     assert error["code"] == code
     if code == "unknown_action":
-        known = ("MARK_FAILED", "ENQUEUE_FIX", "DISMISS_WARNING")
+        known = ("MARK_FAILED", "ENQUEUE_FIX")
         assert all(action in error["message"] for action in known)
     assert site.state(job_id) == "QUEUED"
 

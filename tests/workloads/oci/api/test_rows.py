@@ -163,16 +163,3 @@ def test_any_search_is_answered_and_wildcards_mean_themselves(site: OwnSite):
         assert site.page(q=text).status_code == 200, text
     assert site.rows(q="sale%") == []
     assert site.rows(q="sale_1") == []
-
-
-# What a code means
-
-
-@pytest.mark.parametrize("code", ["EXPIRED", "SOMETHING_NEW"])
-def test_a_code_is_explained_in_either_language(site: OwnSite, code: str):
-    english, turkish = (
-        ok(site.request("GET", f"codes/{code}?lang={language}")) for language in ("en", "tr")
-    )
-    assert english["code"] == turkish["code"] == code
-    assert english.keys() == {"code", "who", "means", "act", "next"}
-    assert english["means"] != turkish["means"]

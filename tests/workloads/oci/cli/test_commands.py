@@ -8,7 +8,9 @@ import pytest
 import typer
 
 from kesin.store.open import open_store
+from kesin.workloads.common.cli import local_operator
 from kesin.workloads.oci.cli import app
+from kesin.workloads.oci.cli.context import open_site
 from tests.cli.conftest import (  # noqa: F401  # fixtures
     _logs_as_before,
     _own_settings,
@@ -32,7 +34,6 @@ def play(oci):
     """Take what waits as a script would, and report; how many rows were taken."""
 
     def ended(**fields: Any) -> int:
-        from kesin.workloads.oci.cli.context import open_site
         from kesin.workloads.oci.script import ack, ack_failed, export
 
         with open_site("north", "test") as site:
@@ -49,8 +50,8 @@ def play(oci):
 # Help
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-EXPECTED = ["import", "export-dead-letters", "enqueue-fix", "stats", "doctor", "settings"]
-EXPECTED += ["credentials", "explain", "simulate-script"]
+EXPECTED = ["import", "export-dead-letters", "enqueue-fix", "doctor"]
+EXPECTED += ["credentials", "simulate-script"]
 
 
 def test_every_command_and_option_has_help(kesin):  # noqa: F811
@@ -64,13 +65,13 @@ def test_every_command_and_option_has_help(kesin):  # noqa: F811
 
 
 def test_without_a_database_it_says_how_to_make_one(kesin):  # noqa: F811
-    answer = kesin("oci", "stats")
+    answer = kesin("oci", "doctor", "north")
     assert (answer.code, answer.out) == (1, "")
     assert "`kesin site add`" in answer.err
 
 
 def test_an_unknown_site_is_told_in_one_sentence(oci):
-    for words in (("doctor", "nrth"), ("stats", "nrth"), ("settings", "nrth")):
+    for words in (("doctor", "nrth"), ("export-dead-letters", "--site", "nrth")):
         answer = oci(*words)
         assert (answer.code, answer.out) == (1, "")
         assert "there is no site 'nrth'" in answer.err
@@ -117,7 +118,7 @@ def test_a_delivered_row_is_sent_again_as_a_revision(database, oci, play, kesin)
     assert answer.out == "2 rows for north: queued 1, left 1, corrected 0, rejected 0\n"
     again = oci(*words, "--again", "--json", text=lines({"externalId": "sale-2"}))
     assert (again.json["queued"], again.json["left"]) == (1, 0)
-    totals = oci("stats", "north", "--json").json[0]["totals"]
+    totals = oci("doctor", "north", "--json").json["stats"]["totals"]
     assert (totals["QUEUED"], totals["COMPLETED"]) == (2, 2)
     details = [one["details"] for one in kesin("audit", "log", "--json").json]
     assert {"changed": 1, "reason": "refused later"} in details
@@ -127,47 +128,6 @@ def test_a_delivered_row_is_sent_again_as_a_revision(database, oci, play, kesin)
 
 
 # A site
-
-
-def test_stats_show_every_site_with_its_warnings(database, oci, play, kesin):  # noqa: F811
-    kesin("site", "add", "west", "--channel", "api")
-    ten = lines(*map(row, range(10)))
-    oci("import", "-", "--format", "ndjson", "--site", "north", text=ten)
-    play(code="INVALID_GCLID", category="VALIDATION")
-    header, north, west = oci("stats").lines
-    assert header.split()[:4] == ["SITE", "CHANNEL", "QUEUED", "RETRY"]
-    assert north.split() == [
-        *["north", "script", "0", "0", "0", "0", "10", "0", "100.0", "—", "FAILED_SHARE_HIGH"]
-    ]
-    assert "closed" in west
-    one = oci("stats", "west", "--json").json[0]
-    assert (one["site"], one["breaker"]) == ("west", "closed")
-    assert [warning["code"] for warning in one["warnings"]] == ["MISSING_CONVERSION_NAME"]
-
-
-def test_settings_are_shown_changed_and_taken_back(database, oci):  # noqa: F811
-    shown = oci("settings", "north", "--json").json
-    assert (shown["recover_minutes"], shown["silent_hours"], shown["conversion_name"]) == (
-        15,
-        24,
-        None,
-    )
-    words = ("--recover-minutes", 45, "--silent-hours", 3, "--conversion-name", "Phone sale")
-    changed = oci("settings", "north", *words, "--json").json
-    assert changed == {
-        **shown,
-        "recover_minutes": 45,
-        "silent_hours": 3,
-        "conversion_name": "Phone sale",
-    }
-    unnamed = row(1, conversionName="")
-    answer = oci("import", "-", "--format", "json", "--site", "north", text=json.dumps(unnamed))
-    assert answer.code == 0
-    back = oci("settings", shown["uuid"], "--silent-hours", 0, "--conversion-name", "", "--json")
-    assert back.json == {**shown, "recover_minutes": 45}
-    wrong = oci("settings", "north", "--recover-minutes", 0)
-    assert (wrong.code, wrong.out) == (2, "")
-    assert "recover_minutes must be a whole number in 1…1440" in wrong.err
 
 
 def test_a_doctor_of_a_script_site_says_what_is_missing(oci, play):
@@ -201,7 +161,9 @@ def test_credentials_are_kept_tried_and_dropped(oci, kesin, tmp_path, monkeypatc
         assert stored.json == {"site": "north", "kept": True}
         assert oci(*words, text=document).out == "kept, for north\n"
         assert "MISSING_CONVERSION_NAME" in oci("doctor", "north").out
-        oci("settings", "north", "--conversion-name", "Phone sale")
+        with open_site("north", "site.set") as site:
+            save = site.context.commands.accounts.set_site_settings
+            save(local_operator(), "north", "oci", {"conversion_name": "Phone sale"})
         good = oci("doctor", "north")
         assert good.code == 0, good.out
         assert "✗" not in good.out
@@ -233,18 +195,6 @@ def test_no_secret_is_repeated_whatever_is_wrong_with_it(oci, monkeypatch):
         assert answer.code in {1, 2}
         assert hidden not in answer.out + answer.err
         assert answer.err.count("\n") == 1
-
-
-def test_a_code_is_explained_in_both_languages_whatever_its_case(kesin):  # noqa: F811
-    english = kesin("oci", "explain", "invalid_gclid")
-    assert english.lines[0] == "INVALID_GCLID"
-    turkish = kesin("oci", "explain", "INVALID_GCLID", "--lang", "tr", "--json").json
-    assert turkish["code"] == "INVALID_GCLID"
-    assert turkish["act"] not in english.out
-    assert kesin("oci", "explain", "HTTP_503").code == 0
-    unknown = kesin("oci", "explain", "INVALID_GCLDI")
-    assert (unknown.code, unknown.out) == (1, "")
-    assert "did you mean INVALID_GCLID?" in unknown.err
 
 
 # The script
@@ -299,8 +249,8 @@ def test_what_would_harm_or_makes_no_sense_is_refused(oci, tmp_path):
 def test_postgres_is_not_migrated_by_itself(kesin, postgres_server, monkeypatch):  # noqa: F811
     address = postgres_server.create_database(f"oci_cli_{os.getpid()}")
     monkeypatch.setenv("KESIN_DATABASE_URL", address)
-    answer = kesin("oci", "stats")
+    answer = kesin("oci", "doctor", "north")
     assert answer.code == 1
     assert "run `kesin migrate` first" in answer.err
     open_store(address, migrate=True).close()
-    assert kesin("oci", "stats").out == "there is no site yet: `kesin site add` makes one\n"
+    assert "there is no site 'north'" in kesin("oci", "doctor", "north").err

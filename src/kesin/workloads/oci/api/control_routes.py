@@ -6,21 +6,19 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Invalid, Problem
-from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.records import MoveCount
 from kesin.web.dependencies import UNCACHED, SignedInActor
 from kesin.web.schemas import Cursor
 from kesin.workloads.common.advice import Language
 from kesin.workloads.oci import operations
-from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.api import schemas
 from kesin.workloads.oci.conversions import corrections
 from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS
@@ -28,14 +26,12 @@ from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import vault_name
-from kesin.workloads.oci.google.pending_uploads import dismiss_warning
 from kesin.workloads.oci.site import SiteContext, require_site, visible_sites
 
 MAX_PAGE_ROWS: Final = 200
 MAX_FIXES: Final = 1_000
 FIXES: Final = ("CORRECT", "ENQUEUE_FIX")
-DISMISS: Final = "DISMISS_WARNING"
-ACTIONS: Final = (*operations.ACTIONS, *FIXES, DISMISS)
+ACTIONS: Final = (*operations.ACTIONS, *FIXES)
 
 SiteId = Annotated[str | None, Query(alias="siteId", max_length=128)]
 FilterValues = Annotated[list[Annotated[str, Query(max_length=64)]] | None, Query(max_length=100)]
@@ -80,16 +76,6 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         rows = [row_body(job) for job in jobs]
         return schemas.RowPage(site_id=site.id, rows=rows, next_cursor=following)
 
-    @router.get("/api/oci/codes/{code}")
-    def explain_code(
-        _actor: SignedInActor,
-        code: Annotated[str, Path(min_length=1, max_length=64)],
-        category: Annotated[Category | None, Query()] = None,
-        language: Annotated[Language, Query(alias="lang")] = "en",
-    ) -> schemas.AdviceBody:
-        """What an error code means, who must act, and what happens next."""
-        return schemas.AdviceBody(**asdict(ADVICE.find(code, category, language)))
-
     @router.get(
         "/api/oci/dead-letter.csv",
         response_class=StreamingResponse,
@@ -127,10 +113,6 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
             raise Invalid("dryRun is for %(known)s", details={"field": "dryRun"}, known=known)
         if body.action in FIXES:
             result = _fix_rows(site, actor, body)
-        elif body.action == DISMISS:
-            dismiss_warning(site)
-            site.note(actor, "oci.dismiss")
-            result = operations.ActionResult(0, [])
         else:
             criteria = None if body.filter is None else body.filter.model_dump()
             if body.all != (criteria is not None and not any(criteria.values())):

@@ -272,13 +272,3 @@ class Checked(CamelCaseModel):
 
     ok: bool
     findings: list[FindingBody]
-
-
-class AdviceBody(CamelCaseModel):
-    """A code in plain words."""
-
-    code: str
-    who: str
-    means: str
-    act: str
-    next: str

@@ -11,14 +11,11 @@ from kesin.workloads.oci.cli import files, site
 from kesin.workloads.oci.cli.script_simulator import simulate_script
 
 COMMANDS: Final[dict[str, tuple[Callable[..., None], *tuple[str, ...]]]] = {  # with examples
-    "import": (files.import_conversions, "sales.csv --site ankara --rejects bad.csv"),
+    "import": (files.import_conversions, "sales.csv --site ankara"),
     "export-dead-letters": (files.export_dead_letters, "--site ankara -o failed.csv --lang tr"),
     "enqueue-fix": (files.enqueue_fix, "mended.csv --site ankara --reason 'wrong currency'"),
-    "stats": (site.stats, "", "ankara --json"),
     "doctor": (site.doctor, "ankara"),
-    "settings": (site.settings, "ankara", "ankara --recover-minutes 45"),
     "credentials": (site.credentials, "ankara --file google.json"),
-    "explain": (site.explain, "EXPIRED_EVENT --lang tr"),
     "simulate-script": (simulate_script, "--site s1 --url http://localhost:8000 --key-env K"),
 }
 

@@ -17,12 +17,12 @@ import typer
 from kesin.foundation import terminal
 from kesin.foundation.problems import Invalid, Problem
 from kesin.foundation.terminal import argument, flag, format_counts, option, say, say_json, warn
-from kesin.foundation.text import csv_text, unescape_cell
+from kesin.foundation.text import unescape_cell
 from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci.cli.context import LanguageOption, SiteOption, open_site
 from kesin.workloads.oci.conversions import corrections, parsing
-from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS, ParsedRow
+from kesin.workloads.oci.conversions.conversion import ParsedRow
 from kesin.workloads.oci.conversions.ingest import IngestOutcome, IngestResult, ingest
 from kesin.workloads.oci.conversions.parsing import FileFormat, RowBatch, RowSource
 from kesin.workloads.oci.site import SiteContext
@@ -30,7 +30,6 @@ from kesin.workloads.oci.site import SiteContext
 FIX_ROWS: Final = 1_000  # fixed together; each is looked up by itself
 MAX_LISTED_REJECTS: Final = 20  # rejected rows listed on the terminal
 RESULTS: Final[tuple[IngestOutcome, ...]] = ("queued", "duplicate", "corrected", "rejected")
-REJECT_COLUMNS: Final = ("row", *CONVERSION_FIELDS, "errorCode", "errorField", "errorMessage")
 REJECT_FIELDS: Final = ("external_id", "code", "field", "message")  # of a rejected row, as JSON
 _RERUN_HINT: Final = "mend the file and run it again, what is done already stays as it is"
 _NO_RERUN_HINT: Final = "mend the file and take what is done out of it, or it is sent once more"
@@ -42,7 +41,6 @@ FormatOption = Annotated[
 ]
 _IGNORED: Final = "Unknown columns of a CSV that may be ignored; repeated, or separated by commas."
 IgnoreColumnsOption = Annotated[list[str] | None, option("NAMES", _IGNORED, "--ignore-columns")]
-_REJECTS: Final = "Write what was rejected here, with reasons."
 ProcessRows = Callable[[SiteContext, Sequence[ParsedRow]], list[IngestResult]]
 
 
@@ -51,7 +49,6 @@ def import_conversions(
     *,
     site: SiteOption,
     file_format: FormatOption = None,
-    rejects: Annotated[Path | None, option("OUT.csv", _REJECTS, dir_okay=False)] = None,
     ignore_columns: IgnoreColumnsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -60,21 +57,16 @@ def import_conversions(
     Of any size, 10 000 at a time; importing the same again changes nothing, and a row that failed
     because of its data is corrected when it comes with other data. Columns or fields: externalId,
     gclid (or wbraid, gbraid), conversionName, conversionTime, conversionValue, conversionCurrency.
-    One bad row never sinks the others: the file of --rejects can be mended and imported. Exits with
-    1 if any row was rejected. A CSV with other columns is refused unless --ignore-columns names
-    them. JSON is read as a whole: for millions of rows use CSV or NDJSON.
+    One bad row never sinks the others. Exits with 1 if any row was rejected. A CSV with other
+    columns is refused unless --ignore-columns names them. JSON is read as a whole: for millions of
+    rows use CSV or NDJSON.
     """
     chosen_format = parsing.detect_format(file, file_format)
-    if rejects and file != parsing.STDIN and rejects.exists() and rejects.samefile(file):
-        raise Invalid("--rejects would overwrite the file that is imported: name another")
-    with (
-        open_site(site, "oci.import") as found,
-        parsing.open_source(file, chosen_format) as source,
-        _open_rejects(rejects) as write,
-    ):
+    source_of = parsing.open_source(file, chosen_format)
+    with open_site(site, "oci.import") as found, source_of as source:
         ignored = column_names(ignore_columns)
-        summary = _process_file(found, source, _import_rows, write_reject=write, ignored=ignored)
-    _print_summary(summary, found.id, as_json=as_json, rejects=rejects)
+        summary = _process_file(found, source, _import_rows, ignored=ignored)
+    _print_summary(summary, found.id, as_json=as_json)
 
 
 def _import_rows(site: SiteContext, rows: Sequence[ParsedRow]) -> list[IngestResult]:
@@ -133,15 +125,11 @@ class _FileSummary:
         return {name: self.results[outcome] for outcome, name in names.items()}
 
 
-WriteReject = Callable[[int, ParsedRow, IngestResult], None]
-
-
 def _process_file(
     site: SiteContext,
     source: RowSource,
     process: ProcessRows,
     *,
-    write_reject: WriteReject | None = None,
     size: int = parsing.MAX_ROWS,
     hint: str = _RERUN_HINT,
     ignored: frozenset[str] = frozenset(),
@@ -151,14 +139,12 @@ def _process_file(
         batches = source.batches(size, ignored)
         while batch := _next_batch(batches, summary, hint):
             _check_site(site, batch.site)
-            for row, result in zip(batch.rows, process(site, batch.rows), strict=True):
+            for result in process(site, batch.rows):
                 summary.rows += 1
                 summary.results[result.result] += 1
                 summary.differing += bool(result.differs)
                 if result.result == "rejected":
                     summary.reasons[result.code or ""] += 1
-                    if write_reject is not None:
-                        write_reject(summary.rows, row, result)
                     if len(summary.listed_rejects) < MAX_LISTED_REJECTS:
                         summary.listed_rejects.append((summary.rows, result))
             show_progress(summary)
@@ -187,7 +173,6 @@ def _print_summary(
     site_id: str,
     *,
     as_json: bool,
-    rejects: Path | None = None,
     duplicates: str = "duplicate",
 ) -> None:
     counts = summary.counts(duplicates)
@@ -196,11 +181,11 @@ def _print_summary(
             {"row": number, **{name: getattr(result, name) for name in REJECT_FIELDS}}
             for number, result in summary.listed_rejects
         ]
-        reasons, file = dict(summary.reasons.most_common()), str(rejects) if rejects else None
+        reasons = dict(summary.reasons.most_common())
         counted = {"site": site_id, "rows": summary.rows, **counts, "differing": summary.differing}
-        say_json({**counted, "reasons": reasons, "rejects": file, "first_rejected": listed})
+        say_json({**counted, "reasons": reasons, "first_rejected": listed})
     else:
-        _print_rejected(summary, rejects)
+        _print_rejected(summary)
         if summary.differing:
             warn(f"{summary.differing} duplicates differ from the stored rows, which stay")
         say(f"{summary.rows} rows for {site_id}: {_format_counts(counts)}")
@@ -208,38 +193,19 @@ def _print_summary(
         raise typer.Exit(FAILED)
 
 
-def _print_rejected(summary: _FileSummary, rejects: Path | None) -> None:
-    for number, result in summary.listed_rejects if rejects is None else ():
+def _print_rejected(summary: _FileSummary) -> None:
+    for number, result in summary.listed_rejects:
         suffix = f" ({terminal.visible(result.external_id)})" if result.external_id else ""
         warn(f"row {number}{suffix}: {result.code}, {terminal.visible(result.message or '')}")
-    if rejects is None and summary.results["rejected"] > len(summary.listed_rejects):
-        more = summary.results["rejected"] - len(summary.listed_rejects)
-        warn(f"and {more} more rows; --rejects OUT.csv keeps them all")
+    more = summary.results["rejected"] - len(summary.listed_rejects)
+    if more:
+        warn(f"and {more} more rows")
     if summary.reasons:
         warn(f"rejected: {format_counts(dict(summary.reasons.most_common()))}")
-    if rejects is not None and summary.reasons:
-        warn(f"they are in {rejects}: mend them there and import that file")
 
 
 def _format_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {n}" for name, n in counts.items())
-
-
-@contextmanager
-def _open_rejects(path: Path | None) -> Iterator[WriteReject | None]:
-    """Open the file of rejected rows; once corrected, it can be imported."""
-    if path is None:
-        yield None
-        return
-    with path.open("w", encoding="utf-8-sig", newline="") as out:
-        out.write(csv_text([REJECT_COLUMNS]))
-
-        def write(number: int, row: ParsedRow, result: IngestResult) -> None:
-            cells = row if isinstance(row, Mapping) else {}
-            given = [number, *(cells.get(name) for name in CONVERSION_FIELDS)]
-            out.write(csv_text([[*given, result.code, result.field, result.message]]))
-
-        yield write
 
 
 @contextmanager

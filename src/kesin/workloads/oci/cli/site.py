@@ -1,4 +1,4 @@
-"""`kesin oci doctor`, `stats`, `settings`, `credentials`, `explain`: a site and its connection."""
+"""`kesin oci doctor`, `credentials`: a site and its connection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import asdict
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -19,19 +18,19 @@ from kesin.foundation import terminal
 from kesin.foundation.clock import iso
 from kesin.foundation.encryption import MAX_SECRET_BYTES
 from kesin.foundation.problems import Invalid, NotFound, Problem
-from kesin.foundation.terminal import argument, flag, option, print_table, say, say_json, warn
+from kesin.foundation.terminal import flag, option, print_table, say, say_json, warn
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.common.advice import Language
 from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
 from kesin.workloads.oci.advice import ADVICE
-from kesin.workloads.oci.cli.context import LanguageOption, SiteArgument, open_context, open_site
+from kesin.workloads.oci.cli.context import LanguageOption, SiteArgument, open_site
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.operations import SiteStats, site_stats
-from kesin.workloads.oci.site import SiteContext, require_site, validate_settings, visible_sites
+from kesin.workloads.oci.site import SiteContext
 
 MAX_REASONS: Final = 5  # of recent failures that `doctor` explains
 
@@ -85,74 +84,8 @@ def _failure_reasons(site: SiteContext, language: Language) -> list[dict[str, An
     return reasons
 
 
-def stats(
-    site: Annotated[str | None, argument("SITE", "Only this site; all without.")] = None,
-    *,
-    as_json: JsonOption = False,
-) -> None:
-    """Show how the sites stand.
-
-    How many conversions are in each state, how many are stuck past their lease, which share of the
-    finished ones failed, and what deserves a look.
-    """
-    with open_context() as context:
-        move_counts = context.queue.store.move_counts(context.queue.name)
-        sites = visible_sites(context, local_operator())
-        if site:
-            sites = [require_site(context, local_operator(), site, "read", action="oci.stats")]
-        records = [_stats_record(each, site_stats(each, move_counts)) for each in sites]
-    if as_json:
-        say_json(records)
-        return
-    states = [state.lower() for state in records[0]["totals"]] if records else []
-    heads = ("site", "channel", *states, "stuck", "failed %", "breaker", "warnings")
-    rows = []
-    for record in records:
-        failed = round(100 * record["failed_share"], 1)
-        warned = ", ".join(warning["code"] for warning in record["warnings"])
-        counts = (*record["totals"].values(), record["stuck"], failed)
-        rows.append((record["site"], record["channel"], *counts, record["breaker"], warned))
-    print_table(heads, rows, empty="there is no site yet: `kesin site add` makes one")
-
-
 def _stats_record(site: SiteContext, stats: SiteStats) -> dict[str, Any]:
     return {"site": site.id, "channel": site.channel, **stats.record()}
-
-
-_RECOVER: Final = "A script's claim lasts so long, 15 if unset; 45 for slow scripts."
-_SILENT: Final = "Warn when its script is silent so long; 0 goes back to KESIN_OCI_SILENT_HOURS."
-_CONVERSION_NAME: Final = "The action of rows that name none; '' takes it away."
-
-
-def settings(
-    site: SiteArgument,
-    *,
-    recover_minutes: Annotated[int | None, option("N", _RECOVER)] = None,
-    silent_hours: Annotated[int | None, option("N", _SILENT)] = None,
-    conversion_name: Annotated[str | None, option("NAME", _CONVERSION_NAME)] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the settings of a site, or change them.
-
-    Channel, time zone and currency are changed with `kesin site set`.
-    """
-    changes: dict[str, Any] = {}
-    if recover_minutes is not None:
-        changes["recover_minutes"] = recover_minutes
-    if silent_hours is not None:
-        changes["silent_hours"] = silent_hours or None
-    if conversion_name is not None:
-        changes["conversion_name"] = conversion_name.strip() or None
-    with open_site(site, "site.set") as found:
-        if changes:
-            save = found.context.commands.accounts.set_site_settings
-            save(local_operator(), found.id, found.queue.name, validate_settings(changes))
-        fresh = require_site(found.context, local_operator(), found.id, "read", action="site.set")
-        record = _settings_record(fresh)
-    if as_json:
-        say_json(record)
-    else:
-        _print_settings(record)
 
 
 def _settings_record(site: SiteContext) -> dict[str, Any]:
@@ -239,25 +172,3 @@ def _read_document(file: Path | None) -> dict[str, Any]:
             '{"customer_id": "123-456-7890", "client_id": …}; nothing was kept'
         )
     return document
-
-
-def explain(
-    code: Annotated[str, argument("CODE", "An error code, as rows have it.")],
-    *,
-    lang: LanguageOption = "en",
-    as_json: JsonOption = False,
-) -> None:
-    """Say what an error code means and what to do."""
-    names = {name.casefold(): name for name in ADVICE.codes}
-    entry = ADVICE.find(names.get(code.casefold(), code), None, lang)
-    if entry.means == ADVICE.find(None, None, lang).means:  # of any code
-        matches = get_close_matches(code.casefold(), list(names), n=1, cutoff=0.5)
-        hint = f": did you mean {names[matches[0]]}?" if matches else ""
-        raise NotFound(f"nobody has written about the code {code!r}{hint}")
-    if as_json:
-        say_json(asdict(entry))
-        return
-    say(entry.code)
-    for text in (entry.means, entry.act, entry.next):
-        say(f"  {text}")
-    say(f"  {ADVICE.describe_role(entry.who, lang)}")

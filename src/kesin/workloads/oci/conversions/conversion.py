@@ -34,7 +34,7 @@ CONVERSION_FIELDS: Final = (
 # What our own files have beside it; read back, it is ignored.
 EXPORTED_FIELDS: Final = (
     *("id", "orderId", "errorCode", "errorCategory", "lastError", "whatToDo", "attempts"),
-    *("failedAt", "row", "errorField", "errorMessage"),
+    "failedAt",
 )
 _KNOWN_FIELDS: Final = frozenset({*CONVERSION_FIELDS, *EXPORTED_FIELDS})
 MAX_FUTURE_S: Final = 3_600  # tolerates a wrong clock, not a wrong time zone
@@ -352,10 +352,10 @@ def _parse_name(given: Any, defaults: RowDefaults) -> str:
     if defaults.only_name == "":
         code = "UNKNOWN_CONVERSION_NAME" if given else "MISSING_CONVERSION_NAME"
         why = (
-            "the site uploads to one conversion action and has no name for it: set it with "
-            "`kesin oci settings %(site)s --conversion-name NAME`"
+            "the site uploads to one conversion action and has no name for it: an admin sets it in "
+            "the settings of the site"
         )
-        raise Unsendable(code, "conversionName", why, site=defaults.site)
+        raise Unsendable(code, "conversionName", why)
     value = given or defaults.name
     if not value:
         raise Unsendable("MISSING_CONVERSION_NAME", "conversionName", "conversionName is missing")

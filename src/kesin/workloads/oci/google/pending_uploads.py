@@ -83,9 +83,3 @@ def _record_status(site: SiteContext, request: dict[str, Any], result: RequestSt
 def _add_note(site: SiteContext, request_id: str, status: str, details: Any) -> None:
     note = {"requestId": request_id, "status": status, "details": details}
     site.note_event("upload_status", WORKER_ACTOR, **note)
-
-
-def dismiss_warning(site: SiteContext) -> None:
-    """Clear the warning; a request that Google takes in full clears it too."""
-    with site.locked_metadata(UPLOADS) as uploads:
-        uploads.pop("refused", None)

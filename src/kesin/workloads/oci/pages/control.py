@@ -41,7 +41,6 @@ from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions.conversion import CLICK_KINDS
 from kesin.workloads.oci.conversions.corrections import fix_rows
 from kesin.workloads.oci.conversions.parsing import parse_body
-from kesin.workloads.oci.google.pending_uploads import dismiss_warning
 from kesin.workloads.oci.pages.site_links import control_path
 from kesin.workloads.oci.site import SiteContext, require_site, visible_sites
 
@@ -288,15 +287,6 @@ def oci_pause(ctx: Context, site_id: str, fields: FirstFields) -> Response:
         site.context.commands.resume(ctx.actor, "oci", site=site.id)
     else:
         site.context.commands.pause(ctx.actor, "oci", site=site.id, reason=reason_of(fields))
-    return RedirectResponse(control_path(site.id), status_code=303)
-
-
-@router.post(f"{PATH}/dismiss")
-def oci_dismiss(ctx: Context, site_id: str) -> Response:
-    """Dismiss the warning that Google did not accept all of a request."""
-    site = find_site(ctx, site_id, "operate", "oci.dismiss")
-    dismiss_warning(site)
-    site.note(ctx.actor, "oci.dismiss")
     return RedirectResponse(control_path(site.id), status_code=303)
 
 
