@@ -84,7 +84,9 @@ def _oci(asked: argparse.Namespace) -> None:
     )
     with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name:
         if "sqlite" in asked.stores:
-            oci.run(report, "SQLite", lambda place: str(Path(name) / f"{place}.db"))
+            sqlite = lambda place: str(Path(name) / f"{place}.db")  # noqa: E731
+            oci.run(report, "SQLite", sqlite)
+            oci.identifiers(report, sqlite)
         if "postgres" in asked.stores:
             with PostgresServer(fsync=True) as server:
                 oci.run(report, "PostgreSQL", server.create_database)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import statistics
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -23,7 +25,7 @@ from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.store.directory import Directory
 from kesin.store.open import open_store
-from kesin.workloads.oci.conversions.conversion import Conversion
+from kesin.workloads.oci.conversions.conversion import Conversion, RowDefaults
 from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.conversions.parsing import parse_body
 from kesin.workloads.oci.google.channel import UploadRow
@@ -87,6 +89,45 @@ def mapping(report: Report) -> None:
     report.aim(f"mapping: a row of {most:,} / a row of {least}", slower, most=1.5)
 
 
+def identifiers(report: Report, address: Callable[[str], str]) -> None:
+    """The processor time of a call with consent, e-mail and phone to hash, and of one without.
+
+    The runs take turns, and each figure is a median; on SQLite, where this process does all the
+    work of a call.
+    """
+    site = _site(address("oci_identifiers"))
+    settings = {"enhanced": True, "phone_country": "TR"}
+    directory = site.context.commands.accounts
+    directory.set_site_settings(system_actor("bench"), SITE, "oci", settings)
+    record = directory.find_site(SITE)
+    assert record is not None
+    site = SiteContext(site.context, record)
+    spent: dict[str, list[float]] = {"without": [], "with": []}
+    for turn in range(2 * REPEATS):
+        kind = ("without", "with")[turn % 2]
+        rows = [_row(turn * ROWS + n) for n in range(ROWS)]
+        if kind == "with":
+            rows = [{**row, **_person(n)} for n, row in enumerate(rows)]
+        body = "\n".join(map(json.dumps, rows)).encode()
+        before = time.process_time()
+        _post(site, body)
+        spent[kind].append(time.process_time() - before)
+    site.queue.store.close()
+    plain, hashed = (statistics.median(spent[kind]) for kind in ("without", "with"))
+    report.say("## Identifiers and consent")
+    report.table(
+        ("10,000 rows", "processor time (s)"),
+        [("without", f"{plain:.2f}"), ("with consent, e-mail and phone", f"{hashed:.2f}")],
+    )
+    report.aim("ingest with hashing / without", hashed / plain, most=1.2)
+
+
+def _person(number: int) -> dict[str, Any]:
+    consent = {"adUserData": "granted", "adPersonalization": "denied"}
+    phone = f"0532 {number // 10_000:03d} {number % 10_000:04d}"
+    return {"consent": consent, "email": f"Buyer.{number}+sale@Gmail.com", "phone": phone}
+
+
 def _at(address: str, rows: int) -> dict[str, Any]:
     site = _site(address)
     load(site.queue, rows, tenant=SITE, state="COMPLETED")
@@ -143,7 +184,7 @@ def _row(number: int) -> dict[str, Any]:
 
 
 def _conversion(number: int) -> Conversion:
-    return Conversion.from_payload(_row(number), SITE)
+    return Conversion.from_payload(_row(number), RowDefaults(SITE, None, ""))
 
 
 def _all_failed(count: int) -> dict[str, Any]:

@@ -26,7 +26,7 @@ const PROPERTIES = {
   apiKey: 'KESIN_API_KEY',
 };
 
-const VERSION = '1.0.0';
+const VERSION = '1.1.0';
 const PAGE_ROWS = 1000; // the most an export gives
 const ACK_IDS = 1000; // in one call
 const MOST_PAGES = 1000; // no loop without an end
@@ -42,6 +42,15 @@ const COLUMNS = [
   'Order ID', 'Google Click ID', 'WBRAID', 'GBRAID',
   'Conversion name', 'Conversion time', 'Conversion value', 'Conversion currency',
 ];
+
+// Added where rows have these fields, which a site's setting gives out: not yet tried with Google.
+const MORE_COLUMNS = {
+  adUserData: 'Ad User Data',
+  adPersonalization: 'Ad Personalization',
+  hashedEmail: 'Email',
+  hashedPhone: 'Phone Number',
+};
+const CONSENTS = { granted: 'Granted', denied: 'Denied' };
 
 // One message a code, so that rows of a code can be reported in one call.
 const FAULTS = {
@@ -386,13 +395,21 @@ class UploadEngine {
 
   /** apply() returns nothing: Google reads the rows later, and shows them in its Uploads page. */
   upload(rows) {
-    const upload = AdsApp.bulkUploads().newCsvUpload(COLUMNS, {
+    const more = Object.keys(MORE_COLUMNS).filter((name) => rows.some((row) => row[name]));
+    const columns = COLUMNS.concat(more.map((name) => MORE_COLUMNS[name]));
+    const upload = AdsApp.bulkUploads().newCsvUpload(columns, {
       moneyInMicros: false,
       timeZone: AdsApp.currentAccount().getTimeZone(),
     });
     upload.forOfflineConversions();
     upload.setFileName(`kesin-${new Date(Date.now()).toISOString().replace(/[:.]/g, '-')}.csv`);
-    rows.forEach((row) => upload.append(this.lineOf(row)));
+    rows.forEach((row) => {
+      const line = this.lineOf(row);
+      more.forEach((name) => {
+        line[MORE_COLUMNS[name]] = CONSENTS[row[name]] || row[name] || '';
+      });
+      upload.append(line);
+    });
     upload.apply();
   }
 

@@ -80,7 +80,7 @@ def test_a_body_is_rows_or_a_problem_and_a_row_is_a_conversion_or_a_reason(given
             assert conversion.code
             continue
         payload = conversion.payload()
-        assert Conversion.from_payload(json.loads(json.dumps(payload)), "north") == conversion
+        assert Conversion.from_payload(json.loads(json.dumps(payload)), SITE) == conversion
         assert storable(json.dumps(payload, ensure_ascii=False)).encode()
 
 

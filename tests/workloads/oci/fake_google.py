@@ -50,6 +50,8 @@ _UPLOAD = re.compile(r"/(v\d+)/customers/(\d+):uploadClickConversions")
 _EVENT_FIELDS = frozenset(
     [
         "adIdentifiers",
+        "userData",
+        "consent",
         "eventTimestamp",
         "transactionId",
         "conversionValue",
@@ -274,6 +276,8 @@ class GoogleServer:
         events = body["events"]
         if len(events) > 2_000 or any(set(event) - _EVENT_FIELDS for event in events):
             return Whole(400, error_body(400, "INVALID_ARGUMENT", "an unknown field"))
+        if any("userData" in event for event in events) != (body.get("encoding") == "HEX"):
+            return Whole(400, error_body(400, "INVALID_ARGUMENT", "encoding goes with userData"))
         (to,) = body["destinations"]
         login = to.get("loginAccount", {}).get("accountId", "")
         if to["operatingAccount"]["accountId"] != self.account or login != self.manager:
@@ -308,8 +312,9 @@ class GoogleServer:
 
 def _click_of(row: dict[str, Any]) -> tuple[str, str]:
     clicks = [row[kind] for kind in ("gclid", "wbraid", "gbraid") if kind in row]
-    assert len(clicks) == 1, "exactly one click id is sent"
-    return clicks[0], row["conversionDateTime"]
+    people = [str(one) for one in row.get("userIdentifiers", ())]
+    assert len(clicks) == 1 or (people and not clicks), "one click id is sent, or who it was"
+    return (clicks or people)[0], row["conversionDateTime"]
 
 
 # Answers, built from Google's own classes

@@ -12,6 +12,7 @@ from kesin.store.declarations import COLUMN_BITS
 from kesin.store.records import Event
 from kesin.workloads.oci.conversions.conversion import (
     Conversion,
+    RowDefaults,
     Unsendable,
     order_id_of,
 )
@@ -42,7 +43,7 @@ class Seen(NamedTuple):
     @property
     def is_sendable(self) -> bool:
         try:
-            Conversion.from_payload(self.job.payload, self.job.tenant)
+            Conversion.from_payload(self.job.payload, RowDefaults(self.job.tenant, None, ""))
         except Unsendable:
             return False
         return True

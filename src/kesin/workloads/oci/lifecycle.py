@@ -14,6 +14,7 @@ from kesin.lifecycle.vocabulary import (
     budget_left,
     budget_spent,
     category_in,
+    code_not_in,
     holds_claim,
     lease_over,
     option,
@@ -22,12 +23,13 @@ from kesin.lifecycle.vocabulary import (
     unclaimed,
     was_claimed,
 )
-from kesin.workloads.oci.conversions.conversion import CLICK_LIFETIME_DAYS, TOO_OLD
+from kesin.workloads.oci.conversions.conversion import CLICK_LIFETIME_DAYS, DENIED, TOO_OLD
 from kesin.workloads.oci.google.classify import CODES, WORKER_CHANNELS
 
 CHANNELS = ("script", *WORKER_CHANNELS)
 MAX_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "MAX_ATTEMPTS_EXCEEDED")
 MANUAL_FAIL = Fixed("MANUAL_FAIL", Category.PERMANENT, "MANUALLY_MARKED_FAILED")
+CONSENT_DENIED = Fixed("CONSENT_DENIED", Category.VALIDATION, DENIED)
 EXPIRED = Fixed("EXPIRED", Category.VALIDATION, TOO_OLD)
 WAITING = ("QUEUED", "RETRY")
 PASSING = (Category.TRANSIENT, Category.RATE_LIMIT)
@@ -104,6 +106,16 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
         retry="count",
         doc="Google does not know the click yet.",
     )
+    withhold = Move(
+        "withhold",
+        WAITING,
+        "FAILED",
+        by=("worker",),
+        when=(unclaimed,),
+        error=CONSENT_DENIED,
+        stamp=ENDED,
+        doc="The person refused: the row is kept and never sent.",
+    )
     return (
         moves.enqueue("QUEUED", stamp_input=("conversion_at",)),
         moves.claim(WAITING, "PROCESSING"),
@@ -116,6 +128,14 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             error="record",
             stamp=ENDED,
             doc="Found unsendable before the claim; no attempt is counted.",
+        ),
+        withhold,
+        replace(
+            withhold,
+            sources=("FAILED",),
+            when=(code_not_in(CONSENT_DENIED.code),),
+            timer="clear",
+            doc="A refusal that comes later: nothing takes the row back to be sent.",
         ),
         moves.complete("PROCESSING", "COMPLETED", name="ack", when=(), timer="clear", stamp=SENT),
         moves.complete(
@@ -136,7 +156,7 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             name="ack_duplicate",
             error="record",
             stamp=SENT,
-            doc="Google already had it; the code is kept.",
+            doc="Google has it, or had it before; the code is kept.",
         ),
         moves.fail(
             "PROCESSING",
@@ -227,6 +247,7 @@ def _operator_moves() -> tuple[Move, ...]:
         error="clear",
         timer="clear",
         payload="replace",
+        run_at="input",
         stamp_input=("conversion_at",),
         unstamp=ENDED,
         doc="The same externalId with mended data; the old payload stays in its event.",
@@ -278,6 +299,7 @@ def oci_errors() -> Taxonomy:
         codes=(
             Code("MAX_ATTEMPTS", Category.PERMANENT),
             Code("EXPIRED", Category.VALIDATION),
+            Code("CONSENT_DENIED", Category.VALIDATION),
             Code("MANUAL_FAIL", Category.PERMANENT),
             Code("VALIDATION_FAILED", Category.VALIDATION),
             Code("UPLOAD_EXCEPTION", Category.TRANSIENT),

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.access.commands import MAX_BULK_JOBS, MAX_LISTED_OUTCOMES
@@ -14,6 +14,8 @@ from kesin.engine.access.listing import JobSearch
 from kesin.engine.access.masking import ListReveal
 from kesin.engine.access.search import found_jobs
 from kesin.engine.bulk import BulkResult
+from kesin.engine.queue import Queue
+from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message
@@ -29,8 +31,12 @@ from kesin.workloads.common.advice import Advice, Language
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions import conversion
 from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
+from kesin.workloads.oci.lifecycle import CONSENT_DENIED
 from kesin.workloads.oci.script import parse_category, reason_of, refusal_reason
 from kesin.workloads.oci.site import HEARTBEAT, UPLOADS, SiteContext
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 STATES: Final = ("QUEUED", "RETRY", "PROCESSING", "COMPLETED", "FAILED")
 ACTIONS: Final = ("RETRY_SELECTED", "RESET_TO_QUEUED", "MARK_FAILED")
@@ -48,6 +54,7 @@ class SiteStats:
     totals: dict[str, int]
     stuck: int  # PROCESSING past its lease
     failed_share: float
+    withheld: int  # FAILED because consent is denied; not in the share
     oldest_queued_at: int | None
     expiring_soon: int
     last_updated_at: int | None
@@ -62,6 +69,7 @@ class SiteStats:
             "totals": self.totals,
             "stuck": self.stuck,
             "failed_share": round(self.failed_share, 4),
+            **({"withheld": self.withheld} if self.withheld else {}),
             "oldest_queued_at": iso(self.oldest_queued_at),
             "expiring_soon": self.expiring_soon,
             "last_updated_at": iso(self.last_updated_at),
@@ -79,7 +87,7 @@ class SiteStats:
     @property
     def fails_often(self) -> bool:
         """Whether too many rows failed, out of enough that finished."""
-        finished = self.totals["FAILED"] + self.totals["COMPLETED"]
+        finished = self.totals["FAILED"] + self.totals["COMPLETED"] - self.withheld
         return finished >= MIN_FINISHED_ROWS and self.failed_share > FAILED_SHARE_LIMIT
 
 
@@ -92,12 +100,16 @@ def site_stats(site: SiteContext, move_counts: Iterable[MoveCount] | None = None
     totals = {**dict.fromkeys(STATES, 0), **jobs_by_state(counts)}
     acks = (count.at for count in counts if count.to_state == "COMPLETED")
     waiting = queue.waiting(site.id, aged=("conversion_at", expiring_before(queue.now())))
-    ended = totals["FAILED"] + totals["COMPLETED"]
+    denied = totals["FAILED"] and any(count.move == "withhold" for count in counts)
+    withheld = count_withheld(queue, [site.id]) if denied else 0
+    failed = totals["FAILED"] - withheld
+    ended = failed + totals["COMPLETED"]
     breaker = read_breaker(site)
     stats = SiteStats(
         totals=totals,
         stuck=waiting.lease_over,
-        failed_share=totals["FAILED"] / ended if ended else 0.0,
+        failed_share=failed / ended if ended else 0.0,
+        withheld=withheld,
         oldest_queued_at=waiting.first_created_at.get("QUEUED"),
         expiring_soon=waiting.aging,
         last_updated_at=max((count.at for count in counts), default=None),
@@ -107,6 +119,20 @@ def site_stats(site: SiteContext, move_counts: Iterable[MoveCount] | None = None
     )
     warnings = [{"code": code, "message": message} for code, message in _warnings(site, stats)]
     return replace(stats, warnings=warnings)
+
+
+def count_withheld(queue: Queue, sites: Sequence[str] | None = None) -> int:
+    """The rows of these sites that FAILED because consent is denied; of all sites without."""
+    failures = queue.store.failures(queue.name, tenants=sites, states=("FAILED",))
+    return sum(count.n for count in failures if count.code == CONSENT_DENIED.code)
+
+
+def withheld_metric(context: WorkloadContext) -> Iterable[Metric]:
+    """The rows that the alert on failures leaves out."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    text = "FAILED conversions that no one has to act on: consent is denied."
+    yield GaugeMetricFamily("kesin_oci_withheld_jobs", text, count_withheld(context.queue))
 
 
 def expiring_before(now: int) -> int:
@@ -323,6 +349,8 @@ def strip_seals(ids: Sequence[str]) -> list[str]:
 def row_columns(job: Job) -> dict[str, Any]:
     """A row as the columns of the seed's table; times are microseconds since 1970."""
     retry_times = {"RETRY": job.run_at, "FAILED": job.timer_at}
+    if job.run_at and job.run_at > job.moved_at:
+        retry_times["QUEUED"] = job.run_at  # held until the click is old enough
     payload = job.payload if isinstance(job.payload, dict) else {}
     names = {name: payload.get(name) for name in ("orderId", "externalId")}
     return {

@@ -21,11 +21,13 @@ from kesin.store.limits import MAX_CODE, MAX_MESSAGE
 from kesin.store.records import Outcome
 from kesin.workloads.oci.conversions.conversion import (
     CLICK_KINDS,
+    HASH_FIELDS,
     SEAL_PREFIX,
     Conversion,
     Unsendable,
     hide_clicks,
 )
+from kesin.workloads.oci.lifecycle import CONSENT_DENIED
 from kesin.workloads.oci.site import SiteContext
 
 MAX_EXPORT_ROWS: Final = 1_000
@@ -34,6 +36,8 @@ WAITING_STATES: Final = ("QUEUED", "RETRY")
 SCRIPT_CATEGORIES: Final = frozenset(Category) - {Category.PERMANENT}
 DEFAULT_CODE: Final = "VALIDATION_FAILED"
 REVISION: Final = "\x1f"  # what follows it in a key
+
+PRIVATE: Final = (*CLICK_KINDS, *HASH_FIELDS)
 
 # Why a report did not move a row.
 _REFUSALS: Final = {
@@ -82,7 +86,7 @@ def export(site: SiteContext, *, limit: int, actor: str) -> list[dict[str, Any]]
     sendable, unsendable = split_sendable(site, jobs)
     # These were enqueued between the check and the claim, not by ingest.
     site.apply("ack_failed", _rejections(unsendable), actor=actor)
-    return [conversion.script_item(job.id, site.zone) for job, conversion in sendable]
+    return _items(site, sendable)
 
 
 def preview_export(site: SiteContext, *, limit: int) -> ExportPreview:
@@ -110,8 +114,12 @@ def preview_export(site: SiteContext, *, limit: int) -> ExportPreview:
         why = "the site is on the channel %(channel)s: a script gets nothing"
         message = Message(why, channel=site.channel)
         warnings.append({"code": "WRONG_CHANNEL", "message": message})
-    items = [conversion.script_item(job.id, site.zone) for job, conversion in sendable]
-    return ExportPreview(items, skipped, warnings, is_full)
+    return ExportPreview(_items(site, sendable), skipped, warnings, is_full)
+
+
+def _items(site: SiteContext, sendable: Sequence[tuple[Job, Conversion]]) -> list[dict[str, Any]]:
+    zone, more = site.zone, site.settings.script_columns
+    return [row.script_item(job.id, zone, more=more) for job, row in sendable]
 
 
 def reject_unsendable(site: SiteContext, *, limit: int, actor: str) -> None:
@@ -120,7 +128,10 @@ def reject_unsendable(site: SiteContext, *, limit: int, actor: str) -> None:
         _, unsendable = split_sendable(site, site.queue.peek(limit=limit, tenants=[site.id]))
         if not unsendable:
             return
-        site.apply("reject", _rejections(unsendable), actor=actor)
+        denied = [(job, why) for job, why in unsendable if why.code == CONSENT_DENIED.code]
+        site.apply("withhold", [Change(job.id) for job, _ in denied], actor=actor)
+        others = [pair for pair in unsendable if pair not in denied]
+        site.apply("reject", _rejections(others), actor=actor)
 
 
 def split_sendable(
@@ -128,11 +139,10 @@ def split_sendable(
 ) -> tuple[list[tuple[Job, Conversion]], list[tuple[Job, Unsendable]]]:
     """The jobs that can be sent, with their conversions, and the others, with what is wrong."""
     sendable, unsendable = [], []
-    now, only_name = site.queue.now(), site.only_name
+    now, rules = site.queue.now(), site.defaults
     for job in jobs:
         try:
-            parsed = Conversion.from_payload(job.payload, site.id, now_us=now, only_name=only_name)
-            sendable.append((job, parsed))
+            sendable.append((job, Conversion.from_payload(job.payload, rules, now_us=now)))
         except Unsendable as problem:
             unsendable.append((job, problem))
     return sendable, unsendable
@@ -187,7 +197,7 @@ def ack_failed(
 def _without_clicks(site: SiteContext, ids: Sequence[str], message: str) -> str:
     """The message without click ids of these rows: each row gets it, and others may read it."""
     payloads = site.payloads([job_id for job_id in ids if is_id(job_id)] if message else [])
-    clicks = {payload.get(kind) for payload in payloads.values() for kind in CLICK_KINDS}
+    clicks = {payload.get(kind) for payload in payloads.values() for kind in PRIVATE}
     return hide_clicks(message, {click for click in clicks if isinstance(click, str)})
 
 

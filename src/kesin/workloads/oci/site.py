@@ -11,14 +11,17 @@ from zoneinfo import ZoneInfo
 
 from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.workload import WorkloadContext
+from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor, Permission
 from kesin.foundation.problems import Forbidden, Invalid, NotFound
 from kesin.foundation.text import canonical_json
+from kesin.lifecycle.budget import HOUR_S, SECOND_US
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.directory import MetadataEntry, Site
 from kesin.store.records import Outcome
-from kesin.workloads.oci.conversions.conversion import MAX_NAME, RowDefaults
+from kesin.workloads.oci.conversions.conversion import CONSENTS, MAX_NAME, RowDefaults
+from kesin.workloads.oci.conversions.identifiers import PHONE_COUNTRIES
 from kesin.workloads.oci.lifecycle import limits_of
 
 Details = Mapping[str, Any] | None  # of an audit line
@@ -26,7 +29,12 @@ Details = Mapping[str, Any] | None  # of an audit line
 WORKLOAD: Final = "oci"
 HEARTBEAT: Final = "heartbeat"
 BREAKER: Final = "breaker"
-MOST: Final = {"recover_minutes": 24 * 60, "silent_hours": 720}  # of a site's settings
+NUMBERS: Final = {  # settings of a site, with their limits
+    "recover_minutes": (1, 24 * 60),
+    "silent_hours": (1, 720),
+    "send_after_hours": (0, 7 * 24),
+}
+FLAGS: Final = ("consent_required", "enhanced", "script_columns")
 UPLOADS: Final = "uploads"  # requests whose result Google reports later
 
 
@@ -37,6 +45,12 @@ class SiteSettings:
     recover_minutes: int = 15  # lease of a script's claim; 45 for slow scripts
     silent_hours: int | None = None  # before a warning; None: KESIN_OCI_SILENT_HOURS
     conversion_name: str = ""  # default for rows without a name
+    consent_default: str = ""  # for rows that do not say it: granted, denied, or nothing
+    consent_required: bool = False  # rows without consent are rejected
+    send_after_hours: int = 0  # after the sale: Google does not know a young click
+    enhanced: bool = False  # rows may have hashed identifiers, which are sent
+    phone_country: str = ""  # of numbers without a country; "": they are refused
+    script_columns: bool = False  # scripts get columns that no one has tried with Google yet
 
     @classmethod
     def of(cls, site: Site) -> Self:
@@ -48,20 +62,34 @@ class SiteSettings:
 def validate_settings(changes: dict[str, Any]) -> dict[str, Any]:
     """Return the changes if each is a valid setting; raises Invalid naming the one that is not."""
     for name, value in changes.items():
-        if value is None:
-            continue
-        details = {"field": name}
-        if most := MOST.get(name):
-            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-                why = "%(field)s must be a whole number in %(least)s…%(most)s, got %(given)s"
-                got = repr(value)
-                raise Invalid(why, details=details, field=name, least=1, most=most, given=got)
-        elif name != "conversion_name":
-            raise Invalid("%(field)s is no setting of a site", details=details, field=repr(name))
-        elif not isinstance(value, str) or len(value) > MAX_NAME or not value.isprintable():
-            why = "%(field)s must be one line of 1…%(most)s characters"
-            raise Invalid(why, details=details, field=name, most=MAX_NAME)
+        problem = None if value is None else _find_problem(name, value)
+        if problem is not None:
+            raise Invalid(problem, details={"field": name})
     return changes
+
+
+def _find_problem(name: str, value: Any) -> Message | None:
+    """What is wrong with the value of a setting, if anything."""
+    if name in NUMBERS:
+        least, most = NUMBERS[name]
+        fits = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+        why = "%(field)s must be a whole number in %(least)s…%(most)s, got %(given)s"
+        problem = Message(why, field=name, least=least, most=most, given=repr(value))
+    elif name in FLAGS:
+        fits, problem = isinstance(value, bool), Message("%(field)s is yes or no", field=name)
+    elif name == "consent_default":
+        fits, problem = value in CONSENTS, Message("%(field)s is granted or denied", field=name)
+    elif name == "phone_country":
+        known = ", ".join(PHONE_COUNTRIES)
+        fits = value in PHONE_COUNTRIES
+        problem = Message("%(field)s is one of %(known)s", field=name, known=known)
+    elif name == "conversion_name":
+        fits = isinstance(value, str) and len(value) <= MAX_NAME and value.isprintable()
+        why = "%(field)s must be one line of 1…%(most)s characters"
+        problem = Message(why, field=name, most=MAX_NAME)
+    else:
+        fits, problem = False, Message("%(field)s is no setting of a site", field=repr(name))
+    return None if fits else problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +132,20 @@ class SiteContext:
     @property
     def defaults(self) -> RowDefaults:
         """What it gives to rows that leave something out."""
-        name = self.settings.conversion_name
-        return RowDefaults(self.id, self.zone, self.record.currency, name, self.only_name)
+        given = self.settings
+        return RowDefaults(
+            *(self.id, self.zone, self.record.currency, given.conversion_name, self.only_name),
+            consent=given.consent_default,
+            consent_required=given.consent_required,
+            enhanced=given.enhanced,
+            phone_country=given.phone_country,
+            needs_click=self.channel == "script" or not given.enhanced,
+        )
+
+    @property
+    def hold_us(self) -> int:
+        """How long after the sale a new row waits before it is sent."""
+        return self.settings.send_after_hours * HOUR_S * SECOND_US
 
     @property
     def max_attempts(self) -> int:

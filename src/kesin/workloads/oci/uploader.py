@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from kesin.engine.results import Act, HandlerResult
@@ -203,7 +204,8 @@ class Uploader:
                 self._last_upload.pop(site.id, None)
             else:
                 self._last_upload[site.id] = self._context.queue.clock.monotonic()
-            clicks = {row.conversion.click[1] for row in rows}
+            clicks = {*chain.from_iterable(row.conversion.hashes for row in rows)}
+            clicks |= {row.conversion.click[1] for row in rows if row.conversion.click}
             sent = channel.upload(credentials, rows).without_clicks(clicks)
             for (job, conversion), outcome in zip(sendable, sent.rows, strict=True):
                 answers[job.id] = self._job_result(site, job, outcome, conversion)
@@ -239,6 +241,10 @@ class Uploader:
             return act("ack_duplicate", result=result, category=Category.PERMANENT)
         if not outcome.was_sent:
             return self._release(job, outcome)
+        if outcome.code == "CLICK_NOT_FOUND" and conversion.click is None:
+            # Google has it; the person came without a click on an ad, as most people do.
+            done = {"channel": site.channel}
+            return act("ack_duplicate", result=done, category=Category.PERMANENT)
         errors = self._context.queue.lifecycle.errors
         verdict = errors.resolve(outcome.code, channel=site.channel, category=outcome.category)
         move = verdict.move
@@ -259,7 +265,7 @@ class Uploader:
             or job.attempt_count - job.return_count - job.retry_count > 1
         ):
             return False
-        same_click = Filter(tenants=(job.tenant,), contains=f'":"{conversion.click[1]}"')
+        same_click = Filter(tenants=(job.tenant,), contains=f'":"{conversion.traces[0]}"')
         candidates = self._context.queue.jobs(same_click, limit=MAX_TWINS).jobs
         return any(it.id != job.id and it.stamp_1 == conversion.at_us for it in candidates)
 

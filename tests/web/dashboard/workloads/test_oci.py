@@ -1,5 +1,6 @@
 """OCI Control: what an operator sees of a site and does with it, over HTTP."""
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from kesin.workloads.oci import operations, script
 from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.google.channel import ConnectionTrouble
 from kesin.workloads.oci.google.circuit_breaker import record_upload
-from kesin.workloads.oci.site import SiteContext
+from kesin.workloads.oci.site import SiteContext, SiteSettings
 from tests.web.conftest import MakeWorld, World
 from tests.workloads.optiplan.orders_ready import held_order
 
@@ -277,6 +278,49 @@ def test_settings_are_changed_all_of_them_or_none(control):
     assert 'aria-invalid="true"' in answer.text
     assert control.site().channel == "api"
     assert control.post("/settings", data=good).status_code == 403
+
+
+def test_consent_hold_and_identifiers_are_set_on_the_page(control):
+    form = {"channel": "script", "consent_default": "denied", "consent_required": "1"}
+    form |= {"send_after_hours": "12", "enhanced": "1", "phone_country": "tr"}
+    assert control.post("/settings", "ayse", data=form).status_code == 303
+    settings = control.site().settings
+    assert (settings.consent_default, settings.consent_required) == ("denied", True)
+    assert (settings.send_after_hours, settings.enhanced) == (12, True)
+    assert (settings.phone_country, settings.script_columns) == ("TR", False)
+    page = control.get("/settings", "ayse").text
+    assert '<option value="denied" selected>' in page
+    assert page.count(" checked>") == 2
+    wrong = control.post("/settings", "ayse", data={**form, "phone_country": "Turkey"})
+    assert (wrong.status_code, wrong.text.count(" checked>")) == (422, 2)
+    assert control.post("/settings", "ayse", data={"channel": "script"}).status_code == 303
+    assert control.site().settings == SiteSettings()
+
+
+def test_refused_rows_are_counted_apart_and_their_data_is_no_work(control):
+    control.post("/settings", "ayse", data={"channel": "script", "consent_default": "denied"})
+    [job_id, *_] = control.rows(3)
+    page = control.get().text
+    assert "consent denied" in page
+    assert "FAILED_SHARE_HIGH" not in page
+    job = control.world.client.get(f"/dashboard/jobs/{job_id}", headers=control._as("can")).text
+    assert "CONSENT_DENIED" in job
+    assert "never sent" in job
+
+
+def test_a_typed_address_is_hashed_and_not_shown_again(control):
+    control.post("/settings", "ayse", data={"channel": "script", "enhanced": "1"})
+    [job_id] = control.failed(1)
+    path = f"/rows/{job_id}/fix"
+    assert 'name="email"' in control.get(path).text
+    bad = control.post(path, data={"email": "ayse@example.com", "phone": "0532 yok"})
+    assert "phone must be" in bad.text
+    assert "ayse@" not in bad.text + control.get(path).text
+    assert control.post(path, data={"email": "Ayse@Example.com"}).status_code == 200
+    job = control.context.queue.job(job_id)
+    assert job.payload["hashedEmail"] == hashlib.sha256(b"ayse@example.com").hexdigest()
+    audit = str(control.world.accounts.directory.audit(limit=50))
+    assert "example.com" not in audit
 
 
 SECRET = "GOCSPX-a-secret-of-the-tests"

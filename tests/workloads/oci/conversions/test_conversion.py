@@ -230,4 +230,4 @@ def test_what_is_stored_is_read_back_as_it_was(external_id: str, at: Any, zone: 
         assert problem.field in {"externalId", "conversionTime"}  # noqa: PT017  # some are valid
     else:
         stored = json.loads(json.dumps(conversion.payload()))
-        assert Conversion.from_payload(stored, "north") == conversion
+        assert Conversion.from_payload(stored, site) == conversion

@@ -21,7 +21,7 @@ from kesin.workloads.common.advice import Language
 from kesin.workloads.oci import operations
 from kesin.workloads.oci.api import schemas
 from kesin.workloads.oci.conversions import corrections
-from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS
+from kesin.workloads.oci.conversions.conversion import INPUT_FIELDS
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
@@ -47,7 +47,7 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         """How a site stands, or all that are yours; with warnings."""
         if scope == "site":
             site = require_site(context, actor, site_id, "read", action="oci.stats")
-            return schemas.AllTotals(**_site_totals(site).model_dump())
+            return schemas.AllTotals(**_site_totals(site).model_dump(exclude_unset=True))
         context.commands.accounts.require(actor, "read", "oci.stats", queue="oci")
         move_counts = context.queue.store.move_counts("oci")
         sites = visible_sites(context, actor)
@@ -172,7 +172,7 @@ def _fix_rows(
         raise Invalid(f"{body.action} needs ids", code="bad_selection", details={"field": "ids"})
     if body.action == "CORRECT" and not body.conversion:
         raise Invalid("say what to change", details={"field": "conversion"})
-    unknown = sorted((body.conversion or {}).keys() - {*CONVERSION_FIELDS})
+    unknown = sorted((body.conversion or {}).keys() - {*INPUT_FIELDS})
     if unknown:
         name = f"conversion.{unknown[0][:64]}"
         details = {"field": name}
@@ -199,7 +199,9 @@ def _site_totals(site: SiteContext, moves: Sequence[MoveCount] | None = None) ->
 
 def _sum_totals(sites: list[schemas.SiteTotals]) -> schemas.AllTotals:
     totals = {state: sum(site.totals[state] for site in sites) for state in operations.STATES}
-    ended = totals["FAILED"] + totals["COMPLETED"]
+    withheld = sum(site.withheld for site in sites)
+    failed = totals["FAILED"] - withheld
+    ended = failed + totals["COMPLETED"]
 
     def times(name: str) -> list[str]:
         return [time for site in sites if (time := getattr(site, name))]
@@ -209,7 +211,8 @@ def _sum_totals(sites: list[schemas.SiteTotals]) -> schemas.AllTotals:
         site_id=None,
         totals=totals,
         stuck_processing=sum(site.stuck_processing for site in sites),
-        failed_share=round(totals["FAILED"] / ended, 4) if ended else 0.0,
+        failed_share=round(failed / ended, 4) if ended else 0.0,
+        **({"withheld": withheld} if withheld else {}),
         oldest_queued_at=min(times("oldest_queued_at"), default=None),
         expiring_soon=sum(site.expiring_soon for site in sites),
         last_updated_at=max(times("last_updated_at"), default=None),

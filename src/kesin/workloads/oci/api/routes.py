@@ -24,7 +24,12 @@ from kesin.workloads.oci import script
 from kesin.workloads.oci.api import schemas
 from kesin.workloads.oci.api.control_routes import SiteId, add_action_routes, add_read_routes
 from kesin.workloads.oci.api.cron_routes import add_cron_routes
-from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS, EXPORTED_FIELDS
+from kesin.workloads.oci.conversions.conversion import (
+    CONSENT_FIELDS,
+    CONSENTS,
+    CONVERSION_FIELDS,
+    EXPORTED_FIELDS,
+)
 from kesin.workloads.oci.conversions.ingest import IngestResult, ingest
 from kesin.workloads.oci.conversions.parsing import CONTENT_TYPES, MAX_ROWS, parse_body
 from kesin.workloads.oci.site import HEARTBEAT, SiteContext, require_site
@@ -37,9 +42,15 @@ _CONVERSION: Final[dict[str, Any]] = {
     "type": "object",
     "required": ["externalId", "conversionTime", "conversionValue"],
     "properties": {
-        **{name: {"type": "string"} for name in CONVERSION_FIELDS},
+        **{name: {"type": "string"} for name in (*CONVERSION_FIELDS, "email")},
+        "phone": {"type": ["string", "integer"]},
         "conversionValue": {"type": ["number", "string"]},
         "revision": {"type": ["integer", "string"]},
+        "consent": {
+            "type": "object",
+            "properties": {name: {"enum": [*CONSENTS]} for name in CONSENT_FIELDS},
+            "additionalProperties": False,
+        },
         **{name: {"description": "of our own files; ignored"} for name in EXPORTED_FIELDS},
     },
     "additionalProperties": False,

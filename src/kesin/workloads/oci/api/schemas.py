@@ -69,6 +69,10 @@ class Item(CamelCaseModel):
     conversion_time: str
     conversion_value: float
     conversion_currency: str
+    ad_user_data: str | None = Field(default=None, description="if the site sends more columns")
+    ad_personalization: str | None = None
+    hashed_email: str | None = None
+    hashed_phone: str | None = None
 
 
 class Counts(CamelCaseModel):
@@ -126,6 +130,7 @@ class SiteTotals(CamelCaseModel):
     totals: dict[str, int]
     stuck_processing: int
     failed_share: float
+    withheld: int = Field(default=0, description="FAILED as consent is denied; left out if none")
     oldest_queued_at: str | None
     expiring_soon: int
     last_updated_at: str | None

@@ -29,6 +29,7 @@ from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import vault_name
+from kesin.workloads.oci.lifecycle import CONSENT_DENIED
 from kesin.workloads.oci.operations import SiteStats, site_stats
 from kesin.workloads.oci.site import SiteContext
 
@@ -77,6 +78,7 @@ def _failure_reasons(site: SiteContext, language: Language) -> list[dict[str, An
     where = Filter(states=("FAILED",), tenants=(site.id,))
     newest = site.queue.jobs(where, limit=MAX_PAGE).jobs
     counts = Counter((job.error_code or "", job.error_category or "") for job in newest)
+    counts.pop((CONSENT_DENIED.code, CONSENT_DENIED.category), None)  # it needs no one
     reasons = []
     for (code, category), rows in counts.most_common(MAX_REASONS):
         act = ADVICE.find(code, category, language).act
@@ -100,6 +102,11 @@ def _settings_record(site: SiteContext) -> dict[str, Any]:
         "recover_minutes": site.settings.recover_minutes,
         "silent_hours": site.silent_hours,
         "conversion_name": site.settings.conversion_name or None,
+        "send_after_hours": site.settings.send_after_hours,
+        "consent_default": site.settings.consent_default or None,
+        "consent_required": site.settings.consent_required,
+        "enhanced": site.settings.enhanced,
+        "phone_country": site.settings.phone_country or None,
         "credentials_changed_at": iso(secret.changed_at) if secret else None,
     }
 

@@ -10,12 +10,12 @@ import hashlib
 import math
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, Final, Literal, Self
 
-from kesin.engine.access.masking import find_masked, mask_private
+from kesin.engine.access.masking import MASK, mask_private
 from kesin.engine.access.sites import CURRENCIES
 from kesin.foundation.messages import Message, MessageError
 from kesin.foundation.text import storable
@@ -27,18 +27,24 @@ SEAL_PREFIX: Final = "seal_"  # before a row's id, in everything a script sees
 # Of several click ids, the first in this order is sent.
 CLICK_KINDS: Final[tuple[ClickKind, ...]] = ("gclid", "wbraid", "gbraid")
 # What a producer's row may hold.
+CONSENT_FIELDS: Final = ("adUserData", "adPersonalization")
+HASH_FIELDS: Final = ("hashedEmail", "hashedPhone")  # SHA-256, in lower-case hexadecimal
+PLAIN_FIELDS: Final = ("email", "phone")  # in the same order
+CONSENTS: Final = ("granted", "denied")
 CONVERSION_FIELDS: Final = (
     *("externalId", "revision", *CLICK_KINDS, "conversionName", "conversionTime"),
-    *("conversionValue", "conversionCurrency"),
+    *("conversionValue", "conversionCurrency", *CONSENT_FIELDS, *HASH_FIELDS),
 )
+# What a producer may send in their place; `checked_row` turns it into those.
+INPUT_FIELDS: Final = (*CONVERSION_FIELDS, *PLAIN_FIELDS, "consent")
 # What our own files have beside it; read back, it is ignored.
 EXPORTED_FIELDS: Final = (
     *("id", "orderId", "errorCode", "errorCategory", "lastError", "whatToDo", "attempts"),
     "failedAt",
 )
-_KNOWN_FIELDS: Final = frozenset({*CONVERSION_FIELDS, *EXPORTED_FIELDS})
 MAX_FUTURE_S: Final = 3_600  # tolerates a wrong clock, not a wrong time zone
 CLICK_LIFETIME_DAYS: Final = 90
+DENIED: Final = "consent to send the data to Google is denied: the row is kept and never sent"
 TOO_OLD: Final = "the click is too old for Google to know it"
 MAX_VALUE: Final = Decimal(10) ** 12
 MAX_EXTERNAL_ID: Final = 200
@@ -49,6 +55,9 @@ CLICK_ID: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
 _CLICK_IN_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{6,}")
 _NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 _GROUPED: Final = re.compile(r"[0-9]{1,3}([.,])(?:[0-9]{2,3}\1)*[0-9]{3}")  # 1.500.000, 15,00,000
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
+_HASH_OF_NOTHING: Final = hashlib.sha256().hexdigest()  # of a customer without that value
+_OPTIONAL: Final = (*CONSENT_FIELDS, *HASH_FIELDS)
 _OLDEST_YEAR: Final = 2000
 _NEWEST_YEAR: Final = 2999
 _WITHOUT_CENTS: Final = {
@@ -81,6 +90,11 @@ class RowDefaults:
     currency: str
     name: str = ""
     only_name: str | None = None  # the one that is taken; "": none until the site has one
+    consent: str = ""  # for what a row does not say; "": it stays unsaid
+    consent_required: bool = False
+    enhanced: bool = False  # identifiers are taken and sent
+    phone_country: str = ""
+    needs_click: bool = True  # an identifier alone does not do
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +111,8 @@ class Conversion:
     value: Decimal
     currency: str
     revision: int = 1
+    said: tuple[str, str] = ("", "")  # of CONSENT_FIELDS
+    hashes: tuple[str, str] = ("", "")  # of HASH_FIELDS
 
     @classmethod
     def parse(cls, row: Row, defaults: RowDefaults, *, now_us: int | None = None) -> Self:
@@ -108,8 +124,15 @@ class Conversion:
         external_id = _parse_external_id(row.get("externalId"))
         revision = _parse_revision(row.get("revision"))
         clicks = {kind: _parse_click(row.get(kind), kind) for kind in CLICK_KINDS}
-        if not any(clicks.values()):
-            raise Unsendable("MISSING_CLICK_ID", "gclid", "one of gclid, wbraid, gbraid is needed")
+        hashes = ("", "")
+        if defaults.enhanced:
+            hashes = _parse_hash(row, "hashedEmail"), _parse_hash(row, "hashedPhone")
+        if not any(clicks.values()) and (defaults.needs_click or not any(hashes)):
+            if defaults.needs_click:
+                why = Message("one of gclid, wbraid, gbraid is needed")
+                raise Unsendable("MISSING_CLICK_ID", "gclid", why)
+            why = Message("one of gclid, wbraid, gbraid, email, phone is needed")
+            raise Unsendable("MISSING_IDENTIFIER", "gclid", why)
         name = _parse_name(row.get("conversionName"), defaults)
         at = parse_time(row.get("conversionTime"), defaults.zone)
         if now_us is not None:
@@ -117,28 +140,54 @@ class Conversion:
         currency = _parse_currency(row.get("conversionCurrency") or defaults.currency)
         value = parse_value(row.get("conversionValue"), currency)
         order_id = order_id_of(defaults.site, external_id, revision)
+        said = _parse_consent(row, defaults)
         return cls(
             external_id, order_id, **clicks, name=name, at=at, value=value, currency=currency,
-            revision=revision,
+            revision=revision, said=said, hashes=hashes,
         )  # fmt: skip
 
     @classmethod
-    def from_payload(
-        cls, payload: Any, site_id: str, *, now_us: int | None = None, only_name: str | None = None
-    ) -> Self:
-        """Parse a stored payload, which needs no defaults; raises Unsendable.
+    def from_payload(cls, payload: Any, rules: RowDefaults, *, now_us: int | None = None) -> Self:
+        """Parse a stored payload that is to be sent; raises Unsendable.
 
-        A row that was taken while the site had no conversion name keeps the name it has.
+        Only the rules of the site count, not its defaults. A row that was taken while the site had
+        no conversion name keeps the name it has.
         """
         if not isinstance(payload, dict):
             raise Unsendable("BAD_PAYLOAD", "payload", "the stored row is no conversion")
-        defaults = RowDefaults(site_id, None, "", only_name=only_name or None)
-        return cls.parse(payload, defaults, now_us=now_us)
+        only_name = rules.only_name or None
+        rules = replace(rules, zone=None, currency="", name="", only_name=only_name, consent="")
+        parsed = cls.parse(payload, rules, now_us=now_us)
+        if parsed.is_denied:
+            raise Unsendable("CONSENT_DENIED", "adUserData", DENIED)
+        return parsed
 
     @property
-    def click(self) -> tuple[ClickKind, str]:
-        """The click id to send, with its kind."""
-        return next((kind, getattr(self, kind)) for kind in CLICK_KINDS if getattr(self, kind))
+    def click(self) -> tuple[ClickKind, str] | None:
+        """The click id to send, with its kind; None if only identifiers say who it was."""
+        clicks = ((kind, getattr(self, kind)) for kind in CLICK_KINDS if getattr(self, kind))
+        return next(clicks, None)
+
+    @property
+    def sent_identifiers(self) -> dict[str, str]:
+        """The identifiers that go beside a gclid or alone; Google refused them beside a braid."""
+        given = zip(HASH_FIELDS, self.hashes, strict=True) if self.gclid or not self.click else ()
+        return {name: text for name, text in given if text}
+
+    @property
+    def traces(self) -> tuple[str, ...]:
+        """What Google recognises the click by: its id, or else the identifiers."""
+        return (self.click[1],) if self.click else tuple(filter(None, self.hashes))
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether the person refused that the data go to Google: such a row is never sent."""
+        return self.said[0] == "denied"
+
+    @property
+    def consent(self) -> dict[str, str]:
+        """What is known of the consent, by field."""
+        return {name: text for name, text in zip(CONSENT_FIELDS, self.said, strict=True) if text}
 
     @property
     def at_us(self) -> int:
@@ -161,10 +210,12 @@ class Conversion:
             "conversionValue": json_number(self.value),
             "conversionCurrency": self.currency,
         }
+        optional = zip(_OPTIONAL, self.said + self.hashes, strict=True)
+        payload |= {name: text for name, text in optional if text}
         return payload if self.revision == 1 else {**payload, "revision": self.revision}
 
-    def script_item(self, job_id: str, zone: tzinfo) -> dict[str, Any]:
-        """The conversion as a script gets it, always with the same nine fields."""
+    def script_item(self, job_id: str, zone: tzinfo, *, more: bool = False) -> dict[str, Any]:
+        """The conversion as a script gets it: nine fields, and those of more columns."""
         return {
             "id": f"{SEAL_PREFIX}{job_id}",
             "orderId": self.order_id,
@@ -173,6 +224,7 @@ class Conversion:
             "conversionTime": format_google_time(self.at.astimezone(zone)),
             "conversionValue": json_number(self.value),
             "conversionCurrency": self.currency,
+            **({**self.consent, **self.sent_identifiers} if more else {}),
         }
 
 
@@ -286,24 +338,42 @@ def _drop_separators(text: str) -> str:
     return text.replace(".", "").replace(",", "")
 
 
-def checked_row(row: ParsedRow) -> Row:
-    """Return the row; raises Unsendable if it was not read, or has a field no conversion has."""
-    if isinstance(row, Unsendable):
-        raise row
-    for name in row:
-        if name not in _KNOWN_FIELDS:
-            shown = storable(str(name))[:MAX_SHOWN_NAME]
-            why = "%(field)s is no field of a conversion"
-            raise Unsendable("UNKNOWN_FIELD", shown, why, field=repr(shown))
-    return row
+def _parse_hash(row: Row, name: str) -> str:
+    if (value := row.get(name)) is None or value == "":
+        return ""
+    text = value.strip().lower() if isinstance(value, str) else "?"
+    if not _HASH.fullmatch(text) or text == _HASH_OF_NOTHING:
+        why = "%(field)s must be the SHA-256 of a value, in 64 hexadecimal digits"
+        raise Unsendable("INVALID_HASH", name, why, field=name)
+    return text
+
+
+def _parse_consent(row: Row, defaults: RowDefaults) -> tuple[str, str]:
+    """What the row says, or else the site; nothing is taken for granted that neither says."""
+    default = defaults.consent
+    said = _parse_said(row, "adUserData", default), _parse_said(row, "adPersonalization", default)
+    if defaults.consent_required and not all(said) and said[0] != "denied":
+        name = CONSENT_FIELDS[said.index("")]
+        why = "%(field)s is missing, and the site takes no row without consent"
+        raise Unsendable("CONSENT_MISSING", name, why, field=name)
+    return said
+
+
+def _parse_said(row: Row, name: str, default: str) -> str:
+    if (value := row.get(name)) is None:
+        return default
+    text = value.strip().lower() if isinstance(value, str) else "?"
+    if text and text not in CONSENTS:
+        raise Unsendable("INVALID_CONSENT", name, "%(field)s is granted or denied", field=name)
+    return text or default
 
 
 def _refuse_masked(row: Row) -> None:
     """Refuse a value that was masked when it was read: it would overwrite the real one."""
-    field = find_masked({name: row[name] for name in CONVERSION_FIELDS if name in row})
-    if field is not None:
-        why = "%(field)s is masked: send the value itself, or leave it out"
-        raise Unsendable("MASKED_VALUE", field, why, field=field)
+    for name in CONVERSION_FIELDS:
+        if isinstance(value := row.get(name), str) and MASK in value:
+            why = "%(field)s is masked: send the value itself, or leave it out"
+            raise Unsendable("MASKED_VALUE", name, why, field=name)
 
 
 def _check_age(seconds: float) -> None:

@@ -24,15 +24,17 @@ from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions import ingest
 from kesin.workloads.oci.conversions.conversion import (
     CONVERSION_FIELDS,
+    DENIED,
     MAX_REVISION,
     SEAL_PREFIX,
     Conversion,
     ParsedRow,
     Unsendable,
-    checked_row,
     key_of,
 )
+from kesin.workloads.oci.conversions.identifiers import checked_row
 from kesin.workloads.oci.conversions.ingest import Correction, IngestOutcome, IngestResult
+from kesin.workloads.oci.lifecycle import CONSENT_DENIED
 from kesin.workloads.oci.site import SiteContext
 
 FIX_BATCH: Final = 500  # rows per transaction
@@ -94,7 +96,8 @@ class _FixBatch:
         return self.results
 
     def _plan(self, index: int, row: ParsedRow, job: Job | None) -> None:
-        given = checked_row(row)
+        defaults, now = self.site.defaults, self.site.queue.now()
+        given = checked_row(row, defaults)
         if job is None or not isinstance(job.payload, dict):
             raise Unsendable("UNKNOWN_ROW", "externalId", "there is no such conversion here")
         self.results[index] = IngestResult(index, _external_id_of(row), "duplicate", job.id)
@@ -102,12 +105,13 @@ class _FixBatch:
             return  # named twice: the first counts
         changes = {name: value for name, value in given.items() if value not in (None, "")}
         merged = {**job.payload, **changes, "revision": job.payload.get("revision")}
-        defaults, now = self.site.defaults, self.site.queue.now()
         new = Conversion.parse(merged, defaults, now_us=now)
         changed = ingest.changed_fields(job.payload, new)
         if job.state == "FAILED" and changed:
             self.corrections[job.id] = Correction(index, job.payload, new)
         elif job.state == "COMPLETED" and (changed or self.again):
+            if new.is_denied:
+                raise Unsendable("CONSENT_DENIED", "adUserData", DENIED)
             if new.revision >= MAX_REVISION:
                 raise Unsendable("INVALID_REVISION", "revision", "it was sent too often already")
             next_revision = {**new.payload(), "revision": new.revision + 1}
@@ -128,8 +132,9 @@ class _FixBatch:
     def _enqueue_revisions(self) -> None:
         if not self.revisions:
             return
+        hold_us = self.site.hold_us
         new_jobs = [
-            ingest.new_job(self.site, new, {"reason": self.reason, "fixes": job_id})
+            ingest.new_job(self.site, new, hold_us, {"reason": self.reason, "fixes": job_id})
             for job_id, (_, new) in self.revisions.items()
         ]
         outcomes = self.site.queue.enqueue_many(new_jobs, actor=self.actor.name)
@@ -221,6 +226,7 @@ def dead_letter_chunks(site: SiteContext, actor: Actor, language: Language = "en
     while cursor is not None:
         page = site.queue.jobs(where, limit=MAX_PAGE, cursor=cursor or None)
         jobs = page.jobs if reveals else list(map(masking.job, page.jobs))
+        jobs = [job for job in jobs if job.error_code != CONSENT_DENIED.code]  # nothing to correct
         if jobs:
             yield csv_text([_dead_letter_cells(job, columns, language) for job in jobs])
         cursor = page.cursor

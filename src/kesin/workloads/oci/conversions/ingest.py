@@ -8,7 +8,7 @@ result names what differs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,13 +24,15 @@ from kesin.lifecycle.model import Change, Job
 from kesin.store.records import Outcome
 from kesin.workloads.oci.conversions.conversion import (
     CONVERSION_FIELDS,
+    DENIED,
     MAX_EXTERNAL_ID,
     Conversion,
     ParsedRow,
     Unsendable,
-    checked_row,
     parse_time,
 )
+from kesin.workloads.oci.conversions.identifiers import checked_row
+from kesin.workloads.oci.lifecycle import CONSENT_DENIED
 from kesin.workloads.oci.site import SiteContext
 
 Conversions = Mapping[int, Conversion]  # by the position of their rows
@@ -71,14 +73,20 @@ def ingest(site: SiteContext, rows: Sequence[ParsedRow], *, actor: Actor) -> lis
     defaults, now = site.defaults, site.queue.now()
     for index, row in enumerate(rows):
         try:
-            conversions[index] = Conversion.parse(checked_row(row), defaults, now_us=now)
+            conversions[index] = Conversion.parse(checked_row(row, defaults), defaults, now_us=now)
         except Unsendable as problem:
             results[index] = build_rejection(index, row, problem)
     first = {index: each for index, each in conversions.items() if each.revision == 1}
     later = {index: each for index, each in conversions.items() if each.revision > 1}
     results |= _enqueue(site, first, actor.name)
     results |= _match_revisions(site, later)
+    denied = [index for index, each in conversions.items() if each.is_denied]
+    withhold(site, [results[index].id for index in denied], actor)  # also those claimed before
     results |= _correct(site, conversions, results, actor)
+    for index in denied:
+        result = results[index]
+        if result.result != "rejected" and not result.differs:
+            results[index] = replace(result, code=CONSENT_DENIED.code, message=Message(DENIED))
     return [results[index] for index in range(len(rows))]
 
 
@@ -91,7 +99,8 @@ def build_rejection(index: int, row: ParsedRow, problem: Unsendable) -> IngestRe
 
 
 def _enqueue(site: SiteContext, conversions: Conversions, actor: str) -> dict[int, IngestResult]:
-    new_jobs = [new_job(site, conversion) for conversion in conversions.values()]
+    hold_us = site.hold_us
+    new_jobs = [new_job(site, conversion, hold_us) for conversion in conversions.values()]
     outcomes = site.queue.enqueue_many(new_jobs, actor=actor) if new_jobs else []
     results = {}
     for (index, conversion), outcome in zip(conversions.items(), outcomes, strict=True):
@@ -104,9 +113,16 @@ def _enqueue(site: SiteContext, conversions: Conversions, actor: str) -> dict[in
     return results
 
 
-def new_job(site: SiteContext, conversion: Conversion, note: Any = None) -> NewJob:
+def withhold(site: SiteContext, job_ids: Iterable[str | None], actor: Actor) -> None:
+    """Stop rows whose consent is denied, wherever they wait; one in flight is not stopped."""
+    changes = [Change(job_id) for job_id in dict.fromkeys(job_ids) if job_id]
+    site.apply("withhold", changes, actor=actor.name)
+
+
+def new_job(site: SiteContext, conversion: Conversion, hold_us: int, note: Any = None) -> NewJob:
     job = NewJob(conversion.payload(), conversion.key, site.id, max_attempts=site.max_attempts)
-    return replace(job, stamps={"conversion_at": conversion.at_us}, note=note)
+    run_at = conversion.at_us + hold_us if hold_us else None
+    return replace(job, run_at=run_at, stamps={"conversion_at": conversion.at_us}, note=note)
 
 
 def _match_revisions(site: SiteContext, conversions: Conversions) -> dict[int, IngestResult]:
@@ -155,7 +171,9 @@ def _correct(
     corrections: dict[str, Correction] = {}
     for index, row in duplicates.items():
         job = jobs.get(row.id or "")
-        if job is None or job.id in taken or not _takes_new_data(job):
+        if job is None or not _takes_new_data(job):
+            continue
+        if job.id in taken and not conversions[index].is_denied:
             continue
         if changed_fields(stored[job.id], conversions[index]):
             taken.add(job.id)
@@ -238,12 +256,16 @@ def correct_rows(
     mask = site.context.commands.masking(site.queue.name).value
     changed = {job_id: mask(correction.changes()) for job_id, correction in corrections.items()}
     again, changes = partial(Change, max_attempts=site.max_attempts), []
+    hold_us, now = site.hold_us, site.queue.now()
     for job_id, (_, _, new) in corrections.items():
         event_note = canonical_json({**(note or {}), "changed": changed[job_id]})
         payload, stamps = canonical_json(new.payload()), {"conversion_at": new.at_us}
-        changes.append(again(job_id, payload=payload, note=event_note, stamps=stamps))
+        run_at = max(now, new.at_us + hold_us)
+        change = again(job_id, payload=payload, note=event_note, stamps=stamps, run_at=run_at)
+        changes.append(change)
     outcomes = site.apply("correct", changes, role=role, actor=actor.name)
     corrected = [outcome.id for outcome in outcomes if outcome.result == "moved"]
+    withhold(site, [job_id for job_id in corrected if corrections[job_id].new.is_denied], actor)
     if corrected:
         rows = {job_id: changed[job_id] for job_id in corrected[:MAX_AUDITED_ROWS]}
         site.note(actor, "oci.correct", {"corrected": len(corrected), "changed": rows})

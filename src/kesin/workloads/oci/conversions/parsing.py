@@ -22,6 +22,7 @@ from kesin.workloads.oci.conversions.conversion import (
     CONVERSION_FIELDS,
     EXPORTED_FIELDS,
     MAX_SHOWN_NAME,
+    PLAIN_FIELDS,
     ParsedRow,
     Unsendable,
 )
@@ -199,8 +200,9 @@ def _normalise_header(header: str) -> str:
 # The field of a column, "" if it is ignored; other tools call it "Google Click ID".
 _COLUMNS: Final = {
     **dict.fromkeys(map(_normalise_header, EXPORTED_FIELDS), ""),
-    **{_normalise_header(name): name for name in CONVERSION_FIELDS},
+    **{_normalise_header(name): name for name in (*CONVERSION_FIELDS, *PLAIN_FIELDS)},
     "googleclickid": "gclid",
+    "phonenumber": "phone",
 }
 
 

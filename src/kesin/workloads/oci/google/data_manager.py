@@ -38,6 +38,7 @@ from kesin.workloads.oci.google.google_ads import classify_row
 from kesin.workloads.oci.google.http import BAD_REQUEST, OK, GoogleResponse, details_of
 from kesin.workloads.oci.google.json_paths import dig, objects, text_at
 
+_IDENTIFIERS: Final = {"hashedEmail": "emailAddress", "hashedPhone": "phoneNumber"}
 MAX_WARNINGS: Final = 20
 MAX_DESTINATIONS: Final = 10
 _EVENT: Final = re.compile(r"(?:^|\.)events\[([0-9]{1,9})\]")
@@ -94,6 +95,7 @@ class DataManager(GoogleChannel):
         body = {
             "destinations": [destination(credentials)],
             "events": [event(conversion) for conversion in conversions],
+            **({"encoding": "HEX"} if any(each.sent_identifiers for each in conversions) else {}),
             **({"validateOnly": True} if validate_only else {}),
         }
         url = f"{self._base_url}/events:ingest"
@@ -116,14 +118,18 @@ def destination(credentials: GoogleCredentials) -> dict[str, Any]:
 
 def event(conversion: Conversion) -> dict[str, Any]:
     """The conversion as a Google event; Google recognises a resend by its transaction id."""
-    kind, click = conversion.click
+    people = conversion.sent_identifiers.items()
+    identifiers = [{_IDENTIFIERS[name]: value} for name, value in people]
+    consent = {name: f"CONSENT_{said.upper()}" for name, said in conversion.consent.items()}
     return {
-        "adIdentifiers": {kind: click},
+        **({"adIdentifiers": dict([conversion.click])} if conversion.click else {}),
+        **({"userData": {"userIdentifiers": identifiers}} if identifiers else {}),
         "eventTimestamp": conversion.at.isoformat(timespec="seconds"),
         "transactionId": conversion.order_id,
         "conversionValue": json_number(conversion.value),
         "currency": conversion.currency,
         "eventSource": "WEB",
+        **({"consent": consent} if consent else {}),
     }
 
 

@@ -35,6 +35,8 @@ from kesin.workloads.oci.google.json_paths import dig, objects
 
 Outcomes = list[RowAccepted | RowRefused]
 
+_IDENTIFIERS: Final = {"hashedEmail": "hashedEmail", "hashedPhone": "hashedPhoneNumber"}
+_OWN_DATA: Final = {"userIdentifierSource": "FIRST_PARTY"}
 FAILURE_TYPE: Final = "GoogleAdsFailure"
 NO_OBJECT: Final = Message("the answer is no JSON object")
 MAX_DIGITS: Final = 10
@@ -131,7 +133,7 @@ def _results(body: Mapping[str, Any], rows: Sequence[UploadRow]) -> list[Any]:
     for result, row in zip(results, rows, strict=True):
         if not isinstance(result, dict):
             raise UnreadableResponse("a result that is no object")
-        kind, click = row.conversion.click
+        kind, click = row.conversion.click or ("gclid", None)
         if any(result.get(click_kind) for click_kind in CLICK_KINDS) and result.get(kind) != click:
             raise UnreadableResponse("a result of another click")
     return results
@@ -203,16 +205,25 @@ class GoogleAds(GoogleChannel):
 
 
 def click_conversion(conversion: Conversion, action: str) -> dict[str, Any]:
-    """The conversion as Google's ClickConversion: one click id, time with offset, order id."""
-    kind, click = conversion.click
+    """The conversion as Google's ClickConversion: who it was, time with offset, order id."""
+    people = conversion.sent_identifiers.items()
+    identifiers = [{_IDENTIFIERS[name]: value, **_OWN_DATA} for name, value in people]
     return {
-        kind: click,
+        **(dict([conversion.click]) if conversion.click else {}),
+        **({"userIdentifiers": identifiers} if identifiers else {}),
         "conversionAction": action,
         "conversionDateTime": format_google_time(conversion.at),
         "conversionValue": json_number(conversion.value),
         "currencyCode": conversion.currency,
         "orderId": conversion.order_id,
+        **_consent(conversion),
     }
+
+
+def _consent(conversion: Conversion) -> dict[str, Any]:
+    """The consent, if it is known; Google takes no adPersonalization with conversions."""
+    said = conversion.consent.get("adUserData")
+    return {"consent": {"adUserData": said.upper()}} if said else {}
 
 
 def _read_refusal(response: GoogleResponse, count: int) -> RequestReply | RequestFailure:

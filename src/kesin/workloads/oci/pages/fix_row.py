@@ -10,7 +10,11 @@ from kesin.foundation.ids import is_id
 from kesin.foundation.problems import NotFound
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FirstFields
-from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS
+from kesin.workloads.oci.conversions.conversion import (
+    CONVERSION_FIELDS,
+    HASH_FIELDS,
+    PLAIN_FIELDS,
+)
 from kesin.workloads.oci.conversions.corrections import fix_rows
 from kesin.workloads.oci.pages.control import (
     CHANGED,
@@ -24,7 +28,10 @@ from kesin.workloads.oci.pages.control import (
 from kesin.workloads.oci.site import SiteContext
 
 router = page_router()
-FIXABLE: Final = tuple(name for name in CONVERSION_FIELDS if name not in {"externalId", "revision"})
+_OF_PERSONS: Final = {*HASH_FIELDS, *PLAIN_FIELDS}
+FIXABLE: Final = tuple(
+    name for name in (*CONVERSION_FIELDS, *PLAIN_FIELDS) if name not in {"externalId", "revision"}
+)
 
 
 @router.get(f"{PATH}/rows/{{job_id}}/fix", response_class=HTMLResponse)
@@ -45,7 +52,8 @@ def oci_fix(ctx: Context, site_id: str, job_id: str, fields: FirstFields) -> HTM
     [result] = fix_rows(site, ctx.actor, [row], reason=reason_of(fields), again=again)
     if result.is_change:
         return ctx.page("oci/part_row_fixed.html", headers=CHANGED, result=result, **values)
-    values["payload"] = values["payload"] | row
+    shown = {name: value for name, value in row.items() if name not in PLAIN_FIELDS}
+    values["payload"] = values["payload"] | shown
     return ctx.page("oci/part_fix.html", **values, refused=result)
 
 
@@ -53,5 +61,6 @@ def _fix_values(ctx: PageContext, site: SiteContext, job_id: str) -> dict[str, A
     row = only_row(ctx, site, [job_id]) if is_id(job_id) else None
     if row is None or not isinstance(row.payload, dict):
         raise NotFound("there is no such job")
-    values = {"row": row, "payload": row.payload, "names": FIXABLE, "advice": row_advice(ctx, row)}
+    names = [n for n in FIXABLE if site.settings.enhanced or n not in _OF_PERSONS]
+    values = {"row": row, "payload": row.payload, "names": names, "advice": row_advice(ctx, row)}
     return values | frame(ctx, site)

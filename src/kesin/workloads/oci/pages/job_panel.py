@@ -14,11 +14,13 @@ from kesin.web.dashboard.frame.page import JobAction, PageContext, Panel
 from kesin.web.dashboard.jobs.actions import lifecycle_actions, possible_moves
 from kesin.web.dashboard.queues.actions import label_of
 from kesin.web.serialize import json_depth_limited
-from kesin.workloads.oci.conversions.conversion import Conversion, Unsendable
+from kesin.workloads.oci.conversions.conversion import Conversion, RowDefaults, Unsendable
 from kesin.workloads.oci.google.data_manager import event
 from kesin.workloads.oci.google.google_ads import click_conversion
+from kesin.workloads.oci.lifecycle import CONSENT_DENIED
 from kesin.workloads.oci.operations import ACTIONS
 from kesin.workloads.oci.pages.site_links import control_path
+from kesin.workloads.oci.site import SiteContext
 
 MAX_EXCHANGES: Final = 20
 
@@ -39,7 +41,8 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
     site = ctx.accounts.find_site(job.tenant)
     channel = site.channel if site else "api"
     try:
-        conversion = Conversion.from_payload(job.payload, job.tenant)
+        rules = SiteContext(context, site).defaults if site else RowDefaults(job.tenant, None, "")
+        conversion = Conversion.from_payload(job.payload, rules)
     except Unsendable as problem:
         request, unsendable = "", problem.message
     else:
@@ -75,7 +78,9 @@ def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
     fix = f"{path}/rows/{job.id}/fix"
     bad_data = job.state == "FAILED" and job.error_category == Category.VALIDATION
     if bad_data:
-        offered.append(JobAction(ctx.say("Fix data"), fix, primary=True))
+        offered.append(
+            JobAction(ctx.say("Fix data"), fix, primary=job.error_code != CONSENT_DENIED.code)
+        )
     elif job.state == "COMPLETED":
         offered.append(JobAction(ctx.say("Send a corrected copy"), fix))
     untouched = job.state == "QUEUED" and job.attempt_count == job.attempt_base

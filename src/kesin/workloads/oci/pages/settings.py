@@ -18,7 +18,7 @@ from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
 from kesin.workloads.oci.pages.control import PATH, find_site, frame
 from kesin.workloads.oci.pages.site_links import control_path
-from kesin.workloads.oci.site import HEARTBEAT, WORKLOAD, SiteContext, validate_settings
+from kesin.workloads.oci.site import FLAGS, HEARTBEAT, WORKLOAD, SiteContext, validate_settings
 
 router = page_router()
 
@@ -44,10 +44,14 @@ def _page(
         "recover_minutes": str(site_settings.recover_minutes),
         "silent_hours": str(site_settings.silent_hours or ""),
         "conversion_name": site_settings.conversion_name,
+        "send_after_hours": str(site_settings.send_after_hours or ""),
+        "consent_default": site_settings.consent_default,
+        "phone_country": site_settings.phone_country,
+        **{name: getattr(site_settings, name) for name in FLAGS},
     }
     return ctx.page(
         "oci/settings.html",
-        values={**values, **(typed or {})},
+        values={**values, **(typed or {}), **({n: n in typed for n in FLAGS} if typed else {})},
         typed=typed or {},
         usual_silent_hours=context.settings.oci_silent_hours,
         uuid=site_uuid(site.id),
@@ -88,7 +92,11 @@ def _changes(fields: dict[str, str]) -> dict[str, Any]:
     return {
         "recover_minutes": _read_whole_number(fields, "recover_minutes"),
         "silent_hours": _read_whole_number(fields, "silent_hours"),
+        "send_after_hours": _read_whole_number(fields, "send_after_hours"),
         "conversion_name": name or None,
+        "consent_default": fields.get("consent_default") or None,
+        "phone_country": fields.get("phone_country", "").strip().upper() or None,
+        **{name: name in fields or None for name in FLAGS},
     }
 
 

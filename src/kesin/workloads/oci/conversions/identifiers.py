@@ -1,0 +1,170 @@
+"""What a producer sends, turned into fields of a conversion: identifiers are hashed on arrival.
+
+Nothing here keeps, returns or quotes a plain value: what leaves is a SHA-256 hash, or a message
+that names the field. The same person gives the same hash, however the value was written; a value
+that reads two ways is refused, because a wrong guess would match another person or none.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from typing import Any, Final
+
+from kesin.foundation.messages import Message
+from kesin.foundation.text import storable
+from kesin.workloads.oci.conversions.conversion import (
+    CONSENT_FIELDS,
+    EXPORTED_FIELDS,
+    HASH_FIELDS,
+    INPUT_FIELDS,
+    MAX_SHOWN_NAME,
+    PLAIN_FIELDS,
+    ParsedRow,
+    Row,
+    RowDefaults,
+    Unsendable,
+)
+
+# Country: its calling code, the prefix of calls within it, and the digits of a number without both.
+_PLANS: Final = """
+AT 43 0 6-13; BE 32 0 8-9; BG 359 0 7-9; CA 1 - 10-10; CH 41 0 9-9; CY 357 - 8-8; CZ 420 - 9-9;
+DE 49 0 6-13; DK 45 - 8-8; EE 372 - 7-8; ES 34 - 9-9; FI 358 0 5-12; FR 33 0 9-9; GB 44 0 9-10;
+GR 30 - 10-10; HR 385 0 8-9; HU 36 06 8-9; IE 353 0 7-9; IS 354 - 7-9; IT 39 - 6-11; LI 423 - 7-9;
+LT 370 0 8-8; LU 352 - 5-11; LV 371 - 8-8; MT 356 - 8-8; NL 31 0 9-9; NO 47 - 8-8; PL 48 - 9-9;
+PT 351 - 9-9; RO 40 0 9-9; SE 46 0 7-10; SI 386 0 8-8; SK 421 0 9-9; TR 90 0 10-10; US 1 - 10-10
+"""
+PHONE_COUNTRIES: Final = {
+    country: (code, trunk.strip("-"), range(int(least), int(most) + 1))
+    for country, code, trunk, least, most in re.findall(r"(\w\w) (\d+) (\S+) (\d+)-(\d+)", _PLANS)
+}
+_BY_CODE: Final = {code: plan for code, *plan in PHONE_COUNTRIES.values()}
+_ZERO_KEPT: Final = "39"  # in Italy a number may begin with a zero, also after +39
+# What people and programs put into numbers: blanks, dashes, and marks of the writing direction.
+_SEPARATORS: Final = dict.fromkeys(
+    [
+        *map(ord, " \t\r\n()-./\u00a0\u202f\u2060\ufeff"),
+        *range(0x2000, 0x2016),
+        *range(0x202A, 0x202F),
+    ]
+)
+_INTERNATIONAL: Final = re.compile(r"[1-9][0-9]{7,14}")
+_EMAIL: Final = re.compile(r"[!-?\[-~]+@[a-z0-9-]+(\.[a-z0-9-]+)+")
+_MAX_EMAIL: Final = 254
+_KNOWN_FIELDS: Final = frozenset({*INPUT_FIELDS, *EXPORTED_FIELDS})
+_TURNED: Final = frozenset({"consent", *PLAIN_FIELDS, *HASH_FIELDS})
+_CONSENT: Final = frozenset(CONSENT_FIELDS)
+_GOOGLE_MAIL: Final = ("gmail.com", "googlemail.com")
+
+
+def checked_row(row: ParsedRow, defaults: RowDefaults) -> Row:
+    """Return the row with the fields of a conversion only; raises Unsendable for any other field.
+
+    Hashes stand in the place of plain values. A site without enhanced conversions takes no
+    identifier: they are dropped.
+    """
+    if isinstance(row, Unsendable):
+        raise row
+    if not _KNOWN_FIELDS.issuperset(row):
+        name = next(name for name in row if name not in _KNOWN_FIELDS)
+        shown = storable(str(name))[:MAX_SHOWN_NAME]
+        why = "%(field)s is no field of a conversion"
+        raise Unsendable("UNKNOWN_FIELD", shown, why, field=repr(shown))
+    if _TURNED.isdisjoint(row):
+        return row
+    fields = dict(row)
+    _flatten_consent(fields)
+    email, phone = fields.pop("email", None), fields.pop("phone", None)
+    if not defaults.enhanced:
+        return {name: value for name, value in fields.items() if name not in HASH_FIELDS}
+    if email is not None and email != "":
+        _put_hash(fields, "hashedEmail", hash_email(email))
+    if phone is not None and phone != "":
+        _put_hash(fields, "hashedPhone", hash_phone(phone, defaults.phone_country))
+    return fields
+
+
+def _flatten_consent(fields: dict[str, Any]) -> None:
+    """Turn the object ``consent`` into its fields, which a file has as columns."""
+    consent = fields.pop("consent", None)
+    if consent in (None, ""):
+        return
+    known = isinstance(consent, dict) and consent.keys() <= _CONSENT
+    if not known or not consent.keys().isdisjoint(fields):
+        why = "consent is an object with adUserData and adPersonalization, each said once"
+        raise Unsendable("INVALID_CONSENT", "consent", why)
+    fields.update(consent)
+
+
+def _put_hash(fields: dict[str, Any], name: str, found: str) -> None:
+    given = fields.get(name)
+    if given and str(given).strip().lower() != found:
+        why = "%(field)s is not the hash of the plain value beside it: send one of them"
+        raise Unsendable("INVALID_HASH", name, why, field=name)
+    fields[name] = found
+
+
+def hash_email(value: Any) -> str:
+    """Hash an address; raises Unsendable.
+
+    Only ASCII is taken: lower case is then the same in every language, and the Turkish İ and ı,
+    which are none of its letters, are refused.
+    """
+    text = value.strip() if isinstance(value, str) and value.isascii() else _ascii_part(value)
+    address = text.lower()
+    local, _, domain = address.partition("@")
+    if domain in _GOOGLE_MAIL:
+        address = f"{local.partition('+')[0].replace('.', '')}@{domain}"
+    if len(text) > _MAX_EMAIL or not _EMAIL.fullmatch(address):
+        raise Unsendable("INVALID_EMAIL", "email", "email must be one address in ASCII letters")
+    return sha256(address.encode()).hexdigest()
+
+
+def _ascii_part(value: Any) -> str:
+    """An address whose only other characters are blanks around it; "" for any other value."""
+    text = value.strip() if isinstance(value, str) else ""
+    return text if text.isascii() else ""
+
+
+def hash_phone(value: Any, country: str) -> str:
+    """Hash a number in international form; one without + or 00 is of this country."""
+    if not isinstance(value, str):
+        value = str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
+    digits = value.translate(_SEPARATORS)
+    if digits.startswith(("+", "00")):
+        number = _international(digits[1:] if digits[0] == "+" else digits[2:])
+    else:
+        number = _national(digits, country)
+    if number is None:
+        why = Message("phone must be a whole number with +, or one of the site's phone_country")
+        raise Unsendable("INVALID_PHONE", "phone", why)
+    return sha256(f"+{number}".encode()).hexdigest()
+
+
+def _international(digits: str) -> str | None:
+    """The number with its country, without the zero of +90 (0) 532; None if it is none."""
+    for size in (1, 2, 3):
+        code = digits[:size]
+        if code in _BY_CODE:
+            trunk, lengths = _BY_CODE[code]
+            national = digits[size:].removeprefix(trunk)
+            if len(national) not in lengths or (national[0] == "0" and code != _ZERO_KEPT):
+                return None
+            digits = code + national
+            break
+    return digits if _INTERNATIONAL.fullmatch(digits) else None
+
+
+def _national(digits: str, country: str) -> str | None:
+    """The number with the code of its country; None if it is none, or reads two ways."""
+    code, trunk, lengths = PHONE_COUNTRIES.get(country, ("", "", range(0)))
+    if not digits.isdecimal() or not digits.isascii():
+        return None
+    if trunk and digits.startswith(trunk):
+        within = digits.removeprefix(trunk)
+        return code + within if len(within) in lengths and within[0] != "0" else None
+    has_code = digits.startswith(code) and len(digits) - len(code) in lengths
+    fits = len(digits) in lengths and (digits[0] != "0" or code == _ZERO_KEPT)
+    if fits == has_code:
+        return None
+    return code + digits if fits else digits
