@@ -1,7 +1,5 @@
 """The command line: the help is answered at once, from a text that `make-reference.py` writes."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

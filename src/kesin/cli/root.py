@@ -1,7 +1,5 @@
 """All commands under `kesin`. A command's module is imported when it is called."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from functools import cache

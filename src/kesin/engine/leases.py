@@ -4,8 +4,6 @@ Renewal has its own thread because a handler that blocks must not cost the worke
 claims older than a third of the lease are renewed, so quick jobs never cost a statement.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from itertools import repeat

@@ -1,7 +1,5 @@
 """Typed payloads: a pydantic model or a dataclass instead of plain JSON values."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any

@@ -5,8 +5,6 @@ requires a new proof. Only proofs that hold are cached. The cache ships with the
 repeats every proof in it. `scripts/remember-proofs.py` writes the file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import fields, is_dataclass

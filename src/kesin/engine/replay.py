@@ -5,8 +5,6 @@ never change after a job is created (queue, tenant, salt, key, first payload) ar
 events; the guard protects them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Each move is one set-based statement in limited batches. Many sweepers may run a
 machine or several: they skip each other's rows.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence

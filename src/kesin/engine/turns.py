@@ -4,8 +4,6 @@ With T tenants waiting, the k-th job in its tenant's line is in the k·⌈T/b⌉
 any one thread at the latest. Nothing is stored: a crash loses only a starting point.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 from collections import Counter

@@ -3,8 +3,6 @@
 Each check returns the value as it is stored, or raises BadInput.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeGuard
 
 from kesin.foundation.clock import in_seconds, time_us

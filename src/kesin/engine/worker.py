@@ -5,8 +5,6 @@ long jobs take: quick jobs are claimed by the hundred, slow jobs one at a time, 
 in one worker while others are idle.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

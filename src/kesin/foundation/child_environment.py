@@ -5,8 +5,6 @@ of others get `child_environment`. A worker process runs the code of its workloa
 are unknown here, so it gets `worker_environment`: all but the secrets that workers do not use.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Final

@@ -1,7 +1,5 @@
 """Clocks, which are injected: no other module reads the time."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime, timedelta
 from math import isfinite

@@ -1,7 +1,5 @@
 """Old names of the public API, which work for one more release and warn."""
 
-from __future__ import annotations
-
 import warnings
 
 

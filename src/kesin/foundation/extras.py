@@ -4,8 +4,6 @@ The package without extras has queues and the command line; every other part nee
 libraries of an extra are imported where they are first used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from traceback import walk_tb

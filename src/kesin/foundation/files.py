@@ -1,7 +1,5 @@
 """Files that only their owner can read, files that appear whole or not at all, folder syncs."""
 
-from __future__ import annotations
-
 import errno
 import os
 import secrets

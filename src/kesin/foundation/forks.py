@@ -5,8 +5,6 @@ for its parent, and the parent's random numbers. Every object that holds such a 
 here, and replaces it in the child.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from functools import partial

@@ -1,7 +1,5 @@
 """Job ids: UUID version 7, made from the engine's clock, so that ids sort by creation time."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

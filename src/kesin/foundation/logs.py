@@ -4,8 +4,6 @@ Standard output is for the output of commands. A line is one write, so that the 
 processes do not mix. Tracebacks have no local variables, which would show payloads.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Iterator

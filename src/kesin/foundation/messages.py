@@ -1,7 +1,5 @@
 """Messages that pages show in the reader's language: a sentence, and the values in its places."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from functools import reduce

@@ -1,7 +1,5 @@
 """Which passwords are refused because they are guessed first."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from typing import Final

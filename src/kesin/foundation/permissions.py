@@ -4,8 +4,6 @@ An actor is a user, an API key, the cron caller or the command line. One table s
 a role allows. Sites are tenants: an actor sees the jobs of the sites it has access to.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 

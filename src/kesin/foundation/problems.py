@@ -4,8 +4,6 @@ A problem has the same message on the command line and over HTTP. The message co
 the caller is not allowed to know.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ A setting is a field with a description. `kesin doctor` shows every setting with
 source.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Text and JSON as the stores keep them, without characters a database refuses; CSV to download."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -5,8 +5,6 @@ the same number: the n-th delay of the schedule (the last delay repeats), plus a
 the job's salt. The salt is random, so jobs spread out; it is stored, so a replay is exact.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -5,8 +5,6 @@ this package adds to the vocabulary changes neither the text nor the fingerprint
 that does not use it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import fields, is_dataclass

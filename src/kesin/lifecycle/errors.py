@@ -4,8 +4,6 @@ A handler reports a code. Its category is one of five kinds of error, the same f
 The category and the channel give the verdict, what to do about it; the verdict names the action.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum

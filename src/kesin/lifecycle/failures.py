@@ -4,8 +4,6 @@ A failed job goes on by itself if a worker will claim it again, or if the sweepe
 move that takes it back. A move that only removes or expires an old job does not count.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from kesin.lifecycle.budget import SECOND_US

@@ -4,8 +4,6 @@ Nothing here accesses a database. The conformance tests run random histories thr
 through these functions and compare every column; replay folds events with the same row type.
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections import Counter

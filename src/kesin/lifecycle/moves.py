@@ -5,8 +5,6 @@ declaration states what is its own. Any field of a `Move` can be given by keywor
 what the function would set: ``complete("running", "succeeded", name="succeed")``.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, TypedDict, Unpack
 
 from kesin.lifecycle import vocabulary as guards

@@ -1,7 +1,5 @@
 """The plain lifecycle, for queues without rules of their own: ready, running, done, failed."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from kesin.lifecycle import moves

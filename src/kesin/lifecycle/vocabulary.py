@@ -4,8 +4,6 @@ Every word has a meaning in plain Python (``model``), in the prover (``proof``) 
 (SQL and Lua). A new word needs all three.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, Literal
 

@@ -5,8 +5,6 @@ details. The hashes are not keyed: an owner of the whole database can write anot
 every backup holds the head of the chain, under the backup's signature.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable

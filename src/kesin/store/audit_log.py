@@ -1,7 +1,5 @@
 """The audit log in the database: lines are added to its chain, searched and pruned."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager

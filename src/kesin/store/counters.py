@@ -1,7 +1,5 @@
 """Job counts: per state and tenant from the counters of moves, and per error from jobs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Nothing here checks permissions: the rules are in `foundation/permissions.py`, a
 goes through `engine/access/commands.py`. Only hashes of passwords, sessions and keys are stored.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """The errors a store raises: each message says what happened and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 

@@ -1,7 +1,5 @@
 """Normalisation of names and filters, so that they match the text that is stored."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any

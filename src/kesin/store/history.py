@@ -6,8 +6,6 @@ What happened while no sweeper ran is noted when the next one starts, under the 
 move.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The limits of a call to a store, and the checks that every store makes first."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """Notifications: waiting threads learn that a job of a queue may have become ready."""
 
-from __future__ import annotations
-
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict

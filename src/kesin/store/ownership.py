@@ -6,8 +6,6 @@ through a connection that is returned to the pool under them. So the owner is wr
 it, and anybody else is refused at once.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Iterator

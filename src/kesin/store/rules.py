@@ -1,7 +1,5 @@
 """The versions of a queue's rules: one is written only if the jobs under the stored one fit it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache

@@ -6,8 +6,6 @@ are the same; signs between words are spaces. A field is found by its beginning 
 of its first words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import reduce
 from typing import Any, Final

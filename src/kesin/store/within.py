@@ -3,8 +3,6 @@
 SQLAlchemy and Django are recognised by what their objects offer, so that neither is imported.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kesin.store.errors import StoreError

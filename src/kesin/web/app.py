@@ -1,7 +1,5 @@
 """The app: routes, middleware, and one response shape for every error."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -5,8 +5,6 @@ something when the browser says that our page made it (Fetch Metadata), or at le
 origin.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache, lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network

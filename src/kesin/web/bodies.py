@@ -4,8 +4,6 @@ A route takes small bodies. One that takes files or batches says so: by its clas
 `LargeBodyRoute`, or by a dependency that `takes_large_bodies`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -4,8 +4,6 @@ The actor of the request is set by `identify` in `auth.py`. Problems that a rout
 into responses by the app.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Annotated, Final, ParamSpec, TypeVar
 

@@ -3,8 +3,6 @@
 One definition for the overview, the navigation, the pages of queues and sites, and the metrics.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import chain

@@ -9,8 +9,6 @@ is undone alone. Any other error undoes the group, and then each call runs by it
 caller gets the result that its call has alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import deque

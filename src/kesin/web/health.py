@@ -1,7 +1,5 @@
 """The health of a part of the service, of its disks and of its workloads."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -4,8 +4,6 @@ A watcher holds no thread and no connection to the store. Changes are found in t
 cost the same for any number of jobs; events of single jobs are not followed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Prometheus metrics: queues from the store's counters, the rest as it happens."""
 
-from __future__ import annotations
-
 from collections import Counter as Counted
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial

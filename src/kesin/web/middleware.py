@@ -4,8 +4,6 @@ A plain ASGI layer, so that it also covers responses of the framework itself. No
 logged: the route instead of the path; no query, no body, no header.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import uuid

@@ -1,7 +1,5 @@
 """Small pools of threads for work that takes long, so that it does not hold up other requests."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable

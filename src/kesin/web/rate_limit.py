@@ -1,7 +1,5 @@
 """Rate limits: a token bucket for each name."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """Routes that are loaded when they are needed: few are, before the first answer."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 

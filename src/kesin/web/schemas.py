@@ -1,7 +1,5 @@
 """Request and response bodies of the API: validated strictly, with times as RFC 3339 in UTC."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal

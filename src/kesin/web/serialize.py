@@ -1,7 +1,5 @@
 """The engine's values as response bodies."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """The app under uvicorn: sockets, start and signals."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import math

@@ -4,8 +4,6 @@ Built from settings, started once, stopped once. Health is asked of the parts: e
 it last succeeded.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """Problems and messages from what FastAPI and pydantic refuse."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The commands: a module for each command or group of commands, and the table that names them."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`kesin audit`: the jobs' history verified and exported, and the audit log."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence

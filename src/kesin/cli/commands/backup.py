@@ -1,7 +1,5 @@
 """`kesin backup` and `kesin restore`: the whole installation in a folder, and back."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`kesin doctor`: whether this machine has everything Kesin needs, and what to do if not."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """What `kesin doctor` checks for the service: packages, the key ring, Redis, who can sign in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Final

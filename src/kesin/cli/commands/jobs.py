@@ -1,7 +1,5 @@
 """`kesin jobs`: pages of jobs, a job with its whole history, and operators' actions on jobs."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

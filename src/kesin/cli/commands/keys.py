@@ -1,7 +1,5 @@
 """`kesin key`: the API keys of machines. A key is shown once, when it is created."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

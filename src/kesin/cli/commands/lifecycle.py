@@ -1,7 +1,5 @@
 """`kesin lifecycle list|show|prove|check|retire`: the rules, drawn, proved and upgraded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

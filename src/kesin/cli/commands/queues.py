@@ -1,7 +1,5 @@
 """`kesin pause`, `kesin resume` and `kesin enqueue`: what a queue hands out and takes in."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

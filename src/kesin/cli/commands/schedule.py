@@ -1,7 +1,5 @@
 """`kesin schedule`: what is enqueued by the calendar."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

@@ -1,7 +1,5 @@
 """`kesin secrets`: the keys that seal the credentials of workers; the database holds none."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`kesin serve`: the API, the workers and the sweeper in one process."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """`kesin simulate`: the real engine under a virtual clock and an adversary."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from functools import partial

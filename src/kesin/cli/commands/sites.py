@@ -1,7 +1,5 @@
 """`kesin site`: the sites, each a tenant whose jobs only its own users and keys see."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

@@ -1,7 +1,5 @@
 """`kesin stats`: queues at a glance, once or until Ctrl-C."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`kesin store` and `kesin migrate`: copy queues between stores, bring a schema up to date."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict

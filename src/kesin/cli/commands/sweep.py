@@ -1,7 +1,5 @@
 """`kesin sweep`: the scheduled moves, once or repeatedly."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from functools import partial

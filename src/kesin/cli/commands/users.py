@@ -4,8 +4,6 @@ A password is never an argument: a list of processes would show it. It is typed 
 read from standard input.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated, Any
 

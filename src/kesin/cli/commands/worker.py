@@ -1,7 +1,5 @@
 """`kesin worker`: handlers over queues, in threads and processes, until a stop is requested."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """`kesin demo`: the service with demonstration data, in a folder that is deleted afterwards."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Annotated

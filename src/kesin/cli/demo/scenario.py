@@ -1,7 +1,5 @@
 """The demonstration from start to end. Its parts come from the workloads."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Mapping

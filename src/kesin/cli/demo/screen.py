@@ -1,7 +1,5 @@
 """What the demonstration prints: the sign-in, a tour, counts, and a summary."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -3,8 +3,6 @@
 Also its users, and the API key of its shop.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Arguments and options that several commands take."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple

@@ -1,7 +1,5 @@
 """How long a job may wait by its lifecycle's own limits, in sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from kesin.engine.access.occupancy import rate_of

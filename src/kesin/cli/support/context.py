@@ -1,7 +1,5 @@
 """The context of a command: settings read, logs set up, the store open, queues found by name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 and the traceback says where.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final, NamedTuple

@@ -3,8 +3,6 @@
 Some of it stands on the inner parts of the SQL stores, which nothing else outside the store does.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Lifecycles by name: those of the workloads, and any module:attribute."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

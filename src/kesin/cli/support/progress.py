@@ -1,7 +1,5 @@
 """Progress bars of commands that take long."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

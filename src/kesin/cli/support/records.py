@@ -1,7 +1,5 @@
 """What the store keeps as the records that scripts read: jobs, their events, their notes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

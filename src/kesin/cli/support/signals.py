@@ -5,8 +5,6 @@ hold, so it only counts. Waits are for a pipe: the interpreter itself writes int
 comes, also in the moment before the wait begins, when a handler would come too late.
 """
 
-from __future__ import annotations
-
 import select
 import signal
 import socket

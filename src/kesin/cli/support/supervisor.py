@@ -1,7 +1,5 @@
 """Worker processes: started, restarted when they die, stopped together."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

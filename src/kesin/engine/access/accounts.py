@@ -3,8 +3,6 @@
 Only this module and `sessions.py` turn a credential into an Actor.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from contextlib import suppress

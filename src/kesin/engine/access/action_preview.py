@@ -1,7 +1,5 @@
 """What a bulk action would do, counted by state and reason."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

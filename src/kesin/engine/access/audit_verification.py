@@ -4,8 +4,6 @@ It reads while others write: lines that are added meanwhile are not looked at, a
 pruned meanwhile, it reads again.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 

@@ -7,8 +7,6 @@ not counted and not found. Personal data is masked here: a caller sees it in cle
 for that and has the permission ``reveal``, and each time is a line in the audit log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial

@@ -3,8 +3,6 @@
 Jobs of queues and sites that the actor may not see are counted, and nothing else is said of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """How many jobs match a filter, of those that an actor may see."""
 
-from __future__ import annotations
-
 from kesin.engine.access.commands import Commands
 from kesin.foundation.permissions import Actor
 from kesin.store.filters import normalise_filter

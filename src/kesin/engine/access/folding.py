@@ -1,7 +1,5 @@
 """Folds the events of a history that repeat others into one line."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

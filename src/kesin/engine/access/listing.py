@@ -1,7 +1,5 @@
 """How jobs are listed and found: the title of each, and what a search looks at."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress

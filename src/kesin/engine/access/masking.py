@@ -7,8 +7,6 @@ a masked field of the same job holds. An error message may quote other jobs as w
 like a click id is masked in it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """How many slots of a queue's states are in use, and what a rate leaves: without the jobs."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from kesin.lifecycle.declare import Lifecycle

@@ -4,8 +4,6 @@ The first refusal of an actor is a line at once. Those of the following minute a
 become one line with their number.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from dataclasses import dataclass, field

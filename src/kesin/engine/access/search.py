@@ -1,7 +1,5 @@
 """What an actor sees of titles, and what a text finds for the actor."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The sessions of users: sign in, sign out, and change one's own password."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial

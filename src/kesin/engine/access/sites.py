@@ -1,7 +1,5 @@
 """Sites, and the audit log of every change to sites and users."""
 
-from __future__ import annotations
-
 import json
 import re
 import uuid

@@ -5,8 +5,6 @@ process that holds the keys; HTTP never returns them. A change and its line in t
 written together or not at all.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass

@@ -6,8 +6,6 @@ invariants. It keeps the history itself, so it also detects a rewritten history 
 ``WorkerChecker`` checks what a worker does with its claims.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The random choices of a simulation: every draw comes from the seed of the current step."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Rules from which a lifecycle can be an upgrade: the simulation begins under them now and then."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """The plan of a random lifecycle: a plain queue with a random choice of features."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from typing import Literal

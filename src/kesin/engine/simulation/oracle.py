@@ -4,8 +4,6 @@ Given the rows before a call, its arguments and its return value, the oracle say
 have changed and how, or which promise the return value breaks.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ It uses no SQL and no store, but the same pure functions that the stores' statem
 from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn

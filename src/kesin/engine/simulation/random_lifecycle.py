@@ -6,8 +6,6 @@ are mutated at random. Most results are refused by the prover or contradict them
 drawn again.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import replace

@@ -5,8 +5,6 @@ every job rests; the checker runs after every call. A history that breaks a prom
 far as possible.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator

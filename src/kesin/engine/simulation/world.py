@@ -5,8 +5,6 @@ that can delay, cut off or kill it at any call. While a process is delayed, othe
 overlap without threads, and a run is a pure function of its seed.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress

@@ -5,8 +5,6 @@ the database is written; new and changed files are copied again after it. So the
 file that existed at the time of the database, even if it was deleted meanwhile.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

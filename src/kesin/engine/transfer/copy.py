@@ -6,8 +6,6 @@ read completely, replayed, and compared job by job. An interrupted copy is simpl
 continues from what was copied.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from contextlib import suppress

@@ -5,8 +5,6 @@ therefore prove that all jobs came from copies. The record stays when a copy is 
 the next copy may continue. Of two copies, the one that took the lock last continues.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import uuid

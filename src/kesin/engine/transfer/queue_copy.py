@@ -4,8 +4,6 @@ Jobs that reached the target by other means are never overwritten or deleted: th
 (``engine/transfer/copy_lock.py`` detects them).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter

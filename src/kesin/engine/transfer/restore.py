@@ -5,8 +5,6 @@ old one, with files that it does not know. Files that are not in the backup stay
 differs from the backup is replaced only on request.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -7,8 +7,6 @@ its box. Room is reserved for every label before anything is placed: nothing has
 afterwards, and no label overlaps a box or another label.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise

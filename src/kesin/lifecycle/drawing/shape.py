@@ -5,8 +5,6 @@ with several names. Nothing depends on the name of a state: which state is the f
 success follows from the marks and from the error taxonomy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args

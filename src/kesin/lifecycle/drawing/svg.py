@@ -4,8 +4,6 @@ Colours are custom properties with a plain fallback. A page that shows the pictu
 ``--life-…`` itself, or serve ``STYLE`` in its own style sheet and pass ``styled=False``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr

@@ -4,8 +4,6 @@ Everything is generated from the declaration alone and is deterministic, so a te
 checked-in pages with their lifecycles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final

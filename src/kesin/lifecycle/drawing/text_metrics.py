@@ -4,8 +4,6 @@ The font that will show the picture is unknown, so widths are those of a wide fo
 in any other font there is a little more space than needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final

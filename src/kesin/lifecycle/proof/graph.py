@@ -1,7 +1,5 @@
 """Graph algorithms of the prover: connected components, cycles and longest paths."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 

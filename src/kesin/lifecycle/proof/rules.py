@@ -4,8 +4,6 @@ A broken rule comes with the shortest path to a counter-example, and a queue ref
 A proved lifecycle has an upper bound on the automatic moves of a job.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial

@@ -6,8 +6,6 @@ proved: that moves of both versions mixed never go round in a circle while the r
 docs/upgrade.md lists the rules U1 to U4.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple

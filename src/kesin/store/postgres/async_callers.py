@@ -1,7 +1,5 @@
 """Enqueueing in a transaction of the caller's own asynchronous connection, by the SQL function."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 

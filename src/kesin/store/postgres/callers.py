@@ -1,7 +1,5 @@
 """A transaction of the caller's own psycopg connection, in which the store makes its calls."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

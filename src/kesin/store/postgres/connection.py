@@ -1,7 +1,5 @@
 """Connections to PostgreSQL with a response timeout, and the listener for NOTIFY."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager

@@ -7,8 +7,6 @@ again every few seconds: an idle worker polls, so no job waits for that. Behind 
 gives each transaction another session, nothing is prepared.
 """
 
-from __future__ import annotations
-
 import threading
 from contextlib import ExitStack, suppress
 from typing import Any, Final, NamedTuple

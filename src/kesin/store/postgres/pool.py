@@ -1,7 +1,5 @@
 """The connection pool for PostgreSQL, which reconnects and translates errors."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress

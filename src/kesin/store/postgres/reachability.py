@@ -1,7 +1,5 @@
 """Checks whether a PostgreSQL server can be reached; importable without the driver."""
 
-from __future__ import annotations
-
 import threading
 
 from kesin.foundation.clock import SystemClock

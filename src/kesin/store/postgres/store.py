@@ -8,8 +8,6 @@ wait is, for some seconds, on a connection of its own. NOTIFY only shortens a wa
 enough.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Iterator, Sequence

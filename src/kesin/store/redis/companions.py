@@ -1,7 +1,5 @@
 """What stands beside a job in Redis: the jobs it comes after, how far it is; titles and counts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The connection to Redis: calls of the Lua script, and transactions of several calls."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections import deque

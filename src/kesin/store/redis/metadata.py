@@ -1,7 +1,5 @@
 """Metadata in Redis: one hash per workload, changed by the same script under the same lock."""
 
-from __future__ import annotations
-
 import json
 from contextlib import AbstractContextManager
 from typing import Any

@@ -4,8 +4,6 @@ The scripts implement every guard and effect by name; what differs between lifec
 encoded once and sent with each call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import cache, cached_property
 from importlib.resources import files

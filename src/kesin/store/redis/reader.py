@@ -4,8 +4,6 @@ A page merges one list of ids per (tenant, state) pair that holds jobs, accordin
 Reads of many jobs run in several scripts, so that other clients are served in between.
 """
 
-from __future__ import annotations
-
 import json
 from abc import abstractmethod
 from collections import Counter, deque

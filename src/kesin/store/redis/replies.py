@@ -1,7 +1,5 @@
 """Translates replies and errors of Redis to those of the Store interface; the listener."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from typing import Any, Final
 

@@ -8,8 +8,6 @@ Redis has no guard against writes that bypass the scripts, and its durability de
 persistence settings: see docs/scaling.md.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager

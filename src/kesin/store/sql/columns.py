@@ -1,7 +1,5 @@
 """The columns that queries select for jobs and events, and the decoding of claimed rows."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from itertools import repeat

@@ -7,8 +7,6 @@ that ended while its child was being created, the sweeper's stage ``settle`` fin
 it looks at every job that waits.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

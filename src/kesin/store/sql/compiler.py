@@ -10,8 +10,6 @@ of the current time and the job's last move: it never runs backwards for a job, 
 a move sets is computed from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from kesin.lifecycle import budget

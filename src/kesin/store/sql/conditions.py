@@ -1,7 +1,5 @@
 """The conditions of a move as SQL: its source states, its guards, a free slot and key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from kesin.lifecycle.budget import SECOND_US

@@ -1,7 +1,5 @@
 """The differences between the two SQL dialects, quoting, and the columns of the caller's input."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Three parts, so that each is read from one index: jobs that workers claim again,
 no move of the sweeper fits by its error code, and jobs at rest that one may take back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from kesin.lifecycle.declare import Move

@@ -1,7 +1,5 @@
 """The caller's input about jobs, encoded as one JSON document that a statement reads as rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """Enqueueing for both SQL stores: insert jobs, find holders of keys, note duplicates."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

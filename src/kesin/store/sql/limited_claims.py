@@ -10,8 +10,6 @@ While a job has a number above a lowered limit, claims take the lowest free ones
 claims at the same moment take the same ones, and the index lets one of them pass.
 """
 
-from __future__ import annotations
-
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import CLOCK_WENT_BACK_S, Meter, meter_of

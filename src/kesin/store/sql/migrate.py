@@ -4,8 +4,6 @@ Applied migrations are recorded with a checksum. A file that has changed since, 
 is ahead of this code, is refused: guessing would be worse than stopping.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import dataclass

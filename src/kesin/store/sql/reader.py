@@ -5,8 +5,6 @@ with ten million. The counters show which (tenant, state) pairs hold jobs at all
 read from its newest job backwards.
 """
 
-from __future__ import annotations
-
 import json
 from abc import abstractmethod
 from collections import Counter

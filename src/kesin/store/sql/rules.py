@@ -1,7 +1,5 @@
 """The rules of a queue in both SQL stores: declare them, keep every version, retire states."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import reduce

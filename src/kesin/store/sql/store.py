@@ -4,8 +4,6 @@ A subclass provides the connection and runs statements. Judging, chaining and re
 the same for both and are implemented here.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress

@@ -1,7 +1,5 @@
 """The SQL templates in ``queries/`` and the filling of their placeholders."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """A transaction of the caller's own sqlite3 connection, in which the store makes its calls."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Which jobs a claim takes from a SQLite file: tenants take turns, within slots and rates."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections import Counter

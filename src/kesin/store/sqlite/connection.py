@@ -1,7 +1,5 @@
 """Connections to a SQLite file: their settings, the dialect, and the oldest supported version."""
 
-from __future__ import annotations
-
 import sqlite3
 
 from kesin.store.errors import StoreError, StoreUnreachable

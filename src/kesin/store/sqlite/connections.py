@@ -6,8 +6,6 @@ running calls, and the child closes what it inherited before it opens connection
 locks of SQLite belong to processes, those of the parent stay.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from collections.abc import Iterator

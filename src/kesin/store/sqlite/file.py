@@ -1,7 +1,5 @@
 """The file of a SQLite database: disk errors with their remedies, and the write lock."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sqlite3

@@ -5,8 +5,6 @@ and never wait. Before a write, processes queue on a lock file: SQLite's own bus
 and can starve a process.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence

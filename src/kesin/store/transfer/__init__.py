@@ -1,7 +1,5 @@
 """Raw rows for copies between stores and for backups; the factories choose by database."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from kesin.foundation.settings import POSTGRES_SCHEMES, SQLITE_SCHEME

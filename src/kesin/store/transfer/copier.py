@@ -4,8 +4,6 @@ Everywhere else a job changes only by its moves. A copier writes jobs of another
 engine (``engine/transfer/queue_copy.py``) verifies afterwards that they are identical.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 

@@ -1,7 +1,5 @@
 """The copier for Redis."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from itertools import chain

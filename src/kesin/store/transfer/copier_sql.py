@@ -1,7 +1,5 @@
 """The copiers for SQLite and PostgreSQL."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager

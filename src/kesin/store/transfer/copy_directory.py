@@ -1,7 +1,5 @@
 """Copies the directory tables and the metadata of workloads to another store."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final
 

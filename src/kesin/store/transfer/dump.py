@@ -3,8 +3,6 @@
 A dump does not migrate: a backup made before an upgrade holds the old schema.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ written; the tables and the guard come from the migrations, whose checksums are 
 either the old contents or the complete backup.
 """
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager

@@ -4,8 +4,6 @@ A restore is one transaction inside the existing file. The file is never renamed
 keeps an unlinked file open, and no WAL of the old file is applied to a new one.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """The dashboard: operators see every job and steer it. All of its pages are under /dashboard."""
 
-from __future__ import annotations
-
 from starlette.routing import BaseRoute
 
 from kesin.web.dashboard import jump, overview, password

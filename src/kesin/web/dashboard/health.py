@@ -1,7 +1,5 @@
 """What keeps a queue going: its workers, and the warnings of its workload."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The jump dialog: pages, queues, sites and jobs that a few typed characters can mean."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import takewhile

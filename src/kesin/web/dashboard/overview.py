@@ -1,7 +1,5 @@
 """The overview: an inbox of what needs a person, then a card for each queue that has work."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple

@@ -1,7 +1,5 @@
 """The page on which users change their own password."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from fastapi.responses import HTMLResponse, RedirectResponse, Response

@@ -1,7 +1,5 @@
 """Seven groups of states, the same for every lifecycle: what a state means at a glance."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final, Literal
 

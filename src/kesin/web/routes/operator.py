@@ -4,8 +4,6 @@ Routes parse the request and write the response. `engine/access/commands.py` dec
 may do what.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine

@@ -1,7 +1,5 @@
 """Liveness, readiness and metrics for monitoring, and the sweep for cron."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Sign in and out: JSON for programs, pages for users."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response

@@ -6,8 +6,6 @@ an enum which lists it (``[enum.X]``, ``values``). Any other code gets the text 
 (``HTTP_5XX``), its enum, its category (``[category.X]``) or the general one: a look-up never fails.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A small HTTP client for a running Kesin server, for simulators and the demonstration."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping
 from http.client import HTTPException

@@ -1,7 +1,5 @@
 """What the commands of workloads share: open stores, the operator, options, results of checks."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """CSV files as spreadsheets write them: encoding, delimiter, and columns that nothing reads."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ The command runs the parts that the registry brings and knows none of them. A pa
 machine lacks, brings work over HTTP as a real client would, and explains what can be seen.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time

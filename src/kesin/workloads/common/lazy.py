@@ -1,7 +1,5 @@
 """Importing on first use, so that a command starts at once and missing libraries do no harm."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any

@@ -4,8 +4,6 @@ The workloads say which of their queues live in Redis, and which of those have j
 unique across tenants.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 
 from kesin.engine.queue import Queue

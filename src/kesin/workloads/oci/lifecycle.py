@@ -1,7 +1,5 @@
 """The lifecycle of a conversion, from QUEUED to COMPLETED or FAILED."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from kesin.foundation.settings import BadSettings, Settings, load_settings

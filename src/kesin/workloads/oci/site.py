@@ -1,7 +1,5 @@
 """A site as the oci workload sees it: access to it, its settings and its metadata."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ claimed, their data, the site's credentials and its breaker are checked; what is
 The error table alone decides what becomes of a row.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Other programs write into the same folders. Therefore a name is never used as a 
 followed, and every read is bounded.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 The machine's folder is left out: a file that the saw has taken must never be offered to it again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -5,8 +5,6 @@ that the machine has moved are left to the machine. An unavailable folder is ski
 run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

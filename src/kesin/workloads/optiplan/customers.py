@@ -1,7 +1,5 @@
 """The workshop's customers, identified by phone number."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass

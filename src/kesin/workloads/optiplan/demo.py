@@ -1,7 +1,5 @@
 """The part of cutting orders in `kesin demo`. All is real but the saw, which is simulated."""
 
-from __future__ import annotations
-
 import os
 import random
 import threading

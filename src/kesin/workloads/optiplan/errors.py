@@ -4,8 +4,6 @@
 it, the others fail it, and some of those are never retried.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The health of the workload: its settings can be read, and no order is blocked."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from kesin.engine.workload import WorkloadContext

@@ -1,7 +1,5 @@
 """A job's history as audit events, with the event types of the seed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any, Final

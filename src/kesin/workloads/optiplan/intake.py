@@ -1,7 +1,5 @@
 """Orders as a shop sends them: JSON, or an order list as XLSX or CSV."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final

@@ -4,8 +4,6 @@ A job keeps its claim through several states, because one pass of a runner does 
 Waiting for the slot, the XML or the machine drops the claim and sets a wake-up time.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from kesin.lifecycle import moves

@@ -1,7 +1,5 @@
 """Changes to the workshop's rules: validated together, written atomically and audited."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import Any, Final

@@ -3,8 +3,6 @@
 Every rejection has an error code, the same over HTTP and on the command line.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """What lists call an order."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kesin.engine.access.masking import MASK

@@ -5,8 +5,6 @@ in processes of their own, never in the process that answers requests. The names
 imported from here; each is loaded on first use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Messages to and from a child process: each is a head in JSON and a body of bytes."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

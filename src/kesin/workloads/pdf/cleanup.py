@@ -4,8 +4,6 @@ Jobs and batches leave the queue before their files leave the storage, so a file
 batch is unused. If the storage is down, the next run deletes its files.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from kesin.engine.queue import Queue

@@ -1,7 +1,5 @@
 """`kesin pdf …`: render a template here and now, see which there are, and check the machine."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

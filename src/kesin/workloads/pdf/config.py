@@ -1,7 +1,5 @@
 """The seed's render configuration. An empty list of templates or URLs allows none."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """The part of PDFs in `kesin demo`: invoices that are asked for over HTTP."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`kesin pdf doctor`: checks that PDFs can be rendered, stored and fetched; says what to fix."""
 
-from __future__ import annotations
-
 import io
 import os
 import secrets

@@ -1,7 +1,5 @@
 """Error codes of PDF jobs: the public ones of the seed, and internal codes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final

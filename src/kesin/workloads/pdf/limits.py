@@ -1,7 +1,5 @@
 """Limits that every engine enforces: the sizes of a document, and its share of the timeout."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from kesin.workloads.pdf.errors import DOCUMENT_TOO_SLOW, PdfErrorCode, RenderFailed, TemplateError

@@ -5,8 +5,6 @@ process makes it, and neither a restart nor pruning lowers a counter. Labels are
 all are exported from the start, so that a first failure shows as a rise from zero.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import accumulate

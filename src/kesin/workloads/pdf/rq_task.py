@@ -1,7 +1,5 @@
 """The task of a plain `rq worker`: opens what a single job needs and closes it afterwards."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 from kesin.engine.queue import Queue

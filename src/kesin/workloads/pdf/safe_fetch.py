@@ -5,8 +5,6 @@ was checked: a name that resolves differently later gains nothing. Redirects are
 their target was never allowed. `webhooks/delivery.py` uses the same connections.
 """
 
-from __future__ import annotations
-
 import http.client
 import socket
 import ssl

@@ -4,8 +4,6 @@ A request that an engine would reject is rejected here, with the name of the wro
 that cannot be printed is never enqueued.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final, Literal, Self
 
 import pydantic

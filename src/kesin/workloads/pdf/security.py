@@ -5,8 +5,6 @@ browsers fold, numbers that mean loopback, or a tail that looks like a host. A p
 resolves to a private address is not detected here; the browser has no resolver of its own for that.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The audit log: who asked for what, and whether it was allowed."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Final, NamedTuple
 from urllib.parse import urlencode

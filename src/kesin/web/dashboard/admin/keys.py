@@ -1,7 +1,5 @@
 """API keys: created, shown once, revoked."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from fastapi.responses import HTMLResponse, RedirectResponse, Response

@@ -1,7 +1,5 @@
 """Sites: the tenants of conversions."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from fastapi.responses import HTMLResponse, RedirectResponse, Response

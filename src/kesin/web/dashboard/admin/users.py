@@ -1,7 +1,5 @@
 """The pages of users: their roles, sites and queues."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from fastapi.responses import HTMLResponse, RedirectResponse, Response

@@ -1,7 +1,5 @@
 """The workers page: running workers, the leases they hold, and the sweeps."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple

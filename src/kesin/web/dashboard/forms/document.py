@@ -12,8 +12,6 @@ Keywords beside those of JSON Schema:
 What no ``source`` names is not shown, and `read_document` keeps it as it was.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Browsers send a file as ``multipart/form-data`` (RFC 7578). The body is simple a
 limited before it is read, so this module parses it in memory and writes nothing to disk.
 """
 
-from __future__ import annotations
-
 import re
 from email.message import Message as Headers
 from typing import Annotated, Final, NamedTuple

@@ -1,7 +1,5 @@
 """Round ticks for the axes of charts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime, tzinfo
 from itertools import chain, count

@@ -1,7 +1,5 @@
 """Numbers, durations and times in the user's language."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta
 from functools import cache, lru_cache

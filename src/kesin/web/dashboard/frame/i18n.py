@@ -7,8 +7,6 @@ Messages of the floors below carry the id of their sentence and its values, and 
 from the files ``problems.po``. A plain text is translated if it is a whole sentence of these files.
 """
 
-from __future__ import annotations
-
 import gettext
 from collections.abc import Iterator
 from functools import cache

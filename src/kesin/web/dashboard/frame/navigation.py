@@ -1,7 +1,5 @@
 """The navigation: queues and the workloads' own pages, the site switch, administration."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 from urllib.parse import urlencode

@@ -1,7 +1,5 @@
 """Routes of the page frame: language, theme and clock, the live navigation, unknown pages."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 

@@ -1,7 +1,5 @@
 """The templates of an app: those of the dashboard and those that workloads bring."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import Any

@@ -4,8 +4,6 @@ A failed job stays in the store for a year and is counted as long as it needs a 
 loud only for what failed since the user last opened the queue.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Final

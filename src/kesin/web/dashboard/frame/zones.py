@@ -1,7 +1,5 @@
 """Time zones of pages: the user's own, UTC, or that of the site that a page is about."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

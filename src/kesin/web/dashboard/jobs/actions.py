@@ -1,7 +1,5 @@
 """The actions on a job's page: those of its workload, else the operator's moves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The differences between payloads: what a move that replaced a job's payload changed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 

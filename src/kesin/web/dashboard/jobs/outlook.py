@@ -4,8 +4,6 @@ For every automatic move out of the job's state, the time is computed from which
 The earliest is what happens next; moves that remove or expire the job follow as "otherwise".
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 

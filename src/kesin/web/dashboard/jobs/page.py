@@ -1,7 +1,5 @@
 """The page of a job: its timeline, what happens next, actions, payload and result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple

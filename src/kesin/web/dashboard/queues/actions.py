@@ -1,7 +1,5 @@
 """Actions on many jobs: previewed exactly, done once, reported exactly."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace

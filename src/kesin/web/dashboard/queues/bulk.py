@@ -5,8 +5,6 @@ that its user sees it on any page of any process. If the process ends in the mid
 batches stay done, the rest is untouched, and the page says so.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter, deque

@@ -1,7 +1,5 @@
 """The charts of a queue: throughput and durations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple

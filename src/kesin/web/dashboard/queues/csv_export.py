@@ -1,7 +1,5 @@
 """The jobs of a page as CSV: streamed, bounded, without formulas."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Final
 

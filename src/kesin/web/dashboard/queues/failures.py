@@ -1,7 +1,5 @@
 """The failures of a queue in words: what each means, who acts, what is next, the right button."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

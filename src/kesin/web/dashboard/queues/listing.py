@@ -5,8 +5,6 @@ be listed beside them now are only counted, until the user asks for them. Queues
 their jobs by this.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """The page of a queue: counts by state, the matching jobs, and actions on many of them."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping

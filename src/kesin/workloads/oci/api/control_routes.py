@@ -1,7 +1,5 @@
 """The routes for operators: statistics, rows, actions, credentials."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Final, Literal

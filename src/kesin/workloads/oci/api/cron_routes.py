@@ -1,7 +1,5 @@
 """The routes for cron callers: recover rows, apply the attempt cap, run a turn of our worker."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request

@@ -4,8 +4,6 @@ Paths and shapes are those of the seeds, so a script written for them keeps work
 for operators and cron callers are in `control_routes.py`.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any, Final
 

@@ -1,7 +1,5 @@
 """The request and response bodies of the API, as in the seeds: camelCase, rows in snake_case."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints

@@ -1,7 +1,5 @@
 """`kesin oci …`: conversions from files, a site's health and credentials, the script simulator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What every `kesin oci` command shares: the open store, the site, the options."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`kesin oci import`, `export-dead-letters`, `enqueue-fix`: conversions from and into files."""
 
-from __future__ import annotations
-
 import csv
 import io
 import sys

@@ -1,7 +1,5 @@
 """`kesin oci simulate-script`: simulates the Google Ads Script against a running server."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections import Counter

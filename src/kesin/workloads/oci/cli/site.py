@@ -1,7 +1,5 @@
 """`kesin oci doctor`, `credentials`: a site and its connection."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -4,8 +4,6 @@ Rows that cannot be sent are found here, before a claim: Google reports no failu
 script uploads. Click ids are never altered: Google compares them letter by letter.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

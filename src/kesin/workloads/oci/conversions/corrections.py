@@ -5,8 +5,6 @@ know that Google refused a row later, so its row is COMPLETED here and missing t
 has its own order id, and the old row stays as it was.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ that names the field. The same person gives the same hash, however the value was
 that reads two ways is refused, because a wrong guess would match another person or none.
 """
 
-from __future__ import annotations
-
 import re
 from hashlib import sha256
 from typing import Any, Final

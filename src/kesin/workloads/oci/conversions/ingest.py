@@ -6,8 +6,6 @@ other row may be at Google already, or an operator marked it FAILED: it stays as
 result names what differs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 A row that cannot be parsed is replaced by the reason; the other rows are parsed all the same.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

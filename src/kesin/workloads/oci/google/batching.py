@@ -4,8 +4,6 @@ A request that Google refuses without naming a row is halved until the bad rows 
 refused request records nothing, so sending its rows again is safe.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ A channel never raises for anything the network or Google does: every upload ret
 `UploadResult` with one outcome per row. The error table decides what follows from an outcome.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple, Protocol, Self, runtime_checkable

@@ -1,7 +1,5 @@
 """The upload channels, built once per process: they share connections and access tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.util import find_spec

@@ -6,8 +6,6 @@ credentials open it at once, and no row is spent on a probe: it closes when a ch
 nothing passes. New credentials close it, whatever opened it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, Self

@@ -4,8 +4,6 @@ The ``errorCode`` decides, never the message beside it: messages change, enums d
 names of the same errors are aliases; a message is searched for them only if an error has no code.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from itertools import chain

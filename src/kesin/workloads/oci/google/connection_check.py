@@ -1,7 +1,5 @@
 """Checks a site's connection with a validated trial upload: token, account, conversion action."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -4,8 +4,6 @@ One JSON document per site, in the vault under ``oci/SITE``. Every change replac
 document, so nothing is read back to be edited.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

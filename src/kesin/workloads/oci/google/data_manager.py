@@ -5,8 +5,6 @@ dropped and the rest is sent again; if it names none, the request is halved. Goo
 accepted request later and reports on it only as a whole: ``status`` asks for it.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The table of Google's errors (`error_table.toml`): what each means for a conversion."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from importlib.resources import files

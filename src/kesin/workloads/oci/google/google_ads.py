@@ -1,7 +1,5 @@
 """The channel ``api``: uploadClickConversions of the Google Ads API, over REST."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

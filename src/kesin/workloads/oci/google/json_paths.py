@@ -1,7 +1,5 @@
 """Reads JSON that may have any shape: what is not where it should be is None or left out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ For its rows an accepted request is delivered. Its status is polled after half a
 it is recorded as a note of the queue, and a bad status raises a warning for the site.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final
 

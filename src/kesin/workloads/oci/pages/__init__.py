@@ -1,7 +1,5 @@
 """The dashboard pages of a site: OCI Control and its settings."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from kesin.lifecycle.budget import HOUR_S

@@ -1,7 +1,5 @@
 """OCI Control: a site's conversions, their errors, and the operator's actions."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence

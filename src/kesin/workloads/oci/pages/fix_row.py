@@ -1,7 +1,5 @@
 """The dialog that corrects the data of one row, on its job's page."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from fastapi.responses import HTMLResponse

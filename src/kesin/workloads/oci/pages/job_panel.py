@@ -1,7 +1,5 @@
 """What conversions add to their jobs' pages: the upload, each response, and the actions."""
 
-from __future__ import annotations
-
 from typing import Any, Final, NamedTuple
 
 from kesin.engine.access.commands import JobDetails

@@ -1,7 +1,5 @@
 """A site's settings, credentials and connection: shown to operators, changed by admins."""
 
-from __future__ import annotations
-
 from dataclasses import fields as fields_of
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Where a site's pages are, and which of them the navigation and the overview point to."""
 
-from __future__ import annotations
-
 import json
 from typing import Final
 from urllib.parse import urlencode

@@ -1,7 +1,5 @@
 """All sites in one table: what waits, what needs a person, when a row last succeeded."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple

@@ -4,8 +4,6 @@ Every invalid request is reported with the seed's code E_VALIDATION, whether Fas
 workload's own parser rejects it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Coroutine
 from typing import Any, Final

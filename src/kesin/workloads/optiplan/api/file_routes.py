@@ -1,7 +1,5 @@
 """Routes for a job's files (XML, import files, cutting plan) and for the workshop's settings."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Response

@@ -4,8 +4,6 @@
 checks permissions; the routes parse requests and write responses.
 """
 
-from __future__ import annotations
-
 from decimal import Decimal
 from typing import Annotated, Any, Final
 

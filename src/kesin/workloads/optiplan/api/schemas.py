@@ -4,8 +4,6 @@
 `/openapi.json` are derived from their models and are no stricter.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field

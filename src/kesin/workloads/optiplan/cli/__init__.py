@@ -1,7 +1,5 @@
 """`kesin optiplan`: import orders, plan cuts, manage customers, simulate a saw, run checks."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from contextlib import suppress

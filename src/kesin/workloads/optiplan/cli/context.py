@@ -1,7 +1,5 @@
 """What every `kesin optiplan` command needs: the order service, or only the workshop."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """`kesin optiplan customers`: list, add and remove customers."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Annotated
 

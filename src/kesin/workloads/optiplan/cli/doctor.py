@@ -1,7 +1,5 @@
 """`kesin optiplan doctor`: check that orders can be processed here, and say what to fix."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Callable, Iterator

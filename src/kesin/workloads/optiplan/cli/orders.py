@@ -1,7 +1,5 @@
 """`kesin optiplan import` and `optimize`: enqueue an order from a file, or plan it locally."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterator, Sequence

@@ -6,8 +6,6 @@ files can be planned. Exit codes: 0 planned, 2 usage error, 3 the order cannot b
 the optimiser.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

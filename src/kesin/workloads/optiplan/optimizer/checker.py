@@ -6,8 +6,6 @@ the pieces and offcuts that the plan lists. The pieces are also checked without 
 size, grain, trim and distance.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

@@ -5,8 +5,6 @@ the plan with the clearly larger offcut wins, because the next order can use it;
 fewer different boards, fewer turns of panels, and fewer cuts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import product

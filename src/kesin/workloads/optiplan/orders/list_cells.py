@@ -1,7 +1,5 @@
 """Parsing of the cells and the heading of an order list; ambiguous values are rejected."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence

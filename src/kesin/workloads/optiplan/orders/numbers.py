@@ -4,8 +4,6 @@ A number is its shortest decimal spelling. ``18``, ``18.0`` and ``1.8e1`` are th
 they share a trim rule, a batch and a hash.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal

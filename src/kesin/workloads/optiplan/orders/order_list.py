@@ -5,8 +5,6 @@ codes, information. The rows above the first part may state thickness, plate and
 accepted only if all its rows are valid: otherwise a part would be missing from the cut.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field

@@ -4,8 +4,6 @@ Nothing is ignored silently: an unknown key is rejected by name, a boolean is no
 number is not text. Everything has an upper bound.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ The same number is written in many ways. Customers and orders are both normalise
 match. Numbers are Turkish unless they begin with ``+`` or ``00``.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 _COUNTRY: Final = "90"

@@ -5,8 +5,6 @@ Both are detected here in the parts, before a library reads them. The library ge
 is repacked from the checked parts, because it may follow other names and sizes than we did.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import zipfile

@@ -1,7 +1,5 @@
 """The dashboard pages of the workshop: orders, a new order, customers and rules."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from kesin.web.dashboard.frame.page import WorkloadPages

@@ -1,7 +1,5 @@
 """What orders add to the dashboard's own pages: links and a panel."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

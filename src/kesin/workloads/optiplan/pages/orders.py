@@ -1,7 +1,5 @@
 """The page of cutting orders: held orders first, then all of them, and their actions."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -5,8 +5,6 @@ dashboard do the rest. The form has no field for what no workshop chooses: `cm_t
 a constant, `ackMode` has one value, and nothing reads `mergePolicy`. A file keeps them as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """The pages of the workshop's customers, its rules and its folders."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final
 
 from fastapi import Query

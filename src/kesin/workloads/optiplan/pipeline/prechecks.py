@@ -4,8 +4,6 @@ They run in this order and the first failure decides: an order without a known c
 examined further.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Final

@@ -6,8 +6,6 @@ result of a run is stored under it. Only Linux reports enough about processes; o
 orders use mode C.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

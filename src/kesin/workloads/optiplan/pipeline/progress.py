@@ -4,8 +4,6 @@ It is stored as a metadata entry beside the job. Every step is recorded before i
 runner that continues the job after a crash or on another machine knows what was started.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field

@@ -5,8 +5,6 @@ machine's acknowledgement), the claim is dropped and the job wakes up later, so 
 Every step must tolerate being found half done by the next runner.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress

@@ -3,8 +3,6 @@
 With it the whole lifecycle of an order runs on one machine, for demos and tests.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path

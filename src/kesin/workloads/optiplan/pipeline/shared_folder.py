@@ -4,8 +4,6 @@ A folder that cannot be read is *unavailable*, never *empty*: a broken cable doe
 file is missing. Links and unprintable names are ignored.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -5,8 +5,6 @@ once it is the same at two polls; the caller stores the last states as JSON. Fil
 in the same folder are never taken: a name must hold this job's id and no other.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import secrets

@@ -4,8 +4,6 @@ Sizes are exact Decimals, and ties round away from zero. Trims never change a si
 into the description. OptiPlanning subtracts bands itself.
 """
 
-from __future__ import annotations
-
 from dataclasses import astuple, dataclass
 from decimal import Decimal
 from typing import Any, Final

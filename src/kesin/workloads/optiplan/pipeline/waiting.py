@@ -1,7 +1,5 @@
 """Waiting orders: what each one waits for, and the pause before the next look."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 

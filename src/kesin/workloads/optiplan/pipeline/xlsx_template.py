@@ -4,8 +4,6 @@ The tags are a contract with a closed program, misspelling included. Any failure
 same problem for the workshop: the template cannot be used.
 """
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Final

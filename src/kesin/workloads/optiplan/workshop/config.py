@@ -4,8 +4,6 @@ They are read again on every pass, so a changed rule needs no restart. Deadlines
 exception: they belong to the lifecycle and apply from the next start.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Atomic file writes, and the workshop's settings files as JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import suppress

@@ -4,8 +4,6 @@ By default everything lies below the folder of that file, and the built-in optim
 OptiPlanning. Relative paths start at that folder too, so the whole data directory can be moved.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The keys are spelled as in the workshop's existing files. An unknown or missing 
 name: a rule that is silently ignored would be cut in wood.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation

@@ -1,7 +1,5 @@
 """Every route of the workload: jobs, templates, batches, webhooks."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter
 
 from kesin.engine.workload import WorkloadContext

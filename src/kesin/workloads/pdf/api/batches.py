@@ -3,8 +3,6 @@
 A batch belongs to the actor that created it. Every other actor but an admin gets 404.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated, Any, Final
 

@@ -1,7 +1,5 @@
 """The size of bodies, and access to the workload and its jobs, for all of its routes and pages."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from fastapi import Response

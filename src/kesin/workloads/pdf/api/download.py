@@ -1,7 +1,5 @@
 """Download of a finished PDF: whole or a range, or the reason why there is none."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -3,8 +3,6 @@
 A job belongs to the actor that created it. Every other actor but an admin gets 404.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Annotated, Any, Final
 

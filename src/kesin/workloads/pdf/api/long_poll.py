@@ -4,8 +4,6 @@ One thread polls the states for all waiting requests. It starts with the first w
 the last.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Mapping

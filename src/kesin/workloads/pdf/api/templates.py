@@ -1,7 +1,5 @@
 """Routes for templates: list, show the schema, preview."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Response

@@ -1,7 +1,5 @@
 """Routes for webhooks: the owner's secret, list deliveries, resend."""
 
-from __future__ import annotations
-
 from typing import Final
 from urllib.parse import urlsplit
 

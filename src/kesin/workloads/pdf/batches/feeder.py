@@ -5,8 +5,6 @@ jobs and only while the batch's claim is held. A worker that lost its claim writ
 next worker reads how far its predecessor came.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """The lifecycle of a batch: its rows become jobs, and their PDFs become one file."""
 
-from __future__ import annotations
-
 from kesin.lifecycle import moves
 from kesin.lifecycle.budget import HOUR_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State

@@ -1,7 +1,5 @@
 """The output of a batch: its PDFs as a zip or one merged PDF, and the results of its rows."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import tempfile

@@ -5,8 +5,6 @@ written before the batch exists: a crash in between leaves an orphaned object, w
 cleanup deletes.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

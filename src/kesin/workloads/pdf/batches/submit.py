@@ -1,7 +1,5 @@
 """Parses and validates the request for a batch, row by row."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

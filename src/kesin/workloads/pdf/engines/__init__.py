@@ -1,7 +1,5 @@
 """Picks the engine that renders: the requested one, or the best this machine has."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from kesin.foundation.logs import Logger

@@ -1,7 +1,5 @@
 """Finds the engines that this machine has, and the path of its Chromium."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from importlib.util import find_spec

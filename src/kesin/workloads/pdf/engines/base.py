@@ -1,7 +1,5 @@
 """The interface of the engines that render HTML to PDF: see `chromium.py` and `weasyprint.py`."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import threading

@@ -4,8 +4,6 @@ Playwright does not expose process ids, and after a crash it cannot be asked. So
 started with a mark of its own, which stays readable in ``/proc`` even when its parents are gone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

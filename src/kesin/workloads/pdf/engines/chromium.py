@@ -8,8 +8,6 @@ The same document gives the same bytes, with two exceptions: the class `date` in
 prints today's date, and another version of Chromium may lay out the same text differently.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The settings of the Chromium engine."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A character that shares its glyph with another is named in the PDF (/ActualText)
 font lacks is not: it is one of the document's characters that no glyph of the PDF stands for.
 """
 
-from __future__ import annotations
-
 import html as html_module
 import re
 import unicodedata

@@ -5,8 +5,6 @@ that changes. What the document says of itself takes their place: its title and 
 under the names that WeasyPrint reads too.
 """
 
-from __future__ import annotations
-
 import io
 import zlib
 from collections.abc import Mapping

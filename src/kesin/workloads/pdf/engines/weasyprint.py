@@ -5,8 +5,6 @@ a computation. The child exits when its parent does, even in the middle of one (
 `weasyprint_child.py`).
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from importlib.util import find_spec
 from typing import Any, Final

@@ -4,8 +4,6 @@ The operating system enforces an alarm for every document, so the process ends i
 computation even if its parent is gone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math

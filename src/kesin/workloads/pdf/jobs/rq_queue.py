@@ -4,8 +4,6 @@ A sorted set beside it records which jobs were dispatched and when: RQ cannot te
 was lost from a message that was read.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Collection, Sequence
 from functools import partial

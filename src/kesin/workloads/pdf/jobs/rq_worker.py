@@ -5,8 +5,6 @@ the threads of a long-lived process and treats a claim like every worker: it ren
 writes the result when Redis is back, and releases the job on shutdown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final

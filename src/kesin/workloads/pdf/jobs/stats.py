@@ -4,8 +4,6 @@ They are stored and change in the transaction that moves the job, so the work of
 counted once, and neither a restart nor pruning lowers them.
 """
 
-from __future__ import annotations
-
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """PDF jobs with the seed's names: a thin layer over the queue that adds no behaviour."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Renders jobs: template, engine, storage, and the result back to the queue."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

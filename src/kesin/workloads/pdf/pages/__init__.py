@@ -1,7 +1,5 @@
 """The dashboard pages for PDFs, and what PDFs add to the dashboard's own pages."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from kesin.engine.access.commands import JobDetails

@@ -1,7 +1,5 @@
 """Opens the storage at an address, and says what a backup includes of it."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping

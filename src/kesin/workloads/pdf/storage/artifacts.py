@@ -1,7 +1,5 @@
 """The PDFs of jobs: a key for each finished render, checks for damage, and deletion of orphans."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import threading

@@ -6,8 +6,6 @@ after *down* it waits, since otherwise a short network failure would cause all P
 again.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

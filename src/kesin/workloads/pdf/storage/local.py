@@ -5,8 +5,6 @@ folder under a hidden name, synced, and renamed. A marker file in the folder mak
 not mounted *down* and not *empty*.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator

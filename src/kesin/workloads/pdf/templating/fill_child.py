@@ -5,8 +5,6 @@ library and a task, sets its limits, answers, and waits for the next; one that u
 grew, or has done enough, ends.
 """
 
-from __future__ import annotations
-
 import base64
 import gc
 import json

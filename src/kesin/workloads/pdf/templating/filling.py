@@ -5,8 +5,6 @@ other up. A child that did its task within the limits is kept for the next, beca
 half as much as a document. The helper is started at the first use and ends with this process.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import socket

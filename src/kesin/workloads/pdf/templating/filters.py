@@ -4,8 +4,6 @@ Every filter takes plain data, as parsed from JSON, and rejects what it cannot p
 never repeats the value, which may be personal data.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from collections.abc import Callable

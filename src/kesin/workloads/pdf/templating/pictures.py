@@ -4,8 +4,6 @@ PNG, JPEG, GIF and WebP are measured; other raster formats are refused. An anima
 picture, because one frame is printed. SVG has no pixels of its own; the pictures inside it count.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import html

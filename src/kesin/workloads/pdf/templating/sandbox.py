@@ -4,8 +4,6 @@ Escaping is always on and cannot be turned off. An undefined name is an error, b
 with a blank is worse than none. A sandbox lives in a process with limits (see `fill_child.py`).
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The totals that documents show, computed in decimals; a template only prints them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal

@@ -3,8 +3,6 @@
 Every problem has a path, so that a form can point to the field; none repeats the value.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import re

@@ -5,8 +5,6 @@ at every attempt, a public name must resolve to public addresses, and redirects 
 Neither the URL nor the message is logged.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hmac

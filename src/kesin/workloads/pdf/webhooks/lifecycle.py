@@ -1,7 +1,5 @@
 """The lifecycle of a webhook: enqueued with its subject, sent when that ends, retried for a day."""
 
-from __future__ import annotations
-
 from kesin.lifecycle import moves
 from kesin.lifecycle.budget import DAY_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State

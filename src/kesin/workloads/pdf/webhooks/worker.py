@@ -6,8 +6,6 @@ states of their subjects, many at once. So every end is reported, whether by a w
 or the sweeper, and a crash in between loses nothing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

@@ -4,8 +4,6 @@ Type is as large as its place allows. A piece too small for its name shows only 
 refers to the list beside the board. The dark lines between the pieces are as wide as the blade.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, field

@@ -1,7 +1,5 @@
 """The cut list: the steps at the saw in order, and the parts that each of them completes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from kesin.workloads.optiplan.optimizer import model

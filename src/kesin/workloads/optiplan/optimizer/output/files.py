@@ -1,7 +1,5 @@
 """Writes the files of a batch: a drawing, a printable plan and the solution XML."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

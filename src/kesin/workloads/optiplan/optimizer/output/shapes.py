@@ -3,8 +3,6 @@
 The SVG and the PDF draw the same shapes, so they cannot differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal

@@ -4,8 +4,6 @@ They are computed from the layouts alone, so they hold for any plan the checker 
 an estimate for a beam saw, computed from the cuts: the same plan always has the same time.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import astuple, dataclass
 from typing import Final

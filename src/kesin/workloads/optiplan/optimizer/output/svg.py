@@ -3,8 +3,6 @@
 The few shapes need no library; every text is escaped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 from typing import Final

@@ -1,7 +1,5 @@
 """The texts of drawings and lists, in English and Turkish, from `texts.toml`."""
 
-from __future__ import annotations
-
 import tomllib
 from importlib.resources import files
 from typing import Final, Literal

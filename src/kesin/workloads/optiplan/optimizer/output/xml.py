@@ -4,8 +4,6 @@ There is one file per batch. The chosen solution comes first with ``best="1"`` a
 results of the other strategies follow as summaries, for comparison.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import asdict

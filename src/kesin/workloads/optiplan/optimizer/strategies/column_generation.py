@@ -7,8 +7,6 @@ helps if kinds repeat; otherwise the solution contains no whole boards. HiGHS so
 without it this strategy is skipped.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ decides the shape of the two rests. There are many rules for the best place and 
 and none is best for every order, so all are tried.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, get_args
 

@@ -5,8 +5,6 @@ a random rule. A result with fewer boards is kept, and so is a result that conce
 space: that becomes a saved board later, or one large offcut.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from random import Random

@@ -4,8 +4,6 @@ This takes three stages, the fastest way to use a panel saw: all rips first, the
 itself. Denser plans exist, but none needs fewer turns of the panel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
