@@ -201,6 +201,21 @@ def test_who_agrees_after_all_is_sent(site: OwnSite):
     assert len(site.export()) == 1
 
 
+@pytest.mark.parametrize("settings", [{}, {"consent_default": "granted"}])
+def test_only_a_row_that_says_granted_lifts_a_refusal(site: OwnSite, settings: dict):
+    [first] = site.post([site.row(1, consent=DENIED)])
+    site.change_settings(**settings)
+    silent = [site.row(1), site.row(1, consent={}), site.row(1, conversionValue=7)]
+    for result in site.post(silent):
+        assert result["result"] == "duplicate"
+        assert "its consent is denied" in result["message"]
+    assert site.export() == []
+    assert said(site, first["id"]) == DENIED
+    [granted] = site.post([site.row(1, adUserData="Granted")])
+    assert granted["result"] == "corrected"
+    assert len(site.export()) == 1
+
+
 def test_a_crash_between_storing_and_stopping_sends_nothing(site: OwnSite):
     payload = {**site.row(1), **DENIED}
     job_id = site.enqueue_raw(payload)

@@ -249,6 +249,15 @@ def test_nothing_of_a_person_is_stored_logged_or_shown_in_clear(site: OwnSite, c
     read = ok(site.ingest(f"{columns}\n{line}\n", "text/csv"))["results"]
     acted = site.act("CORRECT", [failed], conversion=plain)
     refused = site.request_action("CORRECT", ids=[failed], conversion={"email": 5, **plain, "x": 1})
+    headers = {**site.operator, "content-type": "application/json"}
+    bodies: list[Any] = [
+        {"conversion": plain},
+        {"siteId": site.id, "action": 5, "conversion": plain},
+    ]
+    for body in (*map(json.dumps, bodies), json.dumps(plain)[:-1]):
+        wrong = site.request("POST", "queue-actions", headers, content=body.encode())
+        assert wrong.status_code in {400, 422}
+        assert EMAIL not in wrong.text
     store: Any = site.oci.store
     tables = ["job", "event", "note", "audit"]
     stored = [str(store._read(f"SELECT * FROM {store.dialect.table(name)}", {})) for name in tables]

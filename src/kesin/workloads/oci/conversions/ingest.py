@@ -40,6 +40,10 @@ _NOT_TAKEN: Final = (
     "the stored row differs in %(fields)s and stays: only a row that waits for its first claim, or "
     "FAILED because of its data, takes new values"
 )
+_REFUSED: Final = (
+    "the stored row differs in %(fields)s and stays: its consent is denied, and only a row that "
+    "says granted itself changes that"
+)
 _MARKED_FAILED: Final = (
     "the stored row differs in %(fields)s and stays: an operator marked it FAILED before its first "
     "claim; after RETRY_SELECTED it takes new values"
@@ -80,7 +84,7 @@ def ingest(site: SiteContext, rows: Sequence[ParsedRow], *, actor: Actor) -> lis
     results |= _match_revisions(site, later)
     denied = [index for index, each in conversions.items() if each.is_denied]
     withhold(site, [results[index].id for index in denied], actor)  # also those claimed before
-    results |= _correct(site, conversions, results, actor)
+    results |= _correct(site, conversions, results, actor, rows)
     for index in denied:
         result = results[index]
         if result.result != "rejected" and not result.differs:
@@ -155,11 +159,15 @@ class Correction(NamedTuple):
 
 
 def _correct(
-    site: SiteContext, conversions: Conversions, results: Mapping[int, IngestResult], actor: Actor
+    site: SiteContext,
+    conversions: Conversions,
+    results: Mapping[int, IngestResult],
+    actor: Actor,
+    rows: Sequence[ParsedRow],
 ) -> dict[int, IngestResult]:
     """Apply the duplicates that correct a row, and say of the others what differs.
 
-    Of several in one call, the first counts.
+    Of several in one call, the first counts. A refusal is lifted only by a row that says so itself.
     """
     duplicates = {index: row for index, row in results.items() if row.result == "duplicate"}
     job_ids = [row.id for row in duplicates.values() if row.id]
@@ -172,6 +180,8 @@ def _correct(
         if job is None or not _takes_new_data(job):
             continue
         if job.id in taken and not conversions[index].is_denied:
+            continue
+        if _is_refused(stored[job.id]) and not _says_consent(rows[index]):
             continue
         if changed_fields(stored[job.id], conversions[index]):
             taken.add(job.id)
@@ -188,9 +198,20 @@ def _correct(
         if job and differs:
             was_marked = job.state == "FAILED" and _awaits_first_claim(job)
             sentence = _MARKED_FAILED if was_marked else _NOT_TAKEN
+            sentence = _REFUSED if _is_refused(stored[job.id]) else sentence
             message = Message(sentence, fields=", ".join(differs))
             changed[index] = replace(row, message=message, differs=differs)
     return changed
+
+
+def _is_refused(payload: Any) -> bool:
+    return isinstance(payload, dict) and payload.get("adUserData") == "denied"
+
+
+def _says_consent(row: ParsedRow) -> bool:
+    """Whether the row itself says it, not its site."""
+    given: Any = row if isinstance(row, Mapping) else {}
+    return bool(given.get("adUserData") or (given.get("consent") or {}).get("adUserData"))
 
 
 class _ClaimedMeanwhile(Exception):
