@@ -12,7 +12,6 @@ from kesin.lifecycle.vocabulary import (
     budget_left,
     budget_spent,
     category_in,
-    code_not_in,
     holds_claim,
     lease_over,
     option,
@@ -104,16 +103,6 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
         retry="count",
         doc="Google does not know the click yet.",
     )
-    withhold = Move(
-        "withhold",
-        WAITING,
-        "FAILED",
-        by=("worker",),
-        when=(unclaimed,),
-        error=CONSENT_DENIED,
-        stamp=ENDED,
-        doc="The person refused: the row is kept and never sent.",
-    )
     return (
         moves.enqueue("QUEUED", stamp_input=("conversion_at",)),
         moves.claim(WAITING, "PROCESSING"),
@@ -127,13 +116,15 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             stamp=ENDED,
             doc="Found unsendable before the claim; no attempt is counted.",
         ),
-        withhold,
-        replace(
-            withhold,
-            sources=("FAILED",),
-            when=(code_not_in(CONSENT_DENIED.code),),
-            timer="clear",
-            doc="A refusal that comes later: nothing takes the row back to be sent.",
+        Move(
+            "withhold",
+            WAITING,
+            "FAILED",
+            by=("worker",),
+            when=(unclaimed,),
+            error=CONSENT_DENIED,
+            stamp=ENDED,
+            doc="The person refused: the row is kept and never sent.",
         ),
         moves.complete("PROCESSING", "COMPLETED", name="ack", when=(), timer="clear", stamp=SENT),
         moves.complete(

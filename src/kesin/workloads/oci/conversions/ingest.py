@@ -7,7 +7,7 @@ result names what differs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
@@ -83,7 +83,7 @@ def ingest(site: SiteContext, rows: Sequence[ParsedRow], *, actor: Actor) -> lis
     results |= _enqueue(site, first, actor.name)
     results |= _match_revisions(site, later)
     denied = [index for index, each in conversions.items() if each.is_denied]
-    withhold(site, [results[index].id for index in denied], actor)  # also those claimed before
+    _stop(site, [results[index].id for index in denied], actor)
     results |= _correct(site, conversions, results, actor, rows)
     for index in denied:
         result = results[index]
@@ -115,8 +115,19 @@ def _enqueue(site: SiteContext, conversions: Conversions, actor: str) -> dict[in
     return results
 
 
+def _stop(site: SiteContext, job_ids: Iterable[str | None], actor: Actor) -> None:
+    """Stop the rows of a refusal, also those that were claimed before or failed for now."""
+    ids = [job_id for job_id in job_ids if job_id]
+    with site.queue.store.transaction() if ids else nullcontext():
+        jobs = site.queue.find(ids).values() if ids else ()
+        failed = (job for job in jobs if job.state == "FAILED" and not _takes_new_data(job))
+        again = [Change(job.id) for job in failed]
+        site.apply("RESET_TO_QUEUED", again, role="operator", actor=actor.name)
+        withhold(site, ids, actor)
+
+
 def withhold(site: SiteContext, job_ids: Iterable[str | None], actor: Actor) -> None:
-    """Stop rows whose consent is denied, wherever they wait; one in flight is not stopped."""
+    """Stop waiting rows whose consent is denied; one in flight is not stopped."""
     changes = [Change(job_id) for job_id in dict.fromkeys(job_ids) if job_id]
     site.apply("withhold", changes, actor=actor.name)
 
