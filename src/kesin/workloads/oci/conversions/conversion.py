@@ -337,7 +337,7 @@ def _drop_separators(text: str) -> str:
 
 
 def _parse_hash(row: Row, name: str) -> str:
-    if (value := row.get(name)) is None or value == "":
+    if not (value := row.get(name)) and value in (None, ""):
         return ""
     text = value.strip().lower() if isinstance(value, str) else "?"
     if not _HASH.fullmatch(text) or text == _HASH_OF_NOTHING:
@@ -358,8 +358,8 @@ def _parse_consent(row: Row, defaults: RowDefaults) -> tuple[str, str]:
 
 
 def _parse_said(row: Row, name: str, default: str) -> str:
-    if (value := row.get(name)) is None:
-        return default
+    if (value := row.get(name)) is None or value in CONSENTS:
+        return value or default
     text = value.strip().lower() if isinstance(value, str) else "?"
     if text and text not in CONSENTS:
         raise Unsendable("INVALID_CONSENT", name, "%(field)s is granted or denied", field=name)

@@ -87,8 +87,11 @@ def _flatten_consent(fields: dict[str, Any]) -> None:
     consent = fields.pop("consent", None)
     if consent in (None, ""):
         return
-    known = isinstance(consent, dict) and consent.keys() <= _CONSENT
-    if not known or not consent.keys().isdisjoint(fields):
+    if (
+        not isinstance(consent, dict)
+        or not _CONSENT.issuperset(consent)
+        or not _CONSENT.isdisjoint(fields)
+    ):
         why = "consent is an object with adUserData and adPersonalization, each said once"
         raise Unsendable("INVALID_CONSENT", "consent", why)
     fields.update(consent)
