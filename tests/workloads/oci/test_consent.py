@@ -172,18 +172,75 @@ def test_a_later_refusal_stops_a_row_wherever_it_waits(site: OwnSite, state: str
     assert site.state(job_id) == "FAILED"
 
 
-def test_a_later_refusal_does_not_reach_a_row_in_flight_or_delivered(site: OwnSite):
-    for state in ("PROCESSING", "COMPLETED"):
-        [job_id] = site.claim(first=len(state))
-        if state == "COMPLETED":
-            site.ack([job_id])
-        old = {name: value for name, value in site.job(job_id).payload.items() if name != "orderId"}
-        [result] = site.post([{**old, "consent": DENIED}])
+def refuse(site: OwnSite, job_id: str, **other: Any) -> dict[str, Any]:
+    old = {name: value for name, value in site.job(job_id).payload.items() if name != "orderId"}
+    [result] = site.post([{**old, "consent": DENIED, **other}])
+    return result
+
+
+def test_a_row_in_flight_that_is_refused_is_not_sent_again(site: OwnSite):
+    [job_id] = site.claim()
+    result = refuse(site, job_id)
+    assert (result["result"], result["code"]) == ("corrected", "CONSENT_DENIED")
+    assert (site.state(job_id), said(site, job_id)) == ("FAILED", DENIED)
+    site.wait(3_600)
+    site.sweep()
+    assert site.export() == []
+
+
+def test_a_refusal_of_what_google_has_keeps_it_from_being_sent_again(site: OwnSite):
+    [job_id] = site.claim()
+    site.ack([job_id])
+    for _ in range(2):
+        result = refuse(site, job_id)
         assert (result["result"], result["differs"]) == ("duplicate", [*SAID])
-        assert site.state(job_id) == state
-        fixed = site.act("ENQUEUE_FIX", [job_id], conversion={"consent": DENIED})
-        assert fixed["affected"] == 0
-    assert len(site.jobs()) == 2
+    assert site.state(job_id) == "COMPLETED"
+    assert [note.kind for note in site.oci.queue.notes(job_id)].count("CONSENT_DENIED") == 1
+    for conversion in ({"consent": DENIED}, {"conversionValue": 9}, {"adUserData": " "}):
+        assert site.act("ENQUEUE_FIX", [job_id], conversion=conversion)["affected"] == 0
+    assert len(site.jobs()) == 1
+
+
+def test_a_refusal_reaches_every_revision(site: OwnSite):
+    [job_id] = site.claim()
+    site.ack([job_id])
+    assert site.act("ENQUEUE_FIX", [job_id], conversion={"conversionValue": 9})["affected"] == 1
+    refuse(site, job_id)
+    assert site.export() == []
+    assert sorted(job.state for job in site.jobs()) == ["COMPLETED", "FAILED"]
+
+
+@pytest.mark.parametrize("action", ["RETRY_SELECTED", "RESET_TO_QUEUED"])
+def test_no_operator_sends_a_refused_row(site: OwnSite, action: str):
+    [row] = site.post([site.row(1, consent=DENIED)])
+    assert site.act("CORRECT", [row["id"]], conversion={"adUserData": " "})["affected"] == 0
+    site.act(action, [row["id"]])
+    assert site.export() == []
+    assert site.job(row["id"]).error_code == "CONSENT_DENIED"
+
+
+def test_a_refusal_counts_though_its_row_is_rejected_for_something_else(site: OwnSite):
+    [row] = site.post([site.row(1, consent=GRANTED)])
+    [result] = site.post([site.row(1, consent=DENIED, conversionValue="much")])
+    assert result["result"] == "rejected"
+    for _ in range(2):
+        assert site.export() == []
+        assert site.job(row["id"]).error_code == "CONSENT_DENIED"
+        site.act("RETRY_SELECTED", [row["id"]])
+
+
+def test_a_default_that_comes_later_changes_no_row_that_is_there(site: OwnSite):
+    unsaid, granted = site.fail(1)[0], site.post([site.row(9, consent=GRANTED)])[0]["id"]
+    old = {name: value for name, value in site.job(unsaid).payload.items() if name != "orderId"}
+    site.change_settings(consent_default="granted")
+    [again] = site.post([old])
+    assert (again["result"], said(site, unsaid)) == ("duplicate", {})
+    assert site.act("CORRECT", [unsaid], conversion={"conversionValue": 7})["affected"] == 1
+    assert said(site, unsaid) == {}
+    site.change_settings(consent_default="denied")
+    [again] = site.post([site.row(9)])
+    assert (again["result"], said(site, granted)) == ("duplicate", GRANTED)
+    assert f"seal_{granted}" in {item["id"] for item in site.export()}
 
 
 def test_a_refusal_in_the_same_call_wins_over_the_row_before_it(site: OwnSite):
@@ -205,10 +262,11 @@ def test_who_agrees_after_all_is_sent(site: OwnSite):
 def test_only_a_row_that_says_granted_lifts_a_refusal(site: OwnSite, settings: dict):
     [first] = site.post([site.row(1, consent=DENIED)])
     site.change_settings(**settings)
-    silent = [site.row(1), site.row(1, consent={}), site.row(1, conversionValue=7)]
+    silent = [site.row(1), site.row(1, consent={}), site.row(1, adUserData=" ")]
     for result in site.post(silent):
-        assert result["result"] == "duplicate"
-        assert "its consent is denied" in result["message"]
+        assert (result["result"], result["code"]) == ("duplicate", "CONSENT_DENIED")
+    [other] = site.post([site.row(1, conversionValue=7)])
+    assert "its consent is denied" in other["message"]
     assert site.export() == []
     assert said(site, first["id"]) == DENIED
     [granted] = site.post([site.row(1, adUserData="Granted")])

@@ -153,12 +153,11 @@ class Conversion:
         """
         if not isinstance(payload, dict):
             raise Unsendable("BAD_PAYLOAD", "payload", "the stored row is no conversion")
+        if payload.get("adUserData") == "denied":
+            raise Unsendable("CONSENT_DENIED", "adUserData", DENIED)
         only_name = rules.only_name or None
         rules = replace(rules, zone=None, currency="", name="", only_name=only_name, consent="")
-        parsed = cls.parse(payload, rules, now_us=now_us)
-        if parsed.is_denied:
-            raise Unsendable("CONSENT_DENIED", "adUserData", DENIED)
-        return parsed
+        return cls.parse(payload, rules, now_us=now_us)
 
     @property
     def click(self) -> tuple[ClickKind, str] | None:
@@ -337,9 +336,10 @@ def _drop_separators(text: str) -> str:
 
 
 def _parse_hash(row: Row, name: str) -> str:
-    if not (value := row.get(name)) and value in (None, ""):
+    if (value := row.get(name)) is None:
         return ""
-    text = value.strip().lower() if isinstance(value, str) else "?"
+    if not (text := value.strip().lower() if isinstance(value, str) else "?"):
+        return ""
     if not _HASH.fullmatch(text) or text == _HASH_OF_NOTHING:
         why = "%(field)s must be the SHA-256 of a value, in 64 hexadecimal digits"
         raise Unsendable("INVALID_HASH", name, why, field=name)

@@ -101,15 +101,19 @@ class _FixBatch:
         self.results[index] = IngestResult(index, _external_id_of(row), "duplicate", job.id)
         if job.id in self.corrections or job.id in self.revisions:
             return  # named twice: the first counts
-        changes = {name: value for name, value in given.items() if value not in (None, "")}
-        merged = {**job.payload, **changes, "revision": job.payload.get("revision")}
-        new = Conversion.parse(merged, defaults, now_us=now)
+        filled = {
+            name: each for name, each in given.items() if each is not None and str(each).strip()
+        }
+        merged = {**job.payload, **filled, "revision": job.payload.get("revision")}
+        says = str(filled.get("adUserData", "")).strip().lower()
+        if says != "granted" and ingest.was_refused(self.site, job):
+            raise Unsendable("CONSENT_DENIED", "adUserData", DENIED)
+        new = Conversion.parse(merged, replace(defaults, consent=""), now_us=now)
+        new = ingest.keep_unsaid(new, job.payload, merged)
         changed = ingest.changed_fields(job.payload, new)
         if job.state == "FAILED" and changed:
             self.corrections[job.id] = Correction(index, job.payload, new)
         elif job.state == "COMPLETED" and (changed or self.again):
-            if new.is_denied:
-                raise Unsendable("CONSENT_DENIED", "adUserData", DENIED)
             if new.revision >= MAX_REVISION:
                 raise Unsendable("INVALID_REVISION", "revision", "it was sent too often already")
             next_revision = {**new.payload(), "revision": new.revision + 1}

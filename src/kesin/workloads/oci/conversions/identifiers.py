@@ -47,7 +47,7 @@ _SEPARATORS: Final = dict.fromkeys(
     ]
 )
 _INTERNATIONAL: Final = re.compile(r"[1-9][0-9]{7,14}")
-_EMAIL: Final = re.compile(r"[!-?\[-~]+@[a-z0-9-]+(\.[a-z0-9-]+)+")
+_EMAIL: Final = re.compile(r"[a-z0-9!#$%&'*+/=?^_`{|}~.-]+@[a-z0-9-]+(\.[a-z0-9-]+)+")
 _MAX_EMAIL: Final = 254
 _KNOWN_FIELDS: Final = frozenset({*INPUT_FIELDS, *EXPORTED_FIELDS})
 _TURNED: Final = frozenset({"consent", *PLAIN_FIELDS, *HASH_FIELDS})
@@ -75,9 +75,9 @@ def checked_row(row: ParsedRow, defaults: RowDefaults) -> Row:
     email, phone = fields.pop("email", None), fields.pop("phone", None)
     if not defaults.enhanced:
         return {name: value for name, value in fields.items() if name not in HASH_FIELDS}
-    if email is not None and email != "":
+    if email is not None and str(email).strip():
         _put_hash(fields, "hashedEmail", hash_email(email))
-    if phone is not None and phone != "":
+    if phone is not None and str(phone).strip():
         _put_hash(fields, "hashedPhone", hash_phone(phone, defaults.phone_country))
     return fields
 

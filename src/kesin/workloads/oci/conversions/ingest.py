@@ -7,7 +7,7 @@ result names what differs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
@@ -21,12 +21,16 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.store.records import Outcome
 from kesin.workloads.oci.conversions.conversion import (
+    CONSENT_FIELDS,
     CONVERSION_FIELDS,
     DENIED,
+    HASH_FIELDS,
     MAX_EXTERNAL_ID,
+    MAX_REVISION,
     Conversion,
     ParsedRow,
     Unsendable,
+    key_of,
     parse_time,
 )
 from kesin.workloads.oci.conversions.identifiers import checked_row
@@ -35,6 +39,8 @@ from kesin.workloads.oci.site import SiteContext
 
 Conversions = Mapping[int, Conversion]  # by the position of their rows
 IngestOutcome = Literal["queued", "duplicate", "corrected", "rejected"]
+_DENIED: Final = CONSENT_DENIED.code
+_STOPPED_AT_ONCE: Final = 5  # conversions, each with all the revisions it may have
 MAX_AUDITED_ROWS: Final = 100  # named in the audit line of a call; each row's event has its own
 _NOT_TAKEN: Final = (
     "the stored row differs in %(fields)s and stays: only a row that waits for its first claim, or "
@@ -80,12 +86,17 @@ def ingest(site: SiteContext, rows: Sequence[ParsedRow], *, actor: Actor) -> lis
             results[index] = build_rejection(index, row, problem)
     first = {index: each for index, each in conversions.items() if each.revision == 1}
     later = {index: each for index, each in conversions.items() if each.revision > 1}
+    # A refusal counts even if the row that brings it is rejected for something else.
+    refusals = {each.external_id for each in results.values() if _says(rows[each.index], "denied")}
     results |= _enqueue(site, first, actor.name)
     results |= _match_revisions(site, later)
-    denied = [index for index, each in conversions.items() if each.is_denied]
-    _stop(site, [results[index].id for index in denied], actor)
+    new = {index: each for index, each in conversions.items() if results[index].result == "queued"}
+    withhold(site, [results[index].id for index, each in new.items() if each.is_denied], actor)
+    said = {index for index in conversions if _says(rows[index], "denied")}
+    refusals |= {conversions[index].external_id for index in said}
+    _stop(site, sorted(filter(None, refusals)), actor)
     results |= _correct(site, conversions, results, actor, rows)
-    for index in denied:
+    for index in said | {index for index, each in new.items() if each.is_denied}:
         result = results[index]
         if result.result != "rejected" and not result.differs:
             results[index] = replace(result, code=CONSENT_DENIED.code, message=Message(DENIED))
@@ -115,15 +126,42 @@ def _enqueue(site: SiteContext, conversions: Conversions, actor: str) -> dict[in
     return results
 
 
-def _stop(site: SiteContext, job_ids: Iterable[str | None], actor: Actor) -> None:
-    """Stop the rows of a refusal, also those that were claimed before or failed for now."""
-    ids = [job_id for job_id in job_ids if job_id]
-    with site.queue.store.transaction() if ids else nullcontext():
-        jobs = site.queue.find(ids).values() if ids else ()
-        failed = (job for job in jobs if job.state == "FAILED" and not _takes_new_data(job))
-        again = [Change(job.id) for job in failed]
-        site.apply("RESET_TO_QUEUED", again, role="operator", actor=actor.name)
-        withhold(site, ids, actor)
+def _stop(site: SiteContext, external_ids: Sequence[str], actor: Actor) -> None:
+    """Stop all revisions of refused conversions, also one that is claimed: it is not sent again.
+
+    An acknowledgement that comes later still counts. One that Google has keeps a note of it.
+    """
+    for start in range(0, len(external_ids), _STOPPED_AT_ONCE):
+        names = external_ids[start : start + _STOPPED_AT_ONCE]
+        keys = [key_of(name, number) for name in names for number in range(1, MAX_REVISION + 1)]
+        with site.queue.store.transaction():
+            jobs = site.queue.find(list(site.queue.holders(site.id, keys).values())).values()
+            moving = [job for job in jobs if job.state != "COMPLETED" and job.error_code != _DENIED]
+            again = [Change(job.id) for job in moving if job.state != "QUEUED"]
+            site.apply("RESET_TO_QUEUED", again, role="operator", actor=actor.name)
+            site.apply("correct", list(map(_refused, moving)), role="producer", actor=actor.name)
+            withhold(site, [job.id for job in moving], actor)
+            for job in jobs:
+                if job.state == "COMPLETED" and not was_refused(site, job):
+                    site.queue.store.add_note(
+                        site.queue.name, kind=_DENIED, actor=actor.name, tenant=site.id,
+                        job_id=job.id, now=site.queue.now(),
+                    )  # fmt: skip
+
+
+def _refused(job: Job) -> Change:
+    """The row with its refusal: whatever takes it back, it is found before a claim."""
+    old = job.payload if isinstance(job.payload, dict) else {}
+    payload = canonical_json({**old, CONSENT_FIELDS[0]: "denied"})
+    sold_at = job.stamp_1 or job.created_at  # conversion_at is the lifecycle's first stamp
+    return Change(job.id, payload=payload, stamps={"conversion_at": sold_at}, run_at=job.run_at)
+
+
+def was_refused(site: SiteContext, job: Job) -> bool:
+    """Whether the person refused, before the row was sent or later."""
+    if job.state == "COMPLETED":
+        return any(note.kind == _DENIED for note in site.queue.notes(job.id))
+    return job.error_code == _DENIED or _is_refused(job.payload)
 
 
 def withhold(site: SiteContext, job_ids: Iterable[str | None], actor: Actor) -> None:
@@ -134,7 +172,7 @@ def withhold(site: SiteContext, job_ids: Iterable[str | None], actor: Actor) -> 
 
 def new_job(site: SiteContext, conversion: Conversion, hold_us: int, note: Any = None) -> NewJob:
     job = NewJob(conversion.payload(), conversion.key, site.id, max_attempts=site.max_attempts)
-    run_at = conversion.at_us + hold_us if hold_us else None
+    run_at = max(site.queue.now(), conversion.at_us + hold_us) if hold_us else None
     return replace(job, run_at=run_at, stamps={"conversion_at": conversion.at_us}, note=note)
 
 
@@ -184,15 +222,21 @@ def _correct(
     job_ids = [row.id for row in duplicates.values() if row.id]
     jobs = site.queue.find(job_ids) if job_ids else {}
     stored = {job_id: job.payload for job_id, job in jobs.items()}
+    conversions = {
+        index: keep_unsaid(conversions[index], stored.get(row.id or ""), rows[index])
+        for index, row in duplicates.items()
+    }
     taken = {row.id for row in results.values() if row.result == "queued"}
     corrections: dict[str, Correction] = {}
     for index, row in duplicates.items():
         job = jobs.get(row.id or "")
         if job is None or not _takes_new_data(job):
             continue
-        if job.id in taken and not conversions[index].is_denied:
+        if job.id in taken and not _says(rows[index], "denied"):
             continue
-        if _is_refused(stored[job.id]) and not _says_consent(rows[index]):
+        new_refusal = _says(rows[index], "denied")
+        refused = job.error_code == _DENIED or _is_refused(stored[job.id])
+        if refused and not new_refusal and not _says(rows[index], "granted"):
             continue
         if changed_fields(stored[job.id], conversions[index]):
             taken.add(job.id)
@@ -206,12 +250,14 @@ def _correct(
         row = duplicates[index]
         job = jobs.get(row.id or "")
         differs = changed_fields(stored[job.id], conversions[index]) if job else ()
+        withheld = job is not None and (job.error_code == _DENIED or _is_refused(stored[job.id]))
         if job and differs:
             was_marked = job.state == "FAILED" and _awaits_first_claim(job)
             sentence = _MARKED_FAILED if was_marked else _NOT_TAKEN
-            sentence = _REFUSED if _is_refused(stored[job.id]) else sentence
-            message = Message(sentence, fields=", ".join(differs))
+            message = Message(_REFUSED if withheld else sentence, fields=", ".join(differs))
             changed[index] = replace(row, message=message, differs=differs)
+        elif withheld:
+            changed[index] = replace(row, code=_DENIED, message=Message(DENIED))
     return changed
 
 
@@ -219,10 +265,26 @@ def _is_refused(payload: Any) -> bool:
     return isinstance(payload, dict) and payload.get("adUserData") == "denied"
 
 
-def _says_consent(row: ParsedRow) -> bool:
-    """Whether the row itself says it, not its site."""
+def _said(row: ParsedRow, name: str) -> str:
+    """What the row itself says of a consent, not its site."""
     given: Any = row if isinstance(row, Mapping) else {}
-    return bool(given.get("adUserData") or (given.get("consent") or {}).get("adUserData"))
+    consent = given.get("consent")
+    inner = consent.get(name) if isinstance(consent, Mapping) else None
+    return str(given.get(name) or inner or "").strip().lower()
+
+
+def _says(row: ParsedRow, what: Literal["granted", "denied"]) -> bool:
+    return _said(row, CONSENT_FIELDS[0]) == what
+
+
+def keep_unsaid(new: Conversion, payload: Any, row: ParsedRow) -> Conversion:
+    """The conversion with the stored consent and hashes where the row itself has none."""
+    old = payload if isinstance(payload, dict) else {}
+    said = [_said(row, name) or str(old.get(name) or "") for name in CONSENT_FIELDS]
+    hashes = [
+        text or str(old.get(name) or "") for name, text in zip(HASH_FIELDS, new.hashes, strict=True)
+    ]
+    return replace(new, said=(said[0], said[1]), hashes=(hashes[0], hashes[1]))
 
 
 class _ClaimedMeanwhile(Exception):

@@ -49,7 +49,15 @@ def _page(
     }
     return ctx.page(
         "oci/settings.html",
-        values={**values, **(typed or {}), **({n: n in typed for n in FLAGS} if typed else {})},
+        values={
+            **values,
+            **(typed or {}),
+            **(
+                {n: n in typed for n in FLAGS}
+                if typed and outcome.get("about") == "settings"
+                else {}
+            ),
+        },
         typed=typed or {},
         usual_silent_hours=context.settings.oci_silent_hours,
         uuid=site_uuid(site.id),
