@@ -6,11 +6,14 @@ its time to each call. The scene checks nothing; the tests do.
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
+
+import psycopg
 
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.ids import IdMaker, salt_of
@@ -266,3 +269,15 @@ def rolled_back(store: Store) -> Iterator[None]:
     with suppress(_RollBack), store.transaction():
         yield
         raise _RollBack
+
+
+def tenants(jobs: Iterable[Job]) -> Counter[str]:
+    return Counter(job.tenant for job in jobs)
+
+
+def until_held(thread: threading.Thread, postgres_url: str) -> None:
+    """Wait until the thread waits for a lock of PostgreSQL, or has ended."""
+    with psycopg.connect(postgres_url, autocommit=True) as looker:
+        held = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        while thread.is_alive() and not looker.execute(held).fetchall():
+            pass
