@@ -178,14 +178,27 @@ def refuse(site: OwnSite, job_id: str, **other: Any) -> dict[str, Any]:
     return result
 
 
-def test_a_row_in_flight_that_is_refused_is_not_sent_again(site: OwnSite):
+@pytest.mark.parametrize("clear", [None, False, True])
+def test_a_row_in_flight_that_is_refused_is_not_sent_again(site: OwnSite, clear: bool | None):
     [job_id] = site.claim()
     result = refuse(site, job_id)
-    assert (result["result"], result["code"]) == ("corrected", "CONSENT_DENIED")
-    assert (site.state(job_id), said(site, job_id)) == ("FAILED", DENIED)
-    site.wait(3_600)
-    site.sweep()
+    assert (result["result"], result["differs"]) == ("duplicate", [*SAID])
+    assert site.state(job_id) == "PROCESSING"
+    if clear is None:
+        site.wait(3_600)
+        site.sweep()
+    else:
+        site.act("RESET_TO_QUEUED", [job_id], clearErrors=clear)
     assert site.export() == []
+    assert site.job(job_id).error_code == "CONSENT_DENIED"
+
+
+def test_an_acknowledgement_after_a_refusal_still_counts(site: OwnSite):
+    [job_id] = site.claim()
+    refuse(site, job_id)
+    site.ack([job_id])
+    assert site.state(job_id) == "COMPLETED"
+    assert site.act("ENQUEUE_FIX", [job_id], conversion={"conversionValue": 9})["affected"] == 0
 
 
 def test_a_refusal_of_what_google_has_keeps_it_from_being_sent_again(site: OwnSite):

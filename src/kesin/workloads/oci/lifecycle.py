@@ -263,7 +263,7 @@ def _operator_moves() -> tuple[Move, ...]:
             sources=("QUEUED",),
             by=("producer",),
             when=(),
-            doc="The same, for a row that nobody claimed with the data it has.",
+            doc="The same, for a row that was not claimed with the data it has.",
         ),
     )
 

@@ -21,12 +21,14 @@ from kesin.store.limits import MAX_CODE, MAX_MESSAGE
 from kesin.store.records import Outcome
 from kesin.workloads.oci.conversions.conversion import (
     CLICK_KINDS,
+    DENIED,
     HASH_FIELDS,
     SEAL_PREFIX,
     Conversion,
     Unsendable,
     hide_clicks,
 )
+from kesin.workloads.oci.conversions.ingest import was_refused
 from kesin.workloads.oci.lifecycle import CONSENT_DENIED
 from kesin.workloads.oci.site import SiteContext
 
@@ -142,6 +144,8 @@ def split_sendable(
     now, rules = site.queue.now(), site.defaults
     for job in jobs:
         try:
+            if was_refused(site, job):
+                raise Unsendable(CONSENT_DENIED.code, "adUserData", DENIED)  # noqa: TRY301
             sendable.append((job, Conversion.from_payload(job.payload, rules, now_us=now)))
         except Unsendable as problem:
             unsendable.append((job, problem))

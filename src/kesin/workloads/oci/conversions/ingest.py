@@ -127,22 +127,23 @@ def _enqueue(site: SiteContext, conversions: Conversions, actor: str) -> dict[in
 
 
 def _stop(site: SiteContext, external_ids: Sequence[str], actor: Actor) -> None:
-    """Stop all revisions of refused conversions, also one that is claimed: it is not sent again.
+    """Stop all revisions of refused conversions.
 
-    An acknowledgement that comes later still counts. One that Google has keeps a note of it.
+    One in flight, or that Google has, keeps a note: its acknowledgement counts, nothing resends it.
     """
     for start in range(0, len(external_ids), _STOPPED_AT_ONCE):
         names = external_ids[start : start + _STOPPED_AT_ONCE]
         keys = [key_of(name, number) for name in names for number in range(1, MAX_REVISION + 1)]
         with site.queue.store.transaction():
             jobs = site.queue.find(list(site.queue.holders(site.id, keys).values())).values()
-            moving = [job for job in jobs if job.state != "COMPLETED" and job.error_code != _DENIED]
+            beyond = {"PROCESSING", "COMPLETED"}
+            moving = [job for job in jobs if job.state not in beyond and job.error_code != _DENIED]
             again = [Change(job.id) for job in moving if job.state != "QUEUED"]
             site.apply("RESET_TO_QUEUED", again, role="operator", actor=actor.name)
             site.apply("correct", list(map(_refused, moving)), role="producer", actor=actor.name)
             withhold(site, [job.id for job in moving], actor)
             for job in jobs:
-                if job.state == "COMPLETED" and not was_refused(site, job):
+                if job.state in beyond and not was_refused(site, job):
                     site.queue.store.add_note(
                         site.queue.name, kind=_DENIED, actor=actor.name, tenant=site.id,
                         job_id=job.id, now=site.queue.now(),
@@ -159,9 +160,9 @@ def _refused(job: Job) -> Change:
 
 def was_refused(site: SiteContext, job: Job) -> bool:
     """Whether the person refused, before the row was sent or later."""
-    if job.state == "COMPLETED":
-        return any(note.kind == _DENIED for note in site.queue.notes(job.id))
-    return job.error_code == _DENIED or _is_refused(job.payload)
+    if _awaits_first_claim(job):
+        return _is_withheld(job)
+    return _is_withheld(job) or any(note.kind == _DENIED for note in site.queue.notes(job.id))
 
 
 def withhold(site: SiteContext, job_ids: Iterable[str | None], actor: Actor) -> None:
@@ -234,9 +235,7 @@ def _correct(
             continue
         if job.id in taken and not _says(rows[index], "denied"):
             continue
-        new_refusal = _says(rows[index], "denied")
-        refused = job.error_code == _DENIED or _is_refused(stored[job.id])
-        if refused and not new_refusal and not _says(rows[index], "granted"):
+        if _is_withheld(job) and not _said(rows[index], CONSENT_FIELDS[0]):
             continue
         if changed_fields(stored[job.id], conversions[index]):
             taken.add(job.id)
@@ -250,7 +249,7 @@ def _correct(
         row = duplicates[index]
         job = jobs.get(row.id or "")
         differs = changed_fields(stored[job.id], conversions[index]) if job else ()
-        withheld = job is not None and (job.error_code == _DENIED or _is_refused(stored[job.id]))
+        withheld = job is not None and _is_withheld(job)
         if job and differs:
             was_marked = job.state == "FAILED" and _awaits_first_claim(job)
             sentence = _MARKED_FAILED if was_marked else _NOT_TAKEN
@@ -261,8 +260,9 @@ def _correct(
     return changed
 
 
-def _is_refused(payload: Any) -> bool:
-    return isinstance(payload, dict) and payload.get("adUserData") == "denied"
+def _is_withheld(job: Job) -> bool:
+    payload = job.payload if isinstance(job.payload, dict) else {}
+    return job.error_code == _DENIED or payload.get(CONSENT_FIELDS[0]) == "denied"
 
 
 def _said(row: ParsedRow, name: str) -> str:
