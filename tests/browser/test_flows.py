@@ -151,6 +151,13 @@ def test_a_job_changes_live_and_unfolded_parts_stay_open(signed_in, world):
     expect(badge).to_have_text(str(before + 1))
     expect(unfolded).to_have_attribute("open", "")
     expect(larger).to_be_focused()
+    picture = page.locator("#picture-larger")
+    assert not picture.evaluate("one => one.matches(':popover-open')")
+    larger.press("Enter")
+    expect(picture.locator("svg")).to_be_in_viewport()
+    assert picture.evaluate("one => one.matches(':popover-open')")
+    page.keyboard.press("Escape")
+    assert not picture.evaluate("one => one.matches(':popover-open')")
 
 
 def test_progress_is_live_though_nothing_moves(signed_in, world):

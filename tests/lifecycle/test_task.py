@@ -96,6 +96,18 @@ PROMISES = {
         path="requeue: failed → ready",
         then={"attempt_base": 6, "return_count": 0, "run_at": NOW, "finished_at": None},
     ),
+    "a failure is dismissed and stays where it is": Row(
+        "dismiss",
+        "operator",
+        "failed",
+        given={**TIRED, **error("OLD", "VALIDATION", "before"), "finished_at": PAST},
+        path="dismiss: failed → failed",
+        then={"error_code": "DISMISSED", "error_category": "PERMANENT"},
+        kept=("finished_at", "attempt_count"),
+    ),
+    "a dismissed failure is not dismissed again": refused(
+        "dismiss", "operator", "failed", "code_not_in", **error("DISMISSED", "PERMANENT", "")
+    ),
     "a running job is cancelled, and its worker loses it": Row(
         "cancel",
         "operator",

@@ -94,4 +94,4 @@ def iso(time_us: int | None) -> str | None:
     if time_us is None:
         return None
     seconds, micros = divmod(time_us, 1_000_000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{micros:06d}Z"
+    return f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:19]}.{micros:06d}Z"

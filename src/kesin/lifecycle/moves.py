@@ -19,6 +19,7 @@ PARENT_FAILED = Fixed(
     "PARENT_FAILED", Category.PERMANENT, "a job that it was to come after did not succeed"
 )
 OUT_OF_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "every attempt was used up")
+DISMISSED = Fixed("DISMISSED", Category.PERMANENT, "dismissed: nothing more is to be done")
 
 
 class MoveFields(TypedDict, total=False):
@@ -164,6 +165,12 @@ def cancel(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
     """An operator or the producer ends a job that no worker has claimed."""
     effects: dict[str, Any] = {"by": ("operator", "producer"), "stamp": ("finished_at",)}
     return _move("cancel", sources, to, fields, when=(guards.unclaimed,), **effects)
+
+
+def dismiss(source: str, **fields: Unpack[MoveFields]) -> Move:
+    """An operator settles a failure for which nothing more is to be done; a retry is still open."""
+    when = (guards.code_not_in(DISMISSED.code),)
+    return _move("dismiss", source, source, fields, by=("operator",), when=when, error=DISMISSED)
 
 
 def prioritize(sources: Sources, **fields: Unpack[MoveFields]) -> Move:

@@ -100,6 +100,7 @@ def task_lifecycle(
             moves.recover("running", "ready", doc="The worker died or lost its lease."),
             moves.recover_spent("running", "failed"),
             moves.requeue("failed", "ready", doc="Try a failed job again with a full budget."),
+            moves.dismiss("failed", doc="Nothing more is to be done; a requeue takes it back."),
             moves.cancel("ready", "failed", error=CANCELLED),
             moves.cancel(
                 "running",
@@ -133,6 +134,7 @@ def task_lifecycle(
             codes=(
                 Code("MAX_ATTEMPTS", Category.PERMANENT),
                 Code("CANCELLED", Category.PERMANENT),
+                Code("DISMISSED", Category.PERMANENT),
                 *((Code("PARENT_FAILED", Category.PERMANENT),) if parents else ()),
             ),
         ),

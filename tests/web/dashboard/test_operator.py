@@ -84,6 +84,28 @@ def test_groups_of_all_queues_are_retried_together_and_what_is_futile_is_left_ou
     assert "need you no longer" in words(dialog(world, query="?queue=task&state=failed&code=X"))
 
 
+def test_failures_of_the_data_are_dismissed_by_choice_and_need_no_one_any_more(world, mail):
+    fail(mail, "MAILBOX_FULL", Category.AUTH, 2)
+    bad = fail(mail, "NO_SUCH_STREET", Category.VALIDATION, 4)
+    text = dialog(world)
+    retried, dismissed = groups_of(text)
+    assert "call=requeue" in retried
+    assert "call=dismiss" in dismissed
+    retry(world, [retried])
+    assert {mail.job(job).error_code for job in bad} == {"NO_SUCH_STREET"}  # not ticked
+    alone = dialog(world, query="?queue=mail&state=failed&code=NO_SUCH_STREET&category=VALIDATION")
+    assert groups_of(alone) == []
+    assert "/dashboard/queues/mail/sheet" in alone
+    assert "4 dismissed NO_SUCH_STREET" in words(retry(world, [dismissed]).text)
+    assert {mail.job(job).error_code for job in bad} == {"DISMISSED"}
+    page = world.client.get("/dashboard", headers=world.cookie("ayse")).text
+    assert "Nothing needs you." in words(page)
+    form = {"call": "requeue", "ids": ",".join(bad)}
+    path = "/dashboard/queues/mail/act"
+    world.client.post(path, data=form, headers=world.cookie("ayse") | PART)
+    assert {mail.job(job).state for job in bad} == {"ready"}  # a retry is still open
+
+
 def test_one_group_has_a_dialog_of_its_own(world, mail):
     fail(mail, "MAILBOX_FULL", Category.AUTH, 2)
     fail(mail, "SMTP_DOWN", Category.AUTH, 1)

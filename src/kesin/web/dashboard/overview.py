@@ -106,14 +106,15 @@ def triage(ctx: Context) -> HTMLResponse:
 
 
 def _triage(ctx: PageContext, line: FailureLine, permanent: bool) -> dict[str, Any]:  # noqa: FBT001
-    """What a retry would do and the form sends for it; else the sites concerned, worst first."""
-    group, button = line.group, line.button or FailureButton("")
-    if button.fields and not permanent:
-        queue, fields = ctx.service.queues[group.queue], button.fields
+    """What a retry would do and the form sends for it; else what is offered, and at which sites."""
+    group, button, offer = line.group, line.button or FailureButton(""), ""
+    if (fields := button.form or button.fields) and not permanent:
+        queue = ctx.service.queues[group.queue]
         selection = actions.read_selection(ctx, queue, parse_qs(urlencode(fields)))
-        preview = actions.preview(ctx, queue, fields["call"], selection, frozenset())
-        form = urlencode({**fields, "queue": group.queue, "until": selection.until})
-        return {"line": line, "preview": preview, "form": form, "permanent": permanent}
+        offer = urlencode({**fields, "queue": group.queue, "until": selection.until})
+        if button.fields:
+            preview = actions.preview(ctx, queue, fields["call"], selection, frozenset())
+            return {"line": line, "preview": preview, "form": offer, "permanent": permanent}
     find = ctx.pages_of(group.queue).triage if button.asks else None
     names = {site.id: site.name for site in ctx.accounts.sites(ctx.actor)} if find else {}
     sites = [
@@ -121,16 +122,16 @@ def _triage(ctx: PageContext, line: FailureLine, permanent: bool) -> dict[str, A
         for site, n in sorted(group.tenants.items(), key=lambda one: -one[1])[:MAX_TOGETHER]
         if find and (link := find(ctx, group._replace(tenants={site: n})))
     ]
-    return {"line": line, "form": "", "sites": sites, "permanent": permanent}
+    return {"line": line, "form": "", "offer": offer, "sites": sites, "permanent": permanent}
 
 
 @router.post(failures.TRIAGE_PATH, response_class=HTMLResponse)
 def retry_groups(ctx: Context, sent: FormFields) -> Response:
-    """Retry groups, each by a bulk action of its own: a refused one does not stop the others."""
+    """Retry or dismiss groups, each by itself: a refused one does not stop the others."""
     retried: list[tuple[Any, ...]] = []
     for text in sent.get("group", [])[:MAX_TOGETHER]:
         fields = parse_qs(text) | {"reason": sent.get("reason", [])}
-        group = [fields.get(name, [""])[0] for name in GROUP]
+        group = [fields.get(name, [""])[0] for name in (*GROUP, "call")]
         try:
             retried.append((*group, take_action(ctx, group[0], fields)[2], None))
         except (Problem, StoreUnreachable) as problem:

@@ -175,13 +175,10 @@ def _stable_values(
     ctx: PageContext, history: JobDetails, queue: Queue, *, bare: bool = False
 ) -> dict[str, Any]:
     """Values that change only with a move: picture, payload, what came of it."""
-    name = queue.lifecycle.name
-    small = _lifecycle_svg(
-        ctx.catalogue.gettext, queue.lifecycle, travelled_edges(history), history.job.state
-    )
     return {
-        "picture": small,
-        "larger": small.replace(f"life-{name}-", f"large-{name}-"),  # ids are unique on a page
+        "picture": _lifecycle_svg(
+            ctx.catalogue.gettext, queue.lifecycle, travelled_edges(history), history.job.state
+        ),
         "panel": _job_panel(ctx, history),
         **_payload_values(ctx, history, queue, bare=bare),
     }

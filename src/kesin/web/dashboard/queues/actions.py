@@ -34,10 +34,15 @@ LABELS: Final[dict[str, tuple[str, str, str]]] = {
     "resend": ("Send again", "Send 1 job again", "Send %(n)s jobs again"),
     "approve": ("Approve", "Approve 1 job", "Approve %(n)s jobs"),
     "cancel": ("Cancel", "Cancel 1 job", "Cancel %(n)s jobs"),
+    "dismiss": ("Dismiss", "Dismiss 1 job", "Dismiss %(n)s jobs"),
     "prioritize": ("Set priority", "Set the priority of 1 job", "Set the priority of %(n)s jobs"),
 }
 OPTIONS: Final = {"clearErrors": "Forget the last error"}
 DESTRUCTIVE: Final = frozenset({"MARK_FAILED", "cancel"})
+MEANING: Final = {
+    "dismiss": "A dismissed job stays in the list and no longer needs anyone."
+    " A retry is still possible."
+}
 REASONS: Final[dict[str, str]] = {
     "unclaimed": "a worker has it now",
     "holds_claim": "a worker has it now",

@@ -24,6 +24,7 @@ from kesin.web.dashboard.state_groups import StateGroup, state_group
 from kesin.web.failures import FailureGroup, Failures
 
 PERMANENT: Final = Category.PERMANENT.value
+DISMISS: Final = "dismiss"
 TRIAGE_PATH: Final = "/dashboard/triage"
 AUTHOR: Final = "author"  # of a template, in a workload's advice: the message says what and where
 
@@ -35,6 +36,7 @@ class FailureButton(NamedTuple):
     path: str = ""
     fields: Mapping[str, str] | None = None
     asks: bool = False  # in a dialog: each site has its own page
+    form: Mapping[str, str] | None = None  # for the dialog of the queue's own page
 
 
 class FailureLine(NamedTuple):
@@ -117,16 +119,20 @@ def _button(
     if triage is not None and (link := triage(ctx, group)) is not None:
         return FailureButton(link.title, link.path, asks=not link.path)
     number = Formatter(ctx.language).number(group.n)
+    fields = {"all": "1", "state": group.state, "code": group.code}
+    fields["category"] = group.category  # the same code may be an error of the data too
+    if site:
+        fields["site"] = site
     retry = _retry_action(ctx, queue, group)
     if retry and group.code and not group.futile:
-        fields = {"call": retry, "all": "1", "state": group.state, "code": group.code}
-        fields["category"] = group.category  # the same code may be an error of the data too
-        if site:
-            fields["site"] = site
-        return FailureButton(actions.button_of(ctx, retry, group.n, number), fields=fields)
+        label = actions.button_of(ctx, retry, group.n, number)
+        return FailureButton(label, fields={"call": retry, **fields})
     if (group.n == 1 or group.who == AUTHOR) and (job := first_job(ctx, group, site)):
         label = "Show the error" if group.who == AUTHOR else "Open the job"
         return FailureButton(ctx.say(label), f"/dashboard/jobs/{job.id}")
+    if group.futile and DISMISS in [offer.action for offer in actions.offered_actions(ctx, queue)]:
+        label = actions.button_of(ctx, DISMISS, group.n, number)
+        return FailureButton(label, href, form={"call": DISMISS, **fields})
     return FailureButton(ctx.say("Show %(n)s jobs", n=number), href)
 
 
