@@ -41,7 +41,7 @@ def test_a_queue_is_listed_with_its_states_and_actions(world, admin):
     task = queues["task"]
     assert (task["lifecycle"], task["summary"], task["sited"]) == ("task", "Anything", True)
     assert [state["name"] for state in task["states"]] == ["ready", "running", "done", "failed"]
-    assert task["actions"] == ["requeue", "cancel"]
+    assert task["actions"] == ["requeue", "dismiss", "cancel"]
     assert task["paused"] == []
     assert not queues["pdf"]["sited"]
 
@@ -276,7 +276,7 @@ def test_a_job_is_shown_with_its_history_and_what_can_be_done(world, admin):
     body = world.client.get(f"/api/jobs/{job}", headers=admin).json()
     assert body["payload"] == {"a": [1, None, "ş"]}
     assert body["result"] is None
-    assert body["actions"] == ["requeue"]
+    assert body["actions"] == ["requeue", "dismiss"]
     assert [
         (event["move"], event["from_state"], event["to_state"]) for event in body["events"]
     ] == [("enqueue", "", "ready"), ("claim", "ready", "running"), ("fail", "running", "failed")]

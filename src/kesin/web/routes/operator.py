@@ -6,14 +6,13 @@ may do what.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from kesin.engine.access.commands import MAX_LISTED_OUTCOMES, Commands
@@ -31,9 +30,9 @@ from kesin.store.errors import StoreUnreachable
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Outcome, Page, QueueStats
 from kesin.web import schemas, serialize
-from kesin.web.auth import GuardedRouter, identify, service_of, still_signed_in
-from kesin.web.bodies import LargeBodyRoute, announced_bytes, is_json, is_large
-from kesin.web.dependencies import SignedInActor, json_response, require_actor
+from kesin.web.auth import GuardedRouter, service_of, still_signed_in
+from kesin.web.bodies import LargeBodyRoute, announced_bytes
+from kesin.web.dependencies import DirectRoute, SignedInActor, json_response
 from kesin.web.live import Watch
 from kesin.web.service import Service
 
@@ -94,25 +93,9 @@ async def _wait_for_change(watch: Watch, within_s: float) -> bool:
     return False
 
 
-class _EnqueueRoute(LargeBodyRoute):
-    """Calls its endpoint itself: for a small body, the framework takes longer than the rest."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler; it leaves to FastAPI what is not valid."""
-        handler = super().get_route_handler()
-
-        async def handle(request: Request) -> Response:
-            body, queue = await request.body(), request.path_params["queue"]
-            if is_large(body) or not is_json(request) or queue not in _commands(request).queues:
-                return await handler(request)
-            try:
-                new = schemas.NewJobs.model_validate_json(body)
-            except ValidationError:
-                return await handler(request)
-            await identify(request)
-            return await enqueue_jobs(request, await require_actor(request), queue, new)
-
-        return handle
+class _EnqueueRoute(DirectRoute):
+    def takes(self, request: Request) -> bool:
+        return request.path_params["queue"] in _commands(request).queues
 
 
 router = GuardedRouter(prefix="/api", tags=["operator"])

@@ -93,6 +93,10 @@ def check_plain_data(variables: Mapping[str, Any]) -> None:
     _Cleaner(escaping=False).clean(variables, ())
 
 
+_Step = int | tuple[str | int, int]  # the index in a list; a name, and which one it is
+_Path = tuple[_Step, ...]
+
+
 @dataclass(slots=True)
 class _Cleaner:
     """Checks values, and escapes texts if asked to."""
@@ -100,7 +104,7 @@ class _Cleaner:
     escaping: bool
     nodes: int = 0  # so far: a list of a thousand lists is not deep, but it is large
 
-    def clean(self, value: Any, path: tuple[str, ...]) -> Any:
+    def clean(self, value: Any, path: _Path) -> Any:
         self.nodes += 1
         if self.nodes > MAX_NODES:
             raise _variables_error(f"more than {MAX_NODES} values", path)
@@ -116,10 +120,10 @@ class _Cleaner:
             raise _variables_error(f"nested deeper than {MAX_DEPTH}", path)
         if isinstance(value, Mapping):
             return self._clean_mapping(value, path)
-        items = [self.clean(item, (*path, str(index))) for index, item in enumerate(value)]
+        items = [self.clean(item, (*path, index)) for index, item in enumerate(value)]
         return tuple(items) if isinstance(value, tuple) else items
 
-    def _clean_mapping(self, value: Mapping[Any, Any], path: tuple[str, ...]) -> dict[Any, Any]:
+    def _clean_mapping(self, value: Mapping[Any, Any], path: _Path) -> dict[Any, Any]:
         cleaned: dict[Any, Any] = {}
         for index, (key, item) in enumerate(value.items()):
             if not isinstance(key, str | int):
@@ -127,12 +131,15 @@ class _Cleaner:
             name = _escape(key) if self.escaping and isinstance(key, str) else key
             if name in cleaned:
                 raise _variables_error("two names are the same once escaped", path)
-            cleaned[name] = self.clean(item, (*path, _step(key, index)))
+            cleaned[name] = self.clean(item, (*path, (key, index)))
         return cleaned
 
 
-def _step(key: object, index: int) -> str:
-    """Format a key as part of a path; a key that is not a plain name is not repeated."""
+def _format_step(step: _Step) -> str:
+    """Format a part of a path; a key that is not a plain name is not repeated."""
+    if isinstance(step, int):
+        return str(step)
+    key, index = step
     return key if isinstance(key, str) and re.fullmatch(r"\w{1,64}", key) else f"#{index}"
 
 
@@ -140,8 +147,8 @@ def _escape(text: str) -> Markup:
     return text if isinstance(text, Markup) else escape(str(text))
 
 
-def _variables_error(message: str, path: tuple[str, ...]) -> RenderFailed:
-    at = "/" + "/".join(path[:8]) + ("/…" if len(path) > 8 else "")  # noqa: PLR2004
+def _variables_error(message: str, path: _Path) -> RenderFailed:
+    at = "/" + "/".join(map(_format_step, path[:8])) + ("/…" if len(path) > 8 else "")  # noqa: PLR2004
     why = "variables: %(problem)s at %(path)s"
     return TemplateError(why, details={"path": at}, problem=Message(message), path=at)
 

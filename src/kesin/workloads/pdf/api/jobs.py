@@ -12,8 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from kesin.foundation.permissions import Actor
 from kesin.store.errors import StoreUnreachable
 from kesin.web.auth import GuardedRouter, service_of
-from kesin.web.bodies import announced_bytes
-from kesin.web.dependencies import SignedInActor, json_response
+from kesin.web.bodies import SMALL_BODY_BYTES, announced_bytes
+from kesin.web.dependencies import DirectRoute, SignedInActor, json_response
 from kesin.web.schemas import Cursor
 from kesin.workloads.pdf import schemas
 from kesin.workloads.pdf.api import common
@@ -58,8 +58,12 @@ _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
+class _JobRoute(DirectRoute):
+    max_body_bytes = common.MAX_BODY_BYTES
+
+
 def jobs_router(loader: PdfServiceLoader) -> APIRouter:
-    router = GuardedRouter(prefix="/pdf", tags=["pdf"], route_class=common.DocumentRoute)
+    router = GuardedRouter(prefix="/pdf", tags=["pdf"], route_class=_JobRoute)
     _add_command_routes(router, loader)
     _add_read_routes(router, loader)
     return router
@@ -109,28 +113,27 @@ async def _submit(
     loader: PdfServiceLoader, request: Request, actor: Actor, body: PdfJobRequest
 ) -> Submitted | Response:
     """As ``submit_request``, but jobs that are enqueued together share a commit."""
-    checked, submitted, reached = await run_in_threadpool(_check, loader, actor, body)
-    services, max_queued = loader.services, loader.context.settings.pdf_max_queued
-    if reached and submitted is None:
-        with suppress(StoreUnreachable):
-            size = announced_bytes(request)
-            submitted = await service_of(request).writes.run(
-                services.jobs.queue, size, create_job, services, checked, max_queued
-            )
+    size, writes = announced_bytes(request), service_of(request).writes
+    if size <= SMALL_BODY_BYTES:  # a thread for the checks alone would cost more than they do
+        queue = loader.context.queue
+        checked, submitted = await writes.run(queue, size, _find_or_create, loader, actor, body)
+    else:
+        checked, submitted = await run_in_threadpool(_find_or_create, loader, actor, body)
     if submitted is not None:
         return submitted
-    return await run_in_threadpool(fallback_response, services, checked)
+    return await run_in_threadpool(fallback_response, loader.services, checked)
 
 
-def _check(
+def _find_or_create(
     loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest
-) -> tuple[RenderRequest, Submitted | None, bool]:
-    """The request, the job that serves it already, and whether the store was reached."""
+) -> tuple[RenderRequest, Submitted | None]:
+    """The request, and its job; none while no worker renders or the store is unreachable."""
     require_access(loader.context, actor, "create")
-    request = build_render_request(loader.services, body, actor.name)
+    services, max_queued = loader.services, loader.context.settings.pdf_max_queued
+    request = build_render_request(services, body, actor.name)
     with suppress(StoreUnreachable):
-        return request, find_job(loader.services, request), True
-    return request, None, False
+        return request, find_job(services, request) or create_job(services, request, max_queued)
+    return request, None
 
 
 def _response_after_wait(loader: PdfServiceLoader, actor: Actor, submitted: Submitted) -> Response:
