@@ -19,7 +19,11 @@ PARENT_FAILED = Fixed(
     "PARENT_FAILED", Category.PERMANENT, "a job that it was to come after did not succeed"
 )
 OUT_OF_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "every attempt was used up")
-DISMISSED = Fixed("DISMISSED", Category.PERMANENT, "dismissed: nothing more is to be done")
+DISMISSED = Fixed(
+    "DISMISSED",
+    Category.PERMANENT,
+    "an operator dismissed this failure; the history has its first error",
+)
 
 
 class MoveFields(TypedDict, total=False):
@@ -167,9 +171,9 @@ def cancel(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
     return _move("cancel", sources, to, fields, when=(guards.unclaimed,), **effects)
 
 
-def dismiss(source: str, **fields: Unpack[MoveFields]) -> Move:
-    """An operator settles a failure for which nothing more is to be done; a retry is still open."""
-    when = (guards.code_not_in(DISMISSED.code),)
+def dismiss(source: str, *settled: str, **fields: Unpack[MoveFields]) -> Move:
+    """An operator settles a failure, unless its code is one of those; a retry is still open."""
+    when = (guards.code_not_in(DISMISSED.code, *settled),)
     return _move("dismiss", source, source, fields, by=("operator",), when=when, error=DISMISSED)
 
 

@@ -100,7 +100,7 @@ def task_lifecycle(
             moves.recover("running", "ready", doc="The worker died or lost its lease."),
             moves.recover_spent("running", "failed"),
             moves.requeue("failed", "ready", doc="Try a failed job again with a full budget."),
-            moves.dismiss("failed", doc="Nothing more is to be done; a requeue takes it back."),
+            moves.dismiss("failed", "CANCELLED", doc="No one must act; a requeue takes it back."),
             moves.cancel("ready", "failed", error=CANCELLED),
             moves.cancel(
                 "running",

@@ -100,6 +100,10 @@ def test_failures_of_the_data_are_dismissed_by_choice_and_need_no_one_any_more(w
     assert {mail.job(job).error_code for job in bad} == {"DISMISSED"}
     page = world.client.get("/dashboard", headers=world.cookie("ayse")).text
     assert "Nothing needs you." in words(page)
+    page = world.client.get(f"/dashboard/jobs/{bad[0]}", headers=world.cookie("ayse")).text
+    assert "An operator decided this: no one must act." in words(page)
+    assert "Waits for an operator" not in words(page)
+    assert not re.search(r'class="button first"', page)  # nothing is urged
     form = {"call": "requeue", "ids": ",".join(bad)}
     path = "/dashboard/queues/mail/act"
     world.client.post(path, data=form, headers=world.cookie("ayse") | PART)

@@ -6,6 +6,7 @@ from typing import Final
 from kesin.engine.access.commands import JobDetails
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.failures import decided_codes
 from kesin.lifecycle.model import Job, MoveContext, failing_guard
 from kesin.lifecycle.vocabulary import STAY
 from kesin.web.dashboard.frame.page import JobAction, PageContext
@@ -41,6 +42,7 @@ def lifecycle_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
     sets_priority = queue.lifecycle.sets_priority
     helpful = [action for action, ends in possible if not (ends or sets_priority(action))]
     needs_help = state_group(queue.lifecycle, job.state) in NEEDS_HELP
+    needs_help &= job.error_code not in decided_codes(queue.lifecycle)
     return [
         JobAction(
             label_of(ctx, action),

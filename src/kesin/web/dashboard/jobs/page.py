@@ -16,6 +16,7 @@ from kesin.foundation.logs import Logger
 from kesin.foundation.problems import NotFound, Problem
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.drawing.svg import svg
+from kesin.lifecycle.failures import decided_codes
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import BUILT_IN_STAMPS, READY
 from kesin.web.dashboard.frame.formatting import pretty
@@ -127,6 +128,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
         "link": link_of(ctx, job) if link_of else None,
         "actions": job_actions(ctx, history),
         "explained": explained,
+        "settled": job.error_code in decided_codes(lifecycle),
         "goes_on": state is not None and not state.terminal,
     }
 
