@@ -1,7 +1,9 @@
 """The copy of one queue: passes until nothing differs, the proof, the hand-over.
 
-Jobs that reached the target by other means are never overwritten or deleted: the copy stops
-(``engine/transfer/copy_lock.py`` detects them).
+A copy changes no counters and every other write does: while the counters of the target are empty,
+all its jobs came from copies, and an interrupted copy may go on. They are written at the end. Jobs
+that reached the target by other means are never overwritten or deleted: the copy stops. The pause
+of the target tells which copy writes: of two, the one that paused it last goes on.
 """
 
 import hashlib
@@ -13,10 +15,10 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from kesin.engine.replay import counter_differences, differences
-from kesin.engine.transfer.copy_lock import CopyLock, LockTakenOver, TargetChanged, sorted_counters
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
+from kesin.store.metadata import metadata_for
 from kesin.store.records import Listing, MoveCount, Pause
 from kesin.store.transfer import copier_for
 from kesin.store.transfer.copier import Copier, JobHistory, JobVersion
@@ -32,6 +34,10 @@ Progress = Callable[[CopyStage, int], None]
 
 class CopyRefused(StoreError):
     """The queue was not moved; the message says why and what to do."""
+
+
+class _TargetChanged(Exception):
+    """Jobs were moved on the target of a copy."""
 
 
 @dataclass(slots=True)
@@ -69,7 +75,8 @@ class QueueCopy:
         self.result = CopyResult(queue)
         self._source_copier = copier_for(source.store, queue)
         self._target_copier = copier_for(target.store, queue)
-        self._lock = CopyLock(target.store, queue)
+        self._target_pause: Pause | None = None  # as read or set by this copy
+        self._target_counters: list[MoveCount] = []
         self._source_reason = f"being copied to {target.name}; if no copy is under way, resume it"
         self._target_reason = f"being filled from {source.name}"
         self._previous_pause: Pause | None = None  # of an operator, on the source
@@ -88,7 +95,8 @@ class QueueCopy:
         target.open(self.queue, self.lifecycle)
         if (listing := source.listing(self.queue)) != Listing():
             target.write_listing(self.queue, listing)  # first: it says what copies are found by
-        self._lock.read()
+        self._target_counters = sorted_counters(target, self.queue)
+        self._target_pause = pause_of(target, self.queue)
         pause = pause_of(source, self.queue)
         reason = (pause and pause.reason) or ""
         if was_moved_elsewhere(source, self.queue, self.target.name):
@@ -123,18 +131,17 @@ class QueueCopy:
             )
 
     def prepare_target(self) -> None:
-        """Check that the target is empty or has an earlier copy; then lock and pause it."""
-        target, source_pause = self.target.store, pause_of(self.source.store, self.queue)
-        pause = pause_of(target, self.queue)
+        """Check that all jobs of the target are copies or outdated; then pause it for this copy."""
+        target, pause = self.target.store, self._target_pause
         reason = pause.reason if pause is not None and pause.actor == ACTOR else None
-        if reason != self._target_reason or not self._lock.is_unchanged():
+        if reason != self._target_reason or self._target_counters:
             self._refuse_foreign_jobs(pause if reason == _moved_reason(self.source.name) else None)
-        with self._explained(), target.store_for(self.queue).transaction():
-            self._lock.acquire(source_pause.at if source_pause is not None else 0)
+        with self._undisturbed():
+            self._write_counters([])
             if reason is not None:
                 target.resume(self.queue)
             target.pause(self.queue, actor=ACTOR, reason=self._target_reason)
-            pause = pause_of(target, self.queue)
+            pause = self._target_pause = pause_of(target, self.queue)
             if pause is None or pause.reason != self._target_reason:
                 raise CopyRefused(
                     f"the queue {self.queue} is paused on {self.target.name}"
@@ -175,38 +182,52 @@ class QueueCopy:
             )
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn a lost lock or a changed target into CopyRefused."""
+    def _undisturbed(self) -> Iterator[None]:
+        """Write to the target, one copy at a time; undone and refused if anything else wrote."""
+        target = self.target.store.store_for(self.queue)
         try:
-            yield
-        except LockTakenOver:
-            raise CopyRefused(
-                f"another copy into {self.queue} on {self.target.name} began meanwhile: this one"
-                " is given up"
-            ) from None
-        except TargetChanged:
+            with target.transaction():
+                metadata_for(target).lock_metadata(ACTOR, "", self.queue, 0)
+                self._require_pause()
+                yield
+                self._require_counters()
+        except _TargetChanged:
             self._refuse_foreign_jobs()
             raise CopyRefused(
                 f"jobs of {self.queue} were moved on {self.target.name} meanwhile: stop what works"
                 " there, and run this again"
             ) from None
 
+    def _require_pause(self) -> None:
+        if pause_of(self.target.store, self.queue) != self._target_pause:
+            raise CopyRefused(
+                f"another copy into {self.queue} on {self.target.name} began meanwhile, or it was"
+                " resumed there: this copy is given up"
+            )
+
+    def _require_counters(self) -> None:
+        if sorted_counters(self.target.store, self.queue) != self._target_counters:
+            raise _TargetChanged
+
+    def _write_counters(self, counters: list[MoveCount]) -> None:
+        expected, self._target_counters = self._target_counters, counters
+        if not self._target_copier.replace_move_counts(self.queue, counters, expected=expected):
+            raise _TargetChanged
+
     def refuse_other_writers(self) -> None:
         """Raise CopyRefused if anything else wrote to the target."""
-        with self._explained(), self._lock.undisturbed():
+        with self._undisturbed():
             pass
 
     # Passes
 
     def catch_up(self) -> None:
-        """Run passes until no job differs, then copy the counters."""
+        """Run passes until no job differs."""
         for _ in range(MAX_PASSES):
             counters = sorted_counters(self.source.store, self.queue)
             self.result.passes += 1
             differing = self._run_pass()
             if not differing and sorted_counters(self.source.store, self.queue) == counters:
-                with self._explained():
-                    self._lock.write_counters(self._target_copier, counters)
                 self._counters = counters
                 self.refuse_claims()
                 return
@@ -236,7 +257,7 @@ class QueueCopy:
             known = self._source_copier.versions_of(self.queue, ids)
             gone = [job_id for job_id in ids if job_id not in known]
             if gone:
-                with self._explained(), self._lock.undisturbed():
+                with self._undisturbed():
                     self._target_copier.drop(self.queue, gone)
             differing += len(gone)
         return differing
@@ -258,7 +279,7 @@ class QueueCopy:
                     f"the job {history.job.id} of {self.queue} went different ways on"
                     f" {self.source.name} and {self.target.name}: it is not overwritten"
                 )
-        with self._explained(), self._lock.undisturbed():
+        with self._undisturbed():
             self._target_copier.put(self.queue, histories)
 
     def _complete_histories(self, histories: list[JobHistory]) -> list[JobHistory]:
@@ -321,10 +342,7 @@ class QueueCopy:
         copied = sum(len(versions) for versions in _version_pages(self._target_copier, self.queue))
         if copied != jobs:
             raise CopyRefused(f"{self.target.name} has {copied} jobs of {self.queue}, not {jobs}")
-        counters = sorted_counters(self.target.store, self.queue)
-        if counters != self._counters:
-            raise CopyRefused(f"the counters of {self.queue} differ on {self.target.name}")
-        for difference in counter_differences(self.queue, counters, counts):
+        for difference in counter_differences(self.queue, self._counters or [], counts):
             raise CopyRefused(f"the counters do not fit the rows: {difference}")
 
     # Hand-over
@@ -332,7 +350,8 @@ class QueueCopy:
     def hand_over(self, *, keep_source_running: bool) -> None:
         """Pause the source for good, then resume the target: the two never run at once."""
         source, target = self.source.store, self.target.store
-        with self._explained(), self._lock.held():
+        with self._undisturbed():
+            self._write_counters(self._counters or [])
             for state in source.retired_states(self.queue):
                 target.retire(self.queue, state)
             for pause in target.paused(self.queue):
@@ -349,7 +368,7 @@ class QueueCopy:
                 target.resume(self.queue)
                 if self._previous_pause is not None:
                     _copy_pause(target, self._previous_pause)
-            self._lock.release()
+            metadata_for(target.store_for(self.queue)).delete_metadata(ACTOR, "", self.queue)
         self.give_up()
 
     def give_up(self) -> None:
@@ -358,11 +377,18 @@ class QueueCopy:
         if pause is None or (pause.actor, pause.reason) != (ACTOR, self._source_reason):
             return  # the pause was changed meanwhile, by a finished move or an operator
         try:
-            continued = self._lock.is_taken(pause.at)
+            now = pause_of(self.target.store, self.queue)
+            filled = now is not None and (now.actor, now.reason) == (ACTOR, self._target_reason)
+            continued = filled and now != self._target_pause
         except StoreError:  # no copy runs to a store that is unreachable
             continued = False
         if not continued:
             self.source.store.resume(self.queue)
+
+
+def sorted_counters(store: Store, queue: str) -> list[MoveCount]:
+    """The counters of a queue, in an order that two stores share."""
+    return sorted(store.move_counts(queue))
 
 
 def pause_of(store: Store, queue: str) -> Pause | None:
