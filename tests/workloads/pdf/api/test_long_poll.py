@@ -23,14 +23,15 @@ from tests.workloads.pdf.front import NO_JOB, order
 def joined(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when somebody has begun to wait."""
     event = threading.Event()
-    join = long_poll.LongPoll._add
+    wait = long_poll.LongPoll.wait_for_end
 
-    def noted(self: Any, *waiter: Any) -> bool:
-        let = join(self, *waiter)
+    async def noted(self: Any, job_id: str, seconds: float) -> None:
+        waits = asyncio.ensure_future(wait(self, job_id, seconds))
+        await asyncio.sleep(0)  # it has joined
         event.set()
-        return let
+        await waits
 
-    monkeypatch.setattr(long_poll.LongPoll, "_add", noted)
+    monkeypatch.setattr(long_poll.LongPoll, "wait_for_end", noted)
     return event
 
 
@@ -99,7 +100,7 @@ def test_a_wait_has_limits(front, me):
         assert error_of(response)["details"]["fields"][0]["field"] == "wait"
 
 
-# One thread for all waits
+# One task for all waits
 
 
 class Counted(Queue):
@@ -122,24 +123,22 @@ def queue() -> Iterator[Counted]:
     store.close()
 
 
-def test_one_thread_polls_for_all_waits_and_ends_with_the_last(queue):
+def test_one_task_polls_for_all_waits_and_ends_with_the_last(queue):
     ids = [queue.enqueue({}).id for _ in range(5)]
     polls = LongPoll(queue, bool)
-    threads = set()
 
     async def wait() -> None:
         tasks = [asyncio.create_task(polls.wait_for_end(job_id, 30)) for job_id in ids * 3]
         await asyncio.sleep(0)  # each has joined
-        threads.add(polls._thread)
+        polling = polls._polling
+        assert polling is not None
         assert len(polls._waiters) == len(tasks)
         queue.act("cancel", actor="test", ids=ids)
         await asyncio.gather(*tasks)
+        assert (len(polls._waiters), polls._polling) == (0, polling)
+        await polling
 
     asyncio.run(wait())
-    [thread] = threads
-    assert thread is not None
-    thread.join()
-    assert (len(polls._waiters), polls._thread) == (0, None)
     assert queue.looks >= 1
 
     async def again() -> None:

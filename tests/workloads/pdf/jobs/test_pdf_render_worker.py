@@ -251,7 +251,8 @@ def test_tenants_take_turns(either):
     worker.threads = 1
     assert worker.drain() == 7
     printed = [html for html, _, _ in either.engine.printed]
-    assert "other" in printed[1]  # and not after all that were asked for before
+    places = [place for place, html in enumerate(printed) if "other" in html]
+    assert places in ([0], [1])  # whose turn is first is drawn; it does not come after all others
 
 
 def test_a_worker_of_some_owners_leaves_the_others_alone(either):

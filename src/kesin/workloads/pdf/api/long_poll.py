@@ -1,14 +1,11 @@
 """Long polling: requests wait for a job to end without holding a thread each.
 
-One thread polls the states for all waiting requests. It starts with the first waiter and ends with
+One task polls the states for all waiting requests. It starts with the first waiter and ends with
 the last.
 """
 
 import asyncio
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
 from typing import Final
 
 from kesin.engine.queue import Queue
@@ -18,6 +15,7 @@ from kesin.workloads.pdf.jobs.store import UNFINISHED
 POLL_INTERVAL_S: Final = 0.05
 MAX_WAITING: Final = 200
 log = Logger("kesin.pdf")
+Waiter = asyncio.Future[None]
 
 
 class LongPoll:
@@ -26,54 +24,33 @@ class LongPoll:
     def __init__(self, queue: Queue, stopping: Callable[[], bool]) -> None:
         self._queue = queue
         self._stopping = stopping
-        self._lock = threading.Lock()
-        self._waiters: dict[Future[None], str] = {}  # and the job that each waits for
-        self._thread: threading.Thread | None = None
+        self._waiters: dict[Waiter, str] = {}  # and the job that each waits for
+        self._polling: asyncio.Task[None] | None = None
 
     async def wait_for_end(self, job_id: str, seconds: float) -> None:
         """Return when the job has ended, the time has passed, or the service stops.
 
         Returns at once if too many requests wait already; the caller then sees the job as it is.
         """
-        ended: Future[None] = Future()
-        if not self._add(ended, job_id):
+        if len(self._waiters) >= MAX_WAITING or self._stopping():
             return
+        ended: Waiter = asyncio.get_running_loop().create_future()
+        self._waiters[ended] = job_id
+        if self._polling is None or self._polling.done():
+            self._polling = asyncio.create_task(self._poll())
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await asyncio.wrap_future(ended)
+            await asyncio.wait({ended}, timeout=seconds)
         finally:
-            self._remove(ended)
+            del self._waiters[ended]
 
-    def _add(self, ended: Future[None], job_id: str) -> bool:
-        with self._lock:
-            if len(self._waiters) >= MAX_WAITING or self._stopping():
-                return False
-            self._waiters[ended] = job_id
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._poll, name="kesin-wait", daemon=True)
-                self._thread.start()
-            return True
-
-    def _remove(self, ended: Future[None]) -> None:
-        with self._lock:
-            self._waiters.pop(ended, None)
-
-    def _poll(self) -> None:
-        pause = threading.Event()
-        while True:
-            with self._lock:
-                waiters = dict(self._waiters)
-                if not waiters:
-                    self._thread = None
-                    return
-            for ended in self._finished_waiters(waiters):
-                self._remove(ended)
-                with suppress(InvalidStateError):  # its time has passed meanwhile
+    async def _poll(self) -> None:
+        while self._waiters:
+            for ended in await asyncio.to_thread(self._finished_waiters, dict(self._waiters)):
+                if not ended.done():
                     ended.set_result(None)
-            pause.wait(POLL_INTERVAL_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
 
-    def _finished_waiters(self, waiters: Mapping[Future[None], str]) -> list[Future[None]]:
+    def _finished_waiters(self, waiters: Mapping[Waiter, str]) -> list[Waiter]:
         """Return the waiters whose job has ended, or all of them when the service stops."""
         if self._stopping():
             return list(waiters)

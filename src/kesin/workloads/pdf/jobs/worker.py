@@ -8,7 +8,6 @@ from typing import Any, Final
 from kesin.engine.queue import Queue
 from kesin.engine.results import Done, Failed, HandlerResult
 from kesin.engine.worker import Worker
-from kesin.engine.worker_thread import ClaimShare
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.model import Job
 from kesin.workloads.pdf import errors
@@ -173,7 +172,7 @@ class PdfWorker(Worker):
         super().__init__(
             queue,
             batch_handler=renderer.handle_jobs,
-            plan=self._plan_shares,
+            batch=1,  # owners take turns, and so do the threads
             in_transaction=renderer.job_store.stats.record,
             threads=RENDER_THREADS,
         )
@@ -214,16 +213,6 @@ class PdfWorker(Worker):
             self._draining = False
             self.heartbeat.stop()
             self.renderer.close()
-
-    def _plan_shares(self) -> Iterator[ClaimShare]:
-        """Plan claims of one job for each owner with waiting jobs, in turn.
-
-        An unrestricted claim takes the oldest job: an owner who requests a thousand PDFs would get
-        them all before any other owner gets one.
-        """
-        for owner, jobs in sorted(self.queue.stats().tenants.items()):
-            if jobs["queued"] and (self.tenants is None or owner in self.tenants):
-                yield ClaimShare((owner,), 1)
 
     def _heartbeat_state(self) -> dict[str, Any]:
         done, stuck = self.renderer.rendered_count, self.renderer.is_stuck
