@@ -185,7 +185,7 @@ def test_a_rule_is_changed_reviewed_and_then_in_force(signed_in, world):
     page = signed_in("operator")
     page.goto("/dashboard/optiplan/rules")
     before = order_service(world.service).workshop.rules()
-    blade = page.locator("[name='v/saw/kerf_mm']")
+    blade = page.locator("[name='v/kerf_mm']")
     blade.fill("3,2555")
     check = page.locator("#rules-form").get_by_role("button", name="Check and show the changes")
     check.click()

@@ -114,11 +114,11 @@ def test_a_kind_that_is_unknown_is_shown_and_not_replaced(shop):
 def test_no_rule_that_nobody_chooses_is_in_the_form(shop):
     page = shop.client.get(f"{PAGE}/rules", headers=shop.cookie("ayse")).text
     shown = page.partition('id="rules-form"')[2].partition("</form>")[0]
-    fields = set(re.findall(r'name="v/([a-z_]+/\w+)', shown))
-    assert {"saw/kerf_mm", "ways/optiModeDefault", "retries/retry_count_max"} <= fields
+    fields = set(re.findall(r'name="v/(\w+)', shown))
+    assert {"kerf_mm", "optiModeDefault", "retry_count_max", "timeouts"} <= fields
     for constant in ("cm_to_mm", "centimetre", "merge", "ackMode"):
         assert constant not in shown
-    assert list(form_schema(str)["properties"]["saw"]["properties"]) == ["kerf_mm"]
+    assert set(form_schema(str)["properties"]) == fields | {"materials"}  # of which it has none
 
 
 def test_a_file_with_another_constant_keeps_it_and_the_page_warns(shop):

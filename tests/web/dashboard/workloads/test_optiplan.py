@@ -8,13 +8,19 @@ from typing import Any
 
 import pytest
 
-from kesin.web.dashboard.forms.document import form_value, read_document
 from kesin.web.dashboard.forms.schema_form import SchemaForm
 from kesin.workloads.optiplan.orders.payload import read_payload
 from kesin.workloads.optiplan.pages.job_panel import deliveries
 from kesin.workloads.optiplan.pages.new_order import OrderForm
 from kesin.workloads.optiplan.pages.orders import FOLDER_CACHE_S, ReadyOrders
-from kesin.workloads.optiplan.pages.rules_form import form_schema, list_changes
+from kesin.workloads.optiplan.pages.rules_form import (
+    DUPLICATE,
+    EMPTY,
+    form_schema,
+    form_value,
+    list_changes,
+    read_typed_rules,
+)
 from kesin.workloads.optiplan.pipeline.delivery import Delivery, DeliveryFile
 from kesin.workloads.optiplan.workshop.rules import Rules, default_rules, rules_json
 from tests.web.conftest import World
@@ -294,9 +300,9 @@ def reviewed(page: Any) -> dict[str, str]:
 def test_rules_are_typed_shown_and_then_written(shop):
     before = in_force(shop)
     typed = hidden(get(shop, "/rules").text)
-    assert (typed["v/saw/kerf_mm"], typed["v/trims/0/thickness"]) == ("4", "18")
-    typed |= {"v/saw/kerf_mm": "3,5", "v/trims/0/trim": "12", "v/retries/retry_count_max": "2"}
-    del typed["v/bands/0"], typed["v/bands/0/name"], typed["v/bands/0/thickness"]
+    assert (typed["v/kerf_mm"], typed["v/trimByThickness/0/thickness"]) == ("4", "18")
+    typed |= {"v/kerf_mm": "3,5", "v/trimByThickness/0/trim": "12", "v/retry_count_max": "2"}
+    del typed["v/edgeMapping/0"], typed["v/edgeMapping/0/name"], typed["v/edgeMapping/0/thickness"]
     shown = post(shop, "/rules", data=typed)
     assert (shown.status_code, in_force(shop)) == (200, before)
     rows = re.findall(r"<tr><td>(.*?)</td><td>(.*?)</td><td><strong>(.*?)</strong>", shown.text)
@@ -323,23 +329,28 @@ def test_rules_are_typed_shown_and_then_written(shop):
 
 def test_what_is_wrong_with_a_rule_stands_at_its_field(shop):
     typed = hidden(get(shop, "/rules").text) | {
-        "v/saw/kerf_mm": "99",
-        "v/trims/0/trim": "much",
-        "v/trims/1/thickness": "18",
-        "v/backs/0/thickness": "",
-        "v/bands/0/name": "",
-        "v/pauses/0/minutes": "-1",
-        "v/grain/1": "",
+        "v/kerf_mm": "99",
+        "v/trimByThickness/0/trim": "much",
+        "v/trimByThickness/1/thickness": "18",
+        "v/backingThicknesses/0/thickness": "",
+        "v/edgeMapping/0/name": "",
+        "v/retry_backoff_minutes/0/minutes": "-1",
+        "v/grainMapping/1": "",
     }
     answer = post(shop, "/rules", data=typed)
     assert answer.status_code == 422
     told = dict(re.findall(r'class="error-text" id="e-(v[^"]+)">(.*?)</p>', answer.text))
     assert set(told) == {
-        *("v/saw/kerf_mm", "v/trims/0/trim", "v/trims/1/thickness", "v/backs/0/thickness"),
-        *("v/bands/0/name", "v/pauses/0/minutes"),
+        *(
+            "v/kerf_mm",
+            "v/trimByThickness/0/trim",
+            "v/trimByThickness/1/thickness",
+            "v/backingThicknesses/0/thickness",
+        ),
+        *("v/edgeMapping/0/name", "v/retry_backoff_minutes/0/minutes"),
     }
-    assert told["v/trims/1/thickness"] == "is there twice"
-    assert told["v/backs/0/thickness"] == "must not be empty"
+    assert told["v/trimByThickness/1/thickness"] == "is there twice"
+    assert told["v/backingThicknesses/0/thickness"] == "must not be empty"
     assert {one for one in told if f'href="#e-{one}"' in answer.text} == set(told)
     assert ">Trims 2 · Board thickness</a> is there twice" in answer.text
     assert 'value="much"' in answer.text
@@ -353,24 +364,24 @@ def test_what_is_wrong_with_a_rule_stands_at_its_field(shop):
 
 def test_rows_of_the_rules_come_and_go(shop):
     typed = hidden(get(shop, "/rules").text)
-    more = post(shop, "/rules/form", data=typed | {"do": "add:/backs"}).text
+    more = post(shop, "/rules/form", data=typed | {"do": "add:/backingThicknesses"}).text
     count = len(in_force(shop)["backingThicknesses"])
-    assert f'name="v/backs/{count}/thickness" value=""' in more
-    less = hidden(post(shop, "/rules/form", data=typed | {"do": "remove:/trims/0"}).text)
-    assert less["v/trims/0/thickness"] == typed["v/trims/1/thickness"]
+    assert f'name="v/backingThicknesses/{count}/thickness" value=""' in more
+    less = hidden(post(shop, "/rules/form", data=typed | {"do": "remove:/trimByThickness/0"}).text)
+    assert less["v/trimByThickness/0/thickness"] == typed["v/trimByThickness/1/thickness"]
     assert less["seen"] == typed["seen"]
-    none = hidden(post(shop, "/rules/form", data=typed | {"do": "remove:/board"}).text)
-    assert "v/board/width_mm" not in none
+    none = hidden(post(shop, "/rules/form", data=typed | {"do": "remove:/defaultPlateSize"}).text)
+    assert "v/defaultPlateSize/width_mm" not in none
     assert "Height of the usual board" in post(shop, "/rules", data=none).text
     assert post(shop, "/rules/form", data=typed | {"do": "dance"}).status_code == 422
 
 
 def test_an_edit_of_rules_that_changed_meanwhile_is_refused(shop):
     typed = hidden(get(shop, "/rules").text)
-    ours = post(shop, "/rules", data=typed | {"v/saw/kerf_mm": "5"})
-    theirs = post(shop, "/rules", data=typed | {"v/saw/kerf_mm": "6"})
+    ours = post(shop, "/rules", data=typed | {"v/kerf_mm": "5"})
+    theirs = post(shop, "/rules", data=typed | {"v/kerf_mm": "6"})
     assert saved(shop, theirs).status_code == 303
-    for late in (saved(shop, ours), post(shop, "/rules", data=typed | {"v/saw/kerf_mm": "5"})):
+    for late in (saved(shop, ours), post(shop, "/rules", data=typed | {"v/kerf_mm": "5"})):
         assert late.status_code == 409
         assert "somebody else has changed the rules meanwhile" in late.text
     assert in_force(shop)["kerf_mm"] == 6
@@ -382,11 +393,11 @@ def test_an_edit_of_rules_that_changed_meanwhile_is_refused(shop):
 
 def test_what_was_reviewed_is_saved_or_edited_on(shop):
     typed = hidden(get(shop, "/rules").text)
-    shown = post(shop, "/rules", data=typed | {"v/saw/kerf_mm": "2"})
+    shown = post(shop, "/rules", data=typed | {"v/kerf_mm": "2"})
     assert saved(shop, shown).headers["location"].endswith("done=kerf_mm")
     back = post(shop, "/rules", data=reviewed(shown) | {"do": "edit"})
-    assert hidden(back.text) == typed | {"v/saw/kerf_mm": "2"}
-    answer = post(shop, "/rules", data=typed | {"v/saw/kerf_mm": "99"})
+    assert hidden(back.text) == typed | {"v/kerf_mm": "2"}
+    answer = post(shop, "/rules", data=typed | {"v/kerf_mm": "99"})
     assert (answer.status_code, "kerf_mm" in answer.text) == (422, True)
     assert post(shop, "/rules", data={}).status_code == 422
     assert post(shop, "/rules", "ece", data=typed).status_code == 403
@@ -397,15 +408,15 @@ def test_what_was_reviewed_is_saved_or_edited_on(shop):
 
 def test_the_form_shows_every_rule_there_is():
     rules = rules_json(default_rules())
-    schema = form_schema(str)
-    typed = read_document(schema, form_value(schema, rules), rules)
-    assert typed.values == rules
+    typed = read_typed_rules(form_value(rules), rules)
+    assert (typed.values, typed.errors) == (rules, {})
     for name, one in Rules.model_fields.items():
         key = one.alias or name
-        is_shown = any(path.startswith(key) for path in typed.pointers)
+        is_shown = key in form_schema(str)["properties"]
         assert is_shown == (key not in {"ackMode", "cm_to_mm_multiplier", "mergePolicy"})
+        assert bool(typed.pointer_of(key)) == is_shown
     bare = {name: one for name, one in rules.items() if name != "defaultPlateSize"}
-    assert read_document(schema, form_value(schema, bare), bare).values == bare
+    assert read_typed_rules(form_value(bare), bare).values == bare
     assert {one.label for one in list_changes(str, {}, rules)} >= {
         "Saw blade",
         "Band 040",
@@ -420,10 +431,49 @@ def test_the_review_says_every_digit():
     assert (change.before, change.after) == ("4", "2100.5555")
 
 
+@pytest.mark.parametrize(
+    ("name", "rows", "pointer", "error"),
+    [
+        ("trimByThickness", [{"trim": 1}], "/trimByThickness/0/thickness", EMPTY),
+        ("trimByThickness", [{"thickness": 1}], "/trimByThickness/0/trim", EMPTY),
+        (
+            *("trimByThickness", [{"thickness": "x", "trim": 1}]),
+            *("/trimByThickness/0/thickness", "must be a number, got 'x'"),
+        ),
+        (
+            *("trimByThickness", [{"thickness": 2, "trim": 1}, {"thickness": 2.0}]),
+            *("/trimByThickness/1/thickness", DUPLICATE),
+        ),
+        ("edgeMapping", [{"name": "Bant Yok"}], "/edgeMapping/0/name", DUPLICATE),
+        ("materials", [{"name": "MDF"}, {}], "/materials/1/name", EMPTY),
+    ],
+)
+def test_a_row_that_cannot_be_kept_is_an_error_at_its_cell(name, rows, pointer, error):
+    assert read_typed_rules({name: rows}, {}).errors == {pointer: [error]}
+
+
+@pytest.mark.parametrize(
+    ("path", "pointer"),
+    [
+        ("timeouts.optiXmlMinutes", "/timeouts/optiXmlMinutes"),
+        ("defaultPlateSize.width_mm", "/defaultPlateSize/width_mm"),
+        ("trimByThickness.18.5", "/trimByThickness/1/trim"),
+        ("trimByThickness.18.5.[key]", "/trimByThickness/1/thickness"),
+        ("trimByThickness.99", "/trimByThickness"),
+        ("retry_backoff_minutes[1]", "/retry_backoff_minutes/1/minutes"),
+        ("retry_backoff_minutes[9]", "/retry_backoff_minutes"),
+        ("ackMode", ""),
+    ],
+)
+def test_a_path_of_the_rules_has_a_field(path, pointer):
+    rules = {"trimByThickness": {"18": 5, "18.5": 6}, "retry_backoff_minutes": [1, 2]}
+    assert read_typed_rules(form_value(rules), rules).pointer_of(path) == pointer
+
+
 def test_odd_files_of_rules_are_no_trouble_to_the_form():
     for odd in ({}, {"trimByThickness": 1, "backingThicknesses": {}, "timeouts": []}, {"saw": 1}):
-        SchemaForm(form_schema(str)).draw(form_value(form_schema(str), odd))
-    typed = read_document(form_schema(str), None, {})
+        assert SchemaForm(form_schema(str)).draw(form_value(odd)).children
+    typed = read_typed_rules(None, {})
     assert typed.values["edgeMapping"] == {"Bant Yok": None}
 
 

@@ -259,7 +259,7 @@ def test_rules_without_the_saw_blade_do_not_set_it_to_the_default(own_floor: Flo
         [{"field": "kerf_mm", "message": "is missing"}],
     )
     who = own_floor.cookie(own_floor.person("boss", "admin"))
-    typed = {"v/saw/kerf_mm": ""}
+    typed = {"v/kerf_mm": ""}
     page = own_floor.client.post("/dashboard/optiplan/rules", data=typed, headers=who)
     assert page.status_code == 422
     assert own_floor.get("/config/rules").json()["rules"]["kerf_mm"] == 3.2

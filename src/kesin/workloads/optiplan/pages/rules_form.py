@@ -1,13 +1,17 @@
-"""The schema of the form that edits the workshop's rules, and the list of what was changed.
+"""The form that edits the workshop's rules, and the list of what was changed.
 
-The schema has the bounds of the rules and says which rule each field edits; the forms of the
-dashboard do the rest. The form has no field for what no workshop chooses: `cm_to_mm_multiplier` is
-a constant, `ackMode` has one value, and nothing reads `mergePolicy`. A file keeps them as they are.
+The form has the shape of ``rules.json``, but lists and mappings are tables. It has no field for
+what no workshop chooses: `cm_to_mm_multiplier` is a constant, `ackMode` has one value, and nothing
+reads `mergePolicy`. A file keeps them as they are.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from kesin.foundation.messages import Message
+from kesin.web.dashboard.forms.schema_form import parse_number
 from kesin.workloads.optiplan.api.schemas import RULES, Schema
 from kesin.workloads.optiplan.workshop.rules import NO_BAND
 
@@ -31,6 +35,20 @@ LABELS: Final = {
     "language": ("Language of the drawings", ""),
 }
 
+SHOWN: Final = tuple(dict.fromkeys(label.partition(".")[0] for label in LABELS))
+# The columns of a table: one for a list; the key and the value for a mapping.
+TABLES: Final = {
+    "trimByThickness": ("thickness", "trim"),
+    "backingThicknesses": ("thickness",),
+    "edgeMapping": ("name", "thickness"),
+    "materials": ("name",),
+    "retry_backoff_minutes": ("minutes",),
+}
+NUMBERED: Final = "trimByThickness"  # its keys are numbers, and each has a value
+DUPLICATE: Final = "is there twice"
+EMPTY: Final = "must not be empty"
+MAX_SHOWN_KEY: Final = 40
+
 
 class RuleChange(NamedTuple):
     """A rule before and after a change; None where the rule is absent."""
@@ -48,31 +66,32 @@ def form_schema(say: Say) -> Schema:
     thickness = bounds["backingThicknesses"]["items"]
     plate = bounds["defaultPlateSize"]["properties"]
 
-    def rule(name: str, schema: Schema, **more: Any) -> Schema:
+    def rule(name: str, schema: Schema, hint: str = "") -> Schema:
         title, unit = LABELS[name]
-        return {**number(say(title), schema, unit), "source": name, **more}
+        return {**number(say(title), schema, unit), "description": hint}
 
     def number(title: str, schema: Schema, unit: str) -> Schema:
         return {**schema, "title": title, "unit": say(unit) if unit else ""}
 
-    def group(title: str, properties: Schema, hint: str = "", **more: Any) -> Schema:
-        required = [name for name, schema in properties.items() if "default" not in schema]
+    def group(
+        title: str, properties: Schema, hint: str = "", optional: Sequence[str] = ()
+    ) -> Schema:
+        required = [name for name in properties if name not in optional]
         shown = {"type": "object", "title": title, "description": hint, "required": required}
-        return {**shown, "properties": properties, **more}
+        return {**shown, "properties": properties}
 
-    def table(source: str, title: str, columns: Schema, hint: str = "", **more: Any) -> Schema:
-        items = group("", columns)
-        kept = {"source": source, "rows": "values" if len(columns) == 1 else "mapping"}
+    def table(name: str, title: str, *columns: Schema, hint: str = "") -> Schema:
+        optional = () if name == NUMBERED else TABLES[name][1:]
+        items = group("", dict(zip(TABLES[name], columns, strict=True)), optional=optional)
+        limits = {key: bounds[name][key] for key in ("minItems", "maxItems") if key in bounds[name]}
         shown = {"type": "array", "title": title, "description": hint, "items": items}
-        if kept["rows"] == "values":
-            kept["maxItems"] = bounds[source]["maxItems"]
-        return {**shown, **kept, **more}
+        return {**shown, **limits}
 
     name = {"type": "string", "title": say("Name"), "maxLength": 100}
     board = number(say("Board thickness"), thickness, "mm")
     trim = number(say("Trim on every side"), thickness, "mm")
     back = number(say("Thickness of a back"), thickness, "mm")
-    band = {**number(say("Thickness of the band"), thickness, "mm"), "default": None}
+    band = number(say("Thickness of the band"), thickness, "mm")
     pause = number(say("Length of the pause"), minutes, "min")
     sides = {side: rule(f"defaultPlateSize.{side}", bound) for side, bound in plate.items()}
     grains = {
@@ -80,60 +99,111 @@ def form_schema(say: Say) -> Schema:
         for key in bounds["grainMapping"]["propertyNames"]["enum"]
     }
     left_open = say("Left open: A with the built-in optimiser, else C.")
-    modes = rule("optiModeDefault", {"enum": ["A", "B", "C"]}, description=left_open, default=None)
-    language = rule("language", bounds["language"])
-    retries = {
-        "retry_count_max": rule("retry_count_max", bounds["retry_count_max"]),
-        "optiXmlMinutes": rule("timeouts.optiXmlMinutes", minutes),
-        "osiAckMinutes": rule("timeouts.osiAckMinutes", minutes),
+    at_start = say("These take effect at the next start of the service.")
+    waits = {
+        name: rule(f"timeouts.{name}", minutes) for name in ("optiXmlMinutes", "osiAckMinutes")
     }
-    parts = {
-        "saw": group(say("Saw"), {"kerf_mm": rule("kerf_mm", bounds["kerf_mm"])}),
-        "board": group(
-            say("Usual board"),
-            sides,
-            say("For orders that name no board. Without one, such an order waits."),
-            source="defaultPlateSize",
+    no_board = say("For orders that name no board. Without one, such an order waits.")
+    other_board = say("An order with a board of another thickness waits.")
+    no_band = say("Without a thickness, the name means that there is no band.")
+    other_material = say("If there are any, an order of another material is refused.")
+    what_grain = say("What OptiPlanning calls each grain of an order.")
+    form = {
+        "kerf_mm": rule("kerf_mm", bounds["kerf_mm"]),
+        "optiModeDefault": rule("optiModeDefault", {"enum": ["A", "B", "C"]}, left_open),
+        "language": rule("language", bounds["language"]),
+        "retry_count_max": rule(
+            "retry_count_max",
+            bounds["retry_count_max"],
+            say("It takes effect at the next start of the service."),
         ),
-        "trims": table(
-            "trimByThickness",
-            say("Trims"),
-            {"thickness": board, "trim": trim},
-            say("An order with a board of another thickness waits."),
-        ),
-        "backs": table("backingThicknesses", say("Backs"), {"thickness": back}),
-        "bands": table(
-            "edgeMapping",
-            say("Bands"),
-            {"name": name, "thickness": band},
-            say("Without a thickness, the name means that there is no band."),
-            fixed={NO_BAND: None},
-        ),
-        "materials": table(
-            "materials",
-            say("Materials"),
-            {"name": name},
-            say("If there are any, an order of another material is refused."),
-        ),
-        "grain": group(
-            say("Grain"),
-            grains,
-            say("What OptiPlanning calls each grain of an order."),
-            source="grainMapping",
-        ),
-        "ways": group(say("Optimisation"), {"optiModeDefault": modes, "language": language}),
-        "retries": group(
-            say("Retries and deadlines"),
-            retries,
-            say("These take effect at the next start of the service."),
-        ),
-        "pauses": table(
-            "retry_backoff_minutes", say("Pauses before retries"), {"minutes": pause}, minItems=1
+        "defaultPlateSize": group(say("Usual board"), sides, no_board),
+        "trimByThickness": table(NUMBERED, say("Trims"), board, trim, hint=other_board),
+        "backingThicknesses": table("backingThicknesses", say("Backs"), back),
+        "edgeMapping": table("edgeMapping", say("Bands"), name, band, hint=no_band),
+        "materials": table("materials", say("Materials"), name, hint=other_material),
+        "grainMapping": group(say("Grain"), grains, what_grain),
+        "timeouts": group(say("Deadlines"), waits, at_start),
+        "retry_backoff_minutes": table(
+            "retry_backoff_minutes", say("Pauses before retries"), pause, hint=at_start
         ),
     }
-    form = group("", parts)
-    form["required"].remove("board")
-    return form
+    return group("", form, optional=("defaultPlateSize", "optiModeDefault"))
+
+
+def form_value(rules: Rules) -> dict[str, Any]:
+    """The form's value for these rules; missing or odd ones are left for the user to correct."""
+    shown = {name: rules[name] for name in SHOWN if rules.get(name) is not None}
+    return shown | {name: _rows(name, rules.get(name)) for name in TABLES}
+
+
+def _rows(name: str, stored: Any) -> list[dict[str, Any]]:
+    key_name, *value_name = TABLES[name]
+    if not value_name:
+        return [{key_name: item} for item in stored] if isinstance(stored, list) else []
+    return [
+        {
+            key_name: parse_number(key) if name == NUMBERED else key,
+            **({} if item is None else {value_name[0]: item}),
+        }
+        for key, item in (stored.items() if isinstance(stored, Mapping) else ())
+        if key != NO_BAND
+    ]
+
+
+@dataclass(slots=True)
+class TypedRules:
+    """The rules as typed into the form, and the pointer of the field of each cell of a table."""
+
+    values: dict[str, Any]
+    errors: dict[str, list[str]] = field(default_factory=dict)  # by pointer
+    cells: dict[str, str] = field(default_factory=dict)  # by path
+
+    def pointer_of(self, path: str) -> str:
+        """The pointer of a path's field, or of its table; empty if the form has none."""
+        name = re.split(r"[.\[]", path)[0]
+        if path in self.cells or name not in SHOWN:
+            return self.cells.get(path, "")
+        return f"/{name}" if name in TABLES else "/" + path.replace(".", "/")
+
+
+def read_typed_rules(value: Any, before: Rules) -> TypedRules:
+    """The rules in a form's value; ``before`` supplies what the form does not show."""
+    values = value if isinstance(value, Mapping) else {}
+    typed = TypedRules({name: kept for name, kept in before.items() if name not in SHOWN})
+    typed.values |= {"optiModeDefault": None, **values}
+    for name in TABLES:
+        rows = values[name] if isinstance(values.get(name), list) else []
+        cells = [row if isinstance(row, Mapping) else {} for row in rows]
+        typed.values[name] = _read_table(typed, name, cells)
+    return typed
+
+
+def _read_table(
+    typed: TypedRules, name: str, rows: list[Mapping[str, Any]]
+) -> list[Any] | dict[str, Any]:
+    """The rows as a list or a mapping; an invalid or duplicate key is an error at its cell."""
+    key_name, *value_name = TABLES[name]
+    mapping: dict[str, Any] = {NO_BAND: None} if name == "edgeMapping" else {}
+    for n, row in enumerate(rows):
+        key, pointer = row.get(key_name), f"/{name}/{n}/{key_name}"
+        text = "" if key is None else str(key).removesuffix(".0").strip()
+        if not text:
+            typed.errors[pointer] = [EMPTY]
+        if not value_name:
+            typed.cells[f"{name}[{n}]"] = pointer
+        elif name == NUMBERED and text and not isinstance(key, int | float):
+            shown = repr(text[:MAX_SHOWN_KEY])
+            typed.errors[pointer] = [Message("must be a number, got %(given)s", given=shown)]
+        elif text in mapping:
+            typed.errors[pointer] = [DUPLICATE]
+        elif text:
+            mapping[text] = row.get(value_name[0])
+            value_pointer = f"/{name}/{n}/{value_name[0]}"
+            typed.cells |= {f"{name}.{text}": value_pointer, f"{name}.{text}.[key]": pointer}
+            if mapping[text] is None and name == NUMBERED:
+                typed.errors[value_pointer] = [EMPTY]
+    return mapping if value_name else [row.get(key_name) for row in rows]
 
 
 def list_changes(say: Say, before: Rules, after: Rules) -> list[RuleChange]:

@@ -6,8 +6,6 @@ from fastapi import Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.foundation.problems import Invalid, Problem, RequestConflict
-from kesin.web.dashboard.forms import document
-from kesin.web.dashboard.forms.document import TypedDocument
 from kesin.web.dashboard.forms.schema_form import ROOT, SchemaForm
 from kesin.web.dashboard.forms.uploads import WideForm
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
@@ -16,7 +14,13 @@ from kesin.workloads.optiplan import rule_changes
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.orders.payload import FieldProblem, validation_problem
 from kesin.workloads.optiplan.pages.orders import PATH, frame, order_service, readable_order_service
-from kesin.workloads.optiplan.pages.rules_form import form_schema, list_changes
+from kesin.workloads.optiplan.pages.rules_form import (
+    TypedRules,
+    form_schema,
+    form_value,
+    list_changes,
+    read_typed_rules,
+)
 from kesin.workloads.optiplan.rule_changes import FROM_NEXT_START, rules_digest
 from kesin.workloads.optiplan.service import OrderService
 from kesin.workloads.optiplan.workshop.paths import paths_json
@@ -95,15 +99,15 @@ def _render_rules(
     changed: str = "",
     problem: Problem | None = None,
     value: Any = None,
-    typed: TypedDocument | None = None,
+    typed: TypedRules | None = None,
     seen: str = "",
 ) -> HTMLResponse:
     """The page; after an error, with the values as typed."""
     in_force = orders.workshop.rules()
     rules = rules_json(in_force)
-    errors = _field_errors(problem, typed or TypedDocument()) if problem else {}
+    errors = _field_errors(problem, typed) if problem and typed else {}
     names = [name for name in changed.split(",") if name in rules]
-    shown = document.form_value(form_schema(ctx.say), rules) if value is None else value
+    shown = form_value(rules) if value is None else value
     form_values = _form_values(ctx, orders, shown, errors)
     form = SchemaForm(form_schema(ctx.say), language=ctx.language)
     return ctx.page(
@@ -156,11 +160,11 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
     orders = order_service(ctx)
     orders.context.commands.queue(ctx.actor, "optiplan", "operate", "rules")
     before = orders.workshop.rules()
-    seen, schema = fields.get("seen", "")[:MAX_DIGEST_CHARS], form_schema(ctx.say)
-    value = SchemaForm(schema).read(fields)
+    seen = fields.get("seen", "")[:MAX_DIGEST_CHARS]
+    value = SchemaForm(form_schema(ctx.say)).read(fields)
     if fields.get("do") == "edit":
         return _render_rules(ctx, orders, value=value, seen=seen)
-    typed = document.read_document(schema, value, rules_json(before))
+    typed = read_typed_rules(value, rules_json(before))
     try:
         after = _validate(typed)
         if "sure" in fields:
@@ -186,7 +190,7 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
     )
 
 
-def _validate(typed: TypedDocument) -> Rules:
+def _validate(typed: TypedRules) -> Rules:
     """The rules, if the form's tables are valid too; else raises all problems at once."""
     if not typed.errors:
         return rule_changes.read_new_rules(typed.values)
@@ -204,7 +208,7 @@ def _validate(typed: TypedDocument) -> Rules:
     raise validation_problem(problems)
 
 
-def _field_errors(problem: Problem, typed: TypedDocument) -> dict[str, list[str]]:
+def _field_errors(problem: Problem, typed: TypedRules) -> dict[str, list[str]]:
     """The messages by the name of their field; the form has those that no field has."""
     errors: dict[str, list[str]] = {}
     for row in problem.details.get("fields", ()):

@@ -15,11 +15,11 @@ from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
 from kesin.engine.access.listing import shown_title
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, NotFound, Problem
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Job
 from kesin.store.records import Filter
-from kesin.web.dashboard.forms.document import parse_typed_json
 from kesin.web.dashboard.forms.schema_form import SchemaForm, localized_text
 from kesin.web.dashboard.forms.uploads import WideForm
 from kesin.web.dashboard.frame.page import Context, PageContext, app_state, page_router
@@ -200,7 +200,13 @@ class TemplateForm(NamedTuple):
 
     def read(self, sent: Mapping[str, str]) -> Any:
         """The value of a submitted form, typed as fields or as JSON."""
-        return parse_typed_json(sent["source"]) if "source" in sent else self.fields.read(sent)
+        if "source" not in sent:
+            return self.fields.read(sent)
+        try:
+            return json.loads(sent["source"])
+        except (ValueError, RecursionError) as problem:
+            why = Message("the JSON cannot be read: %(problem)s", problem=problem)
+            raise Invalid(why, code="not_json") from None
 
     def checked(self, sent: Mapping[str, str]) -> tuple[Any, list[ValueProblem]]:
         """The value of a submitted form, and what is wrong with it."""
