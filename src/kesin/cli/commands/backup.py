@@ -13,6 +13,7 @@ from kesin.cli.support.context import CommandContext, local_operator
 from kesin.cli.support.errors import FAILED
 from kesin.cli.support.progress import bars
 from kesin.engine.access.audit_verification import AuditVerification, verify_audit_log
+from kesin.engine.access.vault import unopened_secrets
 from kesin.engine.transfer import restore as restoring
 from kesin.engine.transfer.backup import BackupFile, Manifest, back_up
 from kesin.foundation.encryption import SETTING, key_ring, signing_key_id
@@ -170,8 +171,9 @@ def _verify(
     with closing(open_store(settings.database, migrate=False)) as store:
         queues = CommandContext(settings, store).readable_queues(None)
         reports = replay_queues(store, queues, shown=shown)
-        log = verify_audit_log(Directory(store), audit_head)
-        return reports, log, restoring.unopened_secrets(store, key_ring(settings))
+        directory = Directory(store)
+        log = verify_audit_log(directory, audit_head)
+        return reports, log, unopened_secrets(directory, key_ring(settings))
 
 
 def _print_restored(backup: restoring.Backup, closed: list[str], *, resume: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from kesin.cli.support.inspection import open_for_reading
 from kesin.cli.support.lifecycles import registered_lifecycles
 from kesin.engine.access.accounts import Accounts
-from kesin.engine.access.vault import Vault
+from kesin.engine.access.vault import unopened_secrets
 from kesin.engine.transfer.queue_copy import was_moved_elsewhere
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.check import DoctorCheck, Status
@@ -151,11 +151,10 @@ def check_access(settings: Settings, store: Store) -> Iterator[DoctorCheck]:
         remedy = "`kesin user add NAME --role admin`, or let the first `kesin serve` make one"
         yield DoctorCheck("access", "warning", f"nobody can sign in ({detail})", remedy)
     try:
-        vault = Vault(accounts, key_ring(settings))
+        ring = key_ring(settings)
     except BadSettings:
         return
-    unopened = [secret.name for secret in vault.list_secrets(doctor) if not secret.opens]
-    if unopened:
+    if unopened := unopened_secrets(accounts.directory, ring):
         remedy = "put their key back into KESIN_SECRET_KEYS, or put the secrets again"
         yield DoctorCheck("secrets", "failure", f"cannot be opened: {', '.join(unopened)}", remedy)
 

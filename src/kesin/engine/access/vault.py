@@ -15,24 +15,13 @@ from kesin.engine.validation import invalid_field
 from kesin.foundation.encryption import KeyRing, NoSecretKeys, SecretNotOpened, sealing_key_id
 from kesin.foundation.permissions import Actor, system_actor
 from kesin.foundation.problems import NotFound
-from kesin.store.directory import Secret
+from kesin.store.directory import Directory, Secret
 
 _SECRET_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}")
 _MAX_ATTEMPTS: Final = 5  # to reseal a secret that keeps changing
 _WORKER: Final = system_actor("worker")
 
 ResealOutcome = Literal["resealed", "current", "gone", "busy"]
-
-
-@dataclass(frozen=True, slots=True)
-class SecretInfo:
-    """A secret without its value."""
-
-    name: str
-    changed_at: int
-    changed_by: str
-    key: str | None  # id of the key it is sealed with; None if the text is not sealed
-    opens: bool  # whether the key ring has that key
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +94,6 @@ class Vault:
         self._audit_read(secret)
         return value
 
-    def list_secrets(self, actor: Actor) -> list[SecretInfo]:
-        """Every secret without its value."""
-        self._accounts.require(actor, "admin", "secret.list")
-        key_ids = self._ring.ids if self._ring else ()
-        secrets = [
-            SecretInfo(secret.name, secret.changed_at, secret.changed_by, key, key in key_ids)
-            for secret in self._directory.secrets()
-            for key in (sealing_key_id(secret.sealed),)
-        ]
-        self._accounts.note(actor, "secret.list")
-        return secrets
-
     def drop(self, actor: Actor, name: str) -> None:
         """Delete a secret; raises NotFound. Needs no key: an unreadable secret can be deleted."""
         self._accounts.require(actor, "admin", "secret.drop", target=name)
@@ -173,6 +150,19 @@ class Vault:
         self._audited[secret.name] = secret.sealed
         details = {"key": sealing_key_id(secret.sealed)} | ({"problem": problem} if problem else {})
         self._accounts.note(_WORKER, "secret.get", target=secret.name, details=details)
+
+
+def unopened_secrets(directory: Directory, ring: KeyRing | None) -> list[str]:
+    """The names of sealed secrets that these keys cannot open."""
+    secrets, unopened = directory.secrets(), []
+    if ring is None:
+        return [secret.name for secret in secrets]
+    for secret in secrets:
+        try:
+            ring.open(secret.name, secret.sealed)
+        except SecretNotOpened:
+            unopened.append(secret.name)
+    return unopened
 
 
 def _check_name(name: str) -> None:

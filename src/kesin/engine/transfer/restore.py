@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.transfer import backup as backups
 from kesin.engine.transfer.backup import BackupFile, Manifest, ProgressFactory
-from kesin.foundation.encryption import SETTING, KeyRing, SecretNotOpened, signing_key_id
+from kesin.foundation.encryption import SETTING, KeyRing, signing_key_id
 from kesin.foundation.files import (
     create_private_file,
     create_private_folders,
@@ -137,19 +137,6 @@ def restore(
     for source, target in files:
         _restore_file(source, target, advance)
     dump.restore(database, backup.manifest, after_restore, advance, replace=replace)
-
-
-def unopened_secrets(store: Store, ring: KeyRing | None) -> list[str]:
-    """The names of sealed secrets that these keys cannot open."""
-    secrets, unopened = Directory(store).secrets(), []
-    if ring is None:
-        return [secret.name for secret in secrets]
-    for secret in secrets:
-        try:
-            ring.open(secret.name, secret.sealed)
-        except SecretNotOpened:
-            unopened.append(secret.name)
-    return unopened
 
 
 def _restore_paths(backup: Backup, places: Sequence[BackupFile]) -> Iterator[tuple[Path, Path]]:
