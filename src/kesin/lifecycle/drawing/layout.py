@@ -1,15 +1,15 @@
 """The layout of a lifecycle diagram: coordinates only, which ``svg`` draws.
 
 The happy path runs down a column, one state a row. At most one other state stands on either side
-as a tall rail; an edge to it is a straight lane with its label above the line. Any other edge
-between two rows goes round the column as an arc. Moves that stay in their state are listed inside
-its box. Room is reserved for every label before anything is placed: nothing has to be moved
-afterwards, and no label overlaps a box or another label.
+as a tall rail; an edge to it is a straight lane. Any other edge between two rows goes round the
+column as an arc. Lanes and arcs leave the side of a box, with their label above the line. Moves
+that stay in their state are listed inside its box. Room is reserved for every label before anything
+is placed: nothing has to be moved afterwards, and no label overlaps a box or another label.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate
 from typing import Final, Literal
 
 from kesin.lifecycle.declare import Lifecycle
@@ -30,7 +30,7 @@ LABEL_GAP: Final = 10.0  # between a line and a label beside it
 ARC_GAP: Final = 28.0  # between an arc and what it goes round
 LANE_RUN: Final = 26.0  # the width a lane needs besides its label, for the arrow head and some line
 LABEL_ABOVE_LINE: Final = 5.0  # between a label and its line
-PORT_HALF: Final = 9.0  # half the height of an arc's end at a box
+END_ROOM: Final = 9.0  # above and below the end of a line at a box
 CORNER_MARGIN: Final = 14.0  # from a box's corner to the nearest end of a line
 RAIL_PAD: Final = 26.0
 MAX_PAGE_WIDTH: Final = 880.0
@@ -75,46 +75,31 @@ class DiagramLayout:
 
 
 @dataclass(slots=True)
-class _Arc:
-    """An edge between two rows that are no neighbours on the happy path."""
+class _Line:
+    """A line at the side of a row's box; its label stands above it, at that row.
 
-    label: EdgeLabel
-    top: int
-    bottom: int
-    side: Side = -1
-    out: float = 0.0  # distance from the column's edge
-    gap: int = 0  # the row above its label
-    label_out: float = 0.0
-
-    @property
-    def inner(self) -> range:
-        """The rows that it passes."""
-        return range(self.top + 1, self.bottom)
-
-    @property
-    def gaps(self) -> range:
-        """The gaps that it passes, each numbered by the row above it."""
-        return range(self.top, self.bottom)
-
-
-@dataclass(slots=True)
-class _Lane:
-    """An edge between a row and a rail, or between two rails (``row`` is then the row above)."""
+    A lane leads to a rail or comes from it, or joins the rails in the gap below its row. An arc
+    leads to another row.
+    """
 
     label: EdgeLabel
     row: int
-    side: Side
-    y: float = 0.0
+    side: Side = -1
+    to: int | None = None  # the other row of an arc
+    out: float = 0.0  # of an arc: its distance from the column's edge
+    clear: float = 0.0  # of arcs that the line crosses: its label begins beyond
+    y: dict[int, float] = field(default_factory=dict)  # at each of its rows
 
+    @property
+    def rows(self) -> range:
+        """The rows from one end to the other."""
+        top, bottom = sorted((self.row, self.row if self.to is None else self.to))
+        return range(top, bottom + 1)
 
-@dataclass(slots=True)
-class _Port:
-    """The end of a line at the side of a box, and the room it needs above and below."""
-
-    line: _Arc | _Lane
-    above: float
-    below: float
-    y: float = 0.0  # from the middle of the box
+    def room_above(self, row: int) -> float:
+        """What it needs above its end at this row."""
+        label = self.label.height + LABEL_ABOVE_LINE + 3
+        return label if row == self.row else END_ROOM
 
 
 @dataclass(slots=True)
@@ -125,10 +110,9 @@ class _Sketch:
     cells: dict[str, StateText]
     half: float  # half the width of the column
     straight: dict[int, EdgeLabel] = field(default_factory=dict)
-    arcs: list[_Arc] = field(default_factory=list)
-    lanes: list[_Lane] = field(default_factory=list)
-    across: list[_Lane] = field(default_factory=list)
-    ports: dict[tuple[int, Side], list[_Port]] = field(default_factory=dict)
+    arcs: list[_Line] = field(default_factory=list)
+    lanes: list[_Line] = field(default_factory=list)
+    across: list[_Line] = field(default_factory=list)
     middle: list[float] = field(default_factory=list)  # the centre of each row
     tall: list[float] = field(default_factory=list)  # the height of each row's box
     section: list[float] = field(default_factory=list)  # the centre of the labels in each gap
@@ -137,16 +121,12 @@ class _Sketch:
     def rail(self, side: Side) -> str | None:
         return self.plan.left if side < 0 else self.plan.right
 
-    def clear_of_arcs(self, side: Side) -> float:
-        """The distance from the column's edge at which the labels of lanes may begin."""
-        held = {lane.row for lane in self.lanes if lane.side == side}
-        crossed = {lane.row for lane in self.across}
-        reach = (
-            arc.out
-            for arc in self.arcs
-            if arc.side == side and (held & set(arc.inner) or crossed & set(arc.gaps))
-        )
-        return max(reach, default=0.0)
+    def lines_at(self, row: int, side: Side) -> list[_Line]:
+        """The lines at a box from the top, without crossings: arcs up, lanes, arcs down."""
+        arcs = sorted((arc for arc in self.arcs if arc.side == side), key=lambda arc: arc.out)
+        up = (arc for arc in arcs if arc.rows[-1] == row)
+        down = (arc for arc in reversed(arcs) if arc.rows[0] == row)
+        return [*up, *(lane for lane in self.lanes if (lane.row, lane.side) == (row, side)), *down]
 
 
 def lay_out(lifecycle: Lifecycle, translate: Translate = str) -> DiagramLayout:
@@ -159,10 +139,9 @@ def lay_out(lifecycle: Lifecycle, translate: Translate = str) -> DiagramLayout:
 def _lay_out(lifecycle: Lifecycle, label_width: float, translate: Translate) -> DiagramLayout:
     sketch = _sort_edges(lifecycle, label_width, translate)
     _choose_sides(sketch)
+    _choose_gaps(sketch)
     for side in SIDES:
         _run_arcs(sketch, side)
-    _choose_gaps(sketch)
-    _order_ports(sketch)
     _stack_rows(sketch)
     return _position(lifecycle, sketch)
 
@@ -181,19 +160,15 @@ def _sort_edges(lifecycle: Lifecycle, label_width: float, translate: Translate) 
         if GONE in edge.pair or edge.source == edge.to:
             continue
         source, to = row.get(edge.source), row.get(edge.to)
-        if source is not None and to is not None:
-            if to == source + 1:
-                sketch.straight[source] = edge_label(edge, NARROW_LABEL_WIDTH)
-            else:
-                top, bottom = sorted((source, to))
-                sketch.arcs.append(_Arc(edge_label(edge, NARROW_LABEL_WIDTH), top, bottom))
-            continue
-        label = edge_label(edge, label_width)
-        if source is None and to is None:
-            sketch.across.append(_Lane(label, 0, -1 if edge.source == plan.left else 1))
+        if source is None or to is None:
+            across, left = source is None and to is None, plan.left == edge.source
+            side: Side = -1 if left or (not across and plan.left == edge.to) else 1
+            lane = _Line(edge_label(edge, label_width), source or to or 0, side)
+            (sketch.across if across else sketch.lanes).append(lane)
+        elif to == source + 1:
+            sketch.straight[source] = edge_label(edge, NARROW_LABEL_WIDTH)
         else:
-            at = source if source is not None else to
-            sketch.lanes.append(_Lane(label, at or 0, -1 if plan.left in edge.pair else 1))
+            sketch.arcs.append(_Line(edge_label(edge, NARROW_LABEL_WIDTH), source, to=to))
     return sketch
 
 
@@ -201,42 +176,38 @@ def _choose_sides(sketch: _Sketch) -> None:
     """Put each arc where it crosses fewer lanes; on a tie, up on the left and down on the right."""
     for arc in sketch.arcs:
         crossings = {
-            side: sum(lane.side == side and lane.row in arc.inner for lane in sketch.lanes)
+            side: sum(lane.side == side and lane.row in arc.rows[1:-1] for lane in sketch.lanes)
             for side in SIDES
         }
-        downwards = sketch.plan.rows[arc.top] == arc.label.edge.source
         if crossings[-1] == crossings[1]:
-            arc.side = 1 if downwards and sketch.rail(-1) else -1
+            arc.side = 1 if arc.row == arc.rows[0] and sketch.rail(-1) else -1
         else:
             arc.side = -1 if crossings[-1] < crossings[1] else 1
 
 
 def _run_arcs(sketch: _Sketch, side: Side) -> None:
-    """Run short arcs inside long arcs, with each label on the side of its arc that costs less."""
-    count = len(sketch.plan.rows)
-    used = [LABEL_GAP - sketch.half] * count  # the width in use in each gap
-    if side > 0:
-        for gap, label in sketch.straight.items():
-            used[gap] += label.width
-    passed = [0.0] * count
+    """Run short arcs inside long arcs, each with room for its label; lanes begin beyond them."""
+    run: list[_Line] = []
+
+    def clear(rows: Callable[[_Line], range], row: int) -> float:
+        return max((arc.out for arc in run if row in rows(arc)), default=0.0)
+
+    used = [
+        max(label.width + LABEL_GAP - sketch.half, 0) if side > 0 and label else 0.0
+        for label in map(sketch.straight.get, range(len(sketch.plan.rows)))
+    ]
     arcs = [arc for arc in sketch.arcs if arc.side == side]
-    for arc in sorted(arcs, key=lambda arc: (arc.bottom - arc.top, arc.top)):
-        touched = passed[arc.top : arc.bottom + 1]
-        near = max(0.0, *(used[gap] for gap in arc.gaps), *touched) + ARC_GAP
-        room = arc.label.width + 2 * LABEL_GAP
-        choices = []
-        for gap in arc.gaps:
-            inside = max(near, used[gap] + room)
-            off_centre = abs(2 * gap + 1 - arc.top - arc.bottom) / 100
-            choices.append((inside + off_centre, gap, inside, inside - arc.label.width - LABEL_GAP))
-            outside = near + arc.label.width / 3
-            choices.append((outside + off_centre, gap, near, near + LABEL_GAP))
-        _, arc.gap, arc.out, arc.label_out = min(choices)
-        for gap in arc.gaps:
-            used[gap] = arc.out
-        used[arc.gap] = max(arc.out, arc.label_out + arc.label.width)
-        for row in range(arc.top, arc.bottom + 1):
-            passed[row] = arc.out
+    for arc in sorted(arcs, key=lambda arc: (len(arc.rows), arc.rows[0])):
+        inside = (other.out for other in run if set(other.rows) & set(arc.rows))
+        arc.clear = clear(lambda arc: arc.rows[1:-1], arc.row)
+        label_end = arc.clear + arc.label.width + 2 * LABEL_GAP
+        arc.out = max(label_end, max((*inside, *used[arc.rows[0] : arc.rows[-1]])) + ARC_GAP)
+        run.append(arc)
+    lanes = [lane for lane in sketch.lanes if lane.side == side]
+    reach = [clear(lambda arc: arc.rows[1:-1], lane.row) for lane in lanes]
+    reach += [clear(lambda arc: arc.rows[:-1], lane.row) for lane in sketch.across]
+    for lane in (*lanes, *(lane for lane in sketch.across if lane.side == side)):
+        lane.clear = max(reach)
 
 
 def _choose_gaps(sketch: _Sketch) -> None:
@@ -250,64 +221,40 @@ def _choose_gaps(sketch: _Sketch) -> None:
         lane.row = min(
             gaps,
             key=lambda gap: (
-                sum(gap in arc.gaps for arc in sketch.arcs),
+                sum(gap in arc.rows[:-1] for arc in sketch.arcs),
                 abs(2 * gap + 1 - top - bottom),
             ),
         )
 
 
-def _order_ports(sketch: _Sketch) -> None:
-    """Order the ports from the top, without crossings: arcs going up, lanes, arcs going down."""
-    for row in range(len(sketch.plan.rows)):
-        for side in SIDES:
-            arcs = sorted((arc for arc in sketch.arcs if arc.side == side), key=lambda arc: arc.out)
-            up = [_Port(arc, PORT_HALF, PORT_HALF) for arc in arcs if arc.bottom == row]
-            down = [_Port(arc, PORT_HALF, PORT_HALF) for arc in reversed(arcs) if arc.top == row]
-            level = [
-                _Port(lane, lane.label.height + LABEL_ABOVE_LINE + 3, 8)
-                for lane in sketch.lanes
-                if (lane.row, lane.side) == (row, side)
-            ]
-            ports = [*up, *level, *down]
-            for before, port in pairwise(ports):
-                port.y = before.y + before.below + port.above
-            shift = (ports[0].y + ports[-1].y) / 2 if ports else 0
-            for port in ports:
-                port.y -= shift
-            sketch.ports[row, side] = ports
-
-
 def _stack_rows(sketch: _Sketch) -> None:
     y = MARGIN + ENTRY_HEIGHT
     for row, name in enumerate(sketch.plan.rows):
-        ports = [port for side in SIDES for port in sketch.ports[row, side]]
-        reach = max((abs(port.y) for port in ports), default=0)
+        ends: list[tuple[_Line, float]] = []  # with their distance from the middle of the box
+        for side in SIDES:
+            lines = sketch.lines_at(row, side)
+            levels = list(accumulate(END_ROOM + line.room_above(row) for line in lines))
+            middle = (levels[0] + levels[-1]) / 2 if levels else 0
+            ends += [(line, at - middle) for line, at in zip(lines, levels, strict=True)]
+        reach = max((abs(at) for _, at in ends), default=0)
         tall = max(sketch.cells[name].height, 2 * (reach + CORNER_MARGIN))
-        above = max([tall / 2, *(port.above - port.y for port in ports)])
-        below = max([tall / 2, *(port.y + port.below for port in ports)])
+        above = max([tall / 2, *(line.room_above(row) - at for line, at in ends)])
+        below = max([tall / 2, *(at + END_ROOM for _, at in ends)])
         sketch.middle.append(y + above)
         sketch.tall.append(tall)
-        for port in ports:
-            if isinstance(port.line, _Lane):
-                port.line.y = y + above + port.y
+        for line, at in ends:
+            line.y[row] = y + above + at
         y += above + below
-        if row + 1 < len(sketch.plan.rows):
-            y = _stack_gap(sketch, row, y)
-    sketch.bottom = y
-
-
-def _stack_gap(sketch: _Sketch, row: int, y: float) -> float:
-    """Stack the lanes between the rails, then the labels of the arrow down and of the arcs."""
-    for lane in sketch.across:
-        if lane.row == row:
+        if row + 1 == len(sketch.plan.rows):
+            break
+        for lane in (lane for lane in sketch.across if lane.row == row):
             y += lane.label.height + LABEL_ABOVE_LINE + LABEL_PAD
-            lane.y = y
-    heights = [arc.label.height for arc in sketch.arcs if arc.gap == row]
-    if row in sketch.straight:
-        heights.append(sketch.straight[row].height)
-    room = max(MIN_ROW_GAP, max(heights, default=0) + 2 * LABEL_PAD)
-    sketch.section.append(y + room / 2)
-    return y + room
+            lane.y[row] = y
+        label = sketch.straight.get(row)
+        room = max(MIN_ROW_GAP, label.height + 2 * LABEL_PAD if label else 0)
+        sketch.section.append(y + room / 2)
+        y += room
+    sketch.bottom = y
 
 
 def _position(lifecycle: Lifecycle, sketch: _Sketch) -> DiagramLayout:
@@ -327,8 +274,7 @@ def _position(lifecycle: Lifecycle, sketch: _Sketch) -> DiagramLayout:
             left = min(edge_of[side], edge_of[side] + side * wide[side])
             boxes.append(_rail(sketch, side, name, left))
     drawn = [
-        *_draw_lanes(sketch, centre, edge_of),
-        *_draw_arcs(sketch, centre),
+        *_draw_lines(sketch, centre, edge_of),
         *_draw_straight(sketch, centre, boxes),
         *_draw_entries(lifecycle, centre, (boxes[0], *boxes[len(sketch.plan.rows) :])),
     ]
@@ -352,22 +298,20 @@ def _draw_entries(
 
 def _zone_width(sketch: _Sketch, side: Side) -> float:
     """The width between the column and the rail of that side, or the edge of the picture."""
-    arcs = [arc for arc in sketch.arcs if arc.side == side]
-    reach = max((max(arc.out, arc.label_out + arc.label.width) for arc in arcs), default=0.0)
     labels = [label.width - sketch.half for label in sketch.straight.values() if side > 0]
-    reach = max(reach, *labels, 0.0)
+    reach = max([0.0, *labels, *(arc.out for arc in sketch.arcs if arc.side == side)])
     if not sketch.rail(side):
         return reach
     lanes = [lane for lane in (*sketch.lanes, *sketch.across) if lane.side == side]
-    run = sketch.clear_of_arcs(side) + LANE_RUN
-    return max(reach + LABEL_GAP, *(run + lane.label.width for lane in lanes), 4 * ARC_GAP)
+    runs = (lane.clear + LANE_RUN + lane.label.width for lane in lanes)
+    return max(reach + LABEL_GAP, *runs, 4 * ARC_GAP)
 
 
 def _rail(sketch: _Sketch, side: Side, name: str, x: float) -> StateBox:
     """The box of a rail, as tall as the rows it has lanes to."""
     served = {lane.row for lane in sketch.lanes if lane.side == side}
     reach = [(sketch.middle[row], sketch.tall[row] / 2) for row in sorted(served)]
-    reach += [(lane.y, RAIL_PAD) for lane in sketch.across]
+    reach += [(lane.y[lane.row], RAIL_PAD) for lane in sketch.across]
     text = sketch.cells[name]
     top = min((y - half for y, half in reach), default=sketch.middle[0])
     bottom = max((y + half for y, half in reach), default=sketch.middle[0])
@@ -375,37 +319,21 @@ def _rail(sketch: _Sketch, side: Side, name: str, x: float) -> StateBox:
     return StateBox(text, x, (top + bottom - tall) / 2, text.width, tall)
 
 
-def _draw_lanes(sketch: _Sketch, centre: float, edge_of: dict[Side, float]) -> Iterable[DrawnEdge]:
-    for lane in (*sketch.lanes, *sketch.across):
-        near = centre + lane.side * sketch.half
-        ends = [(near, lane.y), (edge_of[lane.side], lane.y)]
-        if lane in sketch.across:
-            ends = [(edge_of[-1], lane.y), (edge_of[1], lane.y)]
-        edge = lane.label.edge
-        ends.sort(reverse=edge.source == sketch.rail(1) or edge.to == sketch.rail(-1))
-        free = near + lane.side * sketch.clear_of_arcs(lane.side)
-        x = (free + edge_of[lane.side] - lane.label.width) / 2
-        y = lane.y - LABEL_ABOVE_LINE - lane.label.height
-        yield DrawnEdge(lane.label, tuple(ends), x, y)
-
-
-def _draw_arcs(sketch: _Sketch, centre: float) -> Iterable[DrawnEdge]:
-    port = {
-        (id(port.line), row): sketch.middle[row] + port.y
-        for (row, _), ports in sketch.ports.items()
-        for port in ports
-    }
-    for arc in sorted(sketch.arcs, key=lambda arc: -arc.out):
-        near = centre + arc.side * sketch.half
-        far = near + arc.side * arc.out
-        ends = [(near, port[id(arc), arc.top]), (near, port[id(arc), arc.bottom])]
-        if sketch.plan.rows[arc.top] != arc.label.edge.source:
-            ends.reverse()
-        x = near + arc.side * arc.label_out
-        if arc.side < 0:
-            x -= arc.label.width
-        points = (ends[0], (far, ends[0][1]), (far, ends[1][1]), ends[1])
-        yield DrawnEdge(arc.label, points, x, sketch.section[arc.gap] - arc.label.height / 2)
+def _draw_lines(sketch: _Sketch, centre: float, edge_of: dict[Side, float]) -> Iterable[DrawnEdge]:
+    arcs = sorted(sketch.arcs, key=lambda arc: -arc.out)
+    for line in (*sketch.lanes, *sketch.across, *arcs):
+        y, edge = line.y[line.row], line.label.edge
+        near = centre + line.side * sketch.half
+        end = edge_of[line.side]
+        if line.to is None:
+            ends = [(edge_of[-line.side] if line in sketch.across else near, y), (end, y)]
+            ends.sort(reverse=edge.source == sketch.rail(1) or edge.to == sketch.rail(-1))
+        else:
+            end, below = near + line.side * line.out, line.y[line.to]
+            ends = [(near, y), (end, y), (end, below), (near, below)]
+        middle = (near + line.side * line.clear + end) / 2
+        top = y - LABEL_ABOVE_LINE - line.label.height
+        yield DrawnEdge(line.label, tuple(ends), middle - line.label.width / 2, top)
 
 
 def _draw_straight(sketch: _Sketch, centre: float, boxes: list[StateBox]) -> Iterable[DrawnEdge]:
