@@ -330,20 +330,14 @@ class RedisReader(Store):
 
     def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
         """Each job with its events, consistent job by job; Redis has no snapshot of all jobs."""
-        for job, events, _ in self.histories(queue):
-            yield job, events
-
-    def histories(self, queue: str) -> Iterator[tuple[Job, list[Event], list[Note]]]:
-        """Like ``scan``, with the notes."""
         states = {flow.to_state for flow in self.move_counts(queue)} - {""}
         ids = self._execute("ids", {"queue": queue}, items=sorted(states))
         for start in range(0, len(ids), HISTORIES_PER_SCRIPT):
             chunk = ids[start : start + HISTORIES_PER_SCRIPT]
             answers = self._execute("histories", {"queue": queue}, items=chunk)
-            for row, entries, texts, *_ in answers:
+            for row, entries, *_ in answers:
                 job = parse_job(row)
-                events = [parse_event(job.id, entry) for entry in entries]
-                yield job, events, [parse_note(job.id, text) for text in texts]
+                yield job, [parse_event(job.id, entry) for entry in entries]
 
     def health(self) -> dict[str, str | int]:
         with redis_errors_translated():
