@@ -18,7 +18,7 @@ from kesin.foundation.settings import DATABASE_FILE, Settings
 from kesin.store.open import open_store
 from kesin.web.server import bind_sockets
 from kesin.workloads import built_in
-from kesin.workloads.common.demo import Pace
+from kesin.workloads.common.demo import Pace, Readiness
 from kesin.workloads.optiplan.demo import STRANGER
 from kesin.workloads.pdf.demo import check_renderers
 from kesin.workloads.pdf.engines.availability import find_chromium
@@ -143,7 +143,7 @@ def test_a_taken_port_is_an_error_if_given_and_else_another_is_used(kesin, tempo
 
 @pytest.mark.parametrize(
     ("program", "why"),
-    [("/bin/false", "/bin/false does not start (it ends with 1)"), ("/none", "apt-get install")],
+    [("/bin/false", "false did not start: "), ("/none", "no Chromium was found (/none)")],
 )
 def test_without_a_working_chromium_weasyprint_renders(program, why, monkeypatch):
     monkeypatch.setenv("KESIN_PDF_CHROMIUM", program)
@@ -153,11 +153,15 @@ def test_without_a_working_chromium_weasyprint_renders(program, why, monkeypatch
     assert readiness.ready
 
 
+def test_with_a_working_chromium_there_is_nothing_to_say():
+    assert check_renderers() == Readiness()
+
+
 def test_without_a_working_playwright_weasyprint_renders(monkeypatch):
     monkeypatch.setenv("KESIN_PDF_CHROMIUM", str(find_chromium()))  # check_renderers changes it
     monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", "/bin/false")
     readiness = check_renderers()
-    assert "Playwright, which drives Chromium, does not start (it ends with 1)" in readiness.note
+    assert "did not start: Playwright, which drives it, does not run here" in readiness.note
     assert "WeasyPrint draws the PDFs instead" in readiness.note
     assert readiness.ready
 

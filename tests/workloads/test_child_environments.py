@@ -18,7 +18,6 @@ from kesin.foundation.settings import load_settings
 from kesin.workloads import workloads
 from kesin.workloads.optiplan.pipeline.program import end_current, start
 from kesin.workloads.optiplan.pipeline.program_child import MARK
-from kesin.workloads.pdf import demo
 from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.engines.chromium import ChromiumEngine
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
@@ -111,14 +110,6 @@ def test_the_optimiser_program_and_its_supervisor(tmp_path: Path):
     finally:
         end_current(tmp_path / "slot")
         whistle.close()
-
-
-def test_the_programs_whose_version_the_demo_asks_for(tmp_path: Path):
-    script = tmp_path / "browser"
-    script.write_text(f"#!/bin/sh\nenv > {tmp_path}/environment\n", "utf-8")
-    script.chmod(0o700)
-    assert demo._trouble(script) == ""
-    assert CANARY not in (tmp_path / "environment").read_text("utf-8")
 
 
 @pytest.mark.parametrize("opens_secrets", [True, False])

@@ -1,16 +1,13 @@
 """The part of PDFs in `kesin demo`: invoices that are asked for over HTTP."""
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterable
-from importlib.util import find_spec
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from kesin.foundation.child_environment import child_environment
 from kesin.foundation.problems import Problem, Unavailable
 from kesin.foundation.settings import load_settings
 from kesin.foundation.terminal import say
@@ -22,7 +19,7 @@ INVOICES: Final = 6
 INVOICE_EVERY_S: Final = 10.0
 WRONG_EVERY: Final = 6  # such an invoice states another total than its lines have
 CUSTOMERS: Final = ("Demir Mobilya", "Işıl Çağrı", "Öztürk & Oğulları", "Güneş Ahşap")
-VERSION_S: Final = 20.0
+FIRST_PAGE_S: Final = 20
 FIRST_PDF_S: Final = 30.0  # for a process that renders to come up
 RETRY_S: Final = 0.5
 NO_PROGRAM: Final = "no-chromium"  # named as the browser, it leaves the work to WeasyPrint
@@ -30,52 +27,32 @@ _BUSY: Final = 503
 
 
 def check_renderers() -> demo.Readiness:
-    """Whether a PDF can be drawn on this machine, and by what; WeasyPrint stands in for Chromium.
+    """Whether a page can be drawn on this machine, and by what; WeasyPrint stands in for Chromium.
 
     Where it does, the environment names no browser from now on.
     """
     try:
-        from kesin.workloads.pdf import services  # noqa: F401
-        from kesin.workloads.pdf.engines.availability import find_chromium
+        from kesin.workloads.pdf.engines.availability import ENGINES
+        from kesin.workloads.pdf.engines.base import Paper
+        from kesin.workloads.pdf.errors import RenderFailed
         from kesin.workloads.pdf.jobs import worker  # noqa: F401  # only whether it is there
+        from kesin.workloads.pdf.services import create_engine
     except ImportError as problem:
         note = f"no PDFs: {problem.name} is missing (pip install 'kesin[pdf]')"
         return demo.Readiness(ready=False, note=note)
-    chromium = find_chromium(load_settings().pdf_chromium)
-    if chromium is None:
-        why = "no Chromium was found (apt-get install chromium)"
-    elif find_spec("playwright") is None:
-        why = "Chromium is driven by Playwright, which is missing (pip install 'kesin[pdf]')"
-    elif trouble := _trouble(chromium):
-        why = f"{chromium} does not start ({trouble})"
-    elif trouble := _trouble(sys.executable, "-m", "playwright"):
-        why = f"Playwright, which drives Chromium, does not start ({trouble})"
-    else:
-        return demo.Readiness()
-    if find_spec("weasyprint") is None:
-        note = f"no PDFs: {why}, and WeasyPrint is missing (pip install 'kesin[pdf]')"
-        return demo.Readiness(ready=False, note=note)
-    os.environ["KESIN_PDF_CHROMIUM"] = NO_PROGRAM
-    return demo.Readiness(note=f"{why}: WeasyPrint draws the PDFs instead")
-
-
-def _trouble(*program: str | Path) -> str:
-    """Why a program does not print its version; '' if it does."""
-    try:
-        done = subprocess.run(  # noqa: S603  # the browser that renders, and what drives it
-            [*program, "--version"],
-            env=child_environment("PLAYWRIGHT_NODEJS_PATH"),
-            capture_output=True,
-            text=True,
-            timeout=VERSION_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as problem:
-        return str(problem)
-    if done.returncode == 0:
-        return ""
-    lines = done.stderr.strip().splitlines()
-    return lines[-1] if lines else f"it ends with {done.returncode}"
+    settings, reasons = load_settings(), list[str]()
+    for name in ENGINES:
+        try:
+            with closing(create_engine(settings, name)) as engine:
+                engine.render("<p>Kesin</p>", Paper(), timeout_s=FIRST_PAGE_S)
+        except RenderFailed as problem:
+            reasons.append(problem.message)
+            continue
+        if not reasons:
+            return demo.Readiness()
+        os.environ["KESIN_PDF_CHROMIUM"] = NO_PROGRAM
+        return demo.Readiness(note=f"{reasons[0]}: WeasyPrint draws the PDFs instead")
+    return demo.Readiness(ready=False, note=f"no PDFs: {'; '.join(reasons)}")
 
 
 class Invoices:
