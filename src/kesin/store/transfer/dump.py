@@ -13,6 +13,8 @@ from kesin.foundation.encryption import sealing_key_id
 from kesin.store.audit_chain import AuditHead
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
+from kesin.store.records import MoveCount
+from kesin.store.rules import jobs_by_state
 
 DatabaseKind = Literal["sqlite", "postgres"]
 RunQuery = Callable[[str], list[tuple[Any, ...]]]  # see ``Dump._reader``
@@ -121,14 +123,9 @@ class Dump(ABC):
 
 
 def _count_jobs(read: RunQuery) -> dict[str, dict[str, int]]:
-    queues: dict[str, dict[str, int]] = {
-        name: {} for (name,) in read("SELECT queue FROM {lifecycle} ORDER BY queue")
-    }
-    for queue, *states, n in read(
-        "SELECT queue, from_state, to_state, sum(n) FROM {flow} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
-    ):
-        counts = queues.setdefault(queue, {})
-        for state, sign in zip(states, (-1, 1), strict=True):
-            if state:
-                counts[state] = counts.get(state, 0) + sign * int(n)
-    return {name: {s: n for s, n in counts.items() if n} for name, counts in queues.items()}
+    names = read("SELECT queue FROM {lifecycle} ORDER BY queue")
+    moves: dict[str, list[MoveCount]] = {name: [] for (name,) in names}
+    edges = "SELECT queue, from_state, to_state, sum(n) FROM {flow} GROUP BY 1, 2, 3"
+    for queue, source, target, n in read(f"{edges} ORDER BY 1, 2, 3"):
+        moves.setdefault(queue, []).append(MoveCount("", "", source, target, int(n)))
+    return {queue: jobs_by_state(counts) for queue, counts in moves.items()}
