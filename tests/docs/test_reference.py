@@ -20,7 +20,7 @@ SAMPLES = {
     "docs/reference/errors.md": "### E_OSI_ACK_TIMEOUT\n",
     "docs/tr/hatalar.md": "- **Türü:** PERMANENT, durur, bekler.\n",
     "docs/limits.md": "| payload, as JSON in UTF-8 | 256 KiB | `engine.",
-    "docs/limits-workloads.md": "| a signature is valid for | 5 min | `workloads.pdf.",
+    "docs/limits-workloads.md": "| response of a receiver | 10 s | `workloads.pdf.",
     "README.md": "| `make chaos ARGS=--write` |\n",
 }
 STATES = (DOCS / "states.md").read_text("utf-8")
