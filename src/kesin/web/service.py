@@ -12,12 +12,11 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from kesin.engine.access.accounts import Accounts
-from kesin.engine.access.commands import Commands
 from kesin.engine.access.sessions import IDLE_S
 from kesin.engine.queue import Queue
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
-from kesin.engine.workload import Workload, WorkloadContext
+from kesin.engine.workload import Workload, WorkloadContext, commands_over
 from kesin.foundation.clock import Clock, SystemClock
 from kesin.foundation.logs import Logger
 from kesin.foundation.settings import Settings
@@ -90,12 +89,7 @@ class Service:
         }
         self._left_out: set[str] = set()
         self.open_stored_queues()
-        known = self.workloads.values()
-        siteless = frozenset(workload.name for workload in known if not workload.has_sites)
-        restricted = {workload.name: workload.restricted_actions for workload in known}
-        personal = {workload.name: workload.personal_fields for workload in known}
-        titles = {workload.name: workload.job_title for workload in known}
-        self.commands = Commands(self.queues, self.accounts, siteless, restricted, personal, titles)
+        self.commands = commands_over(self.queues, self.workloads.values(), self.accounts)
         self.failures = FailureReader(self.workloads)
         self.metrics = Metrics(self.commands, self.clock, self.failures)
         for workload in self.workloads.values():

@@ -9,7 +9,7 @@ from kesin.cli.support.lifecycles import registered_lifecycles
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.vault import unopened_secrets
 from kesin.engine.transfer.queue_copy import was_moved_elsewhere
-from kesin.engine.workload import WorkloadContext
+from kesin.engine.workload import WorkloadContext, commands_over
 from kesin.foundation.check import DoctorCheck, Status
 from kesin.foundation.encryption import key_ring
 from kesin.foundation.extras import LIBRARIES, PURPOSES, install_command, missing_libraries
@@ -25,7 +25,6 @@ from kesin.store.routed import RoutedStore
 from kesin.store.rules import jobs_by_state, known_states
 from kesin.web.health import check_workload
 from kesin.workloads import workloads
-from kesin.workloads.common.cli import commands_over
 from kesin.workloads.common.stores import open_as_stored, open_workload_redis
 
 UNSERVED_S: Final = 60

@@ -17,6 +17,7 @@ from kesin.engine.access.folding import FoldedEvents, fold_events
 from kesin.engine.access.listing import JobSearch, resolve_text, titles_in
 from kesin.engine.access.masking import Masking
 from kesin.engine.queue import Queue
+from kesin.engine.workload import commands_over
 from kesin.foundation import terminal
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import decode_note, recorded_traceback
@@ -30,7 +31,6 @@ from kesin.store.declarations import COLUMN_BITS
 from kesin.store.filters import normalise_filter
 from kesin.store.records import Definition, Event, Filter, Note, Page, Progress
 from kesin.workloads import workloads
-from kesin.workloads.common.cli import commands_over
 
 MAX_JOBS = 1_000
 BATCH = 1_000

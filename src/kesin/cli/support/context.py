@@ -9,7 +9,7 @@ from kesin.cli.support.inspection import open_for_reading
 from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.queue import Queue
-from kesin.engine.workload import Workload, WorkloadContext
+from kesin.engine.workload import Workload, WorkloadContext, commands_over
 from kesin.foundation.logs import Level
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.declare import Lifecycle
@@ -17,7 +17,7 @@ from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.errors import StoreUnreachable
 from kesin.workloads import workloads
-from kesin.workloads.common.cli import commands_over, local_operator, open_stores
+from kesin.workloads.common.cli import local_operator, open_stores
 
 __all__ = ["CommandContext", "local_operator", "open_context"]
 

@@ -1,16 +1,14 @@
 """What the commands of workloads share: open stores, the operator, options, results of checks."""
 
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Final
 
 import typer
 
 from kesin.engine.access.accounts import Accounts
-from kesin.engine.access.commands import Commands
-from kesin.engine.queue import Queue
-from kesin.engine.workload import Workload, WorkloadContext
+from kesin.engine.workload import Workload, WorkloadContext, commands_over
 from kesin.foundation.check import DoctorCheck
 from kesin.foundation.logs import Level, set_up_logs
 from kesin.foundation.permissions import Actor, system_actor
@@ -78,17 +76,6 @@ def open_workload(name: str, *, made_by: str | None = None) -> Iterator[Workload
         queue = workload.open_queue(store)
         commands = commands_over({name: queue}, [workload], Accounts(Directory(store)))
         yield WorkloadContext(settings, commands, queue)
-
-
-def commands_over(
-    queues: Mapping[str, Queue], served: Collection[Workload], accounts: Accounts
-) -> Commands:
-    """The command layer over these queues, with the rules of these workloads."""
-    without_sites = frozenset(workload.name for workload in served if not workload.has_sites)
-    names = ("restricted_actions", "personal_fields", "job_title")
-    rules = ({workload.name: getattr(workload, name) for workload in served} for name in names)
-    restricted, personal, titles = rules
-    return Commands(queues, accounts, without_sites, restricted, personal, titles)
 
 
 def local_operator() -> Actor:
