@@ -64,7 +64,6 @@ PARTS = {
     "/dashboard/jump",
     "/dashboard/nav",
     "/dashboard/optiplan/orders/{job_id}/{action}",
-    "/dashboard/pdf/preview/{token}",
     "/dashboard/queues/{queue}/rows",
     "/dashboard/queues/{queue}/rows.csv",
     "/dashboard/queues/{queue}/runs",

@@ -42,6 +42,7 @@ LARGE = {
     "POST /dashboard/optiplan/rules": 1_048_576,
     "POST /dashboard/optiplan/rules/form": 1_048_576,
     "POST /dashboard/pdf/form": 1_048_576,
+    "POST /dashboard/pdf/document": 1_048_576,
     "POST /dashboard/pdf/preview": 1_048_576,
     "POST /dashboard/pdf/jobs": 1_048_576,
 }

@@ -9,7 +9,6 @@ import pytest
 from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.jobs.store import PdfJobStatus, PdfJobStore
-from kesin.workloads.pdf.pages import page as pdf_desk
 from tests.web.conftest import World
 
 PAGE = "/dashboard/pdf"
@@ -39,12 +38,6 @@ def get(world: World, path: str = "", who: str = "ayse") -> Any:
     return world.client.get(PAGE + path, headers=world.cookie(who))
 
 
-def frame_of(text: str) -> str:
-    found = re.search(r'src="/dashboard/pdf(/preview/[^"]+)"', text)
-    assert found
-    return found[1]
-
-
 def test_every_template_is_offered_with_its_sample_filled_in(pdf):
     page = get(pdf, "?template=invoice")
     assert page.status_code == 200
@@ -67,17 +60,23 @@ def test_a_template_that_is_not_there_is_not_found(pdf):
     assert post(pdf, "/preview", template="../x").status_code == 404
 
 
-def test_a_preview_is_a_document_that_runs_nothing_and_only_its_maker_sees(pdf):
-    answer = post(pdf, "/preview", **SOURCE)
-    path = frame_of(answer.text)
-    document = get(pdf, path)
+def test_a_preview_is_a_document_that_runs_nothing(pdf):
+    assert 'data-document="/dashboard/pdf/document"' in post(pdf, "/preview", **SOURCE).text
+    document = post(pdf, "/document", **SOURCE)
     assert INVOICE["number"] in document.text
     policy = document.headers["content-security-policy"]
     assert "sandbox" in policy
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'self'" in policy
     assert document.headers["x-frame-options"] == "SAMEORIGIN"
-    assert get(pdf, path, who="bora").status_code == 404
+    assert document.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("source", ["{", "[]", "null", '{"number": 1}'])
+def test_values_that_will_not_do_make_no_document(pdf, source):
+    answer = post(pdf, "/document", template="invoice", source=source)
+    assert answer.status_code in (400, 422)
+    assert "sandbox" in answer.headers["content-security-policy"]
 
 
 def test_values_that_will_not_do_are_told_beside_the_last_preview(pdf):
@@ -87,17 +86,6 @@ def test_values_that_will_not_do_are_told_beside_the_last_preview(pdf):
     assert answer.headers["hx-retarget"] == "#pdf-problems"
     assert "/issued_on" in answer.text
     assert "cannot be read" in post(pdf, "/preview", template="invoice", source="{").text
-
-
-def test_previews_are_few_and_end(pdf):
-    first = frame_of(post(pdf, "/preview", **SOURCE).text)
-    for _ in range(pdf_desk.MAX_PREVIEWS_PER_USER):
-        last = frame_of(post(pdf, "/preview", **SOURCE).text)
-    assert get(pdf, first).status_code == 404
-    assert get(pdf, last).status_code == 200
-    pdf.clock.advance(pdf_desk.PREVIEW_S + 1)
-    assert get(pdf, last).status_code == 404
-    beat(pdf)
 
 
 def test_a_row_comes_and_goes_and_what_was_typed_stays(pdf):

@@ -54,14 +54,15 @@ def post(world: World, path: str, **data: Any) -> Any:
     return world.client.post(PAGE + path, data=data, headers=headers)
 
 
-def preview(world: World) -> str:
-    text = post(world, "/preview", template="invoice", source=json.dumps(SAMPLE)).text
-    return re.findall(r'src="(/dashboard/pdf/preview/[^"]+)"', text)[0]
+def document(world: World, **headers: str) -> Any:
+    """What the frame of the preview shows."""
+    data = {"template": "invoice", "source": json.dumps(SAMPLE)}
+    return world.client.post(f"{PAGE}/document", data=data, headers=world.cookie("ayse") | headers)
 
 
 def test_a_preview_that_cannot_be_made_says_where_and_why(world, folder):
     line = put(folder, "invoice", BAD_DATA)
-    answer = get(world, preview(world))
+    answer = document(world)
     assert answer.status_code == 400
     text = html.unescape(answer.text)
     assert f"template invoice/template.html, line {line}: 'nickname' is missing" in text
@@ -74,23 +75,17 @@ def test_a_preview_that_cannot_be_made_says_where_and_why(world, folder):
 
 def test_only_our_pages_frame_the_error_and_it_runs_nothing(world, folder):
     put(folder, "invoice", BAD_DATA)
-    for path in (preview(world), f"{PAGE}/preview/over"):
-        headers = get(world, path).headers
-        policy = headers["content-security-policy"]
-        assert {"default-src 'none'", "frame-ancestors 'self'", "sandbox"} <= set(
-            policy.split("; ")
-        )
-        assert "script-src 'none'" in policy
-        assert headers["x-frame-options"] == "SAMEORIGIN"
-        assert headers["content-type"].startswith("text/html")
-    over = get(world, f"{PAGE}/preview/over", **{"accept-language": "tr"})
-    assert over.status_code == 404
-    assert "bu önizlemenin süresi doldu" in over.text
+    headers = document(world).headers
+    policy = headers["content-security-policy"]
+    assert {"default-src 'none'", "frame-ancestors 'self'", "sandbox"} <= set(policy.split("; "))
+    assert "script-src 'none'" in policy
+    assert headers["x-frame-options"] == "SAMEORIGIN"
+    assert headers["content-type"].startswith("text/html")
 
 
 def test_the_error_is_told_in_turkish(world, folder):
     line = put(folder, "invoice", BAD_DATA)
-    text = html.unescape(get(world, preview(world), **{"accept-language": "tr"}).text)
+    text = html.unescape(document(world, **{"accept-language": "tr"}).text)
     assert f"şablon invoice/template.html, {line}. satır: 'nickname' eksik" in text
     assert 'lang="en"' not in text
 
@@ -116,7 +111,7 @@ def test_a_change_that_cannot_be_used_is_told_with_each_preview(world, folder):
     text = html.unescape(answer.text)
     assert "The version before it is in use." in text
     assert f"line {line}: syntax error: " in text
-    assert get(world, preview(world)).status_code == 200
+    assert document(world).status_code == 200
 
 
 def test_a_failed_job_shows_the_template_the_line_and_its_text(world, folder):

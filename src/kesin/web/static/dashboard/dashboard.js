@@ -168,6 +168,23 @@
     htmx.ajax("POST", rows.dataset.paste, { source: rows, target: rows, swap: "outerHTML", values: { do: `paste:${cell[1]}`, block } });
   });
 
+  // A frame shows the document of the form's values: they are sent into it, and kept nowhere.
+  document.addEventListener("htmx:load", (event) => {
+    const frame = event.detail.elt.parentElement?.querySelector("iframe[data-document]:not([data-filled])");
+    if (!frame) return;
+    frame.dataset.filled = "";
+    const form = document.createElement("form");
+    Object.assign(form, { method: "post", action: frame.dataset.document, target: frame.name, hidden: true });
+    for (const [name, value] of new FormData(document.getElementById("pdf-form"))) {
+      const field = document.createElement("input");
+      Object.assign(field, { type: "hidden", name, value });
+      form.append(field);
+    }
+    document.body.append(form);
+    form.submit();
+    form.remove();
+  });
+
   // A sheet is a dialog: it opens when it arrives and is gone when it closes.
   document.addEventListener("htmx:beforeRequest", (event) => {
     const sheet = event.detail.elt.closest?.("dialog[open]");

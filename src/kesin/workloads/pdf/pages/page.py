@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
@@ -27,7 +24,6 @@ from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.web.dashboard.queues.listing import NONE, all_jobs, order_of, query_of, shown_rows
 from kesin.web.dashboard.state_groups import state_groups
 from kesin.web.middleware import FRAMING_CSP
-from kesin.web.service import Service
 from kesin.web.validation import validation_message
 from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.api import common
@@ -42,10 +38,6 @@ from kesin.workloads.pdf.services import PdfServiceLoader
 if TYPE_CHECKING:
     from kesin.workloads.pdf.templating.library import PdfTemplate  # it needs kesin[pdf]
 
-PREVIEW_S: Final = 120.0
-MAX_PREVIEWS: Final = 64  # of all users, each at most as large as a form
-MAX_PREVIEWS_PER_USER: Final = 8
-
 
 class ValueProblem(NamedTuple):
     """What is wrong with a value: the id of its field, what people call it, and why."""
@@ -53,50 +45,6 @@ class ValueProblem(NamedTuple):
     field: str
     label: str
     message: str
-
-
-class PreviewValues(NamedTuple):
-    """The values of a preview."""
-
-    owner: str
-    template: str
-    variables: dict[str, Any]
-    until: float
-
-
-class PdfWorkbench(PdfServiceLoader):
-    """The PDF services and the saved previews of an app.
-
-    A frame shows a URL, and a preview's values are posted: they are saved here under an unguessable
-    token, for the user who posted them, in this process alone.
-    """
-
-    def __init__(self, service: Service) -> None:
-        super().__init__(service.workload_context("pdf"))
-        self._monotonic = service.clock.monotonic
-        self._previews: OrderedDict[str, PreviewValues] = OrderedDict()
-        self._previews_lock = threading.Lock()
-
-    def save_preview(self, owner: str, template: str, variables: dict[str, Any]) -> str:
-        """Save the values of a preview; returns its token."""
-        token = secrets.token_urlsafe(24)
-        with self._previews_lock:
-            mine = [name for name, preview in self._previews.items() if preview.owner == owner]
-            for old in mine[: max(0, len(mine) - MAX_PREVIEWS_PER_USER + 1)]:
-                del self._previews[old]
-            while len(self._previews) >= MAX_PREVIEWS:
-                self._previews.popitem(last=False)
-            until = self._monotonic() + PREVIEW_S
-            self._previews[token] = PreviewValues(owner, template, variables, until)
-        return token
-
-    def find_preview(self, owner: str, token: str) -> PreviewValues:
-        """The user's preview of this token; raises NotFound."""
-        with self._previews_lock:
-            preview = self._previews.get(token)
-            if preview is None or preview.owner != owner or preview.until < self._monotonic():
-                raise NotFound("this preview is over: change a value to see it again")
-            return preview
 
 
 router = page_router()
@@ -111,10 +59,10 @@ VIEWER_CSP: Final = (
 Name = Annotated[str, Query(max_length=200)]
 
 
-def require_workbench(ctx: PageContext, action: str, **target: str) -> PdfWorkbench:
+def require_workbench(ctx: PageContext, action: str, **target: str) -> PdfServiceLoader:
     """The workbench, if the user may create PDFs."""
     require_access(ctx.workload("pdf"), ctx.actor, action, **target)
-    return app_state(ctx.request.app, "pdf_desk", lambda: PdfWorkbench(ctx.service))
+    return app_state(ctx.request.app, "pdf_desk", lambda: PdfServiceLoader(ctx.workload("pdf")))
 
 
 @router.get(PATH, response_class=HTMLResponse)
@@ -144,15 +92,12 @@ def pdf_page(
         selected = submit.require_template(workbench.services, chosen)
         value = dict(selected.sample) if start == "sample" else {}
         form = TemplateForm(ctx, workbench, selected).values(value, {}, as_json=False)
-        values |= {"chosen": selected, "token": None, **form}
-        values |= {"oob": False, "rejected": False}
-        if not form["problems"]:
-            values["token"] = workbench.save_preview(ctx.actor.name, selected.name, value)
+        values |= {"chosen": selected, "oob": False, "rejected": False, **form}
     return ctx.page("pdf/page.html", headers={"content-security-policy": FRAMING_CSP}, **values)
 
 
 def _broken_templates(
-    workbench: PdfWorkbench, problems: Mapping[str, RenderFailed]
+    workbench: PdfServiceLoader, problems: Mapping[str, RenderFailed]
 ) -> dict[str, RenderFailed]:
     """What is wrong with the templates that users may choose, by name."""
     allowed = workbench.services.config.template_allowlist
@@ -163,7 +108,7 @@ class TemplateForm(NamedTuple):
     """The form of a template for one user."""
 
     ctx: PageContext
-    workbench: PdfWorkbench
+    workbench: PdfServiceLoader
     template: PdfTemplate
 
     @classmethod
@@ -237,14 +182,13 @@ def change_pdf_form(ctx: Context, fields: WideForm) -> HTMLResponse:
 
 @router.post(f"{PATH}/preview", response_class=HTMLResponse)
 def preview_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
-    """A preview of the document, or the problems of its values."""
+    """A frame, which the page fills by sending the values once more; or their problems."""
     form = TemplateForm.submitted(ctx, fields, "preview")
-    value, problems = form.checked(fields)
+    _, problems = form.checked(fields)
     if problems:
         return _problem_list(ctx, problems)
-    token = form.workbench.save_preview(ctx.actor.name, form.template.name, value)
     stale = form.workbench.templates.problem
-    return ctx.page("pdf/part_preview.html", token=token, path=PATH, stale=stale, oob=True)
+    return ctx.page("pdf/part_preview.html", path=PATH, stale=stale, oob=True)
 
 
 def _problem_list(
@@ -260,16 +204,20 @@ def _problem_list(
     )
 
 
-@router.get(f"{PATH}/preview/{{token}}")
-def show_pdf_preview(ctx: Context, token: str) -> Response:
-    """The preview's document, for its user, or why there is none: it runs and loads nothing."""
+@router.post(f"{PATH}/document")
+def show_pdf_preview(ctx: Context, fields: WideForm) -> Response:
+    """The document of these values for a frame, or why there is none: it runs and loads nothing."""
     try:
-        workbench = require_workbench(ctx, "preview")
-        preview = workbench.find_preview(ctx.actor.name, token)
-        return submit.preview_response(workbench.services, preview.template, preview.variables)
-    except Problem as problem:  # the usual page may not be shown in a frame
-        headers = submit.document_headers(framed=True)
-        return ctx.page("pdf/preview_error.html", headers=headers, problem=problem)
+        form = TemplateForm.submitted(ctx, fields, "preview")
+        value, problems = form.checked(fields)
+        if not problems:
+            services, name = form.workbench.services, form.template.name
+            return submit.preview_response(services, name, value)
+        problem: Problem = Invalid(problems[0].message)
+    except Problem as refusal:
+        problem = refusal
+    headers = submit.document_headers(framed=True)  # the usual page may not be shown in a frame
+    return ctx.page("pdf/preview_error.html", headers=headers, problem=problem)
 
 
 @router.post(f"{PATH}/jobs", response_class=HTMLResponse)
@@ -327,7 +275,7 @@ def make_pdf_again(ctx: Context, job_id: str) -> HTMLResponse:
 
 def _job_list(
     ctx: PageContext,
-    workbench: PdfWorkbench,
+    workbench: PdfServiceLoader,
     sent: Mapping[str, str] = NONE,
     made: Submitted | None = None,
 ) -> dict[str, Any]:
