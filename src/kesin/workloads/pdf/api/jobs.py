@@ -112,7 +112,7 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
 async def _submit(
     loader: PdfServiceLoader, request: Request, actor: Actor, body: PdfJobRequest
 ) -> Submitted | Response:
-    """As ``submit_request``, but jobs that are enqueued together share a commit."""
+    """As ``submit_request``, or the fallback; jobs that are enqueued together share a commit."""
     size, writes = announced_bytes(request), service_of(request).writes
     if size <= SMALL_BODY_BYTES:  # a thread for the checks alone would cost more than they do
         queue = loader.context.queue

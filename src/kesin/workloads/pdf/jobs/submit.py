@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -177,13 +178,6 @@ def handle_unavailable(policy: FailSafePolicy, html: str | None) -> Response:
     return problem_response(render_unavailable(), retry_after=str(UNAVAILABLE_RETRY_S))
 
 
-def submit_job(
-    services: PdfServices, body: PdfJobRequest, *, owner: str, max_queued: int
-) -> Submitted | Response:
-    """Check a request and return the job that serves it, or the fallback; raises Problem."""
-    return submit_request(services, build_render_request(services, body, owner), max_queued)
-
-
 def repeat_request(services: PdfServices, job: PdfJob) -> RenderRequest:
     """The request of a job again, with its template as it is now; raises Problem."""
     template = check_template(services, job.template_name)
@@ -193,19 +187,16 @@ def repeat_request(services: PdfServices, job: PdfJob) -> RenderRequest:
     return RenderRequest(job.template_name, payload, job.owner, metadata)
 
 
-def submit_request(
-    services: PdfServices, request: RenderRequest, max_queued: int
-) -> Submitted | Response:
-    """Return the job that serves a request, or the fallback while no worker renders.
+def submit_request(services: PdfServices, request: RenderRequest, max_queued: int) -> Submitted:
+    """Return the job that serves a request; raises Problem, also while no worker renders.
 
     An equal job that is finished or in progress serves the request even under back-pressure and
-    without a live worker: it needs no more work. Raises Problem.
+    without a live worker: it needs no more work.
     """
-    try:
-        submitted = find_job(services, request) or create_job(services, request, max_queued)
-    except StoreUnreachable:  # before or after the checks
-        submitted = None
-    return submitted or fallback_response(services, request)
+    with suppress(StoreUnreachable):  # before or after the checks
+        if submitted := find_job(services, request) or create_job(services, request, max_queued):
+            return submitted
+    raise render_unavailable()
 
 
 def find_job(services: PdfServices, request: RenderRequest) -> Submitted | None:

@@ -240,9 +240,8 @@ def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
         listed = [ValueProblem("pdf-file", ctx.say("File name"), why)]
         return _problem_list(ctx, listed, rejected=True)
     services, most = form.workbench.services, ctx.service.settings.pdf_max_queued
-    submitted = submit.submit_job(services, request, owner=ctx.actor.name, max_queued=most)
-    if not isinstance(submitted, Submitted):
-        raise submit.render_unavailable()
+    asked = submit.build_render_request(services, request, ctx.actor.name)
+    submitted = submit.submit_request(services, asked, most)
     return ctx.page("pdf/part_jobs.html", **_job_list(ctx, form.workbench, made=submitted))
 
 
@@ -268,8 +267,6 @@ def make_pdf_again(ctx: Context, job_id: str) -> HTMLResponse:
     services, most = workbench.services, ctx.service.settings.pdf_max_queued
     job = find_owned_job(services.jobs, ctx.actor, job_id)
     submitted = submit.submit_request(services, submit.repeat_request(services, job), most)
-    if not isinstance(submitted, Submitted):
-        raise submit.render_unavailable()
     return ctx.page("pdf/part_again.html", headers={"HX-Trigger": "kesin:forget"}, made=submitted)
 
 
