@@ -26,7 +26,7 @@ const PROPERTIES = {
   apiKey: 'KESIN_API_KEY',
 };
 
-const VERSION = '1.1.0';
+const VERSION = '1.2.0';
 const PAGE_ROWS = 1000; // the most an export gives
 const ACK_IDS = 1000; // in one call
 const MOST_PAGES = 1000; // no loop without an end
@@ -37,6 +37,14 @@ const FIRST_DELAY_MS = 1500; // doubled after each try
 const JITTER_MS = 500;
 const LONGEST_PAUSE_MS = 4 * 60 * 1000; // who asks for a longer one is left to the next run
 const MESSAGE_CHARS = 500;
+const LISTED_AT = 'KESIN_ACTIONS_LISTED_AT'; // the script property with the time of the last list
+const LIST_EVERY_MS = 24 * 60 * 60 * 1000;
+const MOST_ACTIONS = 500;
+const ACTIONS_QUERY =
+  'SELECT conversion_action.id, conversion_action.name, conversion_action.status, ' +
+  'conversion_action.counting_type, conversion_action.click_through_lookback_window_days ' +
+  "FROM conversion_action WHERE conversion_action.type = 'UPLOAD_CLICKS' " +
+  `ORDER BY conversion_action.name LIMIT ${MOST_ACTIONS}`;
 
 const COLUMNS = [
   'Order ID', 'Google Click ID', 'WBRAID', 'GBRAID',
@@ -76,6 +84,7 @@ function main() {
   }
   const run = uploadAll(client, new UploadEngine(), startedMs);
   client.heartbeat(run);
+  listActions(client);
   Logger.log(`Done: ${run.exported} taken, ${run.acked} uploaded, ${run.failed} failed.`);
   if (run.uploadFailed || run.unreported > 0) {
     // Ends the run in an error, which Google shows in the script's history and mails.
@@ -84,6 +93,37 @@ function main() {
         ? 'Google Ads did not take the upload; its rows were reported and will be tried again'
         : `Kesin did not hear of ${run.unreported} rows; it will take them back by itself`,
     );
+  }
+}
+
+/**
+ * Send the account's conversion actions, once a day: rows may name those that are enabled. Not worth
+ * a failed run; the next run tries again.
+ */
+function listActions(client) {
+  const stored = scriptProperties();
+  if (!stored || Date.now() - Number(stored.getProperty(LISTED_AT) || 0) < LIST_EVERY_MS) {
+    return;
+  }
+  try {
+    const actions = [];
+    const found = AdsApp.search(ACTIONS_QUERY);
+    while (found.hasNext() && actions.length < MOST_ACTIONS) {
+      const action = found.next().conversionAction;
+      actions.push({
+        name: String(action.name),
+        id: String(action.id),
+        status: String(action.status),
+        counting: String(action.countingType || 'MANY_PER_CLICK'),
+        lookbackDays: Number(action.clickThroughLookbackWindowDays || 30),
+      });
+    }
+    const { added = [], changed = [], gone = [] } = client.sendActions(actions);
+    stored.setProperty(LISTED_AT, String(Date.now()));
+    const counts = `${added.length} new, ${changed.length} changed, ${gone.length} not enabled`;
+    Logger.log(`Conversion actions sent: ${actions.length} (${counts}).`);
+  } catch (error) {
+    Logger.log(`Conversion actions not sent: ${client.hide(messageOf(error))}`);
   }
 }
 
@@ -171,9 +211,12 @@ function showPreview(client) {
   Logger.log('Preview: nothing was claimed, uploaded or acknowledged.');
 }
 
+function scriptProperties() {
+  return typeof PropertiesService === 'undefined' ? null : PropertiesService.getScriptProperties();
+}
+
 function readSettings() {
-  const stored =
-    typeof PropertiesService === 'undefined' ? null : PropertiesService.getScriptProperties();
+  const stored = scriptProperties();
   const settings = {};
   const missing = [];
   Object.keys(PROPERTIES).forEach((name) => {
@@ -248,6 +291,12 @@ class QuantumClient {
   /** These rows were not, and why. */
   sendAckFailed(queueIds, errorCode, errorMessage, errorCategory) {
     this.sendIds('/api/oci/ack-failed', queueIds, { errorCode, errorMessage, errorCategory });
+  }
+
+  /** The conversion actions of the account; returns what they changed in Kesin. */
+  sendActions(actions) {
+    const body = { siteId: this.siteId, actions };
+    return this.send('post', '/api/oci/actions', body).body || {};
   }
 
   /** Tell that the script runs, which one, and what it did. Not worth a failed run. */

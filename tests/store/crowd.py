@@ -85,6 +85,7 @@ CROWD: dict[str, list[Group]] = {
         Group("QUEUED", 0, 0.3, FRESH_CLICK),
         Group("RETRY", 0, 0.1, LATER | FRESH_CLICK),
         Group("QUEUED", 0, columns=OLD_CLICK | LATER),
+        Group("QUEUED", 0, columns=FRESH_CLICK | LATER | {"stamp_4": f"{NOW - DAY} + i"}),
         Group("RETRY", 0, columns=SPENT | LATER),
         Group("FAILED", 2, columns=DONE | FLAKY | OVERDUE),
         Group("PROCESSING", 1, columns=LIVE | FRESH_CLICK),

@@ -119,6 +119,8 @@ POST   /dashboard/site/{site_id}/oci-control/rows/{job_id}/fix row     303    40
 POST   /dashboard/site/{site_id}/oci-control/rows/{job_id}/fix none    303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   404   | 404
 POST   /dashboard/site/{site_id}/oci-control/check own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
 POST   /dashboard/site/{site_id}/oci-control/settings own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 303
+POST   /dashboard/site/{site_id}/oci-control/conversion-actions/lookup own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   503   503   | 503
+POST   /dashboard/site/{site_id}/oci-control/conversion-actions own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 303
 POST   /dashboard/site/{site_id}/oci-control/credentials own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 422
 GET    /dashboard/pdf                              -       303    401  403  403  200  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
 POST   /dashboard/pdf/renewal                      -       303    401  403  403  200  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
@@ -190,6 +192,8 @@ POST   /api/oci/ack-failed                         own     401    401  403  403 
 POST   /api/oci/ack-failed                         none    401    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
 POST   /api/oci/script-heartbeat                   own     401    401  403  403  403  403   403  | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
 POST   /api/oci/script-heartbeat                   none    401    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+POST   /api/oci/actions                            own     401    401  403  403  403  403   403  | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /api/oci/actions                            none    401    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
 POST   /api/oci/v2/verify                          key     401    401  403  403  403  403   403  | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
 POST   /api/oci/v2/verify                          cookie  401    -    -    -    -    -     -    | -     -     -     -     | 403  403   403   403   403   | 403  403   403   403   403   | 403
 GET    /api/oci/queue-stats                        own     401    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200

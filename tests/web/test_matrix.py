@@ -215,6 +215,7 @@ class Requests:
             "ack": {"queueIds": []},
             "ack-failed": {"queueIds": []},
             "credentials": CREDENTIALS,
+            "actions": {"actions": []},
             "queue-actions": {"action": "RETRY_SELECTED", "ids": [NO_JOB]},
         }
         body = site | bodies.get(what, {})

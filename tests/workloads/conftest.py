@@ -34,6 +34,8 @@ ON_BOTH = {
     "test_pdf_job_store",
     "test_runner_claims",
     "test_runner_crashes",
+    "test_a_row_ends_with_the_look_back_of_its_action_and_others_after_ninety_days",
+    "test_a_scripts_list_is_stored_at_once_with_an_audit_line_and_twice_changes_nothing",
     "test_every_state_is_counted_without_reading_rows",
     "test_a_row_is_stuck_once_its_lease_is_over_and_not_before",
     "test_rows_that_expire_within_a_week_are_counted",

@@ -232,8 +232,9 @@ def _check_scheduled(lifecycle: Lifecycle, move: Move) -> None:
     if at_work and not move.prunes and not kinds & {"unclaimed", "lease_over", "timer_over"}:
         _refuse(where, "the clock takes no job from its worker: say unclaimed or lease_over")
     aged = move.guard("age_over")
-    if aged and aged.names[0] in lifecycle.stamps[1:]:
-        _refuse(where, f"only the first named stamp is indexed: declare {aged.names[0]} first")
+    if aged and aged.names[0] in lifecycle.stamps[1 : MAX_STAMPS - 1]:
+        why = "only the first named stamp and the fourth are indexed"
+        _refuse(where, f"{why}: declare {aged.names[0]} first")
 
 
 def _check_chain(lifecycle: Lifecycle, move: Move) -> None:

@@ -150,7 +150,7 @@ def _sweep(queue: str, number: int, move: Move) -> Call:
     elif move.guard("budget_spent"):
         way = "job_spent"
     elif aged and aged.names[0] in QUEUES[queue].stamps:
-        way = "job_aged"
+        way = "job_aged" if aged.names[0] == QUEUES[queue].stamps[0] else "job_ended"
     none_due = move.name == "xml_timeout" or _too_young(queue, move)
     return Call(
         f"{queue} sweep {number} {move.name} {'/'.join(move.sources)}",

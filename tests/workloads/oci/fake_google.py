@@ -47,6 +47,8 @@ def _upload_message(kind: str) -> Any:
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d")
 _UPLOAD = re.compile(r"/(v\d+)/customers/(\d+):uploadClickConversions")
+_SEARCH = re.compile(r"/(v\d+)/customers/(\d+)/googleAds:search")
+_FIELD = re.compile(r"\b(conversion_action|customer)\.([a-z_.]+)")
 _EVENT_FIELDS = frozenset(
     [
         "adIdentifiers",
@@ -57,6 +59,7 @@ _EVENT_FIELDS = frozenset(
         "conversionValue",
         "currency",
         "eventSource",
+        "destinationReferences",
     ]
 )
 
@@ -114,6 +117,8 @@ class GoogleServer:
         self.account = "1234567890"
         self.manager = ""  # when set, requests must name it
         self.action = "customers/1234567890/conversionActions/987654321"
+        self.actions: list[dict[str, Any]] = []  # more of them, with the fields of Google's message
+        self.listed_as: dict[str, Any] = {"name": "Phone sale", "status": "ENABLED"}  # the first
         self.refresh_token = "the-refresh-token"
         self.client_secret = "the-client-secret"
         self.token_life_s = 3_599
@@ -124,6 +129,7 @@ class GoogleServer:
         self.came: list[Came] = []  # requests to the APIs, not those for tokens
         self.token_requests: list[dict[str, str]] = []
         self.recorded: dict[str, dict[str, Any]] = {}  # by order or transaction id
+        self.recorded_for: dict[str, list[str]] = {}  # the ids of the actions of an event
         self._clicks: set[tuple[str, str]] = set()
         self._next: deque[Whole | Doing] = deque()
         self._next_tokens: deque[Whole | Doing] = deque()
@@ -200,6 +206,8 @@ class GoogleServer:
             return refusal(401, "UNAUTHENTICATED", wrong)
         if upload := _UPLOAD.fullmatch(path):
             return self._upload(upload[1], upload[2], came)
+        if search := _SEARCH.fullmatch(path):
+            return self._search(search[1], search[2], came)
         if path == "/v1/events:ingest":
             return self._ingest(came.body)
         if path == "/v1/requestStatus:retrieve":
@@ -220,13 +228,44 @@ class GoogleServer:
             self._valid.add(token)
             return Whole(200, {"access_token": token, "expires_in": self.token_life_s})
 
-    def _upload(self, version: str, customer: str, came: Came) -> Whole:
+    @property
+    def action_ids(self) -> list[str]:
+        """The ids of all conversion actions of the account, whatever their status."""
+        return [self.action.rpartition("/")[2], *(str(action["id"]) for action in self.actions)]
+
+    def _denied(self, version: str, customer: str, came: Came) -> Whole | None:
         if version != VERSION:
             return refusal(400, "INVALID_ARGUMENT", Wrong(
                 "request_error", "UNSUPPORTED_VERSION", ""))  # fmt: skip
         if customer != self.account or came.headers.get("login-customer-id", "") != self.manager:
             return refusal(403, "PERMISSION_DENIED", Wrong(
                 "authorization_error", "USER_PERMISSION_DENIED", ""))  # fmt: skip
+        return None
+
+    def _search(self, version: str, customer: str, came: Came) -> Whole:
+        """Answer GAQL for conversion_action and customer; every field must be one of Google's."""
+        if denied := self._denied(version, customer, came):
+            return denied
+        service = "services.types.google_ads_service"
+        asked = json_format.ParseDict(came.body, _message(service, "SearchGoogleAdsRequest")())
+        response = _message(service, "SearchGoogleAdsResponse")()
+        [resource] = re.findall(r" FROM (conversion_action|customer)\b", asked.query)
+        sent = [{"id": self.account, "descriptive_name": "The account", "currency_code": "TRY"}]
+        if resource == "conversion_action":
+            assert "conversion_action.type = 'UPLOAD_CLICKS'" in asked.query
+            first = {"id": self.action_ids[0], **self.listed_as}
+            sent = sorted([first, *self.actions], key=lambda action: action["name"])
+        chosen = [name for _, name in _FIELD.findall(asked.query.partition(" FROM ")[0])]
+        for values in sent:
+            found = getattr(response.results.add(), resource)
+            known = found.DESCRIPTOR.fields_by_name
+            assert {name.split(".")[0] for name in chosen} <= set(known), "Google has no such field"
+            json_format.ParseDict({n: v for n, v in values.items() if n in chosen}, found)
+        return Whole(200, json_format.MessageToDict(response))
+
+    def _upload(self, version: str, customer: str, came: Came) -> Whole:
+        if denied := self._denied(version, customer, came):
+            return denied
         try:
             asked = json_format.ParseDict(came.body, _upload_message("Request"))
         except json_format.ParseError as problem:
@@ -253,7 +292,7 @@ class GoogleServer:
         wrong: dict[int, list[Wrong]] = {}
         for index, row in enumerate(rows):
             found = list(self.row_errors(row))
-            if row["conversionAction"] != self.action:
+            if row["conversionAction"].rpartition("/")[2] not in self.action_ids:
                 found.append(upload_error("NO_CONVERSION_ACTION_FOUND", "conversion_action"))
             if "NoRealClick" in row.get("gclid", ""):
                 found.append(upload_error("UNPARSEABLE_GCLID"))
@@ -274,24 +313,24 @@ class GoogleServer:
 
     def _ingest(self, body: dict[str, Any]) -> Whole:
         events = body["events"]
-        if len(events) > 2_000 or any(set(event) - _EVENT_FIELDS for event in events):
-            return Whole(400, error_body(400, "INVALID_ARGUMENT", "an unknown field"))
-        if any("userData" in event for event in events) != (body.get("encoding") == "HEX"):
-            return Whole(400, error_body(400, "INVALID_ARGUMENT", "encoding goes with userData"))
-        (to,) = body["destinations"]
-        login = to.get("loginAccount", {}).get("accountId", "")
-        if to["operatingAccount"]["accountId"] != self.account or login != self.manager:
+        if wrong := _malformed(body):
+            return Whole(400, error_body(400, "INVALID_ARGUMENT", wrong))
+        destinations = body["destinations"]
+        accounts = {to["operatingAccount"]["accountId"] for to in destinations}
+        logins = {to.get("loginAccount", {}).get("accountId", "") for to in destinations}
+        if accounts != {self.account} or logins != {self.manager}:
             detail = error_details_pb2.ErrorInfo(
                 reason="PERMISSION_DENIED", domain="datamanager.googleapis.com"
             )
             return Whole(403, error_body(403, "PERMISSION_DENIED", "no access", detail))
         bad = error_details_pb2.BadRequest()
-        if to["productDestinationId"] != self.action.rpartition("/")[2]:
-            bad.field_violations.add(
-                field="destinations[0].product_destination_id",
-                description="no such action",
-                reason="INVALID_CONVERSION_ACTION_ID",
-            )
+        for number, to in enumerate(destinations):
+            if to["productDestinationId"] not in self.action_ids:
+                bad.field_violations.add(
+                    field=f"destinations[{number}].product_destination_id",
+                    description="no such action",
+                    reason="INVALID_CONVERSION_ACTION_ID",
+                )
         for index, event in enumerate(events):
             if reason := self.event_errors(event):
                 bad.field_violations.add(
@@ -303,6 +342,10 @@ class GoogleServer:
             return Whole(400, error_body(400, "INVALID_ARGUMENT", said, *details))
         if not body.get("validateOnly"):
             self.recorded.update((event["transactionId"], event) for event in events)
+            ids = {to.get("reference"): to["productDestinationId"] for to in destinations}
+            for event in events:  # without a reference it is for all of them
+                meant = event.get("destinationReferences") or ids
+                self.recorded_for[event["transactionId"]] = [ids[one] for one in meant]
         return Whole(200, {"requestId": f"ingest-{len(self.came)}"})
 
     def _status(self, request_id: str) -> Whole:
@@ -310,11 +353,24 @@ class GoogleServer:
         return Whole(200, {"requestStatusPerDestination": [status]})
 
 
+def _malformed(body: dict[str, Any]) -> str:
+    """What no request may have: too much, unknown fields, references that are not unique."""
+    events, references = body["events"], [to.get("reference") for to in body["destinations"]]
+    used = {one for event in events for one in event.get("destinationReferences", ())}
+    if len(events) > 2_000 or any(set(event) - _EVENT_FIELDS for event in events):
+        return "an unknown field"
+    if any("userData" in event for event in events) != (body.get("encoding") == "HEX"):
+        return "encoding goes with userData"
+    if not 1 <= len(references) <= 10 or len(set(references)) < len(references):
+        return "a destination has a reference of its own, and there are ten at most"
+    return "" if used <= set(references) else "an unknown reference"
+
+
 def _click_of(row: dict[str, Any]) -> tuple[str, str]:
     clicks = [row[kind] for kind in ("gclid", "wbraid", "gbraid") if kind in row]
     people = [str(one) for one in row.get("userIdentifiers", ())]
     assert len(clicks) == 1 or (people and not clicks), "one click id is sent, or who it was"
-    return (clicks or people)[0], row["conversionDateTime"]
+    return (clicks or people)[0], row["conversionDateTime"] + row["conversionAction"]
 
 
 # Answers, built from Google's own classes

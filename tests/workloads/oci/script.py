@@ -25,6 +25,8 @@ VERIFY = "/api/oci/v2/verify"
 ACK = "/api/oci/ack"
 ACK_FAILED = "/api/oci/ack-failed"
 HEARTBEAT = "/api/oci/script-heartbeat"
+ACTIONS = "/api/oci/actions"
+LISTED_AT = "KESIN_ACTIONS_LISTED_AT"
 
 NETWORK = "network"  # it never arrives
 LOST = "lost"  # it arrives, and the answer does not
@@ -46,7 +48,10 @@ const Utilities = { sleep: (ms) => { host('sleep', ms); } };
 const Logger = { log: (text) => { host('log', String(text)); } };
 const console = { log: (text) => { host('log', String(text)); } };
 const PropertiesService = {
-  getScriptProperties: () => ({ getProperty: (name) => host('property', name) }),
+  getScriptProperties: () => ({
+    getProperty: (name) => host('property', name),
+    setProperty: (name, text) => { host('setProperty', name, text); },
+  }),
 };
 const UrlFetchApp = {
   fetch: (url, options) => {
@@ -61,6 +66,10 @@ const UrlFetchApp = {
 const AdsApp = {
   getExecutionInfo: () => ({ isPreview: () => host('isPreview') }),
   currentAccount: () => ({ getTimeZone: () => host('timeZone') }),
+  search: (query) => {
+    const rows = host('search', query);
+    return { hasNext: () => rows.length > 0, next: () => rows.shift() };
+  },
   bulkUploads: () => ({
     newCsvUpload: (columns, options) => {
       const number = host('newCsvUpload', columns, options || {});
@@ -144,12 +153,15 @@ class Script:
     apply_throws: str = ""
     apply_takes_ms: int = 0
     dies: Moment | None = None
+    actions: list[dict[str, Any]] | str | None = None  # None: listed lately; text: it throws
 
     # What it did
     requests: list[Request] = field(default_factory=list)
     uploads: list[Upload] = field(default_factory=list)
     sleeps: list[int] = field(default_factory=list)
     logged: list[str] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)
+    properties: dict[str, str] = field(default_factory=dict)  # that it set
     now_ms: int = START_MS
     dead: bool = False
 
@@ -250,6 +262,9 @@ class _Google:
         self.script.logged.append(text)
 
     def _property(self, name: str) -> str | None:
+        if name == LISTED_AT:
+            lately = None if self.script.actions is not None else str(self.script.now_ms)
+            return self.script.properties.get(name, lately)
         if self.script.config is not None:
             return None
         stored = {
@@ -258,6 +273,16 @@ class _Google:
             "KESIN_API_KEY": self.script.key,
         }
         return stored.get(name)
+
+    def _setProperty(self, name: str, text: str) -> None:  # noqa: N802
+        assert name == LISTED_AT, "it changes no setting"
+        self.script.properties[name] = text
+
+    def _search(self, query: str) -> list[dict[str, Any]]:
+        self.script.queries.append(query)
+        if not isinstance(self.script.actions, list):
+            raise _Thrown(str(self.script.actions))
+        return [{"conversionAction": action} for action in self.script.actions]
 
     def _isPreview(self) -> bool:  # noqa: N802  # Google's name
         return self.script.preview

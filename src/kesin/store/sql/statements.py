@@ -29,6 +29,7 @@ _SHARED_COLUMN = re.compile(rf"\b{SHARED_PREFIX}(\w+)")
 _Built = TypeVar("_Built", str, "Statement")
 _Choice = ParamSpec("_Choice")
 _Build = Callable[Concatenate["Statements", _Choice], _Built]
+_AGE_INDEXES = {"stamp_1": "job_aged", "stamp_4": "job_ended"}
 PreviewWay = Literal["foresee", "foresee_among", "counters", "errors"]
 
 
@@ -334,10 +335,11 @@ class Statements(InputRows):
         if move.guard("budget_spent") and ready:
             spent = "j.phase = 0 AND j.max_attempts <= j.attempt_count - j.attempt_base"
             return "job_spent", spent, "j.id"
-        if age_guard and ready and self.lifecycle.stamp_column(age_guard.names[0]) == "stamp_1":
-            old = f"j.stamp_1 <= {now} - {age_guard.number * SECOND_US}"
-            access = f"j.phase = 0 AND j.stamp_1 IS NOT NULL AND {old}"
-            return "job_aged", access, "j.stamp_1, j.id"
+        stamp = self.lifecycle.stamp_column(age_guard.names[0]) if age_guard else ""
+        if age_guard and ready and stamp in _AGE_INDEXES:
+            old = f"j.{stamp} <= {now} - {age_guard.number * SECOND_US}"
+            access = f"j.phase = 0 AND j.{stamp} IS NOT NULL AND {old}"
+            return _AGE_INDEXES[stamp], access, f"j.{stamp}, j.id"
         return None
 
     def created_before(self, move: Move, now: int) -> int | None:

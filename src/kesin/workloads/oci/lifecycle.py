@@ -20,19 +20,20 @@ from kesin.lifecycle.vocabulary import (
     unclaimed,
     was_claimed,
 )
-from kesin.workloads.oci.conversions.conversion import CLICK_LIFETIME_DAYS, DENIED, TOO_OLD
+from kesin.workloads.oci.conversions import conversion
 from kesin.workloads.oci.google.classify import CODES, WORKER_CHANNELS
 
 CHANNELS = ("script", *WORKER_CHANNELS)
 MAX_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "MAX_ATTEMPTS_EXCEEDED")
 MANUAL_FAIL = Fixed("MANUAL_FAIL", Category.PERMANENT, "MANUALLY_MARKED_FAILED")
-CONSENT_DENIED = Fixed("CONSENT_DENIED", Category.VALIDATION, DENIED)
-EXPIRED = Fixed("EXPIRED", Category.VALIDATION, TOO_OLD)
+CONSENT_DENIED = Fixed("CONSENT_DENIED", Category.VALIDATION, conversion.DENIED)
+EXPIRED = Fixed("EXPIRED", Category.VALIDATION, conversion.TOO_OLD)
+PAST_END = Fixed("EXPIRED", Category.VALIDATION, conversion.PAST_WINDOW)
 WAITING = ("QUEUED", "RETRY")
 PASSING = (Category.TRANSIENT, Category.RATE_LIMIT)
 SENT = ("uploaded_at", "finished_at")
 ENDED = ("failed_at", "finished_at")
-LIFETIME_S = CLICK_LIFETIME_DAYS * DAY_S
+LIFETIME_S = conversion.CLICK_LIFETIME_DAYS * DAY_S
 BACKOFF = doubling(300, DAY_S, jitter_s=60)
 
 
@@ -78,7 +79,7 @@ def oci_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
         doc="Offline conversions: queued, claimed by a script or our worker, acknowledged.",
         max_attempts=limits.max_attempts_script,
         lease_seconds=limits.lease_seconds,
-        stamps=("conversion_at", "uploaded_at", "failed_at"),
+        stamps=("conversion_at", "uploaded_at", "failed_at", "expires_at"),
         states=(
             State("QUEUED", initial=True, holds_key=True),
             State("RETRY", holds_key=True),
@@ -104,7 +105,7 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
         doc="Google does not know the click yet.",
     )
     return (
-        moves.enqueue("QUEUED", stamp_input=("conversion_at",)),
+        moves.enqueue("QUEUED", stamp_input=conversion.STAMPS),
         moves.claim(WAITING, "PROCESSING"),
         Move(
             "reject",
@@ -211,6 +212,9 @@ def _scheduled_moves(limits: OciLimits) -> tuple[Move, ...]:
         moves.expire(
             WAITING, "FAILED", LIFETIME_S, since="conversion_at", error=EXPIRED, stamp=ENDED
         ),
+        moves.expire(
+            *(WAITING, "FAILED", 0), since="expires_at", action="end", error=PAST_END, stamp=ENDED
+        ),
         *((revive,) if limits.revive else ()),
         moves.prune("COMPLETED", days=limits.keep_completed_days),
         moves.prune("FAILED", days=limits.keep_failed_days),
@@ -237,7 +241,7 @@ def _operator_moves() -> tuple[Move, ...]:
         timer="clear",
         payload="replace",
         run_at="input",
-        stamp_input=("conversion_at",),
+        stamp_input=conversion.STAMPS,
         unstamp=ENDED,
         doc="The same externalId with mended data; the old payload stays in its event.",
     )

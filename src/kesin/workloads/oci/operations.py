@@ -33,6 +33,7 @@ from kesin.workloads.oci.conversions import conversion
 from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
 from kesin.workloads.oci.lifecycle import CONSENT_DENIED
 from kesin.workloads.oci.script import parse_category, reason_of, refusal_reason
+from kesin.workloads.oci.site import ACTIONS as KNOWN_ACTIONS
 from kesin.workloads.oci.site import HEARTBEAT, UPLOADS, SiteContext
 
 if TYPE_CHECKING:
@@ -162,6 +163,8 @@ def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
         yield "BREAKER_OPEN", Message(sentence, state=state, code=breaker.code, problem=why)
     if site.only_name == "":
         yield "MISSING_CONVERSION_NAME", "the site has no conversion name: every row is refused"
+    if gone := (site.read_metadata(KNOWN_ACTIONS) or {}).get("gone"):
+        yield "ACTION_GONE", Message("not enabled in Google Ads: %(names)s", names=", ".join(gone))
     waiting = stats.totals["QUEUED"] + stats.totals["RETRY"]
     if site.channel == "script" and waiting and _is_silent(site, stats, now):
         hours = site.silent_hours

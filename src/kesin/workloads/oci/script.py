@@ -7,22 +7,25 @@ PROCESSING. The claim is one statement: two concurrent scripts never share a row
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message, note_json
+from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem, RequestConflict
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.store.limits import MAX_CODE, MAX_MESSAGE
-from kesin.store.records import Outcome
+from kesin.store.records import Filter, Outcome
+from kesin.workloads.oci.conversions.actions import ListedAction, merge_actions
 from kesin.workloads.oci.conversions.conversion import (
     CLICK_KINDS,
     DENIED,
     HASH_FIELDS,
+    PAST_WINDOW,
     SEAL_PREFIX,
     Conversion,
     Unsendable,
@@ -71,14 +74,19 @@ class ExportPreview:
         return ExportPreview(items, skipped, warnings, self.is_full)
 
 
-def export(site: SiteContext, *, limit: int, actor: str) -> list[dict[str, Any]]:
-    """Claim up to ``limit`` due rows for a script and return its items; nothing while paused."""
+def require_channel(site: SiteContext) -> None:
+    """Raise RequestConflict unless the site is left to a script."""
     if site.channel != "script":
         raise RequestConflict(
             f"the site {site.id} is on the channel {site.channel!r}: our worker uploads its rows; "
             "switch the script off, or the site back with `kesin site set --channel script`",
             code="wrong_channel",
         )
+
+
+def export(site: SiteContext, *, limit: int, actor: str) -> list[dict[str, Any]]:
+    """Claim up to ``limit`` due rows for a script and return its items; nothing while paused."""
+    require_channel(site)
     if site.is_paused:
         return []
     reject_unsendable(site, limit=limit, actor=actor)
@@ -146,10 +154,31 @@ def split_sendable(
         try:
             if was_refused(site, job):
                 raise Unsendable(CONSENT_DENIED.code, "adUserData", DENIED)  # noqa: TRY301
-            sendable.append((job, Conversion.from_payload(job.payload, rules, now_us=now)))
+            conversion = Conversion.from_payload(job.payload, rules, now_us=now)
+            if job.stamp_4 is not None and job.stamp_4 <= now:  # expires_at
+                raise Unsendable("EXPIRED", "conversionTime", PAST_WINDOW)  # noqa: TRY301
+            sendable.append((job, conversion))
         except Unsendable as problem:
             unsendable.append((job, problem))
     return sendable, unsendable
+
+
+def names_in_use(site: SiteContext, names: Iterable[str]) -> list[str]:
+    """Those of these conversion names that waiting rows have."""
+    where = Filter(states=WAITING_STATES, tenants=(site.id,))
+    wanted = {name: f'"conversionName":{canonical_json(name)}' for name in names}
+    found = {n: site.queue.jobs(replace(where, contains=w), limit=1) for n, w in wanted.items()}
+    return [name for name, page in found.items() if page.jobs]
+
+
+def take_actions(
+    site: SiteContext, actor: Actor, listed: Sequence[ListedAction]
+) -> dict[str, list[str]]:
+    """Make a script's list of conversion actions the site's; returns what changed, by names."""
+    require_channel(site)
+    return site.change_actions(
+        actor, "script", lambda own: merge_actions(own.actions, listed, [own.conversion_name])
+    )
 
 
 def _rejections(unsendable: Sequence[tuple[Job, Unsendable]]) -> list[Change]:

@@ -1,9 +1,9 @@
 """A site as the oci workload sees it: access to it, its settings and its metadata."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 from zoneinfo import ZoneInfo
 
@@ -18,7 +18,14 @@ from kesin.lifecycle.model import Change
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.directory import MetadataEntry, Site
 from kesin.store.records import Outcome
-from kesin.workloads.oci.conversions.conversion import CONSENTS, MAX_NAME, RowDefaults
+from kesin.workloads.oci.conversions.actions import (
+    MAX_NAME,
+    ActionChanges,
+    Actions,
+    ConversionAction,
+    parse_actions,
+)
+from kesin.workloads.oci.conversions.conversion import CONSENTS, RowDefaults
 from kesin.workloads.oci.conversions.identifiers import PHONE_COUNTRIES
 from kesin.workloads.oci.lifecycle import limits_of
 
@@ -27,6 +34,7 @@ Details = Mapping[str, Any] | None  # of an audit line
 WORKLOAD: Final = "oci"
 HEARTBEAT: Final = "heartbeat"
 BREAKER: Final = "breaker"
+ACTIONS: Final = "actions"  # what is known of them beside the setting
 NUMBERS: Final = {  # settings of a site, with their limits
     "recover_minutes": (1, 24 * 60),
     "silent_hours": (1, 720),
@@ -49,17 +57,33 @@ class SiteSettings:
     enhanced: bool = False  # rows may have hashed identifiers, which are sent
     phone_country: str = ""  # of numbers without a country; "": they are refused
     script_columns: bool = False  # scripts get columns that no one has tried with Google yet
+    actions: Actions = ()  # that rows may name; none: any name, and one action on API channels
 
     @classmethod
     def of(cls, site: Site) -> Self:
         """Read the stored settings; fields of other versions are ignored."""
         stored = json.loads(site.settings).get(WORKLOAD, {})
-        return cls(**{name: stored[name] for name in cls.__dataclass_fields__ if name in stored})
+        entries = [_known(ConversionAction, entry) for entry in stored.get(ACTIONS, ())]
+        return cls(**_known(cls, stored) | {ACTIONS: tuple(ConversionAction(**e) for e in entries)})
+
+    @property
+    def default_name(self) -> str:
+        """The conversion name of rows without one."""
+        if not self.actions:
+            return self.conversion_name
+        return next((action.name for action in self.actions if action.default), "")
+
+
+def _known(kind: Any, stored: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: stored[name] for name in kind.__dataclass_fields__ if name in stored}
 
 
 def validate_settings(changes: dict[str, Any]) -> dict[str, Any]:
     """Return the changes if each is a valid setting; raises Invalid naming the one that is not."""
     for name, value in changes.items():
+        if name == ACTIONS and value is not None:
+            parse_actions(value)
+            continue
         problem = None if value is None else _find_problem(name, value)
         if problem is not None:
             raise Invalid(problem, details={"field": name})
@@ -124,15 +148,17 @@ class SiteContext:
 
     @property
     def only_name(self) -> str | None:
-        """The conversion name that it takes: on API channels its own, as there is one action."""
-        return None if self.channel == "script" else self.settings.conversion_name
+        """The conversion name that it takes: on API channels its own if there is one action."""
+        given = self.settings
+        return None if self.channel == "script" or given.actions else given.conversion_name
 
     @property
     def defaults(self) -> RowDefaults:
         """What it gives to rows that leave something out."""
         given = self.settings
         return RowDefaults(
-            *(self.id, self.zone, self.record.currency, given.conversion_name, self.only_name),
+            *(self.id, self.zone, self.record.currency, given.default_name, self.only_name),
+            actions={action.name: action for action in given.actions},
             consent=given.consent_default,
             consent_required=given.consent_required,
             enhanced=given.enhanced,
@@ -191,6 +217,25 @@ class SiteContext:
         """Store the metadata entry of this name, replacing the old one."""
         entry = MetadataEntry(WORKLOAD, self.id, name, canonical_json(value), self.queue.now())
         self.context.commands.accounts.directory.put_metadata(entry)
+
+    def change_actions(
+        self, actor: Actor, source: str, change: Callable[[SiteSettings], ActionChanges]
+    ) -> dict[str, list[str]]:
+        """Store what becomes of the actions; returns it by names. If they stay, no audit line."""
+        directory = self.context.commands.accounts.directory
+        with directory.transaction():
+            site = directory.lock_site(self.id) or self.record
+            actions, *names = change(SiteSettings.of(site))
+            known = dict(zip(ActionChanges._fields[1:], map(list, names), strict=True))
+            settings, before = json.loads(site.settings), self.read_metadata(ACTIONS) or {}
+            own = {**settings.get(WORKLOAD, {}), ACTIONS: [asdict(action) for action in actions]}
+            settings[WORKLOAD] = {name: value for name, value in own.items() if value != []}
+            if (text := canonical_json(settings)) != site.settings:
+                directory.update_site(site._replace(settings=text, changed_at=self.queue.now()))
+            if text != site.settings or known["gone"] != before.get("gone", []):
+                self.note(actor, "oci.actions", {**known, "source": source})
+            self.put_metadata(ACTIONS, {**known, "source": source, "at": self.queue.now()})
+        return known
 
     @contextmanager
     def locked_metadata(self, name: str) -> Iterator[dict[str, Any]]:

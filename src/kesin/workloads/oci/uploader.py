@@ -36,6 +36,7 @@ from kesin.workloads.oci.google.channel import (
 from kesin.workloads.oci.google.circuit_breaker import WORKER_ACTOR, Breaker
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.google.error_table import CIRCUIT_OPEN
+from kesin.workloads.oci.google.json_paths import dig
 from kesin.workloads.oci.lifecycle import limits_of
 from kesin.workloads.oci.script import WAITING_STATES, reject_unsendable, split_sendable
 from kesin.workloads.oci.site import SiteContext
@@ -265,7 +266,10 @@ class Uploader:
             return False
         same_click = Filter(tenants=(job.tenant,), contains=f'":"{conversion.traces[0]}"')
         candidates = self._context.queue.jobs(same_click, limit=MAX_TWINS).jobs
-        return any(it.id != job.id and it.stamp_1 == conversion.at_us for it in candidates)
+        twins = [it for it in candidates if it.id != job.id and it.stamp_1 == conversion.at_us]
+        if conversion.action:  # the same click may be a conversion of each action
+            twins = [it for it in twins if dig(it.payload, "conversionName") == conversion.name]
+        return bool(twins)
 
     def _release(self, job: Job, why: RowRefused = _SITE_CHANGED) -> HandlerResult:
         """Release a row that was not sent; the attempt is returned while returns are left."""

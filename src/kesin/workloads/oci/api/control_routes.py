@@ -16,7 +16,7 @@ from kesin.store.records import MoveCount
 from kesin.web.dependencies import UNCACHED, SignedInActor
 from kesin.web.schemas import Cursor
 from kesin.workloads.common.advice import Language
-from kesin.workloads.oci import operations
+from kesin.workloads.oci import operations, script
 from kesin.workloads.oci.api import schemas
 from kesin.workloads.oci.conversions import corrections
 from kesin.workloads.oci.conversions.conversion import INPUT_FIELDS
@@ -138,6 +138,13 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
             planned=None if result.planned is None else planned,
             more=result.more or None,
         )
+
+    @router.post("/api/oci/actions")
+    def post_actions(actor: SignedInActor, body: schemas.ActionsBody) -> dict[str, list[str]]:
+        """The conversion actions of a script's account; returns the names of what changed."""
+        site = require_site(context, actor, body.site_id, "oci:script", action="oci.actions")
+        listed = [(each.pop("status"), each) for each in body.model_dump()["actions"]]
+        return script.take_actions(site, actor, listed)
 
     @router.put("/api/oci/credentials")
     def put_credentials(actor: SignedInActor, body: schemas.CredentialsBody) -> schemas.Ok:

@@ -226,6 +226,22 @@ class HeartbeatBody(OciSiteBody):
     failed: Count | None = None
 
 
+class ListedActionBody(CamelCaseBody):
+    """A conversion action as Google Ads lists it."""
+
+    name: Text
+    id: ShortText
+    status: ShortText
+    counting: ShortText
+    lookback_days: Count
+
+
+class ActionsBody(OciSiteBody):
+    """The conversion actions that a script finds in its account."""
+
+    actions: Annotated[list[ListedActionBody], Field(max_length=500)]
+
+
 class Verified(BaseModel):
     """The token, to be sent as Authorization: Bearer."""
 

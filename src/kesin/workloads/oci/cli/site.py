@@ -100,6 +100,7 @@ def _settings_record(site: SiteContext) -> dict[str, Any]:
         "recover_minutes": site.settings.recover_minutes,
         "silent_hours": site.silent_hours,
         "conversion_name": site.settings.conversion_name or None,
+        "actions": ", ".join(action.name for action in site.settings.actions) or None,
         "send_after_hours": site.settings.send_after_hours,
         "consent_default": site.settings.consent_default or None,
         "consent_required": site.settings.consent_required,

@@ -8,7 +8,7 @@ import hashlib
 import math
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, Final, Literal, Self
@@ -18,6 +18,8 @@ from kesin.engine.access.sites import CURRENCIES
 from kesin.foundation.messages import Message, MessageError
 from kesin.foundation.text import storable
 from kesin.lifecycle.budget import DAY_S, SECOND_US
+from kesin.workloads.oci.conversions.actions import MAX_NAME, ConversionAction
+from kesin.workloads.oci.conversions.amounts import decimals_of, normalise_amount
 
 ClickKind = Literal["gclid", "wbraid", "gbraid"]
 
@@ -44,25 +46,21 @@ MAX_FUTURE_S: Final = 3_600  # tolerates a wrong clock, not a wrong time zone
 CLICK_LIFETIME_DAYS: Final = 90
 DENIED: Final = "consent to send the data to Google is denied: the row is kept and never sent"
 TOO_OLD: Final = "the click is too old for Google to know it"
+PAST_WINDOW: Final = "the sale is older than the look-back window of its conversion action"
+STAMPS: Final = ("conversion_at", "expires_at")  # that a conversion brings with it
 MAX_VALUE: Final = Decimal(10) ** 12
 MAX_EXTERNAL_ID: Final = 200
-MAX_NAME: Final = 100
+ONE_PER_CLICK_BRAID: Final = "ONE_PER_CLICK_CONVERSION_ACTION_NOT_PERMITTED_WITH_BRAID"  # Google's
+MAX_LISTED_NAMES: Final = 10  # of a site's actions, in a message
 MAX_SHOWN_NAME: Final = 80  # characters of an unknown field's name
 MAX_REVISION: Final = 99
 CLICK_ID: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
 _CLICK_IN_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{6,}")
-_NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
-_GROUPED: Final = re.compile(r"[0-9]{1,3}([.,])(?:[0-9]{2,3}\1)*[0-9]{3}")  # 1.500.000, 15,00,000
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _HASH_OF_NOTHING: Final = hashlib.sha256().hexdigest()  # of a customer without that value
 _OPTIONAL: Final = (*CONSENT_FIELDS, *HASH_FIELDS)
 _OLDEST_YEAR: Final = 2000
 _NEWEST_YEAR: Final = 2999
-_WITHOUT_CENTS: Final = {
-    *("BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND"),
-    *("VUV", "XAF", "XOF", "XPF"),
-}
-_WITH_MILLS: Final = frozenset(["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"])
 
 
 class Unsendable(MessageError):
@@ -88,6 +86,7 @@ class RowDefaults:
     currency: str
     name: str = ""
     only_name: str | None = None  # the one that is taken; "": none until the site has one
+    actions: Mapping[str, ConversionAction] = field(default_factory=dict)  # if any: only these
     consent: str = ""  # for what a row does not say; "": it stays unsaid
     consent_required: bool = False
     enhanced: bool = False  # identifiers are taken and sent
@@ -111,12 +110,13 @@ class Conversion:
     revision: int = 1
     said: tuple[str, str] = ("", "")  # of CONSENT_FIELDS
     hashes: tuple[str, str] = ("", "")  # of HASH_FIELDS
+    action: ConversionAction | None = None  # of the name; None: the site has no list of them
 
     @classmethod
     def parse(cls, row: Row, defaults: RowDefaults, *, now_us: int | None = None) -> Self:
         """Validate a producer's row; raises Unsendable with the first problem.
 
-        With ``now_us``, a conversion of the future and one whose click Google forgot are problems.
+        With ``now_us``, a conversion of the future and one past its end are problems.
         """
         _refuse_masked(row)
         external_id = _parse_external_id(row.get("externalId"))
@@ -132,16 +132,18 @@ class Conversion:
             why = Message("one of gclid, wbraid, gbraid, email, phone is needed")
             raise Unsendable("MISSING_IDENTIFIER", "gclid", why)
         name = _parse_name(row.get("conversionName"), defaults)
+        action = defaults.actions.get(name)
+        _refuse_braid(action, clicks)
         at = parse_time(row.get("conversionTime"), defaults.zone)
         if now_us is not None:
-            _check_age(now_us / SECOND_US - at.timestamp())
+            _check_age(at, now_us, action.lookback_days if action else None)
         currency = _parse_currency(row.get("conversionCurrency") or defaults.currency)
         value = parse_value(row.get("conversionValue"), currency)
         order_id = order_id_of(defaults.site, external_id, revision)
         said = _parse_consent(row, defaults)
         return cls(
             external_id, order_id, **clicks, name=name, at=at, value=value, currency=currency,
-            revision=revision, said=said, hashes=hashes,
+            revision=revision, said=said, hashes=hashes, action=action,
         )  # fmt: skip
 
     @classmethod
@@ -149,7 +151,7 @@ class Conversion:
         """Parse a stored payload that is to be sent; raises Unsendable.
 
         Only the rules of the site count, not its defaults. A row that was taken while the site had
-        no conversion name keeps the name it has.
+        no conversion name keeps the name it has, and any row the end that it was taken with.
         """
         if not isinstance(payload, dict):
             raise Unsendable("BAD_PAYLOAD", "payload", "the stored row is no conversion")
@@ -157,7 +159,10 @@ class Conversion:
             raise Unsendable("CONSENT_DENIED", "adUserData", DENIED)
         only_name = rules.only_name or None
         rules = replace(rules, zone=None, currency="", name="", only_name=only_name, consent="")
-        return cls.parse(payload, rules, now_us=now_us)
+        conversion = cls.parse(payload, rules)
+        if now_us is not None:
+            _check_age(conversion.at, now_us)
+        return conversion
 
     @property
     def click(self) -> tuple[ClickKind, str] | None:
@@ -190,6 +195,13 @@ class Conversion:
     def at_us(self) -> int:
         """The time in microseconds since 1970."""
         return int(self.at.timestamp()) * SECOND_US
+
+    @property
+    def stamps(self) -> dict[str, int]:
+        """The stamps of its row: when it was, and if its action says so, when it is too old."""
+        days = self.action.lookback_days if self.action else 0
+        end = {"expires_at": self.at_us + days * DAY_S * SECOND_US} if days else {}
+        return {"conversion_at": self.at_us, **end}
 
     @property
     def key(self) -> str:
@@ -296,43 +308,13 @@ def parse_value(raw: Any, currency: str) -> Decimal:
     if isinstance(raw, float) and not math.isfinite(raw):
         raise Unsendable(code, field, "conversionValue must be a finite number")
     try:
-        value = Decimal(_normalise_amount(raw)) if isinstance(raw, str) else Decimal(str(raw))
+        value = Decimal(normalise_amount(raw)) if isinstance(raw, str) else Decimal(str(raw))
     except InvalidOperation:
         why = Message("conversionValue must be a number that reads one way, 1500.75")
         raise Unsendable(code, field, why) from None
     if not value.is_finite() or not 0 <= value <= MAX_VALUE:
         raise Unsendable(code, field, "conversionValue must lie in 0…%(most)s", most=MAX_VALUE)
-    digits = 0 if currency in _WITHOUT_CENTS else 3 if currency in _WITH_MILLS else 2
-    return value.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
-
-
-def _normalise_amount(text: str) -> str:
-    """Turn ``1.500,75``, ``1,500.75`` and ``1500,75`` into ``1500.75``.
-
-    ``1.500`` is ambiguous between locales: it is refused, not guessed.
-    """
-    text = text.strip().replace(" ", "").replace("\u00a0", "")
-    whole, separator, fraction = text.rpartition(max(",.", key=text.rfind))
-    if not separator:
-        amount = text
-    elif separator in whole:
-        amount = _drop_separators(text)
-    elif whole.isdecimal():
-        if len(fraction) == 3 and whole != "0":  # noqa: PLR2004
-            raise InvalidOperation
-        amount = f"{whole}.{fraction}"
-    else:
-        amount = f"{_drop_separators(whole)}.{fraction}"
-    if not _NUMBER.fullmatch(amount):
-        raise InvalidOperation
-    return amount
-
-
-def _drop_separators(text: str) -> str:
-    """Remove the separators of digit groups; a date or a typo has other groups."""
-    if not _GROUPED.fullmatch(text):
-        raise InvalidOperation
-    return text.replace(".", "").replace(",", "")
+    return value.quantize(Decimal(1).scaleb(-decimals_of(currency)), ROUND_HALF_UP)
 
 
 def _parse_hash(row: Row, name: str) -> str:
@@ -374,12 +356,25 @@ def _refuse_masked(row: Row) -> None:
             raise Unsendable("MASKED_VALUE", name, why, field=name)
 
 
-def _check_age(seconds: float) -> None:
+def _check_age(at: datetime, now_us: int, lookback_days: int | None = None) -> None:
+    seconds = now_us / SECOND_US - at.timestamp()
     if seconds < -MAX_FUTURE_S:
         why = "the conversion lies more than %(n)s h in the future"
         raise Unsendable("TIME_IN_FUTURE", "conversionTime", why, n=MAX_FUTURE_S // 3_600)
     if seconds >= CLICK_LIFETIME_DAYS * DAY_S:
         raise Unsendable("EXPIRED", "conversionTime", TOO_OLD)
+    if lookback_days and seconds >= lookback_days * DAY_S:
+        raise Unsendable("EXPIRED", "conversionTime", PAST_WINDOW)
+
+
+def _refuse_braid(action: ConversionAction | None, clicks: Mapping[ClickKind, str]) -> None:
+    kind = next((kind for kind in CLICK_KINDS if clicks[kind]), "gclid")
+    if action and action.counting == "ONE_PER_CLICK" and kind != "gclid":
+        why = (
+            "%(name)s counts one conversion per click, and Google takes no %(field)s for such an "
+            "action: let it count every conversion, or send a gclid"
+        )
+        raise Unsendable(ONE_PER_CLICK_BRAID, kind, why, name=repr(action.name), field=kind)
 
 
 def _parse_external_id(value: Any) -> str:
@@ -431,10 +426,19 @@ def _parse_name(given: Any, defaults: RowDefaults) -> str:
     if not 1 <= len(text) <= MAX_NAME or not text.isprintable() or storable(text) != text:
         why = "conversionName must be one line of 1…%(most)s characters, as in Google Ads"
         raise Unsendable("INVALID_CONVERSION_NAME", "conversionName", why, most=MAX_NAME)
+    if defaults.actions and text not in defaults.actions:
+        raise _unknown_name(defaults.actions)
     if text != (only := defaults.only_name or text):
         why = "the site uploads to one conversion action, %(name)s: send that name or none"
         raise Unsendable("UNKNOWN_CONVERSION_NAME", "conversionName", why, name=repr(only))
     return text
+
+
+def _unknown_name(known: Collection[str]) -> Unsendable:
+    names = [*map(repr, sorted(known))]
+    listed = ", ".join([*names[:MAX_LISTED_NAMES], *(["…"] if names[MAX_LISTED_NAMES:] else [])])
+    why = "conversionName is no conversion action of the site: it has %(names)s"
+    return Unsendable("UNKNOWN_CONVERSION_NAME", "conversionName", why, names=listed)
 
 
 def _parse_currency(value: Any) -> str:

@@ -155,7 +155,9 @@ def _refused(job: Job) -> Change:
     old = job.payload if isinstance(job.payload, dict) else {}
     payload = canonical_json({**old, CONSENT_FIELDS[0]: "denied"})
     sold_at = job.stamp_1 or job.created_at  # conversion_at is the lifecycle's first stamp
-    return Change(job.id, payload=payload, stamps={"conversion_at": sold_at}, run_at=job.run_at)
+    ends = {"expires_at": job.stamp_4} if job.stamp_4 else {}  # its fourth stamp
+    stamps = {"conversion_at": sold_at, **ends}
+    return Change(job.id, payload=payload, stamps=stamps, run_at=job.run_at)
 
 
 def was_refused(site: SiteContext, job: Job) -> bool:
@@ -174,7 +176,7 @@ def withhold(site: SiteContext, job_ids: Iterable[str | None], actor: Actor) -> 
 def new_job(site: SiteContext, conversion: Conversion, hold_us: int, note: Any = None) -> NewJob:
     job = NewJob(conversion.payload(), conversion.key, site.id, max_attempts=site.max_attempts)
     run_at = max(site.queue.now(), conversion.at_us + hold_us) if hold_us else None
-    return replace(job, run_at=run_at, stamps={"conversion_at": conversion.at_us}, note=note)
+    return replace(job, run_at=run_at, stamps=conversion.stamps, note=note)
 
 
 def _match_revisions(site: SiteContext, conversions: Conversions) -> dict[int, IngestResult]:
@@ -351,9 +353,8 @@ def correct_rows(
     hold_us, now = site.hold_us, site.queue.now()
     for job_id, (_, _, new) in corrections.items():
         event_note = canonical_json({**(note or {}), "changed": changed[job_id]})
-        payload, stamps = canonical_json(new.payload()), {"conversion_at": new.at_us}
-        run_at = max(now, new.at_us + hold_us)
-        change = again(job_id, payload=payload, note=event_note, stamps=stamps, run_at=run_at)
+        payload, run_at = canonical_json(new.payload()), max(now, new.at_us + hold_us)
+        change = again(job_id, payload=payload, note=event_note, stamps=new.stamps, run_at=run_at)
         changes.append(change)
     outcomes = site.apply("correct", changes, role=role, actor=actor.name)
     corrected = [outcome.id for outcome in outcomes if outcome.result == "moved"]

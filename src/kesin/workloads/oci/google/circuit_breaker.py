@@ -97,17 +97,23 @@ def next_breaker(breaker: Breaker, trouble: Trouble, now: int, jitter: float) ->
 
 
 def open_credentials(site: SiteContext) -> GoogleCredentials | ConnectionTrouble:
-    """Open the site's sealed credentials, or return the trouble with them."""
+    """Open the site's sealed credentials, or return the trouble with them.
+
+    If the site has a list of actions, they name one of it: every row names its own.
+    """
     name = vault_name(site.id)
     if site.context.commands.accounts.directory.secret(name) is None:
         why = "there are no credentials: put them with `kesin oci credentials %(site)s`"
         return ConnectionTrouble("AUTH", "CREDENTIALS_MISSING", Message(why, site=site.id))
     try:
-        return GoogleCredentials.from_text(site.context.vault.get(name))
+        credentials = GoogleCredentials.from_text(site.context.vault.get(name))
     except (Problem, ValueError) as problem:
         log.warning("credentials_unreadable", site=site.id, why=type(problem).__name__)
         why = "the credentials cannot be opened: look at KESIN_SECRET_KEYS, or enter them again"
         return ConnectionTrouble("AUTH", "CREDENTIALS_UNREADABLE", why)
+    tried = sorted(site.settings.actions, key=lambda action: not action.default)[:1]
+    name = credentials.resource_name(tried[0] if tried else None)
+    return replace(credentials, conversion_action_resource_name=name)
 
 
 def seal_credentials(site: SiteContext, actor: Actor, document: Mapping[str, Any]) -> None:

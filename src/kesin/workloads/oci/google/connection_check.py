@@ -11,6 +11,7 @@ from kesin.lifecycle.errors import Category
 from kesin.workloads.common.advice import Language
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions.conversion import Conversion
+from kesin.workloads.oci.google.action_check import check_actions
 from kesin.workloads.oci.google.batching import RequestReply
 from kesin.workloads.oci.google.channel import (
     Channel,
@@ -101,7 +102,7 @@ def check_site(
     site: SiteContext, channels: Mapping[str, Channel], *, language: Language = "en"
 ) -> list[Finding]:
     """Check the site; if all passes, a breaker opened by wrong credentials closes."""
-    findings = _check(site, channels)
+    findings = [*_check(site, channels), *check_actions(site, channels)]
     for at, finding in enumerate(findings):
         if finding.code and language != "en":  # the advice on a code is in every language
             act = ADVICE.find(finding.code, "AUTH", language).act

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 
 from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid
+from kesin.workloads.oci.conversions.actions import ConversionAction
 
 _DIGITS: Final = re.compile(r"[0-9]{6,20}")
 _ACTION: Final = re.compile(r"customers/[0-9]+/conversionActions/[0-9]+")
@@ -63,6 +64,12 @@ class GoogleCredentials:
             shape = Message("must look like customers/1234567890/conversionActions/987654321")
             raise _invalid(name, shape)
         return cls(**values)
+
+    def resource_name(self, action: ConversionAction | None) -> str:
+        """Google's name of a conversion action; without one, of the only one of the site."""
+        if action is None:
+            return self.conversion_action_resource_name
+        return f"customers/{self.customer_id}/conversionActions/{action.id}"
 
     @classmethod
     def from_text(cls, text: str) -> Self:

@@ -7,15 +7,16 @@ accepted request later and reports on it only as a whole: ``status`` asks for it
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
 from kesin.foundation.messages import Message
 from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_MESSAGE
+from kesin.workloads.oci.conversions.actions import ConversionAction
 from kesin.workloads.oci.conversions.conversion import Conversion, json_number
-from kesin.workloads.oci.google.batching import RequestReply, chunk_positions, deliver
+from kesin.workloads.oci.google.batching import Positions, RequestReply, chunk_positions, deliver
 from kesin.workloads.oci.google.channel import (
     ConnectionTrouble,
     Finding,
@@ -40,7 +41,7 @@ _IDENTIFIERS: Final = {"hashedEmail": "emailAddress", "hashedPhone": "phoneNumbe
 MAX_WARNINGS: Final = 20
 MAX_DESTINATIONS: Final = 10
 _EVENT: Final = re.compile(r"(?:^|\.)events\[([0-9]{1,9})\]")
-_DESTINATION: Final = re.compile(r"(?:^|\.)destinations?\b", re.IGNORECASE)
+_DESTINATION: Final = re.compile(r"(?:^|\.)destinations?\b(?:\[([0-9]{1,9})\])?", re.IGNORECASE)
 
 _WORST_FIRST: Final[tuple[RequestState, ...]] = (
     "FAILURE", "PARTIAL_SUCCESS", "PROCESSING", "UNKNOWN", "SUCCESS",
@@ -62,7 +63,7 @@ class DataManager(GoogleChannel):
                 return _read_acceptance(reply, len(part))
             return reply
 
-        return deliver(rows, chunk_positions(len(rows)), send)
+        return deliver(rows, _split_by_action(rows), send)
 
     def check(self, credentials: GoogleCredentials) -> list[Finding]:
         """Check token, account and action with an event that is only validated."""
@@ -91,7 +92,7 @@ class DataManager(GoogleChannel):
     ) -> GoogleResponse | RequestReply | RequestFailure:
         """Send one request; a response is one with status 200."""
         body = {
-            "destinations": [destination(credentials)],
+            "destinations": [destination(credentials, each) for each in _actions(conversions)],
             "events": [event(conversion) for conversion in conversions],
             **({"encoding": "HEX"} if any(each.sent_identifiers for each in conversions) else {}),
             **({"validateOnly": True} if validate_only else {}),
@@ -100,18 +101,41 @@ class DataManager(GoogleChannel):
         response = self._client.send(credentials, "POST", url, json=body)
         if isinstance(response, RequestFailure) or response.status == OK:
             return response
-        return _read_refusal(response, len(conversions))
+        return _read_refusal(response, len(conversions), [each.action for each in conversions])
 
 
-def destination(credentials: GoogleCredentials) -> dict[str, Any]:
+def _actions(conversions: Iterable[Conversion]) -> list[ConversionAction | None]:
+    """The actions of these conversions, each once; None is the one of the credentials."""
+    return list(dict.fromkeys(conversion.action for conversion in conversions))
+
+
+def _split_by_action(rows: Sequence[UploadRow]) -> list[Positions]:
+    """Split the rows so that no request has more actions than Google takes destinations."""
+    actions = _actions(row.conversion for row in rows)
+    parts: list[Positions] = []
+    for start in range(0, len(actions), MAX_DESTINATIONS):
+        own = {*actions[start : start + MAX_DESTINATIONS]}
+        positions = [at for at, row in enumerate(rows) if row.conversion.action in own]
+        chunks = chunk_positions(len(positions))
+        parts += [[positions[index] for index in chunk] for chunk in chunks]
+    return parts
+
+
+def destination(
+    credentials: GoogleCredentials, action: ConversionAction | None = None
+) -> dict[str, Any]:
     """The conversion action, in the account that owns it."""
-    action = credentials.conversion_action_resource_name.rpartition("/")[2]
-    login = credentials.login_customer_id
+    login, usual = credentials.login_customer_id, credentials.conversion_action_resource_name
     return {
         "operatingAccount": _account(credentials.customer_id),
-        "productDestinationId": action,
+        "productDestinationId": action.id if action else usual.rpartition("/")[2],
+        **({"reference": _reference(action)} if action else {}),
         **({"loginAccount": _account(login)} if login else {}),
     }
+
+
+def _reference(action: ConversionAction) -> str:
+    return f"action-{action.id}"
 
 
 def event(conversion: Conversion) -> dict[str, Any]:
@@ -128,6 +152,8 @@ def event(conversion: Conversion) -> dict[str, Any]:
         "currency": conversion.currency,
         "eventSource": "WEB",
         **({"consent": consent} if consent else {}),
+        # Without a reference Google would record it for every action of the request.
+        **({"destinationReferences": [_reference(conversion.action)]} if conversion.action else {}),
     }
 
 
@@ -149,9 +175,11 @@ def _read_acceptance(response: GoogleResponse, count: int) -> RequestReply:
     return RequestReply([accepted] * count, request_id=request_id)
 
 
-def _read_refusal(response: GoogleResponse, count: int) -> RequestReply | RequestFailure:
-    """Refuse the events Google names; the others are sent again."""
-    failure = failure_of(response)
+def _read_refusal(
+    response: GoogleResponse, count: int, actions: Sequence[ConversionAction | None] = ()
+) -> RequestReply | RequestFailure:
+    """Refuse the events Google names, or those of an action; the others are sent again."""
+    failure, sent_to = failure_of(response), list(dict.fromkeys(actions))
     if response.status != BAD_REQUEST or failure.trouble is not None:
         return failure
     named: dict[int, list[GoogleError]] = {}  # by event
@@ -163,8 +191,13 @@ def _read_refusal(response: GoogleResponse, count: int) -> RequestReply | Reques
         match = _EVENT.search(field)
         if match:
             named.setdefault(int(match[1]), []).append(error)
-        elif _DESTINATION.search(field):
-            return _wrong_destination(error, response)
+        elif destinations := _DESTINATION.search(field):
+            wrong = _wrong_destination(error, response)
+            number = int(destinations[1] or len(sent_to))
+            if len(sent_to) <= 1 or number >= len(sent_to):
+                return wrong
+            bad = sent_to[number]
+            return RequestReply([wrong.refused if each == bad else None for each in actions])
     if not named or not all(position < count for position in named):
         return failure
     classified = {at: classify_row(errors, response.request_id) for at, errors in named.items()}

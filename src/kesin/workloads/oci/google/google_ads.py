@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from kesin.foundation.messages import Message
 from kesin.lifecycle.errors import Category
+from kesin.workloads.oci.conversions.actions import ListedAction
 from kesin.workloads.oci.conversions.conversion import (
     CLICK_KINDS,
     Conversion,
@@ -29,12 +30,18 @@ from kesin.workloads.oci.google.client import GoogleChannel, event_note, failure
 from kesin.workloads.oci.google.connection_check import TRIAL_CONVERSION, build_findings
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.http import BAD_REQUEST, OK, GoogleResponse
-from kesin.workloads.oci.google.json_paths import dig, objects
+from kesin.workloads.oci.google.json_paths import dig, objects, text_at
 
 Outcomes = list[RowAccepted | RowRefused]
 
 _IDENTIFIERS: Final = {"hashedEmail": "hashedEmail", "hashedPhone": "hashedPhoneNumber"}
 _OWN_DATA: Final = {"userIdentifierSource": "FIRST_PARTY"}
+ACTIONS_QUERY: Final = (  # the script asks the same
+    "SELECT conversion_action.id, conversion_action.name, conversion_action.status, "
+    "conversion_action.counting_type, conversion_action.click_through_lookback_window_days "
+    "FROM conversion_action WHERE conversion_action.type = 'UPLOAD_CLICKS' "
+    "ORDER BY conversion_action.name LIMIT 500"
+)
 FAILURE_TYPE: Final = "GoogleAdsFailure"
 NO_OBJECT: Final = Message("the answer is no JSON object")
 MAX_DIGITS: Final = 10
@@ -186,20 +193,48 @@ class GoogleAds(GoogleChannel):
         validate_only: bool = False,
     ) -> GoogleResponse | RequestReply | RequestFailure:
         """Send one request; a response is one with status 200."""
-        action = credentials.conversion_action_resource_name
         body = {
-            "conversions": [click_conversion(conversion, action) for conversion in conversions],
+            "conversions": [
+                click_conversion(each, credentials.resource_name(each.action))
+                for each in conversions
+            ],
             "partialFailure": True,
             **({"validateOnly": True} if validate_only else {}),
         }
-        token, login = credentials.developer_token, credentials.login_customer_id
-        headers = {"developer-token": token, "login-customer-id": login}
-        url = f"{self._base_url}/customers/{credentials.customer_id}:uploadClickConversions"
-        given = {name: value for name, value in headers.items() if value}
-        response = self._client.send(credentials, "POST", url, headers=given, json=body)
+        response = self._post(credentials, ":uploadClickConversions", body)
         if isinstance(response, RequestFailure) or response.status == OK:
             return response
         return _read_refusal(response, len(conversions))
+
+    def list_actions(self, credentials: GoogleCredentials) -> list[ListedAction] | RequestFailure:
+        """The conversion actions of the account that take uploads of clicks, by name."""
+        response = self._post(credentials, "/googleAds:search", {"query": ACTIONS_QUERY})
+        if isinstance(response, RequestFailure):
+            return response
+        if response.status != OK:
+            return failure_of(response)
+        results = objects(dig(response.body, "results"))
+        return [_listed(action) for each in results if (action := dig(each, "conversionAction"))]
+
+    def _post(
+        self, credentials: GoogleCredentials, path: str, body: Mapping[str, Any]
+    ) -> GoogleResponse | RequestFailure:
+        token, login = credentials.developer_token, credentials.login_customer_id
+        headers = {"developer-token": token, "login-customer-id": login}
+        given = {name: value for name, value in headers.items() if value}
+        url = f"{self._base_url}/customers/{credentials.customer_id}{path}"
+        return self._client.send(credentials, "POST", url, headers=given, json=body)
+
+
+def _listed(action: Any) -> ListedAction:
+    """An action of the answer, which leaves out what has no value; JSON has int64 as text."""
+    days = str(dig(action, "clickThroughLookbackWindowDays") or 30)
+    return text_at(action, "status"), {
+        "name": text_at(action, "name"),
+        "id": str(dig(action, "id")),
+        "counting": text_at(action, "countingType") or "MANY_PER_CLICK",
+        "lookback_days": int(days[:6]) if days.isdecimal() else 0,
+    }
 
 
 def click_conversion(conversion: Conversion, action: str) -> dict[str, Any]:

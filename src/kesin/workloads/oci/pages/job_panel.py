@@ -48,7 +48,8 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
         if channel == "data_manager":
             body: dict[str, Any] = {"events": [event(conversion)]}
         else:
-            row = click_conversion(conversion, "customers/…/conversionActions/…")
+            action = conversion.action.id if conversion.action else "…"
+            row = click_conversion(conversion, f"customers/…/conversionActions/{action}")
             body = {"conversions": [row], "partialFailure": True}
         request = pretty(context.commands.masking("oci").value(body))
     version = ctx.service.settings.oci_google_version

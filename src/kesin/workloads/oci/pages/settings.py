@@ -1,5 +1,6 @@
 """A site's settings, credentials and connection: shown to operators, changed by admins."""
 
+from dataclasses import asdict
 from dataclasses import fields as fields_of
 from typing import Any, Final
 
@@ -9,7 +10,10 @@ from kesin.engine.access.sites import CHANNELS, site_uuid
 from kesin.foundation.problems import Invalid, Problem
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FirstFields
+from kesin.workloads.oci import script
 from kesin.workloads.oci.advice import ADVICE
+from kesin.workloads.oci.conversions import actions
+from kesin.workloads.oci.google.action_check import look_up_actions
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import read_breaker, seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
@@ -37,6 +41,8 @@ def _page(
 ) -> HTMLResponse:
     """The page, with the outcome of a form and what was typed into it."""
     context, site_settings, breaker = site.context, site.settings, read_breaker(site)
+    known = site.read_metadata("actions") or {}
+    shown = {"actions": list(map(asdict, site_settings.actions)), "gone": known.get("gone", ())}
     values = {
         **{name: getattr(site.record, name) for name in _SITE_FIELDS},
         "recover_minutes": str(site_settings.recover_minutes),
@@ -62,6 +68,7 @@ def _page(
         usual_silent_hours=context.settings.oci_silent_hours,
         uuid=site_uuid(site.id),
         channels=CHANNELS,
+        countings=actions.COUNTINGS,
         credentials=[credential.name for credential in fields_of(GoogleCredentials)],
         optional=OPTIONAL,
         secret_names=SECRET,
@@ -71,7 +78,7 @@ def _page(
         breaker_state=breaker.state(context.queue.now()),
         breaker_advice=ADVICE.find(breaker.code, breaker.kind or None, ctx.language),
         heartbeat=site.read_metadata(HEARTBEAT),
-        **{"about": "", "findings": None, **outcome},
+        **{"about": "", "findings": None, "changes": None, **shown, **outcome},
         **frame(ctx, site),
     )
 
@@ -144,6 +151,48 @@ def check_oci_connection(ctx: Context, site_id: str) -> HTMLResponse:
     findings = check_site(site, channels, language=ctx.language)
     site.note(ctx.actor, "oci.check")
     return _page(ctx, site, findings=findings)
+
+
+@router.post(f"{PATH}/conversion-actions")
+def change_oci_actions(ctx: Context, site_id: str, fields: FirstFields) -> Response:
+    """Store the conversion actions as the form has them."""
+    site = find_site(ctx, site_id, "admin", "site.set")
+    rows = [n for n in range(actions.MAX_ACTIONS + 1) if f"remove-{n}" not in fields]
+    typed = [action for n in rows if (action := _typed_action(fields, n))["name"]]
+    gone = [fields[name] for name in fields if name.startswith("gone-")]
+    try:
+        kept = {action.name: action for action in actions.parse_actions(typed)}
+        dropped = [each.name for each in site.settings.actions if each.name not in kept]
+        if "confirm" not in fields and (names := script.names_in_use(site, dropped)):
+            why = "rows wait for %(names)s: without it they are rejected; tick that you know"
+            raise Invalid(why, details={"field": "confirm"}, names=", ".join(names))  # noqa: TRY301
+    except Invalid as problem:
+        return _page(ctx, site, problem=problem, about="actions", actions=typed, gone=gone)
+    still_gone = tuple(name for name in kept if name in gone)
+    changes = actions.ActionChanges(tuple(kept.values()), gone=still_gone)
+    site.change_actions(ctx.actor, "page", lambda _before: changes)
+    return _redirect_back(site, "settings")
+
+
+def _typed_action(fields: dict[str, str], number: int) -> dict[str, Any]:
+    names = ("name", "id", "counting", "lookback_days")
+    typed: dict[str, Any] = {n: fields.get(f"{n}-{number}", "").strip()[:200] for n in names}
+    if typed["lookback_days"].isdecimal():
+        typed["lookback_days"] = int(typed["lookback_days"][:6])
+    return {**typed, "default": fields.get("default") == str(number)}
+
+
+@router.post(f"{PATH}/conversion-actions/lookup", response_class=HTMLResponse)
+def look_up_oci_actions(ctx: Context, site_id: str) -> HTMLResponse:
+    """Show what Google's list of conversion actions would change; saving the form stores it."""
+    site = find_site(ctx, site_id, "operate", "oci.check")
+    site.note(ctx.actor, "oci.check")
+    try:
+        found = look_up_actions(site, channels_of(site.context.settings))
+    except Problem as problem:
+        return _page(ctx, site, problem=problem, about="actions")
+    listed = list(map(asdict, found.actions))
+    return _page(ctx, site, changes=found, actions=listed, gone=found.gone)
 
 
 def _redirect_back(site: SiteContext, done: str) -> Response:

@@ -1,0 +1,67 @@
+"""The look-up of a site's conversion actions in Google Ads, and their check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+from kesin.foundation.messages import Message
+from kesin.foundation.problems import Problem, Unavailable
+from kesin.workloads.oci.conversions.actions import ActionChanges, merge_actions
+from kesin.workloads.oci.google import circuit_breaker as breaking
+from kesin.workloads.oci.google.channel import Channel, ConnectionTrouble, Finding, RequestFailure
+from kesin.workloads.oci.site import ACTIONS, SiteContext
+
+if TYPE_CHECKING:
+    from kesin.workloads.oci.google.google_ads import GoogleAds
+
+_IN_SETTINGS = "Choose the default in the settings of the site."
+_AT_GOOGLE = "Enable them there, or remove them in the settings of the site."
+_LOOK_UP = "Look the actions up in the settings of the site and save them."
+_SCOPE = "Look-ups need the scope adwords, also where rows go through Data Manager."
+
+
+def look_up_actions(site: SiteContext, channels: Mapping[str, Channel]) -> ActionChanges:
+    """What Google's list would change, whatever API the rows go to; nothing is stored.
+
+    Raises Unavailable with what Google says. While Google asks for a pause, it is not asked.
+    """
+    credentials, breaker = breaking.open_credentials(site), breaking.read_breaker(site)
+    if isinstance(credentials, ConnectionTrouble):
+        raise _unavailable(credentials.code, credentials.message)
+    if breaker.kind not in {"", "AUTH"} and breaker.state(site.queue.now()) == "open":
+        raise _unavailable(breaker.code, breaker.message)
+    listed = cast("GoogleAds", channels["api"]).list_actions(credentials)
+    if isinstance(listed, RequestFailure):
+        if listed.trouble and listed.trouble.kind == "RATE_LIMIT":
+            breaking.record_upload(site, listed.trouble)
+        raise _unavailable(listed.refused.code, listed.refused.message)
+    own = credentials.conversion_action_resource_name.rpartition("/")[2]
+    return merge_actions(site.settings.actions, listed, [site.settings.conversion_name, own])
+
+
+def _unavailable(code: str, message: str) -> Unavailable:
+    why = "Google does not list the conversion actions: %(code)s: %(problem)s"
+    return Unavailable(Message(why, code=code, problem=Message(message)))
+
+
+def check_actions(site: SiteContext, channels: Mapping[str, Channel]) -> list[Finding]:
+    """Compare a site's actions with Google's: what is enabled, counting, look-back, the default."""
+    given, known = site.settings, site.read_metadata(ACTIONS) or {}
+    if not given.actions:
+        return []
+    changes = ActionChanges((), gone=tuple(known.get("gone", ())))  # in the script's last list
+    try:
+        changes = changes if site.channel == "script" else look_up_actions(site, channels)
+    except Problem as problem:
+        return [Finding("actions", ok=False, detail=problem.message, advice=_SCOPE)]
+    found: list[tuple[str, str]] = []
+    if not given.default_name:
+        found += [("no action is the default: rows without a name are refused", _IN_SETTINGS)]
+    if names := ", ".join(changes.gone):
+        found += [(Message("not enabled in Google Ads: %(names)s", names=names), _AT_GOOGLE)]
+    if names := ", ".join(changes.changed):
+        found += [(Message("otherwise in Google Ads: %(names)s", names=names), _LOOK_UP)]
+    bad = [Finding("actions", ok=False, detail=why, advice=act) for why, act in found]
+    fine = Message("%(n)s conversion actions, as Google Ads has them", n=len(given.actions))
+    return bad or [Finding("actions", ok=True, detail=fine)]

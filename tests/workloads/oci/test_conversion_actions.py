@@ -1,0 +1,544 @@
+"""Several conversion actions a site: what rows may name, when they end, where they are sent."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kesin.foundation.problems import Invalid
+from kesin.workloads.oci.conversions.actions import (
+    ActionChanges,
+    ConversionAction,
+    merge_actions,
+    parse_actions,
+)
+from kesin.workloads.oci.google.channels import channels_of
+from kesin.workloads.oci.google.connection_check import check_site
+from kesin.workloads.oci.site import SiteSettings, validate_settings
+from tests.web.conftest import ROOT
+from tests.workloads.oci.fake_google import GoogleServer, Wrong, refusal
+from tests.workloads.oci.own_site import DAY, HOUR, ApiSite, OwnSite, ok, refused
+
+SALE: dict[str, Any] = {"name": "Phone sale", "id": "987654321", "default": True}
+LEAD: dict[str, Any] = {"name": "Lead", "id": "11", "counting": "ONE_PER_CLICK", "lookback_days": 7}
+SALE_AT_GOOGLE = {"name": "Phone sale", "id": "987654321", "counting": "MANY_PER_CLICK"}
+ENABLED = "ENABLED"
+
+
+def listed(*entries: dict[str, Any], status: str = ENABLED) -> list[tuple[str, dict[str, Any]]]:
+    return [(status, {"counting": "MANY_PER_CLICK", "lookback_days": 30, **one}) for one in entries]
+
+
+def give(site: OwnSite, *entries: dict[str, Any]) -> None:
+    """Give the site these actions."""
+    site.change_settings(**validate_settings({"actions": list(entries)}))
+
+
+def posted(site: OwnSite, *entries: dict[str, Any], status: int = 200) -> Any:
+    """Post a list as a script does."""
+    rows = [
+        {"status": ENABLED, "counting": "MANY_PER_CLICK", "lookbackDays": 30, **one}
+        for one in entries
+    ]
+    response = site.report("actions", actions=rows)
+    return ok(response) if status == 200 else refused(response, status)
+
+
+def names(site: OwnSite) -> list[str]:
+    return [action.name for action in site.place.settings.actions]
+
+
+# The setting
+
+
+def test_actions_are_kept_with_googles_defaults_and_fields_of_other_versions_are_ignored(
+    site: OwnSite,
+):
+    give(site, SALE, LEAD)
+    sale, lead = site.place.settings.actions
+    assert sale == ConversionAction("Phone sale", "987654321", True, "MANY_PER_CLICK", 30)
+    assert lead == ConversionAction("Lead", "11", False, "ONE_PER_CLICK", 7)
+    site.change_settings(actions=[{**SALE, "colour": "red"}])
+    assert site.place.settings == SiteSettings(actions=(sale,))
+
+
+@pytest.mark.parametrize(
+    ("entries", "field"),
+    [
+        ([{**SALE, "name": ""}], "actions[0].name"),
+        ([{**SALE, "name": "x" * 101}], "actions[0].name"),
+        ([{**SALE, "name": "two\nlines"}], "actions[0].name"),
+        ([{**SALE, "name": " blank"}], "actions[0].name"),
+        ([{**SALE, "name": 5}], "actions[0].name"),
+        ([LEAD, {**SALE, "id": "12a"}], "actions[1].id"),
+        ([{**SALE, "id": 12}], "actions[0].id"),
+        ([{"name": "x"}], "actions[0].id"),
+        ([{**SALE, "default": "yes"}], "actions[0].default"),
+        ([{**SALE, "counting": "TWICE"}], "actions[0].counting"),
+        ([{**SALE, "lookback_days": 0}], "actions[0].lookback_days"),
+        ([{**SALE, "lookback_days": 91}], "actions[0].lookback_days"),
+        ([{**SALE, "lookback_days": True}], "actions[0].lookback_days"),
+        ([{**SALE, "status": ENABLED}], "actions[0].status"),
+        (["Phone sale"], "actions[0]."),
+        ([SALE, {**LEAD, "name": "Phone sale"}], "actions"),
+        ([SALE, {**LEAD, "default": True}], "actions"),
+        ([{**LEAD, "name": f"a{n}"} for n in range(101)], "actions"),
+        ("Phone sale", "actions[0]."),
+    ],
+)
+def test_a_wrong_entry_is_refused_by_the_name_of_its_field(entries: Any, field: str):
+    with pytest.raises(Invalid) as caught:
+        validate_settings({"actions": entries})
+    assert caught.value.details == {"field": field}
+
+
+def test_names_differ_by_case_and_a_hundred_actions_fit():
+    assert len(parse_actions([LEAD, {**LEAD, "name": "lead"}])) == 2
+    assert len(parse_actions([{**LEAD, "name": f"a{n}"} for n in range(100)])) == 100
+
+
+# Ingest
+
+
+def test_without_actions_everything_is_as_before(site: OwnSite):
+    [job_id] = site.enqueue(1, conversionName="Whatever")
+    assert site.job(job_id).stamp_4 is None
+    site.change(channel="api")
+    site.change_settings(conversion_name="Phone sale")
+    [result] = site.post([site.row(2, conversionName="Whatever")])
+    assert (result["code"], "'Phone sale'" in result["message"]) == (
+        "UNKNOWN_CONVERSION_NAME",
+        True,
+    )
+
+
+@pytest.mark.parametrize("channel", ["script", "api", "data_manager"])
+def test_a_row_names_its_action_or_takes_the_default_and_an_unknown_name_is_rejected(
+    site: OwnSite, channel: str
+):
+    site.change(channel=channel)
+    site.change_settings(conversion_name="Of before")
+    give(site, SALE, LEAD)
+    rows = [
+        site.row(1, conversionName=None),
+        site.row(2, conversionName="Lead"),
+        site.row(3, conversionName="lead"),
+        site.row(4, conversionName="Of before"),
+    ]
+    results = site.post(rows)
+    assert [one["result"] for one in results] == ["queued", "queued", "rejected", "rejected"]
+    taken = [site.job(one["id"]).payload["conversionName"] for one in results[:2]]
+    assert taken == ["Phone sale", "Lead"]
+    for one in results[2:]:
+        assert (one["code"], one["field"]) == ("UNKNOWN_CONVERSION_NAME", "conversionName")
+        assert "'Lead', 'Phone sale'" in one["message"]
+
+
+def test_without_a_default_a_row_needs_a_name(site: OwnSite):
+    give(site, {**SALE, "default": False})
+    [result] = site.post([site.row(conversionName=None)])
+    assert (result["result"], result["code"]) == ("rejected", "MISSING_CONVERSION_NAME")
+
+
+def test_of_many_actions_a_message_names_ten(site: OwnSite):
+    give(site, *({**LEAD, "name": f"action {n:02}"} for n in range(40)))
+    [result] = site.post([site.row()])
+    assert result["message"].endswith("'action 09', …")
+    assert len(result["message"]) < 300
+
+
+@pytest.mark.parametrize("kind", ["wbraid", "gbraid"])
+def test_a_braid_is_refused_for_an_action_that_counts_one_per_click(site: OwnSite, kind: str):
+    give(site, SALE, LEAD)
+    braid = {kind: "0AAAAAA_braid-1"}
+    for_lead = site.row(1, conversionName="Lead", gclid=None, **braid)
+    with_gclid = site.row(2, conversionName="Lead", **braid)
+    for_sale = site.row(3, gclid=None, **braid)
+    first, *others = site.post([for_lead, with_gclid, for_sale])
+    code = "ONE_PER_CLICK_CONVERSION_ACTION_NOT_PERMITTED_WITH_BRAID"
+    assert (first["result"], first["code"], first["field"]) == ("rejected", code, kind)
+    assert [one["result"] for one in others] == ["queued", "queued"]
+
+
+# The end of a row
+
+
+def test_a_row_ends_with_the_look_back_of_its_action_and_others_after_ninety_days(alone: OwnSite):
+    [before] = alone.enqueue(1)
+    give(alone, {**SALE, "lookback_days": 90}, LEAD)
+    [sale] = alone.enqueue(1, first=2)
+    [lead] = alone.enqueue(1, first=3, conversionName="Lead")
+    job = alone.job(lead)
+    assert job.stamp_4 == (job.stamp_1 or 0) + 7 * DAY * 1_000_000
+    alone.wait(6 * DAY - 10)  # each was sold a day and some seconds ago
+    assert alone.sweep("expire") == {}
+    alone.wait(10)
+    assert alone.sweep("expire") == {"expire": 1}
+    row = alone.row_of(lead)
+    assert (row["status"], row["provider_error_code"]) == ("FAILED", "EXPIRED")
+    assert row["last_error"].endswith("the look-back window of its conversion action")
+    assert row["provider_error_category"] == "VALIDATION"
+    assert alone.states([before, sale]) == ["QUEUED", "QUEUED"]
+    alone.wait(83 * DAY)
+    assert alone.sweep("expire") == {"expire": 2}
+    assert alone.job(before).error_message == "the click is too old for Google to know it"
+
+
+def test_a_row_past_its_end_is_rejected_at_ingest_and_before_an_export(site: OwnSite):
+    give(site, SALE, LEAD)
+    old = {"conversionName": "Lead", "conversionTime": site.oci.ago(7 * DAY)}
+    young = {"conversionName": "Lead", "conversionTime": site.oci.ago(7 * DAY - HOUR)}
+    first, second = site.post([site.row(1, **old), site.row(2, **young)])
+    assert (first["result"], first["code"]) == ("rejected", "EXPIRED")
+    assert first["field"] == "conversionTime"
+    site.wait(HOUR)  # no sweep comes
+    assert site.export() == []
+    assert site.row_of(second["id"])["provider_error_code"] == "EXPIRED"
+
+
+def test_an_end_stays_when_the_look_back_changes_and_a_correction_sets_it_again(site: OwnSite):
+    give(site, SALE, LEAD)
+    [job_id] = site.enqueue(1, conversionName="Lead")
+    ends = site.job(job_id).stamp_4
+    give(site, SALE, {**LEAD, "lookback_days": 2})
+    assert site.job(job_id).stamp_4 == ends
+    [result] = site.post([site.row(1, conversionName="Lead", conversionValue=9)])
+    job = site.job(job_id)
+    assert (result["result"], job.stamp_4) == ("corrected", (job.stamp_1 or 0) + 2 * DAY * 10**6)
+    [result] = site.post([site.row(1, conversionValue=9)])
+    assert site.job(job_id).stamp_4 == (job.stamp_1 or 0) + 30 * DAY * 10**6
+
+
+def test_a_refusal_keeps_the_end_and_a_fix_gives_a_revision_one(site: OwnSite):
+    give(site, SALE)
+    [denied, done] = site.enqueue(2)
+    ends = site.job(denied).stamp_4
+    site.post([site.row(1, consent={"adUserData": "denied"})])
+    assert (site.state(denied), site.job(denied).stamp_4) == ("FAILED", ends)
+    site.export()
+    site.ack([done])
+    site.act("ENQUEUE_FIX", [done])
+    [revision] = [job for job in site.jobs() if job.state == "QUEUED"]
+    assert revision.stamp_4 == site.job(done).stamp_4
+
+
+def test_a_row_whose_action_is_gone_from_the_site_is_rejected_before_the_claim(site: OwnSite):
+    give(site, SALE, LEAD)
+    [lead] = site.enqueue(1, conversionName="Lead")
+    [sale] = site.enqueue(1, first=2)
+    give(site, SALE)
+    assert [one["conversionName"] for one in site.export()] == ["Phone sale"]
+    row = site.row_of(lead)
+    assert (row["provider_error_code"], row["attempt_count"]) == ("UNKNOWN_CONVERSION_NAME", 0)
+    assert site.state(sale) == "PROCESSING"
+
+
+# Sending
+
+
+def at_google(google: GoogleServer, *entries: dict[str, Any]) -> None:
+    """Let Google have these actions beside its first."""
+    google.actions = [
+        {"status": ENABLED, "id": one["id"], "name": one["name"], **_google_names(one)}
+        for one in entries
+    ]
+
+
+def _google_names(entry: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "counting_type": entry.get("counting", "MANY_PER_CLICK"),
+        "click_through_lookback_window_days": entry.get("lookback_days", 30),
+    }
+
+
+def test_each_row_goes_to_its_own_action_in_one_request(api: ApiSite):
+    at_google(api.google, LEAD)
+    give(api, SALE, LEAD)
+    # Two conversions of one click and second are twins only for the same action.
+    api.post([
+        api.row(1),
+        api.row(2, conversionName="Lead", gclid=api.row(1)["gclid"],
+                conversionTime=api.row(1)["conversionTime"]),
+    ])  # fmt: skip
+    assert api.turn() == {"COMPLETED": 2}
+    [sent] = [upload for upload in api.google.uploads if upload]
+    assert [one["conversionAction"].rpartition("/")[2] for one in sent] == ["987654321", "11"]
+
+
+def test_data_manager_names_exactly_one_destination_an_event_and_ten_a_request(
+    make_api: Callable[..., ApiSite],
+):
+    api = make_api("data_manager")
+    more = [{**LEAD, "name": f"Lead {n}", "id": f"{100 + n}"} for n in range(12)]
+    at_google(api.google, *more)
+    give(api, SALE, *more)
+    api.post([api.row(n, conversionName=f"Lead {n % 12}") for n in range(30)])
+    api.post([api.row(99)])
+    assert api.turn() == {"COMPLETED": 31}
+    bodies = [came.body for came in api.google.came if came.path == "/v1/events:ingest"]
+    assert [len(body["destinations"]) for body in bodies] == [10, 3]
+    for body in bodies:
+        references = [to["reference"] for to in body["destinations"]]
+        assert len(set(references)) == len(references)
+        assert all(len(event["destinationReferences"]) == 1 for event in body["events"])
+    ids = {job.payload["orderId"]: job.payload["conversionName"] for job in api.jobs()}
+    known = {action.name: action.id for action in api.place.settings.actions}
+    assert api.google.recorded_for == {order: [known[name]] for order, name in ids.items()}
+
+
+def test_a_destination_that_google_refuses_fails_its_own_rows_only(
+    make_api: Callable[..., ApiSite],
+):
+    api = make_api("data_manager")
+    give(api, SALE, LEAD)  # Google knows the first alone
+    api.post([api.row(1), api.row(2, conversionName="Lead"), api.row(3)])
+    assert api.turn() == {"COMPLETED": 2, "FAILED": 1}
+    [failed] = [job for job in api.jobs() if job.state == "FAILED"]
+    assert failed.payload["conversionName"] == "Lead"
+    assert (failed.error_category, api.breaker().kind) == ("AUTH", "")
+
+
+def test_a_site_that_moves_to_the_api_and_on_keeps_its_actions_and_its_rows(
+    make_api: Callable[..., ApiSite],
+):
+    api = make_api("api")
+    api.change(channel="script")
+    at_google(api.google, LEAD)
+    posted(api, SALE_AT_GOOGLE, {"name": "Lead", "id": "11", "lookbackDays": 7})
+    actions = api.place.settings.actions
+    api.post([api.row(n, conversionName=(n % 2 and "Lead") or "Phone sale") for n in range(4)])
+    for channel in ("api", "data_manager"):
+        api.change(channel=channel)
+        assert api.place.settings.actions == actions
+    assert api.turn() == {"COMPLETED": 4}
+    sent = sorted(to for [to] in api.google.recorded_for.values())
+    assert sent == ["11", "11", "987654321", "987654321"]
+
+
+NAMES = [f"action {n}" for n in range(13)]
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("post"), st.sampled_from([*NAMES, ""])),
+            st.tuples(st.just("set"), st.permutations(range(13))),
+            st.tuples(st.sampled_from(["api", "data_manager", "script"]), st.just(0)),
+            st.tuples(st.just("turn"), st.just(0)),
+        ),
+        max_size=25,
+    )
+)
+def test_no_row_is_ever_sent_to_another_action_than_it_names(shared_api, google_server, steps):
+    google_server.reset()
+    channels_of.cache_clear()
+    api = ApiSite(shared_api, google_server)
+    at_google(google_server, *({**LEAD, "name": f"a{n}", "id": f"{500 + n}"} for n in range(13)))
+    number = itertools.count(1)
+    sent: dict[str, set[str]] = {}  # the ids that each name has had when rows went out
+    give(api, *({"name": name, "id": f"{500 + n}"} for n, name in enumerate(NAMES)))
+    for kind, value in [*steps, ("api", 0), ("turn", 0)]:
+        if kind == "post":
+            api.post([api.row(next(number), conversionName=value or None)])
+        elif kind == "set":  # other ids, and the last of them are no actions any more
+            chosen = list(zip(NAMES, value, strict=True))[:9]
+            give(api, *({"name": n, "id": f"{500 + k}", "default": not k} for n, k in chosen))
+        elif kind == "turn":
+            seen = dict.fromkeys(google_server.recorded)
+            known = {action.name: action.id for action in api.place.settings.actions}
+            api.clock.advance(HOUR)
+            api.turn()
+            payloads = {job.payload["orderId"]: job.payload for job in api.jobs()}
+            for order, row in google_server.recorded.items():
+                if order not in seen and order in payloads:
+                    to = google_server.recorded_for.get(order) or [
+                        row["conversionAction"].rpartition("/")[2]
+                    ]
+                    assert to == [known[payloads[order]["conversionName"]]]
+                    sent.setdefault(payloads[order]["conversionName"], set()).update(to)
+        else:
+            api.change(channel=kind)
+    api.change(channel="script")
+    shared_api.retire_rows()
+    channels_of.cache_clear()
+
+
+# What a list changes
+
+
+def test_a_list_adds_changes_and_marks_but_never_removes_and_keeps_the_default():
+    current = parse_actions([{**SALE, "default": False}, {**LEAD, "default": True}])
+    sale = {**SALE_AT_GOOGLE, "lookback_days": 60}
+    entries = listed(sale, {"name": "New", "id": "7"}) + listed(
+        {"name": "Off", "id": "8"}, status="HIDDEN"
+    )
+    changes = merge_actions(current, entries, ["New"])
+    assert [(one.name, one.default) for one in changes.actions] == [
+        *(("Phone sale", False), ("Lead", True), ("New", False)),
+    ]
+    assert (changes.added, changes.changed) == (("New",), ("Phone sale",))
+    assert (changes.gone, changes.left_out) == (("Lead",), ("Off (HIDDEN)",))
+    again = merge_actions(changes.actions, entries, ())
+    assert (again.actions, again.added, again.changed) == (changes.actions, (), ())
+
+
+@pytest.mark.parametrize(
+    ("entries", "usual", "default"),
+    [
+        (["a", "b"], ["b"], "b"),
+        (["a", "b"], ["11"], "a"),
+        (["a", "b"], [""], None),
+        (["a"], [], "a"),
+        ([], ["a"], None),
+    ],
+)
+def test_the_first_default_is_what_rows_without_a_name_went_to(entries, usual, default):
+    found = listed(*({"name": name, "id": f"{11 + n}"} for n, name in enumerate(entries)))
+    chosen = [one.name for one in merge_actions((), found, usual).actions if one.default]
+    assert chosen == ([default] if default else [])
+
+
+def test_what_cannot_be_kept_is_left_out_and_said_and_too_many_are_refused():
+    bad: list[dict[str, Any]] = [
+        {"name": "x" * 101, "id": "1"},
+        {"name": "b", "id": "2", "lookback_days": 120},
+    ]
+    twice = [{"name": "c", "id": "3"}, {"name": "c", "id": "4"}]
+    changes = merge_actions((), listed(*bad, *twice), ())
+    assert [one.id for one in changes.actions] == ["3"]
+    assert [text.rpartition(" ")[2] for text in changes.left_out] == ["(UNUSABLE)"] * 3
+    with pytest.raises(Invalid):
+        merge_actions((), listed(*({"name": f"n{n}", "id": "1"} for n in range(101))), ())
+
+
+# The script's list
+
+
+def test_a_scripts_list_is_stored_at_once_with_an_audit_line_and_twice_changes_nothing(
+    site: OwnSite,
+):
+    site.change_settings(conversion_name="Lead", recover_minutes=45)
+    lead = {"name": "Lead", "id": "11", "lookbackDays": 7}
+    off = {"name": "Off", "id": "12", "status": "REMOVED"}
+    [line] = site.audit_lines(lambda: posted(site, SALE_AT_GOOGLE, lead, off))
+    assert (line.action, line.allowed, line.site) == ("oci.actions", True, site.id)
+    sale, lead_action = site.place.settings.actions
+    assert (sale.default, lead_action.default, lead_action.lookback_days) == (False, True, 7)
+    assert site.place.settings.recover_minutes == 45
+    changed_at = site.place.record.changed_at
+    site.wait(1)
+    answers: list[Any] = []
+    assert site.audit_lines(lambda: answers.append(posted(site, SALE_AT_GOOGLE, lead, off))) == []
+    nothing = {"added": [], "changed": [], "gone": [], "left_out": ["Off (REMOVED)"]}
+    assert (answers, site.place.record.changed_at) == ([nothing], changed_at)
+
+
+def test_an_action_that_vanished_stays_marked_and_its_rows_stay(site: OwnSite):
+    posted(site, SALE_AT_GOOGLE, {"name": "Lead", "id": "11"})
+    site.enqueue(1, conversionName="Lead")
+    for _ in range(2):
+        assert posted(site, SALE_AT_GOOGLE)["gone"] == ["Lead"]
+    assert posted(site)["gone"] == ["Phone sale", "Lead"]
+    assert names(site) == ["Phone sale", "Lead"]
+    assert "ACTION_GONE" in site.warnings()
+    assert len(site.export()) == 1
+    posted(site, SALE_AT_GOOGLE, {"name": "Lead", "id": "11"})
+    assert "ACTION_GONE" not in site.warnings()
+
+
+def test_an_empty_first_list_changes_nothing(site: OwnSite):
+    assert posted(site) == {"added": [], "changed": [], "gone": [], "left_out": []}
+    assert site.place.settings == SiteSettings()
+    site.enqueue(1, conversionName="Whatever")
+
+
+def test_a_list_is_bounded_and_comes_from_the_script_of_the_site(site: OwnSite, neighbour: OwnSite):
+    entry = {**SALE_AT_GOOGLE, "status": ENABLED, "lookbackDays": 30}
+    body = {"actions": [entry]}
+    assert site.report("actions", site.producer, **body).status_code == 403
+    assert site.report("actions", neighbour.script, **body).status_code == 403
+    assert refused(site.report("actions", actions=[entry] * 501), 422)
+    assert refused(site.report("actions", actions=[{**entry, "colour": 1}]), 422)
+    assert refused(site.report("actions", actions=[{**entry, "lookbackDays": -1}]), 422)
+    many = [{**entry, "name": f"n{n}"} for n in range(101)]
+    assert refused(site.report("actions", actions=many), 422)["details"] == {"field": "actions"}
+    site.change(channel="api")
+    assert refused(site.report("actions", **body), 409)["code"] == "wrong_channel"
+    assert names(site) == []
+
+
+# The look-up, and the check
+
+
+def found(api: ApiSite) -> dict[str, tuple[bool, str]]:
+    findings = check_site(api.place, channels_of(api.oci.settings))
+    return {one.detail.partition(":")[0]: (one.ok, one.advice) for one in findings}
+
+
+@pytest.mark.parametrize("channel", ["api", "data_manager"])
+def test_a_check_compares_the_actions_with_googles(make_api: Callable[..., ApiSite], channel: str):
+    api = make_api(channel)
+    at_google(api.google, LEAD, {"name": "Another", "id": "12"})
+    give(api, SALE, LEAD)
+    assert found(api)["2 conversion actions, as Google Ads has them"] == (True, "")
+    give(
+        api,
+        {**SALE, "lookback_days": 60, "default": False},
+        LEAD,
+        {"name": "Gone", "id": "987654321"},
+    )
+    checks = found(api)
+    wrong = {name for name, (fine, advice) in checks.items() if not fine and advice}
+    assert wrong == {
+        "no action is the default",
+        "not enabled in Google Ads",
+        "otherwise in Google Ads",
+    }
+    api.google.listed_as["status"] = "REMOVED"
+    assert found(api)["not enabled in Google Ads"][0] is False
+
+
+def test_a_check_says_when_google_does_not_list_them_and_closes_the_breaker_all_the_same(
+    api: ApiSite,
+):
+    give(api, SALE)
+    api.google.then(api_answer := refusal(401, "UNAUTHENTICATED", Wrong(
+        "authentication_error", "OAUTH_TOKEN_INVALID", "")), api_answer)  # fmt: skip
+    api.enqueue(1)
+    api.turn()
+    assert api.breaker().kind == "AUTH"
+    wrong = Wrong("authorization_error", "USER_PERMISSION_DENIED", "")
+
+    def trial(_row: Any) -> tuple[Wrong, ...]:
+        api.google.then(refusal(403, "PERMISSION_DENIED", wrong))  # of the search that follows
+        return ()
+
+    api.google.row_errors = trial
+    findings = found(api)
+    ok_, advice = findings["Google does not list the conversion actions"]
+    assert (ok_, "adwords" in advice) == (False, True)
+    assert api.breaker().kind == ""
+
+
+def test_a_script_site_is_checked_by_its_last_list(site: OwnSite):
+    posted(site, SALE_AT_GOOGLE, {"name": "Lead", "id": "11"})
+    posted(site, {"name": "Lead", "id": "11"})
+    details = [one.detail for one in check_site(site.place, {}) if one.name == "actions"]
+    assert details == [
+        "no action is the default: rows without a name are refused",
+        "not enabled in Google Ads: Phone sale",
+    ]
+
+
+def test_a_stored_change_is_what_it_says(site: OwnSite):
+    actions = parse_actions([SALE])
+    changes = ActionChanges(actions, gone=("Phone sale",))
+    assert site.place.change_actions(ROOT, "page", lambda _: changes)["gone"] == ["Phone sale"]
+    site.place.change_actions(ROOT, "page", lambda _: ActionChanges(()))
+    assert site.place.settings == SiteSettings()
