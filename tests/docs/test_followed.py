@@ -21,6 +21,7 @@ FOLLOWED = {
         "tr/oci.md",
         "ops/oci-alerts.md",
         "oci.md",
+        "oci-actions.md",
         "ops/oci-attempt-cap.md",
         "ops/oci-control-smoke.md",
         "optiplan.md",

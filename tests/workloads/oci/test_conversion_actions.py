@@ -291,6 +291,15 @@ def test_data_manager_names_exactly_one_destination_an_event_and_ten_a_request(
     assert api.google.recorded_for == {order: [known[name]] for order, name in ids.items()}
 
 
+def test_two_names_of_one_action_are_one_destination(make_api: Callable[..., ApiSite]):
+    api = make_api("data_manager")
+    give(api, SALE, {**SALE, "name": "Its old name", "default": False})
+    api.post([api.row(1), api.row(2, conversionName="Its old name")])
+    assert api.turn() == {"COMPLETED": 2}
+    [body] = [came.body for came in api.google.came if came.path == "/v1/events:ingest"]
+    assert [to["reference"] for to in body["destinations"]] == ["987654321"]
+
+
 def test_a_destination_that_google_refuses_fails_its_own_rows_only(
     make_api: Callable[..., ApiSite],
 ):
@@ -531,7 +540,7 @@ def test_a_script_site_is_checked_by_its_last_list(site: OwnSite):
     posted(site, {"name": "Lead", "id": "11"})
     details = [one.detail for one in check_site(site.place, {}) if one.name == "actions"]
     assert details == [
-        "no action is the default: rows without a name are refused",
+        "no action is the default: a row needs a name",
         "not enabled in Google Ads: Phone sale",
     ]
 

@@ -223,13 +223,8 @@ def build_filter(site: SiteContext, criteria: Mapping[str, Sequence[str]]) -> Fi
     """Build the store's filter; raises Problem for an unknown state."""
     for state in criteria.get("status", ()):
         if state not in STATES:
-            known, given = ", ".join(STATES), repr(state[:64])
-            raise Problem(
-                "status is one of %(known)s, not %(given)s",
-                code="bad_status",
-                known=known,
-                given=given,
-            )
+            known, why = ", ".join(STATES), "status is one of %(known)s, not %(given)s"
+            raise Problem(why, code="bad_status", known=known, given=repr(state[:64]))
     states, codes, categories = (tuple(criteria.get(name, ())) for name in CRITERIA)
     return Filter(states=states, tenants=(site.id,), codes=codes, categories=categories)
 

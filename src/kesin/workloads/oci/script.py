@@ -13,14 +13,12 @@ from typing import Any, Final
 
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message, note_json
-from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem, RequestConflict
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.store.limits import MAX_CODE, MAX_MESSAGE
 from kesin.store.records import Filter, Outcome
-from kesin.workloads.oci.conversions.actions import ListedAction, merge_actions
 from kesin.workloads.oci.conversions.conversion import (
     CLICK_KINDS,
     DENIED,
@@ -171,16 +169,6 @@ def names_in_use(site: SiteContext, names: Iterable[str]) -> list[str]:
     return [name for name, page in found.items() if page.jobs]
 
 
-def take_actions(
-    site: SiteContext, actor: Actor, listed: Sequence[ListedAction]
-) -> dict[str, list[str]]:
-    """Make a script's list of conversion actions the site's; returns what changed, by names."""
-    require_channel(site)
-    return site.change_actions(
-        actor, "script", lambda own: merge_actions(own.actions, listed, [own.conversion_name])
-    )
-
-
 def _rejections(unsendable: Sequence[tuple[Job, Unsendable]]) -> list[Change]:
     invalid, changes = partial(Change, error_category=Category.VALIDATION.value), []
     for job, problem in unsendable:
@@ -238,13 +226,9 @@ def parse_category(text: str, known: Iterable[Category]) -> Category:
     """The category of this name, if it is one of the known; raises Problem."""
     categories = {category.value: category for category in known}
     if text not in categories:
-        raise Problem(
-            "errorCategory is one of %(known)s, not %(given)s",
-            code="bad_error_category",
-            details={"field": "errorCategory"},
-            known=", ".join(sorted(categories)),
-            given=repr(text[:64]),
-        )
+        why, field = "errorCategory is one of %(known)s, not %(given)s", {"field": "errorCategory"}
+        names, given = ", ".join(sorted(categories)), repr(text[:64])
+        raise Problem(why, code="bad_error_category", details=field, known=names, given=given)
     return categories[text]
 
 

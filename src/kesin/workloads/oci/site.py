@@ -69,9 +69,8 @@ class SiteSettings:
     @property
     def default_name(self) -> str:
         """The conversion name of rows without one."""
-        if not self.actions:
-            return self.conversion_name
-        return next((action.name for action in self.actions if action.default), "")
+        default = "".join(action.name for action in self.actions if action.default)
+        return default if self.actions else self.conversion_name
 
 
 def _known(kind: Any, stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,10 +80,8 @@ def _known(kind: Any, stored: Mapping[str, Any]) -> dict[str, Any]:
 def validate_settings(changes: dict[str, Any]) -> dict[str, Any]:
     """Return the changes if each is a valid setting; raises Invalid naming the one that is not."""
     for name, value in changes.items():
-        if name == ACTIONS and value is not None:
-            parse_actions(value)
-            continue
-        problem = None if value is None else _find_problem(name, value)
+        checked = value is None or (name == ACTIONS and parse_actions(value) is not None)
+        problem = None if checked else _find_problem(name, value)
         if problem is not None:
             raise Invalid(problem, details={"field": name})
     return changes
@@ -92,26 +89,21 @@ def validate_settings(changes: dict[str, Any]) -> dict[str, Any]:
 
 def _find_problem(name: str, value: Any) -> Message | None:
     """What is wrong with the value of a setting, if anything."""
-    if name in NUMBERS:
-        least, most = NUMBERS[name]
-        fits = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-        why = "%(field)s must be a whole number in %(least)s…%(most)s, got %(given)s"
-        problem = Message(why, field=name, least=least, most=most, given=repr(value))
-    elif name in FLAGS:
-        fits, problem = isinstance(value, bool), Message("%(field)s is yes or no", field=name)
-    elif name == "consent_default":
-        fits, problem = value in CONSENTS, Message("%(field)s is granted or denied", field=name)
-    elif name == "phone_country":
-        known = ", ".join(PHONE_COUNTRIES)
-        fits = value in PHONE_COUNTRIES
-        problem = Message("%(field)s is one of %(known)s", field=name, known=known)
-    elif name == "conversion_name":
-        fits = isinstance(value, str) and len(value) <= MAX_NAME and value.isprintable()
-        why = "%(field)s must be one line of 1…%(most)s characters"
-        problem = Message(why, field=name, most=MAX_NAME)
-    else:
-        fits, problem = False, Message("%(field)s is no setting of a site", field=repr(name))
-    return None if fits else problem
+    least, most = NUMBERS.get(name, (1, MAX_NAME))
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    is_line = isinstance(value, str) and len(value) <= MAX_NAME and value.isprintable()
+    whole = "%(field)s must be a whole number in %(least)s…%(most)s, got %(given)s"
+    rules = {
+        **dict.fromkeys(NUMBERS, (is_whole and least <= value <= most, whole)),
+        **dict.fromkeys(FLAGS, (isinstance(value, bool), "%(field)s is yes or no")),
+        "consent_default": (value in CONSENTS, "%(field)s is granted or denied"),
+        "phone_country": (value in PHONE_COUNTRIES, "%(field)s is one of %(known)s"),
+        "conversion_name": (is_line, "%(field)s must be one line of 1…%(most)s characters"),
+    }
+    fits, why = rules.get(name, (False, "%(field)s is no setting of a site"))
+    values: dict[str, Any] = {"field": name if name in rules else repr(name), "least": least}
+    values |= {"most": most, "given": repr(value), "known": ", ".join(PHONE_COUNTRIES)}
+    return None if fits else Message.fill(why, values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import pytest
 from kesin.workloads.oci.google.channels import channels_of
 from tests.web.conftest import ROOT, MakeWorld
 from tests.web.dashboard.workloads.test_oci import ControlPage
-from tests.workloads.oci.fake_google import VERSION, GoogleServer
+from tests.workloads.oci.fake_google import VERSION, GoogleServer, Whole, error_body
 from tests.workloads.oci.own_site import SECRET_KEYS
 
 SALE = {"name-0": "Sale", "id-0": "987654321", "counting-0": "MANY_PER_CLICK"}
@@ -140,6 +140,8 @@ def test_a_look_up_that_fails_says_why_and_honours_a_pause(looking_up, google):
     assert response.status_code == 503
     assert "INVALID_GRANT" in response.text
     google.reset()
-    google.then(lambda handler: handler.send_error(429))
-    assert looking_up.post(f"{PATH}/lookup").status_code == 503
+    google.then(Whole(429, error_body(429, "RESOURCE_EXHAUSTED", "slow"), {"retry-after": "60"}))
+    for _ in range(2):
+        assert looking_up.post(f"{PATH}/lookup").status_code == 503
+    assert len(google.came) == 1  # the second was not sent
     assert looking_up.post(f"{PATH}/lookup", "ece").status_code == 403

@@ -19,6 +19,7 @@ from kesin.workloads.common.advice import Language
 from kesin.workloads.oci import operations, script
 from kesin.workloads.oci.api import schemas
 from kesin.workloads.oci.conversions import corrections
+from kesin.workloads.oci.conversions.actions import merge_actions
 from kesin.workloads.oci.conversions.conversion import INPUT_FIELDS
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import seal_credentials
@@ -114,12 +115,9 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
         else:
             criteria = None if body.filter is None else body.filter.model_dump()
             if body.all != (criteria is not None and not any(criteria.values())):
-                raise Invalid(
-                    "an empty filter matches every row of the site: it needs all: true, "
-                    "which nothing else takes",
-                    code="bad_selection",
-                    details={"field": "all"},
-                )
+                why = "an empty filter matches every row of the site: it needs all: true, which "
+                why += "nothing else takes"
+                raise Invalid(why, code="bad_selection", details={"field": "all"})
             where = None if criteria is None else operations.build_filter(site, criteria)
             terms: dict[str, Any] = {"code": body.error_code, "category": body.error_category}
             terms |= {"clear_errors": body.clear_errors, "dry_run": body.dry_run}
@@ -143,8 +141,11 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
     def post_actions(actor: SignedInActor, body: schemas.ActionsBody) -> dict[str, list[str]]:
         """The conversion actions of a script's account; returns the names of what changed."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.actions")
+        script.require_channel(site)
         listed = [(each.pop("status"), each) for each in body.model_dump()["actions"]]
-        return script.take_actions(site, actor, listed)
+        return site.change_actions(
+            actor, "script", lambda own: merge_actions(own.actions, listed, [own.conversion_name])
+        )
 
     @router.put("/api/oci/credentials")
     def put_credentials(actor: SignedInActor, body: schemas.CredentialsBody) -> schemas.Ok:

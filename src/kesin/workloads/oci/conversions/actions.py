@@ -17,7 +17,6 @@ MAX_NAME: Final = 100
 MAX_ACTIONS: Final = 100
 LOOKBACK_DAYS: Final = range(1, 91)
 COUNTINGS: Final = ("ONE_PER_CLICK", "MANY_PER_CLICK")
-UNUSABLE: Final = "UNUSABLE"  # it is enabled, with a name or value that we cannot keep
 _ID: Final = re.compile(r"[0-9]{1,20}")
 _FIELDS: Final = {
     "name": "%(field)s must be one line of 1…100 characters",
@@ -48,7 +47,7 @@ class ConversionAction:
             "name": isinstance(name, str) and _is_name(name),
             "id": isinstance(number, str) and _ID.fullmatch(number),
             "default": isinstance(entry.get("default", False), bool),
-            "counting": entry.get("counting") in {None, *COUNTINGS},
+            "counting": entry.get("counting") in (None, *COUNTINGS),
             "lookback_days": days is None or (type(days) is int and days in LOOKBACK_DAYS),
         }
         for key in (key for key, fits in fitting.items() if not fits):
@@ -108,7 +107,7 @@ def merge_actions(
         with suppress(Invalid):
             new = ConversionAction.parse(entry) if status == "ENABLED" else None
         if new is None or name in seen:
-            why = UNUSABLE if status == "ENABLED" else status
+            why = "UNUSABLE" if status == "ENABLED" else status  # there twice, or cannot be kept
             names["left_out"].append(f"{storable(name)[:MAX_NAME]} ({why})")
             continue
         seen.add(name)

@@ -370,10 +370,7 @@ def _check_age(at: datetime, now_us: int, lookback_days: int | None = None) -> N
 def _refuse_braid(action: ConversionAction | None, clicks: Mapping[ClickKind, str]) -> None:
     kind = next((kind for kind in CLICK_KINDS if clicks[kind]), "gclid")
     if action and action.counting == "ONE_PER_CLICK" and kind != "gclid":
-        why = (
-            "%(name)s counts one conversion per click, and Google takes no %(field)s for such an "
-            "action: let it count every conversion, or send a gclid"
-        )
+        why = "%(name)s counts one per click, and such an action takes no %(field)s: send a gclid"
         raise Unsendable(ONE_PER_CLICK_BRAID, kind, why, name=repr(action.name), field=kind)
 
 

@@ -15,9 +15,7 @@ from kesin.workloads.oci.site import ACTIONS, SiteContext
 if TYPE_CHECKING:
     from kesin.workloads.oci.google.google_ads import GoogleAds
 
-_IN_SETTINGS = "Choose the default in the settings of the site."
-_AT_GOOGLE = "Enable them there, or remove them in the settings of the site."
-_LOOK_UP = "Look the actions up in the settings of the site and save them."
+_SETTINGS = "Look the actions up in the settings of the site; choose, remove and save them there."
 _SCOPE = "Look-ups need the scope adwords, also where rows go through Data Manager."
 
 
@@ -55,13 +53,11 @@ def check_actions(site: SiteContext, channels: Mapping[str, Channel]) -> list[Fi
         changes = changes if site.channel == "script" else look_up_actions(site, channels)
     except Problem as problem:
         return [Finding("actions", ok=False, detail=problem.message, advice=_SCOPE)]
-    found: list[tuple[str, str]] = []
-    if not given.default_name:
-        found += [("no action is the default: rows without a name are refused", _IN_SETTINGS)]
+    found = [] if given.default_name else ["no action is the default: a row needs a name"]
     if names := ", ".join(changes.gone):
-        found += [(Message("not enabled in Google Ads: %(names)s", names=names), _AT_GOOGLE)]
+        found.append(Message("not enabled in Google Ads: %(names)s", names=names))
     if names := ", ".join(changes.changed):
-        found += [(Message("otherwise in Google Ads: %(names)s", names=names), _LOOK_UP)]
-    bad = [Finding("actions", ok=False, detail=why, advice=act) for why, act in found]
+        found.append(Message("otherwise in Google Ads: %(names)s", names=names))
     fine = Message("%(n)s conversion actions, as Google Ads has them", n=len(given.actions))
+    bad = [Finding("actions", ok=False, detail=why, advice=_SETTINGS) for why in found]
     return bad or [Finding("actions", ok=True, detail=fine)]

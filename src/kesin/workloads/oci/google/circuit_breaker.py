@@ -97,10 +97,7 @@ def next_breaker(breaker: Breaker, trouble: Trouble, now: int, jitter: float) ->
 
 
 def open_credentials(site: SiteContext) -> GoogleCredentials | ConnectionTrouble:
-    """Open the site's sealed credentials, or return the trouble with them.
-
-    If the site has a list of actions, they name one of it: every row names its own.
-    """
+    """Open the site's sealed credentials, with one of its actions, or return the trouble."""
     name = vault_name(site.id)
     if site.context.commands.accounts.directory.secret(name) is None:
         why = "there are no credentials: put them with `kesin oci credentials %(site)s`"

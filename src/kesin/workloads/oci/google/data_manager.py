@@ -14,10 +14,10 @@ from typing import Any, Final
 from kesin.foundation.messages import Message
 from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_MESSAGE
-from kesin.workloads.oci.conversions.actions import ConversionAction
 from kesin.workloads.oci.conversions.conversion import Conversion, json_number
-from kesin.workloads.oci.google.batching import Positions, RequestReply, chunk_positions, deliver
+from kesin.workloads.oci.google.batching import Positions, RequestReply, deliver
 from kesin.workloads.oci.google.channel import (
+    MAX_ROWS,
     ConnectionTrouble,
     Finding,
     RequestFailure,
@@ -91,8 +91,9 @@ class DataManager(GoogleChannel):
         validate_only: bool = False,
     ) -> GoogleResponse | RequestReply | RequestFailure:
         """Send one request; a response is one with status 200."""
+        ids = _action_ids(conversions)
         body = {
-            "destinations": [destination(credentials, each) for each in _actions(conversions)],
+            "destinations": [destination(credentials, each) for each in dict.fromkeys(ids)],
             "events": [event(conversion) for conversion in conversions],
             **({"encoding": "HEX"} if any(each.sent_identifiers for each in conversions) else {}),
             **({"validateOnly": True} if validate_only else {}),
@@ -101,41 +102,34 @@ class DataManager(GoogleChannel):
         response = self._client.send(credentials, "POST", url, json=body)
         if isinstance(response, RequestFailure) or response.status == OK:
             return response
-        return _read_refusal(response, len(conversions), [each.action for each in conversions])
+        return _read_refusal(response, len(conversions), ids)
 
 
-def _actions(conversions: Iterable[Conversion]) -> list[ConversionAction | None]:
-    """The actions of these conversions, each once; None is the one of the credentials."""
-    return list(dict.fromkeys(conversion.action for conversion in conversions))
+def _action_ids(conversions: Iterable[Conversion]) -> list[str]:
+    """The id of the action of each; "" is the one of the credentials."""
+    return [conversion.action.id if conversion.action else "" for conversion in conversions]
 
 
 def _split_by_action(rows: Sequence[UploadRow]) -> list[Positions]:
     """Split the rows so that no request has more actions than Google takes destinations."""
-    actions = _actions(row.conversion for row in rows)
-    parts: list[Positions] = []
-    for start in range(0, len(actions), MAX_DESTINATIONS):
-        own = {*actions[start : start + MAX_DESTINATIONS]}
-        positions = [at for at, row in enumerate(rows) if row.conversion.action in own]
-        chunks = chunk_positions(len(positions))
-        parts += [[positions[index] for index in chunk] for chunk in chunks]
+    ids, parts = _action_ids(row.conversion for row in rows), list[Positions]()
+    known = list(dict.fromkeys(ids))
+    for start in range(0, len(known), MAX_DESTINATIONS):
+        own = {*known[start : start + MAX_DESTINATIONS]}
+        positions = [at for at, action_id in enumerate(ids) if action_id in own]
+        parts += [positions[at : at + MAX_ROWS] for at in range(0, len(positions), MAX_ROWS)]
     return parts
 
 
-def destination(
-    credentials: GoogleCredentials, action: ConversionAction | None = None
-) -> dict[str, Any]:
-    """The conversion action, in the account that owns it."""
+def destination(credentials: GoogleCredentials, action_id: str = "") -> dict[str, Any]:
+    """The conversion action, in the account that owns it; its id is also its reference."""
     login, usual = credentials.login_customer_id, credentials.conversion_action_resource_name
     return {
         "operatingAccount": _account(credentials.customer_id),
-        "productDestinationId": action.id if action else usual.rpartition("/")[2],
-        **({"reference": _reference(action)} if action else {}),
+        "productDestinationId": action_id or usual.rpartition("/")[2],
+        **({"reference": action_id} if action_id else {}),
         **({"loginAccount": _account(login)} if login else {}),
     }
-
-
-def _reference(action: ConversionAction) -> str:
-    return f"action-{action.id}"
 
 
 def event(conversion: Conversion) -> dict[str, Any]:
@@ -153,7 +147,7 @@ def event(conversion: Conversion) -> dict[str, Any]:
         "eventSource": "WEB",
         **({"consent": consent} if consent else {}),
         # Without a reference Google would record it for every action of the request.
-        **({"destinationReferences": [_reference(conversion.action)]} if conversion.action else {}),
+        **({"destinationReferences": [conversion.action.id]} if conversion.action else {}),
     }
 
 
@@ -176,10 +170,10 @@ def _read_acceptance(response: GoogleResponse, count: int) -> RequestReply:
 
 
 def _read_refusal(
-    response: GoogleResponse, count: int, actions: Sequence[ConversionAction | None] = ()
+    response: GoogleResponse, count: int, ids: Sequence[str] = ()
 ) -> RequestReply | RequestFailure:
     """Refuse the events Google names, or those of an action; the others are sent again."""
-    failure, sent_to = failure_of(response), list(dict.fromkeys(actions))
+    failure, sent_to = failure_of(response), list(dict.fromkeys(ids))
     if response.status != BAD_REQUEST or failure.trouble is not None:
         return failure
     named: dict[int, list[GoogleError]] = {}  # by event
@@ -197,7 +191,7 @@ def _read_refusal(
             if len(sent_to) <= 1 or number >= len(sent_to):
                 return wrong
             bad = sent_to[number]
-            return RequestReply([wrong.refused if each == bad else None for each in actions])
+            return RequestReply([wrong.refused if each == bad else None for each in ids])
     if not named or not all(position < count for position in named):
         return failure
     classified = {at: classify_row(errors, response.request_id) for at, errors in named.items()}

@@ -8,11 +8,7 @@ from kesin.foundation.ids import is_id
 from kesin.foundation.problems import NotFound
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FirstFields
-from kesin.workloads.oci.conversions.conversion import (
-    CONVERSION_FIELDS,
-    HASH_FIELDS,
-    PLAIN_FIELDS,
-)
+from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS, HASH_FIELDS, PLAIN_FIELDS
 from kesin.workloads.oci.conversions.corrections import fix_rows
 from kesin.workloads.oci.pages.control import (
     CHANGED,

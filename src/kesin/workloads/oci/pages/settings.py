@@ -20,7 +20,7 @@ from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
 from kesin.workloads.oci.pages.control import PATH, find_site, frame
 from kesin.workloads.oci.pages.site_links import control_path
-from kesin.workloads.oci.site import FLAGS, HEARTBEAT, WORKLOAD, SiteContext, validate_settings
+from kesin.workloads.oci.site import FLAGS, HEARTBEAT, NUMBERS, SiteContext, validate_settings
 
 router = page_router()
 
@@ -40,30 +40,21 @@ def _page(
     ctx: PageContext, site: SiteContext, typed: dict[str, str] | None = None, **outcome: Any
 ) -> HTMLResponse:
     """The page, with the outcome of a form and what was typed into it."""
-    context, site_settings, breaker = site.context, site.settings, read_breaker(site)
-    known = site.read_metadata("actions") or {}
-    shown = {"actions": list(map(asdict, site_settings.actions)), "gone": known.get("gone", ())}
-    values = {
+    context, given, breaker = site.context, site.settings, read_breaker(site)
+    values: dict[str, Any] = {
         **{name: getattr(site.record, name) for name in _SITE_FIELDS},
-        "recover_minutes": str(site_settings.recover_minutes),
-        "silent_hours": str(site_settings.silent_hours or ""),
-        "conversion_name": site_settings.conversion_name,
-        "send_after_hours": str(site_settings.send_after_hours or ""),
-        "consent_default": site_settings.consent_default,
-        "phone_country": site_settings.phone_country,
-        **{name: getattr(site_settings, name) for name in FLAGS},
+        **asdict(given),
+        "silent_hours": given.silent_hours or "",
+        "send_after_hours": given.send_after_hours or "",
+        **(typed or {}),
     }
+    if typed and outcome.get("about") == "settings":
+        values |= {name: name in typed for name in FLAGS}
+    gone = (site.read_metadata("actions") or {}).get("gone", ())
+    shown = {"about": "", "findings": None, "changes": None, "gone": gone}
     return ctx.page(
         "oci/settings.html",
-        values={
-            **values,
-            **(typed or {}),
-            **(
-                {n: n in typed for n in FLAGS}
-                if typed and outcome.get("about") == "settings"
-                else {}
-            ),
-        },
+        values=values,
         typed=typed or {},
         usual_silent_hours=context.settings.oci_silent_hours,
         uuid=site_uuid(site.id),
@@ -78,7 +69,7 @@ def _page(
         breaker_state=breaker.state(context.queue.now()),
         breaker_advice=ADVICE.find(breaker.code, breaker.kind or None, ctx.language),
         heartbeat=site.read_metadata(HEARTBEAT),
-        **{"about": "", "findings": None, "changes": None, **shown, **outcome},
+        **{**shown, "actions": list(values["actions"]), **outcome},
         **frame(ctx, site),
     )
 
@@ -93,7 +84,7 @@ def change_oci_settings(ctx: Context, site_id: str, fields: FirstFields) -> Resp
         changes = validate_settings(_changes(fields))
         with accounts.directory.transaction():
             accounts.set_site(ctx.actor, site.id, **{k: v or None for k, v in site_values.items()})
-            accounts.set_site_settings(ctx.actor, site.id, WORKLOAD, changes)
+            accounts.set_site_settings(ctx.actor, site.id, site.queue.name, changes)
     except Invalid as problem:
         typed = {name: value for name, value in fields.items() if len(value) <= 200}  # noqa: PLR2004
         return _page(ctx, site, problem=problem, about="settings", typed=typed)
@@ -101,16 +92,11 @@ def change_oci_settings(ctx: Context, site_id: str, fields: FirstFields) -> Resp
 
 
 def _changes(fields: dict[str, str]) -> dict[str, Any]:
-    name = fields.get("conversion_name", "").strip()
-    return {
-        "recover_minutes": _read_whole_number(fields, "recover_minutes"),
-        "silent_hours": _read_whole_number(fields, "silent_hours"),
-        "send_after_hours": _read_whole_number(fields, "send_after_hours"),
-        "conversion_name": name or None,
-        "consent_default": fields.get("consent_default") or None,
-        "phone_country": fields.get("phone_country", "").strip().upper() or None,
-        **{name: name in fields or None for name in FLAGS},
-    }
+    texts = ("conversion_name", "consent_default", "phone_country")
+    typed = {name: fields.get(name, "").strip() or None for name in texts}
+    typed["phone_country"] = typed["phone_country"] and typed["phone_country"].upper()
+    numbers = {name: _read_whole_number(fields, name) for name in NUMBERS}
+    return typed | numbers | {name: name in fields or None for name in FLAGS}
 
 
 def _read_whole_number(fields: dict[str, str], name: str) -> int | None:
@@ -168,8 +154,8 @@ def change_oci_actions(ctx: Context, site_id: str, fields: FirstFields) -> Respo
             raise Invalid(why, details={"field": "confirm"}, names=", ".join(names))  # noqa: TRY301
     except Invalid as problem:
         return _page(ctx, site, problem=problem, about="actions", actions=typed, gone=gone)
-    still_gone = tuple(name for name in kept if name in gone)
-    changes = actions.ActionChanges(tuple(kept.values()), gone=still_gone)
+    marked = tuple(filter(gone.__contains__, kept))
+    changes = actions.ActionChanges(tuple(kept.values()), gone=marked)
     site.change_actions(ctx.actor, "page", lambda _before: changes)
     return _redirect_back(site, "settings")
 
