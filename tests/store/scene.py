@@ -155,15 +155,16 @@ class Scene:
         return self.store.sweep(self.queue, move, limit=limit, now=self.now, **how)
 
     def declared(self, name: str, *, source: str = "", to: str = "", by: str = "") -> Move:
-        """The only move of this name, optionally with this source, target or role."""
+        """The only move of this name or action, optionally with this source, target or role."""
         matches = [
             move
             for move in self.lifecycle.moves
-            if move.name == name
+            if name in (move.name, move.action)
             and (not source or source in move.sources)
             and (not to or to == move.to)
             and (not by or by in move.by)
         ]
+        matches = [move for move in matches if move.name == move.action] or matches
         assert len(matches) == 1, matches
         return matches[0]
 

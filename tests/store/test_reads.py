@@ -15,6 +15,7 @@ from kesin.lifecycle.task import task_lifecycle
 from kesin.store.errors import StoreError, UnknownQueue
 from kesin.store.limits import MAX_BATCH
 from kesin.store.records import Backlog, Filter
+from kesin.store.sql.reader import SqlReader
 from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from tests.store.scene import (
@@ -239,6 +240,18 @@ def test_ready_jobs_whose_first_stamp_is_old_are_counted(oci):
     oci.claim(1, tenants=["default"])
     assert aging(NOW) == 2
     assert waiting(oci).aging == 0
+
+
+def test_a_sql_store_also_counts_by_the_fourth_stamp(oci):
+    for days in (1, 3):
+        oci.create_job(stamps={"conversion_at": NOW, "expires_at": NOW + days * DAY})
+    oci.create_job(tenant="b", stamps={"conversion_at": NOW, "expires_at": NOW + 2 * DAY})
+    oci.create_job(stamps={"conversion_at": NOW})
+    if isinstance(oci.store, SqlReader):
+        assert oci.store.aging("oci", ("expires_at", NOW + 2 * DAY + 1)) == {"default": 1, "b": 1}
+    else:
+        with pytest.raises(StoreError, match="'expires_at' is not the first stamp"):
+            oci.store.aging("oci", ("expires_at", NOW))
 
 
 def test_age_is_measured_by_the_first_stamp_only(oci, task):

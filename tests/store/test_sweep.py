@@ -281,6 +281,19 @@ def test_the_oldest_click_expires_first(oci):
     assert gone == {95, 94}
 
 
+def test_a_job_with_an_end_of_its_own_expires_there_the_oldest_end_first(oci):
+    """The fourth stamp is indexed like the first; a job without it stays."""
+    sold = {"conversion_at": NOW - 40 * DAY}
+    ends = {oci.create_job(stamps={**sold, "expires_at": NOW - d * DAY}): d for d in (0, 2, 1, -1)}
+    oci.create_job(stamps=sold)
+    oci.sweep("end", limit=2)
+    gone = [ends.get(job.id) for job in oci.all().values() if job.state == "FAILED"]
+    assert sorted(gone) == [1, 2]
+    oci.sweep("end")
+    gone = [ends.get(job.id) for job in oci.all().values() if job.state == "FAILED"]
+    assert sorted(gone) == [0, 1, 2]
+
+
 def test_a_spent_job_whose_worker_died_is_capped_before_it_could_be_recovered(oci):
     job = oci.claim_new_job(max_attempts=1)
     oci.clock.time_us = job.lease_until

@@ -38,6 +38,7 @@ ON_BOTH = {
     "test_a_scripts_list_is_stored_at_once_with_an_audit_line_and_twice_changes_nothing",
     "test_every_state_is_counted_without_reading_rows",
     "test_a_row_is_stuck_once_its_lease_is_over_and_not_before",
+    "test_rows_that_end_within_a_week_with_their_action_are_counted",
     "test_rows_that_expire_within_a_week_are_counted",
     "test_two_fixes_of_one_row_at_once_make_one_revision",
 }

@@ -342,7 +342,7 @@ class Store(ABC):
         """
 
     def aging(self, queue: str, aged: AgedSince) -> dict[str, int]:
-        """Tenant → the ``aging`` of its ``backlog``, without tenants that have none."""
+        """Tenant → the ``aging`` of its ``backlog``, if any; in SQL also by the fourth stamp."""
         counts = {t: self.backlog(queue, t, aged=aged).aging for t in self.stats(queue).tenants}
         return {tenant: n for tenant, n in counts.items() if n}
 

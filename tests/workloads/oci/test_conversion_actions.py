@@ -189,6 +189,17 @@ def test_a_row_ends_with_the_look_back_of_its_action_and_others_after_ninety_day
     assert alone.job(before).error_message == "the click is too old for Google to know it"
 
 
+def test_rows_that_end_within_a_week_with_their_action_are_counted(
+    site: OwnSite, neighbour: OwnSite
+):
+    give(site, SALE)  # ends after 30 days
+    for days in (22, 24, 25):
+        site.enqueue(1, first=days, conversionTime=site.oci.ago(days * DAY))
+    neighbour.enqueue(1, conversionTime=site.oci.ago(84 * DAY))
+    assert (site.stats()["expiringSoon"], "EXPIRING_SOON" in site.warnings()) == (2, True)
+    assert neighbour.stats()["expiringSoon"] == 1
+
+
 def test_a_row_past_its_end_is_rejected_at_ingest_and_before_an_export(site: OwnSite):
     give(site, SALE, LEAD)
     old = {"conversionName": "Lead", "conversionTime": site.oci.ago(7 * DAY)}
@@ -392,7 +403,7 @@ def test_a_list_adds_changes_and_marks_but_never_removes_and_keeps_the_default()
         *(("Phone sale", False), ("Lead", True), ("New", False)),
     ]
     assert (changes.added, changes.changed) == (("New",), ("Phone sale",))
-    assert (changes.gone, changes.left_out) == (("Lead",), ("Off (HIDDEN)",))
+    assert (changes.gone, changes.omitted) == (("Lead",), ("Off (HIDDEN)",))
     again = merge_actions(changes.actions, entries, ())
     assert (again.actions, again.added, again.changed) == (changes.actions, (), ())
 
@@ -413,7 +424,7 @@ def test_the_first_default_is_what_rows_without_a_name_went_to(entries, usual, d
     assert chosen == ([default] if default else [])
 
 
-def test_what_cannot_be_kept_is_left_out_and_said_and_too_many_are_refused():
+def test_what_cannot_be_kept_is_omitted_and_said_and_too_many_are_refused():
     bad: list[dict[str, Any]] = [
         {"name": "x" * 101, "id": "1"},
         {"name": "b", "id": "2", "lookback_days": 120},
@@ -421,7 +432,7 @@ def test_what_cannot_be_kept_is_left_out_and_said_and_too_many_are_refused():
     twice = [{"name": "c", "id": "3"}, {"name": "c", "id": "4"}]
     changes = merge_actions((), listed(*bad, *twice), ())
     assert [one.id for one in changes.actions] == ["3"]
-    assert [text.rpartition(" ")[2] for text in changes.left_out] == ["(UNUSABLE)"] * 3
+    assert [text.rpartition(" ")[2] for text in changes.omitted] == ["(UNUSABLE)"] * 3
     with pytest.raises(Invalid):
         merge_actions((), listed(*({"name": f"n{n}", "id": "1"} for n in range(101))), ())
 
@@ -444,7 +455,7 @@ def test_a_scripts_list_is_stored_at_once_with_an_audit_line_and_twice_changes_n
     site.wait(1)
     answers: list[Any] = []
     assert site.audit_lines(lambda: answers.append(posted(site, SALE_AT_GOOGLE, lead, off))) == []
-    nothing = {"added": [], "changed": [], "gone": [], "left_out": ["Off (REMOVED)"]}
+    nothing = {"added": [], "changed": [], "gone": [], "omitted": ["Off (REMOVED)"]}
     assert (answers, site.place.record.changed_at) == ([nothing], changed_at)
 
 
@@ -462,7 +473,7 @@ def test_an_action_that_vanished_stays_marked_and_its_rows_stay(site: OwnSite):
 
 
 def test_an_empty_first_list_changes_nothing(site: OwnSite):
-    assert posted(site) == {"added": [], "changed": [], "gone": [], "left_out": []}
+    assert posted(site) == {"added": [], "changed": [], "gone": [], "omitted": []}
     assert site.place.settings == SiteSettings()
     site.enqueue(1, conversionName="Whatever")
 

@@ -351,13 +351,17 @@ class SqlReader(Store):
         return Backlog(values["due"][""], first, values["over"][""], values["aging"][""])
 
     def aging(self, queue: str, aged: AgedSince) -> dict[str, int]:
-        check_age_stamp(self.statements(queue).lifecycle, queue, aged)
-        index = " INDEXED BY job_aged" if self.dialect.name == "sqlite" else ""
+        lifecycle = self.statements(queue).lifecycle
+        is_end = aged[0] in lifecycle.stamps[3:]  # the fourth, which has an index too
+        check_age_stamp(lifecycle, queue, None if is_end else aged)
+        stamp, index = ("j.stamp_4", "job_ended") if is_end else ("j.stamp_1", "job_aged")
+        jobs = f"{self.dialect.table('job')} j"
+        jobs += f" INDEXED BY {index}" if self.dialect.name == "sqlite" else ""
         sql = (
-            f"SELECT j.tenant, count(*) FROM {self.dialect.table('job')} j{index}"
+            f"SELECT a.tenant, count(*) FROM (SELECT j.tenant FROM {jobs}"
             f" WHERE j.queue = {self.dialect.param('queue')} AND j.phase = 0"
-            f" AND j.stamp_1 IS NOT NULL AND j.stamp_1 < {self.dialect.param('aged')}"
-            " GROUP BY j.tenant"
+            f" AND {stamp} IS NOT NULL AND {stamp} < {self.dialect.param('aged')}"
+            f" ORDER BY {stamp} LIMIT 100000) a GROUP BY a.tenant"
         )
         return dict(self._read(sql, {"queue": queue, "aged": aged[1]}))
 

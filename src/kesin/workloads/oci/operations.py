@@ -101,6 +101,7 @@ def site_stats(site: SiteContext, move_counts: Iterable[MoveCount] | None = None
     totals = {**dict.fromkeys(STATES, 0), **jobs_by_state(counts)}
     acks = (count.at for count in counts if count.to_state == "COMPLETED")
     waiting = queue.waiting(site.id, aged=("conversion_at", expiring_before(queue.now())))
+    ending = ending_rows(queue) if site.settings.actions else {}
     denied = totals["FAILED"] and any(count.move == "withhold" for count in counts)
     withheld = count_withheld(queue, [site.id]) if denied else 0
     failed = totals["FAILED"] - withheld
@@ -112,7 +113,7 @@ def site_stats(site: SiteContext, move_counts: Iterable[MoveCount] | None = None
         failed_share=failed / ended if ended else 0.0,
         withheld=withheld,
         oldest_queued_at=waiting.first_created_at.get("QUEUED"),
-        expiring_soon=waiting.aging,
+        expiring_soon=max(waiting.aging, ending.get(site.id, 0)),
         last_updated_at=max((count.at for count in counts), default=None),
         last_ack_at=max(acks, default=None),
         breaker=breaker,
@@ -139,6 +140,12 @@ def withheld_metric(context: WorkloadContext) -> Iterable[Metric]:
 def expiring_before(now: int) -> int:
     """Rows with a conversion before this time expire soon."""
     return now - (conversion.CLICK_LIFETIME_DAYS - EXPIRES_SOON_DAYS) * DAY_S * SECOND_US
+
+
+def ending_rows(queue: Queue) -> dict[str, int]:
+    """The rows of each site that end soon with the look-back of their action."""
+    soon = queue.now() + EXPIRES_SOON_DAYS * DAY_S * SECOND_US
+    return queue.store.aging(queue.name, ("expires_at", soon))
 
 
 def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:

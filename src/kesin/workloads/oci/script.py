@@ -7,7 +7,7 @@ PROCESSING. The claim is one statement: two concurrent scripts never share a row
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -163,10 +163,9 @@ def split_sendable(
 
 def names_in_use(site: SiteContext, names: Iterable[str]) -> list[str]:
     """Those of these conversion names that waiting rows have."""
-    where = Filter(states=WAITING_STATES, tenants=(site.id,))
-    wanted = {name: f'"conversionName":{canonical_json(name)}' for name in names}
-    found = {n: site.queue.jobs(replace(where, contains=w), limit=1) for n, w in wanted.items()}
-    return [name for name, page in found.items() if page.jobs]
+    where = partial(Filter, states=WAITING_STATES, tenants=(site.id,))
+    wanted = {name: where(contains=f'"conversionName":{canonical_json(name)}') for name in names}
+    return [name for name, each in wanted.items() if site.queue.jobs(each, limit=1).jobs]
 
 
 def _rejections(unsendable: Sequence[tuple[Job, Unsendable]]) -> list[Change]:

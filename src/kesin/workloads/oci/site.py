@@ -63,18 +63,16 @@ class SiteSettings:
     def of(cls, site: Site) -> Self:
         """Read the stored settings; fields of other versions are ignored."""
         stored = json.loads(site.settings).get(WORKLOAD, {})
-        entries = [_known(ConversionAction, entry) for entry in stored.get(ACTIONS, ())]
-        return cls(**_known(cls, stored) | {ACTIONS: tuple(ConversionAction(**e) for e in entries)})
+        known = {name: stored[name] for name in cls.__dataclass_fields__ if name in stored}
+        fields = ConversionAction.__dataclass_fields__
+        entries = [{k: e[k] for k in fields if k in e} for e in known.get(ACTIONS, ())]
+        return cls(**known | {ACTIONS: tuple(ConversionAction(**entry) for entry in entries)})
 
     @property
     def default_name(self) -> str:
         """The conversion name of rows without one."""
         default = "".join(action.name for action in self.actions if action.default)
         return default if self.actions else self.conversion_name
-
-
-def _known(kind: Any, stored: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: stored[name] for name in kind.__dataclass_fields__ if name in stored}
 
 
 def validate_settings(changes: dict[str, Any]) -> dict[str, Any]:

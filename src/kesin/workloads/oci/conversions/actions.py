@@ -89,7 +89,7 @@ class ActionChanges(NamedTuple):
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()  # not ENABLED in the list; they stay
-    left_out: tuple[str, ...] = ()  # with the reason
+    omitted: tuple[str, ...] = ()  # with the reason
 
 
 def merge_actions(
@@ -101,14 +101,14 @@ def merge_actions(
     ``usual``: what rows without a name went to before.
     """
     actions, seen = {action.name: action for action in current}, set[str]()
-    names: dict[str, list[str]] = {"added": [], "changed": [], "left_out": []}
+    names: dict[str, list[str]] = {"added": [], "changed": [], "omitted": []}
     for status, entry in listed:
         name, new = str(entry.get("name")), None
         with suppress(Invalid):
             new = ConversionAction.parse(entry) if status == "ENABLED" else None
         if new is None or name in seen:
             why = "UNUSABLE" if status == "ENABLED" else status  # there twice, or cannot be kept
-            names["left_out"].append(f"{storable(name)[:MAX_NAME]} ({why})")
+            names["omitted"].append(f"{storable(name)[:MAX_NAME]} ({why})")
             continue
         seen.add(name)
         old = actions.get(name)

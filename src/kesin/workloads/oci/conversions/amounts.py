@@ -6,16 +6,12 @@ from typing import Final
 
 _NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 _GROUPED: Final = re.compile(r"[0-9]{1,3}([.,])(?:[0-9]{2,3}\1)*[0-9]{3}")  # 1.500.000, 15,00,000
-_WITHOUT_CENTS: Final = {
+_WITHOUT_CENTS: Final = (
     *("BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND"),
     *("VUV", "XAF", "XOF", "XPF"),
-}
-_WITH_MILLS: Final = frozenset(["BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"])
-
-
-def decimals_of(currency: str) -> int:
-    """The decimals of an amount in this currency."""
-    return 0 if currency in _WITHOUT_CENTS else 3 if currency in _WITH_MILLS else 2
+)
+_WITH_MILLS: Final = ("BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND")
+DECIMALS: Final = {**dict.fromkeys(_WITHOUT_CENTS, 0), **dict.fromkeys(_WITH_MILLS, 3)}  # else 2
 
 
 def normalise_amount(text: str) -> str:

@@ -19,7 +19,7 @@ from kesin.foundation.messages import Message, MessageError
 from kesin.foundation.text import storable
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.workloads.oci.conversions.actions import MAX_NAME, ConversionAction
-from kesin.workloads.oci.conversions.amounts import decimals_of, normalise_amount
+from kesin.workloads.oci.conversions.amounts import DECIMALS, normalise_amount
 
 ClickKind = Literal["gclid", "wbraid", "gbraid"]
 
@@ -314,7 +314,7 @@ def parse_value(raw: Any, currency: str) -> Decimal:
         raise Unsendable(code, field, why) from None
     if not value.is_finite() or not 0 <= value <= MAX_VALUE:
         raise Unsendable(code, field, "conversionValue must lie in 0…%(most)s", most=MAX_VALUE)
-    return value.quantize(Decimal(1).scaleb(-decimals_of(currency)), ROUND_HALF_UP)
+    return value.quantize(Decimal(1).scaleb(-DECIMALS.get(currency, 2)), ROUND_HALF_UP)
 
 
 def _parse_hash(row: Row, name: str) -> str:

@@ -26,21 +26,19 @@ def look_up_actions(site: SiteContext, channels: Mapping[str, Channel]) -> Actio
     """
     credentials, breaker = breaking.open_credentials(site), breaking.read_breaker(site)
     if isinstance(credentials, ConnectionTrouble):
-        raise _unavailable(credentials.code, credentials.message)
-    if breaker.kind not in {"", "AUTH"} and breaker.state(site.queue.now()) == "open":
-        raise _unavailable(breaker.code, breaker.message)
-    listed = cast("GoogleAds", channels["api"]).list_actions(credentials)
-    if isinstance(listed, RequestFailure):
+        code, message = credentials.code, credentials.message
+    elif breaker.kind not in {"", "AUTH"} and breaker.state(site.queue.now()) == "open":
+        code, message = breaker.code, breaker.message
+    else:
+        listed, given = cast("GoogleAds", channels["api"]).list_actions(credentials), site.settings
+        if not isinstance(listed, RequestFailure):
+            own = credentials.conversion_action_resource_name.rpartition("/")[2]
+            return merge_actions(given.actions, listed, [given.conversion_name, own])
         if listed.trouble and listed.trouble.kind == "RATE_LIMIT":
             breaking.record_upload(site, listed.trouble)
-        raise _unavailable(listed.refused.code, listed.refused.message)
-    own = credentials.conversion_action_resource_name.rpartition("/")[2]
-    return merge_actions(site.settings.actions, listed, [site.settings.conversion_name, own])
-
-
-def _unavailable(code: str, message: str) -> Unavailable:
+        code, message = listed.refused.code, listed.refused.message
     why = "Google does not list the conversion actions: %(code)s: %(problem)s"
-    return Unavailable(Message(why, code=code, problem=Message(message)))
+    raise Unavailable(Message(why, code=code, problem=Message(message)))
 
 
 def check_actions(site: SiteContext, channels: Mapping[str, Channel]) -> list[Finding]:

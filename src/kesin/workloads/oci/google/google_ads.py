@@ -209,10 +209,8 @@ class GoogleAds(GoogleChannel):
     def list_actions(self, credentials: GoogleCredentials) -> list[ListedAction] | RequestFailure:
         """The conversion actions of the account that take uploads of clicks, by name."""
         response = self._post(credentials, "/googleAds:search", {"query": ACTIONS_QUERY})
-        if isinstance(response, RequestFailure):
-            return response
-        if response.status != OK:
-            return failure_of(response)
+        if isinstance(response, RequestFailure) or response.status != OK:
+            return response if isinstance(response, RequestFailure) else failure_of(response)
         results = objects(dig(response.body, "results"))
         return [_listed(action) for each in results if (action := dig(each, "conversionAction"))]
 

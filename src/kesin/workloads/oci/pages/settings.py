@@ -154,8 +154,7 @@ def change_oci_actions(ctx: Context, site_id: str, fields: FirstFields) -> Respo
             raise Invalid(why, details={"field": "confirm"}, names=", ".join(names))  # noqa: TRY301
     except Invalid as problem:
         return _page(ctx, site, problem=problem, about="actions", actions=typed, gone=gone)
-    marked = tuple(filter(gone.__contains__, kept))
-    changes = actions.ActionChanges(tuple(kept.values()), gone=marked)
+    changes = actions.ActionChanges(tuple(kept.values()), gone=tuple(n for n in kept if n in gone))
     site.change_actions(ctx.actor, "page", lambda _before: changes)
     return _redirect_back(site, "settings")
 
@@ -177,8 +176,7 @@ def look_up_oci_actions(ctx: Context, site_id: str) -> HTMLResponse:
         found = look_up_actions(site, channels_of(site.context.settings))
     except Problem as problem:
         return _page(ctx, site, problem=problem, about="actions")
-    listed = list(map(asdict, found.actions))
-    return _page(ctx, site, changes=found, actions=listed, gone=found.gone)
+    return _page(ctx, site, changes=found, actions=[*map(asdict, found.actions)], gone=found.gone)
 
 
 def _redirect_back(site: SiteContext, done: str) -> Response:

@@ -10,7 +10,7 @@ from kesin.store.directory import Site
 from kesin.store.history import PERIODS, read_tenants
 from kesin.web.dashboard.frame.page import Context, page_router
 from kesin.web.dashboard.queues.failures import failures_of
-from kesin.workloads.oci.operations import expiring_before
+from kesin.workloads.oci.operations import ending_rows, expiring_before
 from kesin.workloads.oci.pages.control import Word
 from kesin.workloads.oci.pages.site_links import SITES_PATH, breaker_states, control_path
 from kesin.workloads.oci.site import WORKLOAD
@@ -90,6 +90,7 @@ def _rows(ctx: Context, sites: Sequence[Site]) -> list[SiteRow]:
             completed_at[count.tenant] = max(completed_at.get(count.tenant, 0), count.at)
     breakers = breaker_states(ctx, stats.now)
     expiring = store.aging(queue.name, ("conversion_at", expiring_before(stats.now)))
+    ending = ending_rows(queue)
     done: dict[str, list[int]] = {}
     for part, tenants in enumerate(read_tenants(store, queue.name, stats.now)):
         for tenant, entered in tenants.items():
@@ -103,7 +104,7 @@ def _rows(ctx: Context, sites: Sequence[Site]) -> list[SiteRow]:
             retrying[site.id],
             completed_at.get(site.id, 0),
             "closed" if site.channel == "script" else breakers.get(site.id, "closed"),
-            expiring.get(site.id, 0),
+            max(expiring.get(site.id, 0), ending.get(site.id, 0)),
             sum(done.get(site.id, ())),
             done.get(site.id, ()),
         )
