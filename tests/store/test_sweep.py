@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
 
 from kesin.lifecycle.model import Change, Job, MoveContext, failing_guard
 from kesin.store.records import MoveCount
+from kesin.workloads.oci.conversions.conversion import PAST_WINDOW, TOO_OLD
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
@@ -287,11 +289,27 @@ def test_a_job_with_an_end_of_its_own_expires_there_the_oldest_end_first(oci):
     ends = {oci.create_job(stamps={**sold, "expires_at": NOW - d * DAY}): d for d in (0, 2, 1, -1)}
     oci.create_job(stamps=sold)
     oci.sweep("end", limit=2)
-    gone = [ends.get(job.id) for job in oci.all().values() if job.state == "FAILED"]
+    gone = [ends[job.id] for job in oci.all().values() if job.state == "FAILED"]
     assert sorted(gone) == [1, 2]
     oci.sweep("end")
-    gone = [ends.get(job.id) for job in oci.all().values() if job.state == "FAILED"]
+    gone = [ends[job.id] for job in oci.all().values() if job.state == "FAILED"]
     assert sorted(gone) == [0, 1, 2]
+
+
+def test_jobs_from_before_a_lifecycle_had_the_fourth_stamp_live_on_beside_new_ones(store):
+    new = oci_lifecycle()
+    moves = [replace(m, stamp_input=m.stamp_input[:1]) for m in new.moves if m.action != "end"]
+    before = Scene(store, "oci", replace(new, stamps=new.stamps[:3], moves=tuple(moves)))
+    old = before.create_job(stamps={"conversion_at": NOW - 89 * DAY})
+    oci = Scene(store, "oci", new)
+    oci.clock.time_us += MINUTE
+    young = oci.create_job(stamps={"conversion_at": NOW, "expires_at": NOW + 2 * DAY})
+    oci.clock.time_us += DAY
+    assert (oci.sweep("end"), oci.sweep("expire")) == (0, 1)
+    oci.clock.time_us += DAY
+    assert (oci.sweep("expire"), oci.sweep("end")) == (0, 1)
+    messages = [oci.job(job).error_message for job in (old, young)]
+    assert messages == [TOO_OLD, PAST_WINDOW]
 
 
 def test_a_spent_job_whose_worker_died_is_capped_before_it_could_be_recovered(oci):

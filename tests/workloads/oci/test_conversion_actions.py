@@ -424,6 +424,13 @@ def test_the_first_default_is_what_rows_without_a_name_went_to(entries, usual, d
     assert chosen == ([default] if default else [])
 
 
+def test_a_list_chooses_no_default_where_an_operator_left_it_open():
+    current = parse_actions([{**SALE, "default": False}])
+    for usual in ([], ["Phone sale", "987654321"]):
+        changes = merge_actions(current, listed(SALE_AT_GOOGLE), usual)
+        assert [one.default for one in changes.actions] == [False]
+
+
 def test_what_cannot_be_kept_is_omitted_and_said_and_too_many_are_refused():
     bad: list[dict[str, Any]] = [
         {"name": "x" * 101, "id": "1"},

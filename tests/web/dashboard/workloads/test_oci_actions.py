@@ -47,6 +47,16 @@ def test_actions_are_typed_and_an_admin_saves_them(control):
     assert len(kept(control)) == 2
 
 
+def test_a_hundred_actions_fit_in_the_form(control):
+    rows = [(f"{field}-{n}", value) for n in range(100) for field, value in (
+        ("name", f"action {n}"), ("id", f"{n}"), ("counting", "MANY_PER_CLICK"),
+        ("lookback_days", "30"),
+    )]  # fmt: skip
+    assert control.post(PATH, "ayse", data=dict(rows)).status_code == 303
+    assert len(kept(control)) == 100
+    assert 'name="name-100"' not in control.get("/settings", "ayse").text
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"id-0": "x"}, {"lookback_days-0": "91"}, {"lookback_days-0": ""}, {"counting-0": "OFTEN"}],
@@ -97,7 +107,7 @@ def google():
 
 
 @pytest.fixture
-def looking_up(make_world: MakeWorld, google: GoogleServer) -> ControlPage:
+def at_google(make_world: MakeWorld, google: GoogleServer) -> ControlPage:
     """A site on the channel ``api``, and its Google."""
     world = make_world(
         secret_keys=SECRET_KEYS,
@@ -111,37 +121,37 @@ def looking_up(make_world: MakeWorld, google: GoogleServer) -> ControlPage:
     return control
 
 
-def test_a_look_up_is_a_preview_that_saving_stores(looking_up, google):
-    looking_up.post(PATH, "ayse", data={**FORM, **LEAD})
+def test_a_look_up_is_a_preview_that_saving_stores(at_google, google):
+    at_google.post(PATH, "ayse", data={**FORM, **LEAD})
     google.listed_as = {"name": "Sale", "status": "ENABLED", "counting_type": "ONE_PER_CLICK"}
     google.actions = [
         {"id": "12", "name": "New", "status": "ENABLED"},
         {"id": "13", "name": "Off", "status": "REMOVED"},
     ]
-    before = kept(looking_up)
-    page = looking_up.post(f"{PATH}/lookup").text
+    before = kept(at_google)
+    page = at_google.post(f"{PATH}/lookup").text
     for words in ("new: New", "changed: Sale", "not enabled in Google Ads: Lead"):
         assert words in page
     assert "left out: Off (REMOVED)" in page
-    assert kept(looking_up) == before
-    assert looking_up.site().read_metadata("actions")["gone"] == []
+    assert kept(at_google) == before
+    assert at_google.site().read_metadata("actions")["gone"] == []
     form = {**FORM, **LEAD, "gone-1": "Lead", "counting-0": "ONE_PER_CLICK"}
     form |= {"name-2": "New", "id-2": "12", "counting-2": "MANY_PER_CLICK", "lookback_days-2": "30"}
-    assert looking_up.post(PATH, "ayse", data=form).status_code == 303
-    assert [name for name, *_ in kept(looking_up)] == ["Sale", "Lead", "New"]
-    assert kept(looking_up)[0][2:4] == (True, "ONE_PER_CLICK")
-    assert looking_up.site().read_metadata("actions")["gone"] == ["Lead"]
-    assert "not enabled in Google Ads" in looking_up.get("/settings").text
+    assert at_google.post(PATH, "ayse", data=form).status_code == 303
+    assert [name for name, *_ in kept(at_google)] == ["Sale", "Lead", "New"]
+    assert kept(at_google)[0][2:4] == (True, "ONE_PER_CLICK")
+    assert at_google.site().read_metadata("actions")["gone"] == ["Lead"]
+    assert "not enabled in Google Ads" in at_google.get("/settings").text
 
 
-def test_a_look_up_that_fails_says_why_and_honours_a_pause(looking_up, google):
+def test_a_look_up_that_fails_says_why_and_honours_a_pause(at_google, google):
     google.refresh_token = "another"
-    response = looking_up.post(f"{PATH}/lookup")
+    response = at_google.post(f"{PATH}/lookup")
     assert response.status_code == 503
     assert "INVALID_GRANT" in response.text
     google.reset()
     google.then(Whole(429, error_body(429, "RESOURCE_EXHAUSTED", "slow"), {"retry-after": "60"}))
     for _ in range(2):
-        assert looking_up.post(f"{PATH}/lookup").status_code == 503
+        assert at_google.post(f"{PATH}/lookup").status_code == 503
     assert len(google.came) == 1  # the second was not sent
-    assert looking_up.post(f"{PATH}/lookup", "ece").status_code == 403
+    assert at_google.post(f"{PATH}/lookup", "ece").status_code == 403

@@ -25,7 +25,7 @@ router = page_router()
 fallback_router = page_router()  # included last: matches any path
 YEAR_S: Final = 365 * 86_400
 MAX_FORM_BYTES: Final = 65_536
-MAX_FIELDS: Final = 200
+MAX_FIELDS: Final = 1_000
 
 
 @router.post("/dashboard/look")

@@ -97,8 +97,8 @@ def merge_actions(
 ) -> ActionChanges:
     """Bring actions up to date with Google's list; raises Invalid if they are too many.
 
-    The default stays. If there is none, it is the only action, or the one with a name or id of
-    ``usual``: what rows without a name went to before.
+    The default stays as it is. In a first list it is the only action, or the one with a name or id
+    of ``usual``: what rows without a name went to before.
     """
     actions, seen = {action.name: action for action in current}, set[str]()
     names: dict[str, list[str]] = {"added": [], "changed": [], "omitted": []}
@@ -115,7 +115,7 @@ def merge_actions(
         actions[name] = new = replace(new, default=bool(old and old.default))
         if new != old:
             names["changed" if old else "added"].append(name)
-    if not any(action.default for action in actions.values()):
+    if not current:
         known = [each.name for each in actions.values() if {each.name, each.id} & {*usual}]
         for name in (known or (list(actions) if len(actions) == 1 else []))[:1]:
             actions[name] = replace(actions[name], default=True)
