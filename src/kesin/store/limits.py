@@ -92,7 +92,7 @@ def prepare_changes(action: str, moves: Iterable[Move], changes: Sequence[Change
 
 
 def check_age_stamp(lifecycle: Lifecycle, queue: str, aged: AgedSince | None) -> None:
-    """Refuse a stamp that no index covers: only the first stamp is indexed."""
+    """Refuse a stamp that a tenant's backlog is not counted by: only the first stamp is."""
     if aged is not None and lifecycle.stamps[:1] != aged[:1]:
         raise StoreError(
             Message(
