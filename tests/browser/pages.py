@@ -39,6 +39,7 @@ PAGES: dict[str, dict[str, Where]] = {
         "oci control of a quiet site": lambda _: "/dashboard/site/south/oci-control",
     },
     "/dashboard/site/{site_id}/oci-control/settings": {"oci": lambda _: f"{CONTROL}/settings"},
+    "/dashboard/site/{site_id}/oci-control/import": {"oci import": lambda _: f"{CONTROL}/import"},
     "/dashboard/pdf": {
         "pdf": lambda _: "/dashboard/pdf?everybody=1",
         "pdf from nothing": lambda _: "/dashboard/pdf?template=cutting_plan&start=empty",

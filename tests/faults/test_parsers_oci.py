@@ -90,7 +90,7 @@ def test_a_file_in_parts_says_what_the_same_body_says_as_a_whole(given_body, siz
     kind, body = given_body
     whole = read(body, TYPES[kind])
     source = RowSource("file", kind, io.BytesIO(body), len(body))
-    parts = answered(Problem, lambda: [row for one in source.batches(size) for row in one.rows])
+    parts = answered(Problem, lambda: [row for batch in source.batches(size) for _, row in batch])
     if isinstance(parts, Problem):
         assert isinstance(whole, str)
         return

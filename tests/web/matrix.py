@@ -113,6 +113,8 @@ POST   /dashboard/site/{site_id}/oci-control/preview own     303    401  403  40
 POST   /dashboard/site/{site_id}/oci-control/actions own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
 POST   /dashboard/site/{site_id}/oci-control/actions none    303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   404   | 404
 POST   /dashboard/site/{site_id}/oci-control/pause own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   303   303   | 303
+GET    /dashboard/site/{site_id}/oci-control/import own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
+POST   /dashboard/site/{site_id}/oci-control/import own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
 POST   /dashboard/site/{site_id}/oci-control/fixes own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
 GET    /dashboard/site/{site_id}/oci-control/rows/{job_id}/fix row     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
 POST   /dashboard/site/{site_id}/oci-control/rows/{job_id}/fix row     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200

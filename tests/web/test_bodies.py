@@ -30,6 +30,7 @@ LARGE = {
     "POST /api/oci/ack-failed": FILES,
     "POST /api/oci/queue-actions": FILES,
     "POST /dashboard/site/{site_id}/oci-control/fixes": FILES,
+    "POST /dashboard/site/{site_id}/oci-control/import": FILES,
     "POST /pdf/batches": FILES,
     "POST /pdf/jobs": 262_144,
     "POST /pdf/templates/{name}/preview": 262_144,

@@ -1,24 +1,44 @@
 """CSV files as spreadsheets write them: encoding, delimiter, and columns that nothing reads."""
 
+import codecs
 import csv
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final
+from contextlib import suppress
+from functools import partial
+from typing import BinaryIO, Final
 
 from kesin.foundation.messages import Message
+from kesin.foundation.problems import Problem
 
 UNKNOWN_COLUMNS: Final = "unknown_columns"  # the code of the refusal
+NOT_TEXT: Final = (
+    "this is no text in UTF-8, or in a CSV in UTF-16 or Windows-1254: save it as UTF-8 (in Excel: "
+    "CSV UTF-8) and try again"
+)
 _MAX_NAMED: Final = 20  # in the message
 _MAX_NAME_CHARS: Final = 80
+_MIXED: Final = "\0|[ÃÄÅ][^\0-\x7fÀ-ÿĞİŞğış]"  # ç, ğ, ş … of UTF-8, read as Windows-1254
 csv.field_size_limit(1_000_000_000)  # the size of a body is limited elsewhere
 
 
-def decode_csv(data: bytes) -> str:
-    """Decode UTF-8, or Windows-1254 as Turkish Excel writes it; raises UnicodeDecodeError."""
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return data.decode("cp1254")
+def detect_encoding(raw: BinaryIO) -> tuple[str, str]:
+    """The encoding of a whole file, and its codec; no character is ever replaced."""
+    raw.seek(0)
+    head = raw.read(2)
+    tried = {"utf-8-sig": "UTF-8", "cp1254": "Windows-1254"}
+    if head in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}:
+        tried = {"utf-16": "UTF-16"}
+    elif 0 in head:
+        tried = {"utf-16-le" if head[0] else "utf-16-be": "UTF-16"}
+    for codec, name in tried.items():
+        raw.seek(0)
+        texts = codecs.iterdecode(iter(partial(raw.read, 1 << 20), b""), codec)
+        refused = re.compile(_MIXED if codec == "cp1254" else "\0")
+        with suppress(UnicodeDecodeError):
+            if not any(map(refused.search, texts)):
+                return name, codec
+    raise Problem(NOT_TEXT, code="not_utf8")
 
 
 def separator(line: str, among: str = ",;\t") -> str:

@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from kesin.engine.access.action_preview import ActionPreview
@@ -25,6 +27,7 @@ from kesin.foundation.terminal import pluralize
 from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
+from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, MoveCount
 from kesin.store.rules import jobs_by_state
 from kesin.workloads.common.advice import Advice, Language
@@ -189,6 +192,22 @@ def _is_silent(site: SiteContext, stats: SiteStats, now: int) -> bool:
     return now - last > site.silent_hours * HOUR_S * SECOND_US
 
 
+def daily_sums(
+    site: SiteContext, criteria: Mapping[str, Sequence[str]]
+) -> tuple[dict[tuple[date, str], tuple[int, Decimal]], bool]:
+    """Rows and sums by day of arrival and currency, of the newest rows; whether there are more."""
+    page = site.queue.jobs(build_filter(site, criteria), limit=MAX_PAGE)
+    sums: dict[tuple[date, str], tuple[int, Decimal]] = {}
+    for job in page.jobs:
+        payload = job.payload if isinstance(job.payload, dict) else {}
+        value, currency = (payload.get(f"conversion{part}") for part in ("Value", "Currency"))
+        day = datetime.fromtimestamp(job.created_at / SECOND_US, site.zone).date()
+        n, total = sums.get((day, str(currency)), (0, Decimal()))
+        worth = Decimal(str(value)) if isinstance(value, int | float) else Decimal()
+        sums[day, str(currency)] = n + 1, total + worth
+    return sums, page.cursor is not None
+
+
 def list_rows(
     site: SiteContext,
     actor: Actor,
@@ -230,7 +249,7 @@ def build_filter(site: SiteContext, criteria: Mapping[str, Sequence[str]]) -> Fi
     """Build the store's filter; raises Problem for an unknown state."""
     for state in criteria.get("status", ()):
         if state not in STATES:
-            known, why = ", ".join(STATES), "status is one of %(known)s, not %(given)s"
+            why, known = "status is one of %(known)s, not %(given)s", ", ".join(STATES)
             raise Problem(why, code="bad_status", known=known, given=repr(state[:64]))
     states, codes, categories = (tuple(criteria.get(name, ())) for name in CRITERIA)
     return Filter(states=states, tenants=(site.id,), codes=codes, categories=categories)

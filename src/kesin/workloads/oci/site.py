@@ -26,6 +26,7 @@ from kesin.workloads.oci.conversions.actions import (
     parse_actions,
 )
 from kesin.workloads.oci.conversions.conversion import CONSENTS, RowDefaults
+from kesin.workloads.oci.conversions.forms import LOCALES
 from kesin.workloads.oci.conversions.identifiers import PHONE_COUNTRIES
 from kesin.workloads.oci.lifecycle import limits_of
 
@@ -40,6 +41,7 @@ NUMBERS: Final = {  # settings of a site, with their limits
     "silent_hours": (1, 720),
     "send_after_hours": (0, 7 * 24),
 }
+CHOICES: Final = {"phone_country": tuple(PHONE_COUNTRIES), "locale": tuple(LOCALES)}
 FLAGS: Final = ("consent_required", "enhanced", "script_columns")
 UPLOADS: Final = "uploads"  # requests whose result Google reports later
 
@@ -58,6 +60,7 @@ class SiteSettings:
     phone_country: str = ""  # of numbers without a country; "": they are refused
     script_columns: bool = False  # scripts get columns that no one has tried with Google yet
     actions: Actions = ()  # that rows may name; none: any name, and one action on API channels
+    locale: str = ""  # of dates and amounts in files; "": what reads two ways is refused
 
     @classmethod
     def of(cls, site: Site) -> Self:
@@ -87,21 +90,25 @@ def validate_settings(changes: dict[str, Any]) -> dict[str, Any]:
 
 def _find_problem(name: str, value: Any) -> Message | None:
     """What is wrong with the value of a setting, if anything."""
-    least, most = NUMBERS.get(name, (1, MAX_NAME))
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    is_line = isinstance(value, str) and len(value) <= MAX_NAME and value.isprintable()
-    whole = "%(field)s must be a whole number in %(least)s…%(most)s, got %(given)s"
-    rules = {
-        **dict.fromkeys(NUMBERS, (is_whole and least <= value <= most, whole)),
-        **dict.fromkeys(FLAGS, (isinstance(value, bool), "%(field)s is yes or no")),
-        "consent_default": (value in CONSENTS, "%(field)s is granted or denied"),
-        "phone_country": (value in PHONE_COUNTRIES, "%(field)s is one of %(known)s"),
-        "conversion_name": (is_line, "%(field)s must be one line of 1…%(most)s characters"),
-    }
-    fits, why = rules.get(name, (False, "%(field)s is no setting of a site"))
-    values: dict[str, Any] = {"field": name if name in rules else repr(name), "least": least}
-    values |= {"most": most, "given": repr(value), "known": ", ".join(PHONE_COUNTRIES)}
-    return None if fits else Message.fill(why, values)
+    if name in NUMBERS:
+        least, most = NUMBERS[name]
+        fits = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+        why = "%(field)s must be a whole number in %(least)s…%(most)s, got %(given)s"
+        problem = Message(why, field=name, least=least, most=most, given=repr(value))
+    elif name in FLAGS:
+        fits, problem = isinstance(value, bool), Message("%(field)s is yes or no", field=name)
+    elif name == "consent_default":
+        fits, problem = value in CONSENTS, Message("%(field)s is granted or denied", field=name)
+    elif name in CHOICES:
+        fits, known = value in CHOICES[name], ", ".join(CHOICES[name])
+        problem = Message("%(field)s is one of %(known)s", field=name, known=known)
+    elif name == "conversion_name":
+        fits = isinstance(value, str) and len(value) <= MAX_NAME and value.isprintable()
+        why = "%(field)s must be one line of 1…%(most)s characters"
+        problem = Message(why, field=name, most=MAX_NAME)
+    else:
+        fits, problem = False, Message("%(field)s is no setting of a site", field=repr(name))
+    return None if fits else problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +161,7 @@ class SiteContext:
             enhanced=given.enhanced,
             phone_country=given.phone_country,
             needs_click=self.channel == "script" or not given.enhanced,
+            locale=given.locale,
         )
 
     @property

@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_told(oci, tmp_path):
     missing = oci("import", "no.csv", "--site", "north")
     assert missing.code == 1
     assert "No such file" in missing.err
-    (tmp_path / "b.csv").write_bytes("externalId;gclid\nşe".encode("cp1254"))
+    (tmp_path / "b.csv").write_bytes("externalId;gclid\nşe".encode("cp1254") + b"\x81")
     assert "CSV UTF-8" in oci("import", "b.csv", "--site", "north").err
     (tmp_path / "c.csv").write_text("name;gclid\nx;y\n")
     assert "must name the columns" in oci("import", "c.csv", "--site", "north").err
@@ -132,9 +132,9 @@ def test_where_a_file_breaks_off_what_is_done_is_told(oci, tmp_path, monkeypatch
     monkeypatch.setattr(
         cli_files._process_file, "__kwdefaults__", _smaller(cli_files._process_file, size=20)
     )
-    whole = as_csv(*(row(n) for n in range(300))).encode()  # it is read in parts
-    (tmp_path / "a.csv").write_bytes(whole + b"sale-300,\xff\n")
-    answer = oci("import", "a.csv", "--site", "north")
+    whole = lines(*(row(n) for n in range(300))).encode()  # it is read in parts
+    (tmp_path / "a.ndjson").write_bytes(whole + b"sale-300,\xff\n")
+    answer = oci("import", "a.ndjson", "--site", "north")
     assert answer.code == 1
     assert "CSV UTF-8" in answer.err
     done = int(answer.err.partition("the ")[2].partition(" rows before it are done")[0])

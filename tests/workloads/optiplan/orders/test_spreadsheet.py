@@ -19,7 +19,7 @@ def reason(data: bytes) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1254"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1254", "utf-16", "utf-16-le"])
 @pytest.mark.parametrize("separator", [";", ","])
 def test_csv_in_every_usual_spelling(encoding: str, separator: str):
     text = f"RENK: Açık Meşe\r\n18MM{separator}722{separator}580{separator}4\r\n"
@@ -84,9 +84,9 @@ def test_errors_right_of_the_list_do_no_harm():
     [
         (b"", "empty"),
         (b" \r\n ", "empty"),
-        ("a;b".encode("utf-16"), "neither XLSX nor CSV"),
+        ("a;b".encode("utf-16")[:-1], "neither XLSX nor CSV"),
         (b"\xd0\xcf\x11\xe0\x00\x00", "neither XLSX nor CSV"),
-        (b"x\x81\x8d\xff", "neither UTF-8 nor Windows-1254"),
+        (b"x\x81\x8d\xff", "neither XLSX nor CSV in UTF-8, UTF-16 or Windows-1254"),
         (b'a,b,c,"open', "the CSV cannot be read"),
         (b"a\n" * 5001, "5001 lines"),
         (b"a" * 5_000_001, "5000001 bytes"),

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -19,10 +20,10 @@ from kesin.foundation.text import unescape_cell
 from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci.cli.context import LanguageOption, SiteOption, open_site
-from kesin.workloads.oci.conversions import corrections, parsing
-from kesin.workloads.oci.conversions.conversion import ParsedRow
-from kesin.workloads.oci.conversions.ingest import IngestOutcome, IngestResult, ingest
-from kesin.workloads.oci.conversions.parsing import FileFormat, RowBatch, RowSource
+from kesin.workloads.oci.conversions import corrections, ingest, parsing
+from kesin.workloads.oci.conversions.conversion import CONVERSION_FIELDS, ParsedRow
+from kesin.workloads.oci.conversions.ingest import IngestOutcome, IngestResult
+from kesin.workloads.oci.conversions.parsing import FileFormat, RowSource
 from kesin.workloads.oci.site import SiteContext
 
 FIX_ROWS: Final = 1_000  # fixed together; each is looked up by itself
@@ -48,31 +49,48 @@ def import_conversions(
     site: SiteOption,
     file_format: FormatOption = None,
     ignore_columns: IgnoreColumnsOption = None,
+    dry_run: Annotated[bool, flag("--dry-run", "Only show what the file would do.")] = False,
+    yes: Annotated[bool, flag("--yes", "Do not show it first and ask, on a terminal.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Take conversions in from a file.
 
     Of any size, 10 000 at a time; importing the same again changes nothing, and a row that failed
     because of its data is corrected when it comes with other data. Columns or fields: externalId,
-    gclid (or wbraid, gbraid), conversionName, conversionTime, conversionValue, conversionCurrency.
-    One bad row never sinks the others. Exits with 1 if any row was rejected. A CSV with other
-    columns is refused unless --ignore-columns names them. JSON is read as a whole: for millions of
-    rows use CSV or NDJSON.
+    gclid (or wbraid, gbraid), conversionName, conversionTime, conversionValue, conversionCurrency;
+    the names of Google's template are known too. On a terminal it shows first how the file is read
+    and what it would do, and asks. One bad row never sinks the others. Exits with 1 if any row was
+    rejected. A CSV with other columns is refused unless --ignore-columns names them. JSON is read
+    as a whole, CSV from standard input too: for millions of rows use a CSV file or NDJSON.
     """
     chosen_format = parsing.detect_format(file, file_format)
     source_of = parsing.open_source(file, chosen_format)
     with open_site(site, "oci.import") as found, source_of as source:
-        ignored = column_names(ignore_columns)
-        summary = _process_file(found, source, _import_rows, ignored=ignored)
+        read = partial(_process_file, found, source, ignored=column_names(ignore_columns))
+        asks = sys.stdin.isatty() and file != parsing.STDIN and not (yes or as_json or dry_run)
+        if dry_run or asks:
+            preview, changed_at = (
+                ingest.IngestPreview(),
+                Path(file).stat().st_mtime_ns if asks else 0,
+            )
+            summary = read(preview.add)
+            sums = {currency: str(value) for currency, value in preview.sums.items()}
+            read_as = source.csv.describe() if source.csv else {}
+            if not as_json:
+                fields = [n for n in CONVERSION_FIELDS if any(n in row for row in preview.first)]
+                rows = [[row.get(name) for name in fields] for row in preview.first]
+                terminal.print_table(("read as", ""), list(read_as.items()))
+                terminal.print_table(fields, rows)
+                say("".join(f"{value} {currency} in all\n" for currency, value in sums.items()))
+            shown: dict[str, Any] = {"file": read_as, "sums": sums, "first": preview.first}
+            _print_summary(summary, found.id, as_json=as_json, goes_on=asks, **shown)
+            if dry_run:
+                return
+            typer.confirm(f"Import {summary.rows} rows into {found.id}?", abort=True, err=True)
+            if Path(file).stat().st_mtime_ns != changed_at:
+                raise Problem("the file changed after it was shown: nothing was imported")
+        summary = read(partial(ingest.import_rows, actor=local_operator()))
     _print_summary(summary, found.id, as_json=as_json)
-
-
-def _import_rows(site: SiteContext, rows: Sequence[ParsedRow]) -> list[IngestResult]:
-    actor = local_operator()
-    with site.queue.store.transaction():
-        results = ingest(site, rows, actor=actor)
-        site.note(actor, "oci.import", Counter(result.result for result in results))
-    return results
 
 
 def enqueue_fix(
@@ -115,7 +133,7 @@ class _FileSummary:
     results: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     differing: int = 0  # duplicates with other data, which were not taken
-    listed_rejects: list[tuple[int, IngestResult]] = field(default_factory=list)  # (row, result)
+    listed_rejects: list[tuple[int, int, IngestResult]] = field(default_factory=list)  # row, line
 
     def counts(self, duplicates: str = "duplicate") -> dict[str, int]:
         """The number of rows of each result; those that changed nothing under this name."""
@@ -134,22 +152,23 @@ def _process_file(
 ) -> _FileSummary:
     summary = _FileSummary()
     with _progress(source) as show_progress:
-        batches = source.batches(size, ignored)
+        batches = source.batches(size, ignored, site.defaults)
         while batch := _next_batch(batches, summary, hint):
-            _check_site(site, batch.site)
-            for result in process(site, batch.rows):
+            _check_site(site, source.site)
+            results = process(site, [row for _, row in batch])
+            for (line, _), result in zip(batch, results, strict=True):
                 summary.rows += 1
                 summary.results[result.result] += 1
                 summary.differing += bool(result.differs)
                 if result.result == "rejected":
                     summary.reasons[result.code or ""] += 1
                     if len(summary.listed_rejects) < MAX_LISTED_REJECTS:
-                        summary.listed_rejects.append((summary.rows, result))
+                        summary.listed_rejects.append((summary.rows, line, result))
             show_progress(summary)
     return summary
 
 
-def _next_batch(batches: Iterator[RowBatch], summary: _FileSummary, hint: str) -> RowBatch | None:
+def _next_batch(batches: Iterator[Any], summary: _FileSummary, hint: str) -> Any:
     """The next batch; an error in the middle of the file says how many rows are done."""
     try:
         return next(batches, None)
@@ -172,29 +191,32 @@ def _print_summary(
     *,
     as_json: bool,
     duplicates: str = "duplicate",
+    goes_on: bool = False,
+    **more: Any,
 ) -> None:
     counts = summary.counts(duplicates)
     if as_json:
         listed = [
-            {"row": number, **{name: getattr(result, name) for name in REJECT_FIELDS}}
-            for number, result in summary.listed_rejects
+            {"row": n, "line": line, **{name: getattr(result, name) for name in REJECT_FIELDS}}
+            for n, line, result in summary.listed_rejects
         ]
         reasons = dict(summary.reasons.most_common())
         counted = {"site": site_id, "rows": summary.rows, **counts, "differing": summary.differing}
-        say_json({**counted, "reasons": reasons, "first_rejected": listed})
+        say_json({**counted, "reasons": reasons, "first_rejected": listed, **more})
     else:
         _print_rejected(summary)
         if summary.differing:
             warn(f"{summary.differing} duplicates differ from the stored rows, which stay")
         say(f"{summary.rows} rows for {site_id}: {_format_counts(counts)}")
-    if summary.results["rejected"]:
+    if summary.results["rejected"] and not goes_on:
         raise typer.Exit(FAILED)
 
 
 def _print_rejected(summary: _FileSummary) -> None:
-    for number, result in summary.listed_rejects:
+    for number, line, result in summary.listed_rejects:
         suffix = f" ({terminal.visible(result.external_id)})" if result.external_id else ""
-        warn(f"row {number}{suffix}: {result.code}, {terminal.visible(result.message or '')}")
+        why = terminal.visible(result.message or "")
+        warn(f"line {line}, row {number}{suffix}: {result.code}, {why}")
     more = summary.results["rejected"] - len(summary.listed_rejects)
     if more:
         warn(f"and {more} more rows")

@@ -97,15 +97,9 @@ def _settings_record(site: SiteContext) -> dict[str, Any]:
         "channel": site.channel,
         "timezone": site.record.timezone,
         "currency": site.record.currency,
-        "recover_minutes": site.settings.recover_minutes,
+        **{name: None if value == "" else value for name, value in asdict(site.settings).items()},
         "silent_hours": site.silent_hours,
-        "conversion_name": site.settings.conversion_name or None,
         "actions": ", ".join(action.name for action in site.settings.actions) or None,
-        "send_after_hours": site.settings.send_after_hours,
-        "consent_default": site.settings.consent_default or None,
-        "consent_required": site.settings.consent_required,
-        "enhanced": site.settings.enhanced,
-        "phone_country": site.settings.phone_country or None,
         "credentials_changed_at": iso(secret.changed_at) if secret else None,
     }
 

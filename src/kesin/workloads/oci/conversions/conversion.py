@@ -92,6 +92,7 @@ class RowDefaults:
     enhanced: bool = False  # identifiers are taken and sent
     phone_country: str = ""
     needs_click: bool = True  # an identifier alone does not do
+    locale: str = ""  # of dates and amounts in files
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,13 @@ other row may be at Google already, or an operator marked it FAILED: it stays as
 result names what differs.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import partial
+from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
 from kesin.engine.new_job import NewJob
@@ -40,6 +43,7 @@ from kesin.workloads.oci.site import SiteContext
 Conversions = Mapping[int, Conversion]  # by the position of their rows
 IngestOutcome = Literal["queued", "duplicate", "corrected", "rejected"]
 _DENIED: Final = CONSENT_DENIED.code
+_PREVIEWED: Final = 10
 _STOPPED_AT_ONCE: Final = 5  # conversions, each with all the revisions it may have
 MAX_AUDITED_ROWS: Final = 100  # named in the audit line of a call; each row's event has its own
 _NOT_TAKEN: Final = (
@@ -76,14 +80,7 @@ class IngestResult:
 
 def ingest(site: SiteContext, rows: Sequence[ParsedRow], *, actor: Actor) -> list[IngestResult]:
     """Take rows in; returns one result per row, in order."""
-    conversions: dict[int, Conversion] = {}
-    results: dict[int, IngestResult] = {}
-    defaults, now = site.defaults, site.queue.now()
-    for index, row in enumerate(rows):
-        try:
-            conversions[index] = Conversion.parse(checked_row(row, defaults), defaults, now_us=now)
-        except Unsendable as problem:
-            results[index] = build_rejection(index, row, problem)
+    conversions, results = _parse_rows(site, rows)
     first = {index: each for index, each in conversions.items() if each.revision == 1}
     later = {index: each for index, each in conversions.items() if each.revision > 1}
     # A refusal counts even if the row that brings it is rejected for something else.
@@ -101,6 +98,52 @@ def ingest(site: SiteContext, rows: Sequence[ParsedRow], *, actor: Actor) -> lis
         if result.result != "rejected" and not result.differs:
             results[index] = replace(result, code=CONSENT_DENIED.code, message=Message(DENIED))
     return [results[index] for index in range(len(rows))]
+
+
+def _parse_rows(
+    site: SiteContext, rows: Sequence[ParsedRow]
+) -> tuple[dict[int, Conversion], dict[int, IngestResult]]:
+    """The conversions, and the results of rows that are none."""
+    conversions: dict[int, Conversion] = {}
+    results: dict[int, IngestResult] = {}
+    defaults, now = site.defaults, site.queue.now()
+    for index, row in enumerate(rows):
+        try:
+            conversions[index] = Conversion.parse(checked_row(row, defaults), defaults, now_us=now)
+        except Unsendable as problem:
+            results[index] = build_rejection(index, row, problem)
+    return conversions, results
+
+
+def import_rows(site: SiteContext, rows: Sequence[ParsedRow], actor: Actor) -> list[IngestResult]:
+    """Take the rows of a file in, with a line in the audit log."""
+    with site.queue.store.transaction():
+        results = ingest(site, rows, actor=actor)
+        site.note(actor, "oci.import", Counter(result.result for result in results))
+    return results
+
+
+@dataclass(slots=True)
+class IngestPreview:
+    """What rows would become, with nothing stored."""
+
+    first: list[dict[str, Any]] = field(default_factory=list)  # as they would be stored, masked
+    sums: dict[str, Decimal] = field(default_factory=dict)  # by currency
+
+    def add(self, site: SiteContext, rows: Sequence[ParsedRow]) -> list[IngestResult]:
+        """The result of each row; one that is known already is a duplicate."""
+        conversions, results = _parse_rows(site, rows)
+        keys = [new.key for new in conversions.values()]
+        known = set(site.queue.holders(site.id, keys) if keys else ())
+        for index, new in conversions.items():
+            outcome: IngestOutcome = "duplicate" if new.key in known else "queued"
+            results[index] = IngestResult(index, new.external_id, outcome)
+            self.sums[new.currency] = self.sums.get(new.currency, Decimal()) + new.value
+            known.add(new.key)
+        new_rows = islice(conversions.values(), _PREVIEWED - len(self.first))
+        mask = site.context.commands.masking(site.queue.name).value
+        self.first += [mask(new.payload()) for new in new_rows]
+        return [results[index] for index in range(len(rows))]
 
 
 def build_rejection(index: int, row: ParsedRow, problem: Unsendable) -> IngestResult:

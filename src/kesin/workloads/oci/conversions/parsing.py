@@ -6,24 +6,35 @@ A row that cannot be parsed is replaced by the reason; the other rows are parsed
 import csv
 import io
 import json
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, tzinfo
+from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, Final, Literal, NamedTuple, TextIO, get_args
+from typing import Any, BinaryIO, Final, Literal, TextIO, get_args
+from zoneinfo import ZoneInfo
 
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, Problem, TooLarge
 from kesin.foundation.text import storable, unescape_cell
-from kesin.workloads.common.columns import UNKNOWN_COLUMNS, is_ignored, separator, unknown_columns
+from kesin.workloads.common import columns
 from kesin.workloads.oci.conversions.conversion import (
+    CLICK_KINDS,
     CONVERSION_FIELDS,
     EXPORTED_FIELDS,
+    HASH_FIELDS,
     MAX_SHOWN_NAME,
     PLAIN_FIELDS,
     ParsedRow,
+    RowDefaults,
     Unsendable,
+    parse_time,
 )
+from kesin.workloads.oci.conversions.forms import FileForms
 
 MAX_ROWS: Final = 10_000
 MAX_DIGITS: Final = 18
@@ -40,6 +51,11 @@ _FORMAT_BY_SUFFIX: Final[dict[str, FileFormat]] = {
     f".{name}": name for name in get_args(FileFormat)
 } | {".tsv": "csv", ".jsonl": "ndjson"}
 _BLANK_CHARACTERS: Final = ',;\t"'
+# Above the header of Google's template; the zone is that of times without one.
+_PREAMBLE: Final = re.compile(r'"?(?:###|# |Parameters:(?:TimeZone=([^;,"\s]+))?)', re.IGNORECASE)
+_HASH: Final = re.compile(r"\s*[0-9a-fA-F]{64}\s*")
+_KNOWN_BY: Final = (*CLICK_KINDS, *PLAIN_FIELDS, *HASH_FIELDS)  # a row without an id
+_END: Final = "\udfff"  # after the last line: no encoding has this character
 
 
 def parse_body(
@@ -50,31 +66,33 @@ def parse_body(
     ``ignored``: unknown columns of a CSV that are left out; any other refuses the file.
     """
     content_kind = content_type.partition(";")[0].strip().lower()
-    try:
-        text = body.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise Problem("the body is no UTF-8", code="not_utf8") from None
     file_format = _FORMAT_BY_TYPE.get(content_kind)
     if file_format is None and not content_kind.endswith("+json"):
-        raise Problem(
-            f"conversions come as {', '.join(CONTENT_TYPES)}, not as {content_kind[:100]!r}",
-            code="unsupported_type",
-        )
-    not_json = Problem("the body is no JSON", code="not_json")
-    lines = io.StringIO(text, newline="" if file_format == "csv" else "\n")
-    site, rows = _parse(file_format or "json", lines, ignored, not_json)
+        why = f"conversions come as {', '.join(CONTENT_TYPES)}, not as {content_kind[:100]!r}"
+        raise Problem(why, code="unsupported_type")
+    if file_format == "csv":
+        return None, CsvFile(io.BytesIO(body), ignored).read()
+    try:
+        text = io.StringIO(body.decode("utf-8-sig"), newline="\n")
+    except UnicodeDecodeError:
+        raise Problem(columns.NOT_TEXT, code="not_utf8") from None
+    site, rows = _parse(
+        file_format or "json", text, Problem("the body is no JSON", code="not_json")
+    )
+    return site, _limited(rows)
+
+
+def _limited(rows: Iterable[Any]) -> list[Any]:
     taken = list(islice(rows, MAX_ROWS + 1))
     if len(taken) > MAX_ROWS:
         raise TooLarge("at most %(most)s conversions a call: split them", most=MAX_ROWS)
-    return site, taken
+    return taken
 
 
 def _parse(
-    file_format: FileFormat, text: TextIO, ignored: frozenset[str], not_json: Problem
+    file_format: FileFormat, text: TextIO, not_json: Problem
 ) -> tuple[str | None, Iterator[ParsedRow]]:
     """The site that the text names, if any, and its rows; only JSON is read as a whole."""
-    if file_format == "csv":
-        return None, csv_rows(text, ignored)
     if file_format == "ndjson":
         return None, _ndjson_rows(text)
     content = text.read()
@@ -103,12 +121,8 @@ def _unwrap(document: Any) -> tuple[str | None, list[Any]]:
         raise Problem("conversions must be a list", code="not_a_list")
     if fields:
         name = storable(min(fields))[:MAX_SHOWN_NAME]
-        raise Problem(
-            "%(field)s is unknown: send siteId and conversions",
-            code="unknown_field",
-            details={"field": name},
-            field=repr(name),
-        )
+        why, details = "%(field)s is unknown: send siteId and conversions", {"field": name}
+        raise Problem(why, code="unknown_field", details=details, field=repr(name))
     return site, rows
 
 
@@ -138,57 +152,135 @@ def _check_row(value: Any) -> ParsedRow:
     return Unsendable("NOT_AN_OBJECT", "", "a conversion is an object with fields")
 
 
-def csv_rows(lines: Iterable[str], ignored: frozenset[str] = frozenset()) -> Iterator[ParsedRow]:
-    """Parse CSV whose header is the first line that is not blank; raises Problem.
+class CsvFile:
+    """A CSV of conversions: how it is written, and its rows.
 
-    An unknown column refuses the file unless it is one of the ignored ones.
+    With the defaults of a site it is a person's file: the locale of the site settles what reads two
+    ways, and rows of a file without ids are known by click, name and time, as at Google.
     """
-    lines, skipped = iter(lines), 0
-    first_line = ""
-    for first_line in lines:
-        if "".join(first_line.split()).strip(_BLANK_CHARACTERS):
-            break
-        skipped += 1
-    rows = csv.reader(chain([first_line], lines), delimiter=separator(first_line))
-    header: list[str | None] = []
+
+    def __init__(
+        self, raw: BinaryIO, ignored: frozenset[str], defaults: RowDefaults | None = None
+    ) -> None:
+        self._ignored, self._defaults = ignored, defaults
+        self.encoding, codec = columns.detect_encoding(raw)
+        self._text = io.TextIOWrapper(raw, encoding=codec, newline="")
+        self.delimiter, self.zone, self.lines = "", "", list[int]()
+        self.columns: dict[str, str] = {}  # the field of each, "" if it is ignored
+        self._fields: list[str | None] = []
+        self.forms = FileForms(defaults.locale if defaults else "")
+        if defaults and defaults.locale:
+            for _, cells in self._records():
+                self.forms.observe(self._cells(cells))
+
+    def describe(self) -> dict[str, str]:
+        """How it was read."""
+        pairs = (f"{name} → {field or '–'}" for name, field in self.columns.items() if name)
+        how = {"encoding": self.encoding, "separator": self.delimiter.replace("\t", "tab")}
+        forms = " · ".join(sorted(self.forms.found))
+        return {**how, "columns": ", ".join(pairs), "forms": forms, "timezone": self.zone}
+
+    def read(self) -> list[ParsedRow]:
+        """The rows of one call, whose lines are remembered; raises TooLarge."""
+        numbered = _limited(self.rows())
+        self.lines = [line for line, _ in numbered]
+        return [row for _, row in numbered]
+
+    def rows(self) -> Iterator[tuple[int, ParsedRow]]:
+        """Yield each row with the line it begins on; raises Problem where the file is no CSV."""
+        for line, cells in self._records():
+            try:
+                yield line, self._row(cells)
+            except Unsendable as problem:
+                yield line, problem
+
+    def _records(self) -> Iterator[tuple[int, list[str]]]:
+        """The lines below the header, which is the first line that is not blank; raises Problem."""
+        self._text.seek(0)
+        skipped, first_line, self._fields = 0, "", []
+        for first_line in self._text:
+            if preamble := _PREAMBLE.match(first_line):
+                self.zone = preamble[1] or self.zone
+            elif "".join(first_line.split()).strip(_BLANK_CHARACTERS):
+                break
+            skipped += 1
+        self.delimiter = columns.separator(first_line)
+        rows = csv.reader(chain([first_line], self._text, [_END]), delimiter=self.delimiter)
+        end = skipped
+        try:
+            for cells in rows:
+                if cells != [_END] and "".join(cells[-1:]).endswith(_END):
+                    raise csv.Error(Message("a quote is opened and never closed"))  # noqa: TRY301
+                line, end = end + 1, skipped + rows.line_num
+                if not any(cell.strip(_END + " \t\r\n") for cell in cells):
+                    continue
+                if self._fields:
+                    yield line, cells
+                else:
+                    self._read_header(cells)
+        except csv.Error as problem:
+            why = "line %(n)s is no CSV: %(problem)s"
+            raise Problem(why, code="not_csv", n=end + 1, problem=problem) from None
+
+    def _read_header(self, cells: list[str]) -> None:
+        names = [_normalise_header(cell) for cell in cells]
+        fields = [_COLUMNS.get(name) for name in names]
+        if "externalId" not in fields and "orderid" in names:
+            fields[names.index("orderid")] = "externalId"
+        known_by = self._defaults and "conversionTime" in fields
+        if "externalId" not in fields and (not known_by or set(fields).isdisjoint(_KNOWN_BY)):
+            why = "the first line must name the columns, externalId or Order ID among them"
+            raise Problem(why, code="no_header")
+        name, n = Counter(filter(None, fields)).most_common(1)[0]
+        if n > 1:
+            raise Problem("the column %(column)s is there twice", code="column_twice", column=name)
+        unread = (column for name, column in zip(fields, cells, strict=True) if name is None)
+        stripped = [name.strip() for name in unread if not columns.is_ignored(name, self._ignored)]
+        if unknown := list(filter(None, stripped)):
+            details, why = {"columns": unknown[:100]}, columns.unknown_columns(unknown)
+            raise Problem(why, code=columns.UNKNOWN_COLUMNS, details=details)
+        self._fields = fields
+        self.columns = {cell.strip(): name or "" for cell, name in zip(cells, fields, strict=True)}
+
+    def _cells(self, cells: list[str]) -> dict[str, str]:
+        named = zip(self._fields, cells, strict=False)
+        return {name: unescape_cell(cell) for name, cell in named if name}
+
+    def _row(self, cells: list[str]) -> ParsedRow:
+        if len(cells) > len(self._fields):
+            return Unsendable("NOT_AN_OBJECT", "", "this line has more cells than the header")
+        row = self._cells(cells)
+        for plain, hashed in zip(PLAIN_FIELDS, HASH_FIELDS, strict=True):
+            if hashed not in row and _HASH.fullmatch(row.get(plain, "")):
+                row[hashed] = row.pop(plain)  # as Google's template wants it
+        if "conversionValue" in row:
+            row["conversionValue"] = self.forms.amount(row["conversionValue"])
+        if row.get("conversionTime", "").strip():
+            row["conversionTime"] = self.forms.time(row["conversionTime"])
+            if self.zone:
+                at = parse_time(row["conversionTime"], _parse_zone(self.zone))
+                row["conversionTime"] = at.isoformat()
+        if self._defaults and "externalId" not in self._fields:
+            row["externalId"] = _derive_id(row, self._defaults)
+        return row
+
+
+def _parse_zone(text: str) -> tzinfo | None:
     try:
-        for cells in rows:
-            if not any(cell.strip() for cell in cells):
-                continue
-            if header:
-                yield _csv_row(header, cells)
-            else:
-                header = [_COLUMNS.get(_normalise_header(cell)) for cell in cells]
-                _check_header(header, cells, ignored)
-    except csv.Error as problem:
-        line = skipped + rows.line_num
-        raise Problem(
-            "line %(n)s is no CSV: %(problem)s", code="not_csv", n=line, problem=problem
-        ) from None
+        return datetime.strptime(text, "%z").tzinfo if text[0] in "+-" else ZoneInfo(text)
+    except (ValueError, KeyError, OSError):
+        raise Problem("%(zone)s is no time zone", zone=repr(text[:80])) from None
 
 
-def _check_header(header: list[str | None], columns: list[str], ignored: frozenset[str]) -> None:
-    names = [name for name in header if name]
-    if "externalId" not in names:
-        raise Problem(
-            "the first line must name the columns, externalId among them", code="no_header"
-        )
-    repeated = {name for name in names if names.count(name) > 1}
-    if repeated:
-        raise Problem(
-            "the column %(column)s is there twice", code="column_twice", column=min(repeated)
-        )
-    unread = (column for name, column in zip(header, columns, strict=True) if name is None)
-    stripped = [column.strip() for column in unread if not is_ignored(column, ignored)]
-    if unknown := list(filter(None, stripped)):
-        details = {"columns": unknown[:100]}
-        raise Problem(unknown_columns(unknown), code=UNKNOWN_COLUMNS, details=details)
-
-
-def _csv_row(header: list[str | None], cells: list[str]) -> ParsedRow:
-    if len(cells) > len(header):
-        return Unsendable("NOT_AN_OBJECT", "", "this line has more cells than the header")
-    return {name: unescape_cell(cell) for name, cell in zip(header, cells, strict=False) if name}
+def _derive_id(row: dict[str, str], defaults: RowDefaults) -> str:
+    """The id of a row that has none; it is the same however the time is written."""
+    who, at = [row.get(name, "").strip() for name in CLICK_KINDS], ""
+    if not any(who):
+        who = [row.get(name, "").strip().lower() for name in _KNOWN_BY]
+    with suppress(Unsendable):  # then the row is rejected
+        at = parse_time(row.get("conversionTime"), defaults.zone).astimezone(UTC).isoformat()
+    name = row.get("conversionName", "").strip() or defaults.name
+    return f"file-{sha256(chr(31).join((*who, name, at)).encode()).hexdigest()[:32]}"
 
 
 def _normalise_header(header: str) -> str:
@@ -201,14 +293,8 @@ _COLUMNS: Final = {
     **{_normalise_header(name): name for name in (*CONVERSION_FIELDS, *PLAIN_FIELDS)},
     "googleclickid": "gclid",
     "phonenumber": "phone",
+    "hashedphonenumber": "hashedPhone",
 }
-
-
-class RowBatch(NamedTuple):
-    """Some rows of a file, and the site that the file names, if any."""
-
-    site: str | None
-    rows: list[ParsedRow]
 
 
 def detect_format(name: str, chosen: FileFormat | None) -> FileFormat:
@@ -225,44 +311,55 @@ def detect_format(name: str, chosen: FileFormat | None) -> FileFormat:
 class RowSource:
     """An open file of rows, and how far it was read."""
 
+    csv: CsvFile | None = None  # once it is read
+    site: str | None = None  # that the file names
+
     def __init__(self, name: str, file_format: FileFormat, raw: BinaryIO, size: int | None) -> None:
         self.name = name
         self.file_format: FileFormat = file_format
         self.size = size  # in bytes; None if unknown
         self._raw = raw
-        newline = "" if file_format == "csv" else "\n"
-        self.text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline=newline)
+        is_text = file_format != "csv"
+        self.text = io.TextIOWrapper(raw, "utf-8-sig", newline="\n") if is_text else None
 
     @property
     def bytes_read(self) -> int:
         return 0 if self.size is None else self._raw.tell()
 
     def batches(
-        self, rows: int = MAX_ROWS, ignored: frozenset[str] = frozenset()
-    ) -> Iterator[RowBatch]:
-        """Yield the rows in batches; raises Problem where the file cannot be read further."""
+        self,
+        rows: int = MAX_ROWS,
+        ignored: frozenset[str] = frozenset(),
+        defaults: RowDefaults | None = None,
+    ) -> Iterator[list[tuple[int, ParsedRow]]]:
+        """Yield batches of rows, each with its line; raises Problem where reading ends early."""
         try:
-            not_json = Problem("this is no JSON; for one document a line say --format ndjson")
-            site, parsed = _parse(self.file_format, self.text, ignored, not_json)
-            while batch := list(islice(parsed, min(rows, MAX_ROWS))):
-                yield RowBatch(site, batch)
+            if self.text is None:
+                self.csv = self.csv or CsvFile(self._raw, ignored, defaults)
+                numbered = self.csv.rows()
+            else:
+                _ = self.text.seekable() and self.text.seek(0)
+                not_json = Problem("this is no JSON; for one document a line say --format ndjson")
+                self.site, parsed = _parse(self.file_format, self.text, not_json)
+                numbered = enumerate(parsed, 1)
+            while batch := list(islice(numbered, min(rows, MAX_ROWS))):
+                yield batch
         except UnicodeDecodeError:
-            raise Problem(
-                "%(file)s is no UTF-8: save it as UTF-8 (in Excel: CSV UTF-8) and try again",
-                code="not_utf8",
-                file=self.name,
-            ) from None
+            raise Problem(columns.NOT_TEXT, code="not_utf8") from None
 
 
 @contextmanager
 def open_source(name: str, file_format: FileFormat) -> Iterator[RowSource]:
     """Open a file, or standard input for ``-``."""
     if name == STDIN:
-        source = RowSource("standard input", file_format, sys.stdin.buffer, None)
+        is_csv = file_format == "csv"  # such a file is read twice
+        raw: BinaryIO = io.BytesIO(sys.stdin.buffer.read()) if is_csv else sys.stdin.buffer
+        source = RowSource("standard input", file_format, raw, None)
         try:
             yield source
         finally:
-            source.text.detach()  # standard input stays open
+            if source.text:
+                source.text.detach()  # standard input stays open
         return
     path = Path(name)
     with path.open("rb") as raw:

@@ -1,10 +1,12 @@
 """OCI Control: a site's conversions, their errors, and the operator's actions."""
 
+import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from hashlib import sha256
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Query
@@ -12,9 +14,10 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.engine.access.search import titles_of
 from kesin.foundation.permissions import Permission
-from kesin.foundation.problems import Invalid
+from kesin.foundation.problems import Invalid, Problem
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
+from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.web.dashboard.forms.uploads import Upload, Uploaded
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
@@ -36,9 +39,10 @@ from kesin.workloads.common.advice import Advice
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci import operations, script
 from kesin.workloads.oci.advice import ADVICE
-from kesin.workloads.oci.conversions.conversion import CLICK_KINDS
+from kesin.workloads.oci.conversions.conversion import CLICK_KINDS, INPUT_FIELDS
 from kesin.workloads.oci.conversions.corrections import fix_rows
-from kesin.workloads.oci.conversions.parsing import parse_body
+from kesin.workloads.oci.conversions.ingest import IngestPreview, import_rows
+from kesin.workloads.oci.conversions.parsing import CsvFile
 from kesin.workloads.oci.pages.site_links import control_path
 from kesin.workloads.oci.site import SiteContext, require_site, visible_sites
 
@@ -89,11 +93,8 @@ def find_site(ctx: PageContext, site_id: str, permission: Permission, action: st
 
 def frame(ctx: PageContext, site: SiteContext) -> dict[str, Any]:
     """Values that every page of a site shows."""
-    pauses = [
-        pause
-        for pause in site.context.commands.pauses(ctx.actor, site.queue.name)
-        if pause.tenant in {"", site.id}
-    ]
+    every = site.context.commands.pauses(ctx.actor, site.queue.name)
+    pauses = [pause for pause in every if pause.tenant in {"", site.id}]
     others = visible_sites(site.context, ctx.actor)[:MAX_SITES]
     return {
         "site": site.record,
@@ -110,10 +111,13 @@ def frame(ctx: PageContext, site: SiteContext) -> dict[str, Any]:
 
 @router.get(PATH, response_class=HTMLResponse)
 def oci_control(
-    ctx: Context, site_id: str, part: Literal["", "summary", "rows", "more"] = ""
+    ctx: Context, site_id: str, part: Literal["", "summary", "sums", "rows", "more"] = ""
 ) -> HTMLResponse:
-    """The page, or a part of it: the summary, the rows, the rows that follow."""
+    """The page, or a part of it: the summary, sums by day, the rows, the rows that follow."""
     site, chosen = find_site(ctx, site_id, "read", "oci.control"), _chosen(ctx)
+    if part == "sums":
+        sums, more = operations.daily_sums(site, chosen.criteria)
+        return ctx.page("oci/part_sums.html", sums=sums, more=more, most=MAX_PAGE)
     values: dict[str, Any] = {"chosen": chosen, "categories": list(Category.__members__)}
     if part in {"", "summary"}:
         stats = operations.site_stats(site)
@@ -292,17 +296,13 @@ def oci_export_preview(ctx: Context, site_id: str) -> HTMLResponse:
     site = find_site(ctx, site_id, "read", "oci.preview")
     preview = script.preview_export(site, limit=script.MAX_EXPORT_ROWS).masked(site)
     left_out = {item["id"] for item in preview.skipped}
+    items, skipped = (rows[:MAX_LISTED_ROWS] for rows in (preview.items, preview.skipped))
     return ctx.page(
         "oci/part_export.html",
         found=preview,
         going=len(preview.items),
-        items=[
-            {**item, "click": _short_click_id(item)} for item in preview.items[:MAX_LISTED_ROWS]
-        ],
-        skipped=[
-            (item, ADVICE.find(item["code"], "VALIDATION", ctx.language))
-            for item in preview.skipped[:MAX_LISTED_ROWS]
-        ],
+        items=[{**item, "click": _short_click_id(item)} for item in items],
+        skipped=[(item, ADVICE.find(item["code"], "VALIDATION", ctx.language)) for item in skipped],
         warnings=[item for item in preview.warnings if item.get("id") not in left_out],
         most=script.MAX_EXPORT_ROWS,
         **frame(ctx, site),
@@ -315,6 +315,37 @@ def _short_click_id(item: dict[str, Any]) -> str:
     return next((f"{kind} …{str(item[kind])[-4:]}" for kind in kinds), "–")
 
 
+@router.get(f"{PATH}/import", response_class=HTMLResponse)
+def oci_import_page(ctx: Context, site_id: str) -> HTMLResponse:
+    """The form for a file of conversions."""
+    site = find_site(ctx, site_id, "operate", "oci.import")
+    return ctx.page("oci/import.html", known=INPUT_FIELDS, **frame(ctx, site))
+
+
+@router.post(f"{PATH}/import", response_class=HTMLResponse)
+async def oci_import(ctx: Context, site_id: str, sent: Uploaded) -> HTMLResponse:
+    """Show what a file would do, and take it in when it comes again with the digest it had then."""
+    return await ctx.service.imports.run(_import_file, ctx, site_id, sent)
+
+
+def _import_file(ctx: PageContext, site_id: str, sent: Upload) -> HTMLResponse:
+    site = find_site(ctx, site_id, "operate", "oci.import")
+    ignored = column_names([sent.fields.get("ignoreColumns", "")])
+    digest = sha256(f"{site.record} {sorted(ignored)} ".encode() + sent.data).hexdigest()
+    preview, taken = IngestPreview(), sent.fields.get("digest") == digest
+    values: dict[str, Any] = {"fields": sent.fields, "digest": digest, "preview": preview}
+    try:
+        file = CsvFile(io.BytesIO(sent.data), ignored, site.defaults)
+        rows = file.read()
+        results = import_rows(site, rows, ctx.actor) if taken else preview.add(site, rows)
+        numbered = list(zip(file.lines, results, strict=True))
+        values |= {"read_as": file.describe(), "taken": taken, "results": numbered}
+    except Problem as problem:
+        values["refusal"] = problem
+    template = "oci/part_import.html" if ctx.in_part else "oci/import.html"
+    return ctx.page(template, known=INPUT_FIELDS, **values, **frame(ctx, site))
+
+
 @router.post(f"{PATH}/fixes", response_class=HTMLResponse)
 async def oci_fixes(ctx: Context, site_id: str, sent: Uploaded) -> HTMLResponse:
     """Import corrected dead letters: each is corrected, sent again, or refused with a reason."""
@@ -325,9 +356,8 @@ def _import_fixes(ctx: PageContext, site_id: str, sent: Upload) -> HTMLResponse:
     site = find_site(ctx, site_id, "operate", "oci.fix")
     if not sent.data:
         raise Invalid("The file is empty. Choose the CSV you mended.", code="no_file")
-    _, rows = parse_body(
-        sent.data, "text/csv", column_names([sent.fields.get("ignoreColumns", "")])
-    )
+    ignored = column_names([sent.fields.get("ignoreColumns", "")])
+    rows = CsvFile(io.BytesIO(sent.data), ignored, site.defaults).read()
     reason, again = reason_of(sent.fields), "again" in sent.fields
     results = fix_rows(site, ctx.actor, rows, reason=reason, again=again)
     counts = Counter(result.result for result in results)

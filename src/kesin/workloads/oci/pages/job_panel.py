@@ -57,15 +57,8 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
         "data_manager": "POST https://datamanager.googleapis.com/v1/events:ingest",
         "api": f"POST https://googleads.googleapis.com/{version}/customers/…:uploadClickConversions",
     }
-    return Panel(
-        "oci/panel.html",
-        {
-            "line": lines.get(channel, ""),
-            "asked": request,
-            "unsendable": unsendable,
-            "exchanges": _exchanges(history),
-        },
-    )
+    shown = {"line": lines.get(channel, ""), "asked": request, "unsendable": unsendable}
+    return Panel("oci/panel.html", {**shown, "exchanges": _exchanges(history)})
 
 
 def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
@@ -111,14 +104,9 @@ def _exchanges(history: JobDetails) -> list[Exchange]:
             continue
         details = {name: value for name, value in (note | result).items() if name != "requestId"}
         request_id = note.get("requestId") or result.get("requestId") or ""
-        exchanges.append(
-            Exchange(
-                moved,
-                recorded_message(moved.error_message, moved.note),
-                str(request_id),
-                pretty(json_depth_limited(details)) if details else "",
-            )
-        )
+        message = recorded_message(moved.error_message, moved.note)
+        shown = pretty(json_depth_limited(details)) if details else ""
+        exchanges.append(Exchange(moved, message, str(request_id), shown))
         if len(exchanges) == MAX_EXCHANGES:
             break
     return exchanges

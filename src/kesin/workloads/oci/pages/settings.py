@@ -13,6 +13,7 @@ from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.workloads.oci import script
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions import actions
+from kesin.workloads.oci.conversions.forms import LOCALES
 from kesin.workloads.oci.google.action_check import look_up_actions
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import read_breaker, seal_credentials
@@ -20,7 +21,13 @@ from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
 from kesin.workloads.oci.pages.control import PATH, find_site, frame
 from kesin.workloads.oci.pages.site_links import control_path
-from kesin.workloads.oci.site import FLAGS, HEARTBEAT, NUMBERS, SiteContext, validate_settings
+from kesin.workloads.oci.site import (
+    FLAGS,
+    HEARTBEAT,
+    NUMBERS,
+    SiteContext,
+    validate_settings,
+)
 
 router = page_router()
 
@@ -40,14 +47,9 @@ def _page(
     ctx: PageContext, site: SiteContext, typed: dict[str, str] | None = None, **outcome: Any
 ) -> HTMLResponse:
     """The page, with the outcome of a form and what was typed into it."""
-    context, given, breaker = site.context, site.settings, read_breaker(site)
-    values: dict[str, Any] = {
-        **{name: getattr(site.record, name) for name in _SITE_FIELDS},
-        **asdict(given),
-        "silent_hours": given.silent_hours or "",
-        "send_after_hours": given.send_after_hours or "",
-        **(typed or {}),
-    }
+    context, breaker = site.context, read_breaker(site)
+    values: dict[str, Any] = {name: getattr(site.record, name) for name in _SITE_FIELDS}
+    values |= {name: value or "" for name, value in asdict(site.settings).items()} | (typed or {})
     if typed and outcome.get("about") == "settings":
         values |= {name: name in typed for name in FLAGS}
     gone = (site.read_metadata("actions") or {}).get("gone", ())
@@ -60,6 +62,7 @@ def _page(
         uuid=site_uuid(site.id),
         channels=CHANNELS,
         countings=actions.COUNTINGS,
+        locales=LOCALES,
         credentials=[credential.name for credential in fields_of(GoogleCredentials)],
         optional=OPTIONAL,
         secret_names=SECRET,
@@ -92,7 +95,7 @@ def change_oci_settings(ctx: Context, site_id: str, fields: FirstFields) -> Resp
 
 
 def _changes(fields: dict[str, str]) -> dict[str, Any]:
-    texts = ("conversion_name", "consent_default", "phone_country")
+    texts = ("conversion_name", "consent_default", "phone_country", "locale")
     typed = {name: fields.get(name, "").strip() or None for name in texts}
     typed["phone_country"] = typed["phone_country"] and typed["phone_country"].upper()
     numbers = {name: _read_whole_number(fields, name) for name in NUMBERS}

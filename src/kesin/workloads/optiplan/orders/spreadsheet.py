@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kesin.workloads.common.columns import decode_csv
+from kesin.foundation.problems import Problem
+from kesin.workloads.common.columns import detect_encoding
 from kesin.workloads.optiplan.orders import safe_xlsx
 from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet
 
@@ -110,15 +111,14 @@ def _csv_rows(data: bytes) -> list[list[str]]:
     if len(data) > BOUNDS.max_bytes:
         why = "the file has %(n)s bytes, at most %(most)s are taken"
         raise UnreadableSpreadsheet(why, n=len(data), most=BOUNDS.max_bytes)
-    if b"\x00" in data:
-        raise UnreadableSpreadsheet("the file is neither XLSX nor CSV in UTF-8 or Windows-1254")
     try:
-        text = io.StringIO(decode_csv(data), newline="")
+        text = io.StringIO(data.decode(detect_encoding(io.BytesIO(data))[1]), newline="")
         reader = csv.reader(text, delimiter=_separator(text.getvalue()), strict=True)
         rows = list(itertools.islice(reader, BOUNDS.max_rows))
         lines = len(rows) + sum(1 for _ in reader)  # counted without storing them
-    except UnicodeDecodeError:
-        raise UnreadableSpreadsheet("the CSV is neither UTF-8 nor Windows-1254") from None
+    except Problem:
+        why = "the file is neither XLSX nor CSV in UTF-8, UTF-16 or Windows-1254"
+        raise UnreadableSpreadsheet(why) from None
     except csv.Error as problem:
         why = "the CSV cannot be read: %(problem)s"
         raise UnreadableSpreadsheet(why, problem=problem) from None

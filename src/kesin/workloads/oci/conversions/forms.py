@@ -1,0 +1,85 @@
+"""Dates and amounts as people write them in files.
+
+What reads one way is read so, what reads two ways by the locale of the site. Without one, and in a
+file that contradicts it anywhere, such a value is refused: nothing is guessed.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from kesin.workloads.oci.conversions.conversion import Unsendable
+
+LOCALES: Final[
+    dict[str, tuple[bool | None, str]]
+] = {  # whether the day is first, and the decimal sign
+    **dict.fromkeys(("de", "es", "fr", "it", "nl", "pl", "pt", "tr"), (True, ",")),
+    "en-GB": (True, "."),
+    "en-US": (False, "."),
+}
+_DATE: Final = re.compile(
+    r"(\d\d?)([./-])(\d\d?)\2(\d{4}),?[ T]+(\d\d?):(\d\d)(:\d\d)? ?([AP]M)? ?(Z|[+-]\d\d:?\d\d)?",
+    re.ASCII | re.IGNORECASE,
+)
+_TWO_WAYS: Final = re.compile(r"([1-9][0-9]{0,17})([.,])([0-9]{3})")  # 1.500
+_AMOUNTS: Final = {"": "1234", ",": "1.234,56", ".": "1,234.56"}  # by the decimal sign
+_BLANKS: Final = dict.fromkeys(map(ord, " \u00a0\u202f"))
+_DOZEN: Final = 12  # hours, and months
+
+
+class FileForms:
+    """How one file writes dates and amounts."""
+
+    def __init__(self, locale: str) -> None:
+        self._day_first, self._decimal = LOCALES.get(locale, (None, ""))
+        self.found: set[str] = set()
+
+    def observe(self, row: Mapping[str, str]) -> None:
+        """Drop what the locale says of a form, if this row contradicts it."""
+        date = _DATE.fullmatch(row.get("conversionTime", "").strip())
+        if date and date[2] != "." and int(date[3 if self._day_first else 1]) > _DOZEN:
+            self._day_first = None
+        sign = _decimal_sign(row.get("conversionValue", "").translate(_BLANKS))
+        self._decimal = "" if sign and sign != self._decimal else self._decimal
+
+    def time(self, text: str) -> str:
+        """The time in ISO 8601, if it is a date as people write it; raises Unsendable."""
+        if not (date := _DATE.fullmatch(text.strip())):
+            self.found.add("yyyy-mm-dd")
+            return text
+        first, sign, second, year, hours, minutes, seconds, half, offset = date.groups()
+        day_first = sign == "." or self._day_first
+        if day_first is None:
+            raise _ambiguous("INVALID_TIME_FORMAT", "conversionTime", text)
+        day, month = (first, second) if day_first else (second, first)
+        self.found.add(sign.join(("dd", "mm", "yyyy") if day_first else ("mm", "dd", "yyyy")))
+        if half:
+            hour = int(hours) % _DOZEN + _DOZEN * (half.upper() == "PM")
+            hours = str(hour) if 1 <= int(hours) <= _DOZEN else "99"
+        clock = f"{hours:0>2}:{minutes}{seconds or ':00'}{offset or ''}"
+        return f"{year}-{month:0>2}-{day:0>2}T{clock}"
+
+    def amount(self, text: str) -> str:
+        """The amount, so that it reads one way; raises Unsendable."""
+        text = text.translate(_BLANKS)
+        sign = _decimal_sign(text)
+        if two_ways := _TWO_WAYS.fullmatch(text):
+            (whole, mark, digits), sign = two_ways.groups(), self._decimal
+            if not sign or (mark != sign and len(whole) > len(digits)):
+                raise _ambiguous("INVALID_CONVERSION_VALUE", "conversionValue", text)
+            text = f"{whole}.{digits}0" if mark == sign else whole + digits
+        self.found.add(_AMOUNTS[sign])
+        return text
+
+
+def _decimal_sign(text: str) -> str:
+    """The decimal sign of an amount; "" if it has none, or reads two ways."""
+    sign = max(",.", key=text.rfind)
+    if sign not in text or _TWO_WAYS.fullmatch(text):
+        return ""
+    return sign if text.count(sign) == 1 else ",."[sign == ","]
+
+
+def _ambiguous(code: str, field: str, text: str) -> Unsendable:
+    why = "%(text)s reads two ways: set the locale of the site, or write 2026-11-30 14:05, 1500.75"
+    return Unsendable(code, field, why, text=repr(text))

@@ -1,0 +1,425 @@
+"""Files as people have them: encodings, separators, Google's template, dates and amounts."""
+
+import csv
+import io
+import time
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from kesin.foundation.problems import Problem
+from kesin.workloads.oci.conversions.conversion import (
+    Conversion,
+    RowDefaults,
+    Unsendable,
+    parse_value,
+)
+from kesin.workloads.oci.conversions.forms import LOCALES
+from kesin.workloads.oci.conversions.identifiers import checked_row
+from kesin.workloads.oci.conversions.ingest import IngestPreview
+from kesin.workloads.oci.conversions.parsing import CsvFile, parse_body
+from tests.faults.fuzz import answered
+from tests.workloads.oci.own_site import OwnSite
+
+EARLIEST, LATEST = map(datetime.fromisoformat, ("2001-01-01", "2998-01-01"))
+ISTANBUL = ZoneInfo("Europe/Istanbul")
+CLICK = "Cj0KCQiA_click-000001"
+HEADER = "externalId;gclid;conversionName;conversionTime;conversionValue;conversionCurrency"
+ENCODINGS = ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "cp1254"]
+GOOGLE = "Google Click ID,Conversion Name,Conversion Time,Conversion Value,Conversion Currency"
+
+
+def defaults(locale: str = "", **changes: Any) -> RowDefaults:
+    return RowDefaults("north", ISTANBUL, "TRY", "Sale", locale=locale, **changes)
+
+
+def open_file(text: str | bytes, locale: str = "", **changes: Any) -> Any:
+    data = text if isinstance(text, bytes) else text.encode()
+    return CsvFile(io.BytesIO(data), frozenset(), defaults(locale, **changes))
+
+
+def read(text: str | bytes, locale: str = "", **changes: Any) -> list[Any]:
+    return open_file(text, locale, **changes).read()
+
+
+def problem(text: str | bytes, locale: str = "") -> Problem:
+    with pytest.raises(Problem) as caught:
+        read(text, locale)
+    return caught.value
+
+
+def line(when: str = "2026-11-10 10:00", value: str = "5", name: str = "Sale") -> str:
+    return f"sale-1;{CLICK};{name};{when};{value};TRY"
+
+
+def one(when: str = "2026-11-10 10:00", value: str = "5", locale: str = "") -> Any:
+    [row] = read(f"{HEADER}\n{line(when, value)}\n", locale)
+    return row
+
+
+# Any row comes back from any file
+
+
+def simply_written(row: dict[str, Any], day_first: bool, comma: bool) -> list[str]:
+    """A row as a spreadsheet of that locale shows it."""
+    at: datetime = row["at"]
+    day = f"{at.day}/{at.month}" if day_first else f"{at.month}/{at.day}"
+    whole, _, cents = f"{row['value']:,.2f}".partition(".")
+    amount = f"{whole.replace(',', '.')},{cents}" if comma else f"{whole}.{cents}"
+    clock = f"{at.hour}:{at.minute:02}:{at.second:02}"
+    return [row["id"], CLICK, row["name"], f"{day}/{at.year} {clock}", amount, "TRY"]
+
+
+letters = "abcçğıöşüABCÇĞİÖŞÜ019 ;,\t\"'\n-"
+texts = st.text(letters, min_size=1, max_size=12).filter(str.strip)
+sales = st.fixed_dictionaries(
+    {
+        "id": st.text("abçğış019-_.", min_size=1, max_size=12),
+        "name": texts,
+        "at": st.datetimes(EARLIEST, LATEST).map(lambda at: at.replace(microsecond=0)),
+        "value": st.decimals(0, 10**9, places=2),
+    }
+)
+
+
+@given(
+    st.lists(sales, min_size=1, max_size=5, unique_by=lambda row: row["id"]),
+    st.sampled_from(ENCODINGS),
+    st.sampled_from(",;\t"),
+    st.sampled_from(sorted(LOCALES)),
+    st.sampled_from(["\r\n", "\n", "\r"]),
+)
+def test_any_row_comes_back_from_a_file_in_any_encoding_separator_and_locale(
+    rows, encoding, separator, locale, end
+):
+    day_first, sign = LOCALES[locale]
+    page = io.StringIO(newline="")
+    writer = csv.writer(page, delimiter=separator, lineterminator=end)
+    names = [row["name"].replace("\n", " ") for row in rows]
+    written = [simply_written(row, bool(day_first), sign == ",") for row in rows]
+    for cells, name in zip(written, names, strict=True):
+        cells[2] = name
+    writer.writerows([HEADER.split(";"), *written])
+    text = page.getvalue()
+    assume(encoding in {"utf-16", "utf-16-le", "utf-16-be"} or "Å" not in text)
+    file = open_file(text.encode(encoding), locale)
+    read_rows = file.read()
+    expected = {"cp1254": "Windows-1254"}.get(encoding, encoding.upper()[:6].removesuffix("-"))
+    assert file.encoding == ("UTF-8" if encoding == "cp1254" and text.isascii() else expected)
+    assert file.delimiter == separator
+    for row, name, got in zip(rows, names, read_rows, strict=True):
+        assert not isinstance(got, Unsendable), got
+        assert got["externalId"] == row["id"]
+        assert got["conversionName"].strip("'") == name.strip("'") or "'" in name
+        assert datetime.fromisoformat(got["conversionTime"]) == row["at"]
+        assert parse_value(got["conversionValue"], "TRY") == row["value"]
+
+
+@given(st.decimals(0, 10**9, places=3), st.sampled_from([",", "."]))
+def test_an_amount_without_a_locale_is_read_as_it_is_or_refused(value, sign):
+    """A second reading: try both signs; where they differ, nothing may be taken."""
+    text = f"{value:,.3f}".replace(",", " ").replace(".", sign).replace(" ", "")
+    row = one(value=text)
+    readings = {Decimal(text.replace(",", ".")), Decimal(text.replace(",", "").replace(".", ""))}
+    if isinstance(row, Unsendable):
+        assert len(readings) == 2
+    else:
+        assert parse_value(row["conversionValue"], "BHD") == value
+
+
+# Encodings
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_turkish_letters_come_through_and_the_encoding_is_named(encoding):
+    file = open_file(f"{HEADER}\n{line(name='Şişli ğüçöıİ')}".encode(encoding))
+    [row] = file.read()
+    assert row["conversionName"] == "Şişli ğüçöıİ"
+    assert file.describe()["encoding"] in {"UTF-8", "UTF-16", "Windows-1254"}
+    assert (file.encoding == "UTF-16") == encoding.startswith("utf-16")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        f"{HEADER}\nşi".encode() + "şi".encode("cp1254"),  # two encodings in one file
+        b"externalId\n\x81\n",  # undefined in Windows-1254
+        "externalId\na\n".encode("utf-16")[:-1],
+        "externalId\na\n".encode("utf-32"),
+        b"\xff\xfe\x00\xd8a\x00",  # a lone surrogate
+        b"PK\x03\x04\x14\x00",
+        b"externalId\n\x00\n",
+        b"\x00" * 1_000,
+    ],
+)
+def test_what_is_no_text_is_refused_and_nothing_is_replaced(data):
+    error = problem(data)
+    assert error.code == "not_utf8"
+    assert "CSV UTF-8" in error.message
+
+
+# Google's template
+
+
+def test_googles_template_with_its_instructions_and_its_zone():
+    text = (
+        "### INSTRUCTIONS ###,,,,\r\n# set the TimeZone,,,,\r\n,,,,\r\n### TEMPLATE ###,,,,\r\n"
+        f"Parameters:TimeZone=America/New_York,,,,\r\n{GOOGLE}\r\n"
+        f"{CLICK},Sale,2026-11-10 10:00:00,12.5,USD\r\n"
+        f"{CLICK},Sale,2026-11-10 11:00:00+0300,12.5,USD\r\n"
+    )
+    file = open_file(text)
+    first, second = file.read()
+    assert first["conversionTime"] == "2026-11-10T10:00:00-05:00"
+    assert second["conversionTime"] == "2026-11-10T11:00:00+03:00"  # the row's own wins
+    assert file.lines == [7, 8]
+    assert file.describe()["timezone"] == "America/New_York"
+    assert first["externalId"].startswith("file-")
+    assert first["externalId"] != second["externalId"]
+
+
+@pytest.mark.parametrize("zone", ["-0500", "-05:00", "America/Bogota"])
+def test_the_zone_of_a_file_is_a_name_or_an_offset(zone):
+    text = f"Parameters:TimeZone={zone};\n{GOOGLE}\n{CLICK},Sale,2026-11-10 10:00:00,1,USD\n"
+    [row] = read(text)
+    assert row["conversionTime"] == "2026-11-10T10:00:00-05:00"
+
+
+@pytest.mark.parametrize("zone", ["Mars/Base", "+99", "../../etc/passwd", "+", "x" * 5_000])
+def test_a_zone_that_is_none_is_refused(zone):
+    text = f"Parameters:TimeZone={zone}\n{GOOGLE}\n{CLICK},Sale,2026-11-10 10:00:00,1,USD\n"
+    error = problem(text)
+    assert "is no time zone" in error.message
+    assert len(error.message) < 200
+
+
+@pytest.mark.parametrize("header", ["Order ID", " ORDER ID ", "order_id", "externalId"])
+def test_an_order_id_is_the_id_of_a_row(header):
+    [row] = read(f"{header},{GOOGLE}\nA-1,{CLICK},Sale,2026-11-10 10:00:00,1,USD\n")
+    assert row["externalId"] == "A-1"
+
+
+def test_our_own_order_ids_are_ignored_beside_an_external_id():
+    [row] = read(f"orderId,externalId,{GOOGLE}\nk00,A-1,{CLICK},Sale,2026-11-10 10:00:00,1,USD\n")
+    assert row["externalId"] == "A-1"
+
+
+def test_a_row_without_an_id_is_known_by_click_name_and_time_however_they_are_written():
+    ids = set()
+    for when in ("2026-11-10 10:00:00", "10.11.2026 10:00", "2026-11-10T08:00:00+01:00"):
+        [row] = read(f"{GOOGLE}\n{CLICK},Sale,{when},1,TRY\n")
+        ids.add(row["externalId"])
+    [unnamed] = read(f"{GOOGLE}\n{CLICK},,10/11/2026 10:00,99,TRY\n", "tr")
+    assert ids == {unnamed["externalId"]}  # the site has the name, and the value is no part of it
+    [later] = read(f"{GOOGLE}\n{CLICK},Sale,2026-11-10 10:00:01,1,TRY\n")
+    assert later["externalId"] not in ids
+
+
+def test_leads_without_a_click_are_told_apart_by_their_identifiers():
+    text = (
+        "Email,Phone Number,Conversion Name,Conversion Time,Conversion Value\n"
+        "a@example.com,,Lead,2026-11-10 10:00:00,1\nb@example.com,,Lead,2026-11-10 10:00:00,1\n"
+    )
+    first, second = read(text)
+    assert first["externalId"] != second["externalId"]
+    assert "example" not in first["externalId"]
+
+
+def test_a_hash_in_the_column_of_an_address_is_taken_as_one():
+    """Google's template has hashes there."""
+    of_email = "B4C9A289323B21A01C3E940F150EB9B8C542587F1ABFD8F0E1CC1FFC5E475514"
+    text = f"Order ID,Email,Phone Number,{GOOGLE}\nA,{of_email}, {'0' * 64},{CLICK},Sale,x,1,TRY\n"
+    [row] = read(text)
+    assert "email" not in row
+    assert row["hashedEmail"] == of_email
+    site = defaults(enhanced=True)
+    row["conversionTime"] = "2026-11-10T10:00:00"
+    assert Conversion.parse(checked_row(row, site), site).hashes == (of_email.lower(), "0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [
+        ("Google Click ID,Conversion Name", "no_header"),  # nothing says when
+        ("Conversion Time,Conversion Value", "no_header"),  # nor who
+        ("Order ID,Order ID,gclid", None),  # the second is one of our own, and ignored
+        ("externalId,gclid,Google Click ID", "column_twice"),
+        ("externalId,Phone Number,phone", "column_twice"),
+        ("externalId,gclid,Satış temsilcisi", "unknown_columns"),
+    ],
+)
+def test_a_header_is_understood_or_refused_by_name(header, code):
+    if code is None:
+        read(f"{header}\n1,2,{CLICK}\n")
+        return
+    error = problem(f"{header}\n1,2,3\n")
+    assert error.code == code
+    if code == "unknown_columns":
+        assert "Satış temsilcisi" in error.message
+
+
+def test_a_programs_file_needs_ids_and_has_no_locale():
+    """What comes over the API: nobody sees a preview of it."""
+    with pytest.raises(Problem, match="externalId or Order ID"):
+        parse_body(f"{GOOGLE}\n{CLICK},Sale,2026-11-10 10:00:00,1,TRY\n".encode(), "text/csv")
+    _, [row] = parse_body(f"{HEADER}\n{line(value='1.500')}\n".encode(), "text/csv")
+    assert isinstance(row, Unsendable)
+
+
+# Dates and amounts
+
+
+@pytest.mark.parametrize(
+    ("text", "locale", "iso"),
+    [
+        ("10.11.2026 10:00", "", "2026-11-10T10:00:00"),
+        (" 1.2.2026 9:05:07 ", "", "2026-02-01T09:05:07"),
+        ("10.11.2026 10:00", "en-US", "2026-11-10T10:00:00"),  # dots: the day is first everywhere
+        ("10.11.2026 10:00 +03:00", "tr", "2026-11-10T10:00:00+03:00"),
+        ("10/11/2026 10:00", "tr", "2026-11-10T10:00:00"),
+        ("10-11-2026 10:00", "de", "2026-11-10T10:00:00"),
+        ("10/11/2026 10:00", "en-GB", "2026-11-10T10:00:00"),
+        ("10/11/2026 10:00", "en-US", "2026-10-11T10:00:00"),
+        ("10/11/2026 12:00 AM", "en-US", "2026-10-11T00:00:00"),
+        ("10/11/2026 12:30:15 pm", "en-US", "2026-10-11T12:30:15"),
+        ("10/11/2026, 1:05 PM", "en-US", "2026-10-11T13:05:00"),
+        ("2026-11-10T10:00:00", "tr", "2026-11-10T10:00:00"),
+    ],
+)
+def test_a_date_is_read_by_the_locale_of_the_site(text, locale, iso):
+    assert one(text, locale=locale)["conversionTime"] == iso
+
+
+@pytest.mark.parametrize("text", ["10/11/2026 10:00", "25/11/2026 10:00", "11-10-2026 10:00"])
+def test_a_date_that_reads_two_ways_needs_a_locale(text):
+    row = one(text)
+    assert (row.code, row.field) == ("INVALID_TIME_FORMAT", "conversionTime")
+    assert "set the locale of the site" in row.message
+
+
+@pytest.mark.parametrize(
+    ("text", "locale"),
+    [
+        ("31.02.2026 10:00", ""),
+        ("10.13.2026 10:00", ""),
+        ("10.11.26 10:00", ""),
+        ("10.11.2026", ""),
+        ("10.11.2026 25:00", ""),
+        ("10/11/2026 13:00 PM", "en-US"),
+        ("1\u0660.11.2026 10:00", ""),
+    ],
+)
+def test_a_date_that_is_none_is_refused(text, locale):
+    row = one(text, locale=locale)
+    with pytest.raises(Unsendable) as caught:
+        Conversion.parse(row, defaults())
+    assert caught.value.code == "INVALID_TIME_FORMAT"
+
+
+@pytest.mark.parametrize(
+    ("text", "locale", "value"),
+    [
+        ("1.234,56", "", "1234.56"),
+        ("1,234.56", "", "1234.56"),
+        ("1234,5", "", "1234.50"),
+        ("1 234,56", "fr", "1234.56"),
+        ("1\u202f234,56", "fr", "1234.56"),
+        ("1.500", "tr", "1500.00"),
+        ("1,500", "tr", "1.50"),
+        ("1.500", "en-US", "1.50"),
+        ("1,500", "en-US", "1500.00"),
+        ("1.500.000", "tr", "1500000.00"),
+        ("0.500", "tr", "0.50"),
+        ("1500", "tr", "1500.00"),
+    ],
+)
+def test_an_amount_is_read_by_the_locale_of_the_site(text, locale, value):
+    assert str(parse_value(one(value=text, locale=locale)["conversionValue"], "TRY")) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "locale"), [("1.500", ""), ("1,500", ""), ("12345.678", "tr"), ("9" * 18 + ".500", "")]
+)
+def test_an_amount_that_reads_two_ways_needs_a_locale(text, locale):
+    row = one(value=text, locale=locale)
+    assert (row.code, row.field) == ("INVALID_CONVERSION_VALUE", "conversionValue")
+    assert "set the locale of the site" in row.message
+
+
+def test_one_value_that_contradicts_the_locale_unsettles_the_form_for_the_whole_file():
+    """An American file at a Turkish site: 1,500 is no 1.5 there."""
+    lines = [line("10/11/2026 10:00", "1,500"), line("2026-11-10 10:00", "1,500,000")]
+    lines += [line("11/25/2026 10:00", "7")]
+    first, second, third = read("\n".join([HEADER, *lines]), "tr")
+    assert (first.code, third.code) == ("INVALID_CONVERSION_VALUE", "INVALID_TIME_FORMAT")
+    assert second["conversionValue"] == "1,500,000"  # it reads one way
+
+
+def test_the_forms_of_a_file_are_named():
+    text = "\n".join([HEADER, line("10.11.2026 10:00", "1.500"), line("10/11/2026 10:00", "7")])
+    file = open_file(text, "tr")
+    file.read()
+    assert file.describe()["forms"] == "1.234,56 · 1234 · dd.mm.yyyy · dd/mm/yyyy"
+
+
+# Hostile files
+
+
+@pytest.mark.parametrize(
+    ("data", "outcome"),
+    [
+        (HEADER + '\nsale-1;"open\n' + "sale-2;x\n" * 1_000, "not_csv"),
+        (HEADER + "\n" + line() + '\nsale-2;"' + "x\n" * 50_000, "not_csv"),
+        ("externalId," * 100_000 + "\n1\n", "column_twice"),
+        ("x" * 100_000 + "\n", "no_header"),
+        (",".join(f"c{n}" for n in range(100_000)) + ",externalId\n", "unknown_columns"),
+        ("externalId" + "," * 100_000 + "\n1" + "," * 100_000 + "\n", 1),
+        (HEADER + "\n" + ";" * 1_000_000, 0),
+        ("\n" * 300_000, 0),
+        ("Parameters:TimeZone=UTC\n" * 100_000, "no_header"),
+        ('"' * 1_000_001, "not_csv"),
+        ("#" * 1_000_000, "no_header"),
+        (HEADER + "\n" + "sale\n" * 10_001, "too_large"),
+    ],
+)
+def test_a_hostile_file_is_refused_or_read_in_time_that_grows_with_it(data, outcome):
+    started = time.process_time()
+    result = answered(Problem, read, data, "tr")
+    if isinstance(result, Problem):
+        assert (result.code, len(result.message) < 3_000) == (outcome, True)
+    else:
+        assert len(result) == outcome
+    assert time.process_time() - started < 20  # quadratic ones take minutes
+
+
+def test_an_open_quote_is_named_by_the_line_that_opens_it():
+    error = problem(f'{HEADER}\n{line()}\n"two\nlines";x\nsale-3;"open\nsale-4;x\n')
+    assert error.message == "line 5 is no CSV: a quote is opened and never closed"
+
+
+# The preview
+
+
+def test_a_preview_says_what_the_import_then_does_and_stores_nothing(site: OwnSite):
+    site.change_settings(locale="tr")
+    known = site.row(1)
+    site.post([known])
+    at = site.oci.ago(3_600)
+    lines = [f"sale-{n};{CLICK};Phone sale;{at};1.500;TRY" for n in (1, 2, 2, 3)]
+    lines += [f"sale-4;;Phone sale;{at};1.500;TRY", f"sale-5;{CLICK};Phone sale;{at};5;EUR"]
+    text = "\n".join([HEADER, *lines]).encode()
+    place = site.place
+    rows = CsvFile(io.BytesIO(text), frozenset(), place.defaults).read()
+    preview = IngestPreview()
+    shown = [result.result for result in preview.add(place, rows)]
+    assert shown == ["duplicate", "queued", "duplicate", "queued", "rejected", "queued"]
+    assert preview.sums == {"TRY": Decimal(6_000), "EUR": Decimal(5)}
+    assert len(site.jobs()) == 1
+    assert CLICK not in repr(preview.first)
+    assert preview.first[0]["conversionValue"] == 1_500
+    assert datetime.fromisoformat(preview.first[0]["conversionTime"]).astimezone(UTC)
