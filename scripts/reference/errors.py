@@ -152,13 +152,38 @@ def _exact() -> list[tuple[int, str, str]]:
 
 
 def _raised(module: ast.AST) -> Iterator[tuple[str, str, str]]:
+    texts = sorted(_texts(module))
     for call in ast.walk(module):
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or not call.args:
             continue
-        code = next((one.value for one in call.keywords if one.arg == "code"), None)
-        said = _said(call.args[0])
+        named = {name: value for line, name, value in texts if line <= call.lineno}  # the last one
+        given = next((one.value for one in call.keywords if one.arg == "code"), None)
+        code = named.get(given.id, given) if isinstance(given, ast.Name) else given
+        first = call.args[0]
+        said = _said(named.get(first.id, first) if isinstance(first, ast.Name) else first)
         if isinstance(code, ast.Constant) and isinstance(code.value, str) and said:
             yield call.func.id, code.value, said
+
+
+class _Text(ast.Constant):
+    """A text that a name stands for; texts of one line have no order."""
+
+    def __lt__(self, _: object) -> bool:
+        return False
+
+
+def _texts(module: ast.AST) -> Iterator[tuple[int, str, ast.Constant]]:
+    """The names that stand for a text, alone or as one of several, with their lines."""
+    for node in ast.walk(module):
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            continue
+        names, values = node.targets[0], node.value
+        pairs = [(names, values)]
+        if isinstance(names, ast.Tuple) and isinstance(values, ast.Tuple):
+            pairs = list(zip(names.elts, values.elts, strict=False))
+        for name, value in pairs:
+            if isinstance(name, ast.Name) and isinstance(value, ast.Constant):
+                yield node.lineno, name.id, _Text(value.value)
 
 
 def _said(argument: ast.expr) -> str:

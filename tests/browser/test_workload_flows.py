@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import io
 import re
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+import pytest
 from PIL import Image
 from playwright.sync_api import FilePayload, Route, expect
 
 from kesin.engine.worker import Worker
+from kesin.store.records import Filter
 from kesin.web.dashboard.queues import actions
 from kesin.workloads.optiplan.pipeline.runner import Runner
 from kesin.workloads.pdf.engines.availability import find_chromium
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
+from tests.browser.checking import PHONE, too_small, too_wide
 from tests.browser.conftest import FLAGS
 from tests.browser.sample_data import conversions, press
 from tests.web.conftest import World
@@ -199,3 +203,39 @@ def test_a_rule_is_changed_reviewed_and_then_in_force(signed_in, world):
     expect(page.get_by_text("Changed: kerf_mm.")).to_be_visible()
     expect(blade).to_have_value("3.2555")
     assert order_service(world.service).workshop.rules().kerf_mm == Decimal("3.2555")
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_file_is_previewed_and_imported_and_its_sums_are_shown(signed_in, world, width):
+    site = f"files-{width}"
+    world.site(site)
+    at = datetime.fromtimestamp(world.service.queues["oci"].now() / 1_000_000, UTC)
+    when = f"{at - timedelta(hours=1):%Y-%m-%d %H:%M:%S}"
+    lines = ["Parameters:TimeZone=UTC", "Order ID;Google Click ID;Conversion Name;Conversion Time;"]
+    lines[1] += "Conversion Value;Conversion Currency;Temsilci"
+    for n, amount in enumerate(("1.250,50", "1500", "1.500")):
+        lines.append(f"S-{n};Cj0KCQiA_{n:012};Telefonla satış;{when};{amount};TRY;Ali")
+    page = signed_in("operator")
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"/dashboard/site/{site}/oci-control")
+    page.get_by_role("link", name="Import a file").click()
+    page.locator("#import-file").set_input_files(as_file("\r\n".join(lines).encode("cp1254")))
+    page.get_by_role("button", name="Show preview").click()
+    expect(page.get_by_role("alert")).to_contain_text("'Temsilci'")
+    page.get_by_role("button", name="Ignore these columns").click()
+    preview = page.locator("#oci-import")
+    expect(preview).to_contain_text("Windows-1254")
+    expect(preview).to_contain_text("2,750.5 TRY")
+    expect(preview).to_contain_text("INVALID_CONVERSION_VALUE")
+    expect(page.locator("#import-ignore")).to_have_value("Temsilci")
+    assert too_wide(page) == []
+    assert width > PHONE["width"] or too_small(page) == []
+    assert world.service.queues["oci"].jobs(Filter(tenants=(site,))).jobs == []
+    page.get_by_role("button", name="Import 2 rows").click()
+    expect(preview).to_contain_text("3 rows read: 2 queued")
+    assert len(world.service.queues["oci"].jobs(Filter(tenants=(site,))).jobs) == 2
+    page.get_by_role("link", name="Back to the rows").click()
+    expect(page.locator("#oci-rows")).to_contain_text("S-0 · 1250.5 TRY")
+    page.get_by_text("Sums by day").click()
+    expect(page.locator("details", has_text="Sums by day")).to_contain_text("2,750.5 TRY")
+    assert too_wide(page) == []

@@ -89,7 +89,7 @@ def test_a_body_is_rows_or_a_problem_and_a_row_is_a_conversion_or_a_reason(given
 def test_a_file_in_parts_says_what_the_same_body_says_as_a_whole(given_body, size):
     kind, body = given_body
     whole = read(body, TYPES[kind])
-    source = RowSource("file", kind, io.BytesIO(body), len(body))
+    source = RowSource(kind, io.BytesIO(body), len(body))
     parts = answered(Problem, lambda: [row for batch in source.batches(size) for _, row in batch])
     if isinstance(parts, Problem):
         assert isinstance(whole, str)

@@ -12,10 +12,6 @@ from kesin.foundation.messages import Message
 from kesin.foundation.problems import Problem
 
 UNKNOWN_COLUMNS: Final = "unknown_columns"  # the code of the refusal
-NOT_TEXT: Final = (
-    "this is no text in UTF-8, or in a CSV in UTF-16 or Windows-1254: save it as UTF-8 (in Excel: "
-    "CSV UTF-8) and try again"
-)
 _MAX_NAMED: Final = 20  # in the message
 _MAX_NAME_CHARS: Final = 80
 _MIXED: Final = "\0|[ÃÄÅ][^\0-\x7fÀ-ÿĞİŞğış]"  # ç, ğ, ş … of UTF-8, read as Windows-1254
@@ -38,7 +34,13 @@ def detect_encoding(raw: BinaryIO) -> tuple[str, str]:
         with suppress(UnicodeDecodeError):
             if not any(map(refused.search, texts)):
                 return name, codec
-    raise Problem(NOT_TEXT, code="not_utf8")
+    raise not_text()
+
+
+def not_text() -> Problem:
+    """The refusal of a file that is no text, or mixes encodings."""
+    why = "no text in UTF-8, nor a CSV in UTF-16 or Windows-1254: in Excel save it as CSV UTF-8"
+    return Problem(why, code="not_utf8")
 
 
 def separator(line: str, among: str = ",;\t") -> str:

@@ -235,8 +235,11 @@ def parse_queue_ids(queue_ids: Sequence[str]) -> list[str]:
     """Strip the seal prefix and drop duplicates; raises Problem naming ids without a prefix."""
     malformed = [each[:80] for each in queue_ids if not each.startswith(SEAL_PREFIX)]
     if malformed:
-        why = f"ids begin with {SEAL_PREFIX!r}; these do not: {', '.join(malformed[:20])}"
-        raise Problem(why, code="bad_queue_id", details={"ids": malformed[:100]})
+        raise Problem(
+            f"ids begin with {SEAL_PREFIX!r}; these do not: {', '.join(malformed[:20])}",
+            code="bad_queue_id",
+            details={"ids": malformed[:100]},
+        )
     return list(dict.fromkeys(each.removeprefix(SEAL_PREFIX) for each in queue_ids))
 
 

@@ -1,8 +1,13 @@
 """`kesin oci import`: files of any size and quality, taken row by row."""
 
 import json
+import os
+import sys
+import types
+from datetime import datetime
 
 import pytest
+import typer
 
 from kesin.workloads.oci.cli import files as cli_files
 from tests.cli.conftest import (  # noqa: F401  # fixtures
@@ -153,7 +158,79 @@ def test_an_import_is_in_the_audit_log(oci, kesin):  # noqa: F811
 @pytest.mark.long
 def test_the_progress_is_drawn_on_a_terminal(oci, programs, tmp_path):  # noqa: F811
     (tmp_path / "a.csv").write_text(as_csv(*(row(n) for n in range(100))))
-    answer = programs.on_terminal("oci", "import", "a.csv", "--site", "north")
+    words = ("oci", "import", "a.csv", "--site", "north")
+    answer = programs.on_terminal(*words, after="rows into north?", type_in="y\n")
     assert answer.code == 0
     assert "100 rows for north: queued 100" in answer.out
     assert "\x1b[" in answer.out
+
+
+# Files as people have them
+
+
+TURKISH = "Order ID;Google Click ID;Conversion Name;Conversion Time;Conversion Value\r\n"
+
+
+def turkish(*amounts: str) -> bytes:
+    when = datetime.fromisoformat(days_ago(1)).strftime("%d.%m.%Y %H:%M")
+    rows = (f"A-{n};Cj0KCQiA_{n:08};Satış;{when};{amount}\r\n" for n, amount in enumerate(amounts))
+    return (TURKISH + "".join(rows)).encode("cp1254")
+
+
+def test_a_dry_run_shows_how_a_file_is_read_and_changes_nothing(oci, tmp_path):
+    (tmp_path / "a.csv").write_bytes(turkish("1.250,50", "7", "1.500"))
+    answer = oci("import", "a.csv", "--site", "north", "--dry-run")
+    assert answer.code == 1
+    for text in ("Windows-1254", "Google Click ID → gclid", "dd.mm.yyyy", "Satış", "1257.50 TRY"):
+        assert text in answer.out
+    assert "Cj0KCQiA_0" not in answer.out
+    assert "line 4, row 3: INVALID_CONVERSION_VALUE, '1.500' reads two ways" in answer.err
+    assert "3 rows for north: queued 2, duplicate 0, corrected 0, rejected 1" in answer.out
+    shown = oci("import", "a.csv", "--site", "north", "--dry-run", "--json").json
+    assert shown["file"]["encoding"] == "Windows-1254"
+    assert shown["sums"] == {"TRY": "1257.50"}
+    assert shown["first_rejected"][0]["line"] == 4
+    assert oci("doctor", "north", "--json").json["stats"]["totals"]["QUEUED"] == 0
+    done = oci("import", "a.csv", "--site", "north", "--yes")
+    assert done.out == "3 rows for north: queued 2, duplicate 0, corrected 0, rejected 1\n"
+    again = oci("import", "a.csv", "--site", "north", "--dry-run", "--json").json
+    assert (again["queued"], again["duplicate"]) == (0, 2)
+
+
+def test_a_dry_run_of_other_formats_and_of_standard_input(oci):
+    for kind, text in (("ndjson", lines(row(1))), ("csv", as_csv(row(1)))):
+        words = ("import", "-", "--format", kind, "--site", "north", "--dry-run", "--json")
+        shown = oci(*words, text=text).json
+        assert (shown["rows"], shown["queued"]) == (1, 1)
+        assert shown["first"][0]["externalId"] == "sale-1"
+    assert oci("doctor", "north", "--json").json["stats"]["totals"]["QUEUED"] == 0
+
+
+@pytest.mark.long
+def test_a_terminal_is_asked_and_no_means_no(oci, programs, tmp_path):  # noqa: F811
+    (tmp_path / "a.csv").write_bytes(turkish("5"))
+    words = ("oci", "import", "a.csv", "--site", "north")
+    question = "Import 1 rows into north?"
+    no = programs.on_terminal(*words, after=question, type_in="n\n")
+    assert (no.code, "Windows-1254" in no.out, "queued 1, duplicate" in no.out) == (1, True, True)
+    assert oci("doctor", "north", "--json").json["stats"]["totals"]["QUEUED"] == 0
+    yes = programs.on_terminal(*words, after=question, type_in="y\n")
+    assert (yes.code, "queued 1" in yes.out) == (0, True)
+    assert question not in programs.on_terminal(*words, "--yes").out
+
+
+def test_a_file_that_changes_after_it_was_shown_is_not_imported(oci, tmp_path, monkeypatch):
+    file = tmp_path / "a.csv"
+    file.write_text(as_csv(row(1)))
+
+    def changes(_: str, **__: object) -> None:
+        file.write_text(as_csv(row(1), row(2)))
+        os.utime(file, ns=(1, 1))
+
+    stdin = types.SimpleNamespace(isatty=lambda: True)
+    with monkeypatch.context() as patch:
+        patch.setattr(cli_files, "sys", types.SimpleNamespace(**{**vars(sys), "stdin": stdin}))
+        patch.setattr(typer, "confirm", changes)
+        answer = oci("import", "a.csv", "--site", "north")
+    assert (answer.code, "the file changed after it was shown" in answer.err) == (1, True)
+    assert oci("doctor", "north", "--json").json["stats"]["totals"]["QUEUED"] == 0

@@ -68,14 +68,14 @@ def parse_body(
     content_kind = content_type.partition(";")[0].strip().lower()
     file_format = _FORMAT_BY_TYPE.get(content_kind)
     if file_format is None and not content_kind.endswith("+json"):
-        why = f"conversions come as {', '.join(CONTENT_TYPES)}, not as {content_kind[:100]!r}"
-        raise Problem(why, code="unsupported_type")
+        kinds, code = ", ".join(CONTENT_TYPES), "unsupported_type"
+        raise Problem(f"conversions come as {kinds}, not as {content_kind[:100]!r}", code=code)
     if file_format == "csv":
         return None, CsvFile(io.BytesIO(body), ignored).read()
     try:
         text = io.StringIO(body.decode("utf-8-sig"), newline="\n")
     except UnicodeDecodeError:
-        raise Problem(columns.NOT_TEXT, code="not_utf8") from None
+        raise columns.not_text() from None
     site, rows = _parse(
         file_format or "json", text, Problem("the body is no JSON", code="not_json")
     )
@@ -204,9 +204,8 @@ class CsvFile:
             elif "".join(first_line.split()).strip(_BLANK_CHARACTERS):
                 break
             skipped += 1
-        self.delimiter = columns.separator(first_line)
+        self.delimiter, end = columns.separator(first_line), skipped
         rows = csv.reader(chain([first_line], self._text, [_END]), delimiter=self.delimiter)
-        end = skipped
         try:
             for cells in rows:
                 if cells != [_END] and "".join(cells[-1:]).endswith(_END):
@@ -314,8 +313,7 @@ class RowSource:
     csv: CsvFile | None = None  # once it is read
     site: str | None = None  # that the file names
 
-    def __init__(self, name: str, file_format: FileFormat, raw: BinaryIO, size: int | None) -> None:
-        self.name = name
+    def __init__(self, file_format: FileFormat, raw: BinaryIO, size: int | None) -> None:
         self.file_format: FileFormat = file_format
         self.size = size  # in bytes; None if unknown
         self._raw = raw
@@ -345,7 +343,7 @@ class RowSource:
             while batch := list(islice(numbered, min(rows, MAX_ROWS))):
                 yield batch
         except UnicodeDecodeError:
-            raise Problem(columns.NOT_TEXT, code="not_utf8") from None
+            raise columns.not_text() from None
 
 
 @contextmanager
@@ -354,7 +352,7 @@ def open_source(name: str, file_format: FileFormat) -> Iterator[RowSource]:
     if name == STDIN:
         is_csv = file_format == "csv"  # such a file is read twice
         raw: BinaryIO = io.BytesIO(sys.stdin.buffer.read()) if is_csv else sys.stdin.buffer
-        source = RowSource("standard input", file_format, raw, None)
+        source = RowSource(file_format, raw, None)
         try:
             yield source
         finally:
@@ -364,4 +362,4 @@ def open_source(name: str, file_format: FileFormat) -> Iterator[RowSource]:
     path = Path(name)
     with path.open("rb") as raw:
         size = path.stat().st_size if path.is_file() else None
-        yield RowSource(name, file_format, raw, size)
+        yield RowSource(file_format, raw, size)

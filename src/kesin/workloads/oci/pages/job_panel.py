@@ -81,16 +81,11 @@ def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
             continue
         if possible_moves(queue.lifecycle, job, action, queue.now()):
             retry = action == "RETRY_SELECTED"
-            futile = retry and bad_data
+            hint = ctx.say("It fails again until its data is fixed.") if retry and bad_data else ""
+            flags = {"primary": retry and not bad_data, "destructive": action == "MARK_FAILED"}
+            given, where = {"action": action, "ids": job.id}, f"{path}/preview"
             offered.append(
-                JobAction(
-                    label_of(ctx, action),
-                    f"{path}/preview",
-                    fields={"action": action, "ids": job.id},
-                    primary=retry and not bad_data,
-                    destructive=action == "MARK_FAILED",
-                    hint=ctx.say("It fails again until its data is fixed.") if futile else "",
-                )
+                JobAction(label_of(ctx, action), where, fields=given, hint=hint, **flags)
             )
     return offered
 
