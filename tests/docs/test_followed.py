@@ -22,6 +22,7 @@ FOLLOWED = {
         "ops/oci-alerts.md",
         "oci.md",
         "oci-actions.md",
+        "oci-files.md",
         "ops/oci-attempt-cap.md",
         "ops/oci-control-smoke.md",
         "optiplan.md",

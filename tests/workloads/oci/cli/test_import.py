@@ -185,7 +185,7 @@ def test_a_dry_run_shows_how_a_file_is_read_and_changes_nothing(oci, tmp_path):
         assert text in answer.out
     assert "Cj0KCQiA_0" not in answer.out
     assert "line 4, row 3: INVALID_CONVERSION_VALUE, '1.500' reads two ways" in answer.err
-    assert "3 rows for north: queued 2, duplicate 0, corrected 0, rejected 1" in answer.out
+    assert "3 rows for north, once imported: queued 2, duplicate 0, corrected 0" in answer.out
     shown = oci("import", "a.csv", "--site", "north", "--dry-run", "--json").json
     assert shown["file"]["encoding"] == "Windows-1254"
     assert shown["sums"] == {"TRY": "1257.50"}

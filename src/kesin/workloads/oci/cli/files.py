@@ -207,7 +207,8 @@ def _print_summary(
         _print_rejected(summary)
         if summary.differing:
             warn(f"{summary.differing} duplicates differ from the stored rows, which stay")
-        say(f"{summary.rows} rows for {site_id}: {_format_counts(counts)}")
+        when = ", once imported" if more else ""
+        say(f"{summary.rows} rows for {site_id}{when}: {_format_counts(counts)}")
     if summary.results["rejected"] and not goes_on:
         raise typer.Exit(FAILED)
 
