@@ -106,4 +106,5 @@ def escape_cell(value: Any) -> str:
 
 def unescape_cell(cell: str) -> str:
     """Undo `escape_cell`; a cell that was not escaped is unchanged."""
-    return _ESCAPED_SPLIT_POINT.sub(r"\1", cell[1:] if _ESCAPED.match(cell) else cell)
+    inner = cell[1:] if _ESCAPED.match(cell) else cell
+    return _ESCAPED_SPLIT_POINT.sub(r"\1", inner) if "'" in inner else inner

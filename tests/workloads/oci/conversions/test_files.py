@@ -21,9 +21,10 @@ from kesin.workloads.oci.conversions.conversion import (
 )
 from kesin.workloads.oci.conversions.forms import LOCALES
 from kesin.workloads.oci.conversions.identifiers import checked_row
-from kesin.workloads.oci.conversions.ingest import IngestPreview
+from kesin.workloads.oci.conversions.ingest import IngestPreview, import_rows
 from kesin.workloads.oci.conversions.parsing import CsvFile, parse_body
 from tests.faults.fuzz import answered
+from tests.web.conftest import ROOT
 from tests.workloads.oci.own_site import OwnSite
 
 EARLIEST, LATEST = map(datetime.fromisoformat, ("2001-01-01", "2998-01-01"))
@@ -373,6 +374,7 @@ def test_the_forms_of_a_file_are_named():
 @pytest.mark.parametrize(
     ("data", "outcome"),
     [
+        ("externalId" + "!" * 1_000_000 + "\nsale-1\n", 1),
         (HEADER + '\nsale-1;"open\n' + "sale-2;x\n" * 1_000, "not_csv"),
         (HEADER + "\n" + line() + '\nsale-2;"' + "x\n" * 50_000, "not_csv"),
         ("externalId," * 100_000 + "\n1\n", "column_twice"),
@@ -407,19 +409,34 @@ def test_an_open_quote_is_named_by_the_line_that_opens_it():
 
 def test_a_preview_says_what_the_import_then_does_and_stores_nothing(site: OwnSite):
     site.change_settings(locale="tr")
-    known = site.row(1)
-    site.post([known])
+    site.post([site.row(9), site.row(1)])
     at = site.oci.ago(3_600)
-    lines = [f"sale-{n};{CLICK};Phone sale;{at};1.500;TRY" for n in (1, 2, 2, 3)]
-    lines += [f"sale-4;;Phone sale;{at};1.500;TRY", f"sale-5;{CLICK};Phone sale;{at};5;EUR"]
-    text = "\n".join([HEADER, *lines]).encode()
+    header = f"{HEADER};revision;adUserData"
+    lines = [f"sale-{n};{CLICK};Phone sale;{at};1.500;TRY;;" for n in (1, 2, 2, 3)]
+    lines += [
+        f"sale-4;;Phone sale;{at};1.500;TRY;;",
+        f"sale-5;{CLICK};Phone sale;{at};5;EUR;;denied",
+    ]
+    lines += [f"sale-6;{CLICK};Phone sale;{at};0;TRY;2;", f"sale-9;{CLICK};x;{at};1,5;TRY;1;"]
     place = site.place
-    rows = CsvFile(io.BytesIO(text), frozenset(), place.defaults).read()
-    preview = IngestPreview()
+    file = CsvFile(io.BytesIO("\n".join([header, *lines]).encode()), frozenset(), place.defaults)
+    rows, preview = file.read(), IngestPreview()
     shown = [result.result for result in preview.add(place, rows)]
-    assert shown == ["duplicate", "queued", "duplicate", "queued", "rejected", "queued"]
-    assert preview.sums == {"TRY": Decimal(6_000), "EUR": Decimal(5)}
-    assert len(site.jobs()) == 1
+    assert shown == [
+        *("duplicate", "queued", "duplicate", "queued", "rejected", "queued"),
+        *("rejected", "duplicate"),
+    ]
+    assert preview.sums == {"TRY": Decimal("6001.50"), "EUR": Decimal(5)}
+    assert len(site.jobs()) == 2
     assert CLICK not in repr(preview.first)
     assert preview.first[0]["conversionValue"] == 1_500
     assert datetime.fromisoformat(preview.first[0]["conversionTime"]).astimezone(UTC)
+    done = [result.result for result in import_rows(place, rows, ROOT)]
+    assert [one.replace("corrected", "duplicate") for one in done] == shown
+
+
+def test_only_the_first_rows_of_a_preview_are_kept_over_all_batches(site: OwnSite):
+    preview, place = IngestPreview(), site.place
+    for start in range(0, 30, 6):
+        preview.add(place, [site.row(n) for n in range(start, start + 6)])
+    assert [row["externalId"] for row in preview.first] == [f"sale-{n}" for n in range(10)]

@@ -74,7 +74,7 @@ class FileForms:
 
 def _decimal_sign(text: str) -> str:
     """The decimal sign of an amount; "" if it has none, or reads two ways."""
-    sign = max(",.", key=text.rfind)
+    sign = "," if text.rfind(",") > text.rfind(".") else "."
     if sign not in text or _TWO_WAYS.fullmatch(text):
         return ""
     return sign if text.count(sign) == 1 else ",."[sign == ","]

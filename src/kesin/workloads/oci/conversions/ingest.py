@@ -140,6 +140,8 @@ class IngestPreview:
             results[index] = IngestResult(index, new.external_id, outcome)
             self.sums[new.currency] = self.sums.get(new.currency, Decimal()) + new.value
             known.add(new.key)
+        later = {index: new for index, new in conversions.items() if new.revision > 1}
+        results |= _match_revisions(site, later)
         new_rows = islice(conversions.values(), _PREVIEWED - len(self.first))
         mask = site.context.commands.masking(site.queue.name).value
         self.first += [mask(new.payload()) for new in new_rows]

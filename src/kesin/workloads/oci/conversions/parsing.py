@@ -175,7 +175,8 @@ class CsvFile:
 
     def describe(self) -> dict[str, str]:
         """How it was read."""
-        pairs = (f"{name} → {field or '–'}" for name, field in self.columns.items() if name)
+        named = [(name[:MAX_SHOWN_NAME], field) for name, field in self.columns.items() if name]
+        pairs = (f"{name} → {field or '–'}" for name, field in named)
         how = {"encoding": self.encoding, "separator": self.delimiter.replace("\t", "tab")}
         forms = " · ".join(sorted(self.forms.found))
         return {**how, "columns": ", ".join(pairs), "forms": forms, "timezone": self.zone}
@@ -208,10 +209,12 @@ class CsvFile:
         rows = csv.reader(chain([first_line], self._text, [_END]), delimiter=self.delimiter)
         try:
             for cells in rows:
-                if cells != [_END] and "".join(cells[-1:]).endswith(_END):
+                if cells == [_END]:
+                    return
+                if cells and cells[-1].endswith(_END):
                     raise csv.Error(Message("a quote is opened and never closed"))  # noqa: TRY301
                 line, end = end + 1, skipped + rows.line_num
-                if not any(cell.strip(_END + " \t\r\n") for cell in cells):
+                if not any(cell.strip() for cell in cells):
                     continue
                 if self._fields:
                     yield line, cells
@@ -250,9 +253,9 @@ class CsvFile:
             return Unsendable("NOT_AN_OBJECT", "", "this line has more cells than the header")
         row = self._cells(cells)
         for plain, hashed in zip(PLAIN_FIELDS, HASH_FIELDS, strict=True):
-            if hashed not in row and _HASH.fullmatch(row.get(plain, "")):
+            if plain in row and hashed not in row and _HASH.fullmatch(row[plain]):
                 row[hashed] = row.pop(plain)  # as Google's template wants it
-        if "conversionValue" in row:
+        if row.get("conversionValue", "").strip():
             row["conversionValue"] = self.forms.amount(row["conversionValue"])
         if row.get("conversionTime", "").strip():
             row["conversionTime"] = self.forms.time(row["conversionTime"])

@@ -83,10 +83,8 @@ def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
             retry = action == "RETRY_SELECTED"
             hint = ctx.say("It fails again until its data is fixed.") if retry and bad_data else ""
             flags = {"primary": retry and not bad_data, "destructive": action == "MARK_FAILED"}
-            given, where = {"action": action, "ids": job.id}, f"{path}/preview"
-            offered.append(
-                JobAction(label_of(ctx, action), where, fields=given, hint=hint, **flags)
-            )
+            given, to = {"action": action, "ids": job.id}, f"{path}/preview"
+            offered.append(JobAction(label_of(ctx, action), to, fields=given, hint=hint, **flags))
     return offered
 
 
