@@ -50,7 +50,7 @@ def import_conversions(
     file_format: FormatOption = None,
     ignore_columns: IgnoreColumnsOption = None,
     dry_run: Annotated[bool, flag("--dry-run", "Only show what the file would do.")] = False,
-    yes: Annotated[bool, flag("--yes", "Do not show it first and ask, on a terminal.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not show it first and ask.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Take conversions in from a file.
