@@ -221,7 +221,7 @@ def test_a_row_without_an_id_is_known_by_click_name_and_time_however_they_are_wr
     assert later["externalId"] not in ids
 
 
-def test_leads_without_a_click_are_told_apart_by_their_identifiers():
+def test_leads_without_a_click_differ_by_their_identifiers():
     text = (
         "Email,Phone Number,Conversion Name,Conversion Time,Conversion Value\n"
         "a@example.com,,Lead,2026-11-10 10:00:00,1\nb@example.com,,Lead,2026-11-10 10:00:00,1\n"
@@ -265,7 +265,7 @@ def test_a_header_is_understood_or_refused_by_name(header, code):
 
 
 def test_a_programs_file_needs_ids_and_has_no_locale():
-    """What comes over the API: nobody sees a preview of it."""
+    """What comes over the API: it has no preview."""
     with pytest.raises(Problem, match="externalId or Order ID"):
         parse_body(f"{GOOGLE}\n{CLICK},Sale,2026-11-10 10:00:00,1,TRY\n".encode(), "text/csv")
     _, [row] = parse_body(f"{HEADER}\n{line(value='1.500')}\n".encode(), "text/csv")
