@@ -43,6 +43,12 @@ def send_back(
 # Out
 
 
+def test_the_letters_of_one_code_are_a_file_of_their_own(site: OwnSite):
+    site.fail()
+    assert [row["errorCode"] for row in letters(site, code="BROKEN")] == ["BROKEN"]
+    assert letters(site, code="OTHER") == []
+
+
 def test_a_letter_holds_the_conversion_and_its_error(site: OwnSite):
     [job_id] = site.fail()
     [row] = letters(site)

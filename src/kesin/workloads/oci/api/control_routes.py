@@ -83,9 +83,10 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
     def dead_letter_csv(
         actor: SignedInActor,
         site_id: SiteId = None,
+        code: FilterValues = None,
         language: Annotated[Language, Query(alias="lang")] = "en",
     ) -> StreamingResponse:
-        """The FAILED rows as a file; mended and posted back, they are tried again.
+        """The FAILED rows, or those with these codes, as a file to be corrected and posted back.
 
         The columns of click ids are there for those who may reveal them.
         """
@@ -93,7 +94,7 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         corrections.note_dead_letters(site, actor)
         disposition = f'attachment; filename="dead-letters-{site.id}.csv"'
         headers = {"content-disposition": disposition, "cache-control": UNCACHED}
-        chunks = corrections.dead_letter_chunks(site, actor, language=language)
+        chunks = corrections.dead_letter_chunks(site, actor, language, code or ())
         return StreamingResponse(chunks, media_type="text/csv; charset=utf-8", headers=headers)
 
 

@@ -214,7 +214,9 @@ def note_dead_letters(site: SiteContext, actor: Actor) -> None:
     site.note(actor, "oci.dead_letters", {"revealed": actor.has("reveal")})
 
 
-def dead_letter_chunks(site: SiteContext, actor: Actor, language: Language = "en") -> Iterator[str]:
+def dead_letter_chunks(
+    site: SiteContext, actor: Actor, language: Language = "en", codes: Sequence[str] = ()
+) -> Iterator[str]:
     """Yield the site's FAILED rows as CSV: the header, then a page at a time, newest first.
 
     For an actor who may not reveal them, the columns of personal data are left out.
@@ -224,7 +226,7 @@ def dead_letter_chunks(site: SiteContext, actor: Actor, language: Language = "en
     columns = [name for name in DEAD_LETTER_COLUMNS if reveals or not masking.hides(name)]
     yield "\ufeff" + csv_text([columns])  # the byte order mark tells spreadsheets that it is UTF-8
     cursor: str | None = ""
-    where = Filter(states=("FAILED",), tenants=(site.id,))
+    where = Filter(states=("FAILED",), tenants=(site.id,), codes=tuple(codes))
     while cursor is not None:
         page = site.queue.jobs(where, limit=MAX_PAGE, cursor=cursor or None)
         jobs = page.jobs if reveals else list(map(masking.job, page.jobs))
