@@ -61,10 +61,11 @@ def google_server() -> Iterator[GoogleServer]:
 
 
 @pytest.fixture
-def google(google_server: GoogleServer) -> GoogleServer:
-    """A local Google server that has heard of nothing yet."""
+def google(google_server: GoogleServer) -> Iterator[GoogleServer]:
+    """A local Google server that has heard of nothing yet; it must understand all that it hears."""
     google_server.reset()
-    return google_server
+    yield google_server
+    assert google_server.malformed == []
 
 
 @pytest.fixture(scope="module", params=BOTH)

@@ -1,7 +1,7 @@
 """Google as a local server: tokens, uploadClickConversions, events:ingest, requestStatus.
 
-Requests are read and answers are built with the classes of the official client library, so what is
-tested is Google's own shape. It behaves well by default: ``row_errors`` and
+Requests are read and answers are built with the classes of the official client libraries, so what
+is tested is Google's own shape. It behaves well by default: ``row_errors`` and
 ``event_errors`` judge single conversions, ``then`` and ``tokens_then`` take whole requests over.
 """
 
@@ -19,9 +19,10 @@ from urllib.parse import parse_qs, urlsplit
 
 from google.ads import googleads
 from google.protobuf import json_format
-from google.rpc import error_details_pb2, status_pb2
 
 from kesin.workloads.oci.google.credentials import GoogleCredentials
+from tests.workloads.oci import fake_data_manager
+from tests.workloads.oci.fake_data_manager import DataManagerApi, error_body
 
 VERSION = max(
     (one.name for one in Path(googleads.__file__).parent.glob("v[0-9]*")),
@@ -48,20 +49,7 @@ def _upload_message(kind: str) -> Any:
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d")
 _UPLOAD = re.compile(r"/(v\d+)/customers/(\d+):uploadClickConversions")
 _SEARCH = re.compile(r"/(v\d+)/customers/(\d+)/googleAds:search")
-_FIELD = re.compile(r"\b(conversion_action|customer)\.([a-z_.]+)")
-_EVENT_FIELDS = frozenset(
-    [
-        "adIdentifiers",
-        "userData",
-        "consent",
-        "eventTimestamp",
-        "transactionId",
-        "conversionValue",
-        "currency",
-        "eventSource",
-        "destinationReferences",
-    ]
-)
+_FIELD = re.compile(r"\b(conversion_action|customer)\.([a-z_.]+)(?: = '(\w+)')?")
 
 
 class Wrong(NamedTuple):
@@ -96,7 +84,7 @@ def upload_error(value: str, field: str = "gclid") -> Wrong:
     return Wrong("conversion_upload_error", value, field)
 
 
-class GoogleServer:
+class GoogleServer(DataManagerApi):
     """Use it as a context manager; every attribute may be changed while it runs."""
 
     def __init__(self) -> None:
@@ -123,20 +111,17 @@ class GoogleServer:
         self.client_secret = "the-client-secret"
         self.token_life_s = 3_599
         self.row_errors: Callable[[dict[str, Any]], Iterable[Wrong]] = lambda _row: ()
-        self.event_errors: Callable[[dict[str, Any]], str | None] = lambda _event: None
-        self.names_events = True  # whether a refused request says which events it is about
-        self.statuses: dict[str, dict[str, Any]] = {}  # request id → one destination's status
         self.came: list[Came] = []  # requests to the APIs, not those for tokens
         self.token_requests: list[dict[str, str]] = []
-        self.recorded: dict[str, dict[str, Any]] = {}  # by order or transaction id
-        self.recorded_for: dict[str, list[str]] = {}  # the ids of the actions of an event
         self._clicks: set[tuple[str, str]] = set()
         self._next: deque[Whole | Doing] = deque()
         self._next_tokens: deque[Whole | Doing] = deque()
         self._valid: set[str] = set()
+        super().reset()
 
     def __enter__(self) -> Self:
-        _upload_message("Request")  # else the first request would wait for the import
+        _upload_message("Request")  # else the first request would wait for the imports
+        fake_data_manager.package()
         self._thread.start()
         return self
 
@@ -201,18 +186,26 @@ class GoogleServer:
             return self._next.popleft() if self._next else self._api(path, came)
 
     def _api(self, path: str, came: Came) -> Whole:
-        if came.headers.get("authorization", "").removeprefix("Bearer ") not in self._valid:
+        is_valid = came.headers.get("authorization", "").removeprefix("Bearer ") in self._valid
+        if path in ("/v1/events:ingest", "/v1/requestStatus:retrieve"):
+            return self._data_manager(path, came, is_valid=is_valid)
+        if not is_valid:
             wrong = Wrong("authentication_error", "OAUTH_TOKEN_INVALID", "")
             return refusal(401, "UNAUTHENTICATED", wrong)
         if upload := _UPLOAD.fullmatch(path):
             return self._upload(upload[1], upload[2], came)
         if search := _SEARCH.fullmatch(path):
             return self._search(search[1], search[2], came)
-        if path == "/v1/events:ingest":
-            return self._ingest(came.body)
-        if path == "/v1/requestStatus:retrieve":
-            return self._status(parse_qs(urlsplit(came.path).query)["requestId"][0])
         return Whole(404, b"<html>not here</html>")
+
+    def _data_manager(self, path: str, came: Came, *, is_valid: bool) -> Whole:
+        if not is_valid:
+            expired = ("UNAUTHENTICATED", "ACCESS_TOKEN_EXPIRED")
+            return Whole(*fake_data_manager.refused(401, *expired, domain="googleapis.com"))
+        if path.endswith("events:ingest"):
+            return Whole(*self.ingest(came.body, f"ingest-{len(self.came)}"))
+        query = parse_qs(urlsplit(came.path).query)
+        return Whole(*self.status({name: values[0] for name, values in query.items()}))
 
     def _token(self, form: dict[str, str]) -> Whole | Doing:
         with self._lock:
@@ -247,19 +240,23 @@ class GoogleServer:
         if denied := self._denied(version, customer, came):
             return denied
         service = "services.types.google_ads_service"
-        asked = json_format.ParseDict(came.body, _message(service, "SearchGoogleAdsRequest")())
+        asked = self.parse(came.body, _message(service, "SearchGoogleAdsRequest")())
         response = _message(service, "SearchGoogleAdsResponse")()
         [resource] = re.findall(r" FROM (conversion_action|customer)\b", asked.query)
+        row = response.results.add()
+        strange = [one for one in _FIELD.findall(asked.query) if not _has_field(row, *one)]
+        response.ClearField("results")
+        if strange:
+            self.malformed += map(".".join, strange)
+            return refusal(400, "INVALID_ARGUMENT", Wrong("query_error", "UNRECOGNIZED_FIELD", ""))
         sent = [{"id": self.account, "descriptive_name": "The account", "currency_code": "TRY"}]
         if resource == "conversion_action":
             assert "conversion_action.type = 'UPLOAD_CLICKS'" in asked.query
             first = {"id": self.action_ids[0], **self.listed_as}
             sent = sorted([first, *self.actions], key=lambda action: action["name"])
-        chosen = [name for _, name in _FIELD.findall(asked.query.partition(" FROM ")[0])]
+        chosen = [name for _, name, _ in _FIELD.findall(asked.query.partition(" FROM ")[0])]
         for values in sent:
             found = getattr(response.results.add(), resource)
-            known = found.DESCRIPTOR.fields_by_name
-            assert {name.split(".")[0] for name in chosen} <= set(known), "Google has no such field"
             json_format.ParseDict({n: v for n, v in values.items() if n in chosen}, found)
         return Whole(200, json_format.MessageToDict(response))
 
@@ -267,7 +264,7 @@ class GoogleServer:
         if denied := self._denied(version, customer, came):
             return denied
         try:
-            asked = json_format.ParseDict(came.body, _upload_message("Request"))
+            asked = self.parse(came.body, _upload_message("Request"))
         except json_format.ParseError as problem:
             return Whole(400, error_body(400, "INVALID_ARGUMENT", str(problem)))
         if not asked.partial_failure:
@@ -311,59 +308,16 @@ class GoogleServer:
                 wrong[index] = found
         return wrong
 
-    def _ingest(self, body: dict[str, Any]) -> Whole:
-        events = body["events"]
-        if wrong := _malformed(body):
-            return Whole(400, error_body(400, "INVALID_ARGUMENT", wrong))
-        destinations = body["destinations"]
-        accounts = {to["operatingAccount"]["accountId"] for to in destinations}
-        logins = {to.get("loginAccount", {}).get("accountId", "") for to in destinations}
-        if accounts != {self.account} or logins != {self.manager}:
-            detail = error_details_pb2.ErrorInfo(
-                reason="PERMISSION_DENIED", domain="datamanager.googleapis.com"
-            )
-            return Whole(403, error_body(403, "PERMISSION_DENIED", "no access", detail))
-        bad = error_details_pb2.BadRequest()
-        for number, to in enumerate(destinations):
-            if to["productDestinationId"] not in self.action_ids:
-                bad.field_violations.add(
-                    field=f"destinations[{number}].product_destination_id",
-                    description="no such action",
-                    reason="INVALID_CONVERSION_ACTION_ID",
-                )
-        for index, event in enumerate(events):
-            if reason := self.event_errors(event):
-                bad.field_violations.add(
-                    field=f"events[{index}].ad_identifiers", description="bad", reason=reason
-                )
-        if bad.field_violations:
-            details = [bad] if self.names_events else []
-            said = "There was a problem with the request."
-            return Whole(400, error_body(400, "INVALID_ARGUMENT", said, *details))
-        if not body.get("validateOnly"):
-            self.recorded.update((event["transactionId"], event) for event in events)
-            ids = {to.get("reference"): to["productDestinationId"] for to in destinations}
-            for event in events:  # without a reference it is for all of them
-                meant = event.get("destinationReferences") or ids
-                self.recorded_for[event["transactionId"]] = [ids[one] for one in meant]
-        return Whole(200, {"requestId": f"ingest-{len(self.came)}"})
 
-    def _status(self, request_id: str) -> Whole:
-        status = self.statuses.get(request_id, {"requestStatus": "SUCCESS"})
-        return Whole(200, {"requestStatusPerDestination": [status]})
-
-
-def _malformed(body: dict[str, Any]) -> str:
-    """What no request may have: too much, unknown fields, references that are not unique."""
-    events, references = body["events"], [to.get("reference") for to in body["destinations"]]
-    used = {one for event in events for one in event.get("destinationReferences", ())}
-    if len(events) > 2_000 or any(set(event) - _EVENT_FIELDS for event in events):
-        return "an unknown field"
-    if any("userData" in event for event in events) != (body.get("encoding") == "HEX"):
-        return "encoding goes with userData"
-    if not 1 <= len(references) <= 10 or len(set(references)) < len(references):
-        return "a destination has a reference of its own, and there are ten at most"
-    return "" if used <= set(references) else "an unknown reference"
+def _has_field(row: Any, resource: str, path: str, value: str) -> bool:
+    """Whether Google's message of a row has this field, and its enum the value sought."""
+    field = row.DESCRIPTOR.fields_by_name[resource]
+    for name in path.split("."):
+        fields = field.message_type.fields_by_name if field.message_type else {}
+        if name not in fields and f"{name}_" not in fields:  # Python's word for type is type_
+            return False
+        field = fields[name] if name in fields else fields[f"{name}_"]
+    return not value or (field.enum_type is not None and value in field.enum_type.values_by_name)
 
 
 def _click_of(row: dict[str, Any]) -> tuple[str, str]:
@@ -382,8 +336,9 @@ def failure(errors: Iterable[tuple[int | None, Wrong]], request_id: str = "insid
     for index, wrong in errors:
         error = message.errors.add(message=wrong.message or f"What {wrong.value} means.")
         field = error.error_code.DESCRIPTOR.fields_by_name[wrong.group]
-        number = field.enum_type.values_by_name[wrong.value].number
-        setattr(error.error_code, wrong.group, number)
+        is_number = wrong.value.isdecimal()  # of a value that the package does not have yet
+        number = wrong.value if is_number else field.enum_type.values_by_name[wrong.value].number
+        setattr(error.error_code, wrong.group, int(number))
         if index is not None:
             error.location.field_path_elements.add(field_name="conversions", index=index)
         if wrong.field:
@@ -409,14 +364,6 @@ def upload_response(
             result.conversion_action = row["conversionAction"]
             result.conversion_date_time = row["conversionDateTime"]
     return json_format.MessageToDict(response)
-
-
-def error_body(code: int, status: str, message: str, *details: Any) -> dict[str, Any]:
-    """The body of an HTTP error, as every Google API spells it."""
-    error_status = status_pb2.Status(code=code, message=message)
-    for detail in details:
-        error_status.details.add().Pack(detail)
-    return {"error": {**json_format.MessageToDict(error_status), "status": status}}
 
 
 def refusal(

@@ -18,7 +18,7 @@ from kesin.workloads.oci.google.error_table import ERROR_TABLE
 from kesin.workloads.oci.lifecycle import oci_errors
 from tests.workloads.oci.fake_google import Wrong, failure, google_module, refusal
 
-ENUMS = [name for name in ERROR_TABLE if name != "errorReason"]  # that one is no enum of Google Ads
+ENUMS = [name for name in ERROR_TABLE if not name.endswith("Reason")]  # those of Google Ads
 FATAL = {Category.VALIDATION, Category.AUTH, Category.PERMANENT}
 
 

@@ -5,15 +5,24 @@ from typing import Any
 
 import httpx
 import pytest
+from google.rpc import error_details_pb2
 
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.google.batching import MAX_REQUESTS
 from kesin.workloads.oci.google.channel import RequestStatus, RowAccepted, RowRefused
 from kesin.workloads.oci.google.client import GoogleClient
-from kesin.workloads.oci.google.data_manager import DataManager
+from kesin.workloads.oci.google.data_manager import DataManager, destination, event
 from kesin.workloads.oci.google.oauth import AccessTokens
-from tests.workloads.oci.fake_google import Whole, error_body, hang_up, silence
+from tests.workloads.oci.fake_data_manager import (
+    Violation,
+    error_body,
+    message,
+    refused,
+    statuses,
+    values_of,
+)
+from tests.workloads.oci.fake_google import Whole, hang_up, silence
 from tests.workloads.oci.rows import row, rows
 
 ANY_BODY: tuple[Any, ...] = (b"?", [], {})
@@ -80,6 +89,56 @@ def test_a_row_is_spelled_as_google_wants_it(google, manager):
     }
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("events", 0, "eventTime"), "2026-03-01T14:05:00Z"),  # a field that there is not
+        (("events", 0, "adIdentifiers", "clickId"), "x"),
+        (("events", 0, "eventSource"), "WEBSITE"),  # a value that its enum lacks
+        (("events", 0, "consent", "adUserData"), "GRANTED"),
+        (("destinations", 0, "operatingAccount", "accountType"), "ADWORDS"),
+        (("encoding",), "hex"),
+        (("events", 0, "eventTimestamp"), "2026-03-01 14:05:00+03:00"),  # another type
+        (("events", 0, "conversionValue"), "much"),
+        (("events", 0, "transactionId"), 5),
+        (("validateOnly",), "yes"),
+    ],
+)
+def test_googles_classes_read_every_request_and_take_nothing_they_do_not_know(google, path, value):
+    one = {"adIdentifiers": {"gclid": "a"}, "consent": {"adUserData": "CONSENT_GRANTED"}}
+    whole = event(row(1).conversion) | one
+    body = {"destinations": [destination(google.credentials())], "events": [whole]}
+    assert google.ingest(body, "r-1")[0] == 200
+    place: Any = body
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    assert google.ingest(body, "r-2")[0] == 400
+    assert len(google.malformed) == 1
+    google.malformed.clear()
+
+
+def test_what_the_classes_take_and_google_does_not_is_refused_with_its_reason(google):
+    good = event(row(1).conversion)
+    people = [{"emailAddress": "ab" * 32}] * 11
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"adIdentifiers": {}}, "NO_IDENTIFIERS_PROVIDED"),
+        ({"adIdentifiers": {"gbraid": "a", "wbraid": "b"}}, "INVALID_ARGUMENT"),
+        ({"userData": {"userIdentifiers": people}}, "TOO_MANY_USER_IDENTIFIERS"),
+        ({"userData": {"userIdentifiers": [{"phoneNumber": "+90"}]}}, "INVALID_SHA256_FORMAT"),
+        ({"transactionId": "12"}, "INVALID_FORMAT"),
+        ({"currency": "TL"}, "INVALID_CURRENCY_CODE"),
+        ({"destinationReferences": ["9"]}, "INVALID_DESTINATION"),
+    ]
+    for changes, reason in wrong:
+        encoding = {"encoding": "HEX"} if "userData" in changes else {}
+        body = {"destinations": [destination(google.credentials())], "events": [good | changes]}
+        status, answer = google.ingest({**body, **encoding}, "r")
+        [info, bad, _] = answer["error"]["details"]
+        assert (status, info["reason"]) == (400, "INVALID_ARGUMENT")
+        assert [one["reason"] for one in bad["fieldViolations"]] == [reason]
+
+
 def test_no_more_than_two_thousand_events_go_into_a_request(google, manager):
     sent = manager.upload(google.credentials(), rows(2_100))
     assert [len(upload) for upload in google.uploads] == [2_000, 100]
@@ -100,10 +159,8 @@ def test_named_events_are_dropped_and_the_others_sent_again(google, manager):
 
 @pytest.mark.parametrize("field", ["events.events[1].ad_identifiers", "events[1]"])
 def test_an_event_is_recognised_in_either_path(google, manager, field):
-    detail = {"fieldViolations": [{"field": field, "description": "no", "reason": "NEW_ONE"}]}
-    body = error_body(400, "INVALID_ARGUMENT", "bad")
-    body["error"]["details"] = [detail]
-    google.then(Whole(400, body))
+    wrong = Violation(field, "NEW_ONE", "no")
+    google.then(Whole(*refused(400, "INVALID_ARGUMENT", "INVALID_ARGUMENT", wrong)))
     sent = manager.upload(google.credentials(), rows(2))
     assert kinds(sent) == [RowAccepted, RowRefused]
     assert (sent.rows[1].code, sent.rows[1].category) == ("NEW_ONE", Category.VALIDATION)
@@ -121,9 +178,8 @@ def test_unnamed_events_are_found_by_halving(google, manager):
 
 
 def test_an_event_that_is_not_in_the_request_blames_nobody(google, manager):
-    detail = {"fieldViolations": [{"field": "events[7]", "description": "no"}]}
-    body = {"error": {"status": "INVALID_ARGUMENT", "details": [detail]}}
-    google.then(Whole(400, body))
+    wrong = Violation("events[7]", "")
+    google.then(Whole(*refused(400, "INVALID_ARGUMENT", "INVALID_ARGUMENT", wrong)))
     assert kinds(manager.upload(google.credentials(), rows(2))) == [RowAccepted] * 2
 
 
@@ -166,18 +222,31 @@ def test_a_request_that_fails_credits_nobody(google, answer, kind, code):
 
 
 def test_a_quota_tells_how_long_to_wait(google, manager):
-    body = error_body(429, "RESOURCE_EXHAUSTED", "slow down")
-    body["error"]["details"] = [{"retryDelay": "12.5s"}]
-    google.then(Whole(429, body))
+    wait = error_details_pb2.RetryInfo()
+    wait.retry_delay.FromMilliseconds(12_500)
+    google.then(Whole(429, error_body(429, "RESOURCE_EXHAUSTED", "slow down", wait)))
     sent = manager.upload(google.credentials(), rows(1))
     assert sent.trouble.code == "RESOURCE_EXHAUSTED"
     assert sent.trouble.retry_after_s == 12.5
 
 
 def test_warnings_are_kept_with_the_row(google, manager):
-    google.then(Whole(200, {"requestId": "r", "fieldWarnings": [{"field": "x"}] * 50}))
+    reasons = values_of("WarningReason")
+    google.warnings = [Violation("events[0].cart_data", one, f"for {one}") for one in reasons * 2]
     (result,) = manager.upload(google.credentials(), rows(1)).rows
-    assert len(result.note["warnings"]) == 20
+    assert (
+        [one.get("reason") for one in result.note["warnings"]]
+        == [
+            None,  # the value 0, which JSON leaves out
+            *reasons[1:],
+            *[None, *reasons[1:]][: 20 - len(reasons)],
+        ]
+    )
+    assert result.note["warnings"][1] == {
+        "field": "events[0].cart_data",
+        "reason": reasons[1],
+        "description": f"for {reasons[1]}",
+    }
 
 
 @pytest.mark.parametrize(
@@ -185,7 +254,6 @@ def test_warnings_are_kept_with_the_row(google, manager):
     [
         ("SUCCESS", "SUCCESS"),
         ("PARTIAL_SUCCESS", "PARTIAL_SUCCESS"),
-        ("FAILURE", "FAILURE"),
         ("FAILED", "FAILURE"),
         ("PROCESSING", "PROCESSING"),
         ("REQUEST_STATUS_UNKNOWN", "UNKNOWN"),
@@ -193,7 +261,7 @@ def test_warnings_are_kept_with_the_row(google, manager):
     ],
 )
 def test_how_an_accepted_request_ended(google, manager, given, status):
-    counts = [{"recordCount": "3", "reason": "PROCESSING_ERROR_REASON_INVALID_GCLID"}, "?"]
+    counts = [{"recordCount": "3", "reason": "PROCESSING_ERROR_REASON_INVALID_GCLID"}]
     google.statuses["the-id"] = {"requestStatus": given, "errorInfo": {"errorCounts": counts}}
     outcome = manager.status(google.credentials(), "the-id")
     errors = {"PROCESSING_ERROR_REASON_INVALID_GCLID": 3}
@@ -201,10 +269,72 @@ def test_how_an_accepted_request_ended(google, manager, given, status):
     assert google.came[-1].path == "/v1/requestStatus:retrieve?requestId=the-id"
 
 
+def test_every_status_of_google_has_been_tried():
+    enum = message("RequestStatusPerDestination").DESCRIPTOR.enum_types_by_name["RequestStatus"]
+    marks = test_how_an_accepted_request_ended.pytestmark
+    assert set(enum.values_by_name) == {given for given, _ in marks[0].args[1]} - {5}
+
+
+@pytest.mark.parametrize("given", ["FAILURE", "?", None, [], 7])
+def test_a_status_that_is_not_googles_is_read_too(google, manager, given):
+    counts = [{"recordCount": "3", "reason": "NEW"}, "?", {"recordCount": {}}]
+    status = {"requestStatus": given, "errorInfo": {"errorCounts": counts}}
+    google.then(Whole(200, {"requestStatusPerDestination": [status, "?"]}))
+    outcome = manager.status(google.credentials(), "x")
+    assert outcome.status == ("FAILURE" if given == "FAILURE" else "UNKNOWN")
+    assert outcome.details == {"errors": {"NEW": 3, "UNKNOWN": 0}}
+
+
+def test_an_accepted_request_is_known_by_its_id_and_no_other(google, manager):
+    sent = manager.upload(google.credentials(), rows(3))
+    [request_id] = sent.request_ids
+    assert manager.status(google.credentials(), request_id).status == "SUCCESS"
+    status = manager.status(google.credentials(), "another")
+    assert (status.status, status.details["code"]) == ("UNKNOWN", "INVALID_REQUEST_ID")
+
+
 def test_the_gravest_of_several_destinations_counts(google, manager):
-    each = [{"requestStatus": "SUCCESS"}, {"requestStatus": "FAILED"}, "?"]
-    google.then(Whole(200, {"requestStatusPerDestination": each}))
+    each = [{"requestStatus": "SUCCESS"}, {"requestStatus": "FAILED"}]
+    google.then(Whole(200, statuses(*each)))
     assert manager.status(google.credentials(), "x").status == "FAILURE"
+
+
+def test_the_counts_of_all_destinations_and_their_warnings_are_added(google, manager):
+    gclid, internal = (
+        "PROCESSING_ERROR_REASON_INVALID_GCLID",
+        "PROCESSING_ERROR_REASON_INTERNAL_ERROR",
+    )
+    warning = "PROCESSING_WARNING_REASON_INTERNAL_ERROR"
+    first, second = ([{"recordCount": 2, "reason": one}] for one in (gclid, internal))
+    one = {
+        "requestStatus": "PARTIAL_SUCCESS",
+        "errorInfo": {"errorCounts": first},
+        "warningInfo": {"warningCounts": [{"recordCount": 5, "reason": warning}]},
+    }
+    other = {"requestStatus": "FAILED", "errorInfo": {"errorCounts": [*first, *second]}}
+    google.then(Whole(200, statuses(one, other)))
+    outcome = manager.status(google.credentials(), "x")
+    errors = {gclid: 4, internal: 2}
+    assert outcome == RequestStatus("FAILURE", {"errors": errors, "warnings": {warning: 5}})
+
+
+def test_events_that_google_had_before_are_not_missing(google, manager):
+    had = [
+        {"recordCount": 1, "reason": f"PROCESSING_ERROR_REASON_DUPLICATE_{one}"}
+        for one in ("GCLID", "TRANSACTION_ID")
+    ]
+    lost = {"recordCount": 1, "reason": "PROCESSING_ERROR_REASON_CLICK_NOT_FOUND"}
+    ends = []
+    for state in ("FAILED", "PARTIAL_SUCCESS", "PROCESSING"):
+        for counts in ([], had, [*had, lost]):
+            status = {"requestStatus": state, "errorInfo": {"errorCounts": counts}}
+            google.then(Whole(200, statuses(status)))
+            ends.append(manager.status(google.credentials(), "x").status)
+    assert ends == [
+        *("FAILURE", "SUCCESS", "FAILURE"),
+        *("PARTIAL_SUCCESS", "SUCCESS", "PARTIAL_SUCCESS"),
+        *("PROCESSING", "PROCESSING", "PROCESSING"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_a_request_google_never_tells_of_is_let_go_too(
     monkeypatch.setattr(pending_uploads, "MAX_SILENT_POLLS", 3)
     api.enqueue(1)
     api.turn()
-    api.google.statuses["ingest-1"] = {"requestStatus": "WHO_KNOWS"}
+    api.google.statuses["ingest-1"] = {"requestStatus": "REQUEST_STATUS_UNKNOWN"}
     for _ in range(5):
         api.clock.advance(HOUR)
         api.turn()

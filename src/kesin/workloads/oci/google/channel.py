@@ -14,6 +14,7 @@ from kesin.workloads.oci.google.credentials import GoogleCredentials
 
 TroubleKind = Literal["TRANSIENT", "RATE_LIMIT", "AUTH"]
 RequestState = Literal["SUCCESS", "PARTIAL_SUCCESS", "FAILURE", "PROCESSING", "UNKNOWN"]
+BAD_STATES: Final = ("PARTIAL_SUCCESS", "FAILURE")
 
 MAX_ROWS: Final = 2_000  # of one request, on both channels
 NOT_SENT: Final[Mapping[str, Any]] = {"sent": False}  # the note of a row that was not sent

@@ -136,7 +136,7 @@ class ClassifiedResponse(NamedTuple):
     trouble: TroubleKind | None
 
 
-_TROUBLES: Final[Mapping[Category, TroubleKind]] = {
+TROUBLES: Final[Mapping[Category, TroubleKind]] = {
     Category.AUTH: "AUTH", Category.RATE_LIMIT: "RATE_LIMIT", Category.TRANSIENT: "TRANSIENT",
 }  # fmt: skip
 _TRANSIENT_STATUSES: Final = frozenset({408, 409, 425, 499})
@@ -180,7 +180,7 @@ def _category_of_400(matches: list[Match]) -> tuple[Category, TroubleKind | None
         return Category.TRANSIENT, None
     meaning = min((each for _, each in matches), key=_SEVERITY.__getitem__, default=table.ROW)
     wait = meaning == table.TOO_RECENT
-    return meaning.category, None if wait else _TROUBLES.get(meaning.category)
+    return meaning.category, None if wait else TROUBLES.get(meaning.category)
 
 
 def read_errors(body: Any) -> list[GoogleError]:

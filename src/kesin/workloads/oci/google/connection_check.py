@@ -82,7 +82,7 @@ def _worst_refusal(reply: RequestReply) -> RowRefused | None:
 def _is_about_row(outcome: RequestFailure | RequestReply, refused: RowRefused) -> bool:
     if isinstance(outcome, RequestFailure):
         return outcome.trouble is None and refused.code != REQUEST_REFUSED
-    unknown_click = refused.code.startswith("TOO_RECENT_") or refused.code.endswith("_NOT_FOUND")
+    unknown_click = "TOO_RECENT" in refused.code or refused.code.endswith("_NOT_FOUND")
     return refused.category in {Category.VALIDATION, Category.PERMANENT} or (
         unknown_click and refused.category is Category.TRANSIENT
     )

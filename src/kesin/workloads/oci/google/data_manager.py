@@ -17,6 +17,7 @@ from kesin.store.limits import MAX_MESSAGE
 from kesin.workloads.oci.conversions.conversion import Conversion, json_number
 from kesin.workloads.oci.google.batching import Positions, RequestReply, deliver
 from kesin.workloads.oci.google.channel import (
+    BAD_STATES,
     MAX_ROWS,
     ConnectionTrouble,
     Finding,
@@ -28,11 +29,16 @@ from kesin.workloads.oci.google.channel import (
     UploadResult,
     UploadRow,
 )
-from kesin.workloads.oci.google.classify import GoogleError, look_up
+from kesin.workloads.oci.google.classify import TROUBLES, GoogleError, look_up
 from kesin.workloads.oci.google.client import GoogleChannel, event_note, failure_of
 from kesin.workloads.oci.google.connection_check import TRIAL_CONVERSION, build_findings
 from kesin.workloads.oci.google.credentials import GoogleCredentials
-from kesin.workloads.oci.google.error_table import UNREADABLE_RESPONSE
+from kesin.workloads.oci.google.error_table import (
+    ACCOUNT,
+    ALREADY_RECORDED,
+    TOO_RECENT,
+    UNREADABLE_RESPONSE,
+)
 from kesin.workloads.oci.google.google_ads import classify_row
 from kesin.workloads.oci.google.http import BAD_REQUEST, OK, GoogleResponse, details_of
 from kesin.workloads.oci.google.json_paths import dig, objects, text_at
@@ -187,8 +193,8 @@ def _read_refusal(
             named.setdefault(int(match[1]), []).append(error)
         elif destinations := _DESTINATION.search(field):
             wrong = _wrong_destination(error, response)
-            number = int(destinations[1] or len(sent_to))
-            if len(sent_to) <= 1 or number >= len(sent_to):
+            number = 0 if len(sent_to) == 1 else int(destinations[1] or len(sent_to))
+            if number >= len(sent_to) or (len(sent_to) == 1 and wrong.trouble):
                 return wrong
             bad = sent_to[number]
             return RequestReply([wrong.refused if each == bad else None for each in ids])
@@ -200,22 +206,40 @@ def _read_refusal(
 
 def _wrong_destination(error: GoogleError, response: GoogleResponse) -> RequestFailure:
     code, meaning = look_up(error)
-    if meaning.category is not Category.AUTH:
-        code = "INVALID_DESTINATION"
+    if meaning.category not in TROUBLES:
+        code, meaning = "INVALID_DESTINATION", ACCOUNT
     message = (error.message or code)[:MAX_MESSAGE]
-    refused = RowRefused(code, message, Category.AUTH, event_note(response.request_id))
-    return RequestFailure(refused, ConnectionTrouble("AUTH", code, message))
+    refused = RowRefused(code, message, meaning.category, event_note(response.request_id))
+    if meaning == TOO_RECENT:  # the rows of this action wait, the site is in order
+        return RequestFailure(refused)
+    return RequestFailure(refused, ConnectionTrouble(TROUBLES[meaning.category], code, message))
 
 
 def _parse_status(body: Any) -> RequestStatus:
     states: list[RequestState] = []
-    errors: Counter[str] = Counter()
+    errors, warnings = Counter[str](), Counter[str]()
     for status in objects(dig(body, "requestStatusPerDestination"))[:MAX_DESTINATIONS]:
-        states.append(_STATES.get(str(status.get("requestStatus")), "UNKNOWN"))
-        for count in objects(dig(status, "errorInfo", "errorCounts"))[:100]:
-            reason = str(count.get("reason", "UNKNOWN"))[:100]
-            errors[reason] += _parse_count(count.get("recordCount"))
-    return RequestStatus(min(states, key=_WORST_FIRST.index, default="UNKNOWN"), {"errors": errors})
+        state = _STATES.get(str(status.get("requestStatus")), "UNKNOWN")
+        counts = _parse_counts(dig(status, "errorInfo", "errorCounts"))
+        had_them = state in BAD_STATES and counts and all(map(_was_recorded, counts))
+        states.append("SUCCESS" if had_them else state)
+        errors.update(counts)
+        warnings.update(_parse_counts(dig(status, "warningInfo", "warningCounts")))
+    details = {"errors": errors, **({"warnings": warnings} if warnings else {})}
+    return RequestStatus(min(states, key=_WORST_FIRST.index, default="UNKNOWN"), details)
+
+
+def _was_recorded(reason: str) -> bool:
+    """Whether Google left events out because it has them: they are not missing."""
+    return look_up(GoogleError("processingErrorReason", reason, ""))[1] == ALREADY_RECORDED
+
+
+def _parse_counts(counts: Any) -> Counter[str]:
+    result = Counter[str]()
+    for count in objects(counts)[:100]:
+        reason = str(count.get("reason", "UNKNOWN"))[:100]
+        result[reason] += _parse_count(count.get("recordCount"))
+    return result
 
 
 def _parse_count(value: Any) -> int:
