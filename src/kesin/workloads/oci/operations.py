@@ -66,6 +66,7 @@ class SiteStats:
     breaker: Breaker
     breaker_state: str | None  # None where a script uploads
     warnings: Sequence[dict[str, str]] = ()
+    refused: Mapping[str, Any] | None = None  # the last upload that Google did not take whole
 
     def record(self) -> dict[str, Any]:
         """The figures by name, ready for JSON."""
@@ -83,9 +84,12 @@ class SiteStats:
         }
 
     def advice(self, code: str, language: Language) -> Advice:
-        """What a warning means; an open breaker is explained by what opened it."""
+        """What a warning means; a breaker or an upload is explained by what is wrong with it."""
         if code == "BREAKER_OPEN":
             return ADVICE.find(self.breaker.code, self.breaker.kind, language)
+        if code == "UPLOAD_NOT_TAKEN" and self.refused:
+            reasons = Counter[str](self.refused.get("errors")).most_common(1)
+            code = next((one for one, _ in reasons if one.startswith("PROCESSING_ERROR_")), code)
         return ADVICE.find(code, None, language)
 
     @property
@@ -121,6 +125,7 @@ def site_stats(site: SiteContext, move_counts: Iterable[MoveCount] | None = None
         last_ack_at=max(acks, default=None),
         breaker=breaker,
         breaker_state=None if site.channel == "script" else breaker.state(queue.now()),
+        refused=(site.read_metadata(UPLOADS) or {}).get("refused"),
     )
     warnings = [{"code": code, "message": message} for code, message in _warnings(site, stats)]
     return replace(stats, warnings=warnings)
@@ -179,9 +184,9 @@ def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
     if site.channel == "script" and waiting and _is_silent(site, stats, now):
         hours = site.silent_hours
         yield "SCRIPT_SILENT", Message("no sign of the script for %(n)s hours, rows wait", n=hours)
-    refused = (site.read_metadata(UPLOADS) or {}).get("refused")
-    if refused:
-        name, status = refused["requestId"], refused["status"]
+    if refused := stats.refused:
+        name, reasons = refused["requestId"], Counter[str](refused.get("errors")).most_common()
+        status = ", ".join([refused["status"], *(f"{reason} ({n})" for reason, n in reasons)])
         sentence = "Google did not take all of request %(request)s: %(status)s"
         yield "UPLOAD_NOT_TAKEN", Message(sentence, request=name, status=status)
 

@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
+from kesin.workloads.common.advice import LANGUAGES
+from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.google import pending_uploads
+from kesin.workloads.oci.operations import site_stats
+from tests.workloads.oci.fake_data_manager import Violation, refused
+from tests.workloads.oci.fake_google import Whole
 from tests.workloads.oci.own_site import HOUR, MINUTE, ApiSite
 
 
@@ -65,6 +70,87 @@ def test_a_bad_status_warns_at_the_site_and_leaves_the_rows(api: ApiSite):
     api.turn()
     assert api.warnings() == ["UPLOAD_NOT_TAKEN"]
     assert api.states(ids) == ["COMPLETED"]
+
+
+def test_the_warning_names_the_reasons_and_explains_the_commonest(api: ApiSite, notes):
+    api.enqueue(1)
+    api.turn()
+    reasons = ["INVALID_GCLID", "CLICK_NOT_FOUND", "EVENT_TOO_OLD", "INTERNAL_ERROR"]
+    counts = [
+        {"recordCount": n, "reason": f"PROCESSING_ERROR_REASON_{one}"}
+        for n, one in zip((3, 7, 1, 2), reasons, strict=True)
+    ]
+    warned = [{"recordCount": 4, "reason": "PROCESSING_WARNING_REASON_INTERNAL_ERROR"}]
+    api.google.statuses["ingest-1"] = {
+        "requestStatus": "PARTIAL_SUCCESS",
+        "errorInfo": {"errorCounts": counts},
+        "warningInfo": {"warningCounts": warned},
+    }
+    api.clock.advance(HOUR)
+    api.turn()
+    [warning] = api.stats()["warnings"]
+    said = "ingest-1: PARTIAL_SUCCESS, PROCESSING_ERROR_REASON_CLICK_NOT_FOUND (7), "
+    assert said in warning["message"]
+    assert "INTERNAL_ERROR (2)" in warning["message"]
+    assert "EVENT_TOO_OLD" not in warning["message"]  # the three commonest
+    ((_, details),) = notes()
+    assert '"PROCESSING_ERROR_REASON_EVENT_TOO_OLD":1' in details
+    assert '"warnings":{"PROCESSING_WARNING_REASON_INTERNAL_ERROR":4}' in details
+    stats = site_stats(api.place)
+    for language in LANGUAGES:
+        advice = ADVICE.find("PROCESSING_ERROR_REASON_CLICK_NOT_FOUND", None, language)
+        assert stats.advice("UPLOAD_NOT_TAKEN", language).act == advice.act
+
+
+def test_a_reason_that_google_does_not_name_is_explained_as_the_warning(api: ApiSite):
+    api.enqueue(1)
+    api.turn()
+    api.google.statuses["ingest-1"] = {
+        "requestStatus": "FAILED",
+        "errorInfo": {"errorCounts": [{"recordCount": 1}]},
+    }
+    api.clock.advance(HOUR)
+    api.turn()
+    [warning] = api.stats()["warnings"]
+    assert warning["message"].endswith("FAILURE, UNKNOWN (1)")
+    advice = site_stats(api.place).advice("UPLOAD_NOT_TAKEN", "en")
+    assert advice.means == ADVICE.find("UPLOAD_NOT_TAKEN").means
+
+
+def test_a_warning_from_before_reasons_were_kept_is_shown(api: ApiSite):
+    with api.place.locked_metadata("uploads") as uploads:
+        uploads["refused"] = {"requestId": "r-1", "status": "FAILURE", "at": 1}
+    [warning] = api.stats()["warnings"]
+    assert warning["message"] == "Google did not take all of request r-1: FAILURE"
+    advice = site_stats(api.place).advice("UPLOAD_NOT_TAKEN", "en")
+    assert advice.means == ADVICE.find("UPLOAD_NOT_TAKEN").means
+
+
+def test_events_that_google_had_before_raise_no_warning(api: ApiSite):
+    ids = api.enqueue(2)
+    api.turn()
+    counts = [{"recordCount": 2, "reason": "PROCESSING_ERROR_REASON_DUPLICATE_GCLID"}]
+    api.google.statuses["ingest-1"] = {
+        "requestStatus": "FAILED",
+        "errorInfo": {"errorCounts": counts},
+    }
+    api.clock.advance(HOUR)
+    api.turn()
+    assert api.warnings() == []
+    assert api.states(ids) == ["COMPLETED"] * 2
+
+
+def test_rows_of_a_new_action_wait_six_hours_and_the_site_goes_on(api: ApiSite):
+    ids = api.enqueue(2)
+    wrong = Violation("destinations[0]", "CONVERSION_ACTION_TOO_RECENTLY_CREATED")
+    api.google.then(Whole(*refused(400, "INVALID_ARGUMENT", "INVALID_ARGUMENT", wrong)))
+    assert api.turn() == {"RETRY": 2}
+    jobs = [api.job(one) for one in ids]
+    assert (api.warnings(), {job.max_attempts - job.attempts_left for job in jobs}) == ([], {0})
+    api.clock.advance(5 * HOUR)
+    assert api.turn() == {}
+    api.clock.advance(HOUR)
+    assert api.turn() == {"COMPLETED": 2}
 
 
 def test_a_request_still_processing_is_asked_about_again_and_at_last_let_go(api: ApiSite, notes):

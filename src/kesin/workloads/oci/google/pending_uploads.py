@@ -4,11 +4,12 @@ For its rows an accepted request is delivered. Its status is polled after half a
 it is recorded as a note of the queue, and a bad status raises a warning for the site.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
 from kesin.lifecycle.budget import SECOND_US
-from kesin.workloads.oci.google.channel import Channel, RequestStatus, StatusChannel
+from kesin.workloads.oci.google.channel import BAD_STATES, Channel, RequestStatus, StatusChannel
 from kesin.workloads.oci.google.circuit_breaker import WORKER_ACTOR, open_credentials
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.site import UPLOADS, SiteContext
@@ -19,7 +20,7 @@ MAX_POLLS: Final = 8  # about a day and a half; then it is recorded as it is
 MAX_SILENT_POLLS: Final = 100  # without a response, half an hour apart
 MAX_PENDING: Final = 200  # requests per site; older ones are dropped
 POLL_BATCH: Final = 10
-BAD_STATES: Final = ("PARTIAL_SUCCESS", "FAILURE")
+MAX_REASONS: Final = 3  # of a refused request, in its warning
 
 
 def remember_requests(site: SiteContext, request_ids: Sequence[str]) -> None:
@@ -70,7 +71,9 @@ def _record_status(site: SiteContext, request: dict[str, Any], result: RequestSt
             ask_at = now + pause_s * SECOND_US
             others.append({**request, "tries": tries, "silences": silences, "askAt": ask_at})
         elif result.status in BAD_STATES:
-            uploads["refused"] = {"requestId": request_id, "status": result.status, "at": now}
+            refused = {"requestId": request_id, "status": result.status, "at": now}
+            reasons = Counter[str](result.details.get("errors")).most_common(MAX_REASONS)
+            uploads["refused"] = {**refused, "errors": dict(reasons)}
         elif result.status == "SUCCESS":
             uploads.pop("refused", None)
         uploads["pending"] = others
