@@ -68,6 +68,8 @@ class Leases(ForkAware):
 
     def is_lost(self, job: Job) -> bool:
         """Whether a renewal found that this worker no longer holds the claim."""
+        if not self._lost:  # asked for every job: nearly always, and without the lock
+            return False
         with self._lock:
             return _claim(job) in self._lost
 

@@ -132,7 +132,8 @@ class Worker(ForkAware):
         lease = queue.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
         self.time_limit_s = limit_s
         self.leases = Leases(queue, lease_us(lease) / SECOND_US)
-        self._complete_action = queue.lifecycle.errors.move_for(Verdict.COMPLETE)
+        action = queue.lifecycle.errors.move_for(Verdict.COMPLETE)
+        self._completion: ActionKey = (action or "", _NO_OPTIONS)
         self._allowed: set[ActionKey] = set()  # actions already found to be allowed for a worker
         self.takes_run = handler is not None and accepts_run(handler)
         self._stop = threading.Event()
@@ -317,6 +318,8 @@ class Worker(ForkAware):
 
     def change_for(self, job: Job, result: HandlerResult) -> tuple[ActionKey, Change]:
         """The action and change of a result; raises BadResult if a worker may not ask for it."""
+        if result is None and self._completion in self._allowed:
+            return self._completion, Change(job.id, job.claim_seq)
         key, change = self._translate(job, result)
         if key not in self._allowed:
             (action, options), lifecycle = key, self.queue.lifecycle
@@ -387,10 +390,9 @@ class Worker(ForkAware):
         return at
 
     def _complete(self, job: Job, value: Any) -> tuple[ActionKey, Change]:
-        action = self._complete_action
-        if action is None:
+        if not self._completion[0]:
             raise BadResult(f"{self.queue.name} has no move for Done: return Act(action)")
-        return (action, _NO_OPTIONS), Change(job.id, job.claim_seq, result=self._result_text(value))
+        return self._completion, Change(job.id, job.claim_seq, result=self._result_text(value))
 
     def _result_text(self, value: Any) -> str | None:
         try:

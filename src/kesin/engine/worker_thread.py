@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from math import isqrt
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -45,7 +45,6 @@ MAX_PAUSE_S = 30.0
 MAX_WRITE_PAUSE_S = 2.0  # short, to write before the sweeper runs when the store is back
 
 
-_NO_LIMIT = nullcontext()
 ActionKey = tuple[str, frozenset[str]]  # an action and its options
 
 
@@ -261,9 +260,12 @@ class WorkerThread:
     def _run_handler(self, job: Job) -> HandlerResult:
         worker = self.worker
         handler = cast("Callable[..., HandlerResult]", worker.handler)  # neither None nor async
+        given = (job, worker.run_of(job)) if worker.takes_run else (job,)
         try:
-            with _NO_LIMIT if worker.time_limit_s is None else worker.time_limited(job):
-                return handler(job, worker.run_of(job)) if worker.takes_run else handler(job)
+            if worker.time_limit_s is None:
+                return handler(*given)
+            with worker.time_limited(job):
+                return handler(*given)
         except Failed as failed:
             return failed
         except BaseException as problem:  # a handler may raise anything
