@@ -239,20 +239,22 @@ class Statements(InputRows):
             assignments=compiler.assignments(moves, "i.verdict::integer"),
         )
 
-    def apply_uniform(self, moves: tuple[Move, ...], changes: Sequence[Change]) -> Statement | None:
+    def apply_uniform(
+        self, moves: tuple[Move, ...], changes: Sequence[Change], name: str = "apply_alike"
+    ) -> Statement | None:
         """Like ``apply`` for input that all jobs share, without a join; None for other input.
 
-        The statement returns only the jobs that moved.
+        ``apply_alike`` returns only the jobs that moved, ``apply_fenced`` nothing.
         """
-        statement = self._apply_uniform(moves)
+        statement = self._apply_uniform(moves, name)
         shared_columns = self.shared_columns(statement, changes)
         return statement if shared_columns.issuperset(statement.shared) else None
 
     @_built_once
-    def _apply_uniform(self, moves: tuple[Move, ...]) -> Statement:
+    def _apply_uniform(self, moves: tuple[Move, ...], name: str) -> Statement:
         which = self._uniform_compiler.chosen(moves, token=True)
         assignments = self._uniform_compiler.assignments(moves, which)
-        sql = self._fill("apply_alike", which=which, assignments=assignments)
+        sql = self._fill(name, which=which, assignments=assignments)
         used = dict.fromkeys(_SHARED_COLUMN.findall(sql))
         return Statement(sql, ("id",), tuple(column for column in used if column in INPUT_TYPES))
 

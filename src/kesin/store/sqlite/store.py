@@ -8,12 +8,13 @@ and can starve a process.
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, cast
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.lifecycle.model import Change, Job
+from kesin.lifecycle.vocabulary import STAY
 from kesin.store.declarations import DECLARED_COLUMNS, DeclaredMoves, Effects
 from kesin.store.errors import GuardRefused, StoreError, StoreUnreachable
 from kesin.store.ownership import Ownership
@@ -31,6 +32,10 @@ from kesin.store.sqlite.connection import SQLITE, check_version
 from kesin.store.sqlite.connections import SqliteConnections
 from kesin.store.sqlite.file import as_disk_error, disk_errors_translated
 from kesin.store.sqlite.listener import SqliteListener
+
+
+class _NotAllMovedError(Exception):
+    """Some jobs did not move: nothing was written, and each is judged."""
 
 
 class SqliteStore(SqlStore):
@@ -245,6 +250,8 @@ class SqliteStore(SqlStore):
         return [row[0] for row in self._read(sql, {"queue": queue, "after": "", "limit": limit})]
 
     def _judge(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, Outcome]:
+        with suppress(_NotAllMovedError):
+            return self._move_all(call, changes)
         statements, moves, *_ = call
         statement = statements.apply_uniform(moves, changes) or statements.apply(moves, changes)
         call = call._replace(params=self._with_time(call.params))
@@ -259,6 +266,20 @@ class SqliteStore(SqlStore):
         moved = (job_id for job_id in chosen if outcomes[job_id].result == "moved")
         call.chosen.update((job_id, chosen[job_id]) for job_id in moved)
         return outcomes
+
+    def _move_all(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, Outcome]:
+        """Move jobs that made no move since the same claim: what would be read back is known."""
+        statements, (move, *others), params, _ = call
+        statement, token = None, changes[0].token
+        if token is not None and not others and not move.then and move.to != STAY:
+            statement = statements.apply_uniform(call.moves, changes, "apply_fenced")
+        if token is None or statement is None:
+            raise _NotAllMovedError
+        given = statements.params_for(statement, changes, self._with_time(params))
+        with self.transaction() as writer:
+            if writer.execute(statement.sql, given).rowcount != len(changes):
+                raise _NotAllMovedError
+        return moved_outcomes((change.id, move.to, token + 1) for change in changes)
 
     def _chosen(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, int]:
         """Which alternative each job will make, if a chained move depends on it."""
