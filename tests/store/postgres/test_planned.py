@@ -1,14 +1,14 @@
-"""The first claim after a wait: planned beforehand, and made another way whenever that fails."""
+"""Claims of a worker that waits or is busy: planned before, made another way where that fails."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import psycopg
 import pytest
 
-from kesin import Queue, task_lifecycle
+from kesin import NewJob, Queue, task_lifecycle
 from kesin.store.postgres import planned
 from kesin.store.postgres.connection import TimedConnection
 from kesin.store.postgres.store import PostgresStore
@@ -38,9 +38,11 @@ def session(store: PostgresStore) -> TimedConnection | None:
     return store._planned_claims._connection
 
 
-def executed(store: PostgresStore) -> tuple[int | None, int | None]:
+def executed(
+    store: PostgresStore, claims: planned.PlannedClaims | None = None
+) -> tuple[int | None, int | None]:
     """How often it ran what it has prepared: with the plan that is kept, and with another."""
-    connection = session(store)
+    connection = claims._connection if claims else session(store)
     assert connection
     counts = connection.execute(EXECUTED, prepare=False).fetchone()
     assert counts
@@ -52,7 +54,7 @@ def claims_one(queue: Queue) -> bool:
     return [job.id for job in queue.claim("worker")] == [wanted]
 
 
-def test_the_first_claim_after_a_wait_keeps_its_plan_and_others_have_none(
+def test_claims_after_a_wait_keep_their_plan_and_those_before_have_none(
     queue: Queue, store: PostgresStore
 ):
     assert claims_one(queue)
@@ -61,7 +63,28 @@ def test_the_first_claim_after_a_wait_keeps_its_plan_and_others_have_none(
         wait(store)
         assert claims_one(queue)
         assert claims_one(queue)
-        assert executed(store) == (number, 0)
+        assert executed(store) == (2 * number, 0)
+
+
+def test_claims_of_many_jobs_keep_their_plan_without_a_wait(queue: Queue, store: PostgresStore):
+    queue.enqueue_many([NewJob({}) for _ in range(3 * planned.MANY_JOBS)])
+    for kept in (None, 1, 2):
+        assert len(queue.claim("worker", limit=planned.MANY_JOBS)) == planned.MANY_JOBS
+        assert executed(store) == (kept, kept and 0)
+
+
+def test_claims_at_the_same_time_keep_a_plan_each(queue: Queue, store: PostgresStore):
+    claims = store._planned_claims
+    with ExitStack() as at_work:
+        for _ in range(planned.MOST_SESSIONS):
+            assert queue.claim("worker", limit=planned.MANY_JOBS) == []  # it connects
+            assert claims_one(queue)
+            assert executed(store, claims) == (1, 0)
+            assert claims
+            at_work.enter_context(claims._lock)
+            claims = claims._next
+        assert claims is None
+        assert claims_one(queue)
 
 
 def test_a_plan_is_made_again(queue: Queue, store: PostgresStore, monkeypatch: pytest.MonkeyPatch):

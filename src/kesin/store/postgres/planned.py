@@ -1,10 +1,10 @@
-"""A connection for the claims of an idle worker, on which they stay planned.
+"""Connections for claims, on which they stay planned.
 
-PostgreSQL takes longer to plan a claim than to run it, and a job that wakes a worker waits for
-both. So the first claim after a wait runs on a connection of its own, as a prepared statement with
-a plan that reads in the order of indexes, however few rows there were when it was made. It is made
-again every few seconds: an idle worker polls, so no job waits for that. Behind a pooler, which
-gives each transaction another session, nothing is prepared.
+PostgreSQL takes longer to plan a small claim than to run it, and a job that wakes a worker waits
+for both. So the claims of a worker that waits, or takes jobs by the hundred, run on connections of
+their own, as prepared statements with plans that read in the order of indexes, however few rows
+there were when they were made. They are made again every few seconds. Behind a pooler, which gives
+each transaction another session, nothing is prepared.
 """
 
 import threading
@@ -20,6 +20,8 @@ from kesin.store.postgres.connection import CONNECTION, TimedConnection
 
 PLAN_S: Final = 10.0  # a plan is used so long
 REOPEN_S: Final = 30.0  # a connection that failed is opened again no sooner
+MOST_SESSIONS: Final = 2  # of a process, for claims at the same time
+MANY_JOBS: Final = 100  # a claim of so many is worth a connection
 _NEVER: Final = float("inf")
 _CLOCK: Final = SystemClock()
 _SETTINGS: Final = (
@@ -37,10 +39,11 @@ class Plan(NamedTuple):
 
 
 class PlannedClaims(ForkAware):
-    """Runs one claim at a time; who cannot be served uses the pool."""
+    """Runs one claim at a time, the next one another; who cannot be served uses the pool."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, most: int = MOST_SESSIONS) -> None:
         self._url = url
+        self._next = PlannedClaims(url, most - 1) if most > 1 else None
         self._lock = threading.Lock()
         self._connection: TimedConnection | None = None
         self._open_from = 0.0  # monotonic seconds
@@ -56,8 +59,13 @@ class PlannedClaims(ForkAware):
             self._open_from = 0.0
 
     def open(self) -> None:
-        """Connect, unless that was tried a moment ago; without a connection all use the pool."""
+        """Connect, unless that was tried a moment ago; without a connection all use the pool.
+
+        While a claim is at work on this connection, the next one is opened.
+        """
         if not self._may_open:
+            if self._next and self._connection and self._lock.locked():
+                self._next.open()
             return
         with self._lock, suppress(psycopg.Error):
             if self._may_open:  # no other thread has
@@ -87,7 +95,7 @@ class PlannedClaims(ForkAware):
         A claim whose answer was lost is recovered when its lease ends, as one from the pool is.
         """
         if not self._lock.acquire(blocking=False):
-            return None
+            return self._next.rows(sql, params) if self._next else None
         try:
             return self._rows(self._connection, sql, params) if self._connection else None
         except psycopg.errors.UniqueViolation:
@@ -115,7 +123,9 @@ class PlannedClaims(ForkAware):
             connection.close()
 
     def close(self) -> None:
-        """Close the connection for good."""
+        """Close the connections for good."""
+        if self._next:
+            self._next.close()
         with self._lock:
             self._open_from = _NEVER
             self._disconnect()

@@ -3,9 +3,8 @@
 Every call is one statement in autocommit; a chain is one transaction. If some jobs of a call do not
 move, a second statement finds out why; a caller that is cut off in between repeats the call as
 usual. No session state is needed, so a transaction pooler may be used. Statements are not prepared:
-a plan made for an empty table would be kept while the table grows. Only the first claim after a
-wait is, for some seconds, on a connection of its own. NOTIFY only shortens a wait; polling alone is
-enough.
+a plan made for an empty table would be kept while the table grows. Only claims are, for some
+seconds, on connections of their own. NOTIFY only shortens a wait; polling alone is enough.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ from kesin.store.ownership import Ownership
 from kesin.store.postgres.async_callers import enqueue_within, refuse_what_is_ignored
 from kesin.store.postgres.callers import WHICH_DATABASE, Callers, CallersPostgres
 from kesin.store.postgres.connection import PostgresListener, TimedConnection
-from kesin.store.postgres.planned import PlannedClaims
+from kesin.store.postgres.planned import MANY_JOBS, PlannedClaims
 from kesin.store.postgres.pool import PostgresPool, TransactionRolledBack
 from kesin.store.records import Event, NewJobRow, Outcome, RulesVersion, refusal
 from kesin.store.rules import StateRow
@@ -98,7 +97,6 @@ class PostgresStore(SqlStore):
         )
         self._listener = PostgresListener(url, schema, self._notifier) if listen else None
         self._planned_claims = PlannedClaims(url) if listen else None
-        self._waited: set[str] = set()  # queues whose next claim is the first after a wait
         with ExitStack() as opened:
             opened.callback(self.close)
             self._pool.wait(timeout_s if wait_s is None else wait_s)
@@ -280,11 +278,10 @@ class PostgresStore(SqlStore):
         if self._planned_claims:
             self._planned_claims.open()
         super().wait(queue, since, timeout_s)
-        self._waited.add(queue)
 
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         sql = statements.claim(named="tenants" in params, among="ids" in params)
-        rows = self._first_claim(sql, params)
+        rows = self._planned_claim(sql, params)
         if rows is None and any(state.per_tenant for state in statements.lifecycle.states):
             with self.transaction():  # it is long, and compiling it takes longer than it
                 self._rows("SELECT set_config('jit', 'off', true)", {})
@@ -308,13 +305,14 @@ class PostgresStore(SqlStore):
                 return self._rows(sql, params)
         return []
 
-    def _first_claim(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]] | None:
-        """The rows of the first claim after a wait; None for any other, or if it was not made."""
-        first = params["queue"] in self._waited and "ids" not in params
-        if self._planned_claims is None or not first or self._in_transaction:
+    def _planned_claim(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]] | None:
+        """The rows of a claim that is planned already; None if it was not made."""
+        if self._planned_claims is None or "ids" in params or self._in_transaction:
             return None
-        self._waited.discard(params["queue"])
-        return self._planned_claims.rows(sql, params)
+        rows = self._planned_claims.rows(sql, params)
+        if params["limit"] >= MANY_JOBS:
+            self._planned_claims.open()
+        return rows
 
     def _peek(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         rows = self._read(statements.peek(named="tenants" in params), params)
