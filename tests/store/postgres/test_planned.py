@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 
 import psycopg
@@ -136,6 +137,22 @@ def test_a_claim_that_meets_another_at_work_does_not_wait_for_it(
     with store._planned_claims._lock:
         assert claims_one(queue)
     assert executed(store) == (None, None)
+
+
+def test_a_claim_under_a_rate_waits_for_another_at_work(store: PostgresStore):
+    queue = Queue("rated", task_lifecycle(rate=(10, 60)), store)
+    queue.enqueue_many([NewJob({}) for _ in range(2)])
+    wait(store)
+    assert len(queue.claim("worker")) == 1
+    claims = store._planned_claims
+    assert claims
+    with ThreadPoolExecutor(1) as pool:
+        with claims._lock:
+            claiming = pool.submit(queue.claim, "worker")
+            with pytest.raises(TimeoutError):
+                claiming.result(0.2)
+        assert len(claiming.result(30)) == 1
+    assert executed(store) == (2, 0)
 
 
 def test_a_claim_in_a_transaction_is_part_of_it(queue: Queue, store: PostgresStore):

@@ -281,7 +281,7 @@ class PostgresStore(SqlStore):
 
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         sql = statements.claim(named="tenants" in params, among="ids" in params)
-        rows = self._planned_claim(sql, params)
+        rows = self._planned_claim(statements, sql, params)
         if rows is None and any(state.per_tenant for state in statements.lifecycle.states):
             with self.transaction():  # it is long, and compiling it takes longer than it
                 self._rows("SELECT set_config('jit', 'off', true)", {})
@@ -305,11 +305,14 @@ class PostgresStore(SqlStore):
                 return self._rows(sql, params)
         return []
 
-    def _planned_claim(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]] | None:
+    def _planned_claim(
+        self, statements: Statements, sql: str, params: dict[str, Any]
+    ) -> list[tuple[Any, ...]] | None:
         """The rows of a claim that is planned already; None if it was not made."""
         if self._planned_claims is None or "ids" in params or self._in_transaction:
             return None
-        rows = self._planned_claims.rows(sql, params)
+        rated = meter_of(statements.lifecycle.claims[0]) is not None
+        rows = self._planned_claims.rows(sql, params, alone=rated)
         if params["limit"] >= MANY_JOBS:
             self._planned_claims.open()
         return rows
