@@ -167,11 +167,13 @@ class MoveConditions:
                 "(WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers"
                 f" WHERE n < {declared.capacity}) SELECT n FROM numbers)"
             )
+        job = self.dialect.table("job")
+        free = f"NOT EXISTS (SELECT 1 FROM {job} s WHERE s.queue = {queue} AND s.slot = {spelled})"
+        if more:  # a claim reads every number: those taken are read once, not one by one
+            free = f"{spelled} NOT IN (SELECT s.slot {self.slot_rows(state, queue, tenant)})"
         return (
             f"SELECT {spelled} AS slot{more} FROM {numbers} n"
-            f" WHERE n.n <= {self.slots(state, queue)}"
-            f" AND NOT EXISTS (SELECT 1 FROM {self.dialect.table('job')} s"
-            f" WHERE s.queue = {queue} AND s.slot = {spelled}) ORDER BY n.n"
+            f" WHERE n.n <= {self.slots(state, queue)} AND {free} ORDER BY n.n"
         )
 
     def key_free(self) -> str:
