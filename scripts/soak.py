@@ -43,7 +43,7 @@ PARTS = {
     "attacks": "injections, hostile URLs, foreign pages, slow clients, bombs, scripts",
     "surface": "commands, service and dashboard, every page in a browser",
     "workloads": "the workloads' own tests, on both databases",
-    "packaging": "the wheel in environments of its own, with each extra alone; every page",
+    "packaging": "the wheel in environments of its own, each extra alone; every page; the benches",
 }
 FUZZED_ROUTES = [f"tests/web/test_{what}.py" for what in ("schema", "fuzz", "matrix")]
 TESTS = {
@@ -63,7 +63,7 @@ TESTS = {
         *(f"--ignore={path}" for path in FUZZED_ROUTES),
     ],
     "workloads": ["tests/workloads"],
-    "packaging": ["tests/packaging", "tests/docs"],
+    "packaging": ["tests/packaging", "tests/docs", "tests/test_bench.py"],
 }
 _RUNNING: set[subprocess.Popen[str]] = set()
 SIZES = {"HYPOTHESIS_PROFILE": "long", "KESIN_HISTORIES": "20"}
