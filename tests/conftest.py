@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from kesin.lifecycle.codec import lifecycle_from_json
 from kesin.store import rules
@@ -26,6 +27,10 @@ PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", PATIENT, derandomize=True, max_examples=50)
 settings.register_profile("long", PATIENT, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+if "HYPOTHESIS_PROFILE" not in os.environ:
+    # Constants of our code among the examples: another choice for each set of modules that happens
+    # to be imported, and a second of reading them for each test process. The long form has them.
+    providers._get_local_constants = lambda: providers._local_constants
 
 # `make check` runs these: what starts nothing and takes no seconds.
 FAST = re.compile(

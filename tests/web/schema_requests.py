@@ -3,15 +3,14 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
-
-import schemathesis
-from schemathesis import engine
-from schemathesis.engine import events
 
 from tests.cli.programs import PATIENCE_S
 from tests.web.matrix import ROWS
+
+if TYPE_CHECKING:  # it takes long to import, and the tests of one module use it
+    from schemathesis.engine import events
 
 SEED = 20_270_101
 QUEUES = ("oci", "pdf", "optiplan")
@@ -108,6 +107,8 @@ def load_schema(
     by_admin: bool = True,
 ) -> Any:
     """The schema, ready to be run by the caller with these headers."""
+    import schemathesis
+
     config = schemathesis.Config.from_dict(
         {
             "seed": SEED,
@@ -188,6 +189,9 @@ def run_schema(schema: Any, judge: Judge) -> SchemaRun:
     ``judge`` says what else is wrong with a response. The engine's pytest plugin (4.32) does not
     work with pytest 9.2: a test has no ``_nodeid``.
     """
+    from schemathesis import engine
+    from schemathesis.engine import events
+
     run = SchemaRun()
     for event in engine.from_schema(schema.exclude(path=STREAM)).execute():
         match event:
@@ -202,7 +206,7 @@ def run_schema(schema: Any, judge: Judge) -> SchemaRun:
     return run
 
 
-def _record(run: SchemaRun, event: events.ScenarioFinished, judge: Judge) -> None:
+def _record(run: SchemaRun, event: "events.ScenarioFinished", judge: Judge) -> None:
     recorder = event.recorder
     for case_id, interaction in recorder.interactions.items():
         label = recorder.cases[case_id].value.operation.label
@@ -225,7 +229,7 @@ def _record(run: SchemaRun, event: events.ScenarioFinished, judge: Judge) -> Non
             run.wrong.append(f"{check}: {reason}\n{info.code_sample}")
 
 
-def _repeats(event: events.ScenarioFinished, case_id: str) -> bool:
+def _repeats(event: "events.ScenarioFinished", case_id: str) -> bool:
     """Whether a query repeats a name: of a single value the last one counts."""
     query = urlsplit(event.recorder.interactions[case_id].request.uri).query
     return any(len(values) > 1 for values in parse_qs(query, keep_blank_values=True).values())
