@@ -14,7 +14,7 @@ import typer.testing
 from typer.testing import CliRunner
 
 from kesin.cli import app
-from kesin.cli.commands import doctor
+from kesin.cli.commands import doctor, lifecycle
 from kesin.cli.support.inspection import open_for_reading
 from kesin.foundation import passwords
 from kesin.foundation.settings import load_settings
@@ -25,6 +25,7 @@ from tests.cli.fork_server import CHILD_PYTHON, write_stub
 from tests.cli.programs import Answer, Programs
 
 _numbers = count()
+_prove_once = cache(prove)
 
 
 @pytest.fixture(autouse=True)
@@ -65,9 +66,10 @@ def _clear_hashers() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _lifecycles_proved_once() -> Iterator[None]:
-    """`kesin doctor` proves every lifecycle, which takes most of its time."""
+    """`kesin doctor` and `kesin lifecycle prove` prove every lifecycle, most of their time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(doctor, "prove", cache(prove))
+        for command in (doctor, lifecycle):
+            patch.setattr(command, "prove", _prove_once)
         yield
 
 
