@@ -68,10 +68,7 @@ class Leases(ForkAware):
 
     def is_lost(self, job: Job) -> bool:
         """Whether a renewal found that this worker no longer holds the claim."""
-        if not self._lost:  # asked for every job: nearly always, and without the lock
-            return False
-        with self._lock:
-            return _claim(job) in self._lost
+        return bool(self._lost) and _claim(job) in self._lost  # for every job: without the lock
 
     def renew(self) -> int:
         """Renew the leases that are due; return how many were extended."""

@@ -1,10 +1,9 @@
 """Connections for claims, on which they stay planned.
 
 PostgreSQL takes longer to plan a small claim than to run it, and a job that wakes a worker waits
-for both. So the claims of a worker that waits, or takes jobs by the hundred, run on connections of
-their own, as prepared statements with plans that read in the order of indexes, however few rows
-there were when they were made. They are made again every few seconds. Behind a pooler, which gives
-each transaction another session, nothing is prepared.
+for both. So claims of workers that wait, or take jobs by the hundred, have connections of their
+own, on which they are prepared, with plans in the order of indexes, however few rows there were.
+Those are made again every few seconds; behind a pooler, where sessions change, there are none.
 """
 
 import threading
@@ -59,11 +58,8 @@ class PlannedClaims(ForkAware):
             self._open_from = 0.0
 
     def open(self) -> None:
-        """Connect, unless that was tried a moment ago; without a connection all use the pool.
-
-        While a claim is at work on this connection, the next one is opened.
-        """
-        if not self._may_open:
+        """Connect, unless that was tried a moment ago; without a connection all use the pool."""
+        if not self._may_open:  # the next one, while a claim is at work on this one
             if self._next and self._connection and self._lock.locked():
                 self._next.open()
             return

@@ -311,7 +311,7 @@ class PostgresStore(SqlStore):
         """The rows of a claim that is planned already; None if it was not made."""
         if self._planned_claims is None or "ids" in params or self._in_transaction:
             return None
-        rated = meter_of(statements.lifecycle.claims[0]) is not None
+        rated = bool(meter_of(statements.lifecycle.claims[0]))
         rows = self._planned_claims.rows(sql, params, alone=rated)
         if params["limit"] >= MANY_JOBS:
             self._planned_claims.open()

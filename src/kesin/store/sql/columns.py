@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from functools import partial
 from itertools import repeat
 from operator import add, itemgetter
 from types import MappingProxyType
@@ -16,7 +15,6 @@ from kesin.store.records import Event
 from kesin.store.sql.dialect import Dialect
 
 STAMP_COLUMNS = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
-_new_job = partial(tuple.__new__, Job)  # Job._make without a call in Python for each job
 _NO_SETS: Mapping[str, str] = MappingProxyType({})
 _ERROR_COLUMNS = ("error_code", "error_category", "error_message")
 # The values of every new job, whatever its lifecycle: the guard rejects any other, and a copied
@@ -105,7 +103,7 @@ class ClaimRowDecoder:
         if any(map(itemgetter(-1), rows)):
             histories = json.loads(f"[{','.join([row[-1] or 'null' for row in rows])}]")
             suffixes = [(*history, *constants) if history else first_claim for history in histories]
-        return list(map(_new_job, map(self._in_job_order, map(add, rows, suffixes))))
+        return list(map(Job._make, map(self._in_job_order, map(add, rows, suffixes))))
 
 
 def event_columns(dialect: Dialect) -> str:

@@ -132,8 +132,8 @@ class Claim:
             taken = {row[0] for row in self._all(self._statements.slots_taken, {"tenant": tenant})}
             names = (slot_name(state, number, tenant) for number in range(1, slots + 1))
             free = (name for name in names if name not in taken)
-            most = min(slots - len(taken), self._params["limit"])
-            self._free[tenant] = list(islice(free, max(most, 0)))
+            most = max(min(slots - len(taken), self._params["limit"]), 0)
+            self._free[tenant] = list(islice(free, most))
         return self._free[tenant]
 
     def _free_at(self, tenant: str) -> int:

@@ -270,9 +270,8 @@ class SqliteStore(SqlStore):
     def _move_all(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, Outcome]:
         """Move jobs that made no move since the same claim: what would be read back is known."""
         statements, (move, *others), params, _ = call
-        statement, token = None, changes[0].token
-        if token is not None and not others and not move.then and move.to != STAY:
-            statement = statements.apply_uniform(call.moves, changes, "apply_fenced")
+        statement = statements.apply_uniform(call.moves, changes, "apply_fenced")
+        token = None if others or move.then or move.to == STAY else changes[0].token
         if token is None or statement is None:
             raise _NotAllMovedError
         given = statements.params_for(statement, changes, self._with_time(params))
