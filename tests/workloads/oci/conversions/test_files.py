@@ -440,3 +440,40 @@ def test_only_the_first_rows_of_a_preview_are_kept_over_all_batches(site: OwnSit
     for start in range(0, 30, 6):
         preview.add(place, [site.row(n) for n in range(start, start + 6)])
     assert [row["externalId"] for row in preview.first] == [f"sale-{n}" for n in range(10)]
+
+
+@pytest.mark.parametrize("text", ["12 50", "1 5", "10 20,5", "1 234 56", "1.500 250", "12\u00a050"])
+def test_a_blank_that_parts_no_thousands_is_refused(text):
+    with pytest.raises(Unsendable) as caught:
+        parse_value(one(value=text)["conversionValue"], "TRY")
+    assert caught.value.code == "INVALID_CONVERSION_VALUE"
+    with pytest.raises(Unsendable):
+        parse_value(text, "TRY")  # of a program, too
+
+
+@pytest.mark.parametrize("text", ["1 500", "1\u00a0500,00", "1\u202f500", " 1500 "])
+def test_blanks_between_thousands_are_read(text):
+    assert parse_value(one(value=text)["conversionValue"], "TRY") == 1500
+
+
+@pytest.mark.parametrize("locale", ["", "en-US", "tr"])
+def test_a_file_that_writes_the_month_first_with_dots_has_no_such_date_guessed(locale):
+    first, second = read(
+        f"{HEADER}\n{line('11.10.2026 10:00')}\n{line('11.25.2026 10:00')}", locale
+    )
+    assert first.code == "INVALID_TIME_FORMAT"
+    with pytest.raises(Unsendable):
+        Conversion.parse(second, defaults())
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        "Parameters:EntityType=OFFLINECONVERSION;TimeZone=+0100;",
+        "Parameters: TimeZone = Europe/Berlin",
+        '"Parameters:EntityType=OFFLINECONVERSION;TimeZone=+0100;",,,',
+    ],
+)
+def test_the_zone_of_a_file_is_found_wherever_it_stands_among_the_parameters(above):
+    [row] = read(f"{above}\n{HEADER}\n{line()}")
+    assert row["conversionTime"] == "2026-11-10T10:00:00+01:00"

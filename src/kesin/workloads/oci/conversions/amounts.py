@@ -6,6 +6,8 @@ from typing import Final
 
 _NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 _GROUPED: Final = re.compile(r"[0-9]{1,3}([.,])(?:[0-9]{2,3}\1)*[0-9]{3}")  # 1.500.000, 15,00,000
+# A blank that parts no thousands, 12 50: cents, or a typo.
+LOOSE_BLANK: Final = re.compile(r"[0-9]\s+(?![0-9]{3}(?![0-9]))[0-9]|[.,][0-9]*\s+[0-9]")
 _WITHOUT_CENTS: Final = (
     *("BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND"),
     *("VUV", "XAF", "XOF", "XPF"),
@@ -17,8 +19,10 @@ DECIMALS: Final = {**dict.fromkeys(_WITHOUT_CENTS, 0), **dict.fromkeys(_WITH_MIL
 def normalise_amount(text: str) -> str:
     """Turn ``1.500,75``, ``1,500.75`` and ``1500,75`` into ``1500.75``.
 
-    ``1.500`` is ambiguous between locales: it is refused, not guessed.
+    ``1.500`` is ambiguous between locales: it is refused, not guessed. So is ``12 50``.
     """
+    if LOOSE_BLANK.search(text):
+        raise InvalidOperation
     text = text.strip().replace(" ", "").replace("\u00a0", "")
     whole, separator, fraction = text.rpartition(max(",.", key=text.rfind))
     if not separator:

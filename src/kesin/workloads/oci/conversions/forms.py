@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from kesin.workloads.oci.conversions.amounts import LOOSE_BLANK
 from kesin.workloads.oci.conversions.conversion import Unsendable
 
 LOCALES: Final[
@@ -32,12 +33,15 @@ class FileForms:
 
     def __init__(self, locale: str) -> None:
         self._day_first, self._decimal = LOCALES.get(locale, (None, ""))
+        self._dotted = True  # the day is first, in each locale
         self.found: set[str] = set()
 
     def observe(self, row: Mapping[str, str]) -> None:
         """Drop what the locale says of a form, if this row contradicts it."""
         date = _DATE.fullmatch(row.get("conversionTime", "").strip())
-        if date and date[2] != "." and int(date[3 if self._day_first else 1]) > _DOZEN:
+        if date and date[2] == ".":
+            self._dotted = self._dotted and int(date[3]) <= _DOZEN
+        elif date and int(date[3 if self._day_first else 1]) > _DOZEN:
             self._day_first = None
         sign = _decimal_sign(row.get("conversionValue", "").translate(_BLANKS))
         self._decimal = "" if sign and sign != self._decimal else self._decimal
@@ -48,7 +52,8 @@ class FileForms:
             self.found.add("yyyy-mm-dd")
             return text
         first, sign, second, year, hours, minutes, seconds, half, offset = date.groups()
-        day_first = sign == "." or self._day_first
+        dotted = self._dotted or int(second) > _DOZEN or None  # such a month is refused later
+        day_first = dotted if sign == "." else self._day_first
         if day_first is None:
             raise _ambiguous("INVALID_TIME_FORMAT", "conversionTime", text)
         day, month = (first, second) if day_first else (second, first)
@@ -61,7 +66,7 @@ class FileForms:
 
     def amount(self, text: str) -> str:
         """The amount, so that it reads one way; raises Unsendable."""
-        text = text.translate(_BLANKS)
+        text = text if LOOSE_BLANK.search(text) else text.translate(_BLANKS)
         sign = _decimal_sign(text)
         if two_ways := _TWO_WAYS.fullmatch(text):
             (whole, mark, digits), sign = two_ways.groups(), self._decimal

@@ -52,7 +52,7 @@ _FORMAT_BY_SUFFIX: Final[dict[str, FileFormat]] = {
 } | {".tsv": "csv", ".jsonl": "ndjson"}
 _BLANK_CHARACTERS: Final = ',;\t"'
 # Above the header of Google's template; the zone is that of times without one.
-_PREAMBLE: Final = re.compile(r'"?(?:###|# |Parameters:(?:TimeZone=([^;,"\s]+))?)', re.IGNORECASE)
+_PREAMBLE: Final = re.compile(r'(?i)"?(?:###|# |Parameters:(?:.*?\bTimeZone *= *([^;,"\s]+))?)')
 _HASH: Final = re.compile(r"\s*[0-9a-fA-F]{64}\s*")
 _KNOWN_BY: Final = (*CLICK_KINDS, *PLAIN_FIELDS, *HASH_FIELDS)  # a row without an id
 _END: Final = "\udfff"  # after the last line: no encoding has this character
@@ -169,7 +169,7 @@ class CsvFile:
         self.columns: dict[str, str] = {}  # the field of each, "" if it is ignored
         self._fields: list[str | None] = []
         self.forms = FileForms(defaults.locale if defaults else "")
-        if defaults and defaults.locale:
+        if defaults:
             for _, cells in self._records():
                 self.forms.observe(self._cells(cells))
 
