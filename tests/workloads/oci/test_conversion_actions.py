@@ -323,6 +323,44 @@ def test_a_destination_that_google_refuses_fails_its_own_rows_only(
     assert (failed.error_category, api.breaker().kind) == ("AUTH", "")
 
 
+@pytest.mark.parametrize("channel", ["api", "data_manager"])
+@pytest.mark.parametrize("default", ["Phone sale", "Lead"])
+def test_an_action_that_vanished_at_google_does_not_stop_the_others(
+    make_api: Callable[..., ApiSite], channel: str, default: str
+):
+    api = make_api(channel)
+    give(api, *({**one, "default": one["name"] == default} for one in (SALE, LEAD)))
+    api.post([api.row(1, conversionName="Lead")])  # alone in its request; Google has no Lead
+    assert api.turn() == {"FAILED": 1}
+    assert api.breaker().kind == ""
+    api.clock.advance(HOUR)
+    api.post([api.row(2)])
+    assert api.turn() == {"COMPLETED": 1}
+
+
+@pytest.mark.parametrize("channel", ["api", "data_manager"])
+def test_the_only_action_of_a_list_or_all_of_them_open_the_breaker(
+    make_api: Callable[..., ApiSite], channel: str
+):
+    for actions in ([LEAD], [LEAD, {**LEAD, "name": "Call"}]):
+        api = make_api(channel)
+        give(api, *actions)
+        api.post([api.row(1, conversionName="Lead")])
+        api.turn()
+        assert api.breaker().kind == "AUTH"
+
+
+def test_a_twin_under_another_name_of_the_same_action_is_not_completed(api: ApiSite):
+    give(api, SALE, {**SALE, "name": "Its old name", "default": False})
+    first = api.row(1)
+    other = {key: first[key] for key in ("gclid", "conversionTime")}
+    second = api.row(2, conversionName="Its old name", **other)
+    api.post([first, second])
+    assert api.turn() == {"COMPLETED": 1, "FAILED": 1}
+    [failed] = [job for job in api.jobs() if job.state == "FAILED"]
+    assert failed.error_code == "CLICK_CONVERSION_ALREADY_EXISTS"
+
+
 def test_a_site_that_moves_to_the_api_and_on_keeps_its_actions_and_its_rows(
     make_api: Callable[..., ApiSite],
 ):

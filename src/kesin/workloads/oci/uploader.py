@@ -9,6 +9,7 @@ import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -33,7 +34,7 @@ from kesin.workloads.oci.google.channel import (
     UploadResult,
     UploadRow,
 )
-from kesin.workloads.oci.google.circuit_breaker import WORKER_ACTOR, Breaker
+from kesin.workloads.oci.google.circuit_breaker import WORKER_ACTOR, Breaker, Trouble
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.google.error_table import CIRCUIT_OPEN
 from kesin.workloads.oci.google.json_paths import dig
@@ -51,6 +52,7 @@ _SITE_CHANGED: Final = RowRefused(
 )
 _FREE_WAITS: Final = ("too_recent", "quota_wait")  # they cost no attempt, a number of times
 MAX_TWINS: Final = 100  # rows of one click to compare with
+_ABOUT_ACTION: Final = "CONVERSION_ACTION"  # in the codes that blame one, of both APIs
 DUPLICATE_CLICK_CODES: Final = ("CLICK_CONVERSION_ALREADY_EXISTS", "CALL_CONVERSION_ALREADY_EXISTS")
 
 
@@ -208,7 +210,7 @@ class Uploader:
             sent = channel.upload(credentials, rows).without_clicks(clicks)
             for (job, conversion), outcome in zip(sendable, sent.rows, strict=True):
                 answers[job.id] = self._job_result(site, job, outcome, conversion)
-            self._record_result(site, sent)
+            self._record_result(site, replace(sent, trouble=_site_trouble(site, rows, sent)))
         return [answers[job.id] for job in jobs]
 
     def _record_result(self, site: SiteContext, sent: UploadResult) -> None:
@@ -228,7 +230,7 @@ class Uploader:
     ) -> HandlerResult:
         act = partial(Act, code=outcome.code, message=outcome.message, note=outcome.note)
         if isinstance(outcome, RowAccepted):
-            if self._is_twin(outcome, job, conversion):
+            if self._is_twin(site, outcome, job, conversion):
                 why = "another conversion has this click and this second: %(problem)s"
                 message = Message(why, problem=outcome.message)
                 return act("ack_failed", message=message, category=Category.VALIDATION)
@@ -253,7 +255,7 @@ class Uploader:
             move = "retry_later"
         return act(move, category=verdict.category)
 
-    def _is_twin(self, outcome: RowAccepted, job: Job, conversion: Conversion) -> bool:
+    def _is_twin(self, site: SiteContext, outcome: RowAccepted, job: Job, new: Conversion) -> bool:
         """Whether Google has another row of this site with the same click and second.
 
         A row that was never sent before cannot be the one Google has, so completing it would lose
@@ -264,18 +266,27 @@ class Uploader:
             or job.attempt_count - job.return_count - job.retry_count > 1
         ):
             return False
-        same_click = Filter(tenants=(job.tenant,), contains=f'":"{conversion.traces[0]}"')
+        same_click = Filter(tenants=(job.tenant,), contains=f'":"{new.traces[0]}"')
         candidates = self._context.queue.jobs(same_click, limit=MAX_TWINS).jobs
-        twins = [it for it in candidates if it.id != job.id and it.stamp_1 == conversion.at_us]
-        if conversion.action:  # the same click may be a conversion of each action
-            twins = [it for it in twins if dig(it.payload, "conversionName") == conversion.name]
-        return bool(twins)
+        twins = [it for it in candidates if it.id != job.id and it.stamp_1 == new.at_us]
+        # The same click may be a conversion of each action; of two names, one action may have both.
+        others = {it.name for it in site.settings.actions if new.action and it.id != new.action.id}
+        return any(dig(it.payload, "conversionName") not in others for it in twins)
 
     def _release(self, job: Job, why: RowRefused = _SITE_CHANGED) -> HandlerResult:
         """Release a row that was not sent; the attempt is returned while returns are left."""
         if job.return_count < self._context.queue.lifecycle.max_returns:
             return Act("release")
         return Act("retry_later", code=why.code, message=why.message, category=Category.TRANSIENT)
+
+
+def _site_trouble(site: SiteContext, rows: Sequence[UploadRow], sent: UploadResult) -> Trouble:
+    """The trouble of the whole site; an action that Google refuses stops only its own rows."""
+    pairs = zip(rows, sent.rows, strict=True)
+    bad = {row.conversion.action for row, it in pairs if _ABOUT_ACTION in (it.code or "")}
+    others = {action.id for action in site.settings.actions} - {it.id for it in bad if it}
+    is_blamed = sent.trouble and _ABOUT_ACTION in sent.trouble.code
+    return None if is_blamed and len(bad) == 1 and others else sent.trouble
 
 
 def _rotate(sites: Sequence[SiteContext], turn: int) -> Sequence[SiteContext]:
