@@ -225,6 +225,28 @@ def test_an_end_stays_when_the_look_back_changes_and_a_correction_sets_it_again(
     assert site.job(job_id).stamp_4 == (job.stamp_1 or 0) + 30 * DAY * 10**6
 
 
+@pytest.mark.parametrize("way", ["post", "CORRECT"])
+def test_a_row_that_ended_is_queued_again_once_the_look_back_is_longer(site: OwnSite, way: str):
+    give(site, SALE, LEAD)
+    row = site.row(1, conversionName="Lead")
+    [posted_row] = site.post([row])
+    site.wait(7 * DAY)
+    site.sweep("expire")
+    assert site.row_of(posted_row["id"])["provider_error_code"] == "EXPIRED"
+    [result] = site.post([row])
+    assert (result["result"], result["code"]) == ("rejected", "EXPIRED")
+    give(site, SALE, {**LEAD, "lookback_days": 90})
+    if way == "post":
+        [result] = site.post([row])
+        assert result["result"] == "corrected"
+    else:
+        conversion = {"conversionValue": row["conversionValue"]}
+        site.act("CORRECT", [posted_row["id"]], conversion=conversion)
+    job = site.job(posted_row["id"])
+    assert (job.state, job.stamp_4) == ("QUEUED", (job.stamp_1 or 0) + 90 * DAY * 10**6)
+    assert [one["result"] for one in site.post([row])] == ["duplicate"]
+
+
 def test_a_refusal_keeps_the_end_and_a_fix_gives_a_revision_one(site: OwnSite):
     give(site, SALE)
     [denied, done] = site.enqueue(2)
@@ -502,6 +524,14 @@ def test_a_scripts_list_is_stored_at_once_with_an_audit_line_and_twice_changes_n
     assert site.audit_lines(lambda: answers.append(posted(site, SALE_AT_GOOGLE, lead, off))) == []
     nothing = {"added": [], "changed": [], "gone": [], "omitted": ["Off (REMOVED)"]}
     assert (answers, site.place.record.changed_at) == ([nothing], changed_at)
+
+
+def test_a_scripts_list_lengthens_a_look_back_and_never_shortens_one(site: OwnSite):
+    give(site, SALE, {**LEAD, "counting": "MANY_PER_CLICK"})
+    give_days = {"Phone sale": 60, "Lead": 3}
+    entries = [{"name": one["name"], "id": one["id"]} for one in (SALE, LEAD)]
+    posted(site, *({**one, "lookbackDays": give_days[one["name"]]} for one in entries))
+    assert [action.lookback_days for action in site.place.settings.actions] == [60, 7]
 
 
 def test_an_action_that_vanished_stays_marked_and_its_rows_stay(site: OwnSite):

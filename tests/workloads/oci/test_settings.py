@@ -7,6 +7,8 @@ import pytest
 from kesin.foundation.problems import Forbidden, Invalid
 from kesin.workloads.oci.lifecycle import configured_lifecycle, limits_of, oci_lifecycle
 from kesin.workloads.oci.site import (
+    CHOICES,
+    FLAGS,
     SiteSettings,
     require_site,
     validate_settings,
@@ -43,8 +45,10 @@ def test_valid_settings_are_taken(changes: dict):
     ("name", "values"),
     [
         ("recover_minutes", [0, 1_441, "15", True]),
-        ("silent_hours", [721, 1.5]),
-        ("conversion_name", ["x" * 101, "two\nlines", 5]),
+        ("silent_hours", [721, 1.5, [], {}, float("nan")]),
+        ("conversion_name", ["x" * 101, "two\nlines", 5, [], {}]),
+        *((name, [[], {}, float("nan"), 1, "?"]) for name in (*CHOICES, "consent_default")),
+        *((name, [[], {}, float("nan"), 1, "yes"]) for name in FLAGS),
         ("colour", ["red"]),
     ],
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query
@@ -144,8 +145,9 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.actions")
         script.require_channel(site)
         listed = [(each.pop("status"), each) for each in body.model_dump()["actions"]]
+        merge = partial(merge_actions, listed=listed, shortens=False)
         return site.change_actions(
-            actor, "script", lambda own: merge_actions(own.actions, listed, [own.conversion_name])
+            actor, "script", lambda own: merge(own.actions, usual=[own.conversion_name])
         )
 
     @router.put("/api/oci/credentials")

@@ -93,12 +93,12 @@ class ActionChanges(NamedTuple):
 
 
 def merge_actions(
-    current: Actions, listed: Iterable[ListedAction], usual: Iterable[str]
+    current: Actions, listed: Iterable[ListedAction], usual: Iterable[str], *, shortens: bool = True
 ) -> ActionChanges:
     """Bring actions up to date with Google's list; raises Invalid if they are too many.
 
     The default stays as it is. In a first list it is the only action, or the one with a name or id
-    of ``usual``: what rows without a name went to before.
+    of ``usual``: what rows without a name went to before. ``shortens``: look-backs as well.
     """
     actions, seen = {action.name: action for action in current}, set[str]()
     names: dict[str, list[str]] = {"added": [], "changed": [], "omitted": []}
@@ -112,7 +112,8 @@ def merge_actions(
             continue
         seen.add(name)
         old = actions.get(name)
-        actions[name] = new = replace(new, default=bool(old and old.default))
+        days = max(new.lookback_days, old.lookback_days if old and not shortens else 0)
+        actions[name] = new = replace(new, default=bool(old and old.default), lookback_days=days)
         if new != old:
             names["changed" if old else "added"].append(name)
     if not current:

@@ -111,7 +111,7 @@ class _FixBatch:
         new = Conversion.parse(merged, replace(defaults, consent=""), now_us=now)
         new = ingest.keep_unsaid(new, job.payload, merged)
         changed = ingest.changed_fields(job.payload, new)
-        if job.state == "FAILED" and changed:
+        if job.state == "FAILED" and (changed or ingest.ends_later(job, new)):
             self.corrections[job.id] = Correction(index, job.payload, new)
         elif job.state == "COMPLETED" and (changed or self.again):
             if new.revision >= MAX_REVISION:

@@ -37,7 +37,7 @@ from kesin.workloads.oci.conversions.conversion import (
     parse_time,
 )
 from kesin.workloads.oci.conversions.identifiers import checked_row
-from kesin.workloads.oci.lifecycle import CONSENT_DENIED
+from kesin.workloads.oci.lifecycle import CONSENT_DENIED, EXPIRED
 from kesin.workloads.oci.site import SiteContext
 
 Conversions = Mapping[int, Conversion]  # by the position of their rows
@@ -284,9 +284,10 @@ def _correct(
             continue
         if _is_withheld(job) and not _said(rows[index], CONSENT_FIELDS[0]):
             continue
-        if changed_fields(stored[job.id], conversions[index]):
+        new = conversions[index]
+        if changed_fields(stored[job.id], new) or ends_later(job, new):
             taken.add(job.id)
-            corrections[job.id] = Correction(index, stored[job.id], conversions[index])
+            corrections[job.id] = Correction(index, stored[job.id], new)
     changed = {}
     for job_id in _correct_unclaimed(site, dict(corrections), jobs, actor):
         index, _, new = corrections[job_id]
@@ -376,6 +377,12 @@ def changed_fields(payload: Any, new: Conversion) -> tuple[str, ...]:
         except Unsendable:
             pass  # no time at all is another time
     return tuple(names)
+
+
+def ends_later(job: Job, new: Conversion) -> bool:
+    """Whether the row ended with the look-back of its action, which was changed since."""
+    known = (None, new.stamps.get("expires_at"))
+    return job.error_code == EXPIRED.code and job.stamp_4 not in known
 
 
 def correct_rows(
