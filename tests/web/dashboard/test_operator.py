@@ -70,7 +70,7 @@ def test_groups_of_all_queues_are_retried_together_and_what_is_futile_is_left_ou
     assert "5 jobs will be retried" in words(text)
     assert "4 jobs are left out" in words(text)
     assert "4 jobs with VALIDATION errors will fail again until" in words(text)
-    assert "AUTH: it fails again unless its cause was mended." in words(text)
+    assert "AUTH: it fails again unless the cause was fixed." in words(text)
     assert "NO_SUCH_STREET" in words(text)
     answer = retry(world, groups_of(text), reason="the relay is back")
     assert "3 retried SMTP_DOWN" in words(answer.text)
@@ -135,7 +135,7 @@ def test_permanent_errors_are_retried_with_the_others_only_if_they_are_chosen(wo
     assert "Retry 2 in 1 group…" in words(page)
     text = dialog(world)
     assert "2 jobs will be retried" in words(text)
-    said = "3 jobs with PERMANENT errors fail again unless their cause was mended. Retry them too"
+    said = "3 jobs with PERMANENT errors fail again unless their cause was fixed. Retry them too"
     assert said in words(text)
     retry(world, groups_of(text))
     assert {mail.job(job).state for job in gone} == {"failed"}

@@ -593,7 +593,7 @@ def test_a_check_compares_the_actions_with_googles(make_api: Callable[..., ApiSi
     assert wrong == {
         "no action is the default",
         "not enabled in Google Ads",
-        "otherwise in Google Ads",
+        "different in Google Ads",
     }
     api.google.listed_as["status"] = "REMOVED"
     assert found(api)["not enabled in Google Ads"][0] is False

@@ -243,7 +243,7 @@ def _operator_moves() -> tuple[Move, ...]:
         run_at="input",
         stamp_input=conversion.STAMPS,
         unstamp=ENDED,
-        doc="The same externalId with mended data; the old payload stays in its event.",
+        doc="The same externalId with corrected data; the old payload stays in its event.",
     )
     return (
         moves.requeue(

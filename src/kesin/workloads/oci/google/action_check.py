@@ -55,7 +55,7 @@ def check_actions(site: SiteContext, channels: Mapping[str, Channel]) -> list[Fi
     if names := ", ".join(changes.gone):
         found.append(Message("not enabled in Google Ads: %(names)s", names=names))
     if names := ", ".join(changes.changed):
-        found.append(Message("otherwise in Google Ads: %(names)s", names=names))
+        found.append(Message("different in Google Ads: %(names)s", names=names))
     fine = Message("%(n)s conversion actions, as Google Ads has them", n=len(given.actions))
     bad = [Finding("actions", ok=False, detail=why, advice=_SETTINGS) for why in found]
     return bad or [Finding("actions", ok=True, detail=fine)]
