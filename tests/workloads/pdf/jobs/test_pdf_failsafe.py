@@ -1,8 +1,10 @@
 """Without a worker: 503 or the HTML, as configured, until a worker is back."""
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,8 +12,9 @@ from kesin.store.errors import StoreUnreachable
 from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.pdf import FailSafePolicy, check_worker_health, handle_unavailable
 from kesin.workloads.pdf.jobs.heartbeat import FRESH_S, Heartbeat
+from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from tests.web.conftest import error_of
-from tests.workloads.pdf.front import Front, opened_front, order
+from tests.workloads.pdf.front import Front, at_once, opened_front, order
 from tests.workloads.pdf.press import SAMPLE
 
 STRICT, DEGRADE = FailSafePolicy
@@ -120,6 +123,61 @@ def test_a_store_that_becomes_unreachable_is_like_no_worker(lenient, monkeypatch
     assert lenient.post(me).headers["x-pdf-fallback"] == "html"
     strict = lenient.post(me, order(options={"fail_safe": "strict"}))
     assert (strict.status_code, error_of(strict)["code"]) == (503, "PDF_RENDER_UNAVAILABLE")
+
+
+def test_a_commit_of_several_requests_that_fails_is_like_no_worker(lenient, monkeypatch):
+    lenient.beat()
+    me, writes = lenient.owner(), lenient.service.writes
+    transaction, add = writes._directory.transaction, writes._add
+    began, waiting = threading.Event(), threading.Semaphore(0)
+
+    class Failing:
+        def __enter__(self) -> None:
+            self._inner = transaction()
+            self._inner.__enter__()
+
+        def __exit__(self, *_: object) -> None:
+            away = StoreUnreachable("switched off by the test")
+            self._inner.__exit__(StoreUnreachable, away, None)
+            raise away
+
+    def hold() -> None:
+        began.set()
+        for _ in range(2):
+            waiting.acquire()
+
+    def noted(call: Any) -> None:
+        add(call)
+        if call.future is not None:
+            waiting.release()
+
+    writes.run_later(hold)
+    began.wait()
+    monkeypatch.setattr(writes, "_add", noted)
+    monkeypatch.setattr(writes._directory, "transaction", Failing)
+    responses = at_once([lambda: lenient.post(me), lambda: lenient.post(me)])
+    assert [response.headers.get("x-pdf-fallback") for response in responses] == ["html"] * 2
+    assert lenient.queue.jobs().jobs == []
+
+
+def test_no_commit_waits_for_the_storage_of_files(own_front, monkeypatch):
+    me, body = own_front.owner(), order()
+    done = own_front.done(me, body)
+    threads: list[str] = []
+    is_lost = PdfArtifactStore.is_lost
+
+    def noted(self: PdfArtifactStore, key: str) -> bool:
+        threads.append(threading.current_thread().name)
+        return is_lost(self, key)
+
+    monkeypatch.setattr(PdfArtifactStore, "is_lost", noted)
+    assert own_front.post(me, body).json()["job_id"] == done
+    own_front.burn(done)
+    again = own_front.post(me, body)
+    assert again.status_code == 202
+    assert again.json()["job_id"] != done
+    assert threads
+    assert not [name for name in threads if name.startswith("kesin-commit")]
 
 
 def test_an_unreachable_store_reports_no_worker(own_front, monkeypatch):

@@ -4,6 +4,7 @@ A job belongs to the actor that created it. Every other actor but an admin gets 
 """
 
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
@@ -42,6 +43,7 @@ MAX_PAGE_JOBS: Final = 200
 MAX_WAIT_S: Final = 60
 TIMEOUT_MARGIN_S: Final = 2.0  # between the end of a wait and the time-out of a request
 RETRY_AFTER_S: Final = 2
+SUCCEEDED: Final = PdfJobStatus.SUCCEEDED
 _SAME_FIELDS: Final = ("job_id", "status", "retry_count", "template_name")  # of job and body
 
 _DOWNLOAD: Final = download_responses("PDF", ["application/pdf"], PdfJobStatusResponse)
@@ -112,28 +114,38 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
 async def _submit(
     loader: PdfServiceLoader, request: Request, actor: Actor, body: PdfJobRequest
 ) -> Submitted | Response:
-    """As ``submit_request``, or the fallback; jobs that are enqueued together share a commit."""
+    """As ``submit_request``, or the fallback; jobs that are enqueued together share a commit.
+
+    Other writers wait for that commit, so it does not wait for the storage of files.
+    """
     size, writes = announced_bytes(request), service_of(request).writes
-    if size <= SMALL_BODY_BYTES:  # a thread for the checks alone would cost more than they do
-        queue = loader.context.queue
-        checked, submitted = await writes.run(queue, size, _find_or_create, loader, actor, body)
-    else:
-        checked, submitted = await run_in_threadpool(_find_or_create, loader, actor, body)
+    call, submitted = partial(_find_or_create, loader, actor, body), None
+    with suppress(StoreUnreachable):
+        if size <= SMALL_BODY_BYTES:  # a thread for the checks alone would cost more than they do
+            submitted = await writes.run(loader.context.queue, size, call, ask_storage=False)
+        if size > SMALL_BODY_BYTES or (submitted and submitted.job.status is SUCCEEDED):
+            submitted = await run_in_threadpool(call)
     if submitted is not None:
         return submitted
-    return await run_in_threadpool(fallback_response, loader.services, checked)
+    return await run_in_threadpool(_fall_back, loader, actor, body)
 
 
 def _find_or_create(
-    loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest
-) -> tuple[RenderRequest, Submitted | None]:
-    """The request, and its job; none while no worker renders or the store is unreachable."""
+    loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest, *, ask_storage: bool = True
+) -> Submitted | None:
+    """The job of a request; none while no worker renders."""
+    request, services = _checked(loader, actor, body), loader.services
+    found = find_job(services, request, ask_storage=ask_storage)
+    return found or create_job(services, request, loader.context.settings.pdf_max_queued)
+
+
+def _fall_back(loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest) -> Response:
+    return fallback_response(loader.services, _checked(loader, actor, body))
+
+
+def _checked(loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest) -> RenderRequest:
     require_access(loader.context, actor, "create")
-    services, max_queued = loader.services, loader.context.settings.pdf_max_queued
-    request = build_render_request(services, body, actor.name)
-    with suppress(StoreUnreachable):
-        return request, find_job(services, request) or create_job(services, request, max_queued)
-    return request, None
+    return build_render_request(loader.services, body, actor.name)
 
 
 def _response_after_wait(loader: PdfServiceLoader, actor: Actor, submitted: Submitted) -> Response:

@@ -227,12 +227,12 @@ class PdfJobStore:
         job = None if holder is None else self.get_job(holder)
         return job if job is not None and job.status in REUSABLE else None  # it may just have ended
 
-    def find_reusable(self, request: RenderRequest) -> PdfJob | None:
+    def find_reusable(self, request: RenderRequest, *, ask_storage: bool = True) -> PdfJob | None:
         """Return the job that has or will have this PDF, if ``enqueue`` would create none."""
         job = self.find_by_key(request.key, owner=request.owner)
-        if job is not None and job.status is PdfJobStatus.SUCCEEDED and self._has_lost_pdf(job):
-            return None
-        return job
+        if job is None or not ask_storage or job.status is not PdfJobStatus.SUCCEEDED:
+            return job
+        return None if self._has_lost_pdf(job) else job
 
     def position(self, job: PdfJob) -> int | None:
         """Return the position in the queue, from 1; None for a job that does not wait."""
