@@ -40,7 +40,7 @@ def revivals(lifecycle: Lifecycle) -> tuple[Move, ...]:
 
 
 def decided_codes(lifecycle: Lifecycle) -> frozenset[str]:
-    """The error codes that only a decision of an operator records, such as a cancellation."""
+    """The error codes that only a decision of a person records, such as a cancellation."""
     fixed = [(move, move.error.code) for move in lifecycle.moves if isinstance(move.error, Fixed)]
     decided = {code for move, code in fixed if "operator" in move.by}
     decided |= {error.code for _, error in lifecycle.default_errors}

@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from kesin.engine.queue import Queue
 from kesin.engine.results import Failed
 from kesin.engine.worker import Worker
+from kesin.lifecycle import moves
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.task import task_lifecycle
+from kesin.lifecycle.task import CANCELLED, task_lifecycle
 from kesin.store.errors import StoreUnreachable
 from kesin.web.dashboard.queues import actions
 from kesin.web.dashboard.queues.bulk import take_action
@@ -101,13 +103,35 @@ def test_failures_of_the_data_are_dismissed_by_choice_and_need_no_one_any_more(w
     page = world.client.get("/dashboard", headers=world.cookie("ayse")).text
     assert "Nothing needs you." in words(page)
     page = world.client.get(f"/dashboard/jobs/{bad[0]}", headers=world.cookie("ayse")).text
-    assert "An operator decided this: no one must act." in words(page)
+    assert "This is a decision and no failure: no one must act." in words(page)
     assert "Waits for an operator" not in words(page)
     assert not re.search(r'class="button first"', page)  # nothing is urged
     form = {"call": "requeue", "ids": ",".join(bad)}
     path = "/dashboard/queues/mail/act"
     world.client.post(path, data=form, headers=world.cookie("ayse") | PART)
     assert {mail.job(job).state for job in bad} == {"ready"}  # a retry is still open
+
+
+def test_an_action_of_another_lifecycle_that_is_called_dismiss_is_not_taken_for_ours(world, mail):
+    ours = mail.lifecycle
+    own = moves.cancel("ready", "failed", name="dismiss", by=("operator",), error=CANCELLED)
+    others = [move for move in ours.moves if move.name != "dismiss"]
+    lifecycle = replace(ours, name="post", moves=(*others, own))
+    post = Queue("post", lifecycle, world.store, clock=world.clock)
+    world.service.queues["post"] = post
+    fail(post, "NO_SUCH_STREET", Category.VALIDATION, 4)
+    text = dialog(world)
+    assert groups_of(text) == []
+    assert "Show 4 jobs" in words(text)
+    sheets = []
+    for queue in (post, mail):
+        fail(queue, "NO_SUCH_STREET", Category.VALIDATION)
+        queue.enqueue({"n": "new"}, tenant="north")
+        path, form = f"/dashboard/queues/{queue.name}/sheet", {"call": "dismiss", "all": "1"}
+        answer = world.client.post(path, data=form, headers=world.cookie("ayse") | PART)
+        assert "Dismiss 1 job" in words(answer.text)
+        sheets.append("A dismissed job stays in the list" in words(answer.text))
+    assert sheets == [False, True]
 
 
 def test_one_group_has_a_dialog_of_its_own(world, mail):

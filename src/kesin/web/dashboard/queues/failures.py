@@ -130,7 +130,8 @@ def _button(
     if (group.n == 1 or group.who == AUTHOR) and (job := first_job(ctx, group, site)):
         label = "Show the error" if group.who == AUTHOR else "Open the job"
         return FailureButton(ctx.say(label), f"/dashboard/jobs/{job.id}")
-    if group.futile and DISMISS in [offer.action for offer in actions.offered_actions(ctx, queue)]:
+    offered = {offer.action: offer.sources for offer in actions.offered_actions(ctx, queue)}
+    if group.futile and group.state in offered.get(DISMISS, ()):
         label = actions.button_of(ctx, DISMISS, group.n, number)
         return FailureButton(label, href, form={"call": DISMISS, **fields})
     return FailureButton(ctx.say("Show %(n)s jobs", n=number), href)

@@ -109,7 +109,7 @@ def sheet(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
         queue=opened,
         action=action,
         label=actions.label_of(ctx, action),
-        meaning=ctx.say(actions.MEANING[action]) if action in actions.MEANING else "",
+        meaning=actions.meaning_of(ctx, opened, action),
         button=actions.button_of(ctx, action, preview.moved, number),
         ends=action in actions.DESTRUCTIVE,
         preview=preview,
