@@ -76,7 +76,16 @@ def test_a_preview_is_a_document_that_runs_nothing(pdf):
 def test_values_that_will_not_do_make_no_document(pdf, source):
     answer = post(pdf, "/document", template="invoice", source=source)
     assert answer.status_code in (400, 422)
-    assert "sandbox" in answer.headers["content-security-policy"]
+    policy = set(answer.headers["content-security-policy"].split("; "))
+    assert {
+        "default-src 'none'",
+        "script-src 'none'",
+        "frame-ancestors 'self'",
+        "sandbox",
+    } <= policy
+    assert answer.headers["x-frame-options"] == "SAMEORIGIN"
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["content-type"].startswith("text/html")
 
 
 def test_values_that_will_not_do_are_told_beside_the_last_preview(pdf):
