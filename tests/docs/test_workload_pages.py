@@ -67,7 +67,12 @@ def test_the_receiver_on_the_page_accepts_our_webhooks_and_refuses_others():
     headers = signature_headers(secret, "msg-1", 1_000, body)
     assert is_ours(secret, headers, body, now=1_100)
     assert not is_ours(secret, headers, body + b" ", now=1_000)
-    assert not is_ours(secret, headers, body, now=1_301)
+    for at, fits in ((699, False), (700, True), (1_300, True), (1_301, False)):
+        assert is_ours(secret, headers, body, now=at) is fits
+    both = f"v1,AAAA {headers['webhook-signature']}"  # while a secret is being replaced
+    assert is_ours(secret, headers | {"webhook-signature": both}, body, now=1_000)
+    for name, value in (("webhook-id", "msg-2"), ("webhook-timestamp", "1001")):
+        assert not is_ours(secret, headers | {name: value}, body, now=1_000)
     assert not is_ours(other, headers, body, now=1_000)
 
 

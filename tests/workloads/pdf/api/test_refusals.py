@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from kesin.web.dependencies import DirectRoute
 from kesin.workloads.pdf.api.common import MAX_BODY_BYTES
 from tests.web.conftest import error_of
 from tests.workloads.pdf.front import NO_JOB, opened_front, order
@@ -128,3 +129,44 @@ def test_an_unknown_id_is_404_on_every_route(front, me):
     for job_id in (NO_JOB, "nothing", "1", "%00", NO_JOB.upper() + "x"):
         responses = [front.get(me, job_id), front.fetch(me, job_id), front.cancel(me, job_id)]
         assert {response.status_code for response in responses} == {404}
+
+
+def test_a_request_is_answered_alike_with_and_without_the_framework(front, me, monkeypatch):
+    """The route calls its endpoint itself; what FastAPI refuses is refused in the same words."""
+    good = json.dumps(order("same"))
+    deep = b'{"template_name":"invoice","variables":{"a":%s}}'
+    requests: list[tuple[str, bytes, str]] = [
+        (query, good.encode(), "application/json") for query in ("", "?", "?x=1", "?wait=nan")
+    ]
+    requests += [("", good.encode(), kind) for kind in ("", "text/plain", "application/a.b+json")]
+    bodies = [
+        *(
+            good.replace('"same"', text).encode()
+            for text in ("NaN", '"\\ud800"', '"\\u0000"', "1e999")
+        ),
+        *(deep % text for text in (b"[" * 190 + b"]" * 190, b"[" * 5_000, b"1" * 5_000, b'"\xff"')),
+        *(good.encode(name) for name in ("utf-8-sig", "utf-16", "utf-32")),
+        good.encode() + b" x",
+        json.dumps({**order("same"), "unknown": 1}).encode(),
+        b'{"template_name":"nothing",' + good.encode()[1:],
+        *(b"", b"null", b"[]", b'{"template_name":1,"variables":[]}'),
+        json.dumps(order("x" * 70_000)).encode(),
+        json.dumps(order("x" * MAX_BODY_BYTES)).encode(),
+    ]
+    requests += [("", body, "application/json") for body in bodies]
+    front.post(me, json.loads(good))
+
+    def answers(who: dict[str, str]) -> list[Any]:
+        return [
+            (response.status_code, response.content)
+            for query, body, kind in requests
+            for headers in [{"content-type": kind, "x-request-id": "same", **who}]
+            for response in [front.client.post(f"/pdf/jobs{query}", content=body, headers=headers)]
+        ]
+
+    for who in (me, {}, {"x-api-key": "wrong"}):
+        ours = answers(who)
+        with monkeypatch.context() as patched:
+            patched.setattr(DirectRoute, "takes", lambda *_: False)
+            assert answers(who) == ours
+        assert len({status for status, _ in ours}) > (who == me)
