@@ -431,6 +431,14 @@ def test_the_review_says_every_digit():
     assert (change.before, change.after) == ("4", "2100.5555")
 
 
+def test_the_name_of_a_band_is_kept_as_it_is_and_a_thickness_is_a_number():
+    rules = {"edgeMapping": {"ABS 2.0": 2, "ABS 2": 1}, "trimByThickness": {"18.0": 5}}
+    typed = read_typed_rules(form_value(rules), rules)
+    assert typed.values["edgeMapping"] == {"Bant Yok": None, **rules["edgeMapping"]}
+    assert typed.values["trimByThickness"] == {"18": 5}
+    assert typed.errors == {}
+
+
 @pytest.mark.parametrize(
     ("name", "rows", "pointer", "error"),
     [

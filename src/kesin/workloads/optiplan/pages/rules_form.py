@@ -187,7 +187,8 @@ def _read_table(
     mapping: dict[str, Any] = {NO_BAND: None} if name == "edgeMapping" else {}
     for n, row in enumerate(rows):
         key, pointer = row.get(key_name), f"/{name}/{n}/{key_name}"
-        text = "" if key is None else str(key).removesuffix(".0").strip()
+        text = "" if key is None else str(key).strip()
+        text = text.removesuffix(".0") if name == NUMBERED else text
         if not text:
             typed.errors[pointer] = [EMPTY]
         if not value_name:
