@@ -11,7 +11,6 @@ from kesin.engine.bulk import BulkResult
 from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
 from kesin.foundation.problems import Invalid
-from kesin.lifecycle.moves import DISMISSED
 from kesin.lifecycle.vocabulary import PRIORITIES
 from kesin.store.records import Filter, Outcome
 from kesin.web.bodies import first_value
@@ -122,12 +121,6 @@ def _moving_actions(ctx: PageContext, queue: Queue) -> tuple[str, ...]:
     """Actions that show in lists; those that only set a flag are on the workload's own page."""
     actions, offered = queue.lifecycle.actions, ctx.commands.offered_actions(queue)
     return tuple(name for name in offered if any(move.relocates for move in actions[name]))
-
-
-def meaning_of(ctx: PageContext, queue: Queue, action: str) -> str:
-    """What is not plain from the label of the action, in this queue."""
-    errors = {move.error for move in queue.lifecycle.actions[action]}
-    return ctx.say(DISMISSAL) if errors == {DISMISSED} else ""
 
 
 def label_of(ctx: PageContext, action: str) -> str:

@@ -13,6 +13,7 @@ from kesin.engine.access.search import titles_of
 from kesin.engine.queue import Queue
 from kesin.engine.schedules import ListedSchedule, listed_schedules
 from kesin.lifecycle.errors import Category
+from kesin.lifecycle.moves import DISMISSED
 from kesin.store.limits import MAX_TENANT
 from kesin.store.records import QueueStats
 from kesin.web.bodies import first_value
@@ -101,6 +102,7 @@ def sheet(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
     options = actions.options_of(opened, action, sent)
     preview = actions.preview(ctx, opened, action, selection, options)
     number = Formatter(ctx.language).number(preview.moved)
+    dismisses = opened.lifecycle.actions[action][0].error == DISMISSED
     kept = [("ids", ",".join(selection.sought.ids or ()))]
     if selection.every:
         kept = [*selection.wanted.pairs(), ("all", "1")]
@@ -109,7 +111,7 @@ def sheet(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
         queue=opened,
         action=action,
         label=actions.label_of(ctx, action),
-        meaning=actions.meaning_of(ctx, opened, action),
+        meaning=ctx.say(actions.DISMISSAL) if dismisses else "",
         button=actions.button_of(ctx, action, preview.moved, number),
         ends=action in actions.DESTRUCTIVE,
         preview=preview,

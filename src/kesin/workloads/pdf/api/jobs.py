@@ -43,7 +43,6 @@ MAX_PAGE_JOBS: Final = 200
 MAX_WAIT_S: Final = 60
 TIMEOUT_MARGIN_S: Final = 2.0  # between the end of a wait and the time-out of a request
 RETRY_AFTER_S: Final = 2
-SUCCEEDED: Final = PdfJobStatus.SUCCEEDED
 _SAME_FIELDS: Final = ("job_id", "status", "retry_count", "template_name")  # of job and body
 
 _DOWNLOAD: Final = download_responses("PDF", ["application/pdf"], PdfJobStatusResponse)
@@ -114,36 +113,34 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
 async def _submit(
     loader: PdfServiceLoader, request: Request, actor: Actor, body: PdfJobRequest
 ) -> Submitted | Response:
-    """As ``submit_request``, or the fallback; jobs that are enqueued together share a commit.
-
-    Other writers wait for that commit, so it does not wait for the storage of files.
-    """
+    """As ``submit_request``, or the fallback; jobs that are enqueued together share a commit."""
     size, writes = announced_bytes(request), service_of(request).writes
     call, submitted = partial(_find_or_create, loader, actor, body), None
     with suppress(StoreUnreachable):
-        if size <= SMALL_BODY_BYTES:  # a thread for the checks alone would cost more than they do
-            submitted = await writes.run(loader.context.queue, size, call, ask_storage=False)
-        if size > SMALL_BODY_BYTES or (submitted and submitted.job.status is SUCCEEDED):
+        alone = size > SMALL_BODY_BYTES
+        if not alone:  # a thread for the checks alone would cost more than they do
+            found = await writes.run(loader.context.queue, size, call, ask_storage=False)
+            # Other writers wait for that commit, so it does not wait for the storage of files.
+            alone = found is not None and found.job.status not in store.UNFINISHED
+            submitted = None if alone else found
+        if alone:
             submitted = await run_in_threadpool(call)
     if submitted is not None:
         return submitted
-    return await run_in_threadpool(_fall_back, loader, actor, body)
+    checked = await run_in_threadpool(_check, loader, actor, body)
+    return await run_in_threadpool(fallback_response, loader.services, checked)
 
 
 def _find_or_create(
     loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest, *, ask_storage: bool = True
 ) -> Submitted | None:
     """The job of a request; none while no worker renders."""
-    request, services = _checked(loader, actor, body), loader.services
+    request, services = _check(loader, actor, body), loader.services
     found = find_job(services, request, ask_storage=ask_storage)
     return found or create_job(services, request, loader.context.settings.pdf_max_queued)
 
 
-def _fall_back(loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest) -> Response:
-    return fallback_response(loader.services, _checked(loader, actor, body))
-
-
-def _checked(loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest) -> RenderRequest:
+def _check(loader: PdfServiceLoader, actor: Actor, body: PdfJobRequest) -> RenderRequest:
     require_access(loader.context, actor, "create")
     return build_render_request(loader.services, body, actor.name)
 

@@ -30,13 +30,7 @@ from kesin.workloads.pdf.config import FailSafePolicy
 from kesin.workloads.pdf.jobs.dispatch import enqueue_pdf_job
 from kesin.workloads.pdf.jobs.heartbeat import check_worker_health
 from kesin.workloads.pdf.jobs.stats import WORKLOAD
-from kesin.workloads.pdf.jobs.store import (
-    PdfJob,
-    PdfJobStatus,
-    PdfJobStore,
-    RenderRequest,
-    Submitted,
-)
+from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJob, PdfJobStore, RenderRequest, Submitted
 from kesin.workloads.pdf.schemas import PdfJobRequest, PdfRenderOptions
 from kesin.workloads.pdf.security import LIBRARY_CSP, validate_template
 from kesin.workloads.pdf.services import PdfServices
@@ -208,10 +202,7 @@ def submit_request(services: PdfServices, request: RenderRequest, max_queued: in
 def find_job(
     services: PdfServices, request: RenderRequest, *, ask_storage: bool = True
 ) -> Submitted | None:
-    """Return the job that serves a request already, if there is one; raises Problem.
-
-    Without ``ask_storage``, one that succeeded may have lost its file, and nothing is subscribed.
-    """
+    """Return the job that serves a request already, unless its file is lost; raises Problem."""
     if request.webhook_url is not None:
         services.hooks.require_allowed(request.webhook_url)
     try:
@@ -220,7 +211,7 @@ def find_job(
         raise template_error(problem.message) from None
     if existing is None:
         return None
-    if ask_storage or existing.status is not PdfJobStatus.SUCCEEDED:
+    if ask_storage or existing.status in UNFINISHED:
         _subscribe_webhook(services, request, existing.job_id)
     return Submitted(existing, new=False)
 
