@@ -107,7 +107,6 @@ MUTANTS = (
         "a finish without its fence",
         ((r"j\.claim_seq = coalesce\((?:i\.|:same_)token, -1\)", "TRUE"),),
         {"fence", "guard"},
-        seed=8,
     ),
     Mutant(
         "a finish that does not ask whether the job is claimed",

@@ -78,4 +78,4 @@ def test_the_declaration_says_what_the_sweeper_takes_back():
 def test_codes_that_only_an_operator_records_are_decisions():
     assert decided_codes(oci_lifecycle()) == {"MANUAL_FAIL"}
     assert decided_codes(optiplan_lifecycle()) == {"E_CANCELLED", "E_REISSUED"}
-    assert decided_codes(task_lifecycle()) == {"CANCELLED"}
+    assert decided_codes(task_lifecycle()) == {"CANCELLED", "DISMISSED"}
