@@ -23,3 +23,15 @@ def test_the_licences_they_name_are_beside_them():
     assert named
     for name in (named[1], "swagger-ui.LICENSE", "swagger-ui.NOTICE"):
         assert (VENDOR / name).is_file()
+
+
+def test_the_scripts_of_every_page_come_as_one_file(world):
+    page = world.client.get("/dashboard", headers=world.cookie(world.known("ayse", "viewer"))).text
+    [path] = re.findall(r'<script src="([^"]+)"', page)
+    answer = world.client.get(path)
+    assert answer.headers["content-type"].startswith("text/javascript")
+    own = [file for file in (VENDOR.parent / "dashboard").iterdir() if file.name.endswith(".js")]
+    for file in (VENDOR / "htmx.min.js", VENDOR / "idiomorph-ext.min.js", *own):
+        assert file.read_text("utf-8") in answer.text
+    assert answer.text.startswith((VENDOR / "htmx.min.js").read_text("utf-8"))  # strict is ours
+    assert world.client.post(path).status_code == 405
