@@ -69,10 +69,8 @@ def import_conversions(
         read = partial(_process_file, found, source, ignored=column_names(ignore_columns))
         asks = sys.stdin.isatty() and file != parsing.STDIN and not (yes or as_json or dry_run)
         if dry_run or asks:
-            preview, changed_at = (
-                ingest.IngestPreview(),
-                Path(file).stat().st_mtime_ns if asks else 0,
-            )
+            preview = ingest.IngestPreview()
+            changed_at = Path(file).stat().st_mtime_ns if asks else 0
             summary = read(preview.add)
             sums = {currency: str(value) for currency, value in preview.sums.items()}
             read_as = source.csv.describe() if source.csv else {}

@@ -242,7 +242,14 @@ class CsvFile:
             details, why = {"columns": unknown[:100]}, columns.unknown_columns(unknown)
             raise Problem(why, code=columns.UNKNOWN_COLUMNS, details=details)
         self._fields = fields
-        self.columns = {cell.strip(): name or "" for cell, name in zip(cells, fields, strict=True)}
+        named = zip((cell.strip() for cell in cells), fields, strict=True)
+        self.columns = {cell: "" if name in self._dropped else name or "" for cell, name in named}
+
+    @property
+    def _dropped(self) -> tuple[str, ...]:
+        """The fields that the site does not take: without enhanced conversions, who bought."""
+        takes_all = self._defaults is None or self._defaults.enhanced
+        return () if takes_all else (*PLAIN_FIELDS, *HASH_FIELDS)
 
     def _cells(self, cells: list[str]) -> dict[str, str]:
         named = zip(self._fields, cells, strict=False)
