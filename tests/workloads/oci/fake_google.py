@@ -2,7 +2,8 @@
 
 Requests are read and answers are built with the classes of the official client libraries, so what
 is tested is Google's own shape. It behaves well by default: ``row_errors`` and
-``event_errors`` judge single conversions, ``then`` and ``tokens_then`` take whole requests over.
+``event_errors`` judge single conversions, ``then`` and ``tokens_then`` take whole requests over,
+with an answer or with one of ``google_faults``.
 """
 
 import importlib
@@ -77,7 +78,7 @@ class Whole(NamedTuple):
     headers: dict[str, str] = {}  # noqa: RUF012  # never changed
 
 
-Doing = Callable[["_Handler"], None]  # something else than an answer
+Doing = Callable[["Handler"], None]  # something else than an answer
 
 
 def upload_error(value: str, field: str = "gclid") -> Wrong:
@@ -90,7 +91,7 @@ class GoogleServer(DataManagerApi):
     def __init__(self) -> None:
         self.over = threading.Event()
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self._server.google = self  # type: ignore[attr-defined]
         self._thread = threading.Thread(
@@ -377,47 +378,10 @@ def refusal(
     return Whole(code, body, {"request-id": "refused"})
 
 
-# Faults
+# HTTP
 
 
-def silence(handler: "_Handler") -> None:
-    """Take the request and never answer."""
-    handler.google.over.wait(20)
-
-
-def hang_up(handler: "_Handler") -> None:
-    """Close the connection without a response."""
-
-
-def cut_off(handler: "_Handler") -> None:
-    """Send the start of a successful response, then close."""
-    handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n" + b'{"results":[{"gcl')
-
-
-def without_end(handler: "_Handler") -> None:
-    """Send a response in small pieces, without end."""
-    try:
-        over = handler.google.over
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        while not over.wait(0.01):
-            handler.wfile.write(b" ")
-    except OSError:
-        pass
-
-
-def nonsense(handler: "_Handler") -> None:
-    """Send something that is not HTTP."""
-    handler.wfile.write(b"220 mail.example.com ESMTP\r\n")
-
-
-def recorded_but_cut_off(handler: "_Handler") -> None:
-    """Record everything, then cut off the response."""
-    google = handler.google
-    google._upload(VERSION, google.account, google.came[-1])
-    cut_off(handler)
-
-
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     @property
     def google(self) -> GoogleServer:
         return self.server.google  # type: ignore[attr-defined]

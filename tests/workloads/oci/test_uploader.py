@@ -12,15 +12,8 @@ from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.uploader import Uploader, build_worker, fair_shares
 from tests.web.conftest import ROOT
-from tests.workloads.oci.fake_google import (
-    GoogleServer,
-    Whole,
-    hang_up,
-    nonsense,
-    recorded_but_cut_off,
-    refusal,
-    upload_error,
-)
+from tests.workloads.oci.fake_google import GoogleServer, Whole, refusal, upload_error
+from tests.workloads.oci.google_faults import hang_up, nonsense, recorded_but_cut_off
 from tests.workloads.oci.own_site import DAY, HOUR, MINUTE, ApiSite
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from kesin.workloads.oci.google.channels import channels_of
 from tests.web.conftest import ROOT, MakeWorld
-from tests.web.dashboard.workloads.test_oci import ControlPage
+from tests.web.dashboard.workloads.control_page import ControlPage
 from tests.workloads.oci.fake_google import VERSION, GoogleServer, Whole, error_body
 from tests.workloads.oci.own_site import SECRET_KEYS
 

@@ -10,10 +10,10 @@ from kesin.workloads.oci.google.channel import ConnectionTrouble
 from kesin.workloads.oci.google.circuit_breaker import record_upload
 from kesin.workloads.oci.pages import sites
 from tests.web.conftest import ROOT
-from tests.web.dashboard.workloads.test_oci import ControlPage, control  # noqa: F401
+from tests.web.dashboard.workloads.control_page import ControlPage
 
 
-def page(control: ControlPage, query: str = "", who: str = "ayse") -> str:  # noqa: F811
+def page(control: ControlPage, query: str = "", who: str = "ayse") -> str:
     headers = control.world.cookie(who)
     answer = control.world.client.get(f"/dashboard/oci{query}", headers=headers)
     assert answer.status_code == 200
@@ -30,14 +30,14 @@ def cells(text: str, site: str) -> list[str]:
     return [re.sub(r"\s+", " ", cell) for cell in plain]
 
 
-def complete(control: ControlPage, n: int, site: str) -> None:  # noqa: F811
+def complete(control: ControlPage, n: int, site: str) -> None:
     ids = control.rows(n, f"done-{site}", site)
     script.export(control.site(site), limit=1_000, actor="tests")
     changes = [Change(job_id) for job_id in ids]
     apply_changes(control.context.queue, "ack", changes, actor="tests")
 
 
-def test_every_site_has_its_counts(control):  # noqa: F811
+def test_every_site_has_its_counts(control):
     queue = control.context.queue
     note_history(queue.store, queue.name, queue.lifecycle, queue.now())
     control.failed(2)
@@ -52,7 +52,7 @@ def test_every_site_has_its_counts(control):  # noqa: F811
     assert listed(page(control, who="can")) == ["north"]
 
 
-def test_the_worst_comes_first_and_every_column_sorts(control):  # noqa: F811
+def test_the_worst_comes_first_and_every_column_sorts(control):
     control.failed(1)
     control.rows(3, site="south")
     control.world.accounts.set_site(ROOT, "south", channel="api")
@@ -65,13 +65,13 @@ def test_the_worst_comes_first_and_every_column_sorts(control):  # noqa: F811
     assert listed(page(control, "?sort=nonsense")) == ["north", "south"]
 
 
-def test_rows_that_expire_soon_are_counted(control):  # noqa: F811
+def test_rows_that_expire_soon_are_counted(control):
     control.rows(2)
     control.world.clock.advance(84 * 86_400)
     assert cells(page(control), "north")[5] == "2"
 
 
-def test_a_site_is_searched_and_what_is_left_out_is_said(control, monkeypatch):  # noqa: F811
+def test_a_site_is_searched_and_what_is_left_out_is_said(control, monkeypatch):
     for number in range(12):
         control.world.accounts.add_site(ROOT, f"other-{number:02}")
     assert listed(page(control, "?q=Other-1")) == ["other-10", "other-11"]
@@ -91,7 +91,7 @@ def test_a_site_is_searched_and_what_is_left_out_is_said(control, monkeypatch): 
     assert 'href="/dashboard/oci"' in navigation
 
 
-def test_the_overview_leads_to_where_the_data_is_corrected(control):  # noqa: F811
+def test_the_overview_leads_to_where_the_data_is_corrected(control):
     control.failed(2)
     headers = control.world.cookie("can")
     text = control.world.client.get("/dashboard", headers=headers).text

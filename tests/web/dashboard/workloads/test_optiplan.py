@@ -1,33 +1,19 @@
-"""Cutting orders: holds on top, moves with a sheet, orders by form and file, customers, rules."""
+"""Cutting orders: holds on top, moves with a sheet, orders by form and file, customers."""
 
-import html
 import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from kesin.web.dashboard.forms.schema_form import SchemaForm
 from kesin.workloads.optiplan.orders.payload import read_payload
 from kesin.workloads.optiplan.pages.job_panel import deliveries
 from kesin.workloads.optiplan.pages.new_order import OrderForm
 from kesin.workloads.optiplan.pages.orders import FOLDER_CACHE_S, ReadyOrders
-from kesin.workloads.optiplan.pages.rules_form import (
-    DUPLICATE,
-    EMPTY,
-    form_schema,
-    form_value,
-    list_changes,
-    read_typed_rules,
-)
 from kesin.workloads.optiplan.pipeline.delivery import Delivery, DeliveryFile
-from kesin.workloads.optiplan.workshop.rules import Rules, default_rules, rules_json
 from tests.web.conftest import World
-from tests.web.dashboard.workloads.rules_form import hidden
+from tests.web.dashboard.workloads.orders_page import PAGE, get, post
 from tests.workloads.optiplan.orders_ready import held_order, order_service, planned_order
 
-PAGE = "/dashboard/optiplan"
 PART = {
     "parts/0/id": "P1",
     "parts/0/part_type": "GOVDE",
@@ -41,22 +27,6 @@ PART = {
     "parts/0/edge_up": "1mm",
 }
 HEAD = {"order_id": "W-1", "customer_phone": "0555 123 45 67"}
-
-
-@pytest.fixture(scope="module")
-def shop(shared_world: World) -> World:
-    shared_world.person("ayse", "admin", all_sites=True)
-    shared_world.person("can", "operator", all_sites=True)
-    shared_world.person("ece", "viewer", all_sites=True)
-    return shared_world
-
-
-def get(world: World, path: str = "", who: str = "can") -> Any:
-    return world.client.get(PAGE + path, headers=world.cookie(who))
-
-
-def post(world: World, path: str, who: str = "can", **sent: Any) -> Any:
-    return world.client.post(PAGE + path, headers=world.cookie(who), **sent)
 
 
 def state(world: World, job_id: str) -> str:
@@ -277,212 +247,6 @@ def test_customers_are_kept_looked_up_and_forgotten(shop):
     assert post(shop, "/customers", data={"name": "", "phone": "1"}).status_code == 422
     assert post(shop, "/customers/remove", who="ece", data=sent).status_code == 403
     assert post(shop, "/customers/remove", data=sent).headers["location"].endswith("done=removed")
-
-
-# Rules
-
-
-def in_force(world: World) -> dict[str, Any]:
-    return rules_json(order_service(world.service).workshop.rules())
-
-
-def saved(world: World, page: Any) -> Any:
-    """Say yes to what a page shows."""
-    return post(world, "/rules", data={**reviewed(page), "sure": "1"})
-
-
-def reviewed(page: Any) -> dict[str, str]:
-    """What the page with the changes sends back."""
-    fields = re.findall(r'<input type="hidden" name="(v[^"]*|seen)" value="([^"]*)"', page.text)
-    return {html.unescape(name): html.unescape(value) for name, value in fields}
-
-
-def test_rules_are_typed_shown_and_then_written(shop):
-    before = in_force(shop)
-    typed = hidden(get(shop, "/rules").text)
-    assert (typed["v/kerf_mm"], typed["v/trimByThickness/0/thickness"]) == ("4", "18")
-    typed |= {"v/kerf_mm": "3,5", "v/trimByThickness/0/trim": "12", "v/retry_count_max": "2"}
-    del typed["v/edgeMapping/0"], typed["v/edgeMapping/0/name"], typed["v/edgeMapping/0/thickness"]
-    shown = post(shop, "/rules", data=typed)
-    assert (shown.status_code, in_force(shop)) == (200, before)
-    rows = re.findall(r"<tr><td>(.*?)</td><td>(.*?)</td><td><strong>(.*?)</strong>", shown.text)
-    assert [
-        (one, re.sub("<.+?>", "", old), re.sub("<.+?>", "", new)) for one, old, new in rows
-    ] == [
-        ("Saw blade", "4 mm", "3.5 mm"),
-        ("Trim of boards of 18 mm", "10 mm", "12 mm"),
-        ("Band 040", "0.4 mm", "not there"),
-        ("Maximum retries", "3", "2"),
-    ]
-    answer = saved(shop, shown)
-    assert "next start" in get(shop, answer.headers["location"].removeprefix(PAGE)).text
-    now = in_force(shop)
-    assert (now["kerf_mm"], now["trimByThickness"]["18"], now["retry_count_max"]) == (3.5, 12, 2)
-    assert now["edgeMapping"] == {"Bant Yok": None, "1mm": 1, "2mm": 2}
-    assert {name for name in before if before[name] != now[name]} == {
-        *("kerf_mm", "trimByThickness", "edgeMapping", "retry_count_max")
-    }
-    assert post(shop, "/rules", data=hidden(get(shop, "/rules").text)).headers["location"] == (
-        f"{PAGE}/rules?done=none"
-    )
-
-
-def test_what_is_wrong_with_a_rule_stands_at_its_field(shop):
-    typed = hidden(get(shop, "/rules").text) | {
-        "v/kerf_mm": "99",
-        "v/trimByThickness/0/trim": "much",
-        "v/trimByThickness/1/thickness": "18",
-        "v/backingThicknesses/0/thickness": "",
-        "v/edgeMapping/0/name": "",
-        "v/retry_backoff_minutes/0/minutes": "-1",
-        "v/grainMapping/1": "",
-    }
-    answer = post(shop, "/rules", data=typed)
-    assert answer.status_code == 422
-    told = dict(re.findall(r'class="error-text" id="e-(v[^"]+)">(.*?)</p>', answer.text))
-    assert set(told) == {
-        *(
-            "v/kerf_mm",
-            "v/trimByThickness/0/trim",
-            "v/trimByThickness/1/thickness",
-            "v/backingThicknesses/0/thickness",
-        ),
-        *("v/edgeMapping/0/name", "v/retry_backoff_minutes/0/minutes"),
-    }
-    assert told["v/trimByThickness/1/thickness"] == "is there twice"
-    assert told["v/backingThicknesses/0/thickness"] == "must not be empty"
-    assert {one for one in told if f'href="#e-{one}"' in answer.text} == set(told)
-    assert ">Trims 2 · Board thickness</a> is there twice" in answer.text
-    assert 'value="much"' in answer.text
-    turkish = shop.client.post(
-        f"{PAGE}/rules", data=typed, headers=shop.cookie("can") | {"accept-language": "tr"}
-    ).text
-    assert "0…20 aralığında olmalı; gelen: 99" in turkish
-    assert "iki kez var" in turkish
-    assert 'lang="en"' not in turkish.partition("<main")[2]
-
-
-def test_rows_of_the_rules_come_and_go(shop):
-    typed = hidden(get(shop, "/rules").text)
-    more = post(shop, "/rules/form", data=typed | {"do": "add:/backingThicknesses"}).text
-    count = len(in_force(shop)["backingThicknesses"])
-    assert f'name="v/backingThicknesses/{count}/thickness" value=""' in more
-    less = hidden(post(shop, "/rules/form", data=typed | {"do": "remove:/trimByThickness/0"}).text)
-    assert less["v/trimByThickness/0/thickness"] == typed["v/trimByThickness/1/thickness"]
-    assert less["seen"] == typed["seen"]
-    none = hidden(post(shop, "/rules/form", data=typed | {"do": "remove:/defaultPlateSize"}).text)
-    assert "v/defaultPlateSize/width_mm" not in none
-    assert "Height of the usual board" in post(shop, "/rules", data=none).text
-    assert post(shop, "/rules/form", data=typed | {"do": "dance"}).status_code == 422
-
-
-def test_an_edit_of_rules_that_changed_meanwhile_is_refused(shop):
-    typed = hidden(get(shop, "/rules").text)
-    ours = post(shop, "/rules", data=typed | {"v/kerf_mm": "5"})
-    theirs = post(shop, "/rules", data=typed | {"v/kerf_mm": "6"})
-    assert saved(shop, theirs).status_code == 303
-    for late in (saved(shop, ours), post(shop, "/rules", data=typed | {"v/kerf_mm": "5"})):
-        assert late.status_code == 409
-        assert "somebody else has changed the rules meanwhile" in late.text
-    assert in_force(shop)["kerf_mm"] == 6
-    again = post(shop, "/rules", data=hidden(late.text))
-    assert "6 mm" in again.text
-    assert saved(shop, again).status_code == 303
-    assert in_force(shop)["kerf_mm"] == 5
-
-
-def test_what_was_reviewed_is_saved_or_edited_on(shop):
-    typed = hidden(get(shop, "/rules").text)
-    shown = post(shop, "/rules", data=typed | {"v/kerf_mm": "2"})
-    assert saved(shop, shown).headers["location"].endswith("done=kerf_mm")
-    back = post(shop, "/rules", data=reviewed(shown) | {"do": "edit"})
-    assert hidden(back.text) == typed | {"v/kerf_mm": "2"}
-    answer = post(shop, "/rules", data=typed | {"v/kerf_mm": "99"})
-    assert (answer.status_code, "kerf_mm" in answer.text) == (422, True)
-    assert post(shop, "/rules", data={}).status_code == 422
-    assert post(shop, "/rules", "ece", data=typed).status_code == 403
-    seen = get(shop, "/rules", who="ece").text
-    assert "machineDropFolder" in seen
-    assert "<fieldset disabled" in seen
-
-
-def test_the_form_shows_every_rule_there_is():
-    rules = rules_json(default_rules())
-    typed = read_typed_rules(form_value(rules), rules)
-    assert (typed.values, typed.errors) == (rules, {})
-    for name, one in Rules.model_fields.items():
-        key = one.alias or name
-        is_shown = key in form_schema(str)["properties"]
-        assert is_shown == (key not in {"ackMode", "cm_to_mm_multiplier", "mergePolicy"})
-        assert bool(typed.pointer_of(key)) == is_shown
-    bare = {name: one for name, one in rules.items() if name != "defaultPlateSize"}
-    assert read_typed_rules(form_value(bare), bare).values == bare
-    assert {one.label for one in list_changes(str, {}, rules)} >= {
-        "Saw blade",
-        "Band 040",
-        "Grain 0",
-    }
-
-
-def test_the_review_says_every_digit():
-    before = rules_json(default_rules())
-    after = {**before, "kerf_mm": 2100.5555}
-    [change] = list_changes(str, before, after)
-    assert (change.before, change.after) == ("4", "2100.5555")
-
-
-def test_the_name_of_a_band_is_kept_as_it_is_and_a_thickness_is_a_number():
-    rules = {"edgeMapping": {"ABS 2.0": 2, "ABS 2": 1}, "trimByThickness": {"18.0": 5}}
-    typed = read_typed_rules(form_value(rules), rules)
-    assert typed.values["edgeMapping"] == {"Bant Yok": None, **rules["edgeMapping"]}
-    assert typed.values["trimByThickness"] == {"18": 5}
-    assert typed.errors == {}
-
-
-@pytest.mark.parametrize(
-    ("name", "rows", "pointer", "error"),
-    [
-        ("trimByThickness", [{"trim": 1}], "/trimByThickness/0/thickness", EMPTY),
-        ("trimByThickness", [{"thickness": 1}], "/trimByThickness/0/trim", EMPTY),
-        (
-            *("trimByThickness", [{"thickness": "x", "trim": 1}]),
-            *("/trimByThickness/0/thickness", "must be a number, got 'x'"),
-        ),
-        (
-            *("trimByThickness", [{"thickness": 2, "trim": 1}, {"thickness": 2.0}]),
-            *("/trimByThickness/1/thickness", DUPLICATE),
-        ),
-        ("edgeMapping", [{"name": "Bant Yok"}], "/edgeMapping/0/name", DUPLICATE),
-        ("materials", [{"name": "MDF"}, {}], "/materials/1/name", EMPTY),
-    ],
-)
-def test_a_row_that_cannot_be_kept_is_an_error_at_its_cell(name, rows, pointer, error):
-    assert read_typed_rules({name: rows}, {}).errors == {pointer: [error]}
-
-
-@pytest.mark.parametrize(
-    ("path", "pointer"),
-    [
-        ("timeouts.optiXmlMinutes", "/timeouts/optiXmlMinutes"),
-        ("defaultPlateSize.width_mm", "/defaultPlateSize/width_mm"),
-        ("trimByThickness.18.5", "/trimByThickness/1/trim"),
-        ("trimByThickness.18.5.[key]", "/trimByThickness/1/thickness"),
-        ("trimByThickness.99", "/trimByThickness"),
-        ("retry_backoff_minutes[1]", "/retry_backoff_minutes/1/minutes"),
-        ("retry_backoff_minutes[9]", "/retry_backoff_minutes"),
-        ("ackMode", ""),
-    ],
-)
-def test_a_path_of_the_rules_has_a_field(path, pointer):
-    rules = {"trimByThickness": {"18": 5, "18.5": 6}, "retry_backoff_minutes": [1, 2]}
-    assert read_typed_rules(form_value(rules), rules).pointer_of(path) == pointer
-
-
-def test_odd_files_of_rules_are_no_trouble_to_the_form():
-    for odd in ({}, {"trimByThickness": 1, "backingThicknesses": {}, "timeouts": []}, {"saw": 1}):
-        assert SchemaForm(form_schema(str)).draw(form_value(odd)).children
-    typed = read_typed_rules(None, {})
-    assert typed.values["edgeMapping"] == {"Bant Yok": None}
 
 
 def test_the_form_makes_the_order_that_would_be_sent():

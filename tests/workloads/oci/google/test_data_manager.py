@@ -22,7 +22,8 @@ from tests.workloads.oci.fake_data_manager import (
     statuses,
     values_of,
 )
-from tests.workloads.oci.fake_google import Whole, hang_up, silence
+from tests.workloads.oci.fake_google import Whole
+from tests.workloads.oci.google_faults import hang_up, silence
 from tests.workloads.oci.rows import row, rows
 
 ANY_BODY: tuple[Any, ...] = (b"?", [], {})

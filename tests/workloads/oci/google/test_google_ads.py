@@ -16,20 +16,16 @@ from kesin.workloads.oci.google.client import GoogleClient
 from kesin.workloads.oci.google.google_ads import GoogleAds
 from kesin.workloads.oci.google.oauth import AccessTokens
 from kesin.workloads.oci.lifecycle import oci_errors
-from tests.workloads.oci.fake_google import (
-    Whole,
-    Wrong,
+from tests.workloads.oci.fake_google import Whole, Wrong, error_body, refusal, upload_error
+from tests.workloads.oci.google.test_classify import values_of
+from tests.workloads.oci.google_faults import (
     cut_off,
-    error_body,
     hang_up,
     nonsense,
     recorded_but_cut_off,
-    refusal,
     silence,
-    upload_error,
     without_end,
 )
-from tests.workloads.oci.google.test_classify import values_of
 from tests.workloads.oci.rows import row, rows
 
 TRANSIENT, AUTH, RATE_LIMIT = "TRANSIENT", "AUTH", "RATE_LIMIT"

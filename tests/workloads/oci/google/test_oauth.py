@@ -5,13 +5,8 @@ import pytest
 
 from kesin.foundation.clock import ManualClock
 from kesin.workloads.oci.google.oauth import MAX_CACHED_TOKENS, AccessTokens, TokenRefused
-from tests.workloads.oci.fake_google import (
-    Whole,
-    cut_off,
-    hang_up,
-    nonsense,
-    silence,
-)
+from tests.workloads.oci.fake_google import Whole
+from tests.workloads.oci.google_faults import cut_off, hang_up, nonsense, silence
 
 
 @pytest.fixture
