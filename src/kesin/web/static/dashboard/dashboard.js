@@ -201,6 +201,12 @@
     }
     restore();
   });
+  // The state an action found is noted as its result arrives: before anything settles the page may show the next one.
+  const found = () => {
+    const head = document.getElementById("job-head");
+    for (const did of head ? document.querySelectorAll("#result > *") : []) did.dataset.before ??= head.dataset.now;
+  };
+  for (const happens of ["htmx:oobAfterSwap", "htmx:afterSwap"]) document.addEventListener(happens, found);
   // A job's page renews itself behind a dialog: one about a state that is gone says so and acts no more.
   document.addEventListener("htmx:afterSettle", () => {
     const head = document.getElementById("job-head"), sheet = document.querySelector("dialog[open]");
@@ -209,7 +215,6 @@
     // What an action did is said until the job moves on: to another state than the action led to.
     for (const did of head ? document.querySelectorAll("#result > *") : []) {
       const { now } = head.dataset, led = did.dataset.led ?? did.dataset.state;
-      did.dataset.before ??= now;
       if (now !== did.dataset.before && led && now.split(" ")[0] !== led) did.remove();
       else if (now !== did.dataset.before) did.dataset.led = now.split(" ")[0];
     }
