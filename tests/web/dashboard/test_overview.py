@@ -262,3 +262,10 @@ def test_jobs_that_wait_for_others_need_nobody(world):
     assert "<dt>waiting</dt><dd data-number>2" in text
     navigation = world.client.get("/dashboard/nav", headers=world.cookie("ayse")).text
     assert "badge" not in navigation
+
+
+def test_a_card_shows_in_red_that_jobs_wait_without_a_worker(world):
+    red = 'class="bad" title="Jobs wait, and no worker is running."'
+    assert red not in overview(world)
+    world.job()
+    assert red in overview(world)
