@@ -195,7 +195,7 @@ def test_a_session_that_ends_while_a_dialog_is_open_leads_back_to_the_rows(
     page = signed_in("operator", name="slow")
     page.goto(f"{TASKS}?code=SHEET_OPEN")
     row(page, bad).locator("input").check()
-    offer(page, "Requeue").click()
+    offer(page, "Retry").click()
     page.get_by_role("dialog").get_by_label("Reason").fill("too late")
 
     def end_first(route: Route) -> None:  # sooner, the page might leave before the click
@@ -203,7 +203,7 @@ def test_a_session_that_ends_while_a_dialog_is_open_leads_back_to_the_rows(
         route.continue_()
 
     page.route("**/queues/task/act", end_first)
-    page.get_by_role("dialog").get_by_role("button", name="Requeue 1 job").click()
+    page.get_by_role("dialog").get_by_role("button", name="Retry 1 job").click()
     expect(page.get_by_text("Your session has ended")).to_be_visible()
     assert world.state(bad) == "failed"
     page.get_by_label("Name").fill("slow")
@@ -223,18 +223,18 @@ def test_an_action_is_left_with_escape_or_previewed_done_and_reported(signed_in,
     for job_id in ids[:2]:
         row(page, job_id).locator("input").check()
     dialog = page.get_by_role("dialog")
-    offer(page, "Requeue").click()
+    offer(page, "Retry").click()
     expect(dialog).to_be_visible()
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
     expect(row(page, ids[0]).locator("input")).to_be_checked()
-    offer(page, "Requeue").click()
+    offer(page, "Retry").click()
     expect(dialog).to_contain_text("2 will move")
     expect(dialog.get_by_label("Reason")).to_be_focused()
     assert {world.state(one) for one in ids} == {"failed"}  # nothing moved yet
     page.keyboard.type("the street is open again")
-    dialog_button(page, "Requeue 2 jobs").click()
-    expect(page.locator("#result")).to_contain_text("Requeue: 2 moved")
+    dialog_button(page, "Retry 2 jobs").click()
+    expect(page.locator("#result")).to_contain_text("Retry: 2 moved")
     expect(dialog).to_have_count(0)
     assert [world.state(one) for one in ids] == ["ready", "ready", "failed"]
     expect(page.locator("[data-bar]")).to_be_hidden()
@@ -249,11 +249,11 @@ def test_an_error_is_shown_in_the_dialog_and_the_input_stays(signed_in, world, w
     page = signed_in("operator", name="demoted")
     page.goto(f"{TASKS}?code=IN_SHEET")
     row(page, bad).locator("input").check()
-    offer(page, "Requeue").click()
+    offer(page, "Retry").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Reason").fill("mended")
     dialog.locator("input[name=call]").evaluate("field => { field.value = 'explode' }")
-    dialog_button(page, "Requeue 1 job").click()
+    dialog_button(page, "Retry 1 job").click()
     alert = dialog.get_by_role("alert")
     expect(alert).to_contain_text("That did not work")
     expect(alert).to_contain_text("explode")
@@ -263,8 +263,8 @@ def test_an_error_is_shown_in_the_dialog_and_the_input_stays(signed_in, world, w
     )
     expect(dialog.get_by_label("Reason")).to_have_value("mended")
     dialog.locator("input[name=call]").evaluate("field => { field.value = 'requeue' }")
-    dialog_button(page, "Requeue 1 job").click()
-    expect(page.locator("#result")).to_contain_text("Requeue: 1 moved")
+    dialog_button(page, "Retry 1 job").click()
+    expect(page.locator("#result")).to_contain_text("Retry: 1 moved")
     assert world.state(bad) == "ready"
 
 
@@ -285,14 +285,14 @@ def test_many_rows_move_in_the_background_and_the_page_shows_progress(
     page.goto(f"{TASKS}?state=failed&code=MANY")
     page.get_by_label("Select every row shown").check()
     page.locator("[data-pick-matching]").click()
-    offer(page, "Requeue").click()
+    offer(page, "Retry").click()
     expect(page.get_by_role("dialog")).to_contain_text("in the background")
-    dialog_button(page, "Requeue 5 jobs").click()
-    run = page.get_by_role("region", name="Requeue")
-    expect(run).to_contain_text("Requeue: 2 of 5 jobs")
+    dialog_button(page, "Retry 5 jobs").click()
+    run = page.get_by_role("region", name="Retry", exact=True)
+    expect(run).to_contain_text("Retry: 2 of 5 jobs")
     expect(run.get_by_role("progressbar")).to_have_attribute("value", "40")
     seen.set()
-    expect(run).to_contain_text("Requeue: 5 moved")
+    expect(run).to_contain_text("Retry: 5 moved")
     expect(run.get_by_role("progressbar")).to_have_count(0)
     assert {world.state(one) for one in ids} == {"ready"}
 

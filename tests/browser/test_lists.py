@@ -264,7 +264,7 @@ def test_a_banner_says_that_nothing_answers_and_actions_wait(
     page = signed_in("operator", size=size)
     page.goto(f"{TASKS}?code=LOST{size['width']}")
     row(page, job).locator("input").check()
-    retry = page.locator("[data-bar]").get_by_role("button", name="Requeue", exact=True)
+    retry = page.locator("[data-bar]").get_by_role("button", name="Retry", exact=True)
     expect(retry).to_be_enabled()
     at = place(row(page, job))
     outage(page, watcher)

@@ -239,7 +239,7 @@ def test_a_probe_typed_into_a_dialog_stays_a_text(data, admins_tab):
     page = admins_tab
     page.goto("/dashboard/queues/task?state=failed")
     page.get_by_label("Select every row shown").check()
-    page.get_by_role("toolbar").get_by_role("button", name="Requeue", exact=True).click()
+    page.get_by_role("toolbar").get_by_role("button", name="Retry", exact=True).click()
     page.get_by_label("Reason").fill(PROBE)
     page.get_by_role("dialog").locator("button[type=submit]").click()
     expect(page.locator("#result")).to_contain_text("1 moved")

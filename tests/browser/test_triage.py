@@ -61,7 +61,7 @@ def test_the_overview_leads_to_the_right_action_for_every_failure(signed_in, let
     expect(
         line(page, letters, "BAD_TEMPLATE").get_by_role("link", name="Open the job")
     ).to_be_visible()
-    line(page, letters, "SMTP_DOWN").get_by_role("link", name="Requeue 40 jobs").click()
+    line(page, letters, "SMTP_DOWN").get_by_role("link", name="Retry 40 jobs").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("40 jobs will be retried")
     expect(dialog).not_to_contain_text("will fail again")
@@ -90,7 +90,7 @@ def test_the_panel_of_a_queue_filters_and_a_futile_retry_is_warned_about(signed_
     panel.get_by_role("link", name="NO_SUCH_STREET").click()
     expect(page.locator("tr[id^=row-]")).to_have_count(38)
     page.locator("input[data-pick-all]").check()
-    page.locator("[data-bar]").get_by_role("button", name="Requeue", exact=True).click()
+    page.locator("[data-bar]").get_by_role("button", name="Retry", exact=True).click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text(
         "38 jobs with VALIDATION errors will fail again until their data is corrected."
@@ -102,7 +102,7 @@ def test_the_panel_of_a_queue_filters_and_a_futile_retry_is_warned_about(signed_
 def test_a_retry_from_the_panel_of_a_queue_is_reported_at_its_line(signed_in, letters):
     page = signed_in("operator")
     page.goto(f"/dashboard/queues/{letters.name}?code=SMTP_DOWN")
-    line(page, letters, "SMTP_DOWN").get_by_role("link", name="Requeue 40 jobs").click()
+    line(page, letters, "SMTP_DOWN").get_by_role("link", name="Retry 40 jobs").click()
     page.get_by_role("dialog").get_by_role("button", name="Retry 40 jobs").click()
     expect(page.locator("#failures .did")).to_contain_text("40 retried SMTP_DOWN")
     expect(page.locator("#result")).to_be_empty()

@@ -164,7 +164,7 @@ def test_permanent_errors_are_retried_with_the_others_only_if_they_are_chosen(wo
     retry(world, groups_of(text))
     assert {mail.job(job).state for job in gone} == {"failed"}
     page = world.client.get("/dashboard", headers=world.cookie("ayse")).text
-    assert "Retry 3 jobs" in re.sub("Requeue", "Retry", words(page))  # by its own line
+    assert "Retry 3 jobs" in words(page)  # by its own line
     text = dialog(world, query="?permanent=1")
     assert "3 jobs will be retried" in words(text)
     retry(world, groups_of(text))

@@ -81,7 +81,7 @@ def test_the_inbox_has_a_line_for_each_code_with_count_time_and_button(world):
 def test_what_may_work_the_next_time_can_be_retried_from_the_inbox(world):
     fail(world, 4, "SMTP_DOWN", Category.PERMANENT)
     [line] = inbox(overview(world))
-    assert "Requeue 4 jobs" in line["button"]
+    assert "Retry 4 jobs" in line["button"]
     assert (
         'hx-get="/dashboard/triage?queue=task&amp;state=failed&amp;code=SMTP_DOWN&amp;category=PERMANENT"'
         in line["button"]

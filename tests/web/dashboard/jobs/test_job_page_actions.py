@@ -77,8 +77,8 @@ def conversion(world: World, code: str = "", category: str = "") -> str:
 
 
 def test_a_task_offers_what_its_lifecycle_allows_and_destroys_last(world):
-    assert labels(world, world.broken()) == [("Requeue", "first"), ("Dismiss", "ends")]
-    assert labels(world, world.failed()) == [("Requeue", "")]  # a decision: nothing is urged
+    assert labels(world, world.broken()) == [("Retry", "first"), ("Dismiss", "ends")]
+    assert labels(world, world.failed()) == [("Retry", "")]  # a decision: nothing is urged
     waiting = world.job()
     assert labels(world, waiting) == [("Cancel", "ends")]
     [cancel] = offered(world, waiting)
@@ -279,7 +279,7 @@ def test_after_an_action_the_part_has_the_new_state_everywhere(world):
     dialog = world.client.post("/dashboard/queues/task/sheet", data=sent, headers=cookie)
     assert "1 will move" in dialog.text
     done = world.client.post("/dashboard/queues/task/act", data=sent, headers=cookie)
-    assert "Requeue: 1 moved" in done.text
+    assert "Retry: 1 moved" in done.text
     assert "now ready" in done.text
     assert '<div id="sheet" hx-swap-oob="true"></div>' in done.text
     assert done.headers["hx-trigger"] == "kesin:forget"

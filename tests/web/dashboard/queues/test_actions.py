@@ -52,7 +52,7 @@ def test_the_preview_shows_what_will_move_and_why_the_rest_is_refused(tasks):
     text = words(send(tasks, "sheet", call="requeue", ids=ids(jobs)))
     assert "2 will move failed 2" in text
     assert "1 will be refused already ready 1" in text
-    assert "Requeue 2 jobs" in text
+    assert "Retry 2 jobs" in text
     assert [tasks.state(one) for one in jobs] == ["failed", "failed", "ready"]
 
 
@@ -89,7 +89,7 @@ def test_a_job_created_after_the_preview_is_left_alone(tasks):
     tasks.clock.advance(1)
     late = tasks.failed()
     answer = send(tasks, "act", call="requeue", all="1", state="failed", until=until[1])
-    assert "Requeue: 1 moved" in words(answer)
+    assert "Retry: 1 moved" in words(answer)
     assert (tasks.state(early), tasks.state(late)) == ("ready", "failed")
 
 
@@ -102,7 +102,7 @@ def test_an_action_that_only_marks_a_job_is_not_offered(tasks):
 def test_a_preview_without_moves_has_no_button(tasks):
     text = words(send(tasks, "sheet", call="requeue", ids=tasks.job()))
     assert "None of these jobs can move this way now." in text
-    assert "Requeue 1 job" not in text
+    assert "Retry 1 job" not in text
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_the_result_is_exact_and_leads_to_the_refused_ones(tasks):
     jobs = [tasks.failed() for _ in range(3)]
     other = tasks.job()
     answer = send(tasks, "act", call="requeue", ids=ids([*jobs, other]), reason="mended")
-    assert "Requeue: 3 moved , 1 refused: already ready" in words(answer)
+    assert "Retry: 3 moved , 1 refused: already ready" in words(answer)
     assert f'href="{tasks.page}?ids={other}"' in answer.text
     assert "kesin:forget" in answer.headers["hx-trigger"]
     assert "renew" in answer.headers["hx-trigger-after-swap"]
@@ -149,8 +149,8 @@ def test_the_second_of_two_operators_is_refused_exactly(tasks):
     assert all("2 will move" in one for one in sheets)
     first = words(send(tasks, "act", "ayse", call="requeue", ids=ids(jobs)))
     second = words(send(tasks, "act", "bora", call="requeue", ids=ids(jobs)))
-    assert "Requeue: 2 moved" in first
-    assert "Requeue: 0 moved , 2 refused: already ready" in second
+    assert "Retry: 2 moved" in first
+    assert "Retry: 0 moved , 2 refused: already ready" in second
     moves = [event.move for one in jobs for event in tasks.task.events(one)]
     assert moves.count("requeue") == 2
 
@@ -245,7 +245,7 @@ def test_many_rows_move_in_the_background(how, many):
     assert (run.state, run.moved) == ("done", 5)
     assert run.link == ([] if "state" in how else [ready])
     panel = tasks.client.get(f"{tasks.page}/runs", headers=tasks.cookie("ayse"))
-    assert words(panel).startswith("Requeue: 5 moved")
+    assert words(panel).startswith("Retry: 5 moved")
     assert "hx-get" not in panel.text  # it is polled no more, and a late answer still replaces it
     assert 'hx-swap="morph:outerHTML" hx-target="this"' in panel.text
     assert tasks.task.stats().states["failed"] == 0
@@ -265,7 +265,7 @@ def test_the_refusals_of_a_background_run_are_exact(many):
     assert "2 will be refused" in text
     assert "another job has its key 1" in text
     assert "already running 1" in text
-    assert "Requeue 6 jobs" in text
+    assert "Retry 6 jobs" in text
     send(many, "act", call="requeue", all="1")
     runs(many).join(10)
     [run] = runs(many).of(AYSE, many.name)
@@ -397,5 +397,5 @@ def test_a_form_without_a_priority_is_refused_by_its_name(fields, prior):
 def test_a_failed_job_is_not_helped_or_ended_by_another_priority(prior):
     job = prior.broken()
     page = prior.client.get(f"/dashboard/jobs/{job}", headers=prior.cookie("ayse")).text
-    kinds = re.findall(r'class="button([^"]*)"[^>]*>(Requeue|Set priority)<', page)
-    assert kinds == [(" first", "Requeue"), ("", "Set priority")]
+    kinds = re.findall(r'class="button([^"]*)"[^>]*>(Retry|Set priority)<', page)
+    assert kinds == [(" first", "Retry"), ("", "Set priority")]

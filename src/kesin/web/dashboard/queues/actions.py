@@ -24,13 +24,12 @@ MAX_SELECTED: Final = 1_500  # ids in a form
 MAX_REASON_CHARS: Final = 500
 MAX_LINKED: Final = 100  # refused jobs that the result links to
 
+_RETRY: Final = ("Retry", "Retry 1 job", "Retry %(n)s jobs")
 # Labels of an action: its button in the bar, then the confirming button for one job and for many.
 LABELS: Final[dict[str, tuple[str, str, str]]] = {
-    "RETRY_SELECTED": ("Retry", "Retry 1 job", "Retry %(n)s jobs"),
+    **dict.fromkeys(("RETRY_SELECTED", "requeue", "retry"), _RETRY),
     "RESET_TO_QUEUED": ("Reset to queued", "Reset 1 job", "Reset %(n)s jobs"),
     "MARK_FAILED": ("Mark failed", "Mark 1 job failed", "Mark %(n)s jobs failed"),
-    "requeue": ("Requeue", "Requeue 1 job", "Requeue %(n)s jobs"),
-    "retry": ("Retry", "Retry 1 job", "Retry %(n)s jobs"),
     "resend": ("Send again", "Send 1 job again", "Send %(n)s jobs again"),
     "approve": ("Approve", "Approve 1 job", "Approve %(n)s jobs"),
     "cancel": ("Cancel", "Cancel 1 job", "Cancel %(n)s jobs"),
