@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -23,6 +23,7 @@ PRIVATE_FIELDS: Final = frozenset(
 )
 
 _silent: ContextVar[bool] = ContextVar("silent", default=False)
+_bound: dict[str, Any] = {}  # loggers by name, until logs are set up again
 
 
 @contextmanager
@@ -68,9 +69,12 @@ class Logger:
         if _silent.get():
             return
         if structlog.is_configured():
-            extra = {"exc_info": exc_info} if exc_info else {}
+            if (logger := _bound.get(self._name)) is None:
+                logger = _bound[self._name] = structlog.get_logger(self._name).bind()
+            if exc_info:
+                details["exc_info"] = exc_info
             with suppress(OSError, ValueError):  # a full disk, a closed pipe or file
-                getattr(structlog.get_logger(self._name), level)(event, **details, **extra)
+                getattr(logger, level)(event, **details)
             return
         shown = " ".join(f"{name}={value}" for name, value in details.items())
         getattr(logging.getLogger(self._name), level)("%s %s", event, shown, exc_info=exc_info)
@@ -104,9 +108,10 @@ def set_up_logs(style: Style = "console", level: Level = "warning") -> None:
     structlog.configure(
         processors=[*shared, *renderers],
         wrapper_class=structlog.make_filtering_bound_logger(least),
-        logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
+        logger_factory=lambda *_: _StderrLogger(),
         cache_logger_on_first_use=False,
     )
+    _bound.clear()
     handler, formatter = _LibraryHandler(), structlog.stdlib.ProcessorFormatter
     processors = [formatter.remove_processors_meta, *renderers]
     handler.setFormatter(formatter(foreign_pre_chain=shared, processors=processors))
@@ -115,6 +120,16 @@ def set_up_logs(style: Style = "console", level: Level = "warning") -> None:
         if isinstance(existing, _LibraryHandler):
             root.removeHandler(existing)
     root.addHandler(handler)
+
+
+class _StderrLogger:
+    """Writes lines to standard error, as that is when a line is written."""
+
+    def info(self, line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+    warning = error = info
 
 
 class _LibraryHandler(logging.Handler):
