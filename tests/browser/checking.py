@@ -223,3 +223,9 @@ def english(page: Page, carried: Collection[str] = ()) -> list[str]:
             and not any(text in one for text in carried)
         }
     )
+
+
+def outage(page: Page, watcher: Any) -> None:
+    """From now on the service does not answer."""
+    watcher.expects("ERR_INTERNET_DISCONNECTED|ERR_NETWORK_CHANGED|htmx:sendError")
+    page.context.set_offline(True)

@@ -12,6 +12,7 @@ from tests.browser.checking import (
     ON_PHONE,
     PHONE,
     complaints,
+    outage,
     show,
     sized,
     too_wide_at_any_size,
@@ -249,11 +250,6 @@ def test_the_jump_dialog_leads_to_a_page_and_to_a_job(signed_in, world, size):
 
 
 # Offline
-
-
-def outage(page: Page, watcher) -> None:
-    watcher.expects("ERR_INTERNET_DISCONNECTED|ERR_NETWORK_CHANGED|htmx:sendError")
-    page.context.set_offline(True)
 
 
 @AT_DESK

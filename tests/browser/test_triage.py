@@ -14,7 +14,7 @@ from kesin.engine.results import Done, Failed
 from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.task import task_lifecycle
-from tests.browser.checking import AT_DESK, too_wide_at_any_size
+from tests.browser.checking import AT_DESK, outage, too_wide_at_any_size
 from tests.web.conftest import World
 
 # 97 failures: what each needs is different.
@@ -129,3 +129,40 @@ def test_a_queue_that_is_well_needs_no_line(signed_in, world):
     page.goto("/dashboard")
     expect(page.locator("#card-notes")).to_contain_text("yours")
     expect(page.locator("[id^=need-notes]")).to_have_count(0)
+
+
+def test_no_other_button_comes_under_the_pointer(signed_in, letters):
+    """The largest group comes first; while the lines are used they stay where they are."""
+    page = signed_in("operator")
+    page.goto("/dashboard")
+    used = line(page, letters, "SMTP_DOWN").get_by_role("link", name="Retry 40 jobs")
+    used.hover()
+    at = used.bounding_box()
+    letters.enqueue_many([NewJob({"to": number}) for number in range(50)])
+    answer = Failed("MAILBOX_FULL", "full", category=Category.PERMANENT)
+    Worker(letters, lambda _job: answer).drain()
+    page.evaluate("() => htmx.trigger('#view', 'renew')")
+    other = line(page, letters, "MAILBOX_FULL")
+    expect(other).to_contain_text("65 jobs")
+    assert used.bounding_box() == at
+    page.mouse.move(0, 0)
+    page.evaluate("() => htmx.trigger('#view', 'renew')")
+    lines = page.locator(f"[id^=need-{letters.name}]")
+    expect(lines.first).to_contain_text("65 jobs")
+
+
+def test_the_buttons_of_the_overview_wait_while_the_service_does_not_answer(
+    signed_in, letters, watcher
+):
+    page = signed_in("operator")
+    page.goto("/dashboard")
+    retry = line(page, letters, "SMTP_DOWN").get_by_role("link", name="Retry 40 jobs")
+    expect(retry).to_be_visible()
+    outage(page, watcher)
+    expect(page.locator("#offline")).to_be_visible()
+    expect(retry).to_have_attribute("aria-disabled", "true")
+    retry.click(force=True)
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.context.set_offline(False)
+    expect(page.locator("#offline")).to_be_hidden()
+    expect(retry).not_to_have_attribute("aria-disabled", "true")

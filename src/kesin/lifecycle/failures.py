@@ -47,6 +47,13 @@ def decided_codes(lifecycle: Lifecycle) -> frozenset[str]:
     return frozenset(decided - {code for move, code in fixed if "operator" not in move.by})
 
 
+def decided_moves(lifecycle: Lifecycle) -> frozenset[str]:
+    """The moves that only record such a decision."""
+    codes = decided_codes(lifecycle)
+    others = {m.name for m in lifecycle.moves if getattr(m.error, "code", None) not in codes}
+    return frozenset(move.name for move in lifecycle.moves) - others
+
+
 def retried_at(lifecycle: Lifecycle, job: Job, now: int) -> int | None:
     """From when the job is tried again without anyone's help; None: never."""
     if job.phase == READY:

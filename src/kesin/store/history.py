@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import DAY_S, MINUTE_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.failures import decided_moves
 from kesin.lifecycle.vocabulary import FINISHED, RESTING
 from kesin.store.contract import Store
 from kesin.store.directory import MetadataEntry
@@ -72,10 +73,12 @@ def read_tenants(store: Store, queue: str, now: int) -> list[Mapping[str, Counts
 
 
 def _endings(counts: Sequence[MoveCount], lifecycle: Lifecycle) -> list[MoveCount]:
-    """The counters of moves into states in which jobs rest or end."""
+    """The counters of moves into states in which jobs rest or end, but for a person's decisions."""
+    decided = decided_moves(lifecycle)
     names = (state.name for state in lifecycle.states)
     ends = {name for name in names if lifecycle.unowned_phase(name) in (RESTING, FINISHED)}
-    return [c for c in counts if c.to_state in ends and c.from_state != c.to_state]
+    ended = (c for c in counts if c.to_state in ends and c.from_state != c.to_state)
+    return [count for count in ended if count.move not in decided]
 
 
 def _entered(counts: list[MoveCount]) -> Counter[str]:

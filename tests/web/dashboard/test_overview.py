@@ -69,7 +69,7 @@ def test_the_inbox_has_a_line_for_each_code_with_count_time_and_button(world):
     assert [line["n"] for line in inbox(text)] == ["3 jobs", "1 job"]
     street, home = inbox(text)
     assert "<code>NO_SUCH_STREET</code>" in street["what"]
-    assert "last failure " in street["what"]
+    assert "since " in street["what"]
     assert "You" in street["what"]
     assert 'href="/dashboard/queues/task?state=failed&amp;code=NO_SUCH_STREET"' in street["what"]
     assert "Dismiss 3 jobs" in street["button"]  # their data is wrong: a retry would fail again

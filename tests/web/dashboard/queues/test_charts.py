@@ -49,6 +49,17 @@ def test_what_ended_is_counted_when_it_was_noted(world):
     assert found.done[BUCKETS - 12] == 3
 
 
+def test_what_a_person_decided_is_no_failure_of_the_trend(world):
+    note(world)
+    work(world, done=2)
+    for _ in range(2):
+        job = world.job()
+        world.task.act("cancel", actor="ayse", ids=[job])
+        assert world.state(job) == "failed"
+    assert (sum(trend(world).done), sum(trend(world).failed)) == (2, 0)
+    assert trend(world).failed_share == 0.0
+
+
 def test_a_second_note_within_a_minute_is_left_out(world):
     note(world)
     world.clock.advance(30)
@@ -149,9 +160,10 @@ def test_no_more_than_a_day_of_notes_is_stored(world):
 
 def test_a_move_that_stays_where_it_was_is_no_ending(world):
     note(world)
-    job_id = world.job()
-    world.task.act("cancel", actor="tests", ids=[job_id])
-    world.task.act("cancel", actor="tests", ids=[job_id])
+    work(world, failed=1)
+    [job] = world.task.jobs().jobs
+    for _ in range(2):
+        world.task.act("dismiss", actor="tests", ids=[job.id])
     world.clock.advance(60)
     assert sum(trend(world).failed) == 1
 

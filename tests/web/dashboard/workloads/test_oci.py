@@ -1,13 +1,16 @@
 """OCI Control: what an operator sees of a site and does with it, over HTTP."""
 
 import hashlib
+import re
+
+import pytest
 
 from kesin.engine.queue import apply_changes
 from kesin.lifecycle.model import Change
-from kesin.web.dashboard.queues import actions, bulk
+from kesin.web.dashboard.queues import actions, bulk, filters, listing
 from kesin.workloads.oci import operations, script
 from kesin.workloads.oci.google.channel import ConnectionTrouble
-from kesin.workloads.oci.google.circuit_breaker import record_upload
+from kesin.workloads.oci.google.circuit_breaker import close_breaker, record_upload
 from kesin.workloads.oci.site import SiteSettings
 from tests.web.dashboard.workloads.control_page import PAGE
 from tests.workloads.optiplan.orders_ready import held_order
@@ -70,6 +73,36 @@ def test_a_preview_says_what_would_move_and_moves_nothing(control):
     assert "2 will move" in sheet.text
     assert "Retry: 2 rows" in sheet.text
     assert control.world.state(ids[0]) == "FAILED"
+
+
+@pytest.mark.parametrize("chosen", ["ids", "all"])
+def test_a_preview_counts_by_code_and_warns_of_a_futile_retry(control, chosen):
+    ids = control.failed(3)
+    which = {"ids": ",".join(ids)} if chosen == "ids" else {"all": "1", "status": "FAILED"}
+    sheet = control.post("/preview", data={"action": "RETRY_SELECTED", **which}).text
+    assert "UNPARSEABLE_GCLID" in sheet
+    assert "3 jobs with VALIDATION errors will fail again until their data is corrected." in sheet
+    sheet = control.post("/preview", data={"action": "RESET_TO_QUEUED", **which}).text
+    assert "3 jobs with VALIDATION errors" in sheet
+    data = {"action": "MARK_FAILED", "ids": control.rows(1)[0]}
+    assert "VALIDATION errors" not in control.post("/preview", data=data).text
+
+
+def test_what_needs_a_person_is_told_from_what_retries_by_itself(control):
+    control.failed(2)
+    control.rows(1, "late")
+    for part in ("", "?part=summary"):
+        page = re.sub(r"\s+", " ", control.get(part).text)
+        assert '<dt>needs you</dt><dd class="bad">2</dd>' in page
+        assert "<dt>retry by themselves</dt><dd>0</dd>" in page
+
+
+def test_how_many_rows_have_a_code_is_known_exactly(control, monkeypatch):
+    monkeypatch.setattr(listing, "MAX_EXAMINED", 20)
+    monkeypatch.setattr(filters, "PAGE", 10)
+    control.failed(60)
+    for query in ("?status=FAILED&code=UNPARSEABLE_GCLID", "?status=FAILED&category=VALIDATION"):
+        assert 'data-matching="60"' in control.get(query).text
 
 
 def test_an_action_says_exactly_what_it_moved_and_refused(control):
@@ -283,13 +316,21 @@ def test_credentials_go_in_and_never_come_out(control):
 
 
 def test_an_open_breaker_is_told_with_what_to_do(control):
-    control.post("/settings", "ayse", data={"channel": "api"})
+    control.post("/settings", "ayse", data={"channel": "api", "conversion_name": "Sale"})
     record_upload(control.site(), ConnectionTrouble("AUTH", "INVALID_GRANT", "no"))
     assert "BREAKER_OPEN" in control.get().text
     page = control.get("/settings").text
     assert "INVALID_GRANT" in page
     assert "breaker open" in page
     assert control.post("/check").status_code == 200
+    [row] = control.rows(1)
+    headers = control.world.cookie("can")
+    text = control.world.client.get(f"/dashboard/jobs/{row}", headers=headers).text
+    assert "waits for the breaker of its site, which is open" in text
+    assert "the next free worker takes it" not in text
+    close_breaker(control.site())
+    text = control.world.client.get(f"/dashboard/jobs/{row}", headers=headers).text
+    assert "waits for the breaker" not in text
 
 
 def test_no_page_shows_a_phone_that_a_message_holds(control):

@@ -62,7 +62,12 @@ def test_the_worst_comes_first_and_every_column_sorts(control):
         text = page(control, f"?sort={column}")
         assert listed(text)[0] == first
         assert f'aria-sort="{"ascending" if column == "name" else "descending"}"' in text
+        assert f'href="?sort=-{column}"' in text
+        turned = page(control, f"?sort=-{column}")
+        assert listed(turned) == listed(text)[::-1]
+        assert f'aria-sort="{"descending" if column == "name" else "ascending"}"' in turned
     assert listed(page(control, "?sort=nonsense")) == ["north", "south"]
+    assert listed(page(control, "?sort=--name")) == ["north", "south"]
 
 
 def test_rows_that_expire_soon_are_counted(control):

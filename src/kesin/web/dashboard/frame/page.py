@@ -116,6 +116,9 @@ class WorkloadPages:
     job_actions: Callable[[PageContext, JobDetails], Sequence[JobAction]] | None = None
     job_link: Callable[[PageContext, Job], Link | None] | None = None  # to its place elsewhere
     waits_for: Callable[[Job], str] | None = None  # what a job between two attempts waits for
+    stopped: Callable[[PageContext, Job], str] | None = (
+        None  # why no worker takes a job that is due
+    )
     # Where failures of a group are dealt with; None: the dashboard offers what the queue has.
     # A link without a path: each site has its own place, for which this is asked site by site.
     triage: Callable[[PageContext, FailureGroup], Link | None] | None = None

@@ -94,7 +94,8 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
     explained = job.error_code if _is_stopped(lifecycle, job) else None
     lines = timeline(ctx, history, lifecycle, now, explained)
     state = lifecycle.state.get(job.state)
-    link_of, waits_for = ctx.pages_of(job.queue).job_link, ctx.pages_of(job.queue).waits_for
+    pages = ctx.pages_of(job.queue)
+    link_of, waits_for, stopped = pages.job_link, pages.waits_for, pages.stopped
     own_stamps = [stamp for stamp in lifecycle.stamps if stamp not in BUILT_IN_STAMPS]
     return {
         "job": job,
@@ -118,6 +119,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
         ],
         "waits": companions.parents,
         "waits_for": ctx.tell(waits_for(job)) if waits_for else "",
+        "stopped": stopped(ctx, job) if stopped and due else "",
         "waited": before[: min(companions.parents.pending, MAX_WAITED_NAMED)],
         "ahead": _ahead(ctx, queue, job) if due else None,
         "most_ahead": MAX_AHEAD,

@@ -26,6 +26,7 @@ from kesin.web.failures import FailureGroup, Failures
 PERMANENT: Final = Category.PERMANENT.value
 DISMISS: Final = "dismiss"
 TRIAGE_PATH: Final = "/dashboard/triage"
+STAYS: Final = "They stay here until a person acts; no automatic move is scheduled."
 AUTHOR: Final = "author"  # of a template, in a workload's advice: the message says what and where
 
 
@@ -80,6 +81,16 @@ def failure_codes(failures: Failures, chosen: str) -> list[tuple[str, int]]:
     return [(code, n) for code, n in codes.most_common() if code]
 
 
+def count_by_code(
+    ctx: PageContext, queue: Queue, stats: QueueStats, search: JobSearch, site: str
+) -> int | None:
+    """How many jobs at rest have the codes or categories searched for; None if that is unknown."""
+    where = replace(search.where, oldest_first=False)
+    if search.ids is not None or not _is_plain(queue, where):
+        return None
+    return _matching_codes(failures_of(ctx, queue, stats, site).groups, where).total()
+
+
 def advice_on(ctx: PageContext, queue: str, code: str) -> Mapping[str, str] | None:
     """The workload's advice on an error code, in the user's language."""
     workload = ctx.service.workloads.get(queue)
@@ -104,7 +115,7 @@ def _line(ctx: PageContext, queue: Queue, group: FailureGroup, site: str) -> Fai
         advice.get("means", ""),
         ctx.tell(recorded_message(job.error_message, job.note)) if job else Markup(),
         group.who or ("you" if group.needs_you else "none"),
-        advice.get("next", ""),
+        advice.get("next", "") or ("" if group.retries else ctx.say(STAYS)),
         href,
         f"{TRIAGE_PATH}?{triage}",
         _button(ctx, queue, group, href, site) if group.needs_you else None,

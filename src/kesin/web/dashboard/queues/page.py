@@ -27,6 +27,7 @@ from kesin.web.dashboard.queues.charts import charts_of
 from kesin.web.dashboard.queues.csv_export import csv_lines
 from kesin.web.dashboard.queues.failures import (
     chosen_codes,
+    count_by_code,
     failure_codes,
     failure_lines,
     failures_of,
@@ -182,7 +183,9 @@ def _search(ctx: PageContext, queue: Queue) -> tuple[filters.PageFilter, QueueSt
     ordered = replace(search.where, oldest_first=bool(page_filter.order))
     states = stats.states
     counted = sum(states.get(name, 0) for name in page_filter.states or states)
-    total = counted if page_filter.counted else None
+    total: int | None = counted
+    if not page_filter.counted:
+        total = count_by_code(ctx, queue, stats, search, page_filter.site)
     return page_filter, stats, visible_jobs(ctx, queue.name, search._replace(where=ordered), total)
 
 

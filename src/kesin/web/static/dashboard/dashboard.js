@@ -391,6 +391,19 @@
     restore();
     tint();
   });
+  // Lines that need someone keep their order while they are used: no other button comes under the pointer.
+  let order = null;
+  document.addEventListener("htmx:beforeSwap", () => {
+    order = [...document.querySelectorAll("#inbox-lines:is(:hover, :focus-within) > li")].map((line) => line.id);
+  });
+  document.addEventListener("htmx:afterSwap", () => {
+    const list = order?.length ? document.getElementById("inbox-lines") : null;
+    if (!list) return;
+    const used = document.activeElement, lines = order.map((id) => id && document.getElementById(id)).filter((line) => line?.parentElement === list);
+    let next = list.firstElementChild;
+    for (const line of lines) if (line === next) next = next.nextElementSibling; else list.insertBefore(line, next);
+    if (list.contains(used) && used !== document.activeElement) used.focus({ preventScroll: true });
+  });
   document.addEventListener("DOMContentLoaded", tint);
   document.addEventListener("htmx:configRequest", (event) => {
     const { elt, parameters, triggeringEvent } = event.detail;

@@ -4,7 +4,7 @@
 
 (() => {
   const FIRST_MS = 2000, MOST_MS = 30000, PATIENCE_MS = 8000;
-  const ACTIONS = "button[hx-get], button[hx-post], form[hx-post] button, form[method=post] button";
+  const ACTIONS = "button[hx-get], button[hx-post], form[hx-post] button, form[method=post] button, a.button:is([hx-get], [hx-post])";
   let lost = false, wait = FIRST_MS, due = 0, timer = null, clock = null, probing = null;
   const banner = () => document.getElementById("offline");
 
@@ -58,7 +58,7 @@
   document.addEventListener("kesin:lost", () => {
     lost = true;
     wait = FIRST_MS;
-    const since = new Date().toLocaleTimeString(document.documentElement.lang);
+    const since = new Date().toLocaleTimeString(document.documentElement.lang, { timeZone: document.documentElement.dataset.zone });
     banner().querySelector("[data-since]").textContent = banner().dataset.since.replace("#", since);
     banner().hidden = false;
     disable();

@@ -6,7 +6,13 @@ from kesin.lifecycle.budget import HOUR_S
 from kesin.web.dashboard.frame.page import WorkloadPages
 from kesin.workloads.oci.pages import control, fix_row, settings, sites
 from kesin.workloads.oci.pages.job_panel import job_actions, job_panel
-from kesin.workloads.oci.pages.site_links import breaker_warnings, links, site_path, triage
+from kesin.workloads.oci.pages.site_links import (
+    breaker_warnings,
+    links,
+    site_path,
+    stopped_by_breaker,
+    triage,
+)
 
 PAGES: Final = WorkloadPages(
     package=__name__,
@@ -17,6 +23,7 @@ PAGES: Final = WorkloadPages(
     job_panel=job_panel,
     job_actions=job_actions,
     warnings=breaker_warnings,
+    stopped=stopped_by_breaker,
     triage=triage,
     overdue_after_s=3 * HOUR_S,  # Google's scripts come once an hour at most
     polling_elements=frozenset({"oci-rows", "oci-summary"}),

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from kesin.engine.access.listing import JobSearch
 from kesin.engine.access.search import titles_of
 from kesin.foundation.permissions import Permission
 from kesin.foundation.problems import Invalid, Problem
@@ -24,7 +25,12 @@ from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.web.dashboard.queues import actions
 from kesin.web.dashboard.queues.bulk import runs_of
-from kesin.web.dashboard.queues.failures import failure_codes, failures_of
+from kesin.web.dashboard.queues.failures import (
+    chosen_codes,
+    count_by_code,
+    failure_codes,
+    failures_of,
+)
 from kesin.web.dashboard.queues.listing import (
     NONE,
     order_of,
@@ -123,12 +129,11 @@ def oci_control(
         stats = operations.site_stats(site)
         warnings = [(each, stats.advice(each["code"], ctx.language)) for each in stats.warnings]
         values |= {"stats": stats, "warnings": warnings, "breaker": stats.breaker_state}
+        failures = failures_of(ctx, site.queue, ctx.stats(site.queue, site.id), site.id)
+        values |= {"failures": failures, "codes": failure_codes(failures, chosen.code)}
     if part != "summary":
         values |= _rows(ctx, site, ctx.request.query_params if part == "more" else NONE)
     if not part:
-        counts = site.context.commands.stats(ctx.actor, site.queue.name, site=site.id)
-        failures = failures_of(ctx, site.queue, counts, site.id)
-        values["codes"] = failure_codes(failures, chosen.code)
         offered = actions.offered_actions(ctx, site.queue)
         values["offers"] = [offer for offer in offered if offer.action in operations.ACTIONS]
         values |= {"queue": site.queue, "runs": runs_shown(ctx, site.queue)}
@@ -148,10 +153,13 @@ def _rows(ctx: PageContext, site: SiteContext, sent: Mapping[str, str]) -> dict[
     queue, chosen = site.queue.name, _chosen(ctx)
     search = operations.search_rows(site, ctx.actor, chosen.criteria, chosen.q)
     search = search._replace(where=replace(search.where, oldest_first=bool(chosen.order)))
-    states = ctx.stats(site.queue, site.id).states
+    stats = ctx.stats(site.queue, site.id)
+    states = stats.states
     shown_states = [chosen.status] if chosen.status else [state for state, n in states.items() if n]
     counted = not (chosen.code or chosen.category or chosen.q)
-    total = sum(states.get(state, 0) for state in shown_states) if counted else None
+    total: int | None = sum(states.get(state, 0) for state in shown_states)
+    if not counted:
+        total = count_by_code(ctx, site.queue, stats, search, site.id)
     source = visible_jobs(ctx, queue, search, total)
     return {
         "listing": shown_rows(ctx, source, sent),
@@ -178,9 +186,12 @@ def oci_preview(ctx: Context, site_id: str, fields: FirstFields) -> HTMLResponse
     preview = site.context.commands.preview(ctx.actor, "oci", action, **selected)
     missing = 0 if chosen_ids is None else len(chosen_ids) - preview.matched
     row = only_row(ctx, site, ids)
+    wanted = None if chosen_ids is None else tuple(chosen_ids)
+    search = JobSearch(wanted, where or Filter(tenants=(site.id,)))
     return ctx.page(
         "oci/part_action.html",
         action=action,
+        errors=chosen_codes(ctx, site.queue, action, search),
         would=preview,
         refused=actions.refusals(ctx, preview, missing),
         matched=preview.matched + missing,

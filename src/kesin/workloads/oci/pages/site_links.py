@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 from markupsafe import escape
 
 from kesin.engine.queue import Queue
+from kesin.lifecycle.model import Job
 from kesin.web.dashboard.frame.page import Link, PageContext, QueueWarning
 from kesin.web.failures import FailureGroup
 from kesin.workloads.oci.google.circuit_breaker import Breaker
@@ -60,6 +61,18 @@ def breaker_states(ctx: PageContext, now: int) -> dict[str, str]:
     """Closed, open or half_open: the circuit breaker of each site that ever had a problem."""
     entries = ctx.accounts.directory.metadata_entries(WORKLOAD, name=BREAKER)
     return {entry.site: Breaker.from_dict(json.loads(entry.value)).state(now) for entry in entries}
+
+
+def stopped_by_breaker(ctx: PageContext, job: Job) -> str:
+    """Why a row that is due is not uploaded: the breaker of its site is open."""
+    site = ctx.accounts.directory.site(job.tenant)
+    if site is None or site.channel == "script":
+        return ""
+    is_open = breaker_states(ctx, ctx.workload(WORKLOAD).queue.now()).get(site.id) == "open"
+    why = (
+        "It is due, and waits for the breaker of its site, which is open: nothing is uploaded now."
+    )
+    return ctx.say(why) if is_open else ""
 
 
 def breaker_warnings(ctx: PageContext, queue: Queue) -> list[QueueWarning]:

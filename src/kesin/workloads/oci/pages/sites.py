@@ -62,8 +62,9 @@ def oci_sites(
     context, wanted = ctx.workload(WORKLOAD), q.strip().casefold()
     ctx.commands.queue(ctx.actor, WORKLOAD)  # refuses who may not read it
     found = [s for s in ctx.sites(WORKLOAD) if wanted in s.name.casefold() or wanted in s.id]
-    order = sort if sort in _ORDERS else "needs"
-    rows = sorted(_rows(ctx, found), key=_ORDERS[order])
+    order = sort if sort.removeprefix("-") in _ORDERS else "needs"
+    key, turned = _ORDERS[order.removeprefix("-")], order.startswith("-")
+    rows = sorted(_rows(ctx, found), key=key, reverse=turned)
     shown = MAX_SITES if every else FIRST_SITES
     return ctx.page(
         "oci/sites.html",
