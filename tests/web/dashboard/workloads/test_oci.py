@@ -43,6 +43,8 @@ def test_rows_are_filtered_by_state_code_category_and_text(control):
     assert control.get("?part=rows&code=UNPARSEABLE_GCLID").text.count("data-pick ") == 2
     assert control.get("?part=rows&category=AUTH").text.count("data-pick ") == 0
     assert "sale-1" in control.get("?part=rows&q=sale-1").text
+    for text, found in (("10 TRY", 5), ("bad", 2), ("nowhere", 0)):
+        assert control.get(f"?part=rows&q={text}").text.count("data-pick ") == found, text
     assert control.get("?status=NOPE").status_code == 400
 
 

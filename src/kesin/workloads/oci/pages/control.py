@@ -13,7 +13,7 @@ from fastapi import Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.engine.access.listing import JobSearch
-from kesin.engine.access.search import titles_of
+from kesin.engine.access.search import search_jobs, titles_of
 from kesin.foundation.permissions import Permission
 from kesin.foundation.problems import Invalid, Problem
 from kesin.lifecycle.errors import Category
@@ -152,6 +152,9 @@ def oci_renew(ctx: Context, site_id: str, sent: FirstFields) -> HTMLResponse:
 def _rows(ctx: PageContext, site: SiteContext, sent: Mapping[str, str]) -> dict[str, Any]:
     queue, chosen = site.queue.name, _chosen(ctx)
     search = operations.search_rows(site, ctx.actor, chosen.criteria, chosen.q)
+    if chosen.q and not visible_jobs(ctx, queue, search).page(limit=1).jobs:  # no id: a word
+        where = replace(search.where, text=chosen.q, contains=None)
+        search = search_jobs(site.context.commands, ctx.actor, queue, where, [site.id])
     search = search._replace(where=replace(search.where, oldest_first=bool(chosen.order)))
     stats = ctx.stats(site.queue, site.id)
     states = stats.states
