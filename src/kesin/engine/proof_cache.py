@@ -1,18 +1,17 @@
 """A cache of proofs: a lifecycle with a known fingerprint is not proved again.
 
-The fingerprint covers the whole declaration and the source of the prover, so a change of either
-requires a new proof. Only proofs that hold are cached. The cache ships with the package, and a test
-repeats every proof in it. `scripts/remember-proofs.py` writes the file.
+The fingerprint covers the declaration without its documentation and the source of the prover, so a
+change of either requires a new proof. Only proofs that hold are cached. The cache ships with the
+package, and a test repeats every proof in it. `scripts/remember-proofs.py` writes the file.
 """
 
 import hashlib
 import json
-from dataclasses import fields, is_dataclass
-from enum import Enum
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Final
 
+from kesin.lifecycle.codec import lifecycle_json
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.proof.rules import Proof, prove
 
@@ -39,8 +38,7 @@ def cached_proof(lifecycle: Lifecycle) -> Proof | None:
 
 def fingerprint(lifecycle: Lifecycle) -> str:
     """A hash over the declaration and the prover."""
-    declaration = json.dumps(_canonical_form(lifecycle), separators=(",", ":"))
-    return hashlib.sha256(f"{_prover_hash()}{declaration}".encode()).hexdigest()
+    return hashlib.sha256(f"{_prover_hash()}{lifecycle_json(lifecycle)}".encode()).hexdigest()
 
 
 def format_proofs(lifecycles: list[Lifecycle]) -> str:
@@ -55,25 +53,6 @@ def format_proofs(lifecycles: list[Lifecycle]) -> str:
                 "bound": proof.bound,
             }
     return json.dumps(proofs, indent=2, sort_keys=True) + "\n"
-
-
-def _canonical_form(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        parts = {part.name: _canonical_form(getattr(value, part.name)) for part in fields(value)}
-        return [type(value).__name__, parts]
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, tuple | list):
-        return [_canonical_form(item) for item in value]
-    if isinstance(value, frozenset | set):
-        return sorted(json.dumps(_canonical_form(item)) for item in value)
-    if isinstance(value, dict):
-        return sorted(
-            [json.dumps(_canonical_form(key)), _canonical_form(item)] for key, item in value.items()
-        )
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    raise TypeError(f"a declaration holds no {type(value).__name__}")
 
 
 @cache
