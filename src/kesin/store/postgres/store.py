@@ -17,7 +17,7 @@ import psycopg
 from psycopg import errors
 
 from kesin.lifecycle.model import Change, Job, meter_of
-from kesin.store.declarations import DECLARED_COLUMNS, DeclaredMoves, Edge, Effects
+from kesin.store.declarations import Edge, Effects
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.ownership import Ownership
 from kesin.store.postgres.async_callers import enqueue_within, refuse_what_is_ignored
@@ -25,8 +25,7 @@ from kesin.store.postgres.callers import WHICH_DATABASE, Callers, CallersPostgre
 from kesin.store.postgres.connection import PostgresListener, TimedConnection
 from kesin.store.postgres.planned import MANY_JOBS, PlannedClaims
 from kesin.store.postgres.pool import PostgresPool, TransactionRolledBack
-from kesin.store.records import Event, NewJobRow, Outcome, RulesVersion, refusal
-from kesin.store.rules import StateRow
+from kesin.store.records import Event, NewJobRow, Outcome, refusal
 from kesin.store.sql.columns import event_columns
 from kesin.store.sql.dialect import Dialect
 from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS
@@ -229,30 +228,6 @@ class PostgresStore(SqlStore):
             raise StoreError(
                 f"the schema {self.schema} has no kesin tables: run `kesin migrate` first"
             ) from None
-
-    def _write_moves(self, _queue: str, moves: DeclaredMoves) -> None:
-        rows = [(*edge, *effects) for edge, effects in sorted(moves.items())]
-        marks = ", ".join(["%s"] * len(rows[0]))
-        with self.transaction() as connection, connection.cursor() as cursor:
-            cursor.executemany(
-                f"INSERT INTO {self.dialect.table('declared')} AS d ({DECLARED_COLUMNS})"
-                f" VALUES ({marks}) ON CONFLICT (queue, move, from_state, to_state) DO UPDATE SET"
-                " mask = d.mask | excluded.mask, min_age_us = excluded.min_age_us,"
-                " slots = excluded.slots",
-                rows,
-            )
-
-    def _write_rules(self, version: RulesVersion, states: Sequence[StateRow]) -> None:
-        table = self.dialect.table
-        with self.transaction() as connection, connection.cursor() as cursor:
-            cursor.execute(
-                f"INSERT INTO {table('rules')} VALUES (%s, %s, %s, %s, %s, %s)", tuple(version)
-            )
-            cursor.executemany(
-                f"INSERT INTO {table('state')} (queue, name, phase, success, waits)"
-                " VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
-                [(version.queue, *state) for state in states],
-            )
 
     def _lock_rules(self, queue: str) -> None:
         self._lock(f"kesin:{self.schema}:rules:{queue}")

@@ -1,7 +1,5 @@
 """The rules of a queue in both SQL stores: declare them, keep every version, retire states."""
 
-from abc import abstractmethod
-from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
@@ -11,6 +9,7 @@ from kesin.lifecycle.codec import rules_fingerprint
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.declarations import (
     DECLARED_COLUMNS,
+    EDGE_COLUMNS,
     DeclaredMoves,
     Edge,
     Effects,
@@ -20,7 +19,6 @@ from kesin.store.declarations import (
 from kesin.store.limits import check_queue_name
 from kesin.store.records import Definition, RulesVersion
 from kesin.store.rules import (
-    StateRow,
     is_stored,
     jobs_by_state,
     next_version,
@@ -39,15 +37,7 @@ class SqlRules(SqlInserter):
 
     schema: str
 
-    # Implemented by the subclasses
-
-    @abstractmethod
-    def _write_moves(self, queue: str, moves: DeclaredMoves) -> None:
-        """Store declared moves: new ones, and what may change of those that exist."""
-
-    @abstractmethod
-    def _write_rules(self, version: RulesVersion, states: Sequence[StateRow]) -> None:
-        """Store a version of the rules, and those of its states that are not there yet."""
+    # Locks
 
     def _lock_rules(self, queue: str) -> None:  # in SQLite a transaction is alone
         """Block other versions of the queue's rules until the transaction ends."""
@@ -107,8 +97,20 @@ class SqlRules(SqlInserter):
         definition = canonical_json(names._asdict())
         params = {"queue": queue, "definition": definition, "now": None}
         with self.transaction():
-            self._write_moves(queue, moves)
+            self._lock_rules(queue)
+            known = self.declared(queue)
+            for edge, effects in moves.items():
+                row = {**dict(zip(EDGE_COLUMNS, edge, strict=True)), **effects._asdict()}
+                self._rows(self._beside("change_move" if edge in known else "add_move"), row)
             self._rows(self._beside("put_definition"), params)
+
+    def write_rules(self, version: RulesVersion) -> None:
+        """Store a version of the rules, and those of its states that are not there yet."""
+        with self.transaction():
+            self._rows(self._beside("add_rules"), version._asdict())
+            for state in states_of(version):
+                row = {"queue": version.queue, **state._asdict()}
+                self._rows(self._beside("add_state"), row)
 
     def _declare_version(
         self,
@@ -129,7 +131,7 @@ class SqlRules(SqlInserter):
                 unchanged = (versions[-1] if versions else None) == newest
                 if unchanged and self.retired_states(queue) == retired:
                     version = next_version(queue, lifecycle, newest, virtual_time=virtual_time)
-                    self._write_rules(version, states_of(version))
+                    self.write_rules(version)
                     self._declare_moves(queue, lifecycle, changed)
                     return
             if is_stored(versions, lifecycle, virtual_time=virtual_time):

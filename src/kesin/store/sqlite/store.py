@@ -15,11 +15,9 @@ from typing import Any, cast
 from kesin.foundation.clock import wall_clock_us
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import STAY
-from kesin.store.declarations import DECLARED_COLUMNS, DeclaredMoves, Effects
 from kesin.store.errors import GuardRefused, StoreError, StoreUnreachable
 from kesin.store.ownership import Ownership
-from kesin.store.records import Event, NewJobRow, Outcome, RulesVersion, refusal
-from kesin.store.rules import StateRow
+from kesin.store.records import Event, NewJobRow, Outcome, refusal
 from kesin.store.sql.columns import event_columns
 from kesin.store.sql.migrate import migrations, pending_migrations
 from kesin.store.sql.reader import Overdue
@@ -192,33 +190,6 @@ class SqliteStore(SqlStore):
                     (migration.version, migration.name, migration.checksum, wall_clock_us()),
                 )
         return [f"{migration.version:04d}_{migration.name}" for migration in pending]
-
-    def _write_moves(self, queue: str, moves: DeclaredMoves) -> None:
-        marks = ", ".join("?" * len((*next(iter(moves)), *Effects._fields)))
-        with self.transaction():
-            known = self.declared(queue)
-            self._writer.executemany(
-                f"INSERT INTO declared ({DECLARED_COLUMNS}) VALUES ({marks})",
-                [(*edge, *effects) for edge, effects in moves.items() if edge not in known],
-            )
-            self._writer.executemany(
-                "UPDATE declared SET mask = mask | ?, min_age_us = ?, slots = ?"
-                " WHERE queue = ? AND move = ? AND from_state = ? AND to_state = ?",
-                [
-                    (effects.mask, effects.min_age_us, effects.slots, *edge)
-                    for edge, effects in moves.items()
-                    if edge in known
-                ],
-            )
-
-    def _write_rules(self, version: RulesVersion, states: Sequence[StateRow]) -> None:
-        with self.transaction():
-            self._writer.execute("INSERT INTO rules VALUES (?, ?, ?, ?, ?, ?)", tuple(version))
-            self._writer.executemany(
-                "INSERT INTO state (queue, name, phase, success, waits) SELECT ?1, ?2, ?3, ?4, ?5"
-                " WHERE NOT EXISTS (SELECT 1 FROM state WHERE queue = ?1 AND name = ?2)",
-                [(version.queue, *state) for state in states],
-            )
 
     # Statements
 

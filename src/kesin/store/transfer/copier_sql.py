@@ -12,7 +12,6 @@ from kesin.lifecycle.model import HOT_COLUMNS, Job, slot_name
 from kesin.store.declarations import DeclaredMoves
 from kesin.store.limits import check_batch_size
 from kesin.store.records import Definition, Event, MoveCount, Note, RulesVersion
-from kesin.store.rules import states_of
 from kesin.store.sql.columns import event_columns
 from kesin.store.sql.store import SqlStore
 from kesin.store.sql.templates import shared_statements
@@ -201,7 +200,7 @@ class SqlCopier(Copier, ABC):
             self._store._lock_rules(queue)  # noqa: SLF001
             if not self._store.rules(queue):
                 for version in versions:
-                    self._store._write_rules(version, states_of(version))  # noqa: SLF001
+                    self._store.write_rules(version)
 
     def declare(self, queue: str, rows: DeclaredMoves, definition: Definition) -> None:
         new = new_moves(rows, self._store.declared(queue))

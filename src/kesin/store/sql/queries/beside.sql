@@ -98,6 +98,25 @@ UPDATE {state} SET retired_at = :at WHERE queue = :queue AND name = :state AND r
 UPDATE {declared} SET retired_at = :at
 WHERE queue = :queue AND to_state = :state AND retired_at IS NULL
 
+-- name: add_move
+INSERT INTO {declared} (queue, move, from_state, to_state, phase, claim, counts, base, returns,
+  retries, mask, slot, holds_key, slots, slots_per, min_age_us)
+VALUES (:queue, :move, :from_state, :to_state, :phase, :claim, :counts, :base, :returns,
+  :retries, :mask, :slot, :holds_key, :slots, :slots_per, :min_age_us)
+
+-- name: change_move
+UPDATE {declared} SET mask = mask | :mask, min_age_us = :min_age_us, slots = :slots
+WHERE queue = :queue AND move = :move AND from_state = :from_state AND to_state = :to_state
+
+-- name: add_rules
+INSERT INTO {rules} (queue, version, fingerprint, definition, virtual_time, declared_at)
+VALUES (:queue, :version, :fingerprint, :definition, :virtual_time, :declared_at)
+
+-- name: add_state
+INSERT INTO {state} (queue, name, phase, success, waits)
+SELECT :queue, :name, :phase, :success, :waits
+WHERE NOT EXISTS (SELECT 1 FROM {state} WHERE queue = :queue AND name = :name)
+
 -- name: put_definition
 INSERT INTO {lifecycle} VALUES (:queue, {now}, :definition)
 ON CONFLICT (queue) DO UPDATE SET definition = excluded.definition
