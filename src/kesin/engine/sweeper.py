@@ -94,8 +94,8 @@ class Sweeper(ForkAware):
             except Exception as problem:
                 errors.append(problem)
                 log.exception("queue_not_swept", queue=queue.name)
-        self._tick()
-        self._run_periodic()
+        self._for_each(self._tick, "tick_failed")
+        self._for_each(self._run_periodic, "periodic_failed")
         if "expire" in stages and self.after_sweep:
             if self._looping:
                 self._start_after_sweep()
@@ -122,45 +122,39 @@ class Sweeper(ForkAware):
                 log.warning("jobs_in_unknown_states", queue=queue.name, jobs=unknown)
         queue.store.compact(queue.name)
 
-    def _tick(self) -> None:
+    def _for_each(self, call: Callable[[Queue], object], failed: str) -> None:
+        """Call this for each queue; a failure is logged, ends no other, and the next turn repeats.
+
+        ``failed`` is the name of the event in the log.
+        """
+        for queue in self.queues:
+            try:
+                call(queue)
+            except StoreUnreachable as problem:
+                log.warning(failed, queue=queue.name, why=str(problem))
+            except Exception:
+                log.exception(failed, queue=queue.name)
+
+    def _tick(self, queue: Queue) -> None:
         """What is due each second: schedules, and jobs that waited for others."""
-        for queue in self.queues:
-            try:
-                queue.tick()
-                if queue.lifecycle.waiting_states:
-                    queue.settle(limit=self.batch)
-            except StoreUnreachable as problem:
-                log.warning("tick_failed", queue=queue.name, why=str(problem))
-            except Exception:
-                log.exception("tick_failed", queue=queue.name)
+        queue.tick()
+        if queue.lifecycle.waiting_states:
+            queue.settle(limit=self.batch)
 
-    def _run_periodic(self) -> None:
-        """Run the work that does not wait for a stage; a failure is retried at the next turn."""
-        for name in [queue.name for queue in self.queues if queue.name in self.periodic]:
-            try:
-                self.periodic[name]()
-            except StoreUnreachable as problem:
-                log.warning("periodic_failed", queue=name, why=str(problem))
-            except Exception:
-                log.exception("periodic_failed", queue=name)
+    def _run_periodic(self, queue: Queue) -> None:
+        """Run the work that does not wait for a stage."""
+        self.periodic.get(queue.name, bool)()
 
-    def _note_history(self) -> None:
+    def _note_history(self, queue: Queue) -> None:
         """Note how many jobs ended, for charts; a failure loses nothing but a minute of them."""
-        for queue in self.queues:
-            try:
-                note_history(queue.store, queue.name, queue.lifecycle, queue.now())
-            except Exception:
-                log.exception("history_not_noted", queue=queue.name)
+        note_history(queue.store, queue.name, queue.lifecycle, queue.now())
 
     def _run_after_sweep(self) -> None:
-        """Run the after-sweep work of each workload; a failure does not stop the others."""
-        for name in [queue.name for queue in self.queues if queue.name in self.after_sweep]:
-            if self._stop.is_set():
-                return
-            try:
-                self.after_sweep[name]()
-            except Exception:
-                log.exception("after_sweep_failed", queue=name)
+        """Run the after-sweep work of each workload, until the sweeper stops."""
+        work = self.after_sweep
+        self._for_each(
+            lambda queue: self._stop.is_set() or work.get(queue.name, bool)(), "after_sweep_failed"
+        )
 
     def _start_after_sweep(self) -> None:
         """Run it in a thread: remote storage may take minutes, and leases end meanwhile."""
@@ -189,11 +183,11 @@ class Sweeper(ForkAware):
                 if due:
                     self.sweep(due)
                     self.last_success = self._monotonic()
-                    self._note_history()
+                    self._for_each(self._note_history, "history_not_noted")
                 else:
-                    self._tick()
+                    self._for_each(self._tick, "tick_failed")
                     if now >= periodic_due:
-                        self._run_periodic()
+                        self._for_each(self._run_periodic, "periodic_failed")
                         periodic_due = now + PERIODIC_INTERVAL_S
                 pause_s = 1.0
             except Exception:  # the next pass tries again
