@@ -138,7 +138,6 @@ def lay_out(lifecycle: Lifecycle, translate: Translate = str) -> DiagramLayout:
 
 def _lay_out(lifecycle: Lifecycle, label_width: float, translate: Translate) -> DiagramLayout:
     sketch = _sort_edges(lifecycle, label_width, translate)
-    _choose_sides(sketch)
     _choose_gaps(sketch)
     for side in SIDES:
         _run_arcs(sketch, side)
@@ -168,21 +167,10 @@ def _sort_edges(lifecycle: Lifecycle, label_width: float, translate: Translate) 
         elif to == source + 1:
             sketch.straight[source] = edge_label(edge, NARROW_LABEL_WIDTH)
         else:
-            sketch.arcs.append(_Line(edge_label(edge, NARROW_LABEL_WIDTH), source, to=to))
+            down: Side = 1 if plan.left else -1  # and up on the left: they seldom meet
+            label = edge_label(edge, NARROW_LABEL_WIDTH)
+            sketch.arcs.append(_Line(label, source, down if to > source else -1, to))
     return sketch
-
-
-def _choose_sides(sketch: _Sketch) -> None:
-    """Put each arc where it crosses fewer lanes; on a tie, up on the left and down on the right."""
-    for arc in sketch.arcs:
-        crossings = {
-            side: sum(lane.side == side and lane.row in arc.rows[1:-1] for lane in sketch.lanes)
-            for side in SIDES
-        }
-        if crossings[-1] == crossings[1]:
-            arc.side = 1 if arc.row == arc.rows[0] and sketch.rail(-1) else -1
-        else:
-            arc.side = -1 if crossings[-1] < crossings[1] else 1
 
 
 def _run_arcs(sketch: _Sketch, side: Side) -> None:
@@ -211,20 +199,11 @@ def _run_arcs(sketch: _Sketch, side: Side) -> None:
 
 
 def _choose_gaps(sketch: _Sketch) -> None:
-    """Put each lane between the rails in the gap with the fewest arcs, near the rows of both."""
+    """Put each lane between the rails below the last row that both have lanes to."""
     for lane in sketch.across:
-        served = [{each.row for each in sketch.lanes if each.side == side} or {0} for side in SIDES]
-        top = max(min(rows) for rows in served)
-        bottom = max(top, min(max(rows) for rows in served))
+        served = ([each.row for each in sketch.lanes if each.side == side] for side in SIDES)
         last = max(0, len(sketch.plan.rows) - 2)
-        gaps = range(min(top, last), min(bottom, last) + 1)
-        lane.row = min(
-            gaps,
-            key=lambda gap: (
-                sum(gap in arc.rows[:-1] for arc in sketch.arcs),
-                abs(2 * gap + 1 - top - bottom),
-            ),
-        )
+        lane.row = min(last, *(max(rows, default=0) for rows in served))
 
 
 def _stack_rows(sketch: _Sketch) -> None:

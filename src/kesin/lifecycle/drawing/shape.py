@@ -153,42 +153,30 @@ def _happy_path(lifecycle: Lifecycle) -> list[str]:
     )
     automatic = (move for move in lifecycle.moves if move.automatic)
     for moves in (happy, automatic, lifecycle.moves):
-        paths = _longest_paths(_forward_edges(moves, start), start)
-        reached = [paths[goal] for goal in goals if goal in paths]
-        if reached:
-            return max(reached, key=len)
+        onward: dict[str, dict[str, None]] = {}
+        for move in moves:
+            for source in set(move.sources) - {move.to} if move.to not in (STAY, GONE) else ():
+                onward.setdefault(source, {})[move.to] = None
+        path = _longest_path(onward, start, goals)
+        if path:
+            return path
     return [start]
 
 
-def _forward_edges(moves: Iterable[Move], start: str) -> dict[str, list[str]]:
-    """The graph without back edges, as found by a depth-first search from ``start``."""
-    onward: dict[str, list[str]] = {}
-    for move in moves:
-        for source in move.sources:
-            if move.to not in (STAY, GONE, source):
-                onward.setdefault(source, []).append(move.to)
-    forward: dict[str, list[str]] = {}
-    finished: list[str] = []
+def _longest_path(
+    onward: Mapping[str, Iterable[str]], start: str, goals: Collection[str]
+) -> list[str]:
+    """The longest path to a goal in the graph without the back edges of a depth-first search."""
+    paths: dict[str, list[str]] = {}
 
-    def walk(state: str, ancestors: frozenset[str]) -> None:
-        forward[state] = [to for to in dict.fromkeys(onward.get(state, ())) if to not in ancestors]
-        for to in forward[state]:
-            if to not in forward:
-                walk(to, ancestors | {to})
-        finished.append(state)
+    def walk(state: str, ancestors: frozenset[str]) -> list[str]:
+        if state not in paths:
+            steps = [to for to in onward.get(state, ()) if to not in ancestors]
+            longest = max((walk(to, ancestors | {to}) for to in steps), key=len, default=[])
+            paths[state] = [state, *longest] if longest or state in goals else []
+        return paths[state]
 
-    walk(start, frozenset({start}))
-    return {state: forward[state] for state in reversed(finished)}
-
-
-def _longest_paths(graph: Mapping[str, list[str]], start: str) -> dict[str, list[str]]:
-    """The longest path to each state; ``graph`` is in topological order."""
-    paths = {start: [start]}
-    for state, onward in graph.items():
-        for to in onward:
-            if len(paths[state]) >= len(paths.get(to, ())):
-                paths[to] = [*paths[state], to]
-    return paths
+    return walk(start, frozenset({start}))
 
 
 def _states_after_success(lifecycle: Lifecycle, last: str) -> list[str]:

@@ -180,14 +180,10 @@ def _tip(drawn: DrawnEdge) -> str:
 
 def _label(label: EdgeLabel, x: float, y: float) -> str:
     parts = []
-    for index, line in enumerate(label.lines):
+    for index, (kind, text) in enumerate(label.lines):
         base = y + index * LINE_HEIGHT + SMALL_SIZE
-        for piece in line:
-            left = x + piece.x
-            if piece.kind:
-                parts.append(_sample(piece.kind, left, base))
-                left += SAMPLE_WIDTH
-            parts.append(_text("moves", left, base, piece.text))
+        parts += [_sample(kind, x, base)] if kind else []
+        parts.append(_text("moves", x + SAMPLE_WIDTH if kind else x, base, text))
     return "".join(parts)
 
 

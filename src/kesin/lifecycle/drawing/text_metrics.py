@@ -17,7 +17,6 @@ LARGE_SIZE: Final = 14.0
 BOLD_FACTOR: Final = 1.1  # how much wider bold letters are
 LINE_HEIGHT: Final = 16.0  # of small text
 SAMPLE_WIDTH: Final = 22.0  # a sample of a line's style and the space after it
-GROUP_GAP: Final = 14.0  # between two groups on one line
 BOX_PAD: Final = 14.0
 ICON_WIDTH: Final = 20.0  # the icon before a state's name and the space after it
 BOX_TEXT_WIDTH: Final = 150.0
@@ -38,20 +37,11 @@ def width_of(text: str, size: float = SMALL_SIZE) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class TextRun:
-    """A run of text on one line; with a kind, a sample of that kind's line precedes it."""
-
-    x: float
-    text: str
-    kind: Kind | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class EdgeLabel:
-    """The names of an edge's moves, as lines of text runs."""
+    """The names of an edge's moves as lines; a sample of a kind's line precedes those with one."""
 
     edge: Edge
-    lines: tuple[tuple[TextRun, ...], ...]
+    lines: tuple[tuple[Kind | None, str], ...]
     width: float
 
     @property
@@ -72,20 +62,16 @@ class StateText:
     terminal: bool
 
 
-def edge_label(edge: Edge, max_width: float) -> EdgeLabel:
-    """The wrapped names of an edge; samples mark the kinds where there is more than one."""
-    if len(edge.groups) == 1:
-        lines = [(TextRun(0, text),) for text in wrap(_with_commas(edge.names), max_width)]
-        return EdgeLabel(edge, tuple(lines), max(width_of(line[0].text) for line in lines))
-    row, x = [], 0.0
-    for kind, names in edge.groups:
-        text = " ".join(_with_commas(names))
-        row.append(TextRun(x, text, kind))
-        x += SAMPLE_WIDTH + width_of(text) + GROUP_GAP
-    width = x - GROUP_GAP
-    if width > max_width:
-        return _stacked_label(edge, max_width)
-    return EdgeLabel(edge, (tuple(row),), width)
+def edge_label(edge: Edge, max_width: float, *, sampled: bool = False) -> EdgeLabel:
+    """The wrapped names of an edge; samples mark the kinds, at least if there is more than one."""
+    sampled = sampled or len(edge.groups) > 1
+    indent = SAMPLE_WIDTH if sampled else 0.0
+    lines = [
+        (kind if sampled else None, text)
+        for kind, names in edge.groups
+        for text in wrap(_with_commas(names), max_width - indent)
+    ]
+    return EdgeLabel(edge, tuple(lines), indent + max(width_of(text) for _, text in lines))
 
 
 def state_text(
@@ -99,7 +85,7 @@ def state_text(
     if span:
         words.append(translate("kept %(span)s") % {"span": " ".join(map(translate, span.split()))})
     loop = next((edge for edge in shape.edges(lifecycle) if edge.pair == (name, name)), None)
-    stays = _stacked_label(loop, BOX_TEXT_WIDTH) if loop else None
+    stays = edge_label(loop, BOX_TEXT_WIDTH, sampled=True) if loop else None
     width = max(
         min_width - 2 * BOX_PAD,
         ICON_WIDTH + width_of(name, LARGE_SIZE) * BOLD_FACTOR,
@@ -112,17 +98,6 @@ def state_text(
         height += stays.height + LINE_HEIGHT / 2
     family, wide = shape.family(lifecycle, name), width + 2 * BOX_PAD
     return StateText(name, family, lines, stays, wide, height, state.terminal)
-
-
-def _stacked_label(edge: Edge, max_width: float) -> EdgeLabel:
-    """A label with each group on lines of its own, always with samples."""
-    lines = [
-        (TextRun(0, text, kind),)
-        for kind, names in edge.groups
-        for text in wrap(_with_commas(names), max_width - SAMPLE_WIDTH)
-    ]
-    width = SAMPLE_WIDTH + max(width_of(line[0].text) for line in lines)
-    return EdgeLabel(edge, tuple(lines), width)
 
 
 def _with_commas(names: tuple[str, ...]) -> list[str]:
