@@ -11,7 +11,7 @@ from kesin.lifecycle import vocabulary as guards
 from kesin.lifecycle.budget import DAY_S, Backoff
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.vocabulary import GONE, STAY, After, Fixed, Guard, Role
+from kesin.lifecycle.vocabulary import GONE, STAY, After, Fixed, Guard, Role, Stage
 
 Sources = str | tuple[str, ...]
 
@@ -49,6 +49,7 @@ class MoveFields(TypedDict, total=False):
     priority: Literal["input", "keep"]
     then: str
     chained: bool
+    stage: Stage | None
     doc: str
 
 

@@ -9,6 +9,7 @@ from kesin.lifecycle import vocabulary as guards
 from kesin.lifecycle.budget import DAY_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
+from kesin.lifecycle.moves import MoveFields
 from kesin.lifecycle.vocabulary import STAY, After, Fixed
 
 BUDGET_SPENT = Fixed("SPENT", Category.PERMANENT, "every attempt was used up")
@@ -161,17 +162,14 @@ class LifecyclePlan:
         not_wrong, transient = guards.code_not_in("WRONG"), guards.category_in(Category.TRANSIENT)
         code = not_wrong if self._sometimes() else transient
         self._add(
-            Move(
-                "revive",
-                ("failed",),
+            moves.requeue(
+                "failed",
                 "ready",
+                name="revive",
                 by=("clock",),
                 when=(guards.timer_over, guards.retries_left(self._rng.randint(1, 3)), code),
-                attempt="renew",
                 retry="count",
                 timer="clear",
-                run_at="now",
-                unstamp=("finished_at",),
                 stage="revive",
             )
         )
@@ -191,39 +189,22 @@ class LifecyclePlan:
     def _add_wait(self) -> None:
         """Add a state that drops the claim, is claimed again later, and times out."""
         self._states.append(State("waiting", holds_key=self._sometimes(0.8)))
-        look_again = Move(
-            "look_again",
-            ("waiting",),
-            STAY,
-            by=("worker",),
-            when=(guards.holds_claim,),
-            claim="drop",
-            run_at="input",
-        )
         timer = After(self._rng.choice((60, 5_400)))
+        look: MoveFields = {"when": (guards.holds_claim,), "error": "keep"}
         wake = (guards.due, guards.unclaimed, guards.timer_not_over)
         self._add(
-            replace(
-                look_again,
-                name="wait",
-                action="wait",
-                sources=tuple(self._stages),
-                to="waiting",
-                timer=timer,
-            ),
+            moves.retry(tuple(self._stages), "waiting", "input", name="wait", timer=timer, **look),
             moves.claim("waiting", STAY, name="wake", action="claim", when=wake, attempt="keep"),
-            look_again,
+            moves.retry("waiting", STAY, "input", name="look_again", **look),
             moves.complete("waiting", "done", name="arrive", error="keep"),
             moves.recover("waiting", STAY, name="let_go", when=(guards.lease_over,)),
-            Move(
-                "timeout",
-                ("waiting",),
+            moves.attempt_cap(
+                "waiting",
                 "failed",
-                by=("clock",),
+                name="timeout",
                 when=(guards.unclaimed, guards.timer_over),
                 error=TIMED_OUT,
                 timer="clear",
-                stamp=("finished_at",),
                 stage="timeout",
             ),
         )

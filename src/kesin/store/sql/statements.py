@@ -156,41 +156,6 @@ class Statements(InputRows):
         return self._fill(name, columns=columns, condition=self._claimable)
 
     @cached_property
-    def claim_tenants(self) -> str:
-        """The tenants of given ids, for SQLite."""
-        ids = "(SELECT value FROM json_each(:ids))"
-        return f"SELECT DISTINCT tenant FROM job WHERE id IN {ids} AND queue = :queue"
-
-    @cached_property
-    def slot_count(self) -> str:
-        """How many slots the state has that the limited claim enters, for SQLite."""
-        return f"SELECT {self.compiler.slots(self.limited_claim.to, ':queue')}"
-
-    @cached_property
-    def slots_taken(self) -> str:
-        """Those of them that are taken."""
-        rows = self.compiler.slot_rows(self.limited_claim.to, ":queue", ":tenant")
-        return f"SELECT s.slot {rows}"
-
-    @cached_property
-    def meter(self) -> str:
-        """When a tenant's claims so far are paid off, for SQLite."""
-        move = self.compiler.literal(self.limited_claim.name)
-        where = f"queue = :queue AND tenant = :tenant AND move = {move}"
-        return f"SELECT free_at FROM meter WHERE {where}"
-
-    @cached_property
-    def spend(self) -> str:
-        """Write it."""
-        values = "(queue, tenant, move, free_at) VALUES (:queue, :tenant, :move, :free_at)"
-        return f"INSERT INTO meter {values} ON CONFLICT DO UPDATE SET free_at = excluded.free_at"
-
-    @property
-    def limited_claim(self) -> Move:
-        """The claim that slots or a rate limit, of a lifecycle that has one."""
-        return self.lifecycle.limited_claim or self.lifecycle.claims[0]
-
-    @cached_property
     def claim_decoder(self) -> ClaimRowDecoder:
         """The decoder of claimed rows; SQLite reads the same expressions that the claim sets."""
         moves = self.lifecycle.claims

@@ -14,6 +14,15 @@ from kesin.store.sql.statements import Statements
 
 LEVELS = (2, 1, 0, -1)  # priorities, the highest first
 Row = tuple[Any, ...]
+_TENANTS = (
+    "SELECT DISTINCT tenant FROM job"
+    " WHERE id IN (SELECT value FROM json_each(:ids)) AND queue = :queue"
+)
+_METER = "SELECT free_at FROM meter WHERE queue = :queue AND tenant = :tenant AND move = :move"
+_SPEND = (
+    "INSERT INTO meter (queue, tenant, move, free_at) VALUES (:queue, :tenant, :move, :free_at)"
+    " ON CONFLICT DO UPDATE SET free_at = excluded.free_at"
+)
 
 
 class Claim:
@@ -24,8 +33,9 @@ class Claim:
     ) -> None:
         self._statements = statements
         self._connection = connection
-        self._move = statements.lifecycle.limited_claim
-        self._meter = meter_of(self._move) if self._move else None
+        self._limited = statements.lifecycle.limited_claim is not None
+        self._move = statements.lifecycle.claims[0]  # the only one, if it is limited
+        self._meter = meter_of(self._move) if self._limited else None
         self._taken: Counter[str] = Counter()  # by tenant
         self._free: dict[str, list[str]] = {}  # tenant, or '' for the queue → free slots
         self._params = params
@@ -54,12 +64,12 @@ class Claim:
 
     def _among(self) -> list[Row]:
         """Those of the named jobs that are due, in the same order."""
-        if self._move is None:
+        if not self._limited:
             rows = self._all(self._statements.due("claim_among"), {"tenant": None})
             return [row[:-2] for row in rows]
         limit = self._most()
         found: list[tuple[Any, ...]] = []
-        for (tenant,) in self._all(self._statements.claim_tenants, {}):
+        for (tenant,) in self._all(_TENANTS, {}):
             most = min(limit, self._left(tenant))
             rows = self._all(self._statements.due("claim_among"), {"tenant": tenant, "limit": most})
             found += [(*row[-2:], row[0], tenant, row) for row in rows]
@@ -100,7 +110,7 @@ class Claim:
 
     @property
     def _slots_per(self) -> str | None:
-        state = self._statements.lifecycle.state.get(self._move.to) if self._move else None
+        state = self._statements.lifecycle.state.get(self._move.to) if self._limited else None
         return state.slots_per if state and state.capacity else None
 
     def _most(self) -> int:
@@ -127,9 +137,10 @@ class Claim:
 
     def _free_slots(self, tenant: str) -> list[str]:
         if tenant not in self._free:
-            state = self._statements.limited_claim.to
-            [(slots,)] = self._all(self._statements.slot_count, {})
-            taken = {row[0] for row in self._all(self._statements.slots_taken, {"tenant": tenant})}
+            state, compiler = self._move.to, self._statements.compiler
+            [(slots,)] = self._all(f"SELECT {compiler.slots(state, ':queue')}", {})
+            rows = f"SELECT s.slot {compiler.slot_rows(state, ':queue', ':tenant')}"
+            taken = {row[0] for row in self._all(rows, {"tenant": tenant})}
             names = (slot_name(state, number, tenant) for number in range(1, slots + 1))
             free = (name for name in names if name not in taken)
             most = max(min(slots - len(taken), self._params["limit"]), 0)
@@ -137,7 +148,7 @@ class Claim:
         return self._free[tenant]
 
     def _free_at(self, tenant: str) -> int:
-        row = self._one(self._statements.meter, {"tenant": tenant})
+        row = self._one(_METER, {"tenant": tenant, "move": self._move.name})
         return row[0] if row else 0
 
     def chosen(self) -> dict[str, str]:
@@ -151,5 +162,5 @@ class Claim:
         for tenant, taken in self._taken.items():
             if self._meter:
                 free_at = self._meter.after(self._free_at(tenant), self._params["now"], taken)
-                row = {"tenant": tenant, "move": self._statements.limited_claim.name}
-                self._all(self._statements.spend, {**row, "free_at": free_at})
+                row = {"tenant": tenant, "move": self._move.name, "free_at": free_at}
+                self._all(_SPEND, row)
