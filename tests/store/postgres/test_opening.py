@@ -40,7 +40,6 @@ def on_failure(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], N
         return reasons
 
     monkeypatch.setattr(reachability, "RETRY_S", 0.02)
-    monkeypatch.setattr(pool, "RETRY_S", 0.02)
     monkeypatch.setattr(pool, "RECONNECT_TIMEOUT_S", 0.01)  # the pool has given up long before
     return watch
 

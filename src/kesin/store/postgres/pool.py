@@ -12,7 +12,7 @@ from kesin.foundation.clock import SystemClock
 from kesin.foundation.forks import ForkAware, keep_for_ever
 from kesin.store.errors import GuardRefused, StoreError, StoreUnreachable
 from kesin.store.postgres.connection import CONNECTION, TimedConnection
-from kesin.store.postgres.reachability import RETRY_S, is_final, lasting_failure
+from kesin.store.postgres.reachability import INVALID_ADDRESS, is_final, lasting_failure
 
 _CLOCK = SystemClock()
 # Temporary errors: a failed connection; no resources; a lock timeout; a server that stops, starts,
@@ -41,7 +41,7 @@ class PostgresPool(ForkAware):
         self._timeout_s = timeout_s
         self._response_timeout_s = response_timeout_s
         self._lock = threading.Lock()
-        self._pool: ConnectionPool[TimedConnection] | None = self._make_pool()
+        self._pool: ConnectionPool[TimedConnection] | None = None  # until its first use
         self.watch_forks()
 
     def _make_pool(self) -> ConnectionPool[TimedConnection]:
@@ -62,17 +62,14 @@ class PostgresPool(ForkAware):
 
         A server that restarts is asked again each second: a pool gives up, or pauses for longer.
         """
-        first_s = min(RETRY_S, wait_s)
-        with suppress(PoolTimeout):  # the pool has closed itself
-            self._opened().wait(first_s)
-            return
-        why = lasting_failure(self._url, wait_s - first_s)
+        why = lasting_failure(self._url, wait_s)
         if why is None:
-            self._pool = None
             with suppress(PoolTimeout):
                 self._opened().wait(self._timeout_s)
                 return
             why = "it answers now, try again"
+        if why == INVALID_ADDRESS:
+            raise StoreError(why)
         tried = "" if is_final(why) else f" within {wait_s:.3g} s"
         raise StoreError(f"cannot open the PostgreSQL database{tried}: {why}")
 

@@ -1,18 +1,19 @@
 """Copies the directory tables and the metadata of workloads to another store."""
 
-from collections.abc import Iterator
-from typing import Any, Final
+from itertools import islice
+from typing import Final
 
 from kesin.store.audit_chain import AuditHead, AuditLine
+from kesin.store.audit_log import AuditLog
 from kesin.store.contract import Store
-from kesin.store.directory import ApiKey, Secret, Site, User
+from kesin.store.directory import ApiKey, Directory, Secret, Site, User
 from kesin.store.errors import StoreError
 from kesin.store.metadata import metadata_for
 from kesin.store.transfer import copier_for
 from kesin.store.transfer.copier_sql import SqlCopier
 
 AUDIT_BATCH: Final = 500  # lines of the audit log
-_AUDIT_COLUMNS: Final = (*AuditLine._fields, *AuditHead._fields)
+_AUDIT_COLUMNS: Final = (*AuditLine._fields[1:], *AuditHead._fields)
 _TABLES: Final = {
     "site": Site._fields,
     "person": User._fields,
@@ -39,7 +40,7 @@ def copy_directory(source: Store, target: Store) -> dict[str, int]:
             target_copier.rows("SELECT id FROM {} LIMIT 1", table)
             for table in ("audit", "audit_head")
         ):
-            counts["audit"] = _copy_audit_log(source_copier, target_copier)
+            counts["audit"] = _copy_audit_log(Directory(source), target_copier)
     return counts
 
 
@@ -61,31 +62,24 @@ def copy_metadata(source: Store, target: Store, workload: str, *, without: str) 
     return len(entries)
 
 
-def _copy_audit_log(source_copier: SqlCopier, target_copier: SqlCopier) -> int:
-    """Copy the lines up to the head of the chain, then the head; return how many lines."""
-    heads = source_copier.rows("SELECT seq, hash FROM {}", "audit_head")
-    head = AuditHead._make(heads[0]) if heads else None
-    copied = 0
-    for rows in _audit_batches(source_copier, head):
-        target_copier.insert("audit", _AUDIT_COLUMNS[1:], rows)
-        copied += len(rows)
+def _copy_audit_log(source: AuditLog, target_copier: SqlCopier) -> int:
+    """Copy the lines up to the head of the chain, then the head; return how many lines.
+
+    Their ids stay behind: the target assigns new ones.
+    """
+    head, copied = source.audit_head(), 0
+    end = head.seq if head else 0
+    rows = (
+        (*line[1:4], int(line.allowed), *line[5:], seq, line_hash)
+        for line, seq, line_hash in source.audit_chain()
+        if (seq or 0) <= end
+    )
+    while batch := list(islice(rows, AUDIT_BATCH)):
+        target_copier.insert("audit", _AUDIT_COLUMNS, batch)
+        copied += len(batch)
     if head is not None:
         target_copier.insert("audit_head", ("id", *AuditHead._fields), [(1, *head)])
     return copied
-
-
-def _audit_batches(copier: SqlCopier, head: AuditHead | None) -> Iterator[list[tuple[Any, ...]]]:
-    """The audit lines in order, without their ids: the target assigns new ones."""
-    last, copied = 0, f"(seq IS NULL OR seq <= {head.seq if head else 0})"
-    while True:
-        select = f"SELECT {', '.join(_AUDIT_COLUMNS)} FROM {{}}"
-        rows = copier.rows(
-            f"{select} WHERE id > {last} AND {copied} ORDER BY id LIMIT {AUDIT_BATCH}", "audit"
-        )
-        if not rows:
-            return
-        last = rows[-1][0]
-        yield [row[1:] for row in rows]
 
 
 def _sql_copier(store: Store) -> SqlCopier:
