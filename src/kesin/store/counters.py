@@ -2,26 +2,23 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.failures import failure_states, retried_at
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import READY, RESTING
 from kesin.store.limits import FAILURE_PERIOD_US
-from kesin.store.records import FailureCount, MoveCount
+from kesin.store.records import FailureCount, MoveCount, QueueStats
+
+Overdue = tuple[int | None, int, int]  # the oldest due time, claims past their lease, now
 
 
-class JobCounts(NamedTuple):
-    """The counts that the counters add up to."""
-
-    states: dict[str, int]
-    tenants: dict[str, dict[str, int]]
-    moves: Counter[str]  # tenant → moves ever made
-    counters: Sequence[MoveCount]
-
-
-def count_jobs(move_counts: Sequence[MoveCount], known_states: Iterable[str]) -> JobCounts:
+def count_jobs(
+    queue: str,
+    move_counts: Sequence[MoveCount],
+    known_states: Iterable[str] = (),
+    overdue: Overdue = (None, 0, 0),
+) -> QueueStats:
     """Sum the counters; known states are included even when they are empty."""
     names = tuple(known_states)
     tenants: dict[str, dict[str, int]] = {}
@@ -39,7 +36,7 @@ def count_jobs(move_counts: Sequence[MoveCount], known_states: Iterable[str]) ->
     for counts in tenants.values():
         for state, n in counts.items():
             states[state] = states.get(state, 0) + n
-    return JobCounts(states, tenants, moves, move_counts)
+    return QueueStats(queue, states, tenants, *overdue, moves, move_counts)
 
 
 FailureKey = tuple[str, str, str, str, bool]

@@ -91,6 +91,7 @@ def _open_postgres(url: str, *, migrate: bool, wait_s: float) -> Store:
         from kesin.store.postgres.store import PostgresStore
     except ImportError:
         raise StoreError(NO_PSYCOPG) from None
+    _check_postgres(url)
     clock, pause = SystemClock(), threading.Event()
     deadline = clock.monotonic() + wait_s
     while True:
@@ -111,3 +112,11 @@ def _make_private(file: Path) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(FileExistsError):
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def _check_postgres(url: str) -> None:
+    """Refuse an invalid address at once, without repeating it: it may hold a password."""
+    from kesin.store.postgres.reachability import INVALID_ADDRESS, is_valid_address
+
+    if not is_valid_address(url):
+        raise StoreError(INVALID_ADDRESS)

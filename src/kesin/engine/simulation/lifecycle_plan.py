@@ -2,14 +2,13 @@
 
 import random
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from kesin.lifecycle import moves
 from kesin.lifecycle import vocabulary as guards
 from kesin.lifecycle.budget import DAY_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.moves import MoveFields
 from kesin.lifecycle.vocabulary import STAY, After, Fixed
 
 BUDGET_SPENT = Fixed("SPENT", Category.PERMANENT, "every attempt was used up")
@@ -190,7 +189,7 @@ class LifecyclePlan:
         """Add a state that drops the claim, is claimed again later, and times out."""
         self._states.append(State("waiting", holds_key=self._sometimes(0.8)))
         timer = After(self._rng.choice((60, 5_400)))
-        look: MoveFields = {"when": (guards.holds_claim,), "error": "keep"}
+        look: dict[str, Any] = {"when": (guards.holds_claim,), "error": "keep"}
         wake = (guards.due, guards.unclaimed, guards.timer_not_over)
         self._add(
             moves.retry(tuple(self._stages), "waiting", "input", name="wait", timer=timer, **look),

@@ -8,7 +8,7 @@ Those are made again every few seconds; behind a pooler, where sessions change, 
 
 import threading
 from contextlib import ExitStack, suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import psycopg
 
@@ -30,13 +30,6 @@ _SETTINGS: Final = (
 )
 
 
-class Plan(NamedTuple):
-    """A statement as it is prepared, and until when (monotonic seconds)."""
-
-    text: str
-    until: float
-
-
 class PlannedClaims(ForkAware):
     """Runs one claim at a time, the next one another; who cannot be served uses the pool."""
 
@@ -46,7 +39,7 @@ class PlannedClaims(ForkAware):
         self._lock = threading.Lock()
         self._connection: TimedConnection | None = None
         self._open_from = 0.0  # monotonic seconds
-        self._plans: dict[str, Plan] = {}  # by statement
+        self._plans: dict[str, tuple[str, float]] = {}  # by statement: as prepared, until when
         self._made = 0  # plans so far
         self.watch_forks()
 
@@ -109,12 +102,13 @@ class PlannedClaims(ForkAware):
         self, connection: TimedConnection, sql: str, params: dict[str, Any]
     ) -> list[tuple[Any, ...]]:
         now = _CLOCK.monotonic()
-        plan = self._plans.get(sql)
-        if plan is None or now >= plan.until:
+        text, until = self._plans.get(sql, ("", 0.0))
+        if now >= until:
             self._made += 1
-            plan = self._plans[sql] = Plan(f"{sql}\n-- plan {self._made}", now + PLAN_S)
+            text = f"{sql}\n-- plan {self._made}"
+            self._plans[sql] = text, now + PLAN_S
             connection.prepared_max = 2 * len(self._plans)  # those that are used, and their last
-        return connection.execute(plan.text, params, prepare=True).fetchall()
+        return connection.execute(text, params, prepare=True).fetchall()
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

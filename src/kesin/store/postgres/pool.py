@@ -12,7 +12,7 @@ from kesin.foundation.clock import SystemClock
 from kesin.foundation.forks import ForkAware, keep_for_ever
 from kesin.store.errors import GuardRefused, StoreError, StoreUnreachable
 from kesin.store.postgres.connection import CONNECTION, TimedConnection
-from kesin.store.postgres.reachability import INVALID_ADDRESS, is_final, lasting_failure
+from kesin.store.postgres.reachability import is_final, lasting_failure
 
 _CLOCK = SystemClock()
 # Temporary errors: a failed connection; no resources; a lock timeout; a server that stops, starts,
@@ -68,8 +68,6 @@ class PostgresPool(ForkAware):
                 self._opened().wait(self._timeout_s)
                 return
             why = "it answers now, try again"
-        if why == INVALID_ADDRESS:
-            raise StoreError(why)
         tried = "" if is_final(why) else f" within {wait_s:.3g} s"
         raise StoreError(f"cannot open the PostgreSQL database{tried}: {why}")
 

@@ -17,6 +17,7 @@ import psycopg
 from psycopg import errors
 
 from kesin.lifecycle.model import Change, Job, meter_of
+from kesin.store.counters import Overdue
 from kesin.store.declarations import Edge, Effects
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.ownership import Ownership
@@ -30,7 +31,6 @@ from kesin.store.sql.columns import event_columns
 from kesin.store.sql.dialect import Dialect
 from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS
 from kesin.store.sql.migrate import migrations, pending_migrations
-from kesin.store.sql.reader import Overdue
 from kesin.store.sql.statements import Statements
 from kesin.store.sql.store import ActionCall, Conflict, SqlStore, moved_outcomes
 from kesin.store.sql.templates import fill, template

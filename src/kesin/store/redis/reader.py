@@ -201,7 +201,7 @@ class RedisReader(Store):
 
     def pairs(self, queue: str, where: Filter) -> list[tuple[str, str]]:
         """(state, tenant) for every list that holds jobs and matches the filter."""
-        counts = count_jobs(self.move_counts(queue), ()).tenants
+        counts = count_jobs(queue, self.move_counts(queue)).tenants
         return [
             (state, tenant)
             for tenant, states in counts.items()
@@ -281,10 +281,9 @@ class RedisReader(Store):
 
     def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
         known = self.program(queue).lifecycle.state
-        states, tenants, moves, counters = count_jobs(self.move_counts(queue), known)
         oldest, overdue, at = self._execute("overdue", {"queue": queue, "now": now})
         due = None if oldest is None else int(oldest)
-        return QueueStats(queue, states, tenants, due, overdue, int(at), moves, counters)
+        return count_jobs(queue, self.move_counts(queue), known, (due, overdue, int(at)))
 
     def backlog(
         self, queue: str, tenant: str, *, aged: AgedSince | None = None, now: int | None = None

@@ -1,16 +1,27 @@
 """The caller's input about jobs, encoded as one JSON document that a statement reads as rows."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from kesin.foundation.text import storable, wire_json
 from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.model import NO_STAMPS
 from kesin.store.sql.columns import STAMP_COLUMNS
 from kesin.store.sql.dialect import SHARED_PREFIX, Dialect
 
 _LARGEST_INT = 2**63 - 1
+
+
+class InputRow(NamedTuple):
+    """What a statement is given about a key that is looked up or a note that is added."""
+
+    tenant: str
+    id: str = ""  # of the job
+    dedup_key: str | None = None
+    note: str | None = None
+    stamps: Mapping[str, int] = NO_STAMPS
 
 
 class Statement(NamedTuple):

@@ -1,28 +1,19 @@
 """Enqueueing for both SQL stores: insert jobs, find holders of keys, note duplicates."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from kesin.foundation.messages import Message
-from kesin.lifecycle.model import NO_STAMPS
 from kesin.store.errors import StoreError
 from kesin.store.limits import check_batch_size
 from kesin.store.notify import Notifier
 from kesin.store.records import NewJobRow, Outcome
+from kesin.store.sql.input_rows import InputRow
 from kesin.store.sql.reader import SqlReader
 from kesin.store.sql.statements import Statements
 
 MAX_CONFLICT_ATTEMPTS = 3
-
-
-class NewNote(NamedTuple):
-    """A note to add to a job."""
-
-    id: str
-    tenant: str
-    note: str | None = None
-    stamps: Mapping[str, int] = NO_STAMPS
 
 
 class SqlInserter(SqlReader):
@@ -92,7 +83,7 @@ class SqlInserter(SqlReader):
             for index, first in enumerate(first_indexes)
         ]
         notes = [
-            NewNote(outcome.id, job.tenant)
+            InputRow(job.tenant, outcome.id)
             for job, outcome in zip(jobs, outcomes, strict=True)
             if outcome.result == "duplicate"
         ]
@@ -100,7 +91,7 @@ class SqlInserter(SqlReader):
         return outcomes
 
     def _add_notes(
-        self, statements: Statements, kind: str, notes: list[NewNote], actor: str, now: int | None
+        self, statements: Statements, kind: str, notes: list[InputRow], actor: str, now: int | None
     ) -> None:
         """Add notes to these jobs, in one statement."""
         if not notes:

@@ -8,15 +8,16 @@ read from its newest job backwards.
 import json
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from kesin.foundation.clock import Time
 from kesin.foundation.ids import first_id_at, is_id
 from kesin.lifecycle.budget import DAY_S, SECOND_US
-from kesin.lifecycle.model import NO_STAMPS, Job
+from kesin.lifecycle.model import Job
 from kesin.store.contract import Store
-from kesin.store.counters import count_jobs
+from kesin.store.counters import Overdue, count_jobs
 from kesin.store.errors import UnknownQueue
 from kesin.store.limits import (
     FAILURE_PERIOD_US,
@@ -49,22 +50,14 @@ from kesin.store.search import AFTER_ALL, fold
 from kesin.store.sql.columns import event_columns, job_columns
 from kesin.store.sql.dialect import Dialect
 from kesin.store.sql.failures import failures_sql
+from kesin.store.sql.input_rows import InputRow
 from kesin.store.sql.statements import Statements
 
 MAX_FOUND = 1_000  # jobs that a search reads by its index; of more, it walks through the newest
 MAX_CLOCK_SKEW_S = DAY_S  # between the clocks of the store and of the processes that create ids
 
 
-Overdue = tuple[int | None, int, int]  # the oldest due time, claims past their lease, now
 RunStatement = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
-
-
-class DedupKey(NamedTuple):
-    """A dedup key to look up."""
-
-    tenant: str
-    dedup_key: str
-    stamps: Mapping[str, int] = NO_STAMPS
 
 
 class SqlReader(Store):
@@ -131,12 +124,12 @@ class SqlReader(Store):
         requested = list(dict.fromkeys(keys))
         if not requested:
             return {}
-        keys_of_tenant = [DedupKey(tenant, key) for key in requested]
+        keys_of_tenant = [InputRow(tenant, dedup_key=key) for key in requested]
         held = self._find_holders(self._read, statements, keys_of_tenant)
         return {requested[index]: job_id for index, job_id, *_ in held}
 
     def _find_holders(
-        self, run: RunStatement, statements: Statements, keys: Sequence[DedupKey | NewJobRow]
+        self, run: RunStatement, statements: Statements, keys: Sequence[InputRow | NewJobRow]
     ) -> list[tuple[Any, ...]]:
         """The index of each key that is held, and the id, state and seq of its holder."""
         holders = statements.over_input("holders")
@@ -303,16 +296,17 @@ class SqlReader(Store):
 
     def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
         known = self.statements(queue).lifecycle.state
-        states, tenants, moves, counters = count_jobs(self.move_counts(queue), known)
-        return QueueStats(queue, states, tenants, *self._overdue(queue, now), moves, counters)
+        return count_jobs(queue, self.move_counts(queue), known, self._overdue(queue, now))
 
     def totals(self, queue: str, *, now: int | None = None, oldest: bool = False) -> QueueStats:
         columns = "'', move, from_state, to_state, CAST(sum(n) AS bigint), max(at)"
         rows = self._rows_of_queue("flow", columns, queue, " GROUP BY 2, 3, 4 ORDER BY 2, 3, 4")
-        known = self.statements(queue).lifecycle.state
-        states, _, moves, counters = count_jobs(list(map(MoveCount._make, rows)), known)
-        overdue = self._overdue(queue, now, oldest=oldest)
-        return QueueStats(queue, states, {}, *overdue, moves, counters)
+        known, overdue = (
+            self.statements(queue).lifecycle.state,
+            self._overdue(queue, now, oldest=oldest),
+        )
+        counts = list(map(MoveCount._make, rows))
+        return replace(count_jobs(queue, counts, known, overdue), tenants={})
 
     def failures(
         self,
@@ -427,11 +421,11 @@ def _way_in(where: Filter) -> str:
     return "_coded" if where.codes and where.tenants is None else ""
 
 
-def _keys_of(where: Filter) -> list[DedupKey] | None:
+def _keys_of(where: Filter) -> list[InputRow] | None:
     """The keys that a filter names; None if it leaves the tenant or the key open."""
     if where.tenants is None or where.dedup_key is None:
         return None
-    return [DedupKey(tenant, where.dedup_key) for tenant in dict.fromkeys(where.tenants)]
+    return [InputRow(tenant, dedup_key=where.dedup_key) for tenant in dict.fromkeys(where.tenants)]
 
 
 def _share_key(jobs: Iterable[Job]) -> bool:

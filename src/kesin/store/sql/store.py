@@ -30,7 +30,8 @@ from kesin.store.notify import QueueListener
 from kesin.store.ownership import Ownership
 from kesin.store.records import Filter, HeldClaim, Outcome, ScheduleRow, refusal
 from kesin.store.sql.companions import SqlCompanions
-from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS, NewNote
+from kesin.store.sql.input_rows import InputRow
+from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS
 from kesin.store.sql.statements import PreviewWay, Statements
 
 ClaimedRow = TypeVar("ClaimedRow", bound=tuple[Any, ...])
@@ -280,7 +281,7 @@ class SqlStore(SqlCompanions):
     def _note_stale(self, call: ActionCall, tenants: dict[str, str]) -> None:
         """Note on these jobs, with their tenants, that a caller had lost its claim."""
         action, params = call.moves[0].action, call.params
-        notes = [NewNote(job_id, tenant, action) for job_id, tenant in tenants.items()]
+        notes = [InputRow(tenant, job_id, note=action) for job_id, tenant in tenants.items()]
         self._add_notes(call.statements, "stale", notes, params["actor"], params["now"])
 
     def _chain(self, call: ActionCall) -> dict[str, Outcome]:

@@ -15,12 +15,12 @@ from typing import Any, cast
 from kesin.foundation.clock import wall_clock_us
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import STAY
+from kesin.store.counters import Overdue
 from kesin.store.errors import GuardRefused, StoreError, StoreUnreachable
 from kesin.store.ownership import Ownership
 from kesin.store.records import Event, NewJobRow, Outcome, refusal
 from kesin.store.sql.columns import event_columns
 from kesin.store.sql.migrate import migrations, pending_migrations
-from kesin.store.sql.reader import Overdue
 from kesin.store.sql.statements import Statements
 from kesin.store.sql.store import ActionCall, Conflict, SqlStore, moved_outcomes
 from kesin.store.sql.templates import fill, template
