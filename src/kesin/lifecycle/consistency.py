@@ -33,14 +33,15 @@ def check_consistency(lifecycle: Lifecycle) -> None:
     _check_header(lifecycle)
     _check_states(lifecycle)
     for move in lifecycle.moves:
-        _check_edges(lifecycle, move)
-        _check_same_named_moves(lifecycle, move)
-        _check_run_at(lifecycle, move)
-        _check_stamps_and_flags(lifecycle, move)
+        where = f"{lifecycle.name}.{move.name}"
+        _check_edges(where, lifecycle, move)
+        _check_same_named_moves(where, lifecycle, move)
+        _check_run_at(where, lifecycle, move)
+        _check_stamps_and_flags(where, lifecycle, move)
         _check_claim(move)
-        _check_priority(lifecycle, move)
-        _check_scheduled(lifecycle, move)
-        _check_chain(lifecycle, move)
+        _check_priority(where, move)
+        _check_scheduled(where, lifecycle, move)
+        _check_chain(where, lifecycle, move)
     _check_enqueue_and_prune(lifecycle)
     for action, _ in lifecycle.default_errors:
         if not any(move.action == action and move.error == "record" for move in lifecycle.moves):
@@ -105,8 +106,7 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _check_edges(lifecycle: Lifecycle, move: Move) -> None:
-    where = f"{lifecycle.name}.{move.name}"
+def _check_edges(where: str, lifecycle: Lifecycle, move: Move) -> None:
     if not NAME.fullmatch(move.name):
         _refuse(where, "a move's name is letters, digits and _")
     if not move.by:
@@ -125,11 +125,10 @@ def _check_edges(lifecycle: Lifecycle, move: Move) -> None:
         _refuse(where, f"slot_free names {slot.names[0]}, which has no slots")
     rate = move.guard("rate")
     if rate:
-        _check_rate(lifecycle, move, rate)
+        _check_rate(where, lifecycle, move, rate)
 
 
-def _check_rate(lifecycle: Lifecycle, move: Move, rate: Guard) -> None:
-    where = f"{lifecycle.name}.{move.name}"
+def _check_rate(where: str, lifecycle: Lifecycle, move: Move, rate: Guard) -> None:
     counted = _is_count(rate.number) and _is_count(rate.per_s)
     if not counted or not 1 <= rate.number <= MAX_RATE or not 1 <= rate.per_s <= DAY_S:
         given = f"rate({rate.number!r}, {rate.per_s!r})"
@@ -138,9 +137,8 @@ def _check_rate(lifecycle: Lifecycle, move: Move, rate: Guard) -> None:
         _refuse(where, "a rate is for the claim of a lifecycle that has only one")
 
 
-def _check_same_named_moves(lifecycle: Lifecycle, move: Move) -> None:
+def _check_same_named_moves(where: str, lifecycle: Lifecycle, move: Move) -> None:
     """Moves of the same name, source and target must count alike: the stores see one move."""
-    where = f"{lifecycle.name}.{move.name}"
     for twin in lifecycle.moves:
         if twin.name != move.name:
             continue
@@ -150,9 +148,8 @@ def _check_same_named_moves(lifecycle: Lifecycle, move: Move) -> None:
                 _refuse(where, f"two moves {shared} → {move.target(shared)} count differently")
 
 
-def _check_run_at(lifecycle: Lifecycle, move: Move) -> None:
+def _check_run_at(where: str, lifecycle: Lifecycle, move: Move) -> None:
     """Every job in a working state must have ``run_at``: the stores rely on it."""
-    where = f"{lifecycle.name}.{move.name}"
     to = lifecycle.state.get(move.to)
     from_rest = any(not lifecycle.state[source].working for source in move.sources)
     if move.run_at == "clear" and (to is None or to.working):
@@ -165,8 +162,7 @@ def _counter_effects(move: Move) -> tuple[str, str, str, bool]:
     return (move.claim, move.attempt, move.retry, move.guard("returns_left") is not None)
 
 
-def _check_stamps_and_flags(lifecycle: Lifecycle, move: Move) -> None:
-    where = f"{lifecycle.name}.{move.name}"
+def _check_stamps_and_flags(where: str, lifecycle: Lifecycle, move: Move) -> None:
     settable = {*lifecycle.stamps, "finished_at"}
     for stamp in (*move.stamp, *move.stamp_input, *move.unstamp):
         if stamp not in settable:
@@ -204,16 +200,15 @@ def _check_claim(move: Move) -> None:
         _refuse(move.name, "holds_claim contradicts unclaimed and lease_over")
 
 
-def _check_priority(lifecycle: Lifecycle, move: Move) -> None:
-    where, sets = f"{lifecycle.name}.{move.name}", move.priority == "input"
+def _check_priority(where: str, move: Move) -> None:
+    sets = move.priority == "input"
     if sets and move.creates:
         _refuse(where, "a new job has the priority that its producer gives, without priority=")
     if sets and not {"operator", "producer"}.issuperset(move.by):
         _refuse(where, "only an operator or a producer gives a job another priority")
 
 
-def _check_scheduled(lifecycle: Lifecycle, move: Move) -> None:
-    where = f"{lifecycle.name}.{move.name}"
+def _check_scheduled(where: str, lifecycle: Lifecycle, move: Move) -> None:
     if ("clock" in move.by) and move.stage is None and not move.chained:
         _refuse(where, "a clock move needs a stage")
     if move.stage is not None and "clock" not in move.by:
@@ -237,8 +232,7 @@ def _check_scheduled(lifecycle: Lifecycle, move: Move) -> None:
         _refuse(where, f"{why}: declare {aged.names[0]} first")
 
 
-def _check_chain(lifecycle: Lifecycle, move: Move) -> None:
-    where = f"{lifecycle.name}.{move.name}"
+def _check_chain(where: str, lifecycle: Lifecycle, move: Move) -> None:
     if not move.then:
         return
     links = lifecycle.chained_moves(move)

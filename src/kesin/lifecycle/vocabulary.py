@@ -5,7 +5,7 @@ Every word has a meaning in plain Python (``model``), in the prover (``proof``) 
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from kesin.lifecycle.budget import DAY_S
 from kesin.lifecycle.errors import Category
@@ -13,9 +13,7 @@ from kesin.lifecycle.errors import Category
 Role = Literal["worker", "clock", "operator", "producer"]
 Stage = Literal["settle", "cap", "recover", "expire", "revive", "timeout", "prune"]
 
-STAGES: Final[tuple[Stage, ...]] = (
-    *("settle", "cap", "recover", "expire", "revive", "timeout", "prune"),
-)
+STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
 STAY: Final = "="  # the target of a move that leaves the state as it is
 GONE: Final = ""  # the source of enqueue and the target of a prune
 BUILT_IN_STAMPS: Final = ("created_at", "moved_at", "finished_at")

@@ -13,12 +13,10 @@ from typing import Any
 
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.model import Job
-from kesin.store.errors import UnknownParents
 from kesin.store.limits import FIRST_ID, MAX_BATCH, MAX_PAGE, valid_ids
-from kesin.store.records import Filter, HeldClaim, Listing, NewJobRow, Progress
+from kesin.store.records import Filter, HeldClaim, Listing, Progress
 from kesin.store.sql.columns import job_columns
 from kesin.store.sql.rules import SqlRules
-from kesin.store.sql.statements import Statements
 from kesin.store.sql.templates import template
 
 MAX_INDEXED = 10_000  # jobs that become searchable when their fields are declared
@@ -26,38 +24,6 @@ MAX_INDEXED = 10_000  # jobs that become searchable when their fields are declar
 
 class SqlCompanions(SqlRules):
     """The part of the SQL stores that knows parents and progress."""
-
-    def _insert_new(
-        self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]
-    ) -> set[str]:
-        waiting = [job for job in jobs if job.after]
-        if not waiting:
-            return self._insert(statements, jobs, params)
-        with self.transaction():
-            self._hold_parents(waiting)
-            inserted = self._insert(statements, waiting, params)
-            others = [job for job in jobs if not job.after]
-            if others:
-                inserted |= self._insert(statements, others, params)
-            self._write_parents(statements.queue, [job for job in waiting if job.id in inserted])
-        return inserted
-
-    def _hold_parents(self, jobs: Sequence[NewJobRow]) -> None:
-        """Let no parent be pruned until the children are committed."""
-        named = sorted({parent for job in jobs for parent in job.after})
-        known: set[str] = set()
-        for start in range(0, len(named), MAX_BATCH):
-            ids = [job_id for job_id in named[start : start + MAX_BATCH] if is_id(job_id)]
-            rows = self._rows(self._beside("hold_parents"), {"ids": self._array(ids)})
-            known |= {str(row[0]) for row in rows}
-        if missing := set(named) - known:
-            raise UnknownParents(missing)
-
-    def _write_parents(self, queue: str, jobs: Sequence[NewJobRow]) -> None:
-        pairs = [(job.id, parent) for job in jobs for parent in job.after]
-        for start in range(0, len(pairs), MAX_BATCH):
-            batch = json.dumps(pairs[start : start + MAX_BATCH])
-            self._rows(self._beside("add_parents"), {"queue": queue, "pairs": batch})
 
     def parents(
         self, queue: str, job_id: str, *, limit: int = MAX_PAGE, after: str = FIRST_ID

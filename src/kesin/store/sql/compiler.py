@@ -197,21 +197,19 @@ class Compiler(MoveConditions):
 
     # Verdicts
 
-    def chosen(self, moves: tuple[Move, ...], *, token: bool) -> str:
-        """The index of the move that matches the row; NULL if none does."""
+    def chosen(self, moves: tuple[Move, ...], *, token: bool, otherwise: str = "NULL") -> str:
+        """The index of the move that matches the row; ``otherwise`` if none does."""
+        quote = "" if otherwise == "NULL" else "'"
         whens = " ".join(
-            f"WHEN {self.condition(move, token=token)}{self.target_free(move)} THEN {n}"
+            f"WHEN {self.condition(move, token=token)}{self.target_free(move)}"
+            f" THEN {quote}{n}{quote}"
             for n, move in enumerate(moves)
         )
-        return f"CASE {whens} END"
+        return f"CASE {whens} ELSE {otherwise} END"
 
     def verdict(self, moves: tuple[Move, ...]) -> str:
         """The index of the matching move, as text, or the reason why none matches."""
-        picks = " ".join(
-            f"WHEN {self.condition(move, token=True)}{self.target_free(move)} THEN '{n}'"
-            for n, move in enumerate(moves)
-        )
-        return f"CASE {picks} ELSE {self.reason(moves)} END"
+        return self.chosen(moves, token=True, otherwise=self.reason(moves))
 
     def preview_reason(self, moves: tuple[Move, ...]) -> str:
         """The reason why a judged row ``c`` with body ``b`` would not move; '' if it would.

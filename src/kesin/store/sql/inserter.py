@@ -1,17 +1,20 @@
 """Enqueueing for both SQL stores: insert jobs, find holders of keys, note duplicates."""
 
+import json
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from kesin.foundation.ids import is_id
 from kesin.foundation.messages import Message
-from kesin.store.errors import StoreError
-from kesin.store.limits import check_batch_size
+from kesin.store.errors import StoreError, UnknownParents
+from kesin.store.limits import MAX_BATCH, check_batch_size
 from kesin.store.notify import Notifier
 from kesin.store.records import NewJobRow, Outcome
 from kesin.store.sql.input_rows import InputRow
 from kesin.store.sql.reader import SqlReader
 from kesin.store.sql.statements import Statements
+from kesin.store.sql.templates import shared_statements
 
 MAX_CONFLICT_ATTEMPTS = 3
 
@@ -28,16 +31,14 @@ class SqlInserter(SqlReader):
         """Run one statement that may write, in the current transaction or its own."""
 
     @abstractmethod
-    def _insert_new(
-        self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]
-    ) -> set[str]:
-        """Insert the jobs whose keys are free, with the jobs they come after; return their ids."""
-
-    @abstractmethod
     def _insert(
         self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]
     ) -> set[str]:
         """Insert the jobs whose keys are free, all by the same move; return their ids."""
+
+    def _beside(self, name: str) -> str:
+        """The statement of this name about what stands beside the jobs."""
+        return self.dialect.write(shared_statements("beside")[name])
 
     def enqueue(
         self, queue: str, jobs: Sequence[NewJobRow], *, actor: str, now: int | None = None
@@ -89,6 +90,38 @@ class SqlInserter(SqlReader):
         ]
         self._add_notes(statements, "duplicate", notes, actor, now)
         return outcomes
+
+    def _insert_new(
+        self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]
+    ) -> set[str]:
+        waiting = [job for job in jobs if job.after]
+        if not waiting:
+            return self._insert(statements, jobs, params)
+        with self.transaction():
+            self._hold_parents(waiting)
+            inserted = self._insert(statements, waiting, params)
+            others = [job for job in jobs if not job.after]
+            if others:
+                inserted |= self._insert(statements, others, params)
+            self._write_parents(statements.queue, [job for job in waiting if job.id in inserted])
+        return inserted
+
+    def _hold_parents(self, jobs: Sequence[NewJobRow]) -> None:
+        """Let no parent be pruned until the children are committed."""
+        named = sorted({parent for job in jobs for parent in job.after})
+        known: set[str] = set()
+        for start in range(0, len(named), MAX_BATCH):
+            ids = [job_id for job_id in named[start : start + MAX_BATCH] if is_id(job_id)]
+            rows = self._rows(self._beside("hold_parents"), {"ids": self._array(ids)})
+            known |= {str(row[0]) for row in rows}
+        if missing := set(named) - known:
+            raise UnknownParents(missing)
+
+    def _write_parents(self, queue: str, jobs: Sequence[NewJobRow]) -> None:
+        pairs = [(job.id, parent) for job in jobs for parent in job.after]
+        for start in range(0, len(pairs), MAX_BATCH):
+            batch = json.dumps(pairs[start : start + MAX_BATCH])
+            self._rows(self._beside("add_parents"), {"queue": queue, "pairs": batch})
 
     def _add_notes(
         self, statements: Statements, kind: str, notes: list[InputRow], actor: str, now: int | None

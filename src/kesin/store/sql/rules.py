@@ -29,7 +29,6 @@ from kesin.store.rules import (
 )
 from kesin.store.sql.inserter import SqlInserter
 from kesin.store.sql.statements import Statements
-from kesin.store.sql.templates import shared_statements
 
 
 class SqlRules(SqlInserter):
@@ -44,10 +43,6 @@ class SqlRules(SqlInserter):
 
     def _lock_jobs(self) -> None:  # as above
         """Block every move until the transaction ends; reading goes on."""
-
-    def _beside(self, name: str) -> str:
-        """The statement of this name about what stands beside the jobs."""
-        return self.dialect.write(shared_statements("beside")[name])
 
     # Versions and moves
 

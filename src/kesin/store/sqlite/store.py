@@ -132,17 +132,20 @@ class SqliteStore(SqlStore):
                 raise Conflict from problem
             raise
 
-    def _reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """The caller's transaction, or this thread's reader."""
-        if self._ownership.joined():
-            return nullcontext(self._writer)
-        return self._connections.reading()
-
     @contextmanager
-    def _in_memory_writer(self) -> Iterator[sqlite3.Connection]:
-        """The one connection of a database in memory, which everybody shares."""
-        with self._lock:
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """The caller's transaction, or this thread's reader; in memory all share one connection."""
+        joined = self._ownership.joined()
+        if self._in_memory:
+            if not joined:
+                self._ownership.require_free()
+            with self._lock:
+                yield self._writer
+        elif joined:
             yield self._writer
+        else:
+            with self._connections.reading() as connection:
+                yield connection
 
     def _rows(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         joined = self._ownership.joined()  # there, a statement that fails is undone by itself
@@ -152,11 +155,6 @@ class SqliteStore(SqlStore):
 
     def _read(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         params = self._with_time(params)
-        if self._in_memory:
-            if not self._ownership.joined():
-                self._ownership.require_free()
-            with self._lock:
-                return self._writer.execute(sql, params).fetchall()
         with disk_errors_translated(self.path), self._reading() as connection:
             return connection.execute(sql, params).fetchall()
 
@@ -211,7 +209,7 @@ class SqliteStore(SqlStore):
 
     def _peek(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         params = self._with_time({**params, "worker": "", "actor": "", "lease_us": 0})
-        with self._in_memory_writer() if self._in_memory else self._reading() as connection:
+        with self._reading() as connection:
             rows = Claim(statements, params, connection).rows
         jobs = self.find(statements.queue, [row[0] for row in rows])
         return [jobs[row[0]] for row in rows if row[0] in jobs]
@@ -300,7 +298,7 @@ class SqliteStore(SqlStore):
         return 0
 
     def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
-        reader = self._in_memory_writer() if self._in_memory else self._connections.scanning()
+        reader = self._reading() if self._in_memory else self._connections.scanning()
         with disk_errors_translated(self.path), reader as connection:
             connection.execute("BEGIN")
             try:

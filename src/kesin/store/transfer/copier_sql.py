@@ -10,7 +10,7 @@ from typing import Any
 from kesin.foundation.text import wire_json
 from kesin.lifecycle.model import HOT_COLUMNS, Job, slot_name
 from kesin.store.declarations import DeclaredMoves
-from kesin.store.limits import check_batch_size
+from kesin.store.limits import FIRST_ID, check_batch_size
 from kesin.store.records import Definition, Event, MoveCount, Note, RulesVersion
 from kesin.store.sql.columns import event_columns
 from kesin.store.sql.store import SqlStore
@@ -25,7 +25,6 @@ Held = list[tuple[str | None, str | None]]  # the slot and the key of each job
 _body_values = attrgetter("id", "queue", "tenant", "dedup_key", "payload_json")
 _hot_values = attrgetter(*("result_json" if name == "result" else name for name in HOT_COLUMNS))
 _SKIP = " ON CONFLICT DO NOTHING"
-FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
 class SqlCopier(Copier, ABC):
