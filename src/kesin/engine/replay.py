@@ -15,6 +15,7 @@ from typing import Any, Literal
 from kesin.lifecycle.codec import fingerprint_of
 from kesin.lifecycle.model import JOB_COLUMNS, Job
 from kesin.store.contract import Store
+from kesin.store.counters import count_jobs
 from kesin.store.declarations import COLUMN_BITS
 from kesin.store.records import Event, MoveCount, RulesVersion
 from kesin.store.rules import accounted_effects, jobs_by_state
@@ -198,11 +199,9 @@ def counter_differences(
     queue: str, flows: list[MoveCount], counts: Counter[tuple[str, str]]
 ) -> Iterator[Difference]:
     """The differences between the counters and the rows."""
-    counted: Counter[tuple[str, str]] = Counter()
-    for flow in flows:
-        counted[flow.tenant, flow.to_state] += flow.n
-        counted[flow.tenant, flow.from_state] -= flow.n
+    tenants = count_jobs(queue, flows).tenants.items()
+    counted = {(tenant, state): n for tenant, states in tenants for state, n in states.items()}
     for tenant, state in sorted({*counted, *counts}):
-        if state and counted[tenant, state] != counts[tenant, state]:
-            subject = f"the count of {tenant}/{state}"
-            yield Difference(queue, subject, counts[tenant, state], counted[tenant, state])
+        jobs, said = counts[tenant, state], counted.get((tenant, state), 0)
+        if jobs != said:
+            yield Difference(queue, f"the count of {tenant}/{state}", jobs, said)

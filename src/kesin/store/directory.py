@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 from kesin.foundation.text import storable
 from kesin.store.audit_log import AuditLog
@@ -269,14 +269,10 @@ def _first(decode: Callable[[Row], Record], rows: list[Row]) -> Record | None:
 
 def _user_from_row(row: Row) -> User:
     user = User._make(row)
-    sites, queues = _parse_list(user.sites), _parse_list(user.queues)
+    sites, queues = (tuple(json.loads(str(names))) for names in (user.sites, user.queues))
     return user._replace(all_sites=bool(user.all_sites), sites=sites, queues=queues)
 
 
 def _key_from_row(row: Row) -> ApiKey:
     key = ApiKey._make(row)
-    return key._replace(scopes=_parse_list(key.scopes))
-
-
-def _parse_list(text: object) -> tuple[str, ...]:
-    return tuple(json.loads(cast("str", text)))
+    return key._replace(scopes=tuple(json.loads(str(key.scopes))))

@@ -1,6 +1,5 @@
 """The versions of a queue's rules: one is written only if the jobs under the stored one fit it."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -11,6 +10,7 @@ from kesin.lifecycle.codec import lifecycle_from_json, lifecycle_json, rules_fin
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.proof.rules import BrokenRule, Proof
 from kesin.lifecycle.proof.upgrade import StoredNames, check_names, job_count, prove_upgrade
+from kesin.store.counters import count_jobs
 from kesin.store.declarations import Effects, declared_moves
 from kesin.store.errors import StoreError
 from kesin.store.records import Definition, MoveCount, RulesVersion
@@ -145,11 +145,7 @@ def accounted_effects(
 
 def jobs_by_state(counts: Iterable[MoveCount]) -> dict[str, int]:
     """The number of jobs in each state, whatever rules are open."""
-    jobs: Counter[str] = Counter()
-    for count in counts:
-        jobs[count.from_state] -= count.n
-        jobs[count.to_state] += count.n
-    return {state: n for state, n in jobs.items() if state and n}
+    return {state: n for state, n in count_jobs("", list(counts)).states.items() if n}
 
 
 def refuse_occupied(queue: str, state: str, jobs: int) -> None:

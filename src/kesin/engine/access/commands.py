@@ -32,7 +32,8 @@ from kesin.foundation.permissions import Actor, Permission
 from kesin.foundation.problems import Forbidden, Invalid, NotFound, RequestConflict
 from kesin.lifecycle.model import Job
 from kesin.store.errors import StoreUnreachable
-from kesin.store.records import Event, Filter, Note, Outcome, Page, Pause, QueueStats
+from kesin.store.filters import normalise_filter
+from kesin.store.records import Event, Filter, JobCount, Note, Outcome, Page, Pause, QueueStats
 
 _NONE: Final[frozenset[str]] = frozenset()
 MAX_BULK_JOBS: Final = 100_000  # in one bulk action; repeat it for the remainder
@@ -130,6 +131,19 @@ class Commands:
             return masked_page(read, self.masking(name), where, limit, page, fields=fields)
         jobs = self.shown_list(actor, name, page.jobs, reveal, same_look=same_look)
         return Page(jobs, page.cursor)
+
+    def count(
+        self, actor: Actor, name: str, where: Filter, *, limit: int, **between: str
+    ) -> JobCount:
+        """The jobs that match, ``above`` and ``below`` ids; at most ``limit`` jobs are examined.
+
+        A search in what is masked is not counted: the number would tell what is masked.
+        """
+        queue, narrowed = self.queue(actor, name), self.narrow(actor, name, where)
+        searched = where.text or where.contains or where.dedup_key or where.search
+        if searched and not actor.has("reveal"):
+            return JobCount(0, exact=False)
+        return queue.store.count_matching(name, normalise_filter(narrowed), limit=limit, **between)
 
     def find(
         self,

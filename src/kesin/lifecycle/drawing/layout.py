@@ -180,16 +180,14 @@ def _run_arcs(sketch: _Sketch, side: Side) -> None:
     def clear(rows: Callable[[_Line], range], row: int) -> float:
         return max((arc.out for arc in run if row in rows(arc)), default=0.0)
 
-    used = [
-        max(label.width + LABEL_GAP - sketch.half, 0) if side > 0 and label else 0.0
-        for label in map(sketch.straight.get, range(len(sketch.plan.rows)))
-    ]
+    labels = sketch.straight.values() if side > 0 else ()
+    used = max((label.width + LABEL_GAP - sketch.half for label in labels), default=0.0)
     arcs = [arc for arc in sketch.arcs if arc.side == side]
     for arc in sorted(arcs, key=lambda arc: (len(arc.rows), arc.rows[0])):
         inside = (other.out for other in run if set(other.rows) & set(arc.rows))
         arc.clear = clear(lambda arc: arc.rows[1:-1], arc.row)
         label_end = arc.clear + arc.label.width + 2 * LABEL_GAP
-        arc.out = max(label_end, max((*inside, *used[arc.rows[0] : arc.rows[-1]])) + ARC_GAP)
+        arc.out = max(label_end, max((0.0, used, *inside)) + ARC_GAP)
         run.append(arc)
     lanes = [lane for lane in sketch.lanes if lane.side == side]
     reach = [clear(lambda arc: arc.rows[1:-1], lane.row) for lane in lanes]

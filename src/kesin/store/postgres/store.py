@@ -26,7 +26,7 @@ from kesin.store.postgres.callers import WHICH_DATABASE, Callers, CallersPostgre
 from kesin.store.postgres.connection import PostgresListener, TimedConnection
 from kesin.store.postgres.planned import MANY_JOBS, PlannedClaims
 from kesin.store.postgres.pool import PostgresPool, TransactionRolledBack
-from kesin.store.records import Event, NewJobRow, Outcome, refusal
+from kesin.store.records import Event, NewJobRow, Outcome
 from kesin.store.sql.columns import event_columns
 from kesin.store.sql.dialect import Dialect
 from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS
@@ -334,17 +334,12 @@ class PostgresStore(SqlStore):
         """The outcomes, and the tenants of the jobs whose claim seems lost."""
         statement = call.statements.apply(call.moves, changes)
         call_params = call.statements.params_for(statement, changes, call.params)
-        outcomes: dict[str, Outcome] = {}
-        lost: dict[str, str] = {}
-        for position, verdict, state, seq, tenant in self._rows(statement.sql, call_params):
+        rows = self._rows(statement.sql, call_params)
+        outcomes, lost = self._refusals(changes, [row for row in rows if not row[1].isdigit()])
+        for position, verdict, state, seq, _ in [row for row in rows if row[1].isdigit()]:
             job_id = changes[position].id
-            if verdict.isdigit():
-                outcomes[job_id] = Outcome("moved", job_id, state, seq)
-                call.chosen[job_id] = int(verdict)
-            else:
-                outcomes[job_id] = refusal(verdict, job_id, state, seq or 0)
-                if verdict == "stale":
-                    lost[job_id] = tenant
+            outcomes[job_id] = Outcome("moved", job_id, state, seq)
+            call.chosen[job_id] = int(verdict)
         return outcomes, lost
 
     def _insert(

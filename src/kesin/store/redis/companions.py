@@ -41,20 +41,19 @@ class RedisCompanions(RedisReader):
     def parents(
         self, queue: str, job_id: str, *, limit: int = MAX_PAGE, after: str = FIRST_ID
     ) -> list[Job]:
-        self.program(queue)
-        params = {"queue": queue, "id": job_id, "limit": min(limit, MAX_BATCH), "after": after}
-        rows = self._execute("parents", params) if is_id(job_id) else []
-        return [parse_job(row) for row in rows]
+        return self._related("parents", queue, job_id, limit, after=after)
 
     def meters(self, queue: str) -> dict[str, int]:
         rows = self._execute("meters", {"queue": queue, "limit": MAX_BATCH})
         return {tenant: int(free_at) for tenant, free_at in rows}
 
     def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
+        return self._related("children", queue, job_id, limit)
+
+    def _related(self, op: str, queue: str, job_id: str, limit: int, **more: str) -> list[Job]:
         self.program(queue)
-        params = {"queue": queue, "id": job_id, "limit": min(limit, MAX_BATCH)}
-        rows = self._execute("children", params) if is_id(job_id) else []
-        return [parse_job(row) for row in rows]
+        params = {"queue": queue, "id": job_id, "limit": min(limit, MAX_BATCH), **more}
+        return list(map(parse_job, self._execute(op, params) if is_id(job_id) else ()))
 
     def _write_progress(self, queue: str, claim: HeldClaim, said: dict[str, Any]) -> bool:
         self.program(queue)

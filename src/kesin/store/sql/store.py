@@ -284,6 +284,18 @@ class SqlStore(SqlCompanions):
         notes = [InputRow(tenant, job_id, note=action) for job_id, tenant in tenants.items()]
         self._add_notes(call.statements, "stale", notes, params["actor"], params["now"])
 
+    def _refusals(
+        self, changes: Sequence[Change], rows: Iterable[tuple[Any, ...]]
+    ) -> tuple[dict[str, Outcome], dict[str, str]]:
+        """The outcomes of jobs that did not move, and the tenants of those whose claim was lost."""
+        outcomes, lost = dict[str, Outcome](), dict[str, str]()
+        for position, reason, state, seq, tenant in rows:
+            job_id = changes[position].id
+            outcomes[job_id] = refusal(reason, job_id, state, seq or 0)
+            if reason == "stale":
+                lost[job_id] = tenant
+        return outcomes, lost
+
     def _chain(self, call: ActionCall) -> dict[str, Outcome]:
         """Make the chained moves for the jobs that moved and whose guards allow it."""
         outcomes: dict[str, Outcome] = {}

@@ -18,7 +18,7 @@ from kesin.lifecycle.vocabulary import STAY
 from kesin.store.counters import Overdue
 from kesin.store.errors import GuardRefused, StoreError, StoreUnreachable
 from kesin.store.ownership import Ownership
-from kesin.store.records import Event, NewJobRow, Outcome, refusal
+from kesin.store.records import Event, NewJobRow, Outcome
 from kesin.store.sql.columns import event_columns
 from kesin.store.sql.migrate import migrations, pending_migrations
 from kesin.store.sql.statements import Statements
@@ -231,7 +231,11 @@ class SqliteStore(SqlStore):
             outcomes = moved_outcomes(rows)
             if len(outcomes) < len(changes):
                 unmoved = [change for change in changes if change.id not in outcomes]
-                outcomes |= self._refusals(call, unmoved)
+                reasons = statements.reasons(moves)
+                given = statements.params_for(reasons, unmoved, call.params)
+                refused, lost = self._refusals(unmoved, self._writer.execute(reasons.sql, given))
+                self._note_stale(call, lost)
+                outcomes |= refused
         moved = (job_id for job_id in chosen if outcomes[job_id].result == "moved")
         call.chosen.update((job_id, chosen[job_id]) for job_id in moved)
         return outcomes
@@ -257,20 +261,6 @@ class SqliteStore(SqlStore):
         params = call.statements.params_for(statement, changes, call.params)
         rows = self._writer.execute(statement.sql, params).fetchall()
         return {changes[row[0]].id: row[1] for row in rows if row[1] is not None}
-
-    def _refusals(self, call: ActionCall, unmoved: Sequence[Change]) -> dict[str, Outcome]:
-        statement = call.statements.reasons(call.moves)
-        params = call.statements.params_for(statement, unmoved, call.params)
-        outcomes: dict[str, Outcome] = {}
-        lost: dict[str, str] = {}
-        rows = self._writer.execute(statement.sql, params).fetchall()
-        for position, reason, state, seq, tenant in rows:
-            job_id = unmoved[position].id
-            outcomes[job_id] = refusal(reason, job_id, state, seq or 0)
-            if reason == "stale":
-                lost[job_id] = tenant
-        self._note_stale(call, lost)
-        return outcomes
 
     def _insert(
         self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]

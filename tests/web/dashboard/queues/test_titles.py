@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from kesin.engine.access.counting import count_visible
 from kesin.engine.access.masking import MASK
 from kesin.store.records import Filter, Listing
 from tests.web.conftest import ROOT
@@ -148,5 +147,5 @@ def test_what_is_masked_by_its_shape_is_neither_found_nor_counted_without_reveal
     assert len(search(mails, "ada")) == 1  # an operator may reveal it
     viewer = replace(ROOT, grants=frozenset({"read"}))
     where, commands = Filter(search="ada"), mails.service.commands
-    assert count_visible(commands, viewer, mails.name, where, limit=9) == (0, False)
-    assert count_visible(commands, ROOT, mails.name, where, limit=9) == (1, True)
+    assert commands.count(viewer, mails.name, where, limit=9) == (0, False)
+    assert commands.count(ROOT, mails.name, where, limit=9) == (1, True)

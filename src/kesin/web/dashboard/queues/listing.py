@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
-from kesin.engine.access.counting import count_visible
 from kesin.engine.access.listing import JobSearch
 from kesin.engine.queue import Queue
 from kesin.engine.validation import invalid_field
@@ -46,7 +45,7 @@ def visible_jobs(
         search,
         partial(filters.read_page, ctx, queue, search, **look),
         partial(commands.find, actor, queue, **look),
-        partial(count_visible, commands, actor, queue, where, limit=MAX_EXAMINED),
+        partial(commands.count, actor, queue, where, limit=MAX_EXAMINED),
         total,
     )
 
