@@ -1,12 +1,13 @@
 """The audit log in the database: lines are added to its chain, searched and pruned."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from functools import cache
 from itertools import chain, takewhile
 from typing import Any, Final, NamedTuple
 
+from kesin.foundation.text import storable
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.store.audit_chain import (
     BEGIN_ACTION,
@@ -22,7 +23,13 @@ from kesin.store.audit_chain import (
     line_hash,
     require_unbroken,
 )
+from kesin.store.contract import Store
+from kesin.store.errors import StoreError
 from kesin.store.sql.reader import escape_like
+from kesin.store.sql.store import SqlStore
+from kesin.store.sql.templates import shared_statements
+
+Row = tuple[Any, ...]
 
 LAST_AUDIT_ID: Final = (1 << 63) - 1
 PRUNE_BATCH: Final = 10_000
@@ -51,22 +58,33 @@ class AuditPage(NamedTuple):
     before: int | None
 
 
-class AuditLog(ABC):
+class AuditLog:
     """The audit log of a store. A line is never changed, and only pruned from the oldest on.
 
     Lines are added one after the other: the head of the chain is locked until the transaction
     ends. So a transaction adds its line last.
     """
 
-    @abstractmethod
+    def __init__(self, store: Store) -> None:
+        store = store.store_for("")
+        if not isinstance(store, SqlStore):
+            raise StoreError("people and keys are kept in SQLite or PostgreSQL")
+        self._store = store
+        statements, write = shared_statements("directory"), store.dialect.write
+        self._sql = cache(lambda statement: write(statements[statement]))
+
     def transaction(self) -> AbstractContextManager[Any]:
         """Commit all calls inside the block together, or none of them."""
+        return self._store.transaction()
 
-    @abstractmethod
-    def _read(self, statement: str, **params: Any) -> list[tuple[Any, ...]]: ...
+    def _read(self, statement: str, **params: Any) -> list[Row]:
+        texts = [value for value in params.values() if isinstance(value, str)]
+        if any(storable(text) != text for text in texts):  # PostgreSQL would refuse the query
+            return []
+        return self._store._read(self._sql(statement), params)  # noqa: SLF001  # same package
 
-    @abstractmethod
-    def _rows(self, statement: str, **params: Any) -> list[tuple[Any, ...]]: ...
+    def _rows(self, statement: str, **params: Any) -> list[Row]:
+        return self._store._rows(self._sql(statement), params)  # noqa: SLF001
 
     def add_audit(self, line: AuditLine) -> None:
         """Add a line to the chain."""

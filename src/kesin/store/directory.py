@@ -6,19 +6,11 @@ goes through `engine/access/commands.py`. Only hashes of passwords, sessions and
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
-from kesin.foundation.text import storable
-from kesin.store.audit_log import AuditLog
-from kesin.store.contract import Store
-from kesin.store.errors import StoreError
-from kesin.store.sql.store import SqlStore
-from kesin.store.sql.templates import shared_statements
+from kesin.store.audit_log import AuditLog, Row
 
 Record = TypeVar("Record")
-Row = tuple[Any, ...]
 
 
 class Site(NamedTuple):
@@ -95,18 +87,6 @@ class MetadataEntry(NamedTuple):
 
 class Directory(AuditLog):
     """The tables in a store that are not about jobs."""
-
-    def __init__(self, store: Store) -> None:
-        store = store.store_for("")
-        if not isinstance(store, SqlStore):
-            raise StoreError("people and keys are kept in SQLite or PostgreSQL")
-        self._store = store
-        statements, write = shared_statements("directory"), store.dialect.write
-        self._sql = cache(lambda statement: write(statements[statement]))
-
-    def transaction(self) -> AbstractContextManager[Any]:
-        """Commit all calls inside the block together, or none of them."""
-        return self._store.transaction()
 
     # Sites
 
@@ -237,15 +217,6 @@ class Directory(AuditLog):
         return self._write("drop_fact", workload=workload, site=site, name=name)
 
     # Statements
-
-    def _read(self, statement: str, **params: Any) -> list[Row]:
-        texts = [value for value in params.values() if isinstance(value, str)]
-        if any(storable(text) != text for text in texts):  # PostgreSQL would refuse the query
-            return []
-        return self._store._read(self._sql(statement), params)  # noqa: SLF001  # same package
-
-    def _rows(self, statement: str, **params: Any) -> list[Row]:
-        return self._store._rows(self._sql(statement), params)  # noqa: SLF001
 
     def _write(self, statement: str, **params: Any) -> bool:
         return bool(self._rows(statement, **params))
