@@ -17,7 +17,6 @@ import psycopg
 from psycopg import errors
 
 from kesin.lifecycle.model import Change, Job, meter_of
-from kesin.store.counters import Overdue
 from kesin.store.declarations import Edge, Effects
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.ownership import Ownership
@@ -52,6 +51,8 @@ def _dialect(schema: str) -> Dialect:
         modulo="%%",  # psycopg reads a single one as a placeholder
         param=lambda name: f"%({name})s",
         table=lambda name: f"{schema}.{name}",
+        array=lambda values: None if values is None else list(values),
+        is_in=lambda column, name: f"{column} = ANY(%({name})s::text[])",
         given_slot="(SELECT slots FROM chosen) ->> j.id::text",
         fragments={
             "as_text": "::text",
@@ -237,18 +238,6 @@ class PostgresStore(SqlStore):
 
     # Statements
 
-    def _sql(self, name: str) -> str:
-        """A statement that needs no lifecycle."""
-        parts = {"schema": self.schema, "clock": template("postgres", "clock")}
-        parts["tenants"] = fill(template("postgres", "tenants_ready"), parts)
-        return fill(template("postgres", name), parts)
-
-    def _array(self, values: Sequence[str] | None) -> Any:
-        return None if values is None else list(values)
-
-    def _is_in(self, column: str, name: str) -> str:
-        return f"{column} = ANY(%({name})s::text[])"
-
     def wait(self, queue: str, since: int, timeout_s: float) -> None:
         if self._planned_claims:
             self._planned_claims.open()
@@ -295,10 +284,6 @@ class PostgresStore(SqlStore):
     def _peek(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         rows = self._read(statements.peek(named="tenants" in params), params)
         return [Job._make(row) for row in rows]
-
-    def ready_tenants(self, queue: str, limit: int) -> list[str]:
-        rows = self._read(self._sql("ready_tenants"), {"queue": queue, "limit": limit})
-        return [row[0] for row in rows]
 
     def _judge(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, Outcome]:
         outcomes = self._move_uniform(call, changes)
@@ -352,15 +337,9 @@ class PostgresStore(SqlStore):
 
     # Notes, counters, pauses and health
 
-    def _overdue(self, queue: str, now: int | None, *, oldest: bool = True) -> Overdue:
-        params = {"queue": queue, "now": now, "oldest": oldest}
-        row = self._read(self._sql("overdue"), params)[0]
-        return row[0], row[1], row[2]
-
     def compact(self, queue: str) -> int:
         """Merge the append-only counter rows; concurrent calls never merge the same row twice."""
-        self.statements(queue)
-        rows = self._rows(self._sql("compact"), {"queue": queue})
+        rows = self._rows(self.statements(queue).plain("compact"), {"queue": queue})
         return int(rows[0][0])
 
     def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
@@ -383,6 +362,7 @@ class PostgresStore(SqlStore):
                 yield from self._join_events(iter(rows), iter(history))
 
     def health(self) -> dict[str, str | int]:
-        row = self._read(self._sql("health"), {"schema": self.schema})[0]
+        sql = fill(template("postgres", "health"), {"schema": self.schema})
+        row = self._read(sql, {"schema": self.schema})[0]
         names = ("store", "version", "schema", "bytes", "oldest_snapshot_s", "dead_rows")
         return dict(zip(names, ("postgres", row[0], self.schema, *row[1:]), strict=True))

@@ -74,7 +74,7 @@ class SqlCompanions(SqlRules):
         for _ in range(MAX_INDEXED // MAX_PAGE):
             if cursor is not None:
                 page = self.jobs(queue, Filter(), limit=MAX_PAGE, cursor=cursor or None)
-                self._rows(sql, {"ids": self._array([job.id for job in page.jobs])})
+                self._rows(sql, {"ids": self.dialect.array([job.id for job in page.jobs])})
                 cursor = page.cursor
 
     # Progress
@@ -85,6 +85,6 @@ class SqlCompanions(SqlRules):
         return bool(self._rows(self._beside("put_progress"), params))
 
     def progress(self, queue: str, ids: Sequence[str]) -> dict[str, Progress]:
-        params = {"queue": queue, "ids": self._array(valid_ids(ids))}
+        params = {"queue": queue, "ids": self.dialect.array(valid_ids(ids))}
         rows = self._read(self._beside("progress"), params)
         return {str(row[0]): Progress(*row[1:]) for row in rows}

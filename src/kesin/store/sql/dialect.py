@@ -1,8 +1,9 @@
 """The differences between the two SQL dialects, quoting, and the columns of the caller's input."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 _GAP = re.compile(r"\{(\w+)\}")
 _PARAM = re.compile(r"(?<!:):([a-z_]+)")
@@ -31,6 +32,8 @@ class Dialect:
     modulo: str
     param: Callable[[str], str]
     table: Callable[[str], str]
+    array: Callable[[Sequence[str] | None], Any]  # strings as a parameter
+    is_in: Callable[[str, str], str]  # whether a column is in the array parameter of this name
     given_slot: str  # the slot that a claim chose for a job
     fragments: Mapping[str, str] = field(compare=False)  # of statements that both share, by name
 

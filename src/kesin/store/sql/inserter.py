@@ -112,7 +112,7 @@ class SqlInserter(SqlReader):
         known: set[str] = set()
         for start in range(0, len(named), MAX_BATCH):
             ids = [job_id for job_id in named[start : start + MAX_BATCH] if is_id(job_id)]
-            rows = self._rows(self._beside("hold_parents"), {"ids": self._array(ids)})
+            rows = self._rows(self._beside("hold_parents"), {"ids": self.dialect.array(ids)})
             known |= {str(row[0]) for row in rows}
         if missing := set(named) - known:
             raise UnknownParents(missing)

@@ -71,10 +71,6 @@ class SqlReader(Store):
         """Run one query."""
 
     @abstractmethod
-    def _array(self, values: Sequence[str] | None) -> Any:
-        """A list of strings as a parameter for this database."""
-
-    @abstractmethod
     def _peek(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         """The jobs that a claim with these parameters would take."""
 
@@ -116,7 +112,11 @@ class SqlReader(Store):
 
     def _read_ids(self, name: str, queue: str, ids: Sequence[str]) -> list[tuple[Any, ...]]:
         sql, requested = self.statements(queue).plain(name), valid_ids(ids)
-        return self._read(sql, {"queue": queue, "ids": self._array(requested)}) if requested else []
+        return (
+            self._read(sql, {"queue": queue, "ids": self.dialect.array(requested)})
+            if requested
+            else []
+        )
 
     def ids_by_key(self, queue: str, tenant: str, keys: Sequence[str]) -> dict[str, str]:
         statements = self.statements(queue)
@@ -152,7 +152,7 @@ class SqlReader(Store):
         params: dict[str, Any] = {"queue": queue, "limit": min(limit, max_jobs), "now": now}
         params["after"] = after
         if tenants is not None:
-            params["tenants"] = self._array(tenants)
+            params["tenants"] = self.dialect.array(tenants)
         jobs = self._peek(statements, params)
         if statements.contested(claims) and _share_key(jobs):
             return self._peek(statements, {**params, "limit": 1})  # such a claim takes one job
@@ -168,7 +168,7 @@ class SqlReader(Store):
         conditions = self._filters(where, params)
         among = self._among(statements, where)
         if among is not None:
-            params["ids"] = self._array(among)
+            params["ids"] = self.dialect.array(among)
         name = "jobs" + _way_in(where) if among is None else "jobs_among"
         sql = statements.jobs(name, conditions, oldest_first=where.oldest_first)
         jobs = [Job._make(row) for row in self._read(sql, params)]
@@ -211,17 +211,17 @@ class SqlReader(Store):
         rows: list[str] = []
         pair_conditions = ["TRUE"]
         if where.states:
-            pair_conditions.append(self._is_in("p.state", "states"))
-            params["states"] = self._array(where.states)
+            pair_conditions.append(self.dialect.is_in("p.state", "states"))
+            params["states"] = self.dialect.array(where.states)
         if where.tenants is not None:
-            pair_conditions.append(self._is_in("p.tenant", "tenants"))
-            params["tenants"] = self._array(where.tenants)
+            pair_conditions.append(self.dialect.is_in("p.tenant", "tenants"))
+            params["tenants"] = self.dialect.array(where.tenants)
         if where.codes:
-            rows.append(self._is_in("j.error_code", "codes"))
-            params["codes"] = self._array(list(dict.fromkeys(where.codes)))
+            rows.append(self.dialect.is_in("j.error_code", "codes"))
+            params["codes"] = self.dialect.array(list(dict.fromkeys(where.codes)))
         if where.categories:
-            rows.append(self._is_in("j.error_category", "categories"))
-            params["categories"] = self._array(where.categories)
+            rows.append(self.dialect.is_in("j.error_category", "categories"))
+            params["categories"] = self.dialect.array(where.categories)
         for column, sign, value, name in (
             ("created_at", ">=", where.created_from, "created_from"),
             ("created_at", "<", where.created_before, "created_before"),
@@ -262,10 +262,6 @@ class SqlReader(Store):
             f"(SELECT 1 FROM {terms} st WHERE st.job_id = j.id AND st.term >= {param('term')}"
             f" AND st.term < {param('after_term')} LIMIT 1) IS NOT NULL"
         )
-
-    @abstractmethod
-    def _is_in(self, column: str, name: str) -> str:
-        """Membership of a column in an array parameter."""
 
     def events(self, job_id: str) -> list[Event]:
         if not is_id(job_id):
@@ -320,8 +316,8 @@ class SqlReader(Store):
         params |= {"recent_from": recent_from, "period": FAILURE_PERIOD_US}
         filters = ""
         if tenants is not None:
-            filters = f"AND {self._is_in('j.tenant', 'tenants')}"
-            params["tenants"] = self._array(tenants)
+            filters = f"AND {self.dialect.is_in('j.tenant', 'tenants')}"
+            params["tenants"] = self.dialect.array(tenants)
         sql = failures_sql(self.statements(queue).compiler, filters, states)
         return sorted(map(_failure_count, self._read(sql, params) if sql else ()))
 
@@ -336,7 +332,9 @@ class SqlReader(Store):
             "tenant": tenant,
             "now": now,
             "aged": aged and aged[1],
-            "states": self._array([state.name for state in lifecycle.states if state.working]),
+            "states": self.dialect.array(
+                [state.name for state in lifecycle.states if state.working]
+            ),
         }
         values: dict[str, dict[str, Any]] = {}
         for kind, state, number in self._read(statements.plain("waiting"), params):
@@ -367,9 +365,14 @@ class SqlReader(Store):
         rows = self._read(statements.plain("ahead"), params)
         return rows[0][0] if rows else None
 
-    @abstractmethod
     def _overdue(self, queue: str, now: int | None, *, oldest: bool = True) -> Overdue:
-        """(when the oldest due job became due, if asked; claims past their lease, now)."""
+        params = {"queue": queue, "now": now, "oldest": oldest}
+        [(due_at, overdue, at)] = self._read(self.statements(queue).plain("overdue"), params)
+        return due_at, overdue, at
+
+    def ready_tenants(self, queue: str, limit: int) -> list[str]:
+        sql = self.statements(queue).plain("ready_tenants")
+        return [row[0] for row in self._read(sql, {"queue": queue, "limit": limit})]
 
     def paused(self, queue: str) -> list[Pause]:
         columns = "queue, tenant, at, actor, reason"

@@ -67,7 +67,7 @@ class Statements(InputRows):
         self._uniform_compiler = Compiler(lifecycle, dialect, uniform=True)
         self._shared = {"schema": schema}
         self.built: dict[tuple[object, ...], str | Statement] = {}
-        for part in ("clock", "pairs"):
+        for part in ("clock", "pairs", "tenants"):
             if part != "clock" or dialect.name == "postgres":
                 self._shared[part] = self._fill(part)
 

@@ -116,9 +116,9 @@ class SqlStore(SqlCompanions):
         params: dict[str, Any] = {"queue": queue, "worker": worker, "actor": worker, "now": now}
         params |= {"limit": min(limit, MAX_BATCH), "after": after, "lease_us": lease_us}
         if ids is not None:
-            params["ids"] = self._array(valid_ids(ids))
+            params["ids"] = self.dialect.array(valid_ids(ids))
         elif tenants is not None:
-            params["tenants"] = self._array(tenants)
+            params["tenants"] = self.dialect.array(tenants)
         take = partial(self._claim, statements)
         return self._take_contested(statements, statements.lifecycle.claims, take, params)
 
@@ -179,7 +179,7 @@ class SqlStore(SqlCompanions):
         moves = moves_for(statements.lifecycle, action, role, queue)
         unique_changes = prepare_changes(action, moves, changes)
         params: dict[str, Any] = {"queue": queue, "actor": actor, "now": now}
-        params["tenants"] = self._array(tenants)
+        params["tenants"] = self.dialect.array(tenants)
         params |= option_params(moves, options)
         outcomes = self._make(ActionCall(statements, moves, params, {}), unique_changes)
         self._name_rivals(statements, outcomes)
@@ -208,7 +208,7 @@ class SqlStore(SqlCompanions):
             heard = self._heard(queue, min(limit - moved, MAX_BATCH))
             if not heard:
                 break
-            undone = dict(self._read(self._beside("undone"), {"ids": self._array(heard)}))
+            undone = dict(self._read(self._beside("undone"), {"ids": self.dialect.array(heard)}))
             rested = [job_id for job_id in heard if undone.get(job_id)]  # one did not succeed
             freed = [job_id for job_id in heard if job_id not in undone]
             for possible, ids in ((freeing, freed), (moves, rested)):
@@ -243,7 +243,7 @@ class SqlStore(SqlCompanions):
         filters, pair_conditions = self._filters(where, params)
         among = self._among(statements, where, ids)
         if among is not None:
-            params["ids"] = self._array(among)
+            params["ids"] = self.dialect.array(among)
         way = _preview_way(statements, moves, where) if among is None else "foresee_among"
         sql = statements.preview(moves, filters, pair_conditions, way)
         return {(row[0], row[1]): row[2] for row in self._read(sql, params)}
@@ -339,7 +339,7 @@ class SqlStore(SqlCompanions):
         self._rows(self._beside(what), {"queue": queue, **row})
 
     def schedules(self, queue: str, *, lock: Sequence[str] = ()) -> list[ScheduleRow]:
-        params = {"queue": queue, "names": self._array(lock)}
+        params = {"queue": queue, "names": self.dialect.array(lock)}
         if lock:
             rows = self._rows(self._beside("hold_schedules"), params)
         else:
@@ -353,7 +353,7 @@ class SqlStore(SqlCompanions):
             for row in rows:
                 self._rows(self._beside("put_schedule"), {"queue": queue, **row._asdict()})
             if gone:
-                params = {"queue": queue, "names": self._array(gone)}
+                params = {"queue": queue, "names": self.dialect.array(gone)}
                 self._rows(self._beside("drop_schedules"), params)
 
     def resume(self, queue: str, *, tenant: str = "") -> bool:

@@ -1,5 +1,6 @@
 """Connections to a SQLite file: their settings, the dialect, and the oldest supported version."""
 
+import json
 import sqlite3
 
 from kesin.store.errors import StoreError, StoreUnreachable
@@ -14,6 +15,8 @@ SQLITE = Dialect(
     modulo="%",
     param=lambda name: f":{name}",
     table=lambda name: name,
+    array=lambda values: None if values is None else json.dumps(list(values)),
+    is_in=lambda column, name: f"{column} IN (SELECT value FROM json_each(:{name}))",
     given_slot="g.value",
     fragments={
         "as_text": "",

@@ -5,7 +5,6 @@ and never wait. Before a write, processes queue on a lock file: SQLite's own bus
 and can starve a process.
 """
 
-import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
@@ -15,7 +14,6 @@ from typing import Any, cast
 from kesin.foundation.clock import wall_clock_us
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import STAY
-from kesin.store.counters import Overdue
 from kesin.store.errors import GuardRefused, StoreError, StoreUnreachable
 from kesin.store.ownership import Ownership
 from kesin.store.records import Event, NewJobRow, Outcome
@@ -23,7 +21,6 @@ from kesin.store.sql.columns import event_columns
 from kesin.store.sql.migrate import migrations, pending_migrations
 from kesin.store.sql.statements import Statements
 from kesin.store.sql.store import ActionCall, Conflict, SqlStore, moved_outcomes
-from kesin.store.sql.templates import fill, template
 from kesin.store.sqlite.callers import CallersSqlite, callers_connection
 from kesin.store.sqlite.claims import Claim
 from kesin.store.sqlite.connection import SQLITE, check_version
@@ -191,12 +188,6 @@ class SqliteStore(SqlStore):
 
     # Statements
 
-    def _array(self, values: Sequence[str] | None) -> Any:
-        return None if values is None else json.dumps(list(values))
-
-    def _is_in(self, column: str, name: str) -> str:
-        return f"{column} IN (SELECT value FROM json_each(:{name}))"
-
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         """Read the due jobs as the claim sets them, then claim them, in one transaction."""
         with self.transaction():
@@ -213,10 +204,6 @@ class SqliteStore(SqlStore):
             rows = Claim(statements, params, connection).rows
         jobs = self.find(statements.queue, [row[0] for row in rows])
         return [jobs[row[0]] for row in rows if row[0] in jobs]
-
-    def ready_tenants(self, queue: str, limit: int) -> list[str]:
-        sql = self.statements(queue).turns(named=False) + " LIMIT :limit"
-        return [row[0] for row in self._read(sql, {"queue": queue, "after": "", "limit": limit})]
 
     def _judge(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, Outcome]:
         with suppress(_NotAllMovedError):
@@ -275,12 +262,6 @@ class SqliteStore(SqlStore):
         return {row[0] for row in inserted}
 
     # Notes, counters, pauses and health
-
-    def _overdue(self, queue: str, now: int | None, *, oldest: bool = True) -> Overdue:
-        at = wall_clock_us() if now is None else now
-        sql = fill(template("sqlite", "overdue"), {"tenants": template("sqlite", "tenants_ready")})
-        due_at, overdue = self._read(sql, {"queue": queue, "now": at, "oldest": oldest})[0]
-        return due_at, overdue, at
 
     def compact(self, queue: str) -> int:
         """Nothing to merge: SQLite's counters always have one row for each edge."""

@@ -56,9 +56,6 @@ class SqlCopier(Copier, ABC):
         sql = self._store.dialect.write(shared_statements("copying")[name])
         self._store._rows(sql, params)  # noqa: SLF001
 
-    def _array(self, values: Sequence[str]) -> Any:
-        return self._store._array(values)  # noqa: SLF001
-
     # Reading
 
     def job_versions(self, queue: str, cursor: str | None, limit: int) -> VersionPage:
@@ -68,7 +65,7 @@ class SqlCopier(Copier, ABC):
 
     def versions_of(self, queue: str, ids: Sequence[str]) -> dict[str, JobVersion]:
         check_batch_size(ids)
-        rows = self._select("versions_of", queue=queue, ids=self._array(ids))
+        rows = self._select("versions_of", queue=queue, ids=self._store.dialect.array(ids))
         return {version.id: version for version in map(JobVersion._make, rows)}
 
     def histories(self, queue: str, ids: Sequence[str]) -> list[JobHistory]:
@@ -96,7 +93,7 @@ class SqlCopier(Copier, ABC):
         rows: dict[str, list[tuple[Any, ...]]] = {}
         where = f"{key} {{among_ids}} ORDER BY {key}, {order}"
         sql = self._store.dialect.write(f"SELECT {columns} FROM {{{table}}} WHERE {where}")
-        for row in self._read(sql, ids=self._array(ids)):
+        for row in self._read(sql, ids=self._store.dialect.array(ids)):
             rows.setdefault(row[0], []).append(row)
         return rows
 
@@ -113,8 +110,8 @@ class SqlCopier(Copier, ABC):
         jobs = [history.job for history in histories]
         with self._store.transaction(), self._copying(queue):
             held = self._held(queue, histories)
-            self._drop("drop_jobs", ids=self._array([job.id for job in jobs]))
-            self._drop("drop_jobs", ids=self._array(self._rivals(queue, jobs, held)))
+            self._drop("drop_jobs", ids=self._store.dialect.array([job.id for job in jobs]))
+            self._drop("drop_jobs", ids=self._store.dialect.array(self._rivals(queue, jobs, held)))
             rows = [
                 (*_hot_values(job), job.dedup_key is not None, slot)
                 for job, (slot, _) in zip(jobs, held, strict=True)
@@ -140,7 +137,7 @@ class SqlCopier(Copier, ABC):
     def drop(self, queue: str, ids: Sequence[str]) -> None:
         check_batch_size(ids)
         with self._store.transaction(), self._copying(queue):
-            self._drop("drop_jobs", ids=self._array(ids))
+            self._drop("drop_jobs", ids=self._store.dialect.array(ids))
 
     def _held(self, queue: str, histories: Sequence[JobHistory]) -> Held:
         """The slot and the key that each of these jobs holds in its state."""
@@ -177,7 +174,7 @@ class SqlCopier(Copier, ABC):
             rivals += self._store.ids_by_key(queue, tenant, tenant_keys).values()
         slots = [slot for slot, _ in held if slot is not None]
         if slots:
-            rows = self._select("slot_holders", queue=queue, names=self._array(slots))
+            rows = self._select("slot_holders", queue=queue, names=self._store.dialect.array(slots))
             rivals += [row[0] for row in rows]
         return rivals
 

@@ -15,4 +15,5 @@ SELECT
                  AND j.priority = l.level AND j.run_at <= :now))
    FROM tenants t CROSS JOIN levels l WHERE :oldest AND t.tenant IS NOT NULL),
   (SELECT count(*) FROM job INDEXED BY job_owned
-   WHERE queue = :queue AND phase = 1 AND lease_until <= :now)
+   WHERE queue = :queue AND phase = 1 AND lease_until <= :now),
+  :now
