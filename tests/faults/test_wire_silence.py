@@ -154,12 +154,12 @@ def hears(near: Queue, far: Queue) -> None:
     """A wait that does not end by time, but because somebody else enqueued."""
     since = near.store.notification_count(near.name)
     far.enqueue({})
-    wait_until(
-        lambda: (
-            near.store.wait(near.name, since, 0)
-            or near.store.notification_count(near.name) != since
-        )
-    )
+
+    def heard() -> bool:
+        near.store.wait(near.name, since, 0)
+        return near.store.notification_count(near.name) != since
+
+    wait_until(heard)
 
 
 def test_work_is_found_while_nobody_hears_of_it(hasty: Wire):

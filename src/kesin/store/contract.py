@@ -18,6 +18,7 @@ from kesin.lifecycle.vocabulary import Role
 from kesin.store.declarations import DeclaredMoves
 from kesin.store.errors import StoreError
 from kesin.store.limits import FIRST_ID, LAST_ID, MAX_BATCH, MAX_PAGE
+from kesin.store.notify import Notifier, QueueListener
 from kesin.store.records import (
     AgedSince,
     Backlog,
@@ -43,6 +44,9 @@ from kesin.store.records import (
 
 class Store(ABC):
     """Durable jobs; safe to use from many threads."""
+
+    _notifier: Notifier
+    _listener: QueueListener | None = None
 
     def store_for(self, queue: str) -> Store:  # noqa: ARG002  # a single store holds every queue
         """The store that holds this queue: this store itself, unless it is a routed one."""
@@ -424,17 +428,19 @@ class Store(ABC):
     def health(self) -> dict[str, str | int]:
         """Facts for operators: version, size, oldest snapshot, journal."""
 
-    @abstractmethod
     def notification_count(self, queue: str) -> int:
         """A number that changes when a job of the queue may have become ready."""
+        return self._notifier.count(queue)
 
-    @abstractmethod
     def wait(self, queue: str, since: int, timeout_s: float) -> None:
         """Return when ``notification_count`` is no longer ``since``, or after the timeout."""
+        if self._listener:
+            self._listener.start()
+        self._notifier.wait(queue, since, timeout_s)
 
-    @abstractmethod
     def wake(self, queue: str) -> None:
         """End the waits of this process; safe to call from a signal handler."""
+        self._notifier.notify(queue)
 
     @abstractmethod
     def close(self) -> None:

@@ -305,17 +305,6 @@ class RedisStore(RedisCompanions):
         items = [row._asdict() for row in rows]
         self._execute("put_schedules", {"queue": queue, "gone": list(gone)}, items=items)
 
-    def notification_count(self, queue: str) -> int:
-        if self._listener is not None:
-            self._listener.start()
-        return self._notifier.count(queue)
-
-    def wait(self, queue: str, since: int, timeout_s: float) -> None:
-        self._notifier.wait(queue, since, timeout_s)
-
-    def wake(self, queue: str) -> None:
-        self._notifier.notify(queue)
-
     def close(self) -> None:
         if self._listener is not None:
             self._listener.stop()

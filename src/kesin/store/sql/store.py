@@ -26,7 +26,6 @@ from kesin.store.limits import (
     prepare_changes,
     valid_ids,
 )
-from kesin.store.notify import QueueListener
 from kesin.store.ownership import Ownership
 from kesin.store.records import Filter, HeldClaim, Outcome, ScheduleRow, refusal
 from kesin.store.sql.companions import SqlCompanions
@@ -54,7 +53,6 @@ class SqlStore(SqlCompanions):
     """The shared half of the SQLite and PostgreSQL stores."""
 
     schema: str
-    _listener: QueueListener | None = None
     _ownership: Ownership[Any]
 
     # Implemented by the subclasses
@@ -84,19 +82,6 @@ class SqlStore(SqlCompanions):
         own = connection is self._ownership.joined()  # that of our own transaction
         with nullcontext() if own else self._join(connection):
             yield
-
-    # Queues
-
-    def notification_count(self, queue: str) -> int:
-        return self._notifier.count(queue)
-
-    def wait(self, queue: str, since: int, timeout_s: float) -> None:
-        if self._listener:
-            self._listener.start()
-        self._notifier.wait(queue, since, timeout_s)
-
-    def wake(self, queue: str) -> None:
-        self._notifier.notify(queue)
 
     # Claims
 
