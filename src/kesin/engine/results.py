@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from kesin.engine.access.masking import mask_credentials, mask_text
 from kesin.engine.queue import StaleClaim
-from kesin.foundation.clock import Duration, in_seconds
+from kesin.engine.validation import BadInput, delay_us
+from kesin.foundation.clock import Duration
 from kesin.foundation.text import storable
-from kesin.lifecycle.budget import MAX_DELAY_S
+from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import OWNED
@@ -122,12 +123,9 @@ def _category(category: Category | str | None) -> Category | None:
 
 def _seconds(duration: Duration, name: str) -> float:
     try:
-        seconds = in_seconds(duration, name)
-    except ValueError as problem:
+        return delay_us(duration, name) / SECOND_US
+    except BadInput as problem:
         raise BadResult(str(problem)) from None
-    if not 0 <= seconds <= MAX_DELAY_S:
-        raise BadResult(f"{name} must lie in 0…{MAX_DELAY_S}, got {duration!r}")
-    return seconds
 
 
 def over_time(limit_s: float) -> Failed:

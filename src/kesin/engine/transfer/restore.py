@@ -143,12 +143,8 @@ def _restore_paths(backup: Backup, places: Sequence[BackupFile]) -> Iterator[tup
     """Each file of the backup, with its path in the current settings."""
     for place in places:
         saved = backup.folder / backups.FILES / place.name
-        if saved.is_file():
-            yield saved, place.path
-        for folder, _, names in os.walk(saved):
-            for name in sorted(names):
-                source = Path(folder, name)
-                yield source, place.path / source.relative_to(saved)
+        for _, source, _ in backups.list_files(BackupFile(place.name, saved)):
+            yield source, place.path / source.relative_to(saved)
 
 
 def _restore_file(source: Path, target: Path, advance: Advance) -> None:
