@@ -18,7 +18,7 @@ from kesin.lifecycle.proof.graph import (
     shortest_cycle,
     strongly_connected,
 )
-from kesin.lifecycle.proof.walk import Configuration, Graph, Node, Step, Transition, Walk
+from kesin.lifecycle.proof.walk import Configuration, Node, Step, Transition, Walk
 from kesin.lifecycle.vocabulary import Guard, GuardKind
 
 
@@ -87,17 +87,15 @@ def prove(lifecycle: Lifecycle) -> Proof:
     counted, it is repeated with a cap so large that retries run out before the budget.
     """
     walk = Walk(lifecycle)
-    automatic = automatic_graph(walk)
-    components = list(strongly_connected(automatic))
     broken = [
         *_check_reachable(walk),
-        *check_walk(walk, automatic, components),
+        *check_walk(walk),
         *_check_alternatives(lifecycle),
         *_check_verdicts(lifecycle),
         *check_parents(lifecycle),
     ]
     endless = any(rule.rule == "R5" for rule in broken)
-    onward = {} if endless else longest_from(walk, automatic, components)
+    onward = {} if endless else longest_from(walk)
     bound = None if endless else 1 + max(onward[start] for start in walk.starts)
     for cap in () if broken else _other_caps(lifecycle):
         broken += _check_with_cap(lifecycle, cap)
@@ -118,34 +116,27 @@ def _other_caps(lifecycle: Lifecycle) -> list[int]:
     ]
 
 
-def check_walk(walk: Walk, automatic: Graph, components: list[Component]) -> Iterator[BrokenRule]:
+def check_walk(walk: Walk) -> Iterator[BrokenRule]:
     """Check R2 to R6: where a job can get to and whether it gets on from there."""
-    cyclic = cyclic_components(automatic, components)
-    find_waits = partial(find_waits_in, walk, automatic)
+    cyclic = cyclic_components(walk.automatic, list(strongly_connected(walk.automatic)))
     yield from _check_ends(walk)
     yield from _check_lost_claims(walk)
     yield from _check_progress(walk)
-    yield from _check_cycles(walk, shortest_cycle(automatic, cyclic, find_waits))
+    yield from _check_cycles(
+        walk, shortest_cycle(walk.automatic, cyclic, partial(find_waits_in, walk))
+    )
     yield from _check_slots(walk, cyclic)
 
 
 def _check_with_cap(lifecycle: Lifecycle, cap: int) -> Iterator[BrokenRule]:
-    walk = Walk(lifecycle.with_limits(max_attempts=cap))
-    automatic = automatic_graph(walk)
-    for rule in check_walk(walk, automatic, list(strongly_connected(automatic))):
+    for rule in check_walk(Walk(lifecycle.with_limits(max_attempts=cap))):
         yield replace(rule, why=f"a job with a cap of {cap}: {rule.why}")
 
 
-def longest_from(walk: Walk, automatic: Graph, components: list[Component]) -> dict[Node, int]:
+def longest_from(walk: Walk) -> dict[Node, int]:
     """The most automatic moves a job can make from each configuration on."""
-    return longest_paths(automatic, components, partial(find_waits_in, walk, automatic))
-
-
-def automatic_graph(walk: Walk) -> Graph:
-    """The graph of the moves that need no operator or producer."""
-    return {
-        node: [step for step in steps if step[0].automatic] for node, steps in walk.graph.items()
-    }
+    components = list(strongly_connected(walk.automatic))
+    return longest_paths(walk.automatic, components, partial(find_waits_in, walk))
 
 
 def _check_reachable(walk: Walk) -> Iterator[BrokenRule]:
@@ -226,9 +217,9 @@ def _check_progress(walk: Walk) -> Iterator[BrokenRule]:
         yield BrokenRule("R4", why, path)
 
 
-def find_waits_in(walk: Walk, graph: Graph, component: Component) -> frozenset[Transition]:
+def find_waits_in(walk: Walk, component: Component) -> frozenset[Transition]:
     """The edges of a component that are waits: claims that a timer or a slot bounds."""
-    edges = {edge for node in component for edge, to in graph[node] if to in component}
+    edges = {edge for node in component for edge, to in walk.automatic[node] if to in component}
     wakes = [edge for edge in edges if edge.first.claims and edge.first.attempt != "count"]
     if not wakes:
         return frozenset()

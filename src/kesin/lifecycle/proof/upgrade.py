@@ -11,12 +11,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kesin.lifecycle.declare import Lifecycle, State
-from kesin.lifecycle.proof.graph import strongly_connected
 from kesin.lifecycle.proof.rules import (
     SMALL_ATTEMPT_CAPS,
     BrokenRule,
     Proof,
-    automatic_graph,
     check_parents,
     check_walk,
     longest_from,
@@ -77,9 +75,7 @@ def prove_upgrade(
     configurations, bound = 0, 0
     for cap in dict.fromkeys((lifecycle.max_attempts, stored.max_attempts, *SMALL_ATTEMPT_CAPS)):
         walk = Walk(lifecycle.with_limits(max_attempts=cap), stored.with_limits(max_attempts=cap))
-        automatic = automatic_graph(walk)
-        components = list(strongly_connected(automatic))
-        found = [*check_walk(walk, automatic, components), *check_parents(lifecycle)]
+        found = [*check_walk(walk), *check_parents(lifecycle)]
         if found:
             subject = f"a job with a cap of {cap}{_stored(jobs)}"
             broken += [
@@ -89,7 +85,7 @@ def prove_upgrade(
             return Proof(lifecycle.name, tuple(broken), len(walk.configurations), None)
         if cap == lifecycle.max_attempts:
             configurations = len(walk.configurations)
-            bound = max(longest_from(walk, automatic, components).values())
+            bound = max(longest_from(walk).values())
     return Proof(lifecycle.name, (), configurations, bound)
 
 

@@ -11,6 +11,7 @@ are numbered as they are found, and the effects of a move are computed once, not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from kesin.lifecycle.declare import Lifecycle, Move
@@ -121,6 +122,11 @@ class Walk:
                         if index == 0:
                             steps.append((edge, number))
             self.graph[node] = steps
+
+    @cached_property
+    def automatic(self) -> Graph:
+        """The graph of the moves that need no operator or producer."""
+        return {node: [s for s in steps if s[0].automatic] for node, steps in self.graph.items()}
 
     def path(self, to: Node) -> tuple[str, ...]:
         """The shortest path from enqueue, one line a move."""
