@@ -11,6 +11,7 @@ persistence settings: see docs/scaling.md.
 import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 import redis
@@ -20,11 +21,18 @@ from kesin.foundation.logs import Logger
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.codec import rules_fingerprint
 from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.failures import failure_states, ready_states
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
+from kesin.store.counters import FailureKey, count_failure
 from kesin.store.declarations import check_compatible, declared_moves
 from kesin.store.errors import StoreUnreachable, UnknownParents, UnknownQueue
 from kesin.store.limits import (
+    FIRST_ID,
+    LAST_ID,
+    MAX_BATCH,
+    MAX_FAILURES_READ,
+    MAX_PAGE,
     check_batch_size,
     check_queue_name,
     moves_for,
@@ -32,12 +40,22 @@ from kesin.store.limits import (
     valid_ids,
 )
 from kesin.store.notify import Notifier
-from kesin.store.records import Definition, HeldClaim, NewJobRow, Outcome, ScheduleRow
+from kesin.store.records import (
+    Definition,
+    FailureCount,
+    Filter,
+    HeldClaim,
+    JobCount,
+    Listing,
+    NewJobRow,
+    Outcome,
+    Progress,
+    ScheduleRow,
+)
 from kesin.store.redis import replies
-from kesin.store.redis.companions import RedisCompanions
 from kesin.store.redis.connection import RedisConnection
 from kesin.store.redis.program import SEPARATOR, Program
-from kesin.store.redis.reader import parse_job
+from kesin.store.redis.reader import RedisReader, conditions_of, parse_job, scan_params
 from kesin.store.redis.replies import QueueUndeclared, RedisListener, RulesOutdated, parse_outcome
 from kesin.store.rules import is_stored, next_version, refuse_occupied, require_upgrade, warn_of_two
 
@@ -47,7 +65,7 @@ MAX_SWEPT_PER_SCRIPT: Final = 20_000  # jobs that one script checks before other
 _STAMPS: Final = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
 
 
-class RedisStore(RedisCompanions):
+class RedisStore(RedisReader):
     """Jobs in Redis. ``keys_name_tenant``: queues whose dedup keys are unique across tenants."""
 
     def __init__(
@@ -283,6 +301,103 @@ class RedisStore(RedisCompanions):
         if moved:
             self._notifier.notify(queue)
         return moved
+
+    def settle(self, queue: str, *, limit: int, now: int | None = None) -> int:
+        program = self.program(queue)
+        if not program.lifecycle.waiting_states:
+            return 0
+        moves = program.alternatives(moves_for(program.lifecycle, "settle", "clock", queue))
+        moved, looked = 0, 1
+        while moved < limit and looked:  # one that fails is news for those that come after it
+            params = {"queue": queue, "actor": "clock", "limit": limit - moved, "now": now}
+            done, looked = self._execute("settle", params, program, moves=moves)
+            moved += done
+        return moved
+
+    # Beside a job, and counts
+
+    def parents(
+        self, queue: str, job_id: str, *, limit: int = MAX_PAGE, after: str = FIRST_ID
+    ) -> list[Job]:
+        return self._related("parents", queue, job_id, limit, after=after)
+
+    def meters(self, queue: str) -> dict[str, int]:
+        rows = self._execute("meters", {"queue": queue, "limit": MAX_BATCH})
+        return {tenant: int(free_at) for tenant, free_at in rows}
+
+    def children(self, queue: str, job_id: str, *, limit: int) -> list[Job]:
+        return self._related("children", queue, job_id, limit)
+
+    def _related(self, op: str, queue: str, job_id: str, limit: int, **more: str) -> list[Job]:
+        self.program(queue)
+        params = {"queue": queue, "id": job_id, "limit": min(limit, MAX_BATCH), **more}
+        return list(map(parse_job, self._execute(op, params) if is_id(job_id) else ()))
+
+    def _write_progress(self, queue: str, claim: HeldClaim, said: dict[str, Any]) -> bool:
+        self.program(queue)
+        job_id, token = claim
+        text = json.dumps([token, said["fraction"], said["message"]])
+        params = {"queue": queue, "id": job_id, "token": token, "said": text, "now": said["now"]}
+        return bool(self._execute("report", params))
+
+    def progress(self, queue: str, ids: Sequence[str]) -> dict[str, Progress]:
+        self.program(queue)
+        found: dict[str, Progress] = {}
+        answers = self._execute("progress", {"queue": queue}, items=valid_ids(ids))
+        for job_id, text, token in answers:
+            said, _, at = (text or "").partition(SEPARATOR)
+            claim, fraction, message = json.loads(said) if said else (None, None, None)
+            if said and claim == int(token):
+                found[job_id] = Progress(int(at), fraction, message)
+        return found
+
+    def listing(self, queue: str) -> Listing:
+        text = self._execute("listing", {"queue": queue})
+        title, search = json.loads(text) if text else ("", ())
+        return Listing(title, tuple(search))
+
+    def write_listing(self, queue: str, listing: Listing) -> None:
+        self._execute("put_listing", {"queue": queue, "listing": json.dumps(listing)})
+
+    def failures(
+        self,
+        queue: str,
+        *,
+        tenants: Sequence[str] | None = None,
+        states: Sequence[str] | None = None,
+        recent_from: int = 0,
+    ) -> list[FailureCount]:
+        lifecycle = self.program(queue).lifecycle
+        every = (*ready_states(lifecycle), *failure_states(lifecycle))
+        chosen = tuple(state for state in every if states is None or state in states)
+        where = Filter(states=chosen, tenants=None if tenants is None else tuple(tenants))
+        params = scan_params(queue, {"coded": True})
+        params["limit"] = params["most_looked"]
+        found: dict[FailureKey, FailureCount] = {}
+        pairs, read = self.pairs(queue, where) if chosen else [], 0
+        next_cursor: str | None = ""
+        while next_cursor is not None and read < MAX_FAILURES_READ:
+            rows, next_cursor = self._execute("jobs", params, items=pairs)
+            params["cursor"], read = next_cursor, read + len(rows)
+            for job in map(parse_job, rows):
+                count_failure(lifecycle, job, found, recent_from)
+        return sorted(found.values())
+
+    def count_matching(
+        self, queue: str, where: Filter, *, limit: int, above: str = FIRST_ID, below: str = LAST_ID
+    ) -> JobCount:
+        if where.text or where.search is not None:  # compared in Python: the jobs are read
+            where = replace(where, oldest_first=False)
+            page = self.jobs(queue, where, limit=min(limit, MAX_PAGE), cursor=below)
+            jobs = [job for job in page.jobs if job.id > above]
+            return JobCount(len(jobs), page.cursor is None or len(jobs) < len(page.jobs))
+        pairs, fitting, examined, cursor = self.pairs(queue, where), 0, 0, below
+        while cursor and examined <= limit:
+            params = scan_params(queue, conditions_of(where), cursor=cursor, above=above)
+            params["most_looked"] = min(limit + 1 - examined, params["most_looked"])
+            found, looked, cursor = self._execute("count", params, items=pairs)
+            fitting, examined = fitting + found, examined + looked
+        return JobCount(min(fitting, limit), examined <= limit)
 
     # Notes, counters, pauses and notifications
 

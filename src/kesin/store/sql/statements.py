@@ -9,18 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, wraps
-from typing import Concatenate, Literal, ParamSpec, TypeVar, cast
+from operator import attrgetter
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast
 
+from kesin.foundation.text import wire_json
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.vocabulary import READY
 from kesin.store.declarations import takes_key
 from kesin.store.records import NewJobRow
-from kesin.store.sql.columns import ClaimRowDecoder, job_columns
+from kesin.store.sql.columns import STAMP_COLUMNS, ClaimRowDecoder, job_columns
 from kesin.store.sql.compiler import Compiler
 from kesin.store.sql.dialect import INPUT_TYPES, SHARED_PREFIX, Dialect, literal
-from kesin.store.sql.input_rows import InputRows, Statement
+from kesin.store.sql.input_rows import Statement, is_shared, row_reader
 from kesin.store.sql.limited_claims import LimitedClaim
 from kesin.store.sql.templates import fill, template
 
@@ -46,7 +48,7 @@ def _built_once(build: _Build[_Choice, _Built]) -> _Build[_Choice, _Built]:
     return built
 
 
-class Statements(InputRows):
+class Statements:
     """All statements that a store runs for one queue."""
 
     def __init__(
@@ -59,7 +61,8 @@ class Statements(InputRows):
         keeps_keys: bool = False,
         settable: int = -1,
     ) -> None:
-        super().__init__(lifecycle, dialect)
+        self.lifecycle = lifecycle
+        self.dialect = dialect
         self.queue = queue
         self.keeps_keys = keeps_keys  # every state holds the key: no job ever releases it
         self._settable = settable  # the optional columns that moves of the queue may set
@@ -70,6 +73,40 @@ class Statements(InputRows):
         for part in ("clock", "pairs", "tenants"):
             if part != "clock" or dialect.name == "postgres":
                 self._shared[part] = self._fill(part)
+
+    # Input
+
+    def shared_columns(self, statement: Statement, records: Sequence[Any]) -> frozenset[str]:
+        """The statement's columns in which all these records have the same value."""
+        columns = {*statement.columns, *statement.shared} - {"id"}
+        stamps = columns.intersection(STAMP_COLUMNS)
+        shared = {
+            column
+            for column in columns - stamps
+            if is_shared(set(map(attrgetter(column), records)))
+        }
+        if stamps and not any(record.stamps for record in records):
+            shared |= stamps
+        return frozenset(shared)
+
+    def items(self, statement: Statement, records: Iterable[Any]) -> str:
+        """These changes or new jobs as one document: binding each value would cost ten times."""
+        if statement.columns == ("id",):
+            return wire_json([record.id for record in records])
+        rows = list(map(row_reader(statement.columns, tuple(self.lifecycle.stamps)), records))
+        if self.dialect.name == "sqlite":
+            return wire_json(rows)
+        names = ("ord", *statement.columns)
+        return wire_json([dict(zip(names, (n, *row), strict=True)) for n, row in enumerate(rows)])
+
+    def params_for(
+        self, statement: Statement, records: Sequence[Any], params: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The parameters of a statement about these changes or new jobs."""
+        items = self.items(statement, records)
+        return {**params, **statement.shared_params(records[0]), "items": items}
+
+    # Texts
 
     def _fill(self, name: str, **fragments: str) -> str:
         return fill(template(self.dialect.name, name), {**self._shared, **fragments})

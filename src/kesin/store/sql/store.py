@@ -28,9 +28,9 @@ from kesin.store.limits import (
 )
 from kesin.store.ownership import Ownership
 from kesin.store.records import Filter, HeldClaim, Outcome, ScheduleRow, refusal
-from kesin.store.sql.companions import SqlCompanions
 from kesin.store.sql.input_rows import InputRow
 from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS
+from kesin.store.sql.rules import SqlRules
 from kesin.store.sql.statements import PreviewWay, Statements
 
 ClaimedRow = TypeVar("ClaimedRow", bound=tuple[Any, ...])
@@ -49,7 +49,7 @@ class ActionCall(NamedTuple):
     chosen: dict[str, int]  # by job: the index of the move that it made, where a chain needs it
 
 
-class SqlStore(SqlCompanions):
+class SqlStore(SqlRules):
     """The shared half of the SQLite and PostgreSQL stores."""
 
     schema: str
