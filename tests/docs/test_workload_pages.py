@@ -52,9 +52,8 @@ def test_the_addresses_of_storages_open_a_storage():
     rows = re.findall(r"^\| (`(?:artifacts|s3:).*?) \| ", PDF_TEXT, re.MULTILINE)
     addresses = [text for row in rows for text in re.findall(r"`(\S+)`", row) if "s3://" in text]
     assert len(addresses) == 2
-    keys = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}
     for address in addresses:
-        assert repr(open_storage(address, keys)).startswith("S3Storage('s3://kesin-pdfs")
+        assert repr(open_storage(address)).startswith("S3Storage('s3://kesin-pdfs")
 
 
 def test_the_receiver_on_the_page_accepts_our_webhooks_and_refuses_others():

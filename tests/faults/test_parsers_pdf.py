@@ -170,10 +170,10 @@ def test_a_pause_of_a_receiver_is_bounded(text):
 def test_an_address_of_a_storage_is_one_or_is_refused(url):
     if url.startswith("s3://"):
         with suppress(StorageError):
-            assert open_storage(url, {})
+            assert open_storage(url)
     else:
         with suppress(StorageError):
-            open_storage(f"unknown://{url}", {})
+            open_storage(f"unknown://{url}")
 
 
 WORDS = (

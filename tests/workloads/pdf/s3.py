@@ -4,26 +4,24 @@ The real server checks signatures and checksums. It supports neither If-None-Mat
 does, so the scripted server covers those.
 """
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, NamedTuple
+from unittest.mock import patch
 
-from kesin.workloads.pdf.storage.s3 import S3Credentials, S3Storage
+from kesin.workloads.pdf.storage.s3 import S3Storage
 from tests.private import OneProcess
 
 BUCKET = "artifacts"
-CREDENTIALS = S3Credentials("the-tests", "throw-away-secret")
-ENVIRON = {
-    "AWS_ACCESS_KEY_ID": CREDENTIALS.access_key_id,
-    "AWS_SECRET_ACCESS_KEY": CREDENTIALS.secret_access_key,
-}
+ENVIRON = {"AWS_ACCESS_KEY_ID": "the-tests", "AWS_SECRET_ACCESS_KEY": "throw-away-secret"}
 STARTED = re.compile(r"Starting s3 server on \[(http://127\.0\.0\.1:(\d+))/\]")
 
 
@@ -42,7 +40,7 @@ class S3Server(OneProcess):
         (self.folder / "buckets" / BUCKET).mkdir(parents=True, exist_ok=True)
         options = ("--config", "/dev/null", "--cache-dir", self.folder / "cache")
         address = ("--addr", f"127.0.0.1:{self._port}")
-        key = ("--auth-key", f"{CREDENTIALS.access_key_id},{CREDENTIALS.secret_access_key}")
+        key = ("--auth-key", ",".join(ENVIRON.values()))
         process = self.launch(
             *(program, "serve", "s3", *options, *address, *key, self.folder / "buckets"),
             stderr=subprocess.PIPE,
@@ -71,9 +69,10 @@ class S3Server(OneProcess):
         return f"s3://{bucket}/{prefix}?endpoint={self.endpoint}&region=eu-central-1"
 
     def storage(
-        self, prefix: str = "", *, bucket: str = BUCKET, credentials: S3Credentials = CREDENTIALS
+        self, prefix: str = "", *, bucket: str = BUCKET, environ: Mapping[str, str] = ENVIRON
     ) -> S3Storage:
-        return S3Storage(bucket, prefix, endpoint=self.endpoint, credentials=credentials, retries=1)
+        with patch.dict(os.environ, environ):
+            return S3Storage(bucket, prefix, endpoint=self.endpoint, retries=1)
 
 
 def _drain(pipe: IO[str]) -> None:
@@ -125,13 +124,8 @@ class ScriptedServer(ThreadingHTTPServer):
 
     def storage(self, *, conditional: bool = True, retries: int = 0) -> S3Storage:
         endpoint = f"http://127.0.0.1:{self.server_port}"
-        return S3Storage(
-            BUCKET,
-            endpoint=endpoint,
-            credentials=CREDENTIALS,
-            conditional=conditional,
-            retries=retries,
-        )
+        with patch.dict(os.environ, ENVIRON):
+            return S3Storage(BUCKET, endpoint=endpoint, conditional=conditional, retries=retries)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -251,8 +251,14 @@ def test_a_path_is_a_folder(tmp_path, monkeypatch):
     assert open_storage(f"file://localhost{tmp_path}/artifacts/pdf").get_bytes(KEY) == b"x"
 
 
-def test_an_s3_address_is_a_bucket(s3_server):
-    storage = open_storage(s3_server.url("of/address"), ENVIRON)
+def set_environment(monkeypatch, environ):
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_an_s3_address_is_a_bucket(s3_server, monkeypatch):
+    set_environment(monkeypatch, ENVIRON)
+    storage = open_storage(s3_server.url("of/address"))
     storage.put_bytes(KEY, b"x", PDF)
     assert s3_server.storage("of/address").get_bytes(KEY) == b"x"
     assert repr(storage) == "S3Storage('s3://artifacts/of/address')"
@@ -260,9 +266,10 @@ def test_an_s3_address_is_a_bucket(s3_server):
     assert storage._store.config["region"] == "eu-central-1"
 
 
-def test_the_environment_may_name_the_server(s3_server):
-    environ = ENVIRON | {"AWS_ENDPOINT_URL": s3_server.endpoint, "AWS_REGION": "x-1"}
-    storage = open_storage(f"s3://{BUCKET}", environ)
+def test_the_environment_may_name_the_server(s3_server, monkeypatch):
+    server = {"AWS_ENDPOINT_URL": s3_server.endpoint, "AWS_REGION": "x-1"}
+    set_environment(monkeypatch, ENVIRON | server)
+    storage = open_storage(f"s3://{BUCKET}")
     assert storage.exists("pdfs/nobody.pdf") is False
     assert isinstance(storage, S3Storage)
     assert storage._store.config["endpoint"] == s3_server.endpoint
@@ -290,12 +297,12 @@ def test_the_environment_may_name_the_server(s3_server):
 )
 def test_a_wrong_address_is_explained(url, problem):
     with pytest.raises(StorageMisconfigured, match=problem):
-        open_storage(url, {})
+        open_storage(url)
 
 
 def test_credentials_in_an_address_are_refused_and_not_repeated():
     with pytest.raises(StorageMisconfigured, match="AWS_ACCESS_KEY_ID") as caught:
-        open_storage("s3://name:hush@bucket/prefix", {})
+        open_storage("s3://name:hush@bucket/prefix")
     assert "hush" not in str(caught.value)
 
 
@@ -303,7 +310,7 @@ def test_without_obstore_the_extra_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "kesin.workloads.pdf.storage.s3")
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(StorageMisconfigured, match=r"kesin\[s3\]"):
-        open_storage("s3://bucket", {})
+        open_storage("s3://bucket")
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,9 @@ import obstore
 import pytest
 
 from kesin.workloads.pdf.storage.base import KeyTaken, StorageDown
-from kesin.workloads.pdf.storage.s3 import S3Credentials, S3Storage
 from tests.workloads.pdf.s3 import (
     BUCKET,
-    CREDENTIALS,
+    ENVIRON,
     NOTHING_LISTED,
     S3Server,
     ScriptedResponse,
@@ -41,8 +40,8 @@ def test_a_server_that_is_stopped_is_down_not_empty_and_comes_back():
 
 
 def test_a_missing_bucket_and_wrong_credentials_are_down_not_empty(s3_server):
-    wrong = S3Credentials(CREDENTIALS.access_key_id, "wrong")
-    for storage in (s3_server.storage(bucket="forgotten"), s3_server.storage(credentials=wrong)):
+    wrong = ENVIRON | {"AWS_SECRET_ACCESS_KEY": "wrong"}
+    for storage in (s3_server.storage(bucket="forgotten"), s3_server.storage(environ=wrong)):
         for call in operations_of(storage):
             with pytest.raises(StorageDown) as caught:
                 call()
@@ -65,11 +64,10 @@ def test_foreign_objects_are_not_listed(s3_server):
     assert [item.key for item in storage.list()] == [KEY]
 
 
-def test_a_temporary_credential_goes_with_every_request(scripted):
+def test_a_temporary_credential_goes_with_every_request(scripted, monkeypatch):
     scripted.script = [ScriptedResponse(200)]
-    endpoint = f"http://127.0.0.1:{scripted.server_port}"
-    credentials = S3Credentials("a", "b", "the/token+")
-    S3Storage(BUCKET, endpoint=endpoint, credentials=credentials).put_bytes(KEY, b"x", PDF)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "the/token+")
+    scripted.storage().put_bytes(KEY, b"x", PDF)
     assert scripted.requests[0].headers["x-amz-security-token"] == "the/token+"
 
 
@@ -137,8 +135,7 @@ def test_a_truncated_response_is_no_object(scripted):
         scripted.storage().get_bytes(KEY)
 
 
-def test_no_secret_is_shown():
-    assert "secret" not in repr(CREDENTIALS)
-    assert CREDENTIALS.secret_access_key not in repr(
-        S3Storage(BUCKET, credentials=CREDENTIALS).__dict__["_store"]
-    )
+def test_no_secret_is_shown(s3_server):
+    storage = s3_server.storage()
+    for shown in (repr(storage), repr(storage.__dict__["_store"]), repr(storage._store.config)):
+        assert ENVIRON["AWS_SECRET_ACCESS_KEY"] not in shown

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -16,7 +16,7 @@ _S3_OPTIONS: Final = frozenset({"endpoint", "region", "conditional"})
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
 
 
-def open_storage(url: str, environ: Mapping[str, str] | None = None) -> StorageBackend:
+def open_storage(url: str) -> StorageBackend:
     """Open a storage: a folder, ``file:///folder`` or ``s3://bucket/prefix``.
 
     S3 takes ``?endpoint=https://…&region=…``, and ``&conditional=off`` for servers that reject
@@ -34,7 +34,7 @@ def open_storage(url: str, environ: Mapping[str, str] | None = None) -> StorageB
             raise StorageMisconfigured(f"expected file:///folder, got {url!r}")
         return _open_folder(unquote(parts.path))
     if scheme == "s3":
-        return _open_bucket(url, os.environ if environ is None else environ)
+        return _open_bucket(url)
     raise StorageMisconfigured(f"unknown storage {scheme}://: use a folder, file:// or s3://")
 
 
@@ -51,7 +51,7 @@ def _open_folder(path: str) -> StorageBackend:
     return LocalStorage(Path(path))
 
 
-def _open_bucket(url: str, environ: Mapping[str, str]) -> StorageBackend:
+def _open_bucket(url: str) -> StorageBackend:
     parts = _split_address(url)
     if "@" in parts.netloc:
         raise StorageMisconfigured(
@@ -75,22 +75,21 @@ def _open_bucket(url: str, environ: Mapping[str, str]) -> StorageBackend:
     if (conditional := options.get("conditional", "on")) not in {"on", "off"}:
         raise StorageMisconfigured(f"conditional is on or off, got {conditional!r}")
     try:
-        from kesin.workloads.pdf.storage.s3 import S3Credentials, S3Storage
+        from kesin.workloads.pdf.storage.s3 import S3Storage
     except ImportError:
         why = "s3:// needs obstore: install it with `pip install 'kesin[s3]'`"
         raise StorageMisconfigured(why) from None
     return S3Storage(
         parts.netloc,
         prefix,
-        endpoint=endpoint or _first_set(environ, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
-        region=options.get("region") or _first_set(environ, "AWS_REGION", "AWS_DEFAULT_REGION"),
+        endpoint=endpoint or _first_set("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+        region=options.get("region") or _first_set("AWS_REGION", "AWS_DEFAULT_REGION"),
         conditional=conditional == "on",
-        credentials=S3Credentials.from_environment(environ),
     )
 
 
-def _first_set(environ: Mapping[str, str], *names: str) -> str:
-    return next((environ[name] for name in names if environ.get(name)), "")
+def _first_set(*names: str) -> str:
+    return next(filter(None, map(os.environ.get, names)), "")
 
 
 def artifacts_address(settings: Settings) -> str:

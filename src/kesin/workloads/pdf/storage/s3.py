@@ -6,11 +6,10 @@ rejected if the key is in use (If-None-Match, if the server supports it).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError
@@ -33,25 +32,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_REASON_LENGTH: Final = 300
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class S3Credentials:
-    """Long-lived or temporary credentials, as AWS programs read them from the environment."""
-
-    access_key_id: str
-    secret_access_key: str
-    session_token: str = ""
-
-    @classmethod
-    def from_environment(cls, environ: Mapping[str, str]) -> Self | None:
-        """Read the credentials of an environment; None if it has none."""
-        key_id, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
-        if not key_id or not secret:
-            return None
-        return cls(key_id, secret, environ.get("AWS_SESSION_TOKEN", ""))
-
-
 class S3Storage(base.StorageBackend):
-    """A bucket, or a prefix in it. Without ``credentials``, the machine's role signs requests."""
+    """A bucket, or a prefix in it. obstore finds the credentials as AWS programs do."""
 
     def __init__(
         self,
@@ -61,7 +43,6 @@ class S3Storage(base.StorageBackend):
         endpoint: str = "",
         region: str = "",
         conditional: bool = True,
-        credentials: S3Credentials | None = None,
         retries: int = _RETRIES,
     ) -> None:
         self._name = f"s3://{bucket}/{prefix}".rstrip("/")
@@ -70,11 +51,6 @@ class S3Storage(base.StorageBackend):
         config["disable_bulk_delete"] = True  # one key at a time; not every server supports bulk
         if endpoint:
             config["endpoint"] = endpoint
-        if credentials:
-            config["access_key_id"] = credentials.access_key_id
-            config["secret_access_key"] = credentials.secret_access_key
-            if credentials.session_token:
-                config["session_token"] = credentials.session_token
         try:
             self._store = S3Store(
                 bucket,
