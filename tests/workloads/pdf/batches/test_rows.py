@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from kesin.foundation.problems import Invalid
 from kesin.workloads.pdf.batches.rows import (
-    allowed_types,
     entry_name,
     parse_cell,
     read_csv,
@@ -17,6 +16,7 @@ from kesin.workloads.pdf.batches.rows import (
     safe_name,
 )
 from kesin.workloads.pdf.schemas import MAX_ROWS
+from kesin.workloads.pdf.templating.variables import column_types
 from tests.workloads.pdf.batching import SCHEMA
 from tests.workloads.pdf.press import BOOK
 
@@ -107,21 +107,38 @@ def test_what_is_no_table_is_refused():
 # Types
 
 
+def types_of(schema, *path):
+    return column_types(schema, [path])[path]
+
+
 def test_types_are_found_behind_references_and_choices():
-    assert allowed_types(INVOICE.schema, ["number"]) == {"string"}
-    assert allowed_types(INVOICE.schema, ["stated_total"]) == {"number", "string"}
-    assert allowed_types(INVOICE.schema, ["seller", "website"]) == {"string"}
-    assert allowed_types(INVOICE.schema, ["lines"]) == {"array"}
-    assert allowed_types(INVOICE.schema, ["lang"]) == {"string"}
-    assert allowed_types(SCHEMA, ["buyer", "age"]) == {"integer", "null"}
-    assert allowed_types(SCHEMA, ["nowhere", "at", "all"]) == {"string"}
+    assert types_of(INVOICE.schema, "number") == {"string"}
+    assert types_of(INVOICE.schema, "stated_total") == {"number", "integer", "string"}
+    assert types_of(INVOICE.schema, "seller", "website") == {"string"}
+    assert types_of(INVOICE.schema, "lines") == {"array"}
+    assert types_of(INVOICE.schema, "lang") == {"string"}
+    assert types_of(SCHEMA, "buyer", "age") == {"integer", "null"}
+    assert types_of({"properties": {"a": {"const": 5}}}, "a") == {"integer"}
+    assert types_of({}, "nowhere", "at", "all") == {"string"}
+
+
+def test_a_column_that_no_alternative_of_the_schema_has_is_not_known():
+    assert types_of(SCHEMA, "nowhere", "at", "all") == set()
+    assert types_of(SCHEMA, "name", "first") == set()  # a text has no parts
+    row = {"additionalProperties": False, "properties": {"n": {"type": "integer"}}}
+    other = {"patternProperties": {"^x-": {"type": "boolean"}}, "additionalProperties": False}
+    either = {"anyOf": [{"$ref": "#/$defs/row"}, other], "$defs": {"row": row}}
+    columns = [("n",), ("x-1",), ("m",)]
+    found = column_types(either, columns)
+    assert {column for column in columns if not found[column]} == {("m",)}
 
 
 def test_a_schema_that_refers_to_itself_ends():
     circle = {"properties": {"a": {"$ref": "#/properties/a"}}}
-    assert allowed_types(circle, ["a"]) == {"string"}
-    tree = {"$ref": "#", "properties": {"a": {"$ref": "#"}, "n": {"type": "integer"}}}
-    assert allowed_types(tree, ["a", "a", "n"]) == {"integer"}
+    assert types_of(circle, "a") == {"string"}
+    tree = {"properties": {"a": {"$ref": "#"}, "n": {"type": "integer"}}}
+    assert types_of(tree, "a", "a", "n") == {"integer"}
+    assert types_of({"$ref": "#", **tree}, "a", "a", "n") == {"string"}  # it fits nothing
 
 
 NUMBER, WHOLE = frozenset({"number"}), frozenset({"integer"})

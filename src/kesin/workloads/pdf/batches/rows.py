@@ -14,7 +14,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
@@ -35,19 +35,12 @@ _BOOLEANS: Final = {
     **dict.fromkeys(("true", "1", "yes", "evet"), True),
     **dict.fromkeys(("false", "0", "no", "hayır"), False),
 }
-_JSON_TYPES: Final[dict[type, str]] = {
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    str: "string",
-    list: "array",
-    dict: "object",
-}
 _FORBIDDEN: Final = re.compile(r'[\s"\\/:*?<>|]+')
 _MAX_DEPTH: Final = 32  # nesting of a column
 
 Variables = dict[str, Any]
 Schema = Mapping[str, Any]
+Column = tuple[str, ...]  # the path of its variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +118,12 @@ def read_csv(body: bytes, schema: Schema, ignored: frozenset[str] = frozenset())
 def _parse_table(
     lines: Iterable[list[str]], schema: Schema, ignored: frozenset[str], *, decimal_comma: bool
 ) -> CsvTable:
+    from kesin.workloads.pdf.templating.variables import column_types, set_variable
+
     non_empty = (cells for cells in lines if any(cell.strip() for cell in cells))
     header = _parse_header(next(non_empty, []))
-    left_out = _ignored_columns(header, schema, ignored)
-    column_types = [allowed_types(schema, path) for path in header]
+    types = column_types(schema, filter(None, header))
+    left_out = _ignored_columns(header, types, ignored)
     table = CsvTable([], [])
     for number, cells in enumerate(non_empty, 1):
         if number > MAX_ROWS:
@@ -144,20 +139,17 @@ def _parse_table(
                 message = f"has a cell in column {at + 1}, and the header names none there"
                 table.problems.append(BatchRowProblem(number, "/", "cells", message))
                 break
-            *parents, name = header[at]
-            target = variables
-            for parent in parents:
-                target = target.setdefault(parent, {})
-            target[name] = parse_cell(cell, column_types[at], decimal_comma=decimal_comma)
+            value = parse_cell(cell, types[header[at]], decimal_comma=decimal_comma)
+            set_variable(variables, header[at], value)
         table.rows.append(variables)
     return table
 
 
 def _ignored_columns(
-    header: Sequence[tuple[str, ...]], schema: Schema, ignored: frozenset[str]
+    header: Sequence[Column], types: Mapping[Column, frozenset[str]], ignored: frozenset[str]
 ) -> frozenset[int]:
     """The numbers of the columns to leave out; raises Invalid naming other unknown columns."""
-    unknown = [at for at, path in enumerate(header) if path and not is_allowed(schema, path)]
+    unknown = [at for at, path in enumerate(header) if path and not types[path]]
     names = [".".join(header[at]) for at in unknown]
     if refused := [name for name in names if not is_ignored(name, ignored)]:
         details = {"columns": refused[:100]}
@@ -165,12 +157,12 @@ def _ignored_columns(
     return frozenset(unknown)
 
 
-def _parse_header(cells: Sequence[str]) -> list[tuple[str, ...]]:
+def _parse_header(cells: Sequence[str]) -> list[Column]:
     """Parse the columns to paths; () for a column without a name."""
     names = [cell.strip() for cell in cells]
     if not any(names):
         raise Invalid("the first line must name the variables", code="no_header")
-    paths: list[tuple[str, ...]] = []
+    paths: list[Column] = []
     for name in names:
         path = tuple(name.split(".")) if name else ()
         if not all(path):
@@ -218,77 +210,6 @@ def _parse_number(text: str, *, decimal_comma: bool) -> int | float | None:
     if not math.isfinite(number) or Decimal(repr(number)) != Decimal(text):
         return None
     return number
-
-
-def allowed_types(schema: Schema, path: Sequence[str]) -> frozenset[str]:
-    """Return the JSON types a schema allows at a path; string if it does not say."""
-    *_, nodes = _schemas_along(schema, path)
-    return frozenset(name for node in nodes for name in _node_types(node)) or frozenset({"string"})
-
-
-def is_allowed(schema: Schema, path: Sequence[str]) -> bool:
-    """Whether a schema may allow a variable at a path; one that does not say allows it."""
-    return all(
-        not nodes or any(_may_have(node, step) for node in nodes)
-        for step, nodes in zip(path, _schemas_along(schema, path), strict=False)
-    )
-
-
-def _schemas_along(schema: Schema, path: Sequence[str]) -> Iterator[list[Schema]]:
-    """Yield the schemas of the variables themselves, and of what each step of a path leads to."""
-    nodes = _expand(schema, [schema])
-    yield nodes
-    for step in path:
-        nodes = _expand(schema, [_child_schema(node, step) for node in nodes])
-        yield nodes
-
-
-def _may_have(node: Schema, step: str) -> bool:
-    """Whether a schema by itself does not rule out a property."""
-    named = step in node.get("properties", {}) or bool(node.get("patternProperties"))
-    combined = any(keyword in node for keyword in ("allOf", "anyOf", "oneOf", "$ref"))
-    if combined and "properties" not in node and "additionalProperties" not in node:
-        return False  # those it combines are asked themselves
-    return named or node.get("additionalProperties", True) is not False
-
-
-def _child_schema(node: Schema, step: str) -> Any:
-    return node.get("properties", {}).get(step, node.get("additionalProperties"))
-
-
-def _expand(schema: Schema, nodes: Iterable[Any]) -> list[Schema]:
-    """Return the schemas among the nodes, and all they refer to or combine, each once."""
-    expanded: dict[int, Schema] = {}
-    pending: list[Any] = list(nodes)
-    while pending:
-        node = pending.pop()
-        if not isinstance(node, Mapping) or id(node) in expanded:
-            continue
-        expanded[id(node)] = node
-        for keyword in ("allOf", "anyOf", "oneOf"):
-            pending += node.get(keyword, [])
-        if isinstance(reference := node.get("$ref"), str) and reference.startswith("#"):
-            pending.append(_resolve_reference(schema, reference))
-    return list(expanded.values())
-
-
-def _resolve_reference(schema: Schema, reference: str) -> Any:
-    target: Any = schema
-    for step in reference[1:].strip("/").split("/") if reference != "#" else ():
-        name = step.replace("~1", "/").replace("~0", "~")
-        target = target.get(name) if isinstance(target, Mapping) else None
-    return target
-
-
-def _node_types(node: Schema) -> Iterator[str]:
-    declared = node.get("type")
-    if isinstance(declared, str):
-        yield declared
-    elif isinstance(declared, list):
-        yield from (name for name in declared if isinstance(name, str))
-    else:
-        values = [*node.get("enum", ()), *([node["const"]] if "const" in node else [])]
-        yield from (_JSON_TYPES[type(value)] for value in values if type(value) in _JSON_TYPES)
 
 
 def row_file_names(

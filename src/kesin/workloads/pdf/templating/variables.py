@@ -6,8 +6,10 @@ Every problem has a path, so that a form can point to the field; none repeats th
 import datetime as dt
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final
 
 from jsonschema import Draft202012Validator, FormatChecker
@@ -23,10 +25,15 @@ from kesin.workloads.pdf.templating.pictures import is_readable_picture
 MAX_PROBLEMS: Final = 50
 
 _Check = Callable[[Any], bool]
+Path = tuple[str, ...]  # the names that lead to a variable
 
 _formats: Final = FormatChecker(formats=())
 _DEFINITION: Final = re.compile(r"#/\$defs/([\w-]+)")
 _TYPES: Final[dict[str, type]] = {"object": dict, "array": list, "string": str}
+_SAMPLES: Final[dict[str, Any]] = {  # of each type; a whole number is a number too
+    "string": "", "number": 0.5, "integer": 0, "boolean": True, "array": [], "object": {},
+    "null": None,
+}  # fmt: skip
 _INDEX: Final = re.compile(r"[0-9]{1,9}")  # longer digit strings are names
 
 
@@ -118,10 +125,62 @@ def _describe(error: ValidationError) -> list[VariableProblem]:
         missing = [name for name in _as_strings(expected) if name not in value]
         return [VariableProblem(f"{path}/{_escape(name)}", rule, "is missing") for name in missing]
     if rule == "additionalProperties" and isinstance(value, Mapping):
-        properties = error.schema.get("properties", {}) if isinstance(error.schema, Mapping) else {}
-        unknown = [_escape(str(name)) for name in value if name not in properties]
+        unknown = map(_escape, _unknown_names(error))
         return [VariableProblem(f"{path}/{name}", rule, "is not known") for name in unknown]
     return [VariableProblem(path or "/", rule, _message(rule, expected))]
+
+
+def _unknown_names(error: ValidationError) -> list[str]:
+    """Return the names that additionalProperties refuses."""
+    schema: Any = error.schema
+    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    others = (str(name) for name in error.instance if name not in known)  # type: ignore[union-attr]
+    return [name for name in others if not any(re.search(each, name) for each in patterns)]
+
+
+def column_types(schema: Mapping[str, Any], columns: Iterable[Path]) -> dict[Path, frozenset[str]]:
+    """Return the JSON types that a schema allows in each column, string where it does not say.
+
+    None in a column that it does not know. The validator is asked, with a sample of each type.
+    """
+    validator = Draft202012Validator(schema, registry=Registry())
+    types: dict[Path, frozenset[str]] = dict.fromkeys(columns, frozenset())
+    for kind, sample in _SAMPLES.items():
+        row: dict[str, Any] = {}
+        for path in types:
+            set_variable(row, path, sample)
+        refused = set[Path]()
+        with suppress(Unresolvable, RecursionError):
+            refused = _refused_paths(validator.iter_errors(row))
+        for path, kinds in types.items():
+            if refused.isdisjoint(path[: depth + 1] for depth in range(len(path))):
+                types[path] = kinds | {kind}
+    says_nothing, text = frozenset(_SAMPLES), frozenset({"string"})
+    return {path: text if kinds == says_nothing else kinds for path, kinds in types.items()}
+
+
+def set_variable(variables: dict[str, Any], path: Path, value: Any) -> None:
+    for step in path[:-1]:
+        variables = variables.setdefault(step, {})
+    variables[path[-1]] = value
+
+
+def _refused_paths(errors: Iterable[ValidationError]) -> set[Path]:
+    """Return the paths whose names are not known, or whose values have another type."""
+    refused: set[Path] = set()
+    for error in errors:
+        path, expected = tuple(map(str, error.absolute_path)), error.validator_value
+        if error.validator in {"anyOf", "oneOf"}:  # refused if each alternative refuses it
+            alternatives = groupby(error.context or (), lambda each: each.schema_path[0])
+            parts = [_refused_paths(each) for _, each in alternatives]
+            refused |= set.intersection(*parts) if parts else set()
+        elif error.validator == "additionalProperties":
+            refused |= {(*path, name) for name in _unknown_names(error)}
+        elif error.validator in {"type", "enum", "const"}:
+            values: Any = {"type": [], "enum": expected}.get(error.validator, [expected])
+            if type(error.instance) not in map(type, values):
+                refused.add(path)
+    return refused
 
 
 def _escape(step: str) -> str:
