@@ -1,9 +1,13 @@
-"""The totals that documents show, computed in decimals; a template only prints them."""
+"""The totals that documents show, computed in decimals; a template only prints them.
+
+What the functions return is for templates, which read it by name.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
+from types import SimpleNamespace as Values
+from typing import Any, Final
 
 from kesin.workloads.pdf.templating import filters
 from kesin.workloads.pdf.templating.filters import Unprintable, parse_amount, round_half_up
@@ -11,36 +15,7 @@ from kesin.workloads.pdf.templating.filters import Unprintable, parse_amount, ro
 Object = Mapping[str, Any]
 
 
-class InvoiceLine(NamedTuple):
-    """A line of an invoice with its amounts."""
-
-    item: Object
-    gross: Decimal
-    discount: Decimal
-    net: Decimal
-
-
-class VatTotal(NamedTuple):
-    """The total taxed at one rate."""
-
-    rate: Decimal
-    base: Decimal
-    tax: Decimal
-
-
-class InvoiceTotals(NamedTuple):
-    """The totals of an invoice."""
-
-    lines: tuple[InvoiceLine, ...]
-    gross: Decimal
-    discount: Decimal
-    net: Decimal
-    vat: tuple[VatTotal, ...]
-    tax: Decimal
-    total: Decimal
-
-
-def invoice_sums(lines: Sequence[Object], stated: object = None) -> InvoiceTotals:
+def invoice_sums(lines: Sequence[Object], stated: object = None) -> Values:
     """Compute the totals; each line is rounded to cents, VAT once per rate.
 
     ``stated`` is the sender's total: an invoice with a different total is not made.
@@ -51,17 +26,19 @@ def invoice_sums(lines: Sequence[Object], stated: object = None) -> InvoiceTotal
         gross = round_half_up(parse_amount(item["quantity"]) * parse_amount(item["unit_price"]))
         discount = round_half_up(gross * parse_amount(item.get("discount_percent", 0)) / 100)
         net = gross - discount
-        invoice_lines.append(InvoiceLine(item, gross, discount, net))
+        invoice_lines.append(Values(item=item, gross=gross, discount=discount, net=net))
         rate = parse_amount(item["vat_percent"]).normalize()
         bases[rate] = bases.get(rate, Decimal(0)) + net
-    rates = sorted(bases.items())
-    vat = tuple(VatTotal(rate, base, round_half_up(base * rate / 100)) for rate, base in rates)
+    vat = [
+        Values(rate=rate, base=base, tax=round_half_up(base * rate / 100))
+        for rate, base in sorted(bases.items())
+    ]
     net = sum((line.net for line in invoice_lines), Decimal(0))
     tax = sum((vat_total.tax for vat_total in vat), Decimal(0))
     if stated is not None and round_half_up(stated) != net + tax:
         raise Unprintable("the lines do not add up to the stated total")
-    return InvoiceTotals(
-        lines=tuple(invoice_lines),
+    return Values(
+        lines=invoice_lines,
         gross=sum((line.gross for line in invoice_lines), Decimal(0)),
         discount=sum((line.discount for line in invoice_lines), Decimal(0)),
         net=net,
@@ -71,46 +48,6 @@ def invoice_sums(lines: Sequence[Object], stated: object = None) -> InvoiceTotal
     )
 
 
-class DrawnPiece(NamedTuple):
-    """A rectangle on a board, with the size of its label."""
-
-    item: Object
-    x: float
-    y: float
-    length: float
-    width: float
-    letter: float  # type size of the label; 0: no space
-    small: float  # type size of the dimensions below it; 0: no space
-    upright: bool  # written along the width
-    bands: tuple[tuple[str, float, float, float, float], ...]  # band, x1, y1, x2, y2
-
-
-class DrawnBoard(NamedTuple):
-    """A board and its pieces; lengths are millimetres of the board."""
-
-    item: Object
-    length: float
-    width: float
-    times: int  # number of equal boards
-    unit: float  # millimetres of the board per millimetre on paper
-    parts: tuple[DrawnPiece, ...]
-    offcuts: tuple[DrawnPiece, ...]
-    yield_percent: Decimal
-
-
-class DrawnPlan(NamedTuple):
-    """All boards and their totals."""
-
-    boards: tuple[DrawnBoard, ...]
-    board_count: int
-    part_count: int
-    board_m2: Decimal
-    part_m2: Decimal
-    offcut_m2: Decimal
-    yield_percent: Decimal
-    bands: tuple[tuple[str, Decimal], ...]  # name and metres, by name
-
-
 _DRAWING_WIDTH_MM: Final = 182.0  # width of a drawing
 _DRAWING_HEIGHT_MM: Final = 150.0
 _TYPE_MM: Final = (1.7, 3.0)  # smallest and largest on paper
@@ -118,9 +55,9 @@ _CHARACTER_WIDTH: Final = 0.66  # of its height, on average
 _MM2: Final = Decimal(1_000_000)
 
 
-def cutting_sums(boards: Sequence[Object]) -> DrawnPlan:
+def cutting_sums(boards: Sequence[Object]) -> Values:
     """Prepare the boards for drawing and compute totals; a part off its board is an error."""
-    drawn_boards = tuple(_draw_board(board) for board in boards)
+    drawn_boards = [_draw_board(board) for board in boards]
     band_mm: Counter[str] = Counter()
     board_area = part_area = offcut_area = Decimal(0)
     for board in drawn_boards:
@@ -130,7 +67,7 @@ def cutting_sums(boards: Sequence[Object]) -> DrawnPlan:
         for part in board.parts:
             for band, x1, y1, x2, y2 in part.bands:
                 band_mm[band] += round((abs(x2 - x1) + abs(y2 - y1)) * board.times)
-    return DrawnPlan(
+    return Values(
         boards=drawn_boards,
         board_count=sum(board.times for board in drawn_boards),
         part_count=sum(board.times * len(board.parts) for board in drawn_boards),
@@ -138,23 +75,32 @@ def cutting_sums(boards: Sequence[Object]) -> DrawnPlan:
         part_m2=part_area / _MM2,
         offcut_m2=offcut_area / _MM2,
         yield_percent=_share(part_area, board_area),
-        bands=tuple((band, Decimal(mm) / 1000) for band, mm in sorted(band_mm.items())),
+        bands=tuple((band, Decimal(mm) / 1000) for band, mm in sorted(band_mm.items())),  # metres
     )
 
 
-def _draw_board(item: Object) -> DrawnBoard:
+def _draw_board(item: Object) -> Values:
+    """Return a board and its pieces; lengths are millimetres of the board."""
     length, width = float(item["length_mm"]), float(item["width_mm"])
     unit = max(length / _DRAWING_WIDTH_MM, width / _DRAWING_HEIGHT_MM)
-    pieces = {
-        kind: tuple(_draw_piece(entry, length, width, unit) for entry in item.get(kind, ()))
+    parts, offcuts = (
+        [_draw_piece(entry, length, width, unit) for entry in item.get(kind, ())]
         for kind in ("parts", "offcuts")
-    }
-    yield_percent = _share(_total_area(pieces["parts"]), _area(item))
-    times = int(item.get("count", 1))
-    return DrawnBoard(item, length, width, times, unit, **pieces, yield_percent=yield_percent)
+    )
+    return Values(
+        item=item,
+        length=length,
+        width=width,
+        times=int(item.get("count", 1)),  # number of equal boards
+        unit=unit,  # millimetres of the board per millimetre on paper
+        parts=parts,
+        offcuts=offcuts,
+        yield_percent=_share(_total_area(parts), _area(item)),
+    )
 
 
-def _draw_piece(item: Object, board_length: float, board_width: float, unit: float) -> DrawnPiece:
+def _draw_piece(item: Object, board_length: float, board_width: float, unit: float) -> Values:
+    """Return a rectangle on a board, with the size of its label."""
     x, y = float(item["x_mm"]), float(item["y_mm"])
     length, width = float(item["length_mm"]), float(item["width_mm"])
     if x + length > board_length + 0.01 or y + width > board_width + 0.01:
@@ -174,8 +120,17 @@ def _draw_piece(item: Object, board_length: float, board_width: float, unit: flo
         "sx": (x, y, x, y + width),
         "dx": (x + length, y, x + length, y + width),
     }
-    sides = tuple((str(bands[side]), *line) for side, line in lines.items() if bands.get(side))
-    return DrawnPiece(item, x, y, length, width, letter, min(small, letter), upright, sides)
+    return Values(
+        item=item,
+        x=x,
+        y=y,
+        length=length,
+        width=width,
+        letter=letter,  # type size of the label; 0: no space
+        small=min(small, letter),  # type size of the dimensions below it; 0: no space
+        upright=upright,  # written along the width
+        bands=[(str(bands[side]), *line) for side, line in lines.items() if bands.get(side)],
+    )
 
 
 def _fitting_type(text: str, along: float, across: float, unit: float) -> float:
@@ -189,7 +144,7 @@ def _area(item: Object) -> Decimal:
     return parse_amount(item["length_mm"]) * parse_amount(item["width_mm"])
 
 
-def _total_area(pieces: Iterable[DrawnPiece]) -> Decimal:
+def _total_area(pieces: Iterable[Values]) -> Decimal:
     return sum((_area(piece.item) for piece in pieces), Decimal(0))
 
 
@@ -197,27 +152,15 @@ def _share(part: Decimal, whole: Decimal) -> Decimal:
     return round_half_up(100 * part / whole, 1) if whole else Decimal(0)
 
 
-class CountShare(NamedTuple):
-    """A count and its share of the total."""
-
-    name: str
-    many: int
-    percent: Decimal
-
-
-class CountTally(NamedTuple):
-    """Counts by name, in the order given."""
-
-    total: int
-    shares: tuple[CountShare, ...]
-
-
-def tally(counts: Mapping[str, int], order: Sequence[str]) -> CountTally:
+def tally(counts: Mapping[str, int], order: Sequence[str]) -> Values:
     """Return the total, and the count and share of each name."""
     listed = [(name, int(counts.get(name, 0))) for name in order]
     total = sum(count for _, count in listed)
-    shares = (CountShare(name, n, _share(Decimal(n), Decimal(total))) for name, n in listed)
-    return CountTally(total, tuple(shares))
+    shares = [
+        Values(name=name, many=count, percent=_share(Decimal(count), Decimal(total)))
+        for name, count in listed
+    ]
+    return Values(total=total, shares=shares)
 
 
 TEMPLATE_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
