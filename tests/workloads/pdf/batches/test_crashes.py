@@ -95,7 +95,7 @@ class Fate:
     def haunt(self, patch: pytest.MonkeyPatch, bindery: BatchWorld) -> None:
         feeder, storage = bindery.batches.feeder, bindery.batches.storage
         steps: dict[Any, tuple[str, ...]] = {
-            feeder: ("feed", "_save_row_jobs", "save_progress"),
+            feeder: ("feed", "_save_row_jobs"),
             feeder._facts: ("delete_metadata",),
             bindery.pdf: ("enqueue_many",),
             bindery.store: ("apply",),

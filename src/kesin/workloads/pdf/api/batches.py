@@ -158,14 +158,14 @@ def _body(batches: PdfBatchStore, batch: PdfBatch) -> BatchBody:
 
 
 def _fields(batches: PdfBatchStore, batch: PdfBatch) -> dict[str, Any]:
-    progress = batches.progress(batch)
+    made, failed = batches.progress(batch)
     output = batch.result if batch.has_file else {}
     return {
         **{name: getattr(batch, name) for name in _SAME_FIELDS},
         "created_at": iso(batch.created_at) or "",
-        "made": progress.made,
-        "failed": progress.failed,
-        "waiting": 0 if batch.is_over else batch.rows - progress.made - progress.failed,
+        "made": made,
+        "failed": failed,
+        "waiting": 0 if batch.is_over else batch.rows - made - failed,
         "finished_at": iso(batch.finished_at),
         "download_url": f"/pdf/batches/{batch.batch_id}/download" if batch.has_file else None,
         **{fact: output.get(fact) for fact in ("bytes", "sha256", "pages")},

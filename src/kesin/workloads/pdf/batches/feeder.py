@@ -8,9 +8,9 @@ next worker reads how far its predecessor came.
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from kesin.engine.new_job import NewJob
 from kesin.engine.queue import Queue, apply_changes
@@ -32,7 +32,6 @@ ARTIFACT_GONE: Final = "ARTIFACT_GONE"
 BAD_ROW: Final = "BAD_ROW"
 UNREADABLE: Final = "UNREADABLE"
 _ROWS_PREFIX: Final = "rows:"
-_PROGRESS: Final = "progress"
 _MESSAGES: Final = {
     CANCELLED: "its job was cancelled",
     EXPIRED: "its job waited for too long",
@@ -69,15 +68,6 @@ class BatchRowResult:
     sha256: str | None = None
     error_code: str | None = None
     error_message: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BatchProgress:
-    """The number of rows enqueued, succeeded and failed."""
-
-    fed: int = 0
-    made: int = 0
-    failed: int = 0
 
 
 class Feeder:
@@ -137,16 +127,6 @@ class Feeder:
         self._dispatch([row_job])
         return row_job
 
-    def save_progress(self, claim: Job, progress: BatchProgress) -> None:
-        """Store the progress for readers; raises BatchClaimLost."""
-        with self._holding_claim(claim):
-            self._save(claim.id, _PROGRESS, asdict(progress))
-
-    def load_progress(self, batch_id: str) -> BatchProgress:
-        """Return the progress that the worker stored last."""
-        fact = self._facts.metadata_entry(WORKLOAD, batch_id, _PROGRESS)
-        return BatchProgress() if fact is None else BatchProgress(**json.loads(fact.value))
-
     def end_batch(self, batch_id: str, *, cancel: bool) -> None:
         """Delete the facts of an ended batch and, with ``cancel``, cancel its queued jobs.
 
@@ -169,7 +149,9 @@ class Feeder:
 
     def _save_row_jobs(self, batch_id: str, row_jobs: Sequence[RowJob]) -> None:
         entries = [[row_job.job_id, int(row_job.own), row_job.retries] for row_job in row_jobs]
-        self._save(batch_id, f"{_ROWS_PREFIX}{row_jobs[0].row:04d}", entries)
+        name, now = f"{_ROWS_PREFIX}{row_jobs[0].row:04d}", self._batches.now()
+        entry = MetadataEntry(WORKLOAD, batch_id, name, canonical_json(entries), now)
+        self._facts.put_metadata(entry)
 
     def _row_groups(self, batch_id: str) -> Iterator[list[RowJob]]:
         """Yield the rows that have a job, in the groups in which they were enqueued."""
@@ -178,10 +160,6 @@ class Feeder:
                 first = int(fact.name.removeprefix(_ROWS_PREFIX))
                 entries = enumerate(json.loads(fact.value), first)
                 yield [RowJob(row, job, bool(own), again) for row, (job, own, again) in entries]
-
-    def _save(self, batch_id: str, name: str, value: Any) -> None:
-        text, now = canonical_json(value), self._batches.now()
-        self._facts.put_metadata(MetadataEntry(WORKLOAD, batch_id, name, text, now))
 
     @contextmanager
     def _holding_claim(self, claim: Job) -> Iterator[None]:

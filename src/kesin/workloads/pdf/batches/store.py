@@ -11,6 +11,7 @@ import json
 import re
 import uuid
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -224,11 +225,17 @@ class PdfBatchStore:
             result=job.result or {},
         )
 
-    def progress(self, batch: PdfBatch) -> feeder.BatchProgress:
+    def progress(self, batch: PdfBatch) -> tuple[int, int]:
+        """Return how many rows have their PDF, and how many have failed."""
         if batch.is_over:
-            result = batch.result
-            return feeder.BatchProgress(batch.rows, result.get("made", 0), result.get("failed", 0))
-        return self.feeder.load_progress(batch.batch_id)
+            return batch.result.get("made", 0), batch.result.get("failed", 0)
+        job_ids = [row_job.job_id for row_job in self.feeder.row_jobs(batch.batch_id)]
+        states = self.jobs.queue.states(list(filter(None, job_ids)))
+        ended = {job_id for job_id, state in states.items() if state == "expired"}
+        expired = self.jobs.queue.find(sorted(ended)).items()
+        states |= {job_id: feeder.row_state(job) for job_id, job in expired}
+        counts = Counter(states.get(job_id, "") if job_id else "failed" for job_id in job_ids)
+        return counts["succeeded"], counts["failed"]
 
     def started_at(self, batch: PdfBatch) -> int | None:
         """Return the time of the first claim."""

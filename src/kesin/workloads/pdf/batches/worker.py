@@ -60,12 +60,6 @@ class _BatchRun:
     waiting: set[int]  # rows whose jobs have not ended
     results: dict[int, feeder.BatchRowResult] = field(default_factory=dict)
     lost: dict[int, bool] = field(default_factory=dict)  # row: whether only its file is missing
-    saved_progress: feeder.BatchProgress | None = None
-
-    @property
-    def progress(self) -> feeder.BatchProgress:
-        succeeded = sum(result.artifact_key is not None for result in self.results.values())
-        return feeder.BatchProgress(len(self.row_jobs), succeeded, len(self.results) - succeeded)
 
     def requests(self, first: int, count: int) -> list[RenderRequest]:
         return self.order.requests(self.batch.batch_id, self.claim.tenant, first, count)
@@ -129,9 +123,8 @@ class BatchWorker(Worker):
             self._require_wanted(job, run)
             changed = self._collect_ended_rows(work) + self._requeue_lost_rows(work)
             changed += self._feed_rows(work)
-            if work.progress != work.saved_progress:
-                work.saved_progress = work.progress
-                self.batches.feeder.save_progress(job, work.saved_progress)
+            if changed and job.id not in self.queue.renew([job]):
+                raise feeder.BatchClaimLost(job.id)
             if len(work.results) == len(order.rows):
                 result = self._finish(work, run)
                 if result is not None:
