@@ -107,5 +107,5 @@ def test_a_process_that_does_not_start_failed_to_launch(monkeypatch):
 
 
 def test_without_the_library_the_platform_is_unsupported(monkeypatch):
-    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    monkeypatch.setattr(module, "CHILD_MODULE", "tests.workloads.pdf.without_weasyprint")
     assert failed(WeasyPrintEngine(), page("x")).code == "UNSUPPORTED_PLATFORM"

@@ -182,17 +182,15 @@ class WarmBrowser:
         return False
 
     async def _start_session(self) -> PageSession:
-        if self._browser is None or not self._browser.is_connected():
+        browser = self._browser
+        if browser is None or not browser.is_connected():
             await self._close_browser()
-            await self._launch()
-        self._session = await asyncio.wait_for(self._open_session(), OPEN_PAGE_S)
+            browser = await self._launch()
+        self._session = await asyncio.wait_for(self._open_session(browser), OPEN_PAGE_S)
         return self._session
 
-    async def _open_session(self) -> PageSession:
+    async def _open_session(self, browser: Browser) -> PageSession:
         settings = self._settings
-        browser = self._browser
-        if browser is None:
-            raise RenderFailed(PdfErrorCode.BROWSER_LAUNCH_FAILED, "the browser went away")
         routed = "route" in settings.guard_layers
         context = await browser.new_context(
             java_script_enabled=settings.javascript,
@@ -220,14 +218,12 @@ class WarmBrowser:
             await audits.send("Audits.enable")
         return session
 
-    async def _launch(self) -> None:
+    async def _launch(self) -> Browser:
         executable = find_chromium(self._settings.executable)
         if executable is None:
             raise chromium_missing(self._settings.executable)
-        try:
-            from playwright.async_api import async_playwright
-        except ImportError:
-            raise chromium_missing(self._settings.executable) from None
+        from playwright.async_api import async_playwright
+
         sandboxed = self._settings.sandboxed
         if not sandboxed:
             _log.warning("pdf.sandbox_off", asked=self._settings.sandbox, root=os.getuid() == 0)
@@ -241,7 +237,7 @@ class WarmBrowser:
                 if self._playwright is None:
                     self._playwright = await async_playwright().start()
                     self._drivers = browser_process.find_drivers() - earlier
-                self._browser = await self._playwright.chromium.launch(
+                browser = await self._playwright.chromium.launch(
                     executable_path=executable,
                     args=[self.mark, *_FLAGS, *network_flags],
                     env={**child_environment()},
@@ -263,10 +259,12 @@ class WarmBrowser:
                 program=executable.name,
                 problem=_launch_failure(problem, sandboxed=sandboxed),
             ) from problem
+        self._browser = browser
         self._renders = 0
         self._baseline_bytes = 0
         self._launched_at = self._clock.monotonic()
         self._leader_pid = next(iter(browser_process.find_marked(self.mark)), 0)
+        return browser
 
     async def _close_session(self) -> None:
         """Close the context; close the browser if that fails."""

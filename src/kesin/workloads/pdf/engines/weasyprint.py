@@ -6,7 +6,6 @@ a computation. The child exits when its parent does, even in the middle of one (
 """
 
 from dataclasses import asdict
-from importlib.util import find_spec
 from typing import Any, Final
 
 from kesin.foundation.messages import Message
@@ -72,10 +71,6 @@ class WeasyPrintEngine(WarmEngine):
         if self._child is not None and self._child.alive:
             return self._child
         self._kill_child()
-        if find_spec("weasyprint") is None:
-            raise RenderFailed(
-                PdfErrorCode.UNSUPPORTED_PLATFORM, "WeasyPrint is not installed here"
-            )
         self._child = child = Child(CHILD_MODULE)
         try:
             hello, _ = self._channel(child).receive(self._clock.monotonic() + START_S)
