@@ -6,8 +6,8 @@ counted once, and neither a restart nor pruning lowers them.
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from kesin.foundation.text import canonical_json
@@ -22,13 +22,17 @@ STATS_KEY: Final = "ledger"
 BUCKETS_S: Final = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RenderStats:
     """The counters so far."""
 
-    failures: Mapping[str, int] = field(default_factory=dict)  # by public code
-    buckets: Sequence[int] = (0,) * (len(BUCKETS_S) + 1)  # not cumulative; the last has no limit
+    failures: dict[str, int] = field(default_factory=dict)  # by public code
+    buckets: list[int] = field(default_factory=list)  # not cumulative; the last has no limit
     seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.buckets) != len(BUCKETS_S) + 1:  # none, or written with other buckets
+            self.buckets = [0] * (len(BUCKETS_S) + 1)
 
 
 class RenderStatsStore:
@@ -47,17 +51,16 @@ class RenderStatsStore:
         if not moved:
             return
         held = self._facts.lock_metadata(WORKLOAD, "", STATS_KEY, self._now())
-        before = _parse_stats(held.value)
-        failures, buckets, seconds = dict(before.failures), list(before.buckets), before.seconds
+        stats = _parse_stats(held.value)
         for change in moved:
             if action == "fail":
                 code = str(public_code(change.error_code) or PdfErrorCode.UNKNOWN)
-                failures[code] = failures.get(code, 0) + 1
+                stats.failures[code] = stats.failures.get(code, 0) + 1
                 continue
             duration_s = float(json.loads(change.result or "{}").get("seconds") or 0)
-            buckets[bisect_left(BUCKETS_S, duration_s)] += 1
-            seconds += duration_s
-        text = canonical_json({"failures": failures, "buckets": buckets, "seconds": seconds})
+            stats.buckets[bisect_left(BUCKETS_S, duration_s)] += 1
+            stats.seconds += duration_s
+        text = canonical_json(asdict(stats))
         self._facts.put_metadata(MetadataEntry(WORKLOAD, "", STATS_KEY, text, self._now()))
 
     def read(self) -> RenderStats:
@@ -66,8 +69,4 @@ class RenderStatsStore:
 
 
 def _parse_stats(value: str) -> RenderStats:
-    stored = json.loads(value) or {}
-    buckets = stored.get("buckets") or []
-    if len(buckets) != len(BUCKETS_S) + 1:  # written by a version with other buckets
-        buckets = [0] * (len(BUCKETS_S) + 1)
-    return RenderStats(stored.get("failures") or {}, buckets, float(stored.get("seconds") or 0))
+    return RenderStats(**(json.loads(value) or {}))
