@@ -81,14 +81,12 @@ class LocalStorage(base.StorageBackend):
 
         Not synced: a file that reappears after a crash is an orphan, which the cleanup deletes.
         """
-        if not self.exists(key):
-            return False
         path = self._path(key)
-        with self._translated_errors():
-            try:
+        try:
+            with self._translated_errors(key):
                 path.unlink()
-            except FileNotFoundError:
-                return False
+        except base.NotStored:
+            return False
         with suppress(OSError):  # the first that is not empty
             for folder in takewhile(lambda folder: folder != self._base, path.parents):
                 folder.rmdir()

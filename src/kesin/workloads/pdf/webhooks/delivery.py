@@ -32,9 +32,7 @@ TIMEOUT_S: Final = 10.0  # for the whole exchange, from name resolution to the r
 MAX_REPLY_BYTES: Final = 4 * 1024  # read and discarded: some servers mind if it is not read
 MAX_RETRY_AFTER_S: Final = HOUR_S  # the longest pause a receiver may ask for
 DELETED_STATUS: Final = "expired"  # of a deleted subject: only expired ones are deleted
-_SIGNATURE_HEADERS: Final = ("webhook-id", "webhook-timestamp", "webhook-signature")
 WHSEC: Final = "whsec_"
-_VERSION: Final = "v1"
 _HEADERS: Final = {"Content-Type": "application/json", "User-Agent": "Kesin-Webhooks"}
 _SUCCESS: Final = range(200, 300)
 _BUSY: Final = (http.HTTPStatus.TOO_MANY_REQUESTS, http.HTTPStatus.SERVICE_UNAVAILABLE)
@@ -169,15 +167,14 @@ def derive_secret(master: str, owner: str) -> str:
 
 
 def signature_headers(secret: str, message_id: str, at_s: int, body: bytes) -> dict[str, str]:
-    values = (message_id, str(at_s), _signature(secret, message_id, str(at_s), body))
-    return dict(zip(_SIGNATURE_HEADERS, values, strict=True))
-
-
-def _signature(secret: str, message_id: str, at: str, body: bytes) -> str:
     try:
         key = base64.b64decode(secret.removeprefix(WHSEC), validate=True)
     except binascii.Error:
         raise ValueError(f"a secret is {WHSEC} and base64") from None
-    signed_text = f"{message_id}.{at}.".encode("utf-8", "replace")
+    signed_text = f"{message_id}.{at_s}.".encode("utf-8", "replace")
     digest = hmac.digest(key, signed_text + body, "sha256")
-    return f"{_VERSION},{base64.b64encode(digest).decode()}"
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(at_s),
+        "webhook-signature": f"v1,{base64.b64encode(digest).decode()}",
+    }
