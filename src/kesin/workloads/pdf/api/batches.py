@@ -9,14 +9,13 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 
 from kesin.foundation.clock import iso
-from kesin.foundation.ids import is_id
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import NotFound, Problem, RequestConflict
+from kesin.foundation.problems import Problem, RequestConflict
 from kesin.web.auth import GuardedRouter
 from kesin.web.dependencies import RawBody, SignedInActor, json_response, run_with_body
 from kesin.workloads.pdf import schemas
 from kesin.workloads.pdf.api import download
-from kesin.workloads.pdf.api.common import note_download, require_access
+from kesin.workloads.pdf.api.common import find_owned, note_download, require_access
 from kesin.workloads.pdf.batches import store
 from kesin.workloads.pdf.batches.store import BatchStatus, PdfBatch, PdfBatchStore
 from kesin.workloads.pdf.batches.submit import parse_order
@@ -53,11 +52,7 @@ def batch_router(loader: PdfServiceLoader) -> APIRouter:
 
 
 def _find_owned(batches: PdfBatchStore, actor: Actor, batch_id: str) -> PdfBatch:
-    """Return a batch of the actor, or any for an admin; raises NotFound for all others."""
-    batch = batches.get(batch_id) if is_id(batch_id) else None
-    if batch is None or not (actor.is_admin or batch.owner == actor.name):
-        raise NotFound("there is no such batch")
-    return batch
+    return batches.parse_batch(find_owned(batches.queue, actor, batch_id, "batch"))
 
 
 def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:

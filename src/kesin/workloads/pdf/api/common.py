@@ -11,9 +11,10 @@ from kesin.foundation.ids import is_id
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotFound
 from kesin.lifecycle.budget import SECOND_US
+from kesin.lifecycle.model import Job
 from kesin.store.records import Filter, Page
 from kesin.web.bodies import LargeBodyRoute
-from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore
+from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, parse_job
 
 FILE_SENT: Final = (200, 206)
 MAX_BODY_BYTES: Final = 256 * 1024
@@ -40,12 +41,16 @@ def note_download(
         context.commands.accounts.note(actor, f"pdf.{action}", queue="pdf", target=target)
 
 
-def find_owned_job(jobs: PdfJobStore, actor: Actor, job_id: str) -> PdfJob:
+def find_owned(queue: Queue, actor: Actor, job_id: str, kind: str) -> Job:
     """Return a job of the actor, or any job for an admin; raises NotFound for all others."""
-    job = jobs.get_job(job_id) if is_id(job_id) else None
-    if job is None or not (actor.is_admin or job.owner == actor.name):
-        raise NotFound("there is no such job")
+    job = queue.job(job_id) if is_id(job_id) else None
+    if job is None or not (actor.is_admin or job.tenant == actor.name):
+        raise NotFound(f"there is no such {kind}")
     return job
+
+
+def find_owned_job(jobs: PdfJobStore, actor: Actor, job_id: str) -> PdfJob:
+    return parse_job(find_owned(jobs.queue, actor, job_id, "job"))
 
 
 def read_page(

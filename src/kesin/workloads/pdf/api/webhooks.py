@@ -8,14 +8,12 @@ from pydantic import BaseModel, Field
 
 from kesin.engine.bulk import BulkResult
 from kesin.foundation.clock import iso
-from kesin.foundation.ids import is_id
-from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import NotFound, RequestConflict
+from kesin.foundation.problems import RequestConflict
 from kesin.lifecycle.model import Job
 from kesin.web.auth import GuardedRouter
 from kesin.web.dependencies import UNCACHED, SignedInActor, json_response
 from kesin.web.schemas import Cursor
-from kesin.workloads.pdf.api.common import read_page, require_access
+from kesin.workloads.pdf.api.common import find_owned, read_page, require_access
 from kesin.workloads.pdf.services import PdfServiceLoader
 from kesin.workloads.pdf.webhooks.delivery import parse_subscription
 from kesin.workloads.pdf.webhooks.worker import QUEUE, Webhooks
@@ -74,28 +72,20 @@ def webhook_router(loader: PdfServiceLoader) -> APIRouter:
     def resend_webhook(actor: SignedInActor, webhook_id: str) -> DeliveryBody:
         """Try one again that was given up."""
         require_access(context, actor, "webhook_resend", target=webhook_id)
-        _find_owned_delivery(webhook_service, actor, webhook_id)
+        queue, by = webhook_service.queue, actor.name
+        find_owned(queue, actor, webhook_id, "webhook")
 
         def audit(bulk: BulkResult) -> None:
             details, action = {"moved": bulk.moved}, "pdf.webhook_resend"
             accounts.note(actor, action, queue=QUEUE, target=webhook_id, details=details)
 
-        queue, by = webhook_service.queue, actor.name
         if not queue.act("resend", actor=by, ids=[webhook_id], in_transaction=audit).moved:
             raise RequestConflict(
                 "only a webhook that was given up is sent again", code="WEBHOOK_NOT_FAILED"
             )
-        return _delivery_body(_find_owned_delivery(webhook_service, actor, webhook_id))
+        return _delivery_body(find_owned(queue, actor, webhook_id, "webhook"))
 
     return router
-
-
-def _find_owned_delivery(webhook_service: Webhooks, actor: Actor, webhook_id: str) -> Job:
-    """Return a delivery of the actor, or any for an admin; raises NotFound for all others."""
-    job = webhook_service.queue.job(webhook_id) if is_id(webhook_id) else None
-    if job is None or not (actor.is_admin or job.tenant == actor.name):
-        raise NotFound("there is no such webhook")
-    return job
 
 
 def _delivery_body(job: Job) -> DeliveryBody:
