@@ -15,15 +15,11 @@ from kesin.store.contract import Store
 from kesin.store.open import open_configured_store, open_redis
 
 
-def open_workload_stores(
-    settings: Settings, workloads: Collection[Workload], *, migrate: bool = False
-) -> Store:
+def open_workload_stores(settings: Settings, workloads: Collection[Workload]) -> Store:
     """Open the store of the settings, with the queues of these workloads in their homes."""
     in_redis = [workload.name for workload in workloads if workload.in_redis]
     tenant = queues_with_tenant_keys(workloads)
-    return open_configured_store(
-        settings, in_redis=in_redis, keys_name_tenant=tenant, migrate=migrate
-    )
+    return open_configured_store(settings, in_redis=in_redis, keys_name_tenant=tenant)
 
 
 def open_workload_redis(url: str, workloads: Iterable[Workload]) -> Store:
