@@ -1,13 +1,12 @@
 """A small HTTP client for a running Kesin server, for simulators and the demonstration."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from http.client import HTTPException
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple
-from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from kesin.foundation.problems import Invalid, Unavailable
 
@@ -25,41 +24,30 @@ class ApiResponse(NamedTuple):
 Send = Callable[[str, str, Mapping[str, Any] | None], ApiResponse]  # method, path, JSON
 
 
-def over_http(url: str, key: str, *, timeout_s: float = TIMEOUT_S) -> Send:
+def over_http(url: str, key: str) -> Send:
     """Requests to a running server. Redirects are not followed: the key goes to no other server."""
-    base = checked_url(url)
-    opener = build_opener(ProxyHandler({}), _NoRedirects)
+    base = urlsplit(checked_url(url))
+    connect = HTTPSConnection if base.scheme == "https" else HTTPConnection
+    headers = {"x-api-key": key, "content-type": "application/json"}
 
     def send(method: str, path: str, body: Mapping[str, Any] | None) -> ApiResponse:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"x-api-key": key, "content-type": "application/json"}
-        request = Request(base + path, data, headers, method=method)  # noqa: S310  # checked above
+        data = None if body is None else json.dumps(body)
         try:
-            with opener.open(request, timeout=timeout_s) as response:
-                return _response(response.status, response.headers.items(), response.read())
-        except HTTPError as refused:
-            with refused:
-                return _response(refused.code, refused.headers.items(), refused.read())
-        except (URLError, HTTPException, OSError) as problem:
-            why = getattr(problem, "reason", None) or problem
-            raise Unavailable(f"no answer from {base} ({why}): is `kesin serve` running?") from None
+            with closing(connect(base.netloc, timeout=TIMEOUT_S)) as connection:
+                connection.request(method, base.path + path, data, headers)
+                response = connection.getresponse()
+                text = response.read()
+        except (HTTPException, OSError) as problem:
+            why = f"no answer from {base.geturl()} ({problem})"
+            raise Unavailable(f"{why}: is `kesin serve` running?") from None
+        try:
+            decoded = json.loads(text)
+        except (ValueError, RecursionError):
+            decoded = None
+        names = {name.lower(): value for name, value in response.headers.items()}
+        return ApiResponse(response.status, names, decoded)
 
     return send
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    """Follows no redirect."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-def _response(status: int, headers: Iterable[tuple[str, str]], body: bytes) -> ApiResponse:
-    try:
-        decoded = json.loads(body)
-    except (ValueError, RecursionError):
-        decoded = None
-    return ApiResponse(status, {name.lower(): value for name, value in headers}, decoded)
 
 
 def checked_url(url: str) -> str:
