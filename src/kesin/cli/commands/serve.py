@@ -106,7 +106,8 @@ def supervisor_for(
     grace_s, rq = settings.grace_s, bool(settings.redis_url)
     command = worker_command(queues, grace=grace_s, rq=rq, no_sweep=True)  # the service sweeps
     opens_secrets, count = any(known[each].opens_secrets for each in queues), settings.pdf_processes
-    return WorkerSupervisor(WorkerProcesses(command, count, grace_s, opens_secrets, stderr))
+    processes = WorkerProcesses(command, count, grace_s, opens_secrets, stderr, restart_always=True)
+    return WorkerSupervisor(processes)
 
 
 def _ensure_admin(accounts: Accounts, settings: Settings, address: str, *, insecure: bool) -> None:

@@ -116,7 +116,7 @@ def worker(
     # A handler is the user's code, which may read them.
     opens_secrets = handler is not None or any(known[queue].opens_secrets for queue in queues)
     supervised = WorkerProcesses(command, processes, grace, opens_secrets, command_of_others=others)
-    with stop_on_signals(children=True) as stop:
+    with stop_on_signals() as stop:
         code = supervised.run(stop)
     if code:
         raise typer.Exit(FAILED if code < 0 else code)

@@ -79,11 +79,8 @@ class Stop:
 
 
 @contextmanager
-def stop_on_signals(*, children: bool = False) -> Iterator[Stop]:
-    """Inside the block SIGTERM and SIGINT request a stop, where this is the main thread.
-
-    With ``children`` the exit of a child process ends a wait.
-    """
+def stop_on_signals() -> Iterator[Stop]:
+    """Inside the block SIGTERM and SIGINT request a stop, where this is the main thread."""
     stop = Stop()
     before: dict[signal.Signals, Any] = {}
     pipe_before: int | None = None
@@ -92,8 +89,6 @@ def stop_on_signals(*, children: bool = False) -> Iterator[Stop]:
             pipe_before = signal.set_wakeup_fd(stop.pipe, warn_on_full_buffer=False)
             for number in (signal.SIGTERM, signal.SIGINT):
                 before[number] = signal.signal(number, lambda *_: stop.request())
-            if children:
-                before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: stop.wake())
         yield stop
     finally:
         for signal_number, handler in before.items():

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from kesin.cli.support.errors import BAD_USAGE
@@ -21,7 +21,7 @@ log = Logger("kesin.processes")
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 30.0
 STEADY_S: Final = 10.0  # after so long a life, the first pause again
-POLL_EVERY_S: Final = 0.5
+POLL_EVERY_S: Final = 0.2  # in a thread, no signal tells of an exited child
 KILL_AFTER_S: Final = 10.0  # beyond the grace period
 
 
@@ -60,7 +60,6 @@ class WorkerProcesses:
     grace_s: float
     opens_secrets: bool = True  # their work reads sealed secrets
     stderr: int | None = None  # where they log; else where this process does
-    poll_every_s: float | None = None  # where no signal tells of an exited child
     restart_always: bool = False  # also what ended well, by a signal from elsewhere
     command_of_others: Sequence[str] | None = None  # of all but the first, if it differs
     _slots: list[_Slot] = field(default_factory=list)
@@ -75,7 +74,7 @@ class WorkerProcesses:
                 code = self.reap_and_start()
                 if code is not None:
                     return code
-                stop.wait(self._wait_s(self._next_start()))
+                stop.wait(POLL_EVERY_S)
             log.info("processes_stopping", processes=len(self._running))
             return self._stop_all(stop)
         finally:
@@ -138,16 +137,6 @@ class WorkerProcesses:
         slot.start_at = now + slot.pause_s
         slot.pause_s = min(slot.pause_s * 2, LONGEST_PAUSE_S)
 
-    def _next_start(self) -> float | None:
-        """Seconds until a process is to be started; None: wait for a signal."""
-        due = [slot.start_at for slot in self._slots if slot.process is None and not slot.done]
-        return max(0.0, min(due) - time.monotonic()) if due else None
-
-    def _wait_s(self, wait_s: float | None) -> float | None:
-        if self.poll_every_s is None:
-            return wait_s
-        return self.poll_every_s if wait_s is None else min(wait_s, self.poll_every_s)
-
     def _stop_all(self, stop: Stop) -> int:
         """Pass the stop on, once for each request, and wait."""
         signalled = 0
@@ -158,7 +147,7 @@ class WorkerProcesses:
                     with suppress(ProcessLookupError):
                         os.kill(process.pid, signal.SIGTERM)
                 signalled += 1
-            stop.wait(self._wait_s(max(0.0, until - time.monotonic())))
+            stop.wait(POLL_EVERY_S)
             for slot in self._slots:
                 if slot.process is not None and slot.process.poll() is not None:
                     self._close(slot)
@@ -185,7 +174,7 @@ class WorkerSupervisor:
     """
 
     def __init__(self, processes: WorkerProcesses) -> None:
-        self._processes = replace(processes, poll_every_s=POLL_EVERY_S, restart_always=True)
+        self._processes = processes
         self._stop = Stop()
         self._thread = threading.Thread(target=self._run, name="kesin-supervisor", daemon=True)
 
