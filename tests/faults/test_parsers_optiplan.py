@@ -120,7 +120,7 @@ def planned(folder):
     """A batch as the optimiser takes it, and the XML it makes of it."""
     rules = default_rules()
     (folder / "good.xlsx").write_bytes(SHIPPED)
-    batches = transform_order(read_payload(order()), rules).batches
+    batches = transform_order(read_payload(order()), rules)[0]
     (path,) = write_batches(
         folder,
         "00000000-0000-7000-8000-000000000000",

@@ -30,7 +30,7 @@ def payload_from_file(
     order_id: str,
     customer_phone: str | None,
     rules: Rules,
-    defaults: ListDefaults | None = None,
+    defaults: ListDefaults,
 ) -> Payload:
     """Read the order in an order list; raises BadOrderList with every invalid row."""
     if customer_phone is None:
@@ -39,8 +39,7 @@ def payload_from_file(
             "a list does not tell whose it is: give the customer's phone, ?customer_phone=",
         )
     names = {"order_id": order_id, "customer_phone": customer_phone}
-    all_defaults = _with_rules(defaults or ListDefaults(), rules)
-    return read_order_file(name, data, **names, defaults=all_defaults)
+    return read_order_file(name, data, **names, defaults=_with_rules(defaults, rules))
 
 
 def _with_rules(defaults: ListDefaults, rules: Rules) -> ListDefaults:

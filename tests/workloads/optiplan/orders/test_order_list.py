@@ -71,12 +71,12 @@ def test_a_row_becomes_a_part():
 
 def test_a_list_can_be_cut():
     order = read([*HEAD, ROW, ["8MM ARKALIK", 700, 560, 1]])
-    made = transform_order(order, default_rules())
-    assert [(batch.part_type, batch.thickness_mm) for batch in made.batches] == [
+    made, _ = transform_order(order, default_rules())
+    assert [(batch.part_type, batch.thickness_mm) for batch in made] == [
         ("GOVDE", 18),
         ("ARKALIK", 8),
     ]
-    assert made.batches[0].rows[0].second_description == "D5"
+    assert made[0].rows[0].second_description == "D5"
 
 
 def test_csv_and_xlsx_give_the_same_order():

@@ -18,7 +18,7 @@ RULES = default_rules()
 
 
 def row(order_part: dict[str, Any]) -> ImportRow:
-    return transform_order(payload(order_part), RULES).batches[0].rows[0]
+    return transform_order(payload(order_part), RULES)[0][0].rows[0]
 
 
 def problem(*several: dict[str, Any], **rules: Any) -> OrderProblem:
@@ -106,7 +106,7 @@ def test_multiplier_trim_and_grain_go_by_the_rules():
         "grainMapping": {"1": 2},
     }
     rules = read_rules({**rules_json(RULES), **changes})
-    batch = transform_order(payload(part(length_cm=10, thickness_mm=18.5)), rules).batches[0]
+    batch = transform_order(payload(part(length_cm=10, thickness_mm=18.5)), rules)[0][0]
     assert (batch.rows[0].length_mm, batch.rows[0].grain) == (254, 2)
     assert (batch.rows[0].description, batch.trim_mm) == ("GOVDE_p1_TRIM_7.13", Decimal("7.125"))
 
@@ -133,7 +133,7 @@ def test_an_unknown_band_fails(band: str):
 
 
 def test_a_back_never_has_a_band_and_the_loss_is_counted_once_a_part():
-    made = transform_order(
+    batches, resets = transform_order(
         payload(
             back(edge_up="1mm", edge_lo="2mm"),
             back(edge_dx="no such band"),
@@ -143,8 +143,8 @@ def test_a_back_never_has_a_band_and_the_loss_is_counted_once_a_part():
         ),
         RULES,
     )
-    assert made.backing_edge_reset_count == 2
-    for import_row in made.batches[0].rows:
+    assert resets == 2
+    for import_row in batches[0].rows:
         assert import_row.cells()[6:10] == (None,) * 4
 
 
@@ -181,7 +181,7 @@ def test_the_cells_stand_in_the_order_of_the_tags():
 
 
 def test_type_colour_and_thickness_part_the_batches_first_seen_first():
-    made = transform_order(
+    made, _ = transform_order(
         payload(
             part(id="1"),
             back(id="2"),
@@ -199,7 +199,7 @@ def test_type_colour_and_thickness_part_the_batches_first_seen_first():
             int(batch.thickness_mm),
             [r.description[6:9] for r in batch.rows],
         )
-        for batch in made.batches
+        for batch in made
     ]
     assert [entry[:3] for entry in batches] == [
         ("GOVDE", "Beyaz", 18),
@@ -208,7 +208,7 @@ def test_type_colour_and_thickness_part_the_batches_first_seen_first():
         ("GOVDE", "Beyaz", 8),
     ]
     assert [len(entry[3]) for entry in batches] == [2, 2, 1, 1]
-    assert [import_row.description for import_row in made.batches[0].rows] == [
+    assert [import_row.description for import_row in made[0].rows] == [
         "GOVDE_1_TRIM_10.00",
         "GOVDE_5_TRIM_10.00",
     ]
@@ -218,8 +218,8 @@ def test_type_colour_and_thickness_part_the_batches_first_seen_first():
 @given(st.lists(parts(st.sampled_from(["Beyaz", "Meşe", "mese"])), min_size=1, max_size=12))
 def test_no_part_is_lost_doubled_or_put_with_strangers(several: list[dict[str, Any]]):
     order = payload(*several)
-    made = transform_order(order, RULES)
-    keys = [(batch.part_type, batch.color, batch.thickness_mm) for batch in made.batches]
+    made, _ = transform_order(order, RULES)
+    keys = [(batch.part_type, batch.color, batch.thickness_mm) for batch in made]
     assert len(set(keys)) == len(keys)
     wanted = Counter(
         (
@@ -234,7 +234,7 @@ def test_no_part_is_lost_doubled_or_put_with_strangers(several: list[dict[str, A
     )
     got = Counter(
         (*key, made_row.material_code, _id(made_row), made_row.quantity)
-        for key, batch in zip(keys, made.batches, strict=True)
+        for key, batch in zip(keys, made, strict=True)
         for made_row in batch.rows
     )
     assert got == wanted

@@ -31,7 +31,7 @@ TEMPLATE = SHIPPED
 
 
 def batches(*several: dict[str, Any]) -> tuple[ImportBatch, ...]:
-    return transform_order(payload(*several), RULES).batches
+    return transform_order(payload(*several), RULES)[0]
 
 
 def made(*several: dict[str, Any], template: bytes = TEMPLATE) -> bytes:

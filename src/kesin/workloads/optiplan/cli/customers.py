@@ -6,7 +6,14 @@ from typing import Annotated
 import typer
 
 from kesin.foundation.problems import NotFound
-from kesin.foundation.terminal import argument, format_examples, print_table, say, say_json, visible
+from kesin.foundation.terminal import (
+    answer,
+    argument,
+    format_examples,
+    print_table,
+    say_json,
+    visible,
+)
 from kesin.workloads.common.cli import JsonOption, local_operator
 from kesin.workloads.optiplan.cli.context import open_order_service
 
@@ -37,10 +44,8 @@ def add_customer(
     """Add a customer, or give a known phone another name."""
     with open_order_service() as service:
         customer, new = service.add_customer(local_operator(), name, phone)
-    if as_json:
-        say_json({**asdict(customer), "new": new})
-        return
-    say(f"{customer.phone} {visible(customer.name)} {'added' if new else 'renamed'}")
+    text = f"{customer.phone} {visible(customer.name)} {'added' if new else 'renamed'}"
+    answer({**asdict(customer), "new": new}, text, as_json=as_json)
 
 
 @app.command("remove", epilog=format_examples("kesin optiplan customers remove 05321234567"))
@@ -50,7 +55,5 @@ def remove_customer(phone: Phone, *, as_json: JsonOption = False) -> None:
         customer = service.remove_customer(local_operator(), phone)
     if customer is None:
         raise NotFound(f"nobody has the phone {phone}")
-    if as_json:
-        say_json(asdict(customer))
-        return
-    say(f"{customer.phone} {visible(customer.name)} removed")
+    text = f"{customer.phone} {visible(customer.name)} removed"
+    answer(asdict(customer), text, as_json=as_json)

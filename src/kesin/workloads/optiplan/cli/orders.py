@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from kesin.foundation.problems import Invalid
-from kesin.foundation.terminal import argument, option, print_table, say, say_json, visible, warn
+from kesin.foundation.terminal import (
+    answer,
+    argument,
+    option,
+    print_table,
+    say,
+    say_json,
+    visible,
+    warn,
+)
 from kesin.workloads.common.cli import JsonOption, local_operator
 from kesin.workloads.optiplan.cli.context import open_order_service, open_workshop
 from kesin.workloads.optiplan.intake import payload_from_file
@@ -132,7 +141,7 @@ def _import_files(
     plate = payload.plate_size or rules.default_plate_size
     if plate is None:
         raise Invalid(f"{file} names no plate size and the rules have no defaultPlateSize")
-    name, batches = plain_letters(file.stem), transform_order(payload, rules).batches
+    name, (batches, _) = plain_letters(file.stem), transform_order(payload, rules)
     template = read_template(workshop.paths().template)
     yield from write_batches(folder, name, batches, template, plate=plate, kerf_mm=rules.kerf_mm)
 
@@ -171,13 +180,11 @@ def import_order(
         enqueued = service.create_order(local_operator(), payload)
         customer_known = service.has_customer(payload)
     pieces = sum(part.quantity for part in payload.parts)
-    if as_json:
-        body = {"id": enqueued.job.id, "state": enqueued.job.state, "new": enqueued.new}
-        say_json({**body, "pieces": pieces, "customer_known": customer_known})
-        return
+    body = {"id": enqueued.job.id, "state": enqueued.job.state, "new": enqueued.new}
     how = "is queued" if enqueued.new else f"was there already, {enqueued.job.state}"
-    say(f"{enqueued.job.id}: order {payload.order_id!r}, {pieces} pieces, {how}")
-    if not customer_known:
+    text = f"{enqueued.job.id}: order {payload.order_id!r}, {pieces} pieces, {how}"
+    answer({**body, "pieces": pieces, "customer_known": customer_known}, text, as_json=as_json)
+    if not (customer_known or as_json):
         warn("nobody has this phone: the order is held until the customer is added")
 
 

@@ -11,7 +11,7 @@ import io
 import itertools
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,9 +61,10 @@ def _xlsx_sheets(data: bytes) -> list[Worksheet]:
     from python_calamine import CalamineWorkbook, SheetVisibleEnum
 
     try:
-        data = safe_xlsx.repack_xlsx(data, BOUNDS)
-        _check_values(data)
-        workbook = CalamineWorkbook.from_filelike(io.BytesIO(data))
+        parts = safe_xlsx.check_xlsx(data, BOUNDS)
+        _check_values(parts.values())
+        packed = safe_xlsx.pack_zip(parts, zipfile.ZIP_STORED)
+        workbook = CalamineWorkbook.from_filelike(io.BytesIO(packed))
         shown, states = SheetVisibleEnum.Visible, workbook.sheets_metadata
         names = [state.name for state in states if state.visible == shown]
         sheets = _read_worksheets(workbook, names)
@@ -89,10 +90,8 @@ def _read_worksheets(workbook: CalamineWorkbook, names: Sequence[str]) -> list[W
     return sheets
 
 
-def _check_values(data: bytes) -> None:
+def _check_values(parts: Iterable[bytes]) -> None:
     """Raise for cells that the library would read as empty although they hold something."""
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        parts = [archive.read(name) for name in archive.namelist() if name.endswith(".xml")]
     for part in parts:
         for attributes, empty_formula in _CELL.findall(part) if b"sheetData" in part else ():
             reference, kind = _CELL_REFERENCE.search(attributes), _TYPE.search(attributes)

@@ -130,8 +130,7 @@ class Runner:
     def _prepare(self, ctx: _PassContext) -> StepResult:
         payload = ctx.order.payload
         plate, template = run_prechecks(payload, ctx.rules, ctx.paths, self._customers.find)
-        transformed = transform_order(payload, ctx.rules)
-        batches, resets = transformed.batches, transformed.backing_edge_reset_count
+        batches, resets = transform_order(payload, ctx.rules)
         details = {"batch_count": len(batches), "backing_edge_reset_count": resets}
         ctx.run.move("prepare", note=details)
         if resets:

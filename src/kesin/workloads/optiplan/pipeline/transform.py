@@ -47,16 +47,11 @@ class ImportBatch:
     rows: tuple[ImportRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TransformedOrder:
-    """An order ready to be written to import files."""
+def transform_order(payload: Payload, rules: Rules) -> tuple[tuple[ImportBatch, ...], int]:
+    """Convert every part; returns the batches, and how many backs lost the bands ordered for them.
 
-    batches: tuple[ImportBatch, ...]
-    backing_edge_reset_count: int  # backs whose bands were dropped
-
-
-def transform_order(payload: Payload, rules: Rules) -> TransformedOrder:
-    """Convert every part; raises OrderProblem for the first missing rule."""
+    Raises OrderProblem for the first missing rule.
+    """
     sorted_rows: dict[tuple[PartType, str, Decimal], list[ImportRow]] = {}
     trims: dict[Decimal, Decimal] = {}
     resets = 0
@@ -71,7 +66,7 @@ def transform_order(payload: Payload, rules: Rules) -> TransformedOrder:
         ImportBatch(part_type, color, thickness_mm, trims[thickness_mm], tuple(batch))
         for (part_type, color, thickness_mm), batch in sorted_rows.items()
     )
-    return TransformedOrder(batches, resets)
+    return batches, resets
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from kesin.lifecycle.budget import MINUTE_S
 from kesin.lifecycle.declare import Lifecycle
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.lifecycle import OptiplanLimits, optiplan_lifecycle
-from kesin.workloads.optiplan.workshop.json_file import read_object, write_atomically
+from kesin.workloads.optiplan.workshop.json_file import write_atomically
 from kesin.workloads.optiplan.workshop.paths import Paths, create_folders, load_paths, paths_json
 from kesin.workloads.optiplan.workshop.rules import Rules, load_rules
 
@@ -58,12 +58,12 @@ class Workshop:
         paths = load_paths(self.paths_file)
         base = self.settings.data_dir.absolute()
         marker = base / "optiplan" / "folders.json"
-        current = paths_json(paths)
+        current = canonical_json(paths_json(paths)).encode()
         with suppress(OSError):
-            if read_object(marker) != current:
+            if not marker.exists() or marker.read_bytes() != current:
                 if created := create_folders(paths, base):
                     log.info("folders_created", folders=[str(folder) for folder in created])
-                write_atomically(marker, canonical_json(current).encode())
+                write_atomically(marker, current)
         return paths
 
 

@@ -43,15 +43,6 @@ def read_json_file(file: Path) -> Any:
         raise _file_problem(file, "%(file)s cannot be read: %(problem)s", problem) from None
 
 
-def read_object(file: Path) -> dict[str, Any] | None:
-    """Return the JSON object in the file; None if the file is missing or holds none."""
-    try:
-        content = json.loads(file.read_bytes())
-    except (FileNotFoundError, ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
 def write_json_file(file: Path, content: Any) -> None:
     """Replace a JSON file atomically, indented for readers; raises OrderProblem."""
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
