@@ -12,13 +12,14 @@ from kesin.foundation.ids import is_id
 from kesin.store.audit_chain import AuditLine
 from kesin.store.audit_log import LAST_AUDIT_ID
 from kesin.web.dashboard.frame.page import Context, page_router
+from kesin.web.dashboard.queues.listing import text_of
 
 router = page_router()
 PATH: Final = "/dashboard/audit"
 PAGE: Final = 50
+MAX_FILTER: Final = 200  # characters
 FIELDS: Final = ("actor", "action", "queue", "site", "target")
 MASKING: Final = Masking()
-Word = Annotated[str, Query(max_length=200)]
 
 
 class AuditRow(NamedTuple):
@@ -31,18 +32,12 @@ class AuditRow(NamedTuple):
 
 
 @router.get(PATH, response_class=HTMLResponse)
-def audit(  # noqa: PLR0917  # every filter is a query parameter
-    ctx: Context,
-    actor: Word = "",
-    action: Word = "",
-    queue: Word = "",
-    site: Word = "",
-    target: Word = "",
-    before: Annotated[int, Query(ge=1, le=LAST_AUDIT_ID)] = LAST_AUDIT_ID,
+def audit(
+    ctx: Context, before: Annotated[int, Query(ge=1, le=LAST_AUDIT_ID)] = LAST_AUDIT_ID
 ) -> HTMLResponse:
     """The newest matching lines; ``before`` continues below a line."""
-    fields = dict(zip(FIELDS, (actor, action, queue, site, target), strict=True))
-    filters = {name: text.strip() for name, text in fields.items() if text.strip()}
+    given = ctx.request.query_params
+    filters = {name: text for name in FIELDS if (text := text_of(given, name, MAX_FILTER))}
     page = ctx.accounts.search_audit(ctx.actor, **filters, before=before, limit=PAGE)
     more = f"{PATH}?{urlencode({**filters, 'before': page.before})}" if page.before else None
     rows = ctx.in_part and ctx.request.headers.get("hx-target", "") == "more"

@@ -5,7 +5,7 @@ from typing import Any, Final
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.foundation.permissions import SCOPE_PURPOSES, SCOPES
-from kesin.foundation.problems import Forbidden, Invalid, NotFound, Problem
+from kesin.foundation.problems import Invalid, NotFound, Problem, RequestConflict
 from kesin.web.bodies import first_value
 from kesin.web.dashboard.admin.users import require_confirmation
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
@@ -25,17 +25,16 @@ def keys(ctx: Context, done: str = "") -> HTMLResponse:
 @router.post(PATH, response_class=HTMLResponse)
 def create(ctx: Context, fields: FormFields) -> HTMLResponse:
     """Create an API key; only this response shows it."""
+    days = first_value(fields, "days")
+    if days and not (days.isascii() and days.isdecimal() and len(days) <= MAX_DIGITS):
+        problem = Invalid("a key lasts 1…3650 days", details={"field": "days"})
+        return _key_list(ctx, problem=problem, given=fields)
     try:
-        days = first_value(fields, "days")
-        if days and not (days.isascii() and days.isdecimal() and len(days) <= MAX_DIGITS):
-            raise Invalid("a key lasts 1…3650 days", details={"field": "days"})
         name, scopes = first_value(fields, "name"), fields.get("scope", [])
         site, lasts = first_value(fields, "site") or None, int(days) if days else None
         key, created = ctx.accounts.create_key(ctx.actor, name, scopes, site=site, days=lasts)
-    except Forbidden:
-        raise
-    except Problem as problem:
-        return _key_list(ctx, problem=problem, given=fields)
+    except (Invalid, NotFound, RequestConflict) as refusal:
+        return _key_list(ctx, problem=refusal, given=fields)
     return _key_list(ctx, secret=key, kept=created)
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.engine.access.sites import CHANNELS, site_uuid
-from kesin.foundation.problems import Forbidden, NotFound, Problem
+from kesin.foundation.problems import Invalid, NotFound, RequestConflict
 from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FormFields
@@ -30,9 +30,7 @@ def add(ctx: Context, fields: FormFields) -> Response:
     site_id = first_value(fields, "id")
     try:
         ctx.accounts.add_site(ctx.actor, site_id, **_read_settings(fields))
-    except Forbidden:
-        raise
-    except Problem as problem:
+    except (Invalid, RequestConflict) as problem:
         return _site_list(ctx, problem=problem, given=fields)
     return RedirectResponse(f"{PATH}/{site_id}?done=true", status_code=303)
 
@@ -47,9 +45,7 @@ def change(ctx: Context, site_id: str, fields: FormFields) -> Response:
     """Change name, channel, time zone or currency."""
     try:
         ctx.accounts.set_site(ctx.actor, site_id, **_read_settings(fields))
-    except (Forbidden, NotFound):
-        raise
-    except Problem as problem:
+    except Invalid as problem:
         return _site_page(ctx, site_id, problem=problem, given=fields)
     return RedirectResponse(f"{PATH}/{site_id}?done=true", status_code=303)
 

@@ -6,7 +6,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.foundation.passwords import one_time_password
 from kesin.foundation.permissions import ROLES
-from kesin.foundation.problems import Forbidden, Invalid, Problem, RequestConflict
+from kesin.foundation.problems import Invalid, NotFound, RequestConflict
 from kesin.store.directory import User
 from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
@@ -46,9 +46,7 @@ def _add(ctx: PageContext, fields: dict[str, list[str]]) -> Response:
         ctx.accounts.add_user(
             ctx.actor, name, password, role=first_value(fields, "role"), **_read_access(fields)
         )
-    except Forbidden:
-        raise
-    except Problem as problem:
+    except (Invalid, NotFound, RequestConflict) as problem:
         return _user_list(ctx, problem=problem, given=fields)
     if chosen_password:
         return RedirectResponse(f"{PATH}/{name}", status_code=303)
