@@ -19,7 +19,7 @@ from pydantic import (
 from kesin.foundation.ids import ID_PATTERN
 from kesin.foundation.text import storable
 from kesin.lifecycle.errors import Category
-from kesin.store.limits import MAX_CODE, MAX_KEY, MAX_MESSAGE, MAX_PARENTS, MAX_TENANT
+from kesin.store.limits import MAX_CODE, MAX_KEY, MAX_MESSAGE, MAX_PAGE, MAX_PARENTS, MAX_TENANT
 from kesin.store.records import Filter
 
 MAX_IDS = 1_000
@@ -324,6 +324,17 @@ class JobFilterBody(Strict):
             dedup_key=self.key,
             text=self.text,
         )
+
+
+class JobQuery(JobFilterBody):
+    """The same in an address, a value at a time, and which page of them."""
+
+    states: Annotated[list[Name], Field(max_length=100, alias="state")] = []
+    sites: Annotated[list[Name] | None, Field(max_length=1_000, alias="site")] = None
+    codes: Annotated[list[Code], Field(max_length=100, alias="code")] = []
+    categories: Annotated[list[Category], Field(max_length=5, alias="category")] = []
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 100
+    cursor: Annotated[str, Field(pattern=ID_PATTERN)] | None = None
 
 
 _IDS_OR_FILTER: list[JsonValue] = [

@@ -25,9 +25,7 @@ from kesin.engine.queue import Queue
 from kesin.engine.validation import BadInput
 from kesin.foundation.permissions import Actor
 from kesin.lifecycle.drawing.table import mermaid
-from kesin.lifecycle.errors import Category
 from kesin.store.errors import StoreUnreachable
-from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Outcome, Page, QueueStats
 from kesin.web import schemas, serialize
 from kesin.web.auth import GuardedRouter, service_of, still_signed_in
@@ -150,21 +148,11 @@ def queue_stats(
 
 
 @router.get("/queues/{queue}/jobs", response_model=schemas.JobPage)
-def list_jobs(  # noqa: PLR0917  # each is a query parameter
+def list_jobs(
     request: Request,
     actor: SignedInActor,
     queue: QueueName,
-    state: Annotated[list[schemas.Name] | None, Query(max_length=100)] = None,
-    site: Annotated[list[schemas.Name] | None, Query(max_length=1_000)] = None,
-    code: Annotated[list[schemas.Code] | None, Query(max_length=100)] = None,
-    category: Annotated[list[Category] | None, Query(max_length=5)] = None,
-    created_from: schemas.Time | None = None,
-    created_before: schemas.Time | None = None,
-    moved_before: schemas.Time | None = None,
-    key: schemas.Key | None = None,
-    text: Annotated[schemas.Text | None, Query(min_length=1, max_length=200)] = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
-    cursor: schemas.Cursor = None,
+    wanted: Annotated[schemas.JobQuery, Query()],
 ) -> Response:
     """A page of jobs, newest first.
 
@@ -172,21 +160,10 @@ def list_jobs(  # noqa: PLR0917  # each is a query parameter
     of an error message: the first of these that finds a job. Personal data is masked, and not
     searched, unless you may reveal it.
     """
-    job_filter = schemas.JobFilterBody(
-        states=state or [],
-        sites=site,
-        codes=code or [],
-        categories=category or [],
-        created_from=created_from,
-        created_before=created_before,
-        moved_before=moved_before,
-        key=key,
-        text=text,
-    )
-    commands, reveal = _commands(request), {"reveal": "texts"}
-    search = search_jobs(commands, actor, queue, job_filter.filter())
+    commands, limit, cursor = _commands(request), wanted.limit, wanted.cursor
+    search = search_jobs(commands, actor, queue, wanted.filter())
     if search.ids is not None:
-        page = Page(found_jobs(commands, actor, queue, search, **reveal)[:limit], None)
+        page = Page(found_jobs(commands, actor, queue, search, reveal="texts")[:limit], None)
     else:
         page = commands.jobs(actor, queue, search.where, limit=limit, cursor=cursor, reveal="texts")
     title_of = titles_of(commands, queue)
