@@ -61,8 +61,8 @@ def test_a_csv_has_as_many_cells_as_a_workbook_may_have(columns, fits):
     data = (b";" * (columns - 1) + b"\r\n") * rows
     assert (columns * rows <= MAX_CELLS) == fits
     if fits:
-        [found] = read_sheets(data + b"18;1;1;1")
-        assert len(found.rows) == rows + 1
+        [found] = read_sheets(data + b"18;1;1;1").values()
+        assert len(found) == rows + 1
     else:
         with pytest.raises(UnreadableSpreadsheet, match=f"more than {MAX_CELLS} cells"):
             read_sheets(data)

@@ -9,8 +9,8 @@ from tests.workloads.optiplan.workbooks import SHIPPED, part_of, saved, sheet_of
 
 
 def rows(data: bytes) -> list[list[object]]:
-    (sheet,) = read_sheets(data)
-    return [list(row) for row in sheet.rows]
+    (found,) = read_sheets(data).values()
+    return [list(row) for row in found]
 
 
 def reason(data: bytes) -> str:

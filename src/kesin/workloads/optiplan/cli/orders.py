@@ -150,7 +150,7 @@ def _is_import_file(file: Path) -> bool:
     if file.suffix.lower() != ".xlsx":
         return False
     try:
-        return SHEET in (sheet.name for sheet in read_sheets(read_file(file)))
+        return SHEET in read_sheets(read_file(file))
     except UnreadableSpreadsheet:
         return False
 

@@ -61,11 +61,7 @@ class PlanDefaults:
 KEYS: Final = PlanDefaults.__dataclass_fields__.keys() - {"trim_by_thickness"}  # of a .json
 
 
-@dataclass(frozen=True, slots=True)
-class _BatchRow:
-    material: str
-    trim: Hundredths | None
-    part: model.CutPart
+BatchRow = tuple[Hundredths | None, model.CutPart]  # with its trim
 
 
 def read_batch(path: Path, defaults: PlanDefaults | None = None) -> tuple[model.Demand, ...]:
@@ -73,11 +69,11 @@ def read_batch(path: Path, defaults: PlanDefaults | None = None) -> tuple[model.
     rows = _read_cells(path)
     overrides = _read_overrides(path)
     merged = replace(defaults or PlanDefaults(), **overrides)
-    rows_by_material: dict[str, list[_BatchRow]] = {}
+    rows_by_material: dict[str, list[BatchRow]] = {}
     for number, cells in enumerate(rows[FIRST_DATA_ROW - 1 :], start=FIRST_DATA_ROW):
         if any(cell not in ("", None) for cell in cells):
             row = _parse_row(f"{path.name}, row {number}", number, cells)
-            rows_by_material.setdefault(row.material, []).append(row)
+            rows_by_material.setdefault(_cell_text(cells[0]), []).append(row)
     if not rows_by_material:
         raise Unplannable(f"{path.name}: no parts below row {FIRST_DATA_ROW - 1}")
     return tuple(
@@ -142,7 +138,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def _build_demand(
-    path: Path, material: str, rows: list[_BatchRow], defaults: PlanDefaults, *, own_plate: bool
+    path: Path, material: str, rows: list[BatchRow], defaults: PlanDefaults, *, own_plate: bool
 ) -> model.Demand:
     if not own_plate and (match := PLATE.search(material)):
         sides = [float(side.replace(",", ".")) for side in match.groups()]
@@ -158,7 +154,7 @@ def _build_demand(
     return model.Demand(
         name=path.stem,
         board=replace(board, trims=model.Trims.of(_find_trim(path, material, rows, defaults))),
-        parts=tuple(row.part for row in rows),
+        parts=tuple(part for _, part in rows),
         kerf=hundredths(defaults.kerf_mm),
         material=material,
         offcut_length=hundredths(defaults.offcut_length_mm),
@@ -167,12 +163,12 @@ def _build_demand(
 
 
 def _find_trim(
-    path: Path, material: str, rows: list[_BatchRow], defaults: PlanDefaults
+    path: Path, material: str, rows: list[BatchRow], defaults: PlanDefaults
 ) -> Hundredths:
     """Return the trim of a batch: the largest if its rows differ."""
     if defaults.trim_mm is not None:
         return hundredths(defaults.trim_mm)
-    if trims := [row.trim for row in rows if row.trim is not None]:
+    if trims := [trim for trim, _ in rows if trim is not None]:
         return max(trims)
     thicknesses = [*THICKNESS.findall(path.stem), *THICKNESS.findall(material)]
     for text in reversed(thicknesses):
@@ -182,7 +178,7 @@ def _find_trim(
     return 10 * model.MM
 
 
-def _parse_row(where: str, number: int, cells: list[Any]) -> _BatchRow:
+def _parse_row(where: str, number: int, cells: list[Any]) -> BatchRow:
     length = hundredths(_parse_number(f"{where}, {TAGS[1]}", cells[1]))
     width = hundredths(_parse_number(f"{where}, {TAGS[2]}", cells[2]))
     quantity = _parse_number(f"{where}, {TAGS[3]}", cells[3])
@@ -203,7 +199,7 @@ def _parse_row(where: str, number: int, cells: list[Any]) -> _BatchRow:
         bands=bands,
         notes=tuple(filter(None, map(_cell_text, cells[10:]))),
     )
-    return _BatchRow(_cell_text(cells[0]), hundredths(match["trim"]) if match else None, part)
+    return hundredths(match["trim"]) if match else None, part
 
 
 def _parse_grain(where: str, cell: Any) -> int:

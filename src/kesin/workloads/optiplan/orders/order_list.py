@@ -88,10 +88,10 @@ def read_order_file(
 
     The file's name is the customer's name.
     """
-    sheet, start = _find_list(data)
-    reader = _ListReader(list_cells.read_heading(sheet.rows[:start]), defaults)
-    reader.problems += _near_parts(sheet.rows[:start])
-    reader.read(sheet.rows[start:], start + 1)
+    rows, start = _find_list(data)
+    reader = _ListReader(list_cells.read_heading(rows[:start]), defaults)
+    reader.problems += _near_parts(rows[:start])
+    reader.read(rows[start:], start + 1)
     if reader.problems:
         raise BadOrderList(reader.problems)
     plate = reader.heading.plate_mm
@@ -199,19 +199,20 @@ class _ListReader:
         self.problems.append(RowProblem(0, "", message))
 
 
-def _find_list(data: bytes) -> tuple[spreadsheet.Worksheet, int]:
-    """Find the sheet with the parts, and the number of rows above the first part."""
+def _find_list(data: bytes) -> tuple[spreadsheet.Rows, int]:
+    """Find the rows of the sheet with the parts, and how many are above the first part."""
     try:
         sheets = spreadsheet.read_sheets(data)
     except UnreadableSpreadsheet as problem:
         raise BadOrderList([RowProblem(0, "", str(problem))]) from None
-    starts = [(sheet, _first_part_row(sheet.rows)) for sheet in sheets]
-    matches = [(sheet, start) for sheet, start in starts if start is not None]
+    starts = {name: _first_part_row(rows) for name, rows in sheets.items()}
+    matches = {name: start for name, start in starts.items() if start is not None}
     if len(matches) == 1:
-        return matches[0]
+        [(name, start)] = matches.items()
+        return sheets[name], start
     message = "no row has numbers in the columns B, C and D (length, width, quantity)"
     if matches:
-        both = " and ".join(sheet.name for sheet, _ in matches[:2])
+        both = " and ".join(list(matches)[:2])
         why = "the sheets %(sheets)s both hold parts: one list a file is taken"
         message = Message(why, sheets=both)
     raise BadOrderList([RowProblem(0, "", message)])

@@ -12,7 +12,6 @@ import itertools
 import re
 import zipfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kesin.foundation.problems import Problem
@@ -27,6 +26,7 @@ XLSX: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet
 CSV: Final = "text/csv"
 MAX_CELLS: Final = 100_000  # of all sheets together; a list has twelve columns
 BOUNDS: Final = safe_xlsx.XlsxBounds(max_cells=MAX_CELLS)
+Rows = Sequence[Sequence[Any]]
 _SEPARATORS: Final = ";,"
 _MIN_SEPARATORS: Final = 3  # in a line of parts
 _TAG: Final = rb"(?:[\w.-]+:)?"
@@ -40,24 +40,16 @@ _TYPE: Final = re.compile(rb"\st\s*=\s*[\"'](\w+)")
 _CELL_REFERENCE: Final = re.compile(rb"\sr\s*=\s*[\"']([A-L][0-9]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Worksheet:
-    """A sheet of a spreadsheet; its first row is number 1."""
-
-    name: str
-    rows: Sequence[Sequence[Any]]
-
-
-def read_sheets(data: bytes) -> list[Worksheet]:
-    """Read the visible sheets in order; a CSV is a single sheet."""
+def read_sheets(data: bytes) -> dict[str, Rows]:
+    """Read the rows of the visible sheets, by name and in order; a CSV is a single sheet."""
     if not data.strip():
         raise UnreadableSpreadsheet("the file is empty")
     if data.startswith(b"PK"):
         return _xlsx_sheets(data)
-    return [Worksheet("", _csv_rows(data))]
+    return {"": _csv_rows(data)}
 
 
-def _xlsx_sheets(data: bytes) -> list[Worksheet]:
+def _xlsx_sheets(data: bytes) -> dict[str, Rows]:
     from python_calamine import CalamineWorkbook, SheetVisibleEnum
 
     try:
@@ -78,15 +70,15 @@ def _xlsx_sheets(data: bytes) -> list[Worksheet]:
     return sheets
 
 
-def _read_worksheets(workbook: CalamineWorkbook, names: Sequence[str]) -> list[Worksheet]:
+def _read_worksheets(workbook: CalamineWorkbook, names: Sequence[str]) -> dict[str, Rows]:
     """Read the named sheets, from the first cell to the last filled one."""
-    sheets, cells = [], 0
+    sheets, cells = dict[str, Rows](), 0
     for name in names:
         sheet = workbook.get_sheet_by_name(name)
         cells += sheet.total_height * sheet.total_width
         if cells > MAX_CELLS:
             raise safe_xlsx.too_many_cells(BOUNDS)
-        sheets.append(Worksheet(name, sheet.to_python(skip_empty_area=False)))
+        sheets[name] = sheet.to_python(skip_empty_area=False)
     return sheets
 
 
