@@ -37,7 +37,7 @@ def test_settings_lifecycles_and_database_are_checked(kesin, either_database):
     assert {
         *("python", "sqlite", "data folder", "disk space", "database", "schema"),
         *("lifecycle oci", "lifecycle pdf", "lifecycle optiplan", "lifecycle task"),
-        *("KESIN_DATA_DIR", "KESIN_DATABASE_URL", "KESIN_LOG", "PostgreSQL programs"),
+        *("KESIN_DATA_DIR", "KESIN_DATABASE_URL", "KESIN_LOG"),
     } <= checks.keys()
     assert checks["schema"]["found"] == "up to date"
     assert checks["KESIN_DATA_DIR"]["found"].endswith("(environment)")

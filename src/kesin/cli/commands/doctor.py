@@ -87,7 +87,6 @@ def run_checks() -> Iterator[DoctorCheck]:
         yield from _folder(settings)
         yield from doctor_service.check_redis(settings)
         yield from _database(settings)
-    yield _server_programs()
 
 
 def _python() -> DoctorCheck:
@@ -255,13 +254,3 @@ def _skew(skew_s: float) -> DoctorCheck:
     if abs(skew_s) > SKEW_S:
         return DoctorCheck("clocks", "warning", detail, "synchronise both machines with NTP")
     return DoctorCheck("clocks", "ok", detail)
-
-
-def _server_programs() -> DoctorCheck:
-    name = "PostgreSQL programs"
-    initdb = shutil.which("initdb") or next(
-        (str(path) for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")), None
-    )
-    if initdb is None:
-        return DoctorCheck(name, "ok", "none; only the tests of Kesin itself need them")
-    return DoctorCheck(name, "ok", str(Path(initdb).resolve().parent))
