@@ -26,13 +26,12 @@ def open_configured_store(
     *,
     in_redis: Collection[str] = (),
     keys_name_tenant: Collection[str] = (),
-    migrate: bool = False,
 ) -> Store:
     """Open the store that the settings name. Redis, if set, holds the queues ``in_redis``.
 
     ``keys_name_tenant`` are the queues whose job keys are unique across tenants.
     """
-    main = open_store(settings.database, migrate=migrate)
+    main = open_store(settings.database, migrate=False)
     if not settings.redis_url:
         return main
     from kesin.store.routed import RoutedStore

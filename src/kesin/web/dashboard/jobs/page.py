@@ -178,13 +178,23 @@ def _full_states(ctx: PageContext, queue: Queue, job: Job) -> frozenset[str]:
 def _stable_values(
     ctx: PageContext, history: JobDetails, queue: Queue, *, bare: bool = False
 ) -> dict[str, Any]:
-    """Values that change only with a move: picture, payload, what came of it."""
+    """Values that change only with a move: picture, payload with its corrections, what came of it.
+
+    The result is for jobs that have no panel.
+    """
+    job, lifecycle, say = history.job, queue.lifecycle, ctx.catalogue.gettext
+    state = lifecycle.state.get(job.state)
     return {
-        "picture": _lifecycle_svg(
-            ctx.catalogue.gettext, queue.lifecycle, travelled_edges(history), history.job.state
-        ),
+        "picture": _lifecycle_svg(say, lifecycle, travelled_edges(history), job.state),
         "panel": _job_panel(ctx, history),
-        **_payload_values(ctx, history, queue, bare=bare),
+        "payload": pretty(json_depth_limited(job.payload)),
+        "result": None if job.result_json is None else pretty(json_depth_limited(job.result)),
+        "succeeded": state is not None and state.success,
+        "has_panel": ctx.pages_of(job.queue).job_panel is not None,
+        "failure": current_error(ctx, job) if _is_stopped(lifecycle, job) else None,
+        "corrections": corrections(queue, history),
+        "bare": bare,
+        "may_unmask": ctx.actor.has("reveal"),
     }
 
 
@@ -200,24 +210,6 @@ def _job_panel(ctx: PageContext, history: JobDetails) -> Panel | None:
     except Exception:
         log.exception("panel_failed", queue=history.job.queue)
         return Panel("panel_away.html", {"message": ctx.say("It cannot be shown now.")})
-
-
-def _payload_values(
-    ctx: PageContext, history: JobDetails, queue: Queue, *, bare: bool
-) -> dict[str, Any]:
-    """The payload with its corrections, and what came of the job where no panel shows that."""
-    job, lifecycle = history.job, queue.lifecycle
-    state = lifecycle.state.get(job.state)
-    return {
-        "payload": pretty(json_depth_limited(job.payload)),
-        "result": None if job.result_json is None else pretty(json_depth_limited(job.result)),
-        "succeeded": state is not None and state.success,
-        "has_panel": ctx.pages_of(job.queue).job_panel is not None,
-        "failure": current_error(ctx, job) if _is_stopped(lifecycle, job) else None,
-        "corrections": corrections(queue, history),
-        "bare": bare,
-        "may_unmask": ctx.actor.has("reveal"),
-    }
 
 
 @lru_cache(maxsize=256)
