@@ -1,11 +1,11 @@
-"""What keeps a queue going: its workers, and the warnings of its workload."""
+"""What keeps a queue going: its workers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from kesin.engine.queue import Queue
 from kesin.store.records import Filter
-from kesin.web.dashboard.frame.page import PageContext, QueueWarning, WorkerHeartbeat
+from kesin.web.dashboard.frame.page import PageContext
 
 MAX_CLAIMS: Final = 100  # claimed jobs that are read to find their workers
 
@@ -15,7 +15,8 @@ def count_workers(ctx: PageContext, queue: Queue) -> int:
     own = [worker for worker in ctx.service.workers if worker.queue.name == queue.name]
     names, now = {worker.name for worker in own if worker.alive}, queue.now()
     names |= {worker for worker, lease_until in leases(queue, MAX_CLAIMS) if lease_until > now}
-    names |= {beat.worker for beat in heartbeats(ctx, queue) if beat.is_fresh}
+    beats = ctx.pages_of(queue.name).heartbeats(ctx, queue)
+    names |= {beat.worker for beat in beats if beat.is_fresh}
     workload = ctx.service.workloads.get(queue.name)
     beside = workload is not None and workload.needs_own_process and ctx.service.supervised_alive
     return max(len(names), 1 if beside else 0)
@@ -28,15 +29,3 @@ def leases(queue: Queue, limit: int) -> Iterator[tuple[str, int]]:
     for job in queue.jobs(Filter(states=states), limit=limit).jobs:
         if job.worker is not None and job.lease_until is not None:
             yield job.worker, job.lease_until
-
-
-def heartbeats(ctx: PageContext, queue: Queue) -> Sequence[WorkerHeartbeat]:
-    """The worker processes of a queue that report by themselves."""
-    read = ctx.pages_of(queue.name).heartbeats
-    return read(ctx, queue) if read else ()
-
-
-def warnings(ctx: PageContext, queue: Queue) -> Sequence[QueueWarning]:
-    """What the workload of a queue warns about."""
-    read = ctx.pages_of(queue.name).warnings
-    return read(ctx, queue) if read else ()

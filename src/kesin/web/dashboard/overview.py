@@ -17,7 +17,7 @@ from kesin.store.records import QueueStats
 from kesin.web.dashboard.frame.formatting import Formatter
 from kesin.web.dashboard.frame.page import Context, PageContext, current_site, page_router
 from kesin.web.dashboard.frame.routes import FormFields
-from kesin.web.dashboard.health import count_workers, warnings
+from kesin.web.dashboard.health import count_workers
 from kesin.web.dashboard.queues import actions, failures
 from kesin.web.dashboard.queues.bulk import take_action
 from kesin.web.dashboard.queues.charts import Trend, trend_of
@@ -199,7 +199,7 @@ class _CardBuilder:
             self._add_trouble(sentence, n=self.figures.number(stats.lease_over))
         self._pauses()
         self._waiting()
-        for warning in warnings(self.ctx, self.queue):
+        for warning in self.ctx.pages_of(card.queue).warnings(self.ctx, self.queue):
             card.troubles.append(Trouble(warning.text, card.path))
             card.marks.append(CardLabel(warning.label, "failed"))
         share = card.trend.failed_share

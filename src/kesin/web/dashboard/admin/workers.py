@@ -10,7 +10,7 @@ from kesin.engine.queue import Queue
 from kesin.lifecycle.budget import SECOND_US
 from kesin.store.errors import StoreUnreachable
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
-from kesin.web.dashboard.health import heartbeats, leases
+from kesin.web.dashboard.health import leases
 
 router = page_router()
 PATH: Final = "/dashboard/workers"
@@ -79,7 +79,7 @@ def _worker_rows(ctx: PageContext, queues: list[Queue]) -> list[WorkerRow]:
             row = row_of(worker.queue, worker.name)
             row.here, row.well = True, worker.alive
     for queue in queues:
-        for beat in heartbeats(ctx, queue):
+        for beat in ctx.pages_of(queue.name).heartbeats(ctx, queue):
             row = row_of(queue, beat.worker)
             row.seen_at, row.detail = beat.seen_at, beat.detail
             row.well = row.well and beat.is_fresh

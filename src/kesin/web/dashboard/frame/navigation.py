@@ -67,7 +67,6 @@ def page_entries(ctx: PageContext, path: str = "") -> list[NavEntry]:
     return [
         NavEntry(link.title, link.path, icon, here=path.startswith(link.path), group=name)
         for name, pages in ctx.frame.pages.items()
-        if pages.links is not None
         for link in pages.links(ctx)
         for icon in (link.icon or pages.icon or "page",)
     ]

@@ -108,22 +108,20 @@ class WorkloadPages:
 
     package: str = ""
     routers: Sequence[APIRouter] = ()
-    links: Callable[[PageContext], Sequence[Link]] | None = None
+    links: Callable[[PageContext], Sequence[Link]] = lambda *_: ()
     # The page about a site: from the site's id, and the path of the page that is open.
     site_path: Callable[[str, str], str] | None = None
     job_panel: Callable[[PageContext, JobDetails], Panel | None] | None = None
     # In place of the operator's moves of the lifecycle; asked only for those who may operate.
     job_actions: Callable[[PageContext, JobDetails], Sequence[JobAction]] | None = None
-    job_link: Callable[[PageContext, Job], Link | None] | None = None  # to its place elsewhere
-    waits_for: Callable[[Job], str] | None = None  # what a job between two attempts waits for
-    stopped: Callable[[PageContext, Job], str] | None = (
-        None  # why no worker takes a job that is due
-    )
+    job_link: Callable[[PageContext, Job], Link | None] = lambda *_: None  # to its place elsewhere
+    waits_for: Callable[[Job], str] = lambda _: ""  # what a job between two attempts waits for
+    stopped: Callable[[PageContext, Job], str] = lambda *_: ""  # why no worker takes a due job
     # Where failures of a group are dealt with; None: the dashboard offers what the queue has.
     # A link without a path: each site has its own place, for which this is asked site by site.
-    triage: Callable[[PageContext, FailureGroup], Link | None] | None = None
-    heartbeats: Callable[[PageContext, Queue], Sequence[WorkerHeartbeat]] | None = None
-    warnings: Callable[[PageContext, Queue], Sequence[QueueWarning]] | None = None
+    triage: Callable[[PageContext, FailureGroup], Link | None] = lambda *_: None
+    heartbeats: Callable[[PageContext, Queue], Sequence[WorkerHeartbeat]] = lambda *_: ()
+    warnings: Callable[[PageContext, Queue], Sequence[QueueWarning]] = lambda *_: ()
     health: Callable[[WorkloadContext], HealthCheck] | None = None  # its part of /health/ready
     overdue_after_s: int | None = None  # due jobs may wait so long without an alarm
     # Elements that refresh by themselves, by id: their requests keep no session alive.

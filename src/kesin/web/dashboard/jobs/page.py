@@ -95,7 +95,6 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
     lines = timeline(ctx, history, lifecycle, now, explained)
     state = lifecycle.state.get(job.state)
     pages = ctx.pages_of(job.queue)
-    link_of, waits_for, stopped = pages.job_link, pages.waits_for, pages.stopped
     own_stamps = [stamp for stamp in lifecycle.stamps if stamp not in BUILT_IN_STAMPS]
     return {
         "job": job,
@@ -118,8 +117,8 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
             if relatives.jobs or relatives.hidden
         ],
         "waits": companions.parents,
-        "waits_for": ctx.tell(waits_for(job)) if waits_for else "",
-        "stopped": stopped(ctx, job) if stopped and due else "",
+        "waits_for": ctx.tell(pages.waits_for(job)),
+        "stopped": pages.stopped(ctx, job) if due else "",
         "waited": before[: min(companions.parents.pending, MAX_WAITED_NAMED)],
         "ahead": _ahead(ctx, queue, job) if due else None,
         "most_ahead": MAX_AHEAD,
@@ -127,7 +126,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
         "due_at": job.run_at if job.phase == READY else None,
         "stamps": {stamp: getattr(job, lifecycle.stamp_column(stamp)) for stamp in own_stamps},
         "flags": [flag for flag in lifecycle.flags if job.flags & lifecycle.flag_bit(flag)],
-        "link": link_of(ctx, job) if link_of else None,
+        "link": pages.job_link(ctx, job),
         "actions": job_actions(ctx, history),
         "explained": explained,
         "settled": job.error_code in decided_codes(lifecycle),

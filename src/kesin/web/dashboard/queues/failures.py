@@ -126,8 +126,7 @@ def _button(
     ctx: PageContext, queue: Queue, group: FailureGroup, href: str, site: str
 ) -> FailureButton:
     """Where the work is done: the workload's own page, a retry of all, one job, or the list."""
-    triage = ctx.pages_of(queue.name).triage
-    if triage is not None and (link := triage(ctx, group)) is not None:
+    if (link := ctx.pages_of(queue.name).triage(ctx, group)) is not None:
         return FailureButton(link.title, link.path, asks=not link.path)
     number = Formatter(ctx.language).number(group.n)
     fields = {"all": "1", "state": group.state, "code": group.code}
