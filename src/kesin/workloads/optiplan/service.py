@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final
 
 from kesin.engine.access.masking import find_masked, mask_private
@@ -26,16 +27,20 @@ from kesin.workloads.optiplan.lifecycle import TRIGGER_REQUIRED
 from kesin.workloads.optiplan.orders import payload as payloads
 from kesin.workloads.optiplan.orders.payload import CuttingOrder, FieldProblem, Payload
 from kesin.workloads.optiplan.orders.phones import normalise_phone
-from kesin.workloads.optiplan.pipeline import shared_folder
 from kesin.workloads.optiplan.pipeline.delivery import withdraw_job_files
 from kesin.workloads.optiplan.pipeline.prechecks import find_unmakeable
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
-from kesin.workloads.optiplan.pipeline.shared_folder import FolderEntry, FolderUnavailable
+from kesin.workloads.optiplan.pipeline.shared_folder import (
+    FolderEntry,
+    FolderUnavailable,
+    list_plain_files,
+)
 from kesin.workloads.optiplan.pipeline.solution import has_all_xml
 from kesin.workloads.optiplan.pipeline.waiting import log_unblocked
 from kesin.workloads.optiplan.workshop.config import Workshop
 
 QUEUE: Final = "optiplan"
+ListFiles = Callable[[Path], Sequence[FolderEntry]]
 MAX_OFFSET: Final = 9  # digits of a cursor
 TENANT: Final = "default"
 _TOO_LATE: Final = "the job is %(state)s: it is too late"
@@ -171,20 +176,16 @@ class OrderService:
             raise OrderProblem(OptiCode.JOB_NOT_IN_HOLD, why, state=outcome.state)
         return self._get_job(job_id)
 
-    def is_ready_to_approve(
-        self, job: Job, list_files: Callable[[], Sequence[FolderEntry]] | None = None
-    ) -> bool:
+    def is_ready_to_approve(self, job: Job, list_files: ListFiles = list_plain_files) -> bool:
         """Whether a held job waits only for its approval: its valid XML is in the export folder.
 
-        After the approval the runner checks again until the files stop growing. ``list_files``
-        returns the export folder's files if the caller has listed it already.
+        After the approval the runner checks again until the files stop growing.
         """
         stems = self.progress(job).stems if _waits_for_operator(job) else ()
         if not stems:
             return False
         try:
-            folder = self.workshop.paths().export_folder
-            entries = list_files() if list_files else shared_folder.list_plain_files(folder)
+            entries = list_files(self.workshop.paths().export_folder)
             return has_all_xml(entries, job.id, stems, self.workshop.settings.optiplan_xsd)
         except (OrderProblem, FolderUnavailable, OSError):  # an unavailable share fails no list
             return False

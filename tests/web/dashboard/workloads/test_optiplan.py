@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from kesin.workloads.optiplan.orders.payload import read_payload
+from kesin.workloads.optiplan.pages import orders
 from kesin.workloads.optiplan.pages.job_panel import deliveries
 from kesin.workloads.optiplan.pages.new_order import OrderForm
-from kesin.workloads.optiplan.pages.orders import FOLDER_CACHE_S, ReadyOrders
 from kesin.workloads.optiplan.pipeline.delivery import Delivery, DeliveryFile
 from tests.web.conftest import World
 from tests.web.dashboard.workloads.orders_page import PAGE, get, post
@@ -131,18 +131,18 @@ def test_an_order_whose_xml_is_there_says_so_and_links_its_drawing(shop):
     assert f"/jobs/{job}/plan.svg" in page
 
 
-def test_the_export_folder_is_listed_once_for_all_who_ask_soon(shop):
+def test_the_export_folder_is_listed_once_for_all_who_ask_soon(shop, monkeypatch):
     job = shop.found(planned_order(shop.service))
     desk, now = order_service(shop.service), [0.0]
-    ready = ReadyOrders(lambda: now[0])
+    monkeypatch.setattr(orders, "time", SimpleNamespace(monotonic=lambda: now[0]))
     folder = desk.workshop.paths().export_folder
     files = sorted(folder.glob(f"{job.id}*.xml"))
-    assert (bool(files), ready.is_ready(desk, job)) == (True, True)
+    assert (bool(files), orders.is_ready(desk, job)) == (True, True)
     for one in files:
         one.rename(one.with_suffix(".away"))
-    assert ready.is_ready(desk, job)
-    now[0] = FOLDER_CACHE_S
-    assert not ready.is_ready(desk, job)
+    assert orders.is_ready(desk, job)
+    now[0] = orders.FOLDER_CACHE_S
+    assert not orders.is_ready(desk, job)
 
 
 def test_an_orders_page_is_called_by_its_number_and_when_revealed_by_its_customer(shop):

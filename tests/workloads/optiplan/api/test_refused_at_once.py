@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kesin.workloads.optiplan.pages.orders import _exported_files
 from tests.workloads.optiplan.floor import Floor, any_order
 from tests.workloads.optiplan.order_bodies import back, part
 
@@ -113,7 +114,7 @@ def test_the_page_asks_before_an_approval_without_an_xml(floor: Floor):
     ready = floor.held()
     floor.plan(ready)
     path = f"/dashboard/optiplan/orders/{ready}/approve"
-    floor.app.state.ready_orders._until = 0.0  # the folder was listed a moment ago
+    _exported_files.cache_clear()  # the folder was listed a moment ago
     assert 'name="sure"' not in floor.client.get(path, headers=who).text
     floor.client.post(path, headers=who)
     assert floor.state(ready) == "NEW"

@@ -1,11 +1,12 @@
 """The page of cutting orders: held orders first, then all of them, and their actions."""
 
 import json
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Query
@@ -19,7 +20,7 @@ from kesin.foundation.problems import Forbidden, Problem
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
 from kesin.store.search import field_of
-from kesin.web.dashboard.frame.page import Context, JobAction, PageContext, app_state, page_router
+from kesin.web.dashboard.frame.page import Context, JobAction, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FirstFields
 from kesin.web.dashboard.jobs.actions import possible_moves
 from kesin.web.dashboard.queues.listing import (
@@ -47,30 +48,18 @@ from kesin.workloads.optiplan.service import OrderService, order_filter
 FOLDER_CACHE_S: Final = 3.0
 
 
-class ReadyOrders:
-    """Finds held orders whose plan is ready; each service has a single instance."""
+@lru_cache(maxsize=4)
+def _exported_files(_moment: int, folder: Path) -> Sequence[FolderEntry]:
+    """The folder's files, listed once in a moment; none if it cannot be read."""
+    with suppress(OSError):
+        return shared_folder.list_plain_files(folder)
+    return ()
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
-        self._lock = threading.Lock()
-        self._entries: Sequence[FolderEntry] = ()
-        self._until = 0.0
 
-    def is_ready(self, orders: OrderService, job: Job) -> bool:
-        """Whether an operator's plan for the order is in the export folder."""
-        return orders.is_ready_to_approve(job, lambda: self._folder_entries(orders))
-
-    def _folder_entries(self, orders: OrderService) -> Sequence[FolderEntry]:
-        """The folder's files, cached for a moment; empty if it cannot be read."""
-        with self._lock:
-            if self._now() >= self._until:
-                try:
-                    folder = orders.workshop.paths().export_folder
-                    self._entries = shared_folder.list_plain_files(folder)
-                except (OrderProblem, OSError):
-                    self._entries = ()
-                self._until = self._now() + FOLDER_CACHE_S
-            return self._entries
+def is_ready(orders: OrderService, job: Job) -> bool:
+    """Whether an operator's plan for the order is in the export folder."""
+    moment = int(time.monotonic() // FOLDER_CACHE_S)
+    return orders.is_ready_to_approve(job, partial(_exported_files, moment))
 
 
 router = page_router()
@@ -226,7 +215,7 @@ def order_row(ctx: PageContext, orders: OrderService, job: Job) -> OrderRow:
         len(parts) if isinstance(parts, list) else 0,
         bool(orders.progress(job).xml),
         _order_actions(orders.queue.lifecycle, job),
-        app_state(ctx.request.app, "ready_orders", ReadyOrders).is_ready(orders, job),
+        is_ready(orders, job),
         customer == "unknown",
         customer == "known",
         means,
