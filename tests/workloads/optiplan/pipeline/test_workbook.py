@@ -82,7 +82,7 @@ def test_every_row_reads_back(several: list[dict[str, Any]]):
         for read, row in zip(rows, batch.rows, strict=True):
             expected = [
                 "" if cell is None else float(cell) if isinstance(cell, Decimal | int) else cell
-                for cell in row.cells()
+                for cell in row
             ]
             assert read == expected
 

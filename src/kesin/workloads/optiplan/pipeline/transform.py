@@ -4,7 +4,7 @@ Sizes are exact Decimals, and ties round away from zero. Trims never change a si
 into the description. OptiPlanning subtracts bands itself.
 """
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
@@ -14,26 +14,7 @@ from kesin.workloads.optiplan.orders.payload import OrderPart, PartType, Payload
 from kesin.workloads.optiplan.workshop.rules import NO_BAND, Rules
 
 EDGES: Final = ("edge_up", "edge_lo", "edge_sx", "edge_dx")
-
-
-@dataclass(frozen=True, slots=True)
-class ImportRow:
-    """One part as OptiPlanning reads it, in the order of the template's tags."""
-
-    material_code: str
-    length_mm: Decimal
-    width_mm: Decimal
-    quantity: int
-    grain: int
-    description: str
-    bands_mm: tuple[Decimal | None, ...]  # of the four edges
-    second_description: str
-    description_1: str
-
-    def cells(self) -> tuple[str | int | Decimal | None, ...]:
-        """Return the twelve cells; None leaves a cell empty."""
-        *cells, bands_mm, second, first = astuple(self)
-        return (*cells, *bands_mm, second or None, first or None)
+ImportRow = tuple[str | int | Decimal | None, ...]  # a part, in the order of the template's tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +80,16 @@ class _PartReader:
             why = "part %(part)s has the grain %(grain)s, which the rules do not map"
             details = {"grain": part.grain}
             raise self._problem(OptiCode.INVALID_GRAIN, why, details, grain=part.grain)
-        return ImportRow(
-            material_code=part.material_code,
-            length_mm=rounded(part.length_cm * cm_to_mm),
-            width_mm=rounded(part.width_cm * cm_to_mm),
-            quantity=part.quantity,
-            grain=grain,
-            description=f"{part.part_type}_{part.id}_TRIM_{rounded(trim_mm)}",
-            bands_mm=tuple(map(self._band_mm, EDGES)),
-            second_description=part.iidesc or part.delik_kodu or "",
-            description_1=part.desc1 or "",
+        return (
+            part.material_code,
+            rounded(part.length_cm * cm_to_mm),
+            rounded(part.width_cm * cm_to_mm),
+            part.quantity,
+            grain,
+            f"{part.part_type}_{part.id}_TRIM_{rounded(trim_mm)}",
+            *map(self._band_mm, EDGES),
+            part.iidesc or part.delik_kodu or None,
+            part.desc1 or None,
         )
 
     def _band_mm(self, edge: str) -> Decimal | None:

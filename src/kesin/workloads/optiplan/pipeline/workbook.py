@@ -115,7 +115,7 @@ def build_batch_xlsx(batch: ImportBatch, template: bytes) -> bytes:
     sheet = workbook[SHEET]
     _delete_sample_rows(sheet)
     for number, row in enumerate(batch.rows, FIRST_DATA_ROW):
-        for column, value in enumerate(row.cells(), 1):
+        for column, value in enumerate(row, 1):
             if isinstance(value, str):
                 cell = sheet.cell(number, column, _ESCAPE.sub("_x005F_", value))
                 cell.data_type = "s"  # a text that begins with = must not become a formula
