@@ -42,13 +42,6 @@ class Trouble(NamedTuple):
     href: str
 
 
-class CardLabel(NamedTuple):
-    """A highlighted word on a card."""
-
-    text: str
-    family: StateGroup
-
-
 @dataclass(slots=True)
 class QueueCard:
     """A queue at a glance."""
@@ -65,7 +58,7 @@ class QueueCard:
     workers: int = 0
     failures: Failures = field(default_factory=Failures)
     lines: list[FailureLine] = field(default_factory=list)
-    marks: list[CardLabel] = field(default_factory=list)
+    marks: list[tuple[str, StateGroup]] = field(default_factory=list)  # highlighted words
     troubles: list[Trouble] = field(default_factory=list)
 
     @property
@@ -201,11 +194,11 @@ class _CardBuilder:
         self._waiting()
         for warning in self.ctx.pages_of(card.queue).warnings(self.ctx, self.queue):
             card.troubles.append(Trouble(warning.text, card.path))
-            card.marks.append(CardLabel(warning.label, "failed"))
+            card.marks.append((warning.label, "failed"))
         share = card.trend.failed_share
         if share is not None and share > ALARMING_SHARE:
             label = self.ctx.say("%(p)s failed", p=self.figures.percent(share))
-            card.marks.append(CardLabel(label, "retrying"))
+            card.marks.append((label, "retrying"))
 
     def _add_trouble(self, sentence: str, **values: str) -> None:
         """Add a trouble. The sentence is translated already; its values are escaped here."""
@@ -223,7 +216,7 @@ class _CardBuilder:
             self._add_trouble(self.ctx.say("Paused for %(sites)s."), sites=names)
         else:
             self._add_trouble(self.ctx.say("Paused."))
-        self._card.marks.append(CardLabel(self.ctx.say("paused"), "retrying"))
+        self._card.marks.append((self.ctx.say("paused"), "retrying"))
 
     def _waiting(self) -> None:
         """Due jobs that no worker claims; paused jobs wait as they should."""
@@ -236,6 +229,6 @@ class _CardBuilder:
         if waits_s > (overdue_after_s or NO_WORKER_S) and not card.workers:
             sentence = say("No worker is running; the oldest job has waited %(span)s.")
             self._add_trouble(sentence, span=span)
-            card.marks.append(CardLabel(say("no worker"), "failed"))
+            card.marks.append((say("no worker"), "failed"))
         elif waits_s > (overdue_after_s or OVERDUE_S):
             self._add_trouble(say("The oldest job has waited %(span)s."), span=span)

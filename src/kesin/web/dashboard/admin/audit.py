@@ -1,13 +1,13 @@
 """The audit log: who asked for what, and whether it was allowed."""
 
 import json
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 from urllib.parse import urlencode
 
 from fastapi import Query
 from fastapi.responses import HTMLResponse
 
-from kesin.engine.access.masking import Masking, mask_text
+from kesin.engine.access.masking import Masking
 from kesin.foundation.ids import is_id
 from kesin.store.audit_chain import AuditLine
 from kesin.store.audit_log import LAST_AUDIT_ID
@@ -20,15 +20,6 @@ PAGE: Final = 50
 MAX_FILTER: Final = 200  # characters
 FIELDS: Final = ("actor", "action", "queue", "site", "target")
 MASKING: Final = Masking()
-
-
-class AuditRow(NamedTuple):
-    """A line of the audit log."""
-
-    line: AuditLine
-    target: str
-    details: str
-    job: bool  # its target is a job
 
 
 @router.get(PATH, response_class=HTMLResponse)
@@ -50,10 +41,10 @@ def audit(
     )
 
 
-def _audit_row(line: AuditLine) -> AuditRow:
+def _audit_row(line: AuditLine) -> tuple[AuditLine, str, bool]:
+    """The line, its details as they are shown, and whether it is about a job."""
     details = ""
     if line.details:
         masked = MASKING.value(json.loads(line.details))
         details = json.dumps(masked, ensure_ascii=False)
-    is_job = line.queue is not None and is_id(line.target)
-    return AuditRow(line, mask_text(line.target) or "", details, is_job)
+    return line, details, line.queue is not None and is_id(line.target)

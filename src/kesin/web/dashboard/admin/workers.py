@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from fastapi.responses import HTMLResponse
 
@@ -31,14 +31,6 @@ class WorkerRow:
     detail: str = ""
     here: bool = False  # in this process
     well: bool = True
-
-
-class SweepStage(NamedTuple):
-    """A stage of the sweep: its interval, and the time until it runs again, in microseconds."""
-
-    stage: str
-    every_us: int
-    in_us: int | None
 
 
 @router.get(PATH, response_class=HTMLResponse)
@@ -113,12 +105,12 @@ def _waiting(ctx: PageContext, queue: Queue) -> dict[str, Any]:
 
 
 def _sweeps(ctx: PageContext) -> dict[str, Any]:
-    """The stages of the sweep, and how long ago the last one succeeded."""
+    """The stages of the sweep: how often, when next; and how long ago the last one succeeded."""
     if (sweeper := ctx.service.sweeper) is None:
         return {"stretches": [], "swept_us": None}
     due, last, now_s = sweeper.due_in_s(), sweeper.last_success, ctx.service.clock.monotonic()
     stages = [
-        SweepStage(stage, _micros(every), _micros(due[stage]) if stage in due else None)
+        (stage, _micros(every), _micros(due[stage]) if stage in due else None)
         for stage, every in sweeper.every_s.items()
     ]
     return {"stretches": stages, "swept_us": None if last is None else _micros(now_s - last)}

@@ -1,7 +1,7 @@
 """The differences between payloads: what a move that replaced a job's payload changed."""
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kesin.engine.access.commands import JobDetails
 from kesin.engine.queue import Queue
@@ -13,20 +13,10 @@ MAX_FIELDS: Final = 100  # of one correction
 MISSING: Final = object()
 
 
-class FieldChange(NamedTuple):
-    """A field with its values as they are shown; None where there was no such field."""
-
-    path: str
-    old: str | None
-    new: str | None
-
-
-class PayloadCorrection(NamedTuple):
-    """A move that replaced the payload."""
-
-    event: Event
-    changes: list[FieldChange]
-    more: int  # fields that are not shown
+# A field, and its values as they are shown before and after; None where there was no such field.
+FieldChange = tuple[str, str | None, str | None]
+# The move that replaced the payload, what it changed, and how many fields are not shown.
+PayloadCorrection = tuple[Event, list[FieldChange], int]
 
 
 def corrections(queue: Queue, history: JobDetails) -> list[PayloadCorrection]:
@@ -46,10 +36,8 @@ def _correction(shown: Event, stored: Event) -> PayloadCorrection:
     old, new = _fields(stored.old_payload), _fields(stored.payload)
     paths = [path for path in {**old, **new} if old.get(path, MISSING) != new.get(path, MISSING)]
     old_shown, new_shown = _fields(shown.old_payload), _fields(shown.payload)
-    changes = [
-        FieldChange(path, old_shown.get(path), new_shown.get(path)) for path in paths[:MAX_FIELDS]
-    ]
-    return PayloadCorrection(shown, changes, len(paths[MAX_FIELDS:]))
+    changes = [(path, old_shown.get(path), new_shown.get(path)) for path in paths[:MAX_FIELDS]]
+    return shown, changes, len(paths[MAX_FIELDS:])
 
 
 def _fields(document: str | None) -> dict[str, str]:

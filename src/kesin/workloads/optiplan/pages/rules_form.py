@@ -8,7 +8,7 @@ reads `mergePolicy`. A file keeps them as they are.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kesin.foundation.messages import Message
 from kesin.web.dashboard.forms.schema_form import parse_number
@@ -48,15 +48,6 @@ NUMBERED: Final = "trimByThickness"  # its keys are numbers, and each has a valu
 DUPLICATE: Final = "is there twice"
 EMPTY: Final = "must not be empty"
 MAX_SHOWN_KEY: Final = 40
-
-
-class RuleChange(NamedTuple):
-    """A rule before and after a change; None where the rule is absent."""
-
-    label: str
-    before: str | None
-    after: str | None
-    unit: str
 
 
 def form_schema(say: Say) -> Schema:
@@ -207,8 +198,10 @@ def _read_table(
     return mapping if value_name else [row.get(key_name) for row in rows]
 
 
-def list_changes(say: Say, before: Rules, after: Rules) -> list[RuleChange]:
-    """Every rule that differs, in the order of the form."""
+def list_changes(
+    say: Say, before: Rules, after: Rules
+) -> list[tuple[str, str | None, str | None, str]]:
+    """Every rule that differs, in the order of the form: label, before, after (or None), unit."""
     old, new = _flatten(before), _flatten(after)
     ranks = {name: rank for rank, name in enumerate(LABELS)}
     paths = old.keys() | new.keys()
@@ -218,7 +211,7 @@ def list_changes(say: Say, before: Rules, after: Rules) -> list[RuleChange]:
         if before_text != after_text:
             label, unit = LABELS.get(path[0], (path[0], ""))
             title = say(label) % {"key": path[1]} if path[1] else say(label)
-            changes.append(RuleChange(title, before_text, after_text, say(unit) if unit else ""))
+            changes.append((title, before_text, after_text, say(unit) if unit else ""))
     return changes
 
 
