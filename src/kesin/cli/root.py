@@ -65,7 +65,7 @@ class CommandGroup(TyperGroup):
                 problem.show()  # type: ignore[attr-defined]
                 code = problem.exit_code  # type: ignore[attr-defined]
             elif (report := explain(problem)) is not None:
-                code = _print_error(report.sentence, report.code)
+                code = _print_error(*report)
             else:
                 raise
         if standalone_mode:

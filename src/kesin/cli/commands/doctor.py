@@ -186,7 +186,7 @@ def _database(settings: Settings) -> Iterator[DoctorCheck]:
         if report is None:
             raise
         remedy = "start the server, or correct KESIN_DATABASE_URL"
-        yield DoctorCheck("database", "failure", mask_secrets(report.sentence), remedy)
+        yield DoctorCheck("database", "failure", mask_secrets(report[0]), remedy)
         return
     try:
         yield from _store(store)

@@ -135,5 +135,5 @@ def _warn_of_failure(problem: Exception, pause_s: float) -> float:
     if report is None:
         raise problem
     pause_s = min(pause_s * 2, max(LONGEST_PAUSE_S, pause_s))
-    warn(f"the sweep failed and is tried again in {pause_s:g} s: {report.sentence}")
+    warn(f"the sweep failed and is tried again in {pause_s:g} s: {report[0]}")
     return pause_s

@@ -6,10 +6,12 @@ and the traceback says where.
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Final, NamedTuple
+from typing import Final
 
 FAILED: Final = 1
 BAD_USAGE: Final = 2
+
+ErrorReport = tuple[str, int]  # the sentence to print, and the exit code
 
 
 class CommandError(Exception):
@@ -20,17 +22,10 @@ class UsageError(Exception):
     """The command line asks for something that does not exist or does not fit together."""
 
 
-class ErrorReport(NamedTuple):
-    """The sentence to print and the exit code."""
-
-    sentence: str
-    code: int
-
-
 def explain(problem: BaseException) -> ErrorReport | None:
     """The sentence for a foreseen problem; None for a bug."""
     if isinstance(problem, UsageError | CommandError):
-        return ErrorReport(str(problem), BAD_USAGE if isinstance(problem, UsageError) else FAILED)
+        return str(problem), BAD_USAGE if isinstance(problem, UsageError) else FAILED
     if hasattr(problem, "format_message") and hasattr(problem, "exit_code"):
         return _explain_parsing(problem)
     if isinstance(problem, ModuleNotFoundError):
@@ -40,7 +35,7 @@ def explain(problem: BaseException) -> ErrorReport | None:
         if need is None:
             return None
         how = f"install it with `{install_command(need[1])}`"
-        return ErrorReport(f"this needs {need[0]}: {how}", FAILED)
+        return f"this needs {need[0]}: {how}", FAILED
     return _explain_kesin(problem) or _explain_system(problem)
 
 
@@ -50,7 +45,7 @@ def _explain_parsing(problem: BaseException) -> ErrorReport:
     context = getattr(problem, "ctx", None)
     if context is not None:
         sentence = f"{sentence} (try '{context.command_path} --help')"
-    return ErrorReport(sentence, int(problem.exit_code))  # type: ignore[attr-defined]
+    return sentence, int(problem.exit_code)  # type: ignore[attr-defined]
 
 
 def _explain_kesin(problem: BaseException) -> ErrorReport | None:
@@ -62,11 +57,11 @@ def _explain_kesin(problem: BaseException) -> ErrorReport | None:
     from kesin.store.errors import StoreError
 
     if isinstance(problem, BadInput | BadSettings):
-        return ErrorReport(str(problem), BAD_USAGE)
+        return str(problem), BAD_USAGE
     if isinstance(problem, Problem):
-        return ErrorReport(problem.message, BAD_USAGE if isinstance(problem, Invalid) else FAILED)
+        return problem.message, BAD_USAGE if isinstance(problem, Invalid) else FAILED
     if isinstance(problem, StoreError | Unproved | DeclarationError):
-        return ErrorReport(str(problem).strip(), FAILED)
+        return str(problem).strip(), FAILED
     return None
 
 
@@ -78,12 +73,12 @@ def _explain_system(problem: BaseException) -> ErrorReport | None:
         sentence = f"PostgreSQL answered: {first_line}"
         if type(problem).__name__ in ("UndefinedTable", "InvalidSchemaName", "UndefinedColumn"):
             sentence = "the database has no kesin tables yet: run `kesin migrate` first"
-        return ErrorReport(sentence, FAILED)
+        return sentence, FAILED
     if isinstance(problem, sqlite3.Error):
-        return ErrorReport(f"SQLite answered: {first_line}", FAILED)
+        return f"SQLite answered: {first_line}", FAILED
     if isinstance(problem, OSError) and problem.strerror:
         where = f": {problem.filename}" if problem.filename else ""
-        return ErrorReport(f"{problem.strerror}{where}", FAILED)
+        return f"{problem.strerror}{where}", FAILED
     return None
 
 

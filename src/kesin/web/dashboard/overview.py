@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import parse_qs, urlencode
 
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -35,13 +35,6 @@ NO_WORKER_S: Final = MINUTE_S  # due jobs wait so long without any worker
 OVERDUE_S: Final = 15 * MINUTE_S  # due jobs wait so long although workers run
 
 
-class Trouble(NamedTuple):
-    """Something wrong besides failed jobs, and the page about it."""
-
-    text: Markup
-    href: str
-
-
 @dataclass(slots=True)
 class QueueCard:
     """A queue at a glance."""
@@ -59,7 +52,7 @@ class QueueCard:
     failures: Failures = field(default_factory=Failures)
     lines: list[FailureLine] = field(default_factory=list)
     marks: list[tuple[str, StateGroup]] = field(default_factory=list)  # highlighted words
-    troubles: list[Trouble] = field(default_factory=list)
+    troubles: list[Markup] = field(default_factory=list)  # what is wrong besides failed jobs
 
     @property
     def has_work(self) -> bool:
@@ -143,19 +136,17 @@ def _card_or_unreachable(ctx: PageContext, queue: Queue) -> QueueCard:
     try:
         _CardBuilder(ctx, queue, card).fill()
     except StoreUnreachable:
-        card.troubles = [Trouble(escape(ctx.say("Its store does not answer.")), card.path)]
+        card.troubles = [escape(ctx.say("Its store does not answer."))]
     return card
 
 
-def _process_troubles(ctx: PageContext) -> list[Trouble]:
+def _process_troubles(ctx: PageContext) -> list[str]:
     """What is wrong with this process itself."""
     troubles, checks = [], ctx.service.checks()
-    path = "/dashboard/workers" if ctx.actor.has("operate") else ""
     if "workers" in checks and not checks["workers"].ok:
-        troubles.append(Trouble(escape(ctx.say("Workers of this process are silent.")), path))
+        troubles.append(ctx.say("Workers of this process are silent."))
     if "sweeper" in checks and not checks["sweeper"].ok:
-        text = ctx.say("The sweeper of this process has missed its last turns.")
-        troubles.append(Trouble(escape(text), path))
+        troubles.append(ctx.say("The sweeper of this process has missed its last turns."))
     return troubles
 
 
@@ -193,7 +184,7 @@ class _CardBuilder:
         self._pauses()
         self._waiting()
         for warning in self.ctx.pages_of(card.queue).warnings(self.ctx, self.queue):
-            card.troubles.append(Trouble(warning.text, card.path))
+            card.troubles.append(warning.text)
             card.marks.append((warning.label, "failed"))
         share = card.trend.failed_share
         if share is not None and share > ALARMING_SHARE:
@@ -202,8 +193,7 @@ class _CardBuilder:
 
     def _add_trouble(self, sentence: str, **values: str) -> None:
         """Add a trouble. The sentence is translated already; its values are escaped here."""
-        text = escape(sentence) % values if values else escape(sentence)
-        self._card.troubles.append(Trouble(text, self._card.path))
+        self._card.troubles.append(escape(sentence) % values if values else escape(sentence))
 
     def _pauses(self) -> None:
         """The whole queue, or the sites that are paused by their names."""

@@ -177,15 +177,10 @@ class CodeCount(NamedTuple):
     futile: bool  # a retry fails again until the data is corrected
 
 
-class ChosenCodes(NamedTuple):
-    """The errors of the chosen jobs; ``among`` is set if only the first so many were read."""
-
-    codes: tuple[CodeCount, ...] = ()
-    among: int = 0
-
-
-def chosen_codes(ctx: PageContext, queue: Queue, action: str, search: JobSearch) -> ChosenCodes:
-    """The errors of the jobs that an action is about to move."""
+def chosen_codes(
+    ctx: PageContext, queue: Queue, action: str, search: JobSearch
+) -> tuple[list[CodeCount], int]:
+    """The errors of the jobs that an action is about to move; among how many, if not all."""
     if search.ids is None and _is_plain(queue, search.where):
         groups = failures_of(ctx, queue, ctx.stats(queue)).groups
         counted, among = _matching_codes(groups, search.where), 0
@@ -196,13 +191,11 @@ def chosen_codes(ctx: PageContext, queue: Queue, action: str, search: JobSearch)
         among = len(page.jobs) if page.cursor else 0
     ready = set(ready_states(queue.lifecycle))
     again = any(move.to in ready for move in queue.lifecycle.actions[action])
-    return ChosenCodes(
-        tuple(
-            CodeCount(code, category, n, again and category == "VALIDATION")
-            for (code, category), n in counted.most_common()
-        ),
-        among,
-    )
+    codes = [
+        CodeCount(code, category, n, again and category == "VALIDATION")
+        for (code, category), n in counted.most_common()
+    ]
+    return codes, among
 
 
 def _is_plain(queue: Queue, where: Filter) -> bool:

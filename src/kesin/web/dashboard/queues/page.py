@@ -107,6 +107,7 @@ def sheet(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
     kept = [("ids", ",".join(selection.sought.ids or ()))]
     if selection.every:
         kept = [*selection.wanted.pairs(), ("all", "1")]
+    codes, among = chosen_codes(ctx, opened, action, selection.sought)
     return ctx.page(
         "sheet_action.html",
         queue=opened,
@@ -116,7 +117,8 @@ def sheet(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
         button=actions.button_of(ctx, action, preview.moved, number),
         ends=action in actions.DESTRUCTIVE,
         preview=preview,
-        errors=chosen_codes(ctx, opened, action, selection.sought),
+        codes=codes,
+        among=among,
         family=state_groups(opened.lifecycle),
         options={
             option: ctx.say(actions.OPTIONS.get(option, option))

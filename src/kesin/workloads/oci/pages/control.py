@@ -191,10 +191,12 @@ def oci_preview(ctx: Context, site_id: str, fields: FirstFields) -> HTMLResponse
     row = only_row(ctx, site, ids)
     wanted = None if chosen_ids is None else tuple(chosen_ids)
     search = JobSearch(wanted, where or Filter(tenants=(site.id,)))
+    codes, among = chosen_codes(ctx, site.queue, action, search)
     return ctx.page(
         "oci/part_action.html",
         action=action,
-        errors=chosen_codes(ctx, site.queue, action, search),
+        codes=codes,
+        among=among,
         would=preview,
         refused=actions.refusals(ctx, preview, missing),
         matched=preview.matched + missing,
