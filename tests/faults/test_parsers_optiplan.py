@@ -111,8 +111,8 @@ def test_a_solution_is_checked_or_refused_without_a_word_of_what_stands_there(fo
         assert result.code == OptiCode.XML_INVALID
         assert "FGE" not in result.message
         return
-    assert result.size_bytes == len(data)
-    json.dumps(dict(result.best), allow_nan=False)
+    assert result["size_bytes"] == len(data)
+    json.dumps(result["best"], allow_nan=False)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Changes to the workshop's rules: validated together, written atomically and audited."""
 
 import hashlib
-from dataclasses import dataclass
 from typing import Any, Final
 
 from kesin.foundation.permissions import Actor
@@ -14,18 +13,6 @@ from kesin.workloads.optiplan.workshop.rules import Rules, read_rules, rules_jso
 # Rules of the lifecycle, which is declared when a process starts.
 FROM_NEXT_START: Final = frozenset({"retry_count_max", "retry_backoff_minutes", "timeouts"})
 _LOCK_WORKLOAD: Final = "optiplan_turns"  # stores nothing: its row is the lock
-
-
-@dataclass(frozen=True, slots=True)
-class RulesChange:
-    """The rules now in force, and the keys that changed."""
-
-    rules: Rules
-    changed: tuple[str, ...]
-
-    @property
-    def from_next_start(self) -> tuple[str, ...]:
-        return tuple(key for key in self.changed if key in FROM_NEXT_START)
 
 
 def rules_digest(rules: Rules) -> str:
@@ -56,8 +43,8 @@ def read_new_rules(body: Any) -> Rules:
 
 def change_rules(
     service: OrderService, actor: Actor, body: Any, *, expected_digest: str | None = None
-) -> RulesChange:
-    """Replace the rules in force; raises OrderProblem.
+) -> tuple[Rules, list[str]]:
+    """Replace the rules in force; returns them, and the keys that changed. Raises OrderProblem.
 
     With ``expected_digest``, the digest of the rules that were edited, raises RequestConflict if
     other rules are in force now: changes run one at a time. The audit entry is written first, and
@@ -74,11 +61,11 @@ def change_rules(
             check_unchanged(old, expected_digest)
         before, after = rules_json(old), rules_json(new)
         keys = sorted(before.keys() | after.keys())
-        changed = tuple(key for key in keys if before.get(key) != after.get(key))
+        changed = [key for key in keys if before.get(key) != after.get(key)]
         if changed:
             details = {key: {"from": before.get(key), "to": after.get(key)} for key in changed}
             context.commands.accounts.note(
                 actor, "optiplan.rules", queue=QUEUE, target="rules.json", details=details
             )
             save_rules(service.workshop.rules_file, new)
-    return RulesChange(new, changed)
+    return new, changed

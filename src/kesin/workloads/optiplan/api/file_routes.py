@@ -12,7 +12,7 @@ from kesin.workloads.optiplan.api.schemas import RULES_BODY, PathsTold, RulesCha
 from kesin.workloads.optiplan.optimizer.output.pdf import print_plans
 from kesin.workloads.optiplan.optimizer.output.texts import Language
 from kesin.workloads.optiplan.orders.safe_xlsx import pack_zip
-from kesin.workloads.optiplan.rule_changes import change_rules
+from kesin.workloads.optiplan.rule_changes import FROM_NEXT_START, change_rules
 from kesin.workloads.optiplan.service import QUEUE, OrderService
 from kesin.workloads.optiplan.workshop.paths import paths_json
 from kesin.workloads.optiplan.workshop.rules import Rules, rule_warnings, rules_json
@@ -105,9 +105,10 @@ def add_config_routes(router: APIRouter, service: OrderService) -> None:
         The next pass of an order follows them; deadlines and retries count from the next start.
         """
         service.context.commands.queue(actor, QUEUE, "operate", "rules")
-        change = change_rules(service, actor, common.parse_json(body, kind))
-        changes = {"changed": change.changed, "from_next_start": change.from_next_start}
-        return common.json_response(RulesChanged(**_rules_body(change.rules), **changes))
+        rules, changed = change_rules(service, actor, common.parse_json(body, kind))
+        later = [key for key in changed if key in FROM_NEXT_START]
+        told = RulesChanged(**_rules_body(rules), changed=changed, from_next_start=later)
+        return common.json_response(told)
 
     @router.get("/config/paths", response_model=PathsTold)
     def get_paths(actor: SignedInActor) -> Response:

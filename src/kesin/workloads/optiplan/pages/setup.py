@@ -168,10 +168,10 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
     try:
         after = _validate(typed)
         if "sure" in fields:
-            change = rule_changes.change_rules(
+            _, keys = rule_changes.change_rules(
                 orders, ctx.actor, typed.values, expected_digest=seen
             )
-            return _redirect("rules", ",".join(change.changed) or "none")
+            return _redirect("rules", ",".join(keys) or "none")
         if seen:
             rule_changes.check_unchanged(before, seen)
     except (OrderProblem, RequestConflict) as problem:

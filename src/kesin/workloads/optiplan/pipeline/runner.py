@@ -8,7 +8,7 @@ Every step must tolerate being found half done by the next runner.
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -260,14 +260,13 @@ class Runner:
     # OPTI_DONE → XML_READY
 
     def _validate(self, ctx: _PassContext) -> StepResult:
-        checked = self._check_xml(ctx)
-        ctx.progress.summary = {"files": [asdict(xml) for xml in checked]}
+        ctx.progress.summary = {"files": self._check_xml(ctx)}
         ctx.progress.current = None
         self._save_progress(ctx)
         ctx.run.move("validate", note={"xml_file": ", ".join(ctx.progress.xml)})
         return "XML_READY"
 
-    def _check_xml(self, ctx: _PassContext) -> list[solution.CheckedXml]:
+    def _check_xml(self, ctx: _PassContext) -> list[dict[str, Any]]:
         """Check the XMLs. The problem of an invalid one is recorded, so it survives a crash."""
         xsd, folder = self._workshop.settings.optiplan_xsd, ctx.paths.export_folder
         invalid = ctx.progress.invalid

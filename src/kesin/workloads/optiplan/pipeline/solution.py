@@ -176,20 +176,11 @@ _OFF: Final = ("resolve_entities", "load_dtd", "dtd_validation", "huge_tree", "r
 HARDENED_PARSER: Final[Mapping[str, bool]] = {**dict.fromkeys(_OFF, False), "no_network": True}
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedXml:
-    """A valid solution, identified by its hash; the field names are stored."""
-
-    sha256: str
-    size_bytes: int
-    solutions: int
-    best: Mapping[str, str | int | float]  # the figures that the best solution states
-
-
-def check_xml(path: Path, xsd: Path | None = None) -> CheckedXml:
+def check_xml(path: Path, xsd: Path | None = None) -> dict[str, Any]:
     """Check a solution; raises OrderProblem (E_XML_INVALID) or FolderUnavailable.
 
-    A missing file is E_OPTI_RUNNER_FAILED: the program can produce it again.
+    A missing file is E_OPTI_RUNNER_FAILED: the program can produce it again. Returns what is
+    stored of a valid one: its hash and size, and the figures that the best solution states.
     """
     from lxml import etree  # type: ignore[import-untyped]
 
@@ -211,8 +202,9 @@ def check_xml(path: Path, xsd: Path | None = None) -> CheckedXml:
         _raise_invalid(path, "its root has no elements in it", 1)
     if xsd is not None:
         _check_schema(path, data, xsd)
-    best = reader.best or reader.first or {}
-    return CheckedXml(hashlib.sha256(data).hexdigest(), len(data), reader.solutions, _figures(best))
+    sha256, best = hashlib.sha256(data).hexdigest(), _figures(reader.best or reader.first or {})
+    count = {"size_bytes": len(data), "solutions": reader.solutions}
+    return {"sha256": sha256, **count, "best": best}
 
 
 def _read_file(path: Path) -> bytes:
