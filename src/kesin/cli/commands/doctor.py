@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -31,7 +32,7 @@ from kesin.foundation.settings import (
 from kesin.foundation.terminal import format_duration, pluralize, print_table, say, say_json
 from kesin.lifecycle.proof.rules import prove
 from kesin.store.contract import Store
-from kesin.store.errors import StoreTrouble
+from kesin.store.errors import StoreTrouble, StoreUnreachable
 from kesin.store.postgres.reachability import check_reachable
 from kesin.store.sql.migrate import MigrationRefused
 from kesin.web.health import find_disk_problems
@@ -233,13 +234,14 @@ def _store(store: Store) -> Iterator[DoctorCheck]:
         yield _skew((database_us - (before + wall_clock_us()) / 2) / 1_000_000)
     yield from doctor_service.check_stranded_jobs(store)
     for queue in store.queues():
-        yield from doctor_service.check_unknown_states(store, queue)
-        for pause in doctor_service.list_pauses(store, queue):
-            what = f"{pause.tenant} of {queue}" if pause.tenant else queue
-            detail = f"by {pause.actor}" + (f": {pause.reason}" if pause.reason else "")
-            tenant = f" --tenant {pause.tenant}" if pause.tenant else ""
-            remedy = f"`kesin resume {queue}{tenant}`"
-            yield DoctorCheck(f"paused {what}", "warning", detail, remedy)
+        with suppress(StoreUnreachable):  # reported above
+            yield from doctor_service.check_unknown_states(store, queue)
+            for pause in store.paused(queue):
+                what = f"{pause.tenant} of {queue}" if pause.tenant else queue
+                detail = f"by {pause.actor}" + (f": {pause.reason}" if pause.reason else "")
+                tenant = f" --tenant {pause.tenant}" if pause.tenant else ""
+                remedy = f"`kesin resume {queue}{tenant}`"
+                yield DoctorCheck(f"paused {what}", "warning", detail, remedy)
 
 
 def _snapshot(age_s: int) -> DoctorCheck:

@@ -20,7 +20,6 @@ from kesin.lifecycle.budget import SECOND_US
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.errors import StoreError, StoreUnreachable
-from kesin.store.records import Pause
 from kesin.store.routed import RoutedStore
 from kesin.store.rules import jobs_by_state, known_states
 from kesin.web.health import check_workload
@@ -119,23 +118,12 @@ def check_stranded_jobs(store: Store) -> Iterator[DoctorCheck]:
 
 def check_unknown_states(store: Store, queue: str) -> Iterator[DoctorCheck]:
     """Whether jobs are in states that the newest rules do not know: nothing moves them."""
-    try:
-        jobs, versions = jobs_by_state(store.move_counts(queue)), store.rules(queue)
-    except StoreUnreachable:  # reported above
-        return
+    jobs, versions = jobs_by_state(store.move_counts(queue)), store.rules(queue)
     known = known_states(versions[-1]) if versions else frozenset(jobs)
     for state in sorted(jobs.keys() - known):
         detail = f"{jobs[state]} jobs are in {state}, which the rules do not know"
         remedy = "declare the state again, with moves out of it, and `kesin lifecycle check`"
         yield DoctorCheck(f"states of {queue}", "failure", detail, remedy)
-
-
-def list_pauses(store: Store, queue: str) -> list[Pause]:
-    """The pauses of a queue; none if its store cannot be reached."""
-    try:
-        return store.paused(queue)
-    except StoreUnreachable:  # reported above
-        return []
 
 
 def check_access(settings: Settings, store: Store) -> Iterator[DoctorCheck]:
