@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kesin.web.dashboard.frame.i18n import Catalogue, catalogue_for
+from kesin.web.dashboard.frame.i18n import Catalogue, Language
 from kesin.web.dashboard.frame.templates import build_frame
 from kesin.workloads import built_in
 from tests.web.dashboard.python_texts import SOURCE
@@ -16,8 +16,8 @@ CATALOGUES: tuple[Path, ...] = tuple(
 )
 
 
-def catalogue(language: str = "tr") -> Catalogue:
-    return catalogue_for(language, build_frame(built_in()).packages)
+def catalogue(language: Language = "tr") -> Catalogue:
+    return build_frame(built_in()).catalogue(language)
 
 
 def template_name(file: Path) -> str:

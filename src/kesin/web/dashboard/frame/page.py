@@ -30,7 +30,6 @@ from kesin.web.bodies import requires_sign_in
 from kesin.web.dashboard.frame.i18n import (
     Catalogue,
     Language,
-    catalogue_for,
     choose_language,
     translate,
 )
@@ -135,14 +134,7 @@ class Frame:
 
     pages: Mapping[str, WorkloadPages]
     environment: Callable[[Language], Environment]
-
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """The packages that bring templates and catalogues, each once."""
-        return tuple(dict.fromkeys(part.package for part in self.pages.values() if part.package))
-
-    def catalogue(self, language: Language) -> Catalogue:
-        return catalogue_for(language, self.packages)
+    catalogue: Callable[[Language], Catalogue]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,12 @@ def build_frame(workloads: Iterable[Workload]) -> Frame:
         workload.name: _load_pages(workload) for workload in workloads if workload.pages is not None
     }
     folders = tuple((name, part.package) for name, part in pages.items() if part.package)
-    return Frame(pages, lambda language: _environment(language, folders))
+    packages = tuple(dict.fromkeys(package for _, package in folders))
+    return Frame(
+        pages,
+        lambda language: _environment(language, folders, packages),
+        lambda language: catalogue_for(language, packages),
+    )
 
 
 def _load_pages(workload: Workload) -> WorkloadPages:
@@ -38,7 +43,9 @@ def _load_pages(workload: Workload) -> WorkloadPages:
 
 
 @cache
-def _environment(language: Language, folders: tuple[tuple[str, str], ...]) -> Environment:
+def _environment(
+    language: Language, folders: tuple[tuple[str, str], ...], packages: tuple[str, ...]
+) -> Environment:
     """The templates in a language; a workload's are named ``<workload>/<file>``."""
     own = {name: PackageLoader(package, "templates") for name, package in folders}
     environment = Environment(
@@ -50,7 +57,6 @@ def _environment(language: Language, folders: tuple[tuple[str, str], ...]) -> En
         auto_reload=False,
         extensions=["jinja2.ext.i18n"],
     )
-    packages = tuple(dict.fromkeys(package for _, package in folders))
     catalogue = catalogue_for(language, packages)
     environment.install_gettext_translations(catalogue, newstyle=True)  # type: ignore[attr-defined]
 

@@ -59,7 +59,7 @@ def _program_command(paths: Paths, language: str) -> list[str]:
     if paths.exe is None:
         out = str(paths.export_folder)
         return [sys.executable, "-m", OPTIMISER, "--language", language, "--out", out]
-    if not _is_file(paths.exe):
+    if not os.path.isfile(paths.exe):  # noqa: PTH113 - false in a folder that cannot be read
         why = "there is no program at %(file)s: correct optiplanningExePath in paths.json"
         code, details = OptiCode.OPTI_MODE_A_RUNNER_MISSING, {"program": str(paths.exe)}
         raise OrderProblem(code, why, details, file=paths.exe)
@@ -73,7 +73,7 @@ def _macro_command(paths: Paths, text: str) -> list[str]:
         why = "KESIN_OPTIPLAN_MACRO_COMMAND cannot be taken apart: %(problem)s"
         raise _runner_failed(Message(why, problem=problem)) from None
     macro = paths.exe.with_name(MACRO) if paths.exe else None
-    if macro is None or not _is_file(macro):
+    if macro is None or not os.path.isfile(macro):  # noqa: PTH113 - as above
         where = paths.exe or Message("OptiPlanning, which is not set up")
         why, details = "%(file)s must lie beside %(where)s", {"macro": macro and str(macro)}
         code = OptiCode.OPTI_MODE_B_MACRO_MISSING
@@ -86,13 +86,6 @@ def _macro_command(paths: Paths, text: str) -> list[str]:
         code, details = OptiCode.OPTI_RUNNER_FAILED, {"macro": str(macro)}
         raise OrderProblem(code, why, details, macro=MACRO_PLACEHOLDER)
     return [piece.replace(MACRO_PLACEHOLDER, str(macro)) for piece in command]
-
-
-def _is_file(file: Path) -> bool:
-    try:
-        return file.is_file()
-    except OSError:  # the folder is not accessible
-        return False
 
 
 MAX_KEPT_RUNS: Final = 100
