@@ -107,8 +107,8 @@ def add_config_routes(router: APIRouter, service: OrderService) -> None:
         service.context.commands.queue(actor, QUEUE, "operate", "rules")
         rules, changed = change_rules(service, actor, common.parse_json(body, kind))
         later = [key for key in changed if key in FROM_NEXT_START]
-        told = RulesChanged(**_rules_body(rules), changed=changed, from_next_start=later)
-        return common.json_response(told)
+        answer = RulesChanged(**_rules_body(rules), changed=changed, from_next_start=later)
+        return common.json_response(answer)
 
     @router.get("/config/paths", response_model=PathsTold)
     def get_paths(actor: SignedInActor) -> Response:
