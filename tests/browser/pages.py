@@ -39,6 +39,12 @@ PAGES: dict[str, dict[str, Where]] = {
         "oci control of a quiet site": lambda _: "/dashboard/site/south/oci-control",
     },
     "/dashboard/site/{site_id}/oci-control/settings": {"oci": lambda _: f"{CONTROL}/settings"},
+    "/dashboard/site/{site_id}/oci-control/reconciliation": {
+        "reconciliation": lambda _: f"{CONTROL}/reconciliation",
+        "reconciliation of a quiet site": lambda _: (
+            "/dashboard/site/south/oci-control/reconciliation"
+        ),
+    },
     "/dashboard/site/{site_id}/oci-control/import": {"oci import": lambda _: f"{CONTROL}/import"},
     "/dashboard/pdf": {
         "pdf": lambda _: "/dashboard/pdf?everybody=1",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from kesin.engine.queue import Queue
 from kesin.engine.results import Done, Failed
@@ -17,6 +18,7 @@ from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.task import task_lifecycle
 from kesin.workloads.oci.conversions.ingest import ingest
+from kesin.workloads.oci.reconciliation import store_copy
 from kesin.workloads.oci.script import ack, ack_failed, export
 from kesin.workloads.oci.site import SiteContext
 from kesin.workloads.optiplan.orders.payload import read_payload
@@ -142,6 +144,11 @@ def conversions(
         category="VALIDATION",
         actor="key:script",
     )
+    if site == SITE:
+        days = [(now - timedelta(days=n)).date().isoformat() for n in range(1, 7)]
+        uploads = {(day, f"Phone sale{probe}", "GOOGLE_ADS_API"): [9, 1, 2] for day in days}
+        attributed = {(day, f"Phone sale{probe}"): 7.25 for day in days}
+        store_copy(tenant, ZoneInfo("UTC"), uploads, attributed)
     return [one.id.removeprefix("seal_") for one in results if one.id]
 
 

@@ -42,10 +42,11 @@ VENDOR = Path(__file__).parent / "vendor"
 PROBE = "\"'><img src=x onerror=window.__hacked=1><script>window.__hacked=1</script>{{7*7}}"
 GONE = r"status of 404 .*nowhere/at/all"
 SHOWS_PROBES = {"conversions", "sites", "keys", "orders", "customers", "oci control", "failed task"}
+SHOWS_PROBES |= {"reconciliation"}
 DARK = {"overview", "conversions", "failed task", "orders", "rules"}  # one page of each kind
 # Other data on a page that is judged anyway: left to the long form.
 VARIANTS = {"nothing matches", "empty queue", "orders queue", "conversion", "printed"}
-VARIANTS |= {"oci control of a quiet site", "pdf from nothing"}
+VARIANTS |= {"oci control of a quiet site", "pdf from nothing", "reconciliation of a quiet site"}
 DRAWING = "#job-panel img, #job-panel object, #job-panel svg:not(.icon)"
 Language = Literal["en", "tr"]
 EN_TOO = pytest.param("en", marks=pytest.mark.long)

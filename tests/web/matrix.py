@@ -103,6 +103,8 @@ POST   /dashboard/admin/sites/{site_id}            -       303    401  403  403 
 GET    /dashboard/oci                              -       303    401  403  403  403  403   403  | 403   403   403   403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
 GET    /dashboard/site/{site_id}/oci-control       own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
 GET    /dashboard/site/{site_id}/oci-control       none    303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   404   | 403  403   403   403   404   | 404
+GET    /dashboard/site/{site_id}/oci-control/reconciliation own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
+GET    /dashboard/site/{site_id}/oci-control/reconciliation none    303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   404   | 403  403   403   403   404   | 404
 POST   /dashboard/site/{site_id}/oci-control/renewal own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
 POST   /dashboard/site/{site_id}/oci-control/renewal none    303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   404   | 403  403   403   403   404   | 404
 GET    /dashboard/site/{site_id}/oci-control/export own     303    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
@@ -196,6 +198,8 @@ POST   /api/oci/script-heartbeat                   own     401    401  403  403 
 POST   /api/oci/script-heartbeat                   none    401    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
 POST   /api/oci/actions                            own     401    401  403  403  403  403   403  | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
 POST   /api/oci/actions                            none    401    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+POST   /api/oci/reconciliation                     own     401    401  403  403  403  403   403  | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /api/oci/reconciliation                     none    401    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
 POST   /api/oci/v2/verify                          key     401    401  403  403  403  403   403  | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
 POST   /api/oci/v2/verify                          cookie  401    -    -    -    -    -     -    | -     -     -     -     | 403  403   403   403   403   | 403  403   403   403   403   | 403
 GET    /api/oci/queue-stats                        own     401    401  403  403  403  403   403  | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200

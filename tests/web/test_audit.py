@@ -203,6 +203,11 @@ OF_OCI: dict[str, tuple[str, str, dict[str, Any]]] = {
     "oci.ack_failed": ("POST", "ack-failed", {"json": {"siteId": "north", "queueIds": []}}),
     "oci.heartbeat": ("POST", "script-heartbeat", {"json": {"siteId": "north"}}),
     "oci.actions": ("POST", "actions", {"json": {"siteId": "north", "actions": []}}),
+    "oci.reconciliation": (
+        "POST",
+        "reconciliation",
+        {"json": {"siteId": "north", "zone": "UTC", "uploads": [], "attributed": []}},
+    ),
     "oci.verify": ("POST", "v2/verify", {"json": {"siteId": "north"}}),
     "oci.credentials": ("PUT", "credentials", {"json": {"siteId": "north", "credentials": {}}}),
 }

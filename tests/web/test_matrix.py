@@ -216,6 +216,7 @@ class Requests:
             "ack-failed": {"queueIds": []},
             "credentials": CREDENTIALS,
             "actions": {"actions": []},
+            "reconciliation": {"zone": "UTC", "uploads": [], "attributed": []},
             "queue-actions": {"action": "RETRY_SELECTED", "ids": [NO_JOB]},
         }
         body = site | bodies.get(what, {})

@@ -90,6 +90,11 @@ BODIES: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/api/oci/ack-failed", {"siteId": "north", "queueIds": [ROW_ID]}),
     ("POST", "/api/oci/script-heartbeat", {"siteId": "north"}),
     ("POST", "/api/oci/actions", {"siteId": "north", "actions": []}),
+    (
+        "POST",
+        "/api/oci/reconciliation",
+        {"siteId": "north", "zone": "UTC", "uploads": [], "attributed": []},
+    ),
     ("POST", "/api/oci/v2/verify", {"siteId": "north"}),
     ("POST", "/api/oci/conversions?siteId=north", {"conversions": []}),
     ("PUT", "/api/oci/credentials", {"siteId": "north", "credentials": {}}),

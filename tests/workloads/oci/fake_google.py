@@ -24,6 +24,7 @@ from google.protobuf import json_format
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from tests.workloads.oci import fake_data_manager
 from tests.workloads.oci.fake_data_manager import DataManagerApi, error_body
+from tests.workloads.oci.fake_reports import ReportsApi
 
 VERSION = max(
     (one.name for one in Path(googleads.__file__).parent.glob("v[0-9]*")),
@@ -50,7 +51,6 @@ def _upload_message(kind: str) -> Any:
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d")
 _UPLOAD = re.compile(r"/(v\d+)/customers/(\d+):uploadClickConversions")
 _SEARCH = re.compile(r"/(v\d+)/customers/(\d+)/googleAds:search")
-_FIELD = re.compile(r"\b(conversion_action|customer)\.([a-z_.]+)(?: = '(\w+)')?")
 
 
 class Wrong(NamedTuple):
@@ -85,7 +85,7 @@ def upload_error(value: str, field: str = "gclid") -> Wrong:
     return Wrong("conversion_upload_error", value, field)
 
 
-class GoogleServer(DataManagerApi):
+class GoogleServer(DataManagerApi, ReportsApi):
     """Use it as a context manager; every attribute may be changed while it runs."""
 
     def __init__(self) -> None:
@@ -118,7 +118,8 @@ class GoogleServer(DataManagerApi):
         self._next: deque[Whole | Doing] = deque()
         self._next_tokens: deque[Whole | Doing] = deque()
         self._valid: set[str] = set()
-        super().reset()
+        DataManagerApi.reset(self)
+        ReportsApi.reset(self)
 
     def __enter__(self) -> Self:
         _upload_message("Request")  # else the first request would wait for the imports
@@ -237,28 +238,15 @@ class GoogleServer(DataManagerApi):
         return None
 
     def _search(self, version: str, customer: str, came: Came) -> Whole:
-        """Answer GAQL for conversion_action and customer; every field must be one of Google's."""
+        """Answer GAQL; every field must be one of Google's."""
         if denied := self._denied(version, customer, came):
             return denied
         service = "services.types.google_ads_service"
         asked = self.parse(came.body, _message(service, "SearchGoogleAdsRequest")())
         response = _message(service, "SearchGoogleAdsResponse")()
-        [resource] = re.findall(r" FROM (conversion_action|customer)\b", asked.query)
-        row = response.results.add()
-        strange = [one for one in _FIELD.findall(asked.query) if not _has_field(row, *one)]
-        response.ClearField("results")
-        if strange:
-            self.malformed += map(".".join, strange)
+        if strange := self.report(asked.query, asked.page_token, response):
+            self.malformed += strange
             return refusal(400, "INVALID_ARGUMENT", Wrong("query_error", "UNRECOGNIZED_FIELD", ""))
-        sent = [{"id": self.account, "descriptive_name": "The account", "currency_code": "TRY"}]
-        if resource == "conversion_action":
-            assert "conversion_action.type = 'UPLOAD_CLICKS'" in asked.query
-            first = {"id": self.action_ids[0], **self.listed_as}
-            sent = sorted([first, *self.actions], key=lambda action: action["name"])
-        chosen = [name for _, name, _ in _FIELD.findall(asked.query.partition(" FROM ")[0])]
-        for values in sent:
-            found = getattr(response.results.add(), resource)
-            json_format.ParseDict({n: v for n, v in values.items() if n in chosen}, found)
         return Whole(200, json_format.MessageToDict(response))
 
     def _upload(self, version: str, customer: str, came: Came) -> Whole:
@@ -308,17 +296,6 @@ class GoogleServer(DataManagerApi):
             if found:
                 wrong[index] = found
         return wrong
-
-
-def _has_field(row: Any, resource: str, path: str, value: str) -> bool:
-    """Whether Google's message of a row has this field, and its enum the value sought."""
-    field = row.DESCRIPTOR.fields_by_name[resource]
-    for name in path.split("."):
-        fields = field.message_type.fields_by_name if field.message_type else {}
-        if name not in fields and f"{name}_" not in fields:  # Python's word for type is type_
-            return False
-        field = fields[name] if name in fields else fields[f"{name}_"]
-    return not value or (field.enum_type is not None and value in field.enum_type.values_by_name)
 
 
 def _click_of(row: dict[str, Any]) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from kesin.workloads.oci.google.channel import (
     NOT_SENT,
     ConnectionTrouble,
     Finding,
+    RequestFailure,
     RowAccepted,
     RowRefused,
     UploadResult,
@@ -69,6 +70,10 @@ class Google:
 
     def check(self, credentials: GoogleCredentials) -> list[Finding]:
         return [Finding("token", self.is_well, "as it is")]
+
+    def search(self, credentials: GoogleCredentials, query: str) -> RequestFailure:
+        """Google's figures are no part of these histories."""
+        return RequestFailure(RowRefused("UNAVAILABLE", "no figures", Category.TRANSIENT))
 
     def _answer(self, order_id: str, behaviour: Told) -> RowAccepted | RowRefused:
         if behaviour == "leave":

@@ -25,6 +25,7 @@ from kesin.store.records import Event, Filter
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
 from kesin.workloads.oci.google.credentials import vault_name
+from kesin.workloads.oci.reconciliation import RECONCILIATION
 from kesin.workloads.oci.site import SiteContext
 from kesin.workloads.oci.uploader import build_worker
 from tests.web.conftest import CRON_SECRET, ROOT, World
@@ -35,6 +36,7 @@ MINUTE = 60
 HOUR = 3_600
 DAY = 86_400
 SECRET_KEYS = "first:" + "A" * 43
+NOT_DUE = 10**17  # a copy of Google's figures, unless a test is about it
 NOWHERE = "00000000-0000-7000-8000-000000000000"
 UNKNOWN = "no such row of this site"
 _numbers = itertools.count(1)
@@ -300,6 +302,7 @@ class ApiSite(OwnSite):
         self.change(channel=channel)
         self.change_settings(conversion_name="Phone sale")
         self.put_credentials()
+        self.place.put_metadata(RECONCILIATION, {"nextAt": NOT_DUE})
 
     def put_credentials(self, **changes: str) -> None:
         credentials = self.google.credentials(**changes)

@@ -10,8 +10,10 @@ import random
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
+from zoneinfo import ZoneInfo
 
 import httpx
 import quickjs
@@ -27,6 +29,8 @@ ACK_FAILED = "/api/oci/ack-failed"
 HEARTBEAT = "/api/oci/script-heartbeat"
 ACTIONS = "/api/oci/actions"
 LISTED_AT = "KESIN_ACTIONS_LISTED_AT"
+RECONCILIATION = "/api/oci/reconciliation"
+RECONCILED_AT = "KESIN_RECONCILED_AT"
 
 NETWORK = "network"  # it never arrives
 LOST = "lost"  # it arrives, and the answer does not
@@ -44,7 +48,10 @@ const host = (name, ...args) => {
 };
 Date.now = () => host('now');
 Math.random = () => host('random');
-const Utilities = { sleep: (ms) => { host('sleep', ms); } };
+const Utilities = {
+  sleep: (ms) => { host('sleep', ms); },
+  formatDate: (date, zone, format) => host('formatDate', date.getTime(), zone, format),
+};
 const Logger = { log: (text) => { host('log', String(text)); } };
 const console = { log: (text) => { host('log', String(text)); } };
 const PropertiesService = {
@@ -154,6 +161,8 @@ class Script:
     apply_takes_ms: int = 0
     dies: Moment | None = None
     actions: list[dict[str, Any]] | str | None = None  # None: listed lately; text: it throws
+    reconcile: str = ""  # the option
+    reports: dict[str, list[dict[str, Any]] | str] = field(default_factory=dict)  # by resource
 
     # What it did
     requests: list[Request] = field(default_factory=list)
@@ -271,18 +280,30 @@ class _Google:
             "KESIN_BASE_URL": self.script.base_url,
             "KESIN_SITE_ID": self.script.site_id,
             "KESIN_API_KEY": self.script.key,
+            "KESIN_RECONCILE": self.script.reconcile,
+            **self.script.properties,
         }
         return stored.get(name)
 
     def _setProperty(self, name: str, text: str) -> None:  # noqa: N802
-        assert name == LISTED_AT, "it changes no setting"
+        assert name in (LISTED_AT, RECONCILED_AT), "it changes no setting"
         self.script.properties[name] = text
 
     def _search(self, query: str) -> list[dict[str, Any]]:
         self.script.queries.append(query)
+        resource = query.partition(" FROM ")[2].split()[0]
+        if resource != "conversion_action":
+            found = self.script.reports.get(resource, [])
+            if isinstance(found, str):
+                raise _Thrown(found)
+            return found
         if not isinstance(self.script.actions, list):
             raise _Thrown(str(self.script.actions))
         return [{"conversionAction": action} for action in self.script.actions]
+
+    def _formatDate(self, ms: float, zone: str, form: str) -> str:  # noqa: N802
+        assert form == "yyyy-MM-dd"
+        return datetime.fromtimestamp(ms / 1_000, ZoneInfo(zone)).date().isoformat()
 
     def _isPreview(self) -> bool:  # noqa: N802  # Google's name
         return self.script.preview

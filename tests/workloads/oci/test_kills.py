@@ -1,5 +1,6 @@
 """Killed with -9: a script's export, our worker in an upload, an ingest."""
 
+import json
 import os
 import shutil
 import threading
@@ -21,6 +22,7 @@ from kesin.foundation.clock import ManualClock, wall_clock_us
 from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.store.contract import Store
+from kesin.store.directory import MetadataEntry
 from kesin.store.open import open_store
 from kesin.web.service import Service
 from kesin.workloads.oci import OCI
@@ -28,6 +30,7 @@ from kesin.workloads.oci.conversions.conversion import SEAL_PREFIX
 from kesin.workloads.oci.conversions.ingest import IngestResult, ingest
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.credentials import vault_name
+from kesin.workloads.oci.reconciliation import RECONCILIATION
 from kesin.workloads.oci.script import ack, export
 from kesin.workloads.oci.site import SiteContext
 from kesin.workloads.oci.uploader import build_worker
@@ -38,6 +41,7 @@ ROOT = system_actor("cli:tests")
 SITE = "north"
 LATER_US = 3_600 * 1_000_000  # beyond every lease
 ROWS = 20
+NOT_DUE = 10**17
 _numbers = count(1)
 
 
@@ -195,6 +199,8 @@ def test_a_worker_killed_in_an_upload_delivers_every_row_once(
         place.accounts.set_site(ROOT, SITE, channel="api")
         place.accounts.set_site_settings(ROOT, SITE, "oci", {"conversion_name": "Phone sale"})
         place.context.vault.put(ROOT, vault_name(SITE), google.credentials().to_text())
+        later = MetadataEntry("oci", SITE, RECONCILIATION, json.dumps({"nextAt": NOT_DUE}), 0)
+        place.accounts.directory.put_metadata(later)
         ids = place.fill()
         if moment == "answered":  # and the answer is not written
             point = Point("apply", "before")

@@ -49,5 +49,5 @@ OCI: Final = Workload(
     cli=_attribute("cli:app"),
     demo=_later("demo:OciDemo"),
     advice=ADVICE.describe,
-    metrics=_later("operations:withheld_metric"),
+    metrics=_later("operations:oci_metrics"),
 )

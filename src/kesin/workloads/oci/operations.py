@@ -31,6 +31,7 @@ from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, MoveCount
 from kesin.store.rules import jobs_by_state
 from kesin.workloads.common.advice import Advice, Language
+from kesin.workloads.oci import reconciliation
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions import conversion
 from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
@@ -137,12 +138,14 @@ def count_withheld(queue: Queue, sites: Sequence[str] | None = None) -> int:
     return sum(count.n for count in failures if count.code == CONSENT_DENIED.code)
 
 
-def withheld_metric(context: WorkloadContext) -> Iterable[Metric]:
-    """The rows that the alert on failures leaves out."""
+def oci_metrics(context: WorkloadContext) -> Iterable[Metric]:
+    """Rows that the alert on failures leaves out, and sites of which Google took too little."""
     from prometheus_client.core import GaugeMetricFamily
 
     text = "FAILED conversions that no one has to act on: consent is denied."
     yield GaugeMetricFamily("kesin_oci_withheld_jobs", text, count_withheld(context.queue))
+    text = "Sites with a day of which Google took less than 90 % of what was sent."
+    yield GaugeMetricFamily("kesin_oci_short_sites", text, reconciliation.short_sites(context))
 
 
 def expiring_before(now: int) -> int:
@@ -189,6 +192,9 @@ def _warnings(site: SiteContext, stats: SiteStats) -> Iterable[tuple[str, str]]:
         status = ", ".join([refused["status"], *(f"{reason} ({n})" for reason, n in reasons)])
         sentence = "Google did not take all of request %(request)s: %(status)s"
         yield "UPLOAD_NOT_TAKEN", Message(sentence, request=name, status=status)
+    short = reconciliation.short_days(reconciliation.read_state(site), now)
+    sentence = "Google took %(taken)s of the %(sent)s rows sent on %(day)s"
+    yield from (("TAKEN_TOO_FEW", Message(sentence, **day)) for day in short[:1])
 
 
 def _is_silent(site: SiteContext, stats: SiteStats, now: int) -> bool:

@@ -42,7 +42,7 @@ NUMBERS: Final = {  # settings of a site, with their limits
     "send_after_hours": (0, 7 * 24),
 }
 CHOICES: Final = {"phone_country": tuple(PHONE_COUNTRIES), "locale": tuple(LOCALES)}
-FLAGS: Final = ("consent_required", "enhanced", "script_columns")
+FLAGS: Final = ("consent_required", "enhanced", "script_columns", "data_manager_counts")
 UPLOADS: Final = "uploads"  # requests whose result Google reports later
 
 
@@ -59,6 +59,7 @@ class SiteSettings:
     enhanced: bool = False  # rows may have hashed identifiers, which are sent
     phone_country: str = ""  # of numbers without a country; "": they are refused
     script_columns: bool = False  # scripts get columns that no one has tried with Google yet
+    data_manager_counts: bool = False  # copies Google's counts, which no one has tried yet
     actions: Actions = ()  # that rows may name; none: any name, and one action on API channels
     locale: str = ""  # of dates and amounts in files; "": what reads two ways is refused
 

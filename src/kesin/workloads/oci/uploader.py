@@ -23,6 +23,7 @@ from kesin.foundation.messages import Message
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.records import Filter
+from kesin.workloads.oci import reconciliation
 from kesin.workloads.oci.conversions.conversion import Conversion
 from kesin.workloads.oci.google import circuit_breaker, pending_uploads
 from kesin.workloads.oci.google.channel import (
@@ -74,6 +75,7 @@ class Uploader:
         self._limits = limits_of(context.settings)
         self._lock = threading.Lock()
         self._reserved_sites: set[str] = set()
+        self._copy_at: dict[str, int] = {}  # by site: when to ask for its next copy of figures
         self._last_upload: dict[str, float] = {}  # by site, in monotonic seconds
         self._rounds = 0
 
@@ -99,6 +101,8 @@ class Uploader:
             with self._reserve(site) as free:
                 if free:
                     pending_uploads.poll_requests(site, self._channels[site.channel])
+                    if self._copy_at.get(site.id, 0) <= self._context.queue.now():
+                        self._copy_at[site.id] = reconciliation.copy_figures(site, self._channels)
 
     def _row_shares(self, sites: Sequence[SiteContext]) -> dict[str, int]:
         """The rows each site may send; only sites that can upload now share a limit."""

@@ -18,7 +18,7 @@ from kesin.web.auth import GuardedRouter
 from kesin.web.bodies import LargeBodyRoute
 from kesin.web.dependencies import JSON, UNCACHED, IgnoreColumns, RawBody, SignedInActor
 from kesin.workloads.common.columns import column_names
-from kesin.workloads.oci import script
+from kesin.workloads.oci import reconciliation, script
 from kesin.workloads.oci.api import schemas
 from kesin.workloads.oci.api.control_routes import SiteId, add_action_routes, add_read_routes
 from kesin.workloads.oci.api.cron_routes import add_cron_routes
@@ -119,7 +119,9 @@ def _ingest_row(row: IngestResult) -> dict[str, Any]:
     return body | {name: value for name, value in optional.items() if value}
 
 
-def _add_script_routes(router: APIRouter, batches: APIRouter, context: WorkloadContext) -> None:
+def _add_script_routes(  # noqa: C901  # one function a route
+    router: APIRouter, batches: APIRouter, context: WorkloadContext
+) -> None:
     @router.get(
         "/api/oci/google-ads-export",
         responses={200: {"model": list[schemas.Item] | schemas.PreviewBody}},
@@ -171,6 +173,20 @@ def _add_script_routes(router: APIRouter, batches: APIRouter, context: WorkloadC
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.heartbeat")
         heartbeat = body.model_dump(exclude={"site_id"}, exclude_none=True)
         site.put_metadata(HEARTBEAT, {**heartbeat, "at": context.queue.now()})
+        return schemas.Ok()
+
+    @batches.post("/api/oci/reconciliation")
+    def post_reconciliation(actor: SignedInActor, body: schemas.ReconciliationBody) -> schemas.Ok:
+        """Google's figures of a script's account: its uploads and its conversions, by day."""
+        site = require_site(context, actor, body.site_id, "oci:script", action="oci.reconciliation")
+        script.require_channel(site)
+        uploads = {
+            (one.day.isoformat(), one.action, one.client): [one.successful, one.failed, one.pending]
+            for one in body.uploads
+        }
+        attributed = {(one.day.isoformat(), one.action): one.conversions for one in body.attributed}
+        zone = reconciliation.parse_zone(body.zone)
+        reconciliation.store_copy(site, zone, uploads, attributed)
         return schemas.Ok()
 
     @router.post("/api/oci/v2/verify")

@@ -1,11 +1,13 @@
 """The request and response bodies of the API, as in the seeds: camelCase, rows in snake_case."""
 
+from datetime import date
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
 MAX_IDS: Final = 10_000  # of a report or an action
+MAX_COUNTS: Final = 2_000  # of a kind, in a script's report on its account
 Text = Annotated[str, StringConstraints(max_length=2_048)]
 Id = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 ShortText = Annotated[str, StringConstraints(max_length=64)]
@@ -240,6 +242,33 @@ class ActionsBody(OciSiteBody):
     """The conversion actions that a script finds in its account."""
 
     actions: Annotated[list[ListedActionBody], Field(max_length=500)]
+
+
+class UploadCountBody(CamelCaseBody):
+    """Google's count of the uploads of an action by a client on a day."""
+
+    action: Id
+    client: ShortText
+    day: date
+    successful: Count
+    failed: Count
+    pending: Count
+
+
+class AttributedBody(CamelCaseBody):
+    """Google's count of the conversions of an action on the day of the sale."""
+
+    action: Id
+    day: date
+    conversions: Annotated[float, Field(ge=0, le=10**9)]
+
+
+class ReconciliationBody(OciSiteBody):
+    """What a script finds about uploads and conversions of its account, in the account's zone."""
+
+    zone: ShortText
+    uploads: Annotated[list[UploadCountBody], Field(max_length=MAX_COUNTS)]
+    attributed: Annotated[list[AttributedBody], Field(max_length=MAX_COUNTS)]
 
 
 class Verified(BaseModel):

@@ -45,6 +45,7 @@ ACTIONS_QUERY: Final = (  # the script asks the same
 FAILURE_TYPE: Final = "GoogleAdsFailure"
 NO_OBJECT: Final = Message("the answer is no JSON object")
 MAX_DIGITS: Final = 10
+MAX_PAGES: Final = 20  # of ten thousand rows each
 MAX_NOTED_ERRORS: Final = 5  # errors noted per row
 MAX_NOTE_LENGTH: Final = 2_000  # characters of each
 
@@ -208,11 +209,25 @@ class GoogleAds(GoogleChannel):
 
     def list_actions(self, credentials: GoogleCredentials) -> list[ListedAction] | RequestFailure:
         """The conversion actions of the account that take uploads of clicks, by name."""
-        response = self._post(credentials, "/googleAds:search", {"query": ACTIONS_QUERY})
-        if isinstance(response, RequestFailure) or response.status != OK:
-            return response if isinstance(response, RequestFailure) else failure_of(response)
-        results = objects(dig(response.body, "results"))
-        return [_listed(action) for each in results if (action := dig(each, "conversionAction"))]
+        rows = self.search(credentials, ACTIONS_QUERY)
+        if isinstance(rows, RequestFailure):
+            return rows
+        return [_listed(action) for each in rows if (action := dig(each, "conversionAction"))]
+
+    def search(self, credentials: GoogleCredentials, query: str) -> list[Any] | RequestFailure:
+        """The rows of a query, of all pages."""
+        rows, body = list[Any](), {"query": query}
+        for _ in range(MAX_PAGES):
+            response = self._post(credentials, "/googleAds:search", body)
+            if isinstance(response, RequestFailure) or response.status != OK:
+                return response if isinstance(response, RequestFailure) else failure_of(response)
+            if not isinstance(response.body, dict):
+                return RequestFailure(_refused(table.UNREADABLE_RESPONSE, NO_OBJECT))
+            rows += objects(response.body.get("results"))
+            body["pageToken"] = text_at(response.body, "nextPageToken")
+            if not body["pageToken"]:
+                break
+        return rows
 
     def _post(
         self, credentials: GoogleCredentials, path: str, body: Mapping[str, Any]

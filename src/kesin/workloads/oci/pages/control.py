@@ -5,9 +5,11 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import date, datetime, timedelta
 from functools import partial
 from hashlib import sha256
 from typing import Annotated, Any, Final, Literal
+from zoneinfo import ZoneInfo
 
 from fastapi import Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -16,6 +18,8 @@ from kesin.engine.access.listing import JobSearch
 from kesin.engine.access.search import search_jobs, titles_of
 from kesin.foundation.permissions import Permission
 from kesin.foundation.problems import Invalid, Problem
+from kesin.foundation.text import csv_text
+from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.limits import MAX_PAGE
@@ -43,7 +47,7 @@ from kesin.web.dashboard.queues.page import runs_shown
 from kesin.web.dashboard.state_groups import state_groups
 from kesin.workloads.common.advice import Advice
 from kesin.workloads.common.columns import column_names
-from kesin.workloads.oci import operations, script
+from kesin.workloads.oci import operations, reconciliation, script
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions.conversion import CLICK_KINDS, INPUT_FIELDS
 from kesin.workloads.oci.conversions.corrections import fix_rows
@@ -58,10 +62,12 @@ PATH: Final = "/dashboard/site/{site_id}/oci-control"
 MAX_SITES: Final = 200  # in a list, or the site switch
 MAX_LISTED_ROWS: Final = 25  # in a dialog
 MAX_FILTER: Final = 512  # characters of a field
+MAX_DAYS: Final = 92  # of a reconciliation
 # After an action, the other parts of the page are loaded again.
 CHANGED: Final = {"HX-Trigger": json.dumps({"oci-changed": "", "kesin:forget": ""})}
 
 Word = Annotated[str, Query(max_length=64)]
+DayField = date | Literal[""]  # a field for a day may be sent empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +335,28 @@ def _short_click_id(item: dict[str, Any]) -> str:
     """The kind of a click id and its last letters: enough to recognise it."""
     kinds = (kind for kind in CLICK_KINDS if item.get(kind))
     return next((f"{kind} …{str(item[kind])[-4:]}" for kind in kinds), "–")
+
+
+@router.get(f"{PATH}/reconciliation", response_class=HTMLResponse)
+def oci_reconciliation(
+    ctx: Context, site_id: str, since: DayField = "", until: DayField = "", file: Word = ""
+) -> Response:
+    """What the site sent, and what Google took and attributed, by day; or the same as a file."""
+    site = find_site(ctx, site_id, "read", "oci.control")
+    state: dict[str, Any] = reconciliation.read_state(site)
+    zone = ZoneInfo(state.get("zone", site.record.timezone))
+    now = datetime.fromtimestamp(site.queue.now() / SECOND_US, zone)
+    last = until or now.date() - timedelta(days=1)
+    first = max(min(since or last - timedelta(days=13), last), last - timedelta(days=MAX_DAYS - 1))
+    figures = list(reconciliation.read_figures(site, first, last))
+    if file:
+        name = f"reconciliation-{site.id}-{first}-{last}.csv"
+        headers = {"content-disposition": f'attachment; filename="{name}"'}
+        text = "\ufeff" + csv_text([reconciliation.DayFigures._fields, *figures])
+        return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
+    days = [(first + timedelta(days=n)).isoformat() for n in range((last - first).days + 1)]
+    shown = {"state": state, "figures": figures, "days": days, **frame(ctx, site)}
+    return ctx.page("oci/reconciliation.html", **shown)
 
 
 @router.get(f"{PATH}/import", response_class=HTMLResponse)

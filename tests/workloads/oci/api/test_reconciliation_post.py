@@ -1,0 +1,108 @@
+"""A script posts what Google counts of its account."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from kesin.workloads.oci.reconciliation import read_figures, read_state
+from tests.workloads.oci.own_site import DAY, OwnSite, ok, refused
+
+
+def today(site: OwnSite) -> date:
+    return datetime.fromtimestamp(site.clock.monotonic(), UTC).date()
+
+
+def upload(site: OwnSite, back: int = 1, **changes: Any) -> dict[str, Any]:
+    day = (today(site) - timedelta(days=back)).isoformat()
+    counts = {"successful": 3, "failed": 0, "pending": 1}
+    return {"action": "Sale", "client": "GOOGLE_ADS_WEB_CLIENT", "day": day, **counts, **changes}
+
+
+def attributed(site: OwnSite, back: int = 1, **changes: Any) -> dict[str, Any]:
+    day = (today(site) - timedelta(days=back)).isoformat()
+    return {"action": "Sale", "day": day, "conversions": 2.25, **changes}
+
+
+def post(site: OwnSite, headers: Any = None, **changes: Any) -> Any:
+    body = {"zone": "UTC", "uploads": [upload(site)], "attributed": [attributed(site)]}
+    return site.report("reconciliation", headers, **{**body, **changes})
+
+
+def figures(site: OwnSite) -> list[tuple[Any, ...]]:
+    return [tuple(one) for one in read_figures(site.place, date(2000, 1, 1), date(2100, 1, 1))]
+
+
+def test_it_is_kept_beside_what_the_script_acknowledged(site: OwnSite):
+    site.ack(site.claim(2))
+    sent_on = today(site).isoformat()
+    site.clock.advance(DAY)
+    assert ok(post(site, uploads=[upload(site, action="Phone sale")], attributed=[])) == {
+        "ok": True
+    }
+    assert figures(site) == [(sent_on, "Phone sale", 2, 3, 0, 1, None)]
+    assert read_state(site.place)["zone"] == "UTC"
+    ok(post(site))
+    assert figures(site) == [
+        (sent_on, "Phone sale", 2, None, None, None, None),
+        (sent_on, "Sale", 0, 3, 0, 1, 2.25),
+    ]
+
+
+def test_every_client_counts_for_a_script_since_its_own_is_not_known(site: OwnSite):
+    site.ack(site.claim(10))
+    site.clock.advance(2 * DAY)
+    counts = {"action": "Phone sale", "successful": 4, "pending": 0}
+    clients = ("GOOGLE_ADS_WEB_CLIENT", "UNKNOWN")
+    ok(post(site, uploads=[upload(site, 2, client=name, **counts) for name in clients]))
+    assert site.warnings() == ["TAKEN_TOO_FEW"]
+    ok(post(site, uploads=[upload(site, 2, client=name, **counts) for name in (*clients, "X")]))
+    assert site.warnings() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"zone": "Mars/Olympus"}, "zone"),
+        ({"zone": "x" * 65}, "zone"),
+        ({"zone": None}, "zone"),
+        ({"uploads": [{}]}, "uploads.0.action"),
+        ({"uploads": [{"day": "yesterday"}]}, "uploads.0.day"),
+        ({"uploads": [{"successful": -1}]}, "uploads.0.successful"),
+        ({"uploads": [{"pending": 10**9 + 1}]}, "uploads.0.pending"),
+        ({"uploads": [{"client": "x" * 65}]}, "uploads.0.client"),
+        ({"uploads": [{"action": "x" * 129}]}, "uploads.0.action"),
+        ({"uploads": [{"rate": 0.5}]}, "uploads.0.rate"),
+        ({"uploads": "none"}, "uploads"),
+        ({"attributed": [{"conversions": "many"}]}, "attributed.0.conversions"),
+        ({"attributed": [{"conversions": -0.5}]}, "attributed.0.conversions"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_name_and_nothing_is_kept(
+    site: OwnSite, changes: dict[str, Any], field: str
+):
+    row = {"uploads": upload, "attributed": attributed}
+    for kind, given in changes.items():
+        if kind in row and isinstance(given, list) and given[0]:
+            changes = {kind: [{**row[kind](site), **given[0]}]}
+    error = refused(post(site, **changes), 422)
+    assert field in str(error["details"])
+    assert (figures(site), read_state(site.place)) == ([], {})
+
+
+@pytest.mark.parametrize("kind", ["uploads", "attributed"])
+def test_too_many_counts_are_refused(site: OwnSite, kind: str):
+    one = {"uploads": upload, "attributed": attributed}[kind](site)
+    ok(post(site, **{kind: [one] * 2_000}))
+    refused(post(site, **{kind: [one] * 2_001}), 422)
+
+
+def test_only_a_script_posts_it_and_only_for_a_site_that_is_left_to_one(
+    site: OwnSite, neighbour: OwnSite
+):
+    for headers in (site.producer, site.operator, neighbour.script):
+        refused(post(site, headers), 403)
+    site.change(channel="api")
+    assert refused(post(site), 409)["code"] == "wrong_channel"
