@@ -23,6 +23,7 @@ FOLLOWED = {
         "oci.md",
         "oci-actions.md",
         "oci-files.md",
+        "oci-reconciliation.md",
         "ops/oci-attempt-cap.md",
         "ops/oci-control-smoke.md",
         "optiplan.md",
