@@ -26,8 +26,8 @@ def control_path(site_id: str) -> str:
 
 def site_path(site_id: str, open_path: str) -> str:
     """The page about another site that shows what the open page shows."""
-    settings = open_path.startswith("/dashboard/site/") and open_path.endswith("/settings")
-    return control_path(site_id) + ("/settings" if settings else "")
+    pages = ("/settings", "/reconciliation") if open_path.startswith("/dashboard/site/") else ()
+    return control_path(site_id) + "".join(page for page in pages if open_path.endswith(page))
 
 
 def links(ctx: PageContext) -> list[Link]:
