@@ -28,6 +28,7 @@ LARGE = {
     "POST /api/oci/conversions": FILES,
     "POST /api/oci/ack": FILES,
     "POST /api/oci/ack-failed": FILES,
+    "POST /api/oci/reconciliation": FILES,
     "POST /api/oci/queue-actions": FILES,
     "POST /dashboard/site/{site_id}/oci-control/fixes": FILES,
     "POST /dashboard/site/{site_id}/oci-control/import": FILES,

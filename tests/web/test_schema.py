@@ -46,7 +46,7 @@ BY_HAND = {
     *("PUT /config/rules", "POST /customers", "GET /customers/lookup", "GET /jobs/{job_id}"),
     *("POST /api/oci/queue-actions", "POST /api/queues/{queue}/actions"),
     *("PUT /api/oci/credentials", "DELETE /api/oci/credentials"),
-    "POST /pdf/webhooks/{webhook_id}/resend",
+    *("POST /api/oci/reconciliation", "POST /pdf/webhooks/{webhook_id}/resend"),
     *(
         f"{method} /pdf/{path}/download"  # all of them may have been cancelled by then
         for method in ("GET", "HEAD")
