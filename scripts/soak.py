@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 STEPS = 10_000_000  # of the simulation, added up over seeds
 RUN_STEPS = 200_000  # of one seed; its proofs take as long as 10 000 steps
 SUMS = ("steps", "jobs", "moves", "faults")
+INVENTED = "tests.engine.simulation.random_lifecycle:invented"  # drawn by number
 LEDGER = ROOT / "build/simulated.jsonl"  # what was done: Ctrl-C loses a seed a worker
 LONGEST_S = 4 * 3_600  # of one part
 LONGEST_TEST_S = 3_600
@@ -116,8 +117,10 @@ class _Broken(Exception):
 
 
 def _simulate(seed: int, steps: int) -> Ended:
-    command = [sys.executable, "-m", "kesin.cli", "simulate", "--json"]
-    return run([*command, "--seed", str(seed), "--steps", str(steps)])
+    from kesin.workloads import lifecycles
+
+    command = [sys.executable, "-m", "kesin.cli", "simulate", *lifecycles(), f"{INVENTED}_{seed}"]
+    return run([*command, "--json", "--seed", str(seed), "--steps", str(steps)])
 
 
 def _run_seed(code: str, seed: int, size: int) -> dict[str, Any]:
@@ -154,6 +157,8 @@ def simulated_code() -> str:
         for path in sorted(folder.glob(pattern)):
             if path.suffix in (".py", ".sql", ".lua"):
                 digest.update(path.read_bytes())
+    for name in ("lifecycle_plan", "random_lifecycle"):
+        digest.update((ROOT / f"tests/engine/simulation/{name}.py").read_bytes())
     for name, lifecycle in sorted(lifecycles().items()):
         digest.update(f"{name} {rules_fingerprint(lifecycle())}".encode())
     return digest.hexdigest()[:16]

@@ -8,16 +8,17 @@ from kesin.engine.simulation import simulate
 from kesin.workloads import lifecycles
 from tests.engine.mutants import MUTANTS, MutantStore
 
+INVENTED = "tests.engine.simulation.random_lifecycle:invented"
+
 
 def test_a_run_prints_each_lifecycle_and_the_trace_hash(kesin):
-    how = ("simulate", "task", "invented", "--seed", "3", "--steps", "40")
+    how = ("simulate", "task", f"{INVENTED}_3", "--seed", "3", "--steps", "40")
     answer = kesin(*how)
     assert answer.code == 0
     head, *rows, last = answer.lines
     assert head.split()[0] == "LIFECYCLE"
-    assert [row.split()[0] for row in rows] == ["task", "1"]
+    assert [row.split()[0] for row in rows] == ["task", "invented_3"]
     assert all(row.split()[-1] == "yes" for row in rows)
-    assert "1 invented" in rows[-1]
     again = kesin(*how, "--json").json
     assert last == f"seed 3, trace hash {again['hash']}"
     assert again["holds"] is True
@@ -34,7 +35,7 @@ def test_every_registered_lifecycle_is_run_by_default(kesin, monkeypatch):
 
     monkeypatch.setattr(command, "simulate_lifecycle", only_named)
     assert kesin("simulate", "--steps", "7", "--seed", "2").code == 0
-    assert ran == [*(make().name for make in lifecycles().values()), "invented_2"]
+    assert ran == [make().name for make in lifecycles().values()]
 
 
 def test_an_unknown_name_is_refused(kesin):

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from kesin.engine.simulation.random_lifecycle import random_lifecycle
 from kesin.lifecycle.codec import lifecycle_from_json, lifecycle_json, rules_fingerprint
 from kesin.lifecycle.vocabulary import DeclarationError
 from kesin.workloads import lifecycles
+from tests.engine.simulation.random_lifecycle import random_lifecycle
 from tests.lifecycle.small import small, with_state
 from tests.store.every_word import every_word
 from tests.store.model.lifecycles import ferry_lifecycle

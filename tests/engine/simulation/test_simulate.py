@@ -8,7 +8,6 @@ from contextlib import ExitStack
 import pytest
 
 from kesin.engine import results
-from kesin.engine.simulation.random_lifecycle import random_lifecycle
 from kesin.engine.simulation.schedule import scheduled_steps
 from kesin.engine.simulation.simulate import SimulationResult, simulate
 from kesin.lifecycle.drawing.table import page
@@ -23,6 +22,7 @@ from tests.engine.mutants import (
     Mutant,
     MutantStore,
 )
+from tests.engine.simulation.random_lifecycle import random_lifecycle
 from tests.store.conftest import opened
 
 STEPS = 150

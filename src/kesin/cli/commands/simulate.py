@@ -1,25 +1,20 @@
 """`kesin simulate`: the real engine under a virtual clock and an adversary."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 from kesin.cli.support.arguments import AsJson, argument, option
 from kesin.cli.support.errors import FAILED
 from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
-from kesin.cli.support.progress import Advance, counting
+from kesin.cli.support.progress import counting
 from kesin.cli.support.records import record_of
-from kesin.engine.simulation.random_lifecycle import random_lifecycle
 from kesin.engine.simulation.simulate import SimulationResult
 from kesin.engine.simulation.simulate import simulate as simulate_lifecycle
 from kesin.foundation.terminal import print_table, say, say_json, warn
-from kesin.lifecycle.declare import Lifecycle
-
-INVENTED: Final = "invented"
-INVENTED_STEPS: Final = 500  # of each lifecycle that is made up on the way
 
 
 def simulate(
@@ -27,8 +22,7 @@ def simulate(
         list[str] | None,
         argument(
             "NAME",
-            "Lifecycles: registered names, module:attribute, or invented for made-up ones; "
-            "all of these if none is named.",
+            "Lifecycles: registered names, all of them if none is named, or module:attribute.",
         ),
     ] = None,
     *,
@@ -45,10 +39,11 @@ def simulate(
     overlap. At the end time passes until every job rests. A run is a pure function of its seed and
     its steps; a promise that breaks is shown with the shortest history that breaks it.
     """
-    chosen = list(dict.fromkeys(names or [*registered_lifecycles(), INVENTED]))
+    chosen = list(dict.fromkeys(names or registered_lifecycles()))
     share = max(steps // len(chosen), 1)
     with counting("simulating", share * len(chosen), shown=not as_json) as progress:
-        runs = [run for name in chosen for run in _runs(name, seed, share, progress)]
+        run_one = partial(simulate_lifecycle, seed=seed, steps=share, progress=progress)
+        runs = [run_one(find_lifecycle(name)) for name in chosen]
     whole = hashlib.sha256("".join(run.hash for run in runs).encode()).hexdigest()
     failed = [run for run in runs if not run]
     if as_json:
@@ -65,23 +60,6 @@ def simulate(
         raise typer.Exit(FAILED)
 
 
-def _runs(name: str, seed: int, steps: int, progress: Advance) -> Iterator[SimulationResult]:
-    run = partial(simulate_lifecycle, seed=seed, progress=progress)
-    if name != INVENTED:
-        yield run(_lifecycle_named(name), steps=steps)
-        return
-    for number in range(-(-steps // INVENTED_STEPS)):
-        most = min(INVENTED_STEPS, steps - number * INVENTED_STEPS)
-        yield run(_lifecycle_named(f"{INVENTED}_{seed + number}"), steps=most)
-
-
-def _lifecycle_named(name: str) -> Lifecycle:
-    made_up, _, number = name.partition("_")
-    if made_up == INVENTED and number.isdecimal():
-        return random_lifecycle(int(number))
-    return find_lifecycle(name)
-
-
 def _record(run: SimulationResult) -> dict[str, Any]:
     return {
         **record_of(run, "lifecycle", "seed", "steps", "eras", "jobs"),
@@ -93,24 +71,18 @@ def _record(run: SimulationResult) -> dict[str, Any]:
 
 
 def _print(runs: Sequence[SimulationResult]) -> None:
-    """Print a line per lifecycle; the invented ones share a line."""
-    made_up = [run for run in runs if run.lifecycle.startswith(f"{INVENTED}_")]
-    named = [run for run in runs if not run.lifecycle.startswith(f"{INVENTED}_")]
-    rows = [(run.lifecycle, [run]) for run in named]
-    if made_up:
-        rows.append((f"{len(made_up)} invented", made_up))
     print_table(
         ("lifecycle", "steps", "jobs", "moves", "killed", "cut off", "held"),
         [
             (
-                name,
-                sum(run.steps for run in group),
-                sum(run.jobs for run in group),
-                sum(run.moves.total() for run in group),
-                sum(run.faults["died"] for run in group),
-                sum(run.faults["finds it away"] + run.faults["hears nothing"] for run in group),
-                "yes" if all(group) else "NO",
+                run.lifecycle,
+                run.steps,
+                run.jobs,
+                run.moves.total(),
+                run.faults["died"],
+                run.faults["finds it away"] + run.faults["hears nothing"],
+                "yes" if run else "NO",
             )
-            for name, group in rows
+            for run in runs
         ],
     )

@@ -36,7 +36,7 @@ RAISED = frozenset(
 # Modules whose messages no page shows: commands, routes for programs, what only ends the start of
 # the service.
 NO_PAGE = (
-    "cli/", "engine/simulation/lifecycle_plan.py",
+    "cli/",
     "lifecycle/", "web/routes/operator.py", "web/routes/probes.py",
     "workloads/common/api_client.py", "workloads/common/cli.py", "workloads/common/demo.py",
     "workloads/oci/demo.py", "workloads/optiplan/demo.py", "workloads/pdf/demo.py",

@@ -1,9 +1,10 @@
 """Random lifecycles: drawn from a seed, kept only if they are proved to end.
 
 The simulator runs them to test the prover: a lifecycle that it accepts must really end, on a real
-store, under injected faults. A plan is a plain queue with random features; then some of its moves
-are mutated at random. Most results are refused by the prover or contradict themselves, and are
-drawn again.
+store, under injected faults. ``kesin simulate`` takes one by its number, as
+``tests.engine.simulation.random_lifecycle:invented_7``. A plan is a plain queue with random
+features; then some of its moves are mutated at random. Most results are refused by the prover or
+contradict themselves, and are drawn again.
 """
 
 import random
@@ -11,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from kesin.engine.simulation.lifecycle_plan import LifecyclePlan
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.proof.rules import prove
 from kesin.lifecycle.vocabulary import (
@@ -25,6 +25,7 @@ from kesin.lifecycle.vocabulary import (
     timer_over,
     unclaimed,
 )
+from tests.engine.simulation.lifecycle_plan import LifecyclePlan
 
 MAX_DRAWS: Final = 1_000
 MAX_MUTATIONS: Final = 3
@@ -41,6 +42,13 @@ def random_lifecycle(seed: int) -> Lifecycle:
         if prove(lifecycle):
             return lifecycle
     raise LookupError(f"nothing that ends was drawn in {MAX_DRAWS} tries from seed {seed}")
+
+
+def __getattr__(name: str) -> Lifecycle:
+    made_up, _, number = name.partition("_")
+    if made_up == "invented" and number.isdecimal():
+        return random_lifecycle(int(number))
+    raise AttributeError(name)
 
 
 def _mutate(lifecycle: Lifecycle, rng: random.Random) -> Lifecycle:
