@@ -26,7 +26,9 @@ MAY_NAME_WORKLOADS = {
     "kesin/foundation/permissions.py",
     "kesin/foundation/extras.py",
 }
-WORKLOAD_NAMES = frozenset({"oci", "pdf", "pdf_batches", "pdf_webhooks", "optiplan"})
+WORKLOAD_NAMES = frozenset(
+    {"oci", "oci_adjustments", "pdf", "pdf_batches", "pdf_webhooks", "optiplan"}
+)
 
 
 def modules() -> dict[str, Path]:

@@ -48,7 +48,7 @@ def errors_page(language: Language) -> str:
         words["opening"],
         *_trade(words, "task", task, task.__getitem__, [task_lifecycle().errors]),
         words["plain"],
-        *_trade(words, "oci", OCI.codes, OCI.describe, [rules["oci"]]),
+        *_trade(words, "oci", OCI.codes, OCI.describe, [rules["oci"], rules["oci_adjustments"]]),
         *_trade(words, "pdf", PDF.codes, PDF.describe, of_pdf),
         *_trade(words, "optiplan", OptiCode, OPTIPLAN.describe, [rules["optiplan"]]),
         *_refusals(words, advice["problem"]),

@@ -24,6 +24,7 @@ from kesin.lifecycle.vocabulary import (
     timer_over,
     unclaimed,
 )
+from kesin.workloads.oci.adjustments.lifecycle import adjustment_lifecycle
 from kesin.workloads.oci.lifecycle import OciLimits, oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import OptiplanLimits, optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
@@ -42,6 +43,7 @@ proved = cache(prove)  # a lifecycle is its own key, and its proof never changes
 
 REAL = {
     "oci": oci_lifecycle(),
+    "oci_adjustments": adjustment_lifecycle(),
     "pdf": pdf_lifecycle(),
     "optiplan": optiplan_lifecycle(),
     "task": task_lifecycle(),

@@ -15,6 +15,7 @@ from kesin.store.declarations import declared_moves
 from kesin.store.sql import rules
 from kesin.workloads import built_in
 from kesin.workloads.oci import lifecycle as oci
+from kesin.workloads.oci.adjustments.lifecycle import adjustment_lifecycle
 from kesin.workloads.optiplan.workshop import config as optiplan
 from kesin.workloads.pdf import lifecycle as pdf
 from kesin.workloads.pdf.batches.lifecycle import batch_lifecycle
@@ -23,6 +24,7 @@ from kesin.workloads.pdf.webhooks.lifecycle import webhook_lifecycle
 _hash = Lifecycle.__hash__
 _batches = cache(batch_lifecycle)
 _cached: dict[str, Callable[[], Lifecycle]] = {
+    "oci_adjustments": cache(adjustment_lifecycle),
     "pdf_batches": lambda: _batches(pdf.configured_ttl_hours()),
     "pdf_webhooks": cache(webhook_lifecycle),
 }

@@ -217,6 +217,7 @@ class Requests:
             "credentials": CREDENTIALS,
             "actions": {"actions": []},
             "reconciliation": {"zone": "UTC", "uploads": [], "attributed": []},
+            "adjustments": {"adjustments": []},
             "queue-actions": {"action": "RETRY_SELECTED", "ids": [NO_JOB]},
         }
         body = site | bodies.get(what, {})

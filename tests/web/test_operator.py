@@ -37,7 +37,9 @@ def fail(world: World, code: str, category: Category) -> str:
 def test_a_queue_is_listed_with_its_states_and_actions(world, admin):
     listed = world.client.get("/api/queues", headers=admin).json()
     queues = {queue["name"]: queue for queue in listed}
-    assert queues.keys() == {"oci", "pdf", "pdf_batches", "pdf_webhooks", "optiplan", "task"}
+    assert queues.keys() == {
+        *("oci", "oci_adjustments", "pdf", "pdf_batches", "pdf_webhooks", "optiplan", "task")
+    }
     task = queues["task"]
     assert (task["lifecycle"], task["summary"], task["sited"]) == ("task", "Anything", True)
     assert [state["name"] for state in task["states"]] == ["ready", "running", "done", "failed"]

@@ -22,9 +22,13 @@ HERE = "tests/workloads/"  # nodes have paths from the root
 # What runs on both databases: concurrent workers, and statements of the workload. What the tests of
 # the stores check (conformance, kills at every point) is repeated on both by `make soak` only.
 ON_BOTH = {
+    "test_a_claim_between_reading_and_changing_is_found",
     "test_circuit_breaker",
     "test_crashes",
     "test_exclusive",
+    "test_exports_and_adjustments_at_once_agree_on_every_sale",
+    "test_a_retraction_and_an_export_at_once_never_both_win",
+    "test_two_calls_at_once_take_one_adjustment_once",
     "test_histories",
     "test_lock_1_a_claim_sets_state_time_and_attempt_in_one_move",
     "test_lock_2_after_five_claims_a_row_is_failed_for_good",

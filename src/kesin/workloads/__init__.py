@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 ENTRY_POINTS: Final = "kesin.workloads"
 BUILT_IN: Final = {  # workload → module:attribute
     "oci": "kesin.workloads.oci:OCI",
+    "oci_adjustments": "kesin.workloads.oci:OCI_ADJUSTMENTS",
     "pdf": "kesin.workloads.pdf:PDF",
     "pdf_batches": "kesin.workloads.pdf:PDF_BATCHES",
     "pdf_webhooks": "kesin.workloads.pdf:PDF_WEBHOOKS",

@@ -23,6 +23,7 @@ from google.protobuf import json_format
 
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from tests.workloads.oci import fake_data_manager
+from tests.workloads.oci.fake_adjustments import AdjustmentsApi
 from tests.workloads.oci.fake_data_manager import DataManagerApi, error_body
 from tests.workloads.oci.fake_reports import ReportsApi
 
@@ -50,6 +51,7 @@ def _upload_message(kind: str) -> Any:
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d")
 _UPLOAD = re.compile(r"/(v\d+)/customers/(\d+):uploadClickConversions")
+_ADJUST = re.compile(r"/(v\d+)/customers/(\d+):uploadConversionAdjustments")
 _SEARCH = re.compile(r"/(v\d+)/customers/(\d+)/googleAds:search")
 
 
@@ -85,7 +87,7 @@ def upload_error(value: str, field: str = "gclid") -> Wrong:
     return Wrong("conversion_upload_error", value, field)
 
 
-class GoogleServer(DataManagerApi, ReportsApi):
+class GoogleServer(AdjustmentsApi, DataManagerApi, ReportsApi):
     """Use it as a context manager; every attribute may be changed while it runs."""
 
     def __init__(self) -> None:
@@ -196,6 +198,9 @@ class GoogleServer(DataManagerApi, ReportsApi):
             return refusal(401, "UNAUTHENTICATED", wrong)
         if upload := _UPLOAD.fullmatch(path):
             return self._upload(upload[1], upload[2], came)
+        if adjust := _ADJUST.fullmatch(path):
+            denied = self._denied(adjust[1], adjust[2], came)
+            return denied or Whole(*self.adjust(came.body), {"request-id": f"a-{len(self.came)}"})
         if search := _SEARCH.fullmatch(path):
             return self._search(search[1], search[2], came)
         return Whole(404, b"<html>not here</html>")
@@ -308,17 +313,22 @@ def _click_of(row: dict[str, Any]) -> tuple[str, str]:
 # Answers, built from Google's own classes
 
 
-def failure(errors: Iterable[tuple[int | None, Wrong]], request_id: str = "inside") -> Any:
-    """A `GoogleAdsFailure` of errors at these positions."""
+def failure(
+    errors: Iterable[tuple[int | None, Wrong]],
+    request_id: str = "inside",
+    *,
+    field: str = "conversions",
+) -> Any:
+    """A `GoogleAdsFailure` of errors at these positions of this field."""
     message = _message("errors.types.errors", "GoogleAdsFailure")(request_id=request_id)
     for index, wrong in errors:
         error = message.errors.add(message=wrong.message or f"What {wrong.value} means.")
-        field = error.error_code.DESCRIPTOR.fields_by_name[wrong.group]
+        group = error.error_code.DESCRIPTOR.fields_by_name[wrong.group]
         is_number = wrong.value.isdecimal()  # of a value that the package does not have yet
-        number = wrong.value if is_number else field.enum_type.values_by_name[wrong.value].number
+        number = wrong.value if is_number else group.enum_type.values_by_name[wrong.value].number
         setattr(error.error_code, wrong.group, int(number))
         if index is not None:
-            error.location.field_path_elements.add(field_name="conversions", index=index)
+            error.location.field_path_elements.add(field_name=field, index=index)
         if wrong.field:
             error.location.field_path_elements.add(field_name=wrong.field)
     return message

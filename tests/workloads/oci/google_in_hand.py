@@ -32,7 +32,8 @@ CREDENTIALS = {
 GOOGLE_SAYS = [
     (group, value)
     for group, (_, values) in ERROR_TABLE.items()
-    if group != "processingErrorReason"  # those are never about a row
+    # Those are never about a row, or never about a conversion.
+    if group not in {"processingErrorReason", "conversionAdjustmentUploadError"}
     for value in values
 ]
 

@@ -10,8 +10,9 @@ import pytest
 from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_CODE
 from kesin.workloads.common.advice import LANGUAGES, Advice
+from kesin.workloads.oci.adjustments.lifecycle import adjustment_lifecycle
 from kesin.workloads.oci.advice import ADVICE
-from kesin.workloads.oci.google.classify import CODES
+from kesin.workloads.oci.google.classify import ADJUSTMENT_CODES, CODES
 from kesin.workloads.oci.lifecycle import oci_errors
 from tests.workloads.oci import fake_data_manager
 from tests.workloads.oci.google.test_classify import ENUMS, values_of
@@ -26,7 +27,9 @@ OURS = [  # which are in no table
     *("MISSING_CONVERSION_NAME", "INVALID_CONVERSION_NAME", "INVALID_REVISION"),
     *("NOT_AN_OBJECT", "NOT_JSON", "TOO_LARGE", "BAD_PAYLOAD", "CREDENTIALS_UNREADABLE"),
     *("HTTP_401", "HTTP_403", "HTTP_404", "HTTP_429", "HTTP_5XX", "NO_ANSWER", "BAD_ANSWER"),
-    *("REQUEST_REJECTED", "UNSPECIFIED", "UNKNOWN"),
+    *("REQUEST_REJECTED", "UNSPECIFIED", "UNKNOWN", "ADJUSTED", "NOT_ADJUSTABLE", "INVALID_TYPE"),
+    *("VALUE_NOT_ALLOWED", "VALUE_MISSING", "INVALID_ADJUSTED_VALUE", "MISSING_ADJUSTMENT_ID"),
+    "INVALID_ADJUSTMENT_ID",
 ]
 ENGLISH = re.compile(
     r"\b(the|is|are|was|were|this|that|with|from|of|and|until|for|has|have|must|it|you|your|our|"
@@ -59,7 +62,8 @@ def has_a_text(code: str) -> bool:
 
 
 def test_every_code_of_ours_of_the_error_table_and_of_google_has_a_text():
-    codes = {*OURS, *(code.name for code in (*CODES, *oci_errors().codes))}
+    codes = {*OURS, *(code.name for code in (*CODES, *ADJUSTMENT_CODES))}
+    codes.update(code.name for code in (*oci_errors().codes, *adjustment_lifecycle().errors.codes))
     codes.update(*map(codes_of, ENUMS))
     codes.update(*map(fake_data_manager.values_of, ("ErrorReason", "ProcessingErrorReason")))
     assert sorted(code for code in codes if not has_a_text(code)) == []

@@ -266,6 +266,22 @@ OPERATORS = {
         },
     ),
     **{
+        f"retract keeps a {state} row from Google": Row(
+            "retract",
+            "producer",
+            state,
+            given={**error("SOME", "TRANSIENT"), "timer_at": FUTURE, "seq": 5},
+            change={"payload": '{"retracted":"a1"}'},
+            path=f"retract: {state} → FAILED",
+            then={"error_code": "RETRACTED", "timer_at": None, "payload_seq": 6},
+        )
+        for state in ("QUEUED", "RETRY", "FAILED")
+    },
+    **{
+        f"retract leaves a {state} row": refused("retract", "producer", state, "state")
+        for state in ("PROCESSING", "COMPLETED")
+    },
+    **{
         f"correct is refused for a {category} failure": refused(
             "correct", "producer", "FAILED", "category_in", **error("SOME", category)
         )
@@ -280,7 +296,7 @@ def test_the_promises_of_a_conversion(row):
 
 
 def test_operators_and_producers_may_ask_for_nothing_else():
-    assert OCI.actions_of("producer") == ("correct",)
+    assert OCI.actions_of("producer") == ("retract", "correct")
     assert OCI.actions_of("operator") == (
         "RETRY_SELECTED",
         "RESET_TO_QUEUED",

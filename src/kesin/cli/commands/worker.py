@@ -77,7 +77,8 @@ def worker(
 ) -> None:
     """Run a handler over queues.
 
-    Without --handler, the work of a workload: oci, pdf, pdf_batches, pdf_webhooks or optiplan.
+    Without --handler, the work of a workload: oci, oci_adjustments, pdf, pdf_batches, pdf_webhooks
+    or optiplan.
 
     SIGTERM or Ctrl-C: no more claims, running jobs finish within the grace period, the rest is
     given back. A second one gives everything back at once. Jobs of a process that dies are taken

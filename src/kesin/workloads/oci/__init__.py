@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Final
 from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.logs import Logger
 from kesin.workloads.common import lazy
+from kesin.workloads.oci.adjustments.lifecycle import QUEUE, configured_adjustments
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.lifecycle import configured_lifecycle
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kesin.engine.worker import Worker
 
 log = Logger("kesin.oci")
@@ -23,16 +26,16 @@ _later = partial(lazy.later, __name__)
 _attribute = partial(lazy.attribute, __name__)
 
 
-def _worker(context: WorkloadContext) -> Worker:
+def _worker(context: WorkloadContext, place: str = "uploader:build_worker") -> Worker:
     from kesin.foundation.problems import Unavailable
     from kesin.workloads.oci.google.channels import LaterChannels
-    from kesin.workloads.oci.uploader import build_worker
 
+    build: Callable[..., Worker] = _attribute(place)()
     try:
-        return build_worker(context, LaterChannels(context.settings))
+        return build(context, LaterChannels(context.settings))
     except Unavailable as problem:  # sites on the script channel need no uploads from us
         log.warning("uploads_unavailable", why=problem.message)
-        return build_worker(context, {})
+        return build(context, {})
 
 
 OCI: Final = Workload(
@@ -50,4 +53,16 @@ OCI: Final = Workload(
     demo=_later("demo:OciDemo"),
     advice=ADVICE.describe,
     metrics=_later("operations:oci_metrics"),
+)
+OCI_ADJUSTMENTS: Final = Workload(
+    QUEUE,
+    configured_adjustments,
+    "Retracted and restated conversions",
+    title="Adjustments",
+    part_of="oci",
+    job_title=_later("adjustments.intake:adjustment_title"),
+    search_fields=("externalId", "adjustmentId", "orderId"),
+    worker=partial(_worker, place="adjustments.sender:build_worker"),
+    pages=_attribute("pages:ADJUSTMENT_PAGES"),
+    advice=ADVICE.describe,
 )

@@ -1,5 +1,6 @@
 """The lifecycle of a conversion, from QUEUED to COMPLETED or FAILED."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kesin.foundation.settings import BadSettings, Settings, load_settings
@@ -27,6 +28,8 @@ CHANNELS = ("script", *WORKER_CHANNELS)
 MAX_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "MAX_ATTEMPTS_EXCEEDED")
 MANUAL_FAIL = Fixed("MANUAL_FAIL", Category.PERMANENT, "MANUALLY_MARKED_FAILED")
 CONSENT_DENIED = Fixed("CONSENT_DENIED", Category.VALIDATION, conversion.DENIED)
+RETRACTED = Fixed("RETRACTED", Category.VALIDATION, conversion.RETRACTED)
+DECISIONS = {CONSENT_DENIED.code: "withhold", RETRACTED.code: "retract"}  # no failures, by move
 EXPIRED = Fixed("EXPIRED", Category.VALIDATION, conversion.TOO_OLD)
 PAST_END = Fixed("EXPIRED", Category.VALIDATION, conversion.PAST_WINDOW)
 WAITING = ("QUEUED", "RETRY")
@@ -65,11 +68,15 @@ def limits_of(settings: Settings) -> OciLimits:
 
 
 def configured_lifecycle() -> Lifecycle:
+    return with_settings(oci_lifecycle)
+
+
+def with_settings(build: Callable[[OciLimits], Lifecycle]) -> Lifecycle:
     """The lifecycle with the limits of the settings; bad settings are reported elsewhere."""
     try:
-        return oci_lifecycle(limits_of(load_settings()))
+        return build(limits_of(load_settings()))
     except BadSettings:
-        return oci_lifecycle()
+        return build(OciLimits())
 
 
 def oci_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
@@ -93,7 +100,36 @@ def oci_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
     )
 
 
-def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
+def reject_move(sources: tuple[str, ...]) -> Move:
+    """A worker finds a row unsendable before the claim."""
+    return Move(
+        "reject",
+        sources,
+        "FAILED",
+        by=("worker",),
+        when=(unclaimed,),
+        error="record",
+        stamp=ENDED,
+        doc="Found unsendable before the claim; no attempt is counted.",
+    )
+
+
+def mark_failed_move(sources: tuple[str, ...]) -> Move:
+    """An operator ends a row."""
+    return Move(
+        "MARK_FAILED",
+        sources,
+        "FAILED",
+        by=("operator",),
+        claim="drop",
+        error="record",
+        timer="clear",
+        stamp=ENDED,
+    )
+
+
+def answer_moves(limits: OciLimits) -> tuple[Move, ...]:
+    """What follows for a row that our worker has sent, or could not send."""
     too_recent = moves.retry(
         "PROCESSING",
         "RETRY",
@@ -105,27 +141,65 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
         doc="Google does not know the click yet.",
     )
     return (
+        moves.complete(
+            "PROCESSING",
+            "COMPLETED",
+            name="ack_duplicate",
+            error="record",
+            stamp=SENT,
+            doc="Google has it, or had it before; the code is kept.",
+        ),
+        moves.retry("PROCESSING", "RETRY", limits.backoff, name="retry_later", when=(holds_claim,)),
+        moves.release("PROCESSING", "RETRY"),
+        too_recent,
+        replace(
+            too_recent,
+            name="quota_wait",
+            action="quota_wait",
+            run_at=replace(limits.backoff, counts="retries"),
+            doc="Google's quota was used up, which is not the row's fault.",
+        ),
+    )
+
+
+def cap_moves(sources: tuple[str, ...]) -> tuple[Move, ...]:
+    """What the clock does with claims that are over and budgets that are spent."""
+    return (
+        moves.attempt_cap(sources, "FAILED", error=MAX_ATTEMPTS, stamp=ENDED),
+        moves.attempt_cap(
+            "PROCESSING",
+            "FAILED",
+            when=(lease_over, budget_spent),
+            claim="drop",
+            error=MAX_ATTEMPTS,
+            stamp=ENDED,
+            doc="Only once the lease is over: a last attempt in flight lives.",
+        ),
+        moves.recover("PROCESSING", "RETRY"),
+        moves.recover_spent("PROCESSING", "FAILED", error=MAX_ATTEMPTS, stamp=ENDED),
+    )
+
+
+def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
+    reject = reject_move(WAITING)
+    refused = "The person refused: the row is kept and never sent."
+    retracted = "The sale was retracted before the row was sent: it never is."
+    return (
         moves.enqueue("QUEUED", stamp_input=conversion.STAMPS),
         moves.claim(WAITING, "PROCESSING"),
+        reject,
+        replace(reject, name="withhold", action="withhold", error=CONSENT_DENIED, doc=refused),
         Move(
-            "reject",
-            WAITING,
+            "retract",
+            (*WAITING, "FAILED"),
             "FAILED",
-            by=("worker",),
+            by=("producer",),
             when=(unclaimed,),
-            error="record",
+            error=RETRACTED,
+            timer="clear",
+            payload="replace",
             stamp=ENDED,
-            doc="Found unsendable before the claim; no attempt is counted.",
-        ),
-        Move(
-            "withhold",
-            WAITING,
-            "FAILED",
-            by=("worker",),
-            when=(unclaimed,),
-            error=CONSENT_DENIED,
-            stamp=ENDED,
-            doc="The person refused: the row is kept and never sent.",
+            doc=retracted,
         ),
         moves.complete("PROCESSING", "COMPLETED", name="ack", when=(), timer="clear", stamp=SENT),
         moves.complete(
@@ -140,14 +214,6 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             unstamp=("failed_at",),
             doc="No acknowledgement is ever lost.",
         ),
-        moves.complete(
-            "PROCESSING",
-            "COMPLETED",
-            name="ack_duplicate",
-            error="record",
-            stamp=SENT,
-            doc="Google has it, or had it before; the code is kept.",
-        ),
         moves.fail(
             "PROCESSING",
             "FAILED",
@@ -159,8 +225,6 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             doc="The timer revives a passing failure; no other row carries one.",
         ),
         moves.fail("PROCESSING", "FAILED", name="ack_failed", when=(budget_spent,), stamp=ENDED),
-        moves.retry("PROCESSING", "RETRY", limits.backoff, name="retry_later", when=(holds_claim,)),
-        moves.release("PROCESSING", "RETRY"),
         Move(
             "attempt_cap",
             ("PROCESSING",),
@@ -173,14 +237,7 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             stamp=ENDED,
             doc="A cap that a caller names spares no attempt in flight; a late ack still counts.",
         ),
-        too_recent,
-        replace(
-            too_recent,
-            name="quota_wait",
-            action="quota_wait",
-            run_at=replace(limits.backoff, counts="retries"),
-            doc="Google's quota was used up, which is not the row's fault.",
-        ),
+        *answer_moves(limits),
     )
 
 
@@ -197,18 +254,7 @@ def _scheduled_moves(limits: OciLimits) -> tuple[Move, ...]:
         stage="revive",
     )
     return (
-        moves.attempt_cap(WAITING, "FAILED", error=MAX_ATTEMPTS, stamp=ENDED),
-        moves.attempt_cap(
-            "PROCESSING",
-            "FAILED",
-            when=(lease_over, budget_spent),
-            claim="drop",
-            error=MAX_ATTEMPTS,
-            stamp=ENDED,
-            doc="Only once the lease is over: a last attempt in flight lives.",
-        ),
-        moves.recover("PROCESSING", "RETRY"),
-        moves.recover_spent("PROCESSING", "FAILED", error=MAX_ATTEMPTS, stamp=ENDED),
+        *cap_moves(WAITING),
         moves.expire(
             WAITING, "FAILED", LIFETIME_S, since="conversion_at", error=EXPIRED, stamp=ENDED
         ),
@@ -251,16 +297,7 @@ def _operator_moves() -> tuple[Move, ...]:
         ),
         reset,
         replace(reset, when=(option("clearErrors", is_set=True),), error="clear"),
-        Move(
-            "MARK_FAILED",
-            ("PROCESSING", "QUEUED", "RETRY"),
-            "FAILED",
-            by=("operator",),
-            claim="drop",
-            error="record",
-            timer="clear",
-            stamp=ENDED,
-        ),
+        mark_failed_move(("PROCESSING", "QUEUED", "RETRY")),
         correct,
         replace(
             correct,
@@ -273,6 +310,12 @@ def _operator_moves() -> tuple[Move, ...]:
 
 
 def oci_errors() -> Taxonomy:
+    return oci_taxonomy(
+        *(Code(name, Category.VALIDATION) for name in ("EXPIRED", *DECISIONS)), *CODES
+    )
+
+
+def oci_taxonomy(*codes: Code) -> Taxonomy:
     """The verdicts per channel: a script only reports failures, our worker retries by itself."""
     script_verdicts = dict.fromkeys(Category, Verdict.FAIL)
     worker_verdicts = script_verdicts | dict.fromkeys(PASSING, Verdict.RETRY)
@@ -291,11 +334,9 @@ def oci_errors() -> Taxonomy:
         ),
         codes=(
             Code("MAX_ATTEMPTS", Category.PERMANENT),
-            Code("EXPIRED", Category.VALIDATION),
-            Code("CONSENT_DENIED", Category.VALIDATION),
             Code("MANUAL_FAIL", Category.PERMANENT),
             Code("VALIDATION_FAILED", Category.VALIDATION),
             Code("UPLOAD_EXCEPTION", Category.TRANSIENT),
-            *CODES,
+            *codes,
         ),
     )

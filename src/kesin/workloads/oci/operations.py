@@ -35,7 +35,7 @@ from kesin.workloads.oci import reconciliation
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions import conversion
 from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
-from kesin.workloads.oci.lifecycle import CONSENT_DENIED
+from kesin.workloads.oci.lifecycle import DECISIONS
 from kesin.workloads.oci.script import parse_category, reason_of, refusal_reason
 from kesin.workloads.oci.site import ACTIONS as KNOWN_ACTIONS
 from kesin.workloads.oci.site import HEARTBEAT, UPLOADS, SiteContext
@@ -59,7 +59,7 @@ class SiteStats:
     totals: dict[str, int]
     stuck: int  # PROCESSING past its lease
     failed_share: float
-    withheld: int  # FAILED because consent is denied; not in the share
+    withheld: int  # FAILED by a decision: consent is denied, or retracted; not in the share
     oldest_queued_at: int | None
     expiring_soon: int
     last_updated_at: int | None
@@ -110,7 +110,7 @@ def site_stats(site: SiteContext, move_counts: Iterable[MoveCount] | None = None
     acks = (count.at for count in counts if count.to_state == "COMPLETED")
     waiting = queue.waiting(site.id, aged=("conversion_at", expiring_before(queue.now())))
     ending = ending_rows(queue) if site.settings.actions else {}
-    denied = totals["FAILED"] and any(count.move == "withhold" for count in counts)
+    denied = totals["FAILED"] and any(count.move in DECISIONS.values() for count in counts)
     withheld = count_withheld(queue, [site.id]) if denied else 0
     failed = totals["FAILED"] - withheld
     ended = failed + totals["COMPLETED"]
@@ -133,16 +133,16 @@ def site_stats(site: SiteContext, move_counts: Iterable[MoveCount] | None = None
 
 
 def count_withheld(queue: Queue, sites: Sequence[str] | None = None) -> int:
-    """The rows of these sites that FAILED because consent is denied; of all sites without."""
+    """The rows of these sites that FAILED by a decision; of all sites without."""
     failures = queue.store.failures(queue.name, tenants=sites, states=("FAILED",))
-    return sum(count.n for count in failures if count.code == CONSENT_DENIED.code)
+    return sum(count.n for count in failures if count.code in DECISIONS)
 
 
 def oci_metrics(context: WorkloadContext) -> Iterable[Metric]:
     """Rows that the alert on failures leaves out, and sites of which Google took too little."""
     from prometheus_client.core import GaugeMetricFamily
 
-    text = "FAILED conversions that no one has to act on: consent is denied."
+    text = "FAILED conversions that no one has to act on: consent is denied, or retracted."
     yield GaugeMetricFamily("kesin_oci_withheld_jobs", text, count_withheld(context.queue))
     text = "Sites with a day of which Google took less than 90 % of what was sent."
     yield GaugeMetricFamily("kesin_oci_short_sites", text, reconciliation.short_sites(context))

@@ -17,6 +17,7 @@ from kesin.foundation.problems import Problem, RequestConflict
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
+from kesin.lifecycle.vocabulary import Role
 from kesin.store.limits import MAX_CODE, MAX_MESSAGE
 from kesin.store.records import Filter, Outcome
 from kesin.workloads.oci.conversions.conversion import (
@@ -27,10 +28,10 @@ from kesin.workloads.oci.conversions.conversion import (
     SEAL_PREFIX,
     Conversion,
     Unsendable,
-    hide_clicks,
 )
-from kesin.workloads.oci.conversions.ingest import was_refused
-from kesin.workloads.oci.lifecycle import CONSENT_DENIED
+from kesin.workloads.oci.conversions.identifiers import hide_clicks
+from kesin.workloads.oci.conversions.ingest import amended, was_refused
+from kesin.workloads.oci.lifecycle import CONSENT_DENIED, DECISIONS
 from kesin.workloads.oci.site import SiteContext
 
 MAX_EXPORT_ROWS: Final = 1_000
@@ -93,7 +94,7 @@ def export(site: SiteContext, *, limit: int, actor: str) -> list[dict[str, Any]]
     )
     sendable, unsendable = split_sendable(site, jobs)
     # These were enqueued between the check and the claim, not by ingest.
-    site.apply("ack_failed", _rejections(unsendable), actor=actor)
+    site.apply("ack_failed", rejections(unsendable), actor=actor)
     return _items(site, sendable)
 
 
@@ -136,10 +137,12 @@ def reject_unsendable(site: SiteContext, *, limit: int, actor: str) -> None:
         _, unsendable = split_sendable(site, site.queue.peek(limit=limit, tenants=[site.id]))
         if not unsendable:
             return
-        denied = [(job, why) for job, why in unsendable if why.code == CONSENT_DENIED.code]
-        site.apply("withhold", [Change(job.id) for job, _ in denied], actor=actor)
-        others = [pair for pair in unsendable if pair not in denied]
-        site.apply("reject", _rejections(others), actor=actor)
+        for code, action in DECISIONS.items():
+            stopped = [amended(job) for job, why in unsendable if why.code == code]
+            role: Role = "worker" if code == CONSENT_DENIED.code else "producer"
+            site.apply(action, stopped, role=role, actor=actor)
+        others = [(job, why) for job, why in unsendable if why.code not in DECISIONS]
+        site.apply("reject", rejections(others), actor=actor)
 
 
 def split_sendable(
@@ -168,7 +171,8 @@ def names_in_use(site: SiteContext, names: Iterable[str]) -> list[str]:
     return [name for name, each in wanted.items() if site.queue.jobs(each, limit=1).jobs]
 
 
-def _rejections(unsendable: Sequence[tuple[Job, Unsendable]]) -> list[Change]:
+def rejections(unsendable: Sequence[tuple[Job, Unsendable]]) -> list[Change]:
+    """The changes that fail rows, each for its reason."""
     invalid, changes = partial(Change, error_category=Category.VALIDATION.value), []
     for job, problem in unsendable:
         why, note = problem.message, note_json(problem.message)

@@ -24,7 +24,7 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.records import Filter
 from kesin.workloads.oci import reconciliation
-from kesin.workloads.oci.conversions.conversion import Conversion
+from kesin.workloads.oci.conversions.conversion import Conversion, Unsendable
 from kesin.workloads.oci.google import circuit_breaker, pending_uploads
 from kesin.workloads.oci.google.channel import (
     MAX_ROWS,
@@ -45,6 +45,7 @@ from kesin.workloads.oci.site import SiteContext
 
 log = Logger("kesin.oci")
 
+SplitRows = tuple[list[tuple[Job, UploadRow]], list[tuple[Job, Unsendable]]]
 WORKER_THREADS: Final = 4
 LEASE_S: Final = 120  # renewed during an upload
 POLL_S: Final = 2.0
@@ -59,6 +60,8 @@ DUPLICATE_CLICK_CODES: Final = ("CLICK_CONVERSION_ALREADY_EXISTS", "CALL_CONVERS
 
 class Uploader:
     """Chooses the sites to serve and uploads their rows."""
+
+    waiting_states = WAITING_STATES
 
     def __init__(
         self,
@@ -78,6 +81,7 @@ class Uploader:
         self._copy_at: dict[str, int] = {}  # by site: when to ask for its next copy of figures
         self._last_upload: dict[str, float] = {}  # by site, in monotonic seconds
         self._rounds = 0
+        self._cursors: dict[str, str | None] = {}  # by site, of lists that are read in turns
 
     # Choosing sites
 
@@ -109,7 +113,7 @@ class Uploader:
         queue = self._context.queue
         counts = queue.stats().tenants if sites else {}
         waiting = {
-            site.id: sum(counts.get(site.id, {}).get(state, 0) for state in WAITING_STATES)
+            site.id: sum(counts.get(site.id, {}).get(state, 0) for state in self.waiting_states)
             for site in sites
         }
         if self._limit is not None:
@@ -161,8 +165,11 @@ class Uploader:
         if trouble is not None:
             self._record_upload(site, trouble)
             return 0
-        reject_unsendable(site, limit=rows, actor=WORKER_ACTOR)
+        self._reject_unsendable(site, rows)
         return rows
+
+    def _reject_unsendable(self, site: SiteContext, rows: int) -> None:
+        reject_unsendable(site, limit=rows, actor=WORKER_ACTOR)
 
     def _recheck_breaker(self, site: SiteContext) -> Breaker:
         """Read the site's breaker; close it if the credentials are new, or pass another check."""
@@ -198,8 +205,8 @@ class Uploader:
         credentials = circuit_breaker.open_credentials(site)
         if isinstance(credentials, ConnectionTrouble):
             return [self._release(job) for job in jobs]
-        sendable, unsendable = split_sendable(site, jobs)
-        rows = [UploadRow(job.id, conversion) for job, conversion in sendable]
+        sendable, unsendable = self._split(site, jobs)
+        rows = [row for _, row in sendable]
         fail = partial(Act, "ack_failed", category=Category.VALIDATION)
         answers: dict[str, HandlerResult] = {
             job.id: fail(code=problem.code, message=problem.message) for job, problem in unsendable
@@ -212,10 +219,14 @@ class Uploader:
             clicks = {*chain.from_iterable(row.conversion.hashes for row in rows)}
             clicks |= {row.conversion.click[1] for row in rows if row.conversion.click}
             sent = channel.upload(credentials, rows).without_clicks(clicks)
-            for (job, conversion), outcome in zip(sendable, sent.rows, strict=True):
-                answers[job.id] = self._job_result(site, job, outcome, conversion)
+            for (job, row), outcome in zip(sendable, sent.rows, strict=True):
+                answers[job.id] = self._job_result(site, job, outcome, row.conversion)
             self._record_result(site, replace(sent, trouble=_site_trouble(site, rows, sent)))
         return [answers[job.id] for job in jobs]
+
+    def _split(self, site: SiteContext, jobs: Sequence[Job]) -> SplitRows:
+        sendable, unsendable = split_sendable(site, jobs)
+        return [(job, UploadRow(job.id, conversion)) for job, conversion in sendable], unsendable
 
     def _record_result(self, site: SiteContext, sent: UploadResult) -> None:
         """Record the upload for the site; a failure here does not affect the rows."""
@@ -330,9 +341,10 @@ def build_worker(
     limit: int | None = None,
     threads: int = WORKER_THREADS,
     rng: random.Random | None = None,
+    kind: type[Uploader] = Uploader,
 ) -> Worker:
     """Build the upload worker; a limit is for a single turn on request."""
-    uploader = Uploader(context, channels, limit=limit, rng=rng)
+    uploader = kind(context, channels, limit=limit, rng=rng)
     return Worker(
         context.queue,
         batch_handler=uploader.upload,

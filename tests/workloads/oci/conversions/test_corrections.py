@@ -12,8 +12,9 @@ from kesin.workloads.oci.conversions.conversion import (
     key_of,
     order_id_of,
 )
-from kesin.workloads.oci.conversions.corrections import fix_rows, latest_revisions
+from kesin.workloads.oci.conversions.corrections import fix_rows
 from kesin.workloads.oci.conversions.ingest import IngestResult
+from kesin.workloads.oci.conversions.revisions import latest_revisions
 from tests.workloads.oci.own_site import OwnSite, bare
 
 OPERATOR = system_actor("cli:operator")

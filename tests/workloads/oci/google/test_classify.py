@@ -4,6 +4,7 @@ import pytest
 
 from kesin.lifecycle.errors import Category, Taxonomy, Verdict
 from kesin.store.limits import MAX_CODE
+from kesin.workloads.oci.adjustments.lifecycle import adjustment_lifecycle
 from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
 from kesin.workloads.oci.google.classify import (
     CODES,
@@ -14,7 +15,7 @@ from kesin.workloads.oci.google.classify import (
     read_error,
     stored_code,
 )
-from kesin.workloads.oci.google.error_table import ERROR_TABLE
+from kesin.workloads.oci.google.error_table import ADJUSTMENTS, ERROR_TABLE
 from kesin.workloads.oci.lifecycle import oci_errors
 from tests.workloads.oci.fake_google import Wrong, failure, google_module, refusal
 
@@ -60,7 +61,8 @@ def test_a_row_is_stored_with_the_category_that_it_was_judged_by(group):
     for value in values_of(group):
         judged = classify_errors([error(group, value)])
         if isinstance(judged, RowRefused):
-            resolved = taxonomy().resolve(judged.code, channel="api", category=judged.category)
+            rules = adjustment_lifecycle().errors if group == ADJUSTMENTS else taxonomy()
+            resolved = rules.resolve(judged.code, channel="api", category=judged.category)
             assert resolved.category is judged.category
 
 

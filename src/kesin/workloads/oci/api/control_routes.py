@@ -190,7 +190,10 @@ def _fix_rows(
         raise Invalid(f"at most {MAX_FIXES} rows a call", details={"field": "ids"})
     ids, again = operations.strip_seals(body.ids), body.action == "ENQUEUE_FIX"
     affected, refused = corrections.fix_selected(
-        site, actor, ids, body.conversion, reason=body.reason, again=again
+        *(site, actor, ids, body.conversion),
+        reason=body.reason,
+        again=again and not body.taken,
+        taken=body.taken,
     )
     return operations.ActionResult(affected, refused)
 

@@ -20,6 +20,7 @@ from kesin.web.dependencies import JSON, UNCACHED, IgnoreColumns, RawBody, Signe
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci import reconciliation, script
 from kesin.workloads.oci.api import schemas
+from kesin.workloads.oci.api.adjustment_routes import add_adjustment_routes
 from kesin.workloads.oci.api.control_routes import SiteId, add_action_routes, add_read_routes
 from kesin.workloads.oci.api.cron_routes import add_cron_routes
 from kesin.workloads.oci.conversions.conversion import (
@@ -76,6 +77,7 @@ def oci_router(context: WorkloadContext) -> APIRouter:
     _add_script_routes(router, batch_router, context)
     add_read_routes(router, context)
     add_action_routes(router, batch_router, context)
+    add_adjustment_routes(router, batch_router, context)
     add_cron_routes(router, context)
     router.routes.extend(batch_router.routes)  # include_router would build each route again
     return router

@@ -48,7 +48,17 @@ class IngestRow(CamelCaseModel):
     code: str | None = None
     field: str | None = None
     message: str | None = None
-    differs: list[str] | None = None  # of a duplicate: fields that the stored row has otherwise
+    differs: list[str] = []  # of a duplicate: fields that the stored row has otherwise
+    adjustment_id: str | None = None
+    outcome: str | None = Field(
+        default=None, description="of an adjustment: corrected, retracted, waits, ready, rejected"
+    )
+
+
+class AdjustmentsBody(OciSiteBody):
+    """Adjustments, each with externalId, adjustmentId, type, value, currency and adjustedAt."""
+
+    adjustments: Annotated[list[dict[str, Any]], Field(max_length=MAX_IDS)]
 
 
 class Ingested(CamelCaseModel):
@@ -191,6 +201,7 @@ class QueueActionBody(OciSiteBody):
     error_category: Text | None = None
     clear_errors: bool = False
     conversion: dict[str, Any] | None = None  # what CORRECT and ENQUEUE_FIX change
+    taken: bool = False  # of ENQUEUE_FIX: Google has the rows, so a new value is an adjustment
     dry_run: bool = False  # only count what would move
     all: bool = False  # said with an empty filter, which matches every row of the site
 

@@ -99,6 +99,9 @@ def enqueue_fix(
     again: Annotated[
         bool, flag("--again", "Send delivered rows again even if nothing changed.")
     ] = False,
+    taken: Annotated[
+        bool, flag("--taken", "Google took the rows: restate their values, send nothing again.")
+    ] = False,
     reason: Annotated[str | None, option("TEXT", "Why; kept in the history of each row.")] = None,
     ignore_columns: IgnoreColumnsOption = None,
     as_json: JsonOption = False,
@@ -113,7 +116,8 @@ def enqueue_fix(
     chosen_format = parsing.detect_format(file, file_format)
 
     def process(site: SiteContext, rows: Sequence[ParsedRow]) -> list[IngestResult]:
-        return corrections.fix_rows(site, local_operator(), rows, reason=reason, again=again)
+        how: dict[str, Any] = {"reason": reason, "again": again, "taken": taken}
+        return corrections.fix_rows(site, local_operator(), rows, **how)
 
     hint = _NO_RERUN_HINT if again else _RERUN_HINT
     ignored = column_names(ignore_columns)

@@ -27,7 +27,7 @@ from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import vault_name
-from kesin.workloads.oci.lifecycle import CONSENT_DENIED
+from kesin.workloads.oci.lifecycle import DECISIONS
 from kesin.workloads.oci.operations import SiteStats, site_stats
 from kesin.workloads.oci.site import SiteContext
 
@@ -75,8 +75,8 @@ def _failure_reasons(site: SiteContext, language: Language) -> list[dict[str, An
     """The reasons of the newest failures, the most frequent first."""
     where = Filter(states=("FAILED",), tenants=(site.id,))
     newest = site.queue.jobs(where, limit=MAX_PAGE).jobs
-    counts = Counter((job.error_code or "", job.error_category or "") for job in newest)
-    counts.pop((CONSENT_DENIED.code, CONSENT_DENIED.category), None)  # it needs no one
+    failed = (job for job in newest if job.error_code not in DECISIONS)  # those need no one
+    counts = Counter((job.error_code or "", job.error_category or "") for job in failed)
     reasons = []
     for (code, category), rows in counts.most_common(MAX_REASONS):
         act = ADVICE.find(code, category, language).act

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, tzinfo
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, Final, Literal, Self
 
-from kesin.engine.access.masking import MASK, mask_private
+from kesin.engine.access.masking import MASK
 from kesin.engine.access.sites import CURRENCIES
 from kesin.foundation.messages import Message, MessageError
 from kesin.foundation.text import storable
@@ -45,6 +45,7 @@ EXPORTED_FIELDS: Final = (
 MAX_FUTURE_S: Final = 3_600  # tolerates a wrong clock, not a wrong time zone
 CLICK_LIFETIME_DAYS: Final = 90
 DENIED: Final = "consent to send the data to Google is denied: the row is kept and never sent"
+RETRACTED: Final = "the sale was retracted before it was sent: the row is kept and never sent"
 TOO_OLD: Final = "the click is too old for Google to know it"
 PAST_WINDOW: Final = "the sale is older than the look-back window of its conversion action"
 STAMPS: Final = ("conversion_at", "expires_at")  # that a conversion brings with it
@@ -55,7 +56,6 @@ MAX_LISTED_NAMES: Final = 10  # of a site's actions, in a message
 MAX_SHOWN_NAME: Final = 80  # characters of an unknown field's name
 MAX_REVISION: Final = 99
 CLICK_ID: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
-_CLICK_IN_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{6,}")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _HASH_OF_NOTHING: Final = hashlib.sha256().hexdigest()  # of a customer without that value
 _OPTIONAL: Final = (*CONSENT_FIELDS, *HASH_FIELDS)
@@ -120,7 +120,7 @@ class Conversion:
         With ``now_us``, a conversion of the future and one past its end are problems.
         """
         _refuse_masked(row)
-        external_id = _parse_external_id(row.get("externalId"))
+        external_id = parse_id(row.get("externalId"))
         revision = _parse_revision(row.get("revision"))
         clicks = {kind: _parse_click(row.get(kind), kind) for kind in CLICK_KINDS}
         hashes = ("", "")
@@ -158,6 +158,8 @@ class Conversion:
             raise Unsendable("BAD_PAYLOAD", "payload", "the stored row is no conversion")
         if payload.get("adUserData") == "denied":
             raise Unsendable("CONSENT_DENIED", "adUserData", DENIED)
+        if payload.get("retracted"):
+            raise Unsendable("RETRACTED", "externalId", RETRACTED)
         only_name = rules.only_name or None
         rules = replace(rules, zone=None, currency="", name="", only_name=only_name, consent="")
         conversion = cls.parse(payload, rules)
@@ -236,14 +238,6 @@ class Conversion:
             "conversionCurrency": self.currency,
             **({**self.consent, **self.sent_identifiers} if more else {}),
         }
-
-
-def hide_clicks(text: str, clicks: Collection[str]) -> str:
-    """The text with these click ids masked: a message about several rows may quote one of them."""
-    hidden = _CLICK_IN_TEXT.sub(
-        lambda word: str(mask_private(word[0])) if word[0] in clicks else word[0], text
-    )
-    return text if hidden == text else hidden  # a Message stays one
 
 
 def order_id_of(site_id: str, external_id: str, revision: int = 1) -> str:
@@ -375,16 +369,17 @@ def _refuse_braid(action: ConversionAction | None, clicks: Mapping[ClickKind, st
         raise Unsendable(ONE_PER_CLICK_BRAID, kind, why, name=repr(action.name), field=kind)
 
 
-def _parse_external_id(value: Any) -> str:
+def parse_id(value: Any, field: str = "externalId", code: str = "EXTERNAL_ID") -> str:
+    """Parse an id of the producer; raises Unsendable."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if value is None or value == "":
-        raise Unsendable("MISSING_EXTERNAL_ID", "externalId", "externalId is missing")
+        raise Unsendable(f"MISSING_{code}", field, "%(field)s is missing", field=field)
     text = value.strip() if isinstance(value, str) else ""
     fits = 1 <= len(text) <= MAX_EXTERNAL_ID and storable(text) == text
     if not fits or any(ord(char) < 32 for char in text):  # noqa: PLR2004  # control characters
-        why = "externalId must be one line of 1…%(most)s characters"
-        raise Unsendable("INVALID_EXTERNAL_ID", "externalId", why, most=MAX_EXTERNAL_ID)
+        why = "%(field)s must be one line of 1…%(most)s characters"
+        raise Unsendable(f"INVALID_{code}", field, why, field=field, most=MAX_EXTERNAL_ID)
     return text
 
 

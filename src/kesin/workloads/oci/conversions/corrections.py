@@ -18,26 +18,26 @@ from kesin.lifecycle.model import Job
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, Outcome
 from kesin.workloads.common.advice import Language
+from kesin.workloads.oci.adjustments import intake, settling
 from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions import ingest
 from kesin.workloads.oci.conversions.conversion import (
     CONVERSION_FIELDS,
     DENIED,
     MAX_REVISION,
+    RETRACTED,
     SEAL_PREFIX,
     Conversion,
     ParsedRow,
     Unsendable,
-    key_of,
 )
 from kesin.workloads.oci.conversions.identifiers import checked_row
 from kesin.workloads.oci.conversions.ingest import Correction, IngestOutcome, IngestResult
-from kesin.workloads.oci.lifecycle import CONSENT_DENIED
+from kesin.workloads.oci.conversions.revisions import external_id_of, latest_revisions
+from kesin.workloads.oci.lifecycle import DECISIONS
 from kesin.workloads.oci.site import SiteContext
 
 FIX_BATCH: Final = 500  # rows per transaction
-USUAL_REVISIONS: Final = 4  # looked up first
-LOOKUP_BATCH: Final = 100  # conversions per lookup of later revisions
 _NOT_ITS_DATA: Final = "it did not fail because of its data: RETRY_SELECTED sends it again"
 
 
@@ -48,20 +48,22 @@ def fix_rows(
     *,
     reason: str | None = None,
     again: bool = False,
+    taken: bool = False,
 ) -> list[IngestResult]:
     """Correct rows by external id; fields that a row leaves out stay as they were.
 
     The last revision counts: a COMPLETED one gets a new revision, a FAILED one is corrected, and
-    any other is still in progress. Unchanged data is sent again only with ``again``. Each batch
-    commits with its entry in the audit log, always in the same order, so that two concurrent fixes
-    wait for each other and never deadlock.
+    any other is still in progress. Unchanged data is sent again only with ``again``. With ``taken``
+    Google has what is COMPLETED: a new value becomes an adjustment. Each batch commits with its
+    entry in the audit log, always in the same order, so that two concurrent fixes wait for each
+    other and never deadlock.
     """
-    order = sorted(range(len(rows)), key=lambda index: _external_id_of(rows[index]))
+    order = sorted(range(len(rows)), key=lambda index: external_id_of(rows[index]))
     results: dict[int, IngestResult] = {}
     for start in range(0, len(order), FIX_BATCH):
         batch = {index: rows[index] for index in order[start : start + FIX_BATCH]}
-        with site.queue.store.transaction():
-            batch_results = _FixBatch(site, actor, reason or "fixed", again).run(batch)
+        with settling.locked(site):
+            batch_results = _FixBatch(site, actor, reason or "fixed", again, taken).run(batch)
             changed = sum(result.is_change for result in batch_results.values())
             details = {"changed": changed, **({"reason": reason} if reason else {})}
             site.note(actor, "oci.fix", details)
@@ -77,16 +79,17 @@ class _FixBatch:
     actor: Actor
     reason: str
     again: bool
+    taken: bool
     results: dict[int, IngestResult] = field(default_factory=dict)
     corrections: dict[str, Correction] = field(default_factory=dict)
     revisions: dict[str, tuple[int, Conversion]] = field(default_factory=dict)  # by job replaced
 
     def run(self, rows: Mapping[int, ParsedRow]) -> dict[int, IngestResult]:
         """Fix the rows; returns one result per row."""
-        latest_jobs = latest_revisions(self.site, [_external_id_of(row) for row in rows.values()])
+        latest_jobs = latest_revisions(self.site, [external_id_of(row) for row in rows.values()])
         for index, row in rows.items():
             try:
-                self._plan(index, row, latest_jobs.get(_external_id_of(row)))
+                self._plan(index, row, latest_jobs.get(external_id_of(row)))
             except Unsendable as problem:
                 self.results[index] = ingest.build_rejection(index, row, problem)
         self._apply_corrections()
@@ -98,7 +101,9 @@ class _FixBatch:
         given = checked_row(row, defaults)
         if job is None or not isinstance(job.payload, dict):
             raise Unsendable("UNKNOWN_ROW", "externalId", "there is no such conversion here")
-        self.results[index] = IngestResult(index, _external_id_of(row), "duplicate", job.id)
+        if ingest.is_retracted(job):
+            raise Unsendable("RETRACTED", "externalId", RETRACTED)
+        self.results[index] = IngestResult(index, external_id_of(row), "duplicate", job.id)
         if job.id in self.corrections or job.id in self.revisions:
             return  # named twice: the first counts
         filled = {
@@ -114,6 +119,12 @@ class _FixBatch:
         if job.state == "FAILED" and (changed or ingest.ends_later(job, new)):
             self.corrections[job.id] = Correction(index, job.payload, new)
         elif job.state == "COMPLETED" and (changed or self.again):
+            if self.taken:
+                row = intake.restatement(job, new, changed)
+                [result] = intake.adjust(self.site, [row], actor=self.actor)
+                self.results[index] = replace(result, index=index)
+                return
+            settling.check_unadjusted(self.site, job)
             if new.revision >= MAX_REVISION:
                 raise Unsendable("INVALID_REVISION", "revision", "it was sent too often already")
             next_revision = {**new.payload(), "revision": new.revision + 1}
@@ -148,35 +159,6 @@ class _FixBatch:
             self.results[index] = IngestResult(index, new.external_id, result, outcome.id)
 
 
-def _external_id_of(row: ParsedRow) -> str:
-    value = row.get("externalId") if isinstance(row, Mapping) else None
-    return str(value).strip() if isinstance(value, str | int) else ""
-
-
-def latest_revisions(site: SiteContext, external_ids: Sequence[str]) -> dict[str, Job]:
-    """Find the last revision of each conversion: the usual revisions first, then later ones.
-
-    An old revision may have been pruned while a later one exists.
-    """
-    latest: dict[str, tuple[int, str]] = {}
-
-    def look_up(names: Sequence[str], revisions: range) -> None:
-        keys = {key_of(name, number): (name, number) for name in names for number in revisions}
-        for key, job_id in site.queue.holders(site.id, list(keys)).items():
-            name, revision = keys[key]
-            latest[name] = max(latest.get(name, (0, "")), (revision, job_id))
-
-    names = list(dict.fromkeys(name for name in external_ids if name))
-    look_up(names, range(1, USUAL_REVISIONS + 1))
-    usual_last = (USUAL_REVISIONS, "")
-    maybe_later = [name for name in names if latest.get(name, usual_last)[0] == USUAL_REVISIONS]
-    for start in range(0, len(maybe_later), LOOKUP_BATCH):
-        batch = maybe_later[start : start + LOOKUP_BATCH]
-        look_up(batch, range(USUAL_REVISIONS + 1, MAX_REVISION + 1))
-    jobs = site.queue.find([job_id for _, job_id in latest.values()]) if latest else {}
-    return {name: jobs[job_id] for name, (_, job_id) in latest.items() if job_id in jobs}
-
-
 def fix_selected(
     site: SiteContext,
     actor: Actor,
@@ -185,6 +167,7 @@ def fix_selected(
     *,
     reason: str | None,
     again: bool,
+    taken: bool = False,
 ) -> tuple[int, list[tuple[str, str]]]:
     """Fix the rows of these ids; returns how many changed, and why the others did not."""
     if changes and len(ids) > 1:
@@ -192,7 +175,7 @@ def fix_selected(
     payloads = site.payloads(ids)
     rows = [{**(changes or {}), "externalId": old.get("externalId")} for old in payloads.values()]
     refused = [(each, "no such row of this site") for each in ids if each not in payloads]
-    results = fix_rows(site, actor, rows, reason=reason, again=again)
+    results = fix_rows(site, actor, rows, reason=reason, again=again, taken=taken)
     affected = 0
     for job_id, result in zip(payloads, results, strict=True):
         if result.is_change:
@@ -230,7 +213,7 @@ def dead_letter_chunks(
     while cursor is not None:
         page = site.queue.jobs(where, limit=MAX_PAGE, cursor=cursor or None)
         jobs = page.jobs if reveals else list(map(masking.job, page.jobs))
-        jobs = [job for job in jobs if job.error_code != CONSENT_DENIED.code]  # nothing to correct
+        jobs = [job for job in jobs if job.error_code not in DECISIONS]  # nothing to correct
         if jobs:
             yield csv_text([_dead_letter_cells(job, columns, language) for job in jobs])
         cursor = page.cursor

@@ -6,9 +6,11 @@ that reads two ways is refused, because a wrong guess would match another person
 """
 
 import re
+from collections.abc import Collection
 from hashlib import sha256
 from typing import Any, Final
 
+from kesin.engine.access.masking import mask_private
 from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
 from kesin.workloads.oci.conversions.conversion import (
@@ -37,6 +39,7 @@ PHONE_COUNTRIES: Final = {
     for country, code, trunk, least, most in re.findall(r"(\w\w) (\d+) (\S+) (\d+)-(\d+)", _PLANS)
 }
 _BY_CODE: Final = {code: plan for code, *plan in PHONE_COUNTRIES.values()}
+_CLICK_IN_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{6,}")
 _ZERO_KEPT: Final = "39"  # in Italy a number may begin with a zero, also after +39
 # What people and programs put into numbers: blanks, dashes, and marks of the writing direction.
 _SEPARATORS: Final = dict.fromkeys(
@@ -169,3 +172,11 @@ def _national(digits: str, country: str) -> str | None:
     if fits == has_code:
         return None
     return code + digits if fits else digits
+
+
+def hide_clicks(text: str, clicks: Collection[str]) -> str:
+    """The text with these click ids masked: a message about several rows may quote one of them."""
+    hidden = _CLICK_IN_TEXT.sub(
+        lambda word: str(mask_private(word[0])) if word[0] in clicks else word[0], text
+    )
+    return text if hidden == text else hidden  # a Message stays one

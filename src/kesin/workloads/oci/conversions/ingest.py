@@ -54,6 +54,10 @@ _REFUSED: Final = (
     "the stored row differs in %(fields)s and stays: its consent is denied, and only a row that "
     "says granted itself changes that"
 )
+_RETRACTED: Final = (
+    "the stored row differs in %(fields)s and stays: it was retracted, and a sale that stands "
+    "after all needs another externalId"
+)
 _MARKED_FAILED: Final = (
     "the stored row differs in %(fields)s and stays: an operator marked it FAILED before its first "
     "claim; after RETRY_SELECTED it takes new values"
@@ -72,6 +76,8 @@ class IngestResult:
     field: str | None = None
     message: str | None = None
     differs: tuple[str, ...] = ()  # fields of a duplicate that the stored row has otherwise
+    adjustment_id: str | None = None  # of an adjustment
+    outcome: str | None = None  # of a queued one: corrected, retracted, waits, ready or rejected
 
     @property
     def is_change(self) -> bool:
@@ -185,7 +191,8 @@ def _stop(site: SiteContext, external_ids: Sequence[str], actor: Actor) -> None:
             moving = [job for job in jobs if job.state not in beyond and job.error_code != _DENIED]
             again = [Change(job.id) for job in moving if job.state != "QUEUED"]
             site.apply("RESET_TO_QUEUED", again, role="operator", actor=actor.name)
-            site.apply("correct", list(map(_refused, moving)), role="producer", actor=actor.name)
+            refused = [amended(job, **{CONSENT_FIELDS[0]: "denied"}) for job in moving]
+            site.apply("correct", refused, role="producer", actor=actor.name)
             withhold(site, [job.id for job in moving], actor)
             for job in jobs:
                 if job.state in beyond and not was_refused(site, job):
@@ -195,10 +202,10 @@ def _stop(site: SiteContext, external_ids: Sequence[str], actor: Actor) -> None:
                     )  # fmt: skip
 
 
-def _refused(job: Job) -> Change:
-    """The row with its refusal: whatever takes it back, it is found before a claim."""
+def amended(job: Job, **fields: Any) -> Change:
+    """The row with these fields: whatever takes it back, they are found before a claim."""
     old = job.payload if isinstance(job.payload, dict) else {}
-    payload = canonical_json({**old, CONSENT_FIELDS[0]: "denied"})
+    payload = canonical_json({**old, **fields})
     sold_at = job.stamp_1 or job.created_at  # conversion_at is the lifecycle's first stamp
     ends = {"expires_at": job.stamp_4} if job.stamp_4 else {}  # its fourth stamp
     stamps = {"conversion_at": sold_at, **ends}
@@ -207,7 +214,7 @@ def _refused(job: Job) -> Change:
 
 def was_refused(site: SiteContext, job: Job) -> bool:
     """Whether the person refused, before the row was sent or later."""
-    if _awaits_first_claim(job):
+    if awaits_first_claim(job):
         return _is_withheld(job)
     return _is_withheld(job) or any(note.kind == _DENIED for note in site.queue.notes(job.id))
 
@@ -299,13 +306,19 @@ def _correct(
         differs = changed_fields(stored[job.id], conversions[index]) if job else ()
         withheld = job is not None and _is_withheld(job)
         if job and differs:
-            was_marked = job.state == "FAILED" and _awaits_first_claim(job)
+            was_marked = job.state == "FAILED" and awaits_first_claim(job)
             sentence = _MARKED_FAILED if was_marked else _NOT_TAKEN
+            sentence = _RETRACTED if is_retracted(job) else sentence
             message = Message(_REFUSED if withheld else sentence, fields=", ".join(differs))
             changed[index] = replace(row, message=message, differs=differs)
         elif withheld:
             changed[index] = replace(row, code=_DENIED, message=Message(DENIED))
     return changed
+
+
+def is_retracted(job: Job) -> bool:
+    """Whether it was retracted before it was sent."""
+    return isinstance(job.payload, dict) and bool(job.payload.get("retracted"))
 
 
 def _is_withheld(job: Job) -> bool:
@@ -335,7 +348,7 @@ def keep_unsaid(new: Conversion, payload: Any, row: ParsedRow) -> Conversion:
     return replace(new, said=(said[0], said[1]), hashes=(hashes[0], hashes[1]))
 
 
-class _ClaimedMeanwhile(Exception):
+class ClaimedMeanwhile(Exception):
     """A row was claimed after it was read: its old data may be at Google."""
 
 
@@ -344,25 +357,28 @@ def _correct_unclaimed(
 ) -> list[str]:
     """Correct the rows that were not claimed since they were read; returns their ids."""
     while corrections:
-        with suppress(_ClaimedMeanwhile), site.queue.store.transaction():
+        with suppress(ClaimedMeanwhile), site.queue.store.transaction():
             outcomes = correct_rows(site, corrections, "producer", actor)
             for job_id, job in site.queue.find(list(corrections)).items():
                 if job.claim_seq != jobs[job_id].claim_seq:
                     del corrections[job_id]
             if len(corrections) < len(outcomes):
-                raise _ClaimedMeanwhile
+                raise ClaimedMeanwhile
             return [outcome.id for outcome in outcomes if outcome.result == "moved"]
     return []
 
 
 def _takes_new_data(job: Job) -> bool:
+    if is_retracted(job):
+        return False
     if job.state == "QUEUED":
-        return _awaits_first_claim(job)
+        return awaits_first_claim(job)
     return job.state == "FAILED" and job.error_category == Category.VALIDATION.value
 
 
-def _awaits_first_claim(job: Job) -> bool:
-    return job.claim_seq <= job.payload_seq  # claimed never, or not with these data
+def awaits_first_claim(job: Job) -> bool:
+    """Whether it was claimed never, or not with the data it has."""
+    return job.claim_seq <= job.payload_seq
 
 
 def changed_fields(payload: Any, new: Conversion) -> tuple[str, ...]:

@@ -6,10 +6,12 @@ A channel never raises for anything the network or Google does: every upload ret
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 from kesin.lifecycle.errors import Category
-from kesin.workloads.oci.conversions.conversion import Conversion, hide_clicks
+from kesin.workloads.oci.conversions.conversion import Conversion
+from kesin.workloads.oci.conversions.identifiers import hide_clicks
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 
 TroubleKind = Literal["TRANSIENT", "RATE_LIMIT", "AUTH"]
@@ -21,10 +23,11 @@ NOT_SENT: Final[Mapping[str, Any]] = {"sent": False}  # the note of a row that w
 
 
 class UploadRow(NamedTuple):
-    """A conversion to upload, with the job it belongs to."""
+    """A conversion to upload, or with ``adjusted`` an adjustment of one, with the job of it."""
 
     job_id: str
-    conversion: Conversion
+    conversion: Conversion  # of a RESTATE with its new value and currency
+    adjusted: tuple[str, datetime] | None = None  # RETRACT or RESTATE, and when
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ class Channel(Protocol):
         """The trouble that would stop every row; checked before rows are claimed."""
 
     def upload(self, credentials: GoogleCredentials, rows: Sequence[UploadRow]) -> UploadResult:
-        """Send these conversions, at most ``MAX_ROWS`` in one request."""
+        """Send these conversions or adjustments, at most ``MAX_ROWS`` in one request."""
 
     def check(self, credentials: GoogleCredentials) -> list[Finding]:
         """Check token, account and conversion action without recording anything."""

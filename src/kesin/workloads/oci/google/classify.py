@@ -53,7 +53,7 @@ def _unambiguous_codes() -> dict[str, Meaning]:
     """The codes that mean the same in every group."""
     meanings: dict[str, set[Meaning]] = {}
     for group, (_, values) in ERROR_TABLE.items():
-        for value, meaning in values.items():
+        for value, meaning in values.items() if group != table.ADJUSTMENTS else ():
             meanings.setdefault(stored_code(group, value), set()).add(meaning)
     names = (table.ALIASES, table.STATUSES, table.OWN_CODES)
     for name, meaning in chain.from_iterable(each.items() for each in names):
@@ -61,10 +61,19 @@ def _unambiguous_codes() -> dict[str, Meaning]:
     return {name: found.pop() for name, found in meanings.items() if len(found) == 1}
 
 
+def _codes(meanings: Mapping[str, Meaning]) -> tuple[Code, ...]:
+    return tuple(
+        Code(name, *meaning, WORKER_CHANNELS if meaning.verdict else ())
+        for name, meaning in meanings.items()
+    )
+
+
 _MEANINGS: Final = _unambiguous_codes()
-CODES: Final[tuple[Code, ...]] = tuple(
-    Code(name, *meaning, WORKER_CHANNELS if meaning.verdict else ())
-    for name, meaning in _MEANINGS.items()
+CODES: Final = _codes(_MEANINGS)
+# The same names may mean something else for an adjustment.
+ADJUSTMENT_CODES: Final = _codes(
+    _MEANINGS
+    | {name[:MAX_CODE]: each for name, each in ERROR_TABLE[table.ADJUSTMENTS].values.items()}
 )
 
 

@@ -58,6 +58,7 @@ _TABLE: Final = tomllib.loads(files(__package__).joinpath("error_table.toml").re
 ALIASES, STATUSES, OWN_CODES = map(_meanings, _TABLE.pop("names").values())
 ERROR_TABLE: Final[Mapping[str, ErrorGroup]] = {name: _group(**row) for name, row in _TABLE.items()}
 
+ADJUSTMENTS: Final = "conversionAdjustmentUploadError"  # the group that no conversion meets
 # Codes of the channels themselves.
 PARTIAL_FAILURE_UNREADABLE: Final = "PARTIAL_FAILURE_UNREADABLE"
 UNREADABLE_RESPONSE: Final = "UNREADABLE_RESPONSE"

@@ -1,4 +1,4 @@
-"""The channel ``api``: uploadClickConversions of the Google Ads API, over REST."""
+"""The channel ``api``: conversions and adjustments to the Google Ads API, over REST."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -42,6 +42,11 @@ ACTIONS_QUERY: Final = (  # the script asks the same
     "FROM conversion_action WHERE conversion_action.type = 'UPLOAD_CLICKS' "
     "ORDER BY conversion_action.name LIMIT 500"
 )
+# The method of an upload, and its rows as errors name them: of conversions, and of adjustments.
+CONVERSIONS: Final = ("uploadClickConversions", "conversions")
+ADJUSTMENTS: Final = ("uploadConversionAdjustments", "conversion_adjustments")
+_FIELDS: Final = {"conversions": "conversions", "conversion_adjustments": "conversionAdjustments"}
+_TYPES: Final = {"RETRACT": "RETRACTION", "RESTATE": "RESTATEMENT"}
 FAILURE_TYPE: Final = "GoogleAdsFailure"
 NO_OBJECT: Final = Message("the answer is no JSON object")
 MAX_DIGITS: Final = 10
@@ -60,7 +65,7 @@ def read_upload(body: Any, rows: Sequence[UploadRow], request_id: str = "") -> O
     if not isinstance(body, dict):
         return [_refused(table.UNREADABLE_RESPONSE, NO_OBJECT, request_id)] * count
     try:
-        failed = errors_by_row(partial_errors(body), count)
+        failed = errors_by_row(partial_errors(body), count, _kind(rows)[1])
         results = _results(body, rows)
     except UnreadableResponse as problem:
         return [_refused(table.PARTIAL_FAILURE_UNREADABLE, str(problem), request_id)] * count
@@ -107,11 +112,17 @@ def failure_errors(status: Any) -> list[Any]:
     return errors
 
 
-def errors_by_row(errors: Sequence[Any], count: int) -> dict[int, list[GoogleError]]:
+def _kind(rows: Sequence[UploadRow]) -> tuple[str, str]:
+    return ADJUSTMENTS if rows and rows[0].adjusted else CONVERSIONS
+
+
+def errors_by_row(
+    errors: Sequence[Any], count: int, field: str = CONVERSIONS[1]
+) -> dict[int, list[GoogleError]]:
     """Group the errors by row; raises UnreadableResponse for an error of no row."""
     grouped: dict[int, list[GoogleError]] = {}
     for error in errors:
-        index = _index(error)
+        index = _index(error, field)
         if index is None or not 0 <= index < count:
             why = Message("an error of row %(row)s, in a request of %(n)s", row=index, n=count)
             raise UnreadableResponse(why)
@@ -119,11 +130,11 @@ def errors_by_row(errors: Sequence[Any], count: int) -> dict[int, list[GoogleErr
     return grouped
 
 
-def _index(error: Any) -> int | None:
+def _index(error: Any, field: str) -> int | None:
     """The row index in the field path of an error."""
     elements = get_either(dig(error, "location"), "fieldPathElements", "field_path_elements")
     for element in objects(elements):
-        if get_either(element, "fieldName", "field_name") == "conversions":
+        if get_either(element, "fieldName", "field_name") == field:
             index = element.get("index")
             if isinstance(index, str) and index.isascii() and index.isdecimal():
                 return int(index) if len(index) < MAX_DIGITS else None
@@ -142,6 +153,8 @@ def _results(body: Mapping[str, Any], rows: Sequence[UploadRow]) -> list[Any]:
         kind, click = row.conversion.click or ("gclid", None)
         if any(result.get(click_kind) for click_kind in CLICK_KINDS) and result.get(kind) != click:
             raise UnreadableResponse("a result of another click")
+        if result.get("orderId", row.conversion.order_id) != row.conversion.order_id:
+            raise UnreadableResponse("a result of another order")
     return results
 
 
@@ -168,10 +181,10 @@ class GoogleAds(GoogleChannel):
     """Uploads with partial failure: each row has its own outcome."""
 
     def upload(self, credentials: GoogleCredentials, rows: Sequence[UploadRow]) -> UploadResult:
-        """Send these conversions; always returns one outcome per row."""
+        """Send these rows, all of one kind; always returns one outcome per row."""
 
         def send(part: Sequence[UploadRow]) -> RequestReply | RequestFailure:
-            reply = self._upload(credentials, [row.conversion for row in part])
+            reply = self._upload(credentials, part)
             if not isinstance(reply, GoogleResponse):
                 return reply
             outcomes = read_upload(reply.body, part, reply.request_id)
@@ -181,7 +194,8 @@ class GoogleAds(GoogleChannel):
 
     def check(self, credentials: GoogleCredentials) -> list[Finding]:
         """Check token, account and action with a conversion that is only validated."""
-        reply = self._upload(credentials, [TRIAL_CONVERSION], validate_only=True)
+        trial = [UploadRow("", TRIAL_CONVERSION)]
+        reply = self._upload(credentials, trial, validate_only=True)
         if isinstance(reply, GoogleResponse):
             reply = RequestReply(_validation_result(reply))
         return build_findings(reply)
@@ -189,23 +203,21 @@ class GoogleAds(GoogleChannel):
     def _upload(
         self,
         credentials: GoogleCredentials,
-        conversions: Sequence[Conversion],
+        rows: Sequence[UploadRow],
         *,
         validate_only: bool = False,
     ) -> GoogleResponse | RequestReply | RequestFailure:
         """Send one request; a response is one with status 200."""
+        method, field = _kind(rows)
         body = {
-            "conversions": [
-                click_conversion(each, credentials.resource_name(each.action))
-                for each in conversions
-            ],
+            _FIELDS[field]: [_row_of(row, credentials) for row in rows],
             "partialFailure": True,
             **({"validateOnly": True} if validate_only else {}),
         }
-        response = self._post(credentials, ":uploadClickConversions", body)
+        response = self._post(credentials, f":{method}", body)
         if isinstance(response, RequestFailure) or response.status == OK:
             return response
-        return _read_refusal(response, len(conversions))
+        return _read_refusal(response, len(rows), field)
 
     def list_actions(self, credentials: GoogleCredentials) -> list[ListedAction] | RequestFailure:
         """The conversion actions of the account that take uploads of clicks, by name."""
@@ -250,6 +262,11 @@ def _listed(action: Any) -> ListedAction:
     }
 
 
+def _row_of(row: UploadRow, credentials: GoogleCredentials) -> dict[str, Any]:
+    action = credentials.resource_name(row.conversion.action)
+    return adjustment_of(row, action) if row.adjusted else click_conversion(row.conversion, action)
+
+
 def click_conversion(conversion: Conversion, action: str) -> dict[str, Any]:
     """The conversion as Google's ClickConversion: who it was, time with offset, order id."""
     people = conversion.sent_identifiers.items()
@@ -266,16 +283,31 @@ def click_conversion(conversion: Conversion, action: str) -> dict[str, Any]:
     }
 
 
+def adjustment_of(row: UploadRow, action: str) -> dict[str, Any]:
+    """The row as Google's ConversionAdjustment; only a restatement has a value."""
+    conversion, (kind, at) = row.conversion, row.adjusted or ("RESTATE", row.conversion.at)
+    value = {"adjustedValue": json_number(conversion.value), "currencyCode": conversion.currency}
+    return {
+        "orderId": conversion.order_id,
+        "conversionAction": action,
+        "adjustmentType": _TYPES[kind],
+        "adjustmentDateTime": format_google_time(at),
+        **({"restatementValue": value} if kind == "RESTATE" else {}),
+    }
+
+
 def _consent(conversion: Conversion) -> dict[str, Any]:
     """The consent, if it is known; Google takes no adPersonalization with conversions."""
     said = conversion.consent.get("adUserData")
     return {"consent": {"adUserData": said.upper()}} if said else {}
 
 
-def _read_refusal(response: GoogleResponse, count: int) -> RequestReply | RequestFailure:
+def _read_refusal(
+    response: GoogleResponse, count: int, field: str
+) -> RequestReply | RequestFailure:
     """Read a refused request; if an error names no row, it failed as a whole."""
     try:
-        grouped = errors_by_row(failure_errors(dig(response.body, "error")), count)
+        grouped = errors_by_row(failure_errors(dig(response.body, "error")), count, field)
     except UnreadableResponse:
         grouped = {}
     if not grouped or response.status != BAD_REQUEST:

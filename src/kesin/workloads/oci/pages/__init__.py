@@ -4,8 +4,9 @@ from typing import Final
 
 from kesin.lifecycle.budget import HOUR_S
 from kesin.web.dashboard.frame.page import WorkloadPages
+from kesin.workloads.oci.adjustments.lifecycle import WINDOW_S
 from kesin.workloads.oci.pages import control, fix_row, settings, sites
-from kesin.workloads.oci.pages.job_panel import job_actions, job_panel
+from kesin.workloads.oci.pages.job_panel import adjustment_panel, job_actions, job_panel, sale_link
 from kesin.workloads.oci.pages.site_links import (
     breaker_warnings,
     links,
@@ -27,4 +28,10 @@ PAGES: Final = WorkloadPages(
     triage=triage,
     overdue_after_s=3 * HOUR_S,  # Google's scripts come once an hour at most
     polling_elements=frozenset({"oci-rows", "oci-summary"}),
+)
+ADJUSTMENT_PAGES: Final = WorkloadPages(
+    icon="upload",
+    job_panel=adjustment_panel,
+    job_link=sale_link,
+    overdue_after_s=WINDOW_S,  # those of a script's site wait for a person
 )

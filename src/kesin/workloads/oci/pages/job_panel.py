@@ -6,16 +6,19 @@ from kesin.engine.access.commands import JobDetails
 from kesin.foundation.messages import decode_note, recorded_message
 from kesin.foundation.text import decode_json
 from kesin.lifecycle.errors import Category
+from kesin.lifecycle.model import Job
 from kesin.store.records import Event
 from kesin.web.dashboard.frame.formatting import pretty
-from kesin.web.dashboard.frame.page import JobAction, PageContext, Panel
+from kesin.web.dashboard.frame.page import JobAction, Link, PageContext, Panel
 from kesin.web.dashboard.jobs.actions import lifecycle_actions, possible_moves
 from kesin.web.dashboard.queues.actions import label_of
 from kesin.web.serialize import json_depth_limited
+from kesin.workloads.oci.adjustments.intake import adjustment_title
+from kesin.workloads.oci.adjustments.settling import siblings
 from kesin.workloads.oci.conversions.conversion import Conversion, RowDefaults, Unsendable
 from kesin.workloads.oci.google.data_manager import event
 from kesin.workloads.oci.google.google_ads import click_conversion
-from kesin.workloads.oci.lifecycle import CONSENT_DENIED
+from kesin.workloads.oci.lifecycle import DECISIONS
 from kesin.workloads.oci.operations import ACTIONS
 from kesin.workloads.oci.pages.site_links import control_path
 from kesin.workloads.oci.site import SiteContext
@@ -58,7 +61,27 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
         "api": f"POST https://googleads.googleapis.com/{version}/customers/…:uploadClickConversions",
     }
     shown = {"line": lines.get(channel, ""), "asked": request, "unsendable": unsendable}
-    return Panel("oci/panel.html", {**shown, "exchanges": _exchanges(history)})
+    adjustments = siblings(SiteContext(context, site), [job.id])[job.id] if site else {}
+    more = {"adjustments": adjustments, "title": adjustment_title, "exchanges": _exchanges(history)}
+    return Panel("oci/panel.html", {**shown, **more})
+
+
+def adjustment_panel(ctx: PageContext, history: JobDetails) -> Panel:
+    """What an adjustment waits for, and the responses so far."""
+    conversion, site = _sale(ctx, history.job), ctx.accounts.find_site(history.job.tenant)
+    shown = {"job": history.job, "conversion": conversion, "channel": site.channel if site else ""}
+    return Panel("oci/adjustment.html", {**shown, "exchanges": _exchanges(history)})
+
+
+def sale_link(ctx: PageContext, job: Job) -> Link | None:
+    """The conversion that is adjusted."""
+    sale = _sale(ctx, job)
+    return Link(ctx.say("The conversion"), f"/dashboard/jobs/{sale.id}") if sale else None
+
+
+def _sale(ctx: PageContext, job: Job) -> Job | None:
+    sale = ctx.workload("oci").queue.job(str(_object(job.payload).get("conversionId")))
+    return sale if sale and sale.tenant == job.tenant else None
 
 
 def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
@@ -70,9 +93,7 @@ def job_actions(ctx: PageContext, history: JobDetails) -> list[JobAction]:
     fix = f"{path}/rows/{job.id}/fix"
     bad_data = job.state == "FAILED" and job.error_category == Category.VALIDATION
     if bad_data:
-        offered.append(
-            JobAction(ctx.say("Fix data"), fix, primary=job.error_code != CONSENT_DENIED.code)
-        )
+        offered.append(JobAction(ctx.say("Fix data"), fix, primary=job.error_code not in DECISIONS))
     elif job.state == "COMPLETED":
         offered.append(JobAction(ctx.say("Send a corrected copy"), fix))
     untouched = job.state == "QUEUED" and job.attempt_count == job.attempt_base

@@ -1,0 +1,1 @@
+"""Adjustments of conversions: retracted sales, and sales whose value changed."""

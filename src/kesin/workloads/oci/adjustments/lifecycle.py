@@ -1,0 +1,126 @@
+"""The lifecycle of an adjustment: it waits for its conversion, then it is sent, one at a time."""
+
+from typing import Final
+
+from kesin.lifecycle import moves
+from kesin.lifecycle.budget import DAY_S, Backoff
+from kesin.lifecycle.declare import Lifecycle, Move, State
+from kesin.lifecycle.errors import Category, Code
+from kesin.lifecycle.vocabulary import Fixed, due, unclaimed
+from kesin.workloads.oci.google.classify import ADJUSTMENT_CODES
+from kesin.workloads.oci.lifecycle import (
+    ENDED,
+    MANUAL_FAIL,
+    SENT,
+    OciLimits,
+    answer_moves,
+    cap_moves,
+    mark_failed_move,
+    oci_taxonomy,
+    reject_move,
+    with_settings,
+)
+
+QUEUE: Final = "oci_adjustments"
+WINDOW_S: Final = 54 * DAY_S  # later, Google adjusts no conversion
+TOO_LATE: Final = (
+    "the sale is older than 54 days, and Google no longer adjusts it: correct your own figures"
+)
+EXPIRED: Final = Fixed("CONVERSION_EXPIRED", Category.VALIDATION, TOO_LATE)
+SENDABLE: Final = ("READY", "RETRY")
+OPEN: Final = ("WAITING", *SENDABLE)
+UNFINISHED: Final = (*OPEN, "PROCESSING")
+_REFUSALS: Final = (  # our own codes: Google was not asked
+    *("ALREADY_RETRACTED", "CONSENT_DENIED", "UNKNOWN_CONVERSION", "WBRAID_NOT_ADJUSTABLE"),
+    "RETRACT_NOT_POSSIBLE",
+)
+
+
+def configured_adjustments() -> Lifecycle:
+    return with_settings(adjustment_lifecycle)
+
+
+def adjustment_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
+    limits = limits or OciLimits()
+    return Lifecycle(
+        name=QUEUE,
+        doc="Adjustments of conversions: each waits for its conversion, then for those before it.",
+        max_attempts=limits.max_attempts_script,
+        lease_seconds=limits.lease_seconds,
+        stamps=("conversion_at", "uploaded_at", "failed_at"),
+        states=(
+            State("WAITING", initial=True, holds_key=True),
+            State("READY", holds_key=True),
+            State("RETRY", holds_key=True),
+            State("PROCESSING", holds_key=True),
+            State("COMPLETED", terminal=True, success=True, holds_key=True),
+            State("FAILED", resting=True, holds_key=True),
+        ),
+        moves=(
+            moves.enqueue("WAITING", stamp_input=("conversion_at",)),
+            Move(
+                "ready",
+                ("WAITING",),
+                "READY",
+                by=("worker",),
+                run_at="now",
+                doc="Google has the conversion, and no other adjustment of it is under way.",
+            ),
+            Move(
+                "settle",
+                ("WAITING",),
+                "COMPLETED",
+                by=("worker",),
+                result="record",
+                stamp=("finished_at",),
+                doc="The conversion was never claimed: it was changed here, and nothing is sent.",
+            ),
+            moves.claim(SENDABLE, "PROCESSING"),
+            reject_move(OPEN),
+            moves.complete("PROCESSING", "COMPLETED", name="ack", when=(), stamp=SENT),
+            moves.fail("PROCESSING", "FAILED", name="ack_failed", stamp=ENDED),
+            *answer_moves(limits),
+            *cap_moves(SENDABLE),
+            moves.expire(
+                *(OPEN, "FAILED", WINDOW_S),
+                since="conversion_at",
+                error=EXPIRED,
+                stamp=ENDED,
+            ),
+            Move(
+                "give_up",
+                ("WAITING",),
+                "FAILED",
+                by=("clock",),
+                when=(unclaimed, due),
+                error=EXPIRED,
+                stamp=ENDED,
+                stage="expire",
+                doc="The same where the time of the sale is not known.",
+            ),
+            moves.requeue(
+                "FAILED",
+                "WAITING",
+                name="RETRY_SELECTED",
+                run_at=Backoff((WINDOW_S,)),
+                unstamp=ENDED,
+            ),
+            mark_failed_move(UNFINISHED),
+            Move(
+                "MARK_SENT",
+                ("READY", "FAILED"),
+                "COMPLETED",
+                by=("operator",),
+                when=(unclaimed,),
+                stamp=SENT,
+                unstamp=("failed_at",),
+                doc="Uploaded by hand, from the file.",
+            ),
+            moves.prune("COMPLETED", days=limits.keep_completed_days),
+            moves.prune("FAILED", days=limits.keep_failed_days),
+        ),
+        errors=oci_taxonomy(
+            *(Code(name, Category.VALIDATION) for name in _REFUSALS), *ADJUSTMENT_CODES
+        ),
+        default_errors=(("MARK_FAILED", MANUAL_FAIL),),
+    )

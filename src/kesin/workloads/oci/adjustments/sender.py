@@ -1,0 +1,86 @@
+"""The worker of adjustments: settles those that wait, and sends those that are ready."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+from functools import partial
+from typing import Final
+
+from kesin.engine.worker_thread import ClaimShare
+from kesin.lifecycle.model import Job
+from kesin.store.records import Filter
+from kesin.workloads.oci import uploader
+from kesin.workloads.oci.adjustments.lifecycle import SENDABLE
+from kesin.workloads.oci.adjustments.settling import GONE, beside, check, locked, settle_waiting
+from kesin.workloads.oci.conversions.conversion import Conversion, Unsendable
+from kesin.workloads.oci.conversions.ingest import ClaimedMeanwhile
+from kesin.workloads.oci.google.channel import UploadRow
+from kesin.workloads.oci.google.circuit_breaker import WORKER_ACTOR
+from kesin.workloads.oci.site import WORKLOAD, SiteContext
+
+SETTLED_AT_ONCE: Final = 500  # waiting adjustments of a site; the next turn continues
+
+
+class AdjustmentUploader(uploader.Uploader):
+    """Sends adjustments as conversions are sent: with the same shares, breaker, credentials."""
+
+    waiting_states = SENDABLE
+
+    def plan(self) -> Iterator[ClaimShare]:
+        """Settle what waits, also for sites that are left to a script; then send what is ready."""
+        counts = self._context.queue.stats().tenants
+        for record in self._context.commands.accounts.directory.sites():
+            site = SiteContext(self._context, record)
+            if counts.get(site.id, {}).get("WAITING"):
+                with self._reserve(site) as free:
+                    if free:
+                        self._settle(site)
+        yield from super().plan()
+
+    def _settle(self, site: SiteContext) -> None:
+        """Settle the next waiting adjustments of a site; those that stay hold up no others."""
+        where = Filter(states=("WAITING",), tenants=(site.id,), oldest_first=True)
+        cursor = self._cursors.get(site.id)
+        page = site.queue.jobs(where, limit=SETTLED_AT_ONCE, cursor=cursor)
+        self._cursors[site.id] = page.cursor
+        ids = [job.id for job in page.jobs]
+        with suppress(ClaimedMeanwhile), locked(site):  # else in the next turn
+            jobs = site.queue.find(ids) if ids else {}  # as they are under the lock
+            waiting = [jobs[each] for each in ids if each in jobs and jobs[each].state == "WAITING"]
+            settle_waiting(beside(site, WORKLOAD), waiting, WORKER_ACTOR)
+
+    def _claimable_rows(self, site: SiteContext, share: int) -> int:
+        is_paused = beside(site, WORKLOAD).is_paused
+        return 0 if is_paused else super()._claimable_rows(site, share)
+
+    def _reject_unsendable(self, site: SiteContext, rows: int) -> None:
+        """Nothing: an adjustment was checked when it became ready."""
+
+    def _split(self, site: SiteContext, jobs: Sequence[Job]) -> uploader.SplitRows:
+        sold = beside(site, WORKLOAD)
+        conversions = sold.queue.find([str(job.payload.get("conversionId")) for job in jobs])
+        rows: uploader.SplitRows = ([], [])
+        for job in jobs:
+            try:
+                rows[0].append((job, _row(sold, job, conversions)))
+            except Unsendable as problem:
+                rows[1].append((job, problem))
+        return rows
+
+
+def _row(site: SiteContext, job: Job, conversions: Mapping[str, Job]) -> UploadRow:
+    """The adjustment as it is sent; raises Unsendable."""
+    payload, conversion = job.payload, conversions.get(str(job.payload.get("conversionId")))
+    if conversion is None or conversion.tenant != job.tenant:
+        raise Unsendable("UNKNOWN_CONVERSION", "externalId", GONE)
+    check(site, conversion, payload["type"])
+    sent = Conversion.from_payload(conversion.payload, site.defaults)
+    if "value" in payload:
+        value = Decimal(str(payload["value"]))
+        sent = replace(sent, value=value, currency=payload["currency"])
+    return UploadRow(job.id, sent, (payload["type"], datetime.fromisoformat(payload["adjustedAt"])))
+
+
+build_worker = partial(uploader.build_worker, threads=2, kind=AdjustmentUploader)
