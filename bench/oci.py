@@ -29,6 +29,7 @@ from kesin.workloads.oci.conversions.conversion import Conversion, RowDefaults
 from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.conversions.parsing import parse_body
 from kesin.workloads.oci.google.channel import UploadRow
+from kesin.workloads.oci.google.error_table import ADJUSTMENTS
 from kesin.workloads.oci.google.google_ads import read_upload
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.oci.operations import site_stats
@@ -72,21 +73,26 @@ def run(report: Report, store: str, address) -> None:
 
 def mapping(report: Report) -> None:
     """How long it takes to find the rows of a partial failure in which every row failed."""
-    costs = {}
-    for count in MAPPED:
-        rows = [UploadRow(str(n), _conversion(n)) for n in range(count)]
-        body = _all_failed(count)
-        costs[count] = 1_000 * min(
-            timed(partial(read_upload, body, rows))[1] for _ in range(REPEATS)
-        )
+    retracted = ("RETRACT", datetime(2026, 3, 2, tzinfo=UTC))
     report.say("## A partial failure in which every row failed")
-    report.table(
-        ("rows = errors", "mapped in (ms)", "µs a row"),
-        [(f"{n:,}", f"{ms:.1f}", f"{1_000 * ms / n:.1f}") for n, ms in costs.items()],
-    )
-    least, most = MAPPED[0], MAPPED[-1]
-    slower = (costs[most] / most) / (costs[least] / least)
-    report.aim(f"mapping: a row of {most:,} / a row of {least}", slower, most=1.5)
+    for what, adjusted, *error in (
+        ("conversions", None, "conversionUploadError", "UNPARSEABLE_GCLID"),
+        ("conversion_adjustments", retracted, ADJUSTMENTS, "CONVERSION_EXPIRED"),
+    ):
+        costs = {}
+        for count in MAPPED:
+            rows = [UploadRow(str(n), _conversion(n), adjusted) for n in range(count)]
+            body = _all_failed(count, what, *error)
+            costs[count] = 1_000 * min(
+                timed(partial(read_upload, body, rows))[1] for _ in range(REPEATS)
+            )
+        report.table(
+            (f"{what} = errors", "mapped in (ms)", "µs a row"),
+            [(f"{n:,}", f"{ms:.1f}", f"{1_000 * ms / n:.1f}") for n, ms in costs.items()],
+        )
+        least, most = MAPPED[0], MAPPED[-1]
+        slower = (costs[most] / most) / (costs[least] / least)
+        report.aim(f"mapping of {what}: a row of {most:,} / a row of {least}", slower, most=1.5)
 
 
 def identifiers(report: Report, address: Callable[[str], str]) -> None:
@@ -187,14 +193,14 @@ def _conversion(number: int) -> Conversion:
     return Conversion.from_payload(_row(number), RowDefaults(SITE, None, ""))
 
 
-def _all_failed(count: int) -> dict[str, Any]:
+def _all_failed(count: int, field: str, group: str, value: str) -> dict[str, Any]:
     errors = [
         {
-            "errorCode": {"conversionUploadError": "UNPARSEABLE_GCLID"},
+            "errorCode": {group: value},
             "message": "The imported gclid could not be decoded.",
             "location": {
                 "fieldPathElements": [
-                    {"fieldName": "conversions", "index": n},
+                    {"fieldName": field, "index": n},
                     {"fieldName": "gclid"},
                 ]
             },
