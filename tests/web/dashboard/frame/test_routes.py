@@ -208,7 +208,10 @@ def test_a_trade_stands_together_and_a_phone_shows_first_what_calls(world):
     lines = re.findall(r'<a href="([^"]+)"[^>]*class="([^"]*)"', nav)
     paths = [path for path, _ in lines]
     at = paths.index("/dashboard/queues/oci")
-    assert paths[at + 1 : at + 3] == ["/dashboard/oci", "/dashboard/site/north/oci-control"]
+    assert paths[at + 1 : at + 4] == [
+        *("/dashboard/queues/oci_adjustments", "/dashboard/oci"),
+        "/dashboard/site/north/oci-control",
+    ]
     at = paths.index("/dashboard/queues/optiplan")
     assert paths[at + 1] == "/dashboard/optiplan"
     looks = dict(lines)
