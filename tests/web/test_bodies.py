@@ -27,6 +27,7 @@ LARGE = {
     "POST /api/queues/{queue}/actions": FILES,
     "POST /api/oci/conversions": FILES,
     "POST /api/oci/ack": FILES,
+    "POST /api/oci/adjustments": FILES,
     "POST /api/oci/ack-failed": FILES,
     "POST /api/oci/reconciliation": FILES,
     "POST /api/oci/queue-actions": FILES,

@@ -3,7 +3,7 @@
 from datetime import date
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 MAX_IDS: Final = 10_000  # of a report or an action
@@ -55,10 +55,25 @@ class IngestRow(CamelCaseModel):
     )
 
 
-class AdjustmentsBody(OciSiteBody):
-    """Adjustments, each with externalId, adjustmentId, type, value, currency and adjustedAt."""
+_ADJUSTMENT: Final[dict[str, Any]] = {  # rows are checked one by one: a bad one is one result
+    "type": "object",
+    "required": ["externalId", "adjustmentId", "type"],
+    "properties": {
+        **{name: {"type": ["string", "integer"]} for name in ("externalId", "adjustmentId")},
+        "type": {"enum": ["RETRACT", "RESTATE"]},
+        "value": {"type": ["number", "string"]},
+        **{name: {"type": "string"} for name in ("currency", "adjustedAt")},
+    },
+    "additionalProperties": False,
+}
 
-    adjustments: Annotated[list[dict[str, Any]], Field(max_length=MAX_IDS)]
+
+class AdjustmentsBody(OciSiteBody):
+    """Sales that were returned, or whose value changed."""
+
+    adjustments: Annotated[
+        list[Annotated[dict[str, Any], WithJsonSchema(_ADJUSTMENT)]], Field(max_length=MAX_IDS)
+    ]
 
 
 class Ingested(CamelCaseModel):
