@@ -28,8 +28,8 @@ async def by_psycopg(url: str, commits: bool) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def by_asyncpg(url: str, commits: bool) -> AsyncIterator[Any]:
-    own = await asyncpg.connect(url)
+async def by_asyncpg(url: str, commits: bool, **options: Any) -> AsyncIterator[Any]:
+    own = await asyncpg.connect(url, **options)
     transaction = own.transaction()
     await transaction.start()
     yield own
@@ -38,8 +38,10 @@ async def by_asyncpg(url: str, commits: bool) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def by_session(url: str, commits: bool, driver: str = "asyncpg") -> AsyncIterator[Any]:
-    engine = create_async_engine(url.replace("postgresql:", f"postgresql+{driver}:"))
+async def by_session(
+    url: str, commits: bool, driver: str = "asyncpg", **options: Any
+) -> AsyncIterator[Any]:
+    engine = create_async_engine(url.replace("postgresql:", f"postgresql+{driver}:"), **options)
     async with AsyncSession(engine) as own:
         yield own
         await (own.commit() if commits else own.rollback())

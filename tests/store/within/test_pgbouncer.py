@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, closing
+from typing import Any
+from uuid import uuid4
 
 import psycopg
+import psycopg2
 import pytest
 
 from kesin import Queue, Worker, open_store, task_lifecycle
@@ -17,7 +21,15 @@ from tests.store.within.drivers import (
     psycopg_plain,
     sqlalchemy_session,
 )
-from tests.store.within.test_asynchronous import by_psycopg
+from tests.store.within.test_asynchronous import (
+    Opener,
+    by_asyncpg,
+    by_psycopg,
+    by_psycopg_session,
+    by_session,
+)
+
+POOL_SIZE = 2
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +37,7 @@ def pooled(postgres_server: PostgresServer) -> Iterator[str]:
     """The URL of a database with the schema in it, through the pooler."""
     direct = postgres_server.create_database("pooled")
     open_store(direct, migrate=True).close()
-    with pooler(postgres_server, size=2, probe=direct):
+    with pooler(postgres_server, size=POOL_SIZE, probe=direct):
         yield through_pooler(direct)
 
 
@@ -52,12 +64,68 @@ def test_a_job_is_part_of_the_transaction(queue, pooled, opener):
     assert queue.job(outcome.id).payload == {"n": 1}
 
 
-def test_coroutines_too(queue, pooled):
-    async def main() -> str:
-        async with by_psycopg(pooled, True) as own:
-            return (await queue.aio.enqueue({"n": 1}, within=own)).id
+def by_uncached_asyncpg(url: str, commits: bool) -> AbstractAsyncContextManager[Any]:
+    """A statement that asyncpg prepared would be on another connection at the next turn."""
+    return by_asyncpg(url, commits, statement_cache_size=0)
 
-    assert queue.job(asyncio.run(main())).payload == {"n": 1}
+
+def by_uncached_session(url: str, commits: bool) -> AbstractAsyncContextManager[Any]:
+    uncached = {"statement_cache_size": 0, "prepared_statement_name_func": lambda: f"_{uuid4()}_"}
+    return by_session(f"{url}&prepared_statement_cache_size=0", commits, connect_args=uncached)
+
+
+@pytest.mark.parametrize(
+    "opener", [by_psycopg, by_psycopg_session, by_uncached_asyncpg, by_uncached_session]
+)
+def test_coroutines_too(queue, pooled, opener: Opener):
+    async def main() -> str:
+        async with opener(pooled, False) as own:
+            await queue.aio.enqueue({"n": 1}, within=own)
+        async with opener(pooled, True) as own, opener(pooled, False) as other:
+            await queue.aio.enqueue({"n": 2}, within=other)
+            return (await queue.aio.enqueue({"n": 3}, within=own)).id
+
+    before = queue.stats().total
+    assert queue.job(asyncio.run(main())).payload == {"n": 3}
+    assert queue.stats().total == before + 1
+
+
+def test_the_function_from_psycopg2(queue, pooled):
+    before = queue.stats().total
+    with closing(psycopg2.connect(pooled)) as own, own.cursor() as cursor:
+        for end in (own.rollback, own.commit):
+            cursor.execute("SELECT result FROM kesin.enqueue('mail', '{}')")
+            assert cursor.fetchone() == ("inserted",)
+            end()
+    assert queue.stats().total == before + 1
+
+
+def test_callers_that_hold_every_connection_of_the_pool_wait_for_none(queue, pooled):
+    """Nothing is asked on the store's own connection, which would be one more."""
+    before = queue.stats().total
+    with ExitStack() as stack:
+        callers = [stack.enter_context(psycopg.connect(pooled)) for _ in range(POOL_SIZE)]
+        for own in callers:
+            own.execute("SELECT 1")
+        for own in callers:
+            assert queue.enqueue({}, within=own).result == "inserted"
+    assert queue.stats().total == before + POOL_SIZE
+
+
+def test_coroutines_that_hold_every_connection_of_the_pool_wait_for_none(queue, pooled):
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            callers = [
+                await stack.enter_async_context(by_psycopg(pooled, True)) for _ in range(POOL_SIZE)
+            ]
+            for own in callers:
+                await own.execute("SELECT 1")
+            outcomes = [queue.aio.enqueue({}, within=own) for own in callers]
+            assert {one.result for one in await asyncio.gather(*outcomes)} == {"inserted"}
+
+    before = queue.stats().total
+    asyncio.run(main())
+    assert queue.stats().total == before + POOL_SIZE
 
 
 def test_a_worker_drains_through_it_and_finishes_with_its_effect(queue):

@@ -1,5 +1,6 @@
 """Enqueueing in a transaction of the caller's own asynchronous connection, by the SQL function."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from kesin.store.errors import StoreError
-from kesin.store.postgres.callers import WHICH_DATABASE
+from kesin.store.postgres.callers import WHICH_DATABASE, Callers
 from kesin.store.records import NewJobRow, Outcome
 from kesin.store.within import no_transaction, not_ours
 
@@ -30,11 +31,12 @@ def refuse_what_is_ignored(queue: str, job: NewJobRow, now: int | None) -> None:
 
 
 async def enqueue_within(
-    schema: str, database: object, queue: str, job: NewJobRow, given: Any, *, actor: str
+    schema: str, callers: Callers, queue: str, job: NewJobRow, given: Any, *, actor: str
 ) -> Outcome:
-    """Enqueue in the transaction of ``given``; ``database`` is what it must lead to."""
+    """Enqueue in the transaction of ``given``, which must lead to the store's database."""
     fetch = await _fetcher(given)
-    if tuple(await fetch(WHICH_DATABASE, ()) or ()) != database:
+    found = tuple(await fetch(WHICH_DATABASE, ()) or ())
+    if found != callers.database and not await asyncio.to_thread(callers.leads_here, found):
         raise StoreError("within: the connection leads to another database than the queue")
     places = [f"CAST({{{place}}} AS {kind})" for place, kind in enumerate(_TYPES)]
     places[6] = f"to_timestamp({places[6]} / 1000000.0)"

@@ -36,11 +36,25 @@ class CallersPostgres:
 
 
 class Callers:
-    """The callers' connections; each is asked once which database it leads to."""
+    """The callers' connections; each is asked once which database it leads to.
+
+    The store knows its own before: a caller's transaction may hold a pooler's last connection.
+    """
 
     def __init__(self, read: Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]) -> None:
         self._read = read  # a statement on the store's own connection
+        self.database: tuple[Any, ...] | None = None  # which one the store's is
         self._known: WeakSet[psycopg.Connection[Any]] = WeakSet()
+
+    def learn_database(self) -> None:
+        """Ask the store's own connection which database it leads to."""
+        [self.database] = self._read(WHICH_DATABASE, {})
+
+    def leads_here(self, found: tuple[Any, ...] | None) -> bool:
+        """Whether this is the store's database; asks again if not: its server may be new."""
+        if found != self.database:
+            self.learn_database()
+        return found == self.database
 
     def admit(self, given: Any) -> CallersPostgres:
         """The connection that was given, ready for statements of the store."""
@@ -57,7 +71,7 @@ class Callers:
             raise StoreError("within: the connection's client_encoding must be UTF8")
         callers = CallersPostgres(connection)
         if connection not in self._known:
-            if [callers.execute(WHICH_DATABASE).fetchone()] != self._read(WHICH_DATABASE, {}):
+            if not self.leads_here(callers.execute(WHICH_DATABASE).fetchone()):
                 if idle:
                     connection.rollback()  # the look began a transaction
                 raise StoreError("within: the connection leads to another database than the queue")

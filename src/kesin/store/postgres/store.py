@@ -7,7 +7,6 @@ a plan made for an empty table would be kept while the table grows. Only claims 
 seconds, on connections of their own. NOTIFY only shortens a wait; polling alone is enough.
 """
 
-import asyncio
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
@@ -21,7 +20,7 @@ from kesin.store.declarations import Edge, Effects
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.ownership import Ownership
 from kesin.store.postgres.async_callers import enqueue_within, refuse_what_is_ignored
-from kesin.store.postgres.callers import WHICH_DATABASE, Callers, CallersPostgres
+from kesin.store.postgres.callers import Callers, CallersPostgres
 from kesin.store.postgres.connection import PostgresListener, TimedConnection
 from kesin.store.postgres.planned import MANY_JOBS, PlannedClaims
 from kesin.store.postgres.pool import PostgresPool, TransactionRolledBack
@@ -90,7 +89,6 @@ class PostgresStore(SqlStore):
         self.dialect = _dialect(schema)
         self._ownership = Ownership[TimedConnection | CallersPostgres]()
         self._callers = Callers(self._read)
-        self._database: list[tuple[Any, ...]] = []  # which one it is, once it was asked
         self._schema_checked = False  # whether the schema is known to match this code
         self._pool = PostgresPool(
             url, size=pool_size, timeout_s=timeout_s, response_timeout_s=response_timeout_s
@@ -129,11 +127,7 @@ class PostgresStore(SqlStore):
         self, queue: str, job: NewJobRow, connection: Any, *, actor: str, now: int | None = None
     ) -> Outcome:
         refuse_what_is_ignored(queue, job, now)
-        if not self._database:  # in a thread: it may have to wait for a connection
-            self._database = await asyncio.to_thread(self._read, WHICH_DATABASE, {})
-        return await enqueue_within(
-            self.schema, self._database[0], queue, job, connection, actor=actor
-        )
+        return await enqueue_within(self.schema, self._callers, queue, job, connection, actor=actor)
 
     @contextmanager
     def _savepoint(self, *, single: bool = False) -> Iterator[None]:
@@ -219,6 +213,7 @@ class PostgresStore(SqlStore):
         if pending:
             names = ", ".join(f"{migration.version:04d}_{migration.name}" for migration in pending)
             raise StoreError(f"the schema {self.schema} lacks {names}: run `kesin migrate` first")
+        self._callers.learn_database()
         self._schema_checked = True
 
     def declared(self, queue: str) -> dict[Edge, Effects]:
