@@ -79,6 +79,10 @@ REFUSALS = {
         lambda: small(states=(replace(STATES[0], exclusive=True), *STATES[1:])),
         "small.ready it is initial and has slots",
     ),
+    "no slot at all": (
+        lambda: small(states=with_state(slots=0)),
+        "small.aside slots must lie in 1…10000, got 0",
+    ),
     "fewer slots than none": (
         lambda: small(states=with_state(slots=-1)),
         "small.aside slots must lie in 1…10000, got -1",

@@ -90,13 +90,14 @@ def _check_states(lifecycle: Lifecycle) -> None:
 
 
 def _check_slots(where: str, state: State) -> None:
-    if not _is_count(state.slots) or not 0 <= state.slots <= MAX_SLOTS:
-        _refuse(where, f"slots must lie in 1…{MAX_SLOTS}, got {state.slots!r}")
+    slots = state.slots
+    if slots is not None and not (_is_count(slots) and 0 < slots <= MAX_SLOTS):
+        _refuse(where, f"slots must lie in 1…{MAX_SLOTS}, got {slots!r}")
     if state.slots_per not in ("queue", "tenant"):
         _refuse(where, f"slots_per is 'queue' or 'tenant', got {state.slots_per!r}")
-    if state.exclusive and (state.slots or state.per_tenant):
+    if state.exclusive and (slots or state.per_tenant):
         _refuse(where, "exclusive is one slot a queue: say slots= alone for another limit")
-    if state.per_tenant and not state.slots:
+    if state.per_tenant and not slots:
         _refuse(where, "slots_per without slots= has no effect")
     if state.initial and state.capacity:
         _refuse(where, "it is initial and has slots: no job could be created while they are taken")

@@ -44,7 +44,7 @@ class State:
     exclusive: bool = False  # the same as slots=1
     holds_key: bool = False  # a job in it holds its dedup key
     retiring: bool = False  # on its way out of the lifecycle: jobs leave it and none enters
-    slots: int = 0  # how many jobs may be in it at once; 0: any number
+    slots: int | None = None  # how many jobs may be in it at once; None: any number
     slots_per: Literal["queue", "tenant"] = "queue"
 
     @property
@@ -55,7 +55,7 @@ class State:
     @property
     def capacity(self) -> int:
         """How many jobs of the queue or of a tenant may be in it at once; 0: any number."""
-        return 1 if self.exclusive else self.slots
+        return 1 if self.exclusive else self.slots or 0
 
     @property
     def per_tenant(self) -> bool:

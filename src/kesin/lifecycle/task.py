@@ -30,15 +30,15 @@ def task_lifecycle(
     backoff: Backoff | None = None,
     lease_seconds: int = 60,
     keep_days: int = 30,
-    concurrency: int = 0,
+    concurrency: int | None = None,
     per: Literal["queue", "tenant"] = "queue",
     rate: tuple[int, int] | None = None,
     parents: bool = False,
 ) -> Lifecycle:
     """A lifecycle for work with retries, as most queues need it.
 
-    At most ``concurrency`` jobs run at once, of the queue or of each tenant; 0 is any number. With
-    ``rate=(100, 60)``, at most 100 jobs of a tenant start in 60 seconds, after as many at once.
+    At most ``concurrency`` jobs run at once, of the queue or of each tenant; None is any number.
+    With ``rate=(100, 60)``, at most 100 jobs of a tenant start in 60 seconds after as many at once.
     With ``parents``, a job may come after others: ``enqueue(…, after=[…])``.
     """
     retry_backoff = backoff or doubling(15, 3_600, jitter_s=15)

@@ -115,7 +115,7 @@ class LifecyclePlan:
         name = self._stages[index]
         if name != "ready":
             exclusive = index > 0 and self._sometimes(0.2)
-            slots = self._rng.randint(1, 3) if not exclusive and self._sometimes(0.3) else 0
+            slots = self._rng.randint(1, 3) if not exclusive and self._sometimes(0.3) else None
             per: Literal["queue", "tenant"] = "tenant" if slots and self._sometimes() else "queue"
             holds_key = self._sometimes(0.8)
             self._states.append(

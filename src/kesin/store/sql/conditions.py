@@ -122,7 +122,7 @@ class MoveConditions:
 
     def numbered(self, state: str) -> bool:
         """Whether the slots of the state have numbers."""
-        return self.lifecycle.state[state].slots > 0
+        return bool(self.lifecycle.state[state].slots)
 
     def slots(self, state: str, queue: str = "j.queue") -> str:
         """How many slots the state has: the newest rules say it, to processes of older ones too."""
