@@ -226,4 +226,5 @@ def test_a_lifecycle_without_limits_has_the_bound_between_tenants_alone(kesin):
     assert len(kesin("lifecycle", "show", "task", "--json").json["bounds"]) == 1
     out = kesin("lifecycle", "show", "task").out
     assert "Between tenants: with T tenants waiting" in out
+    assert "before it in its line is what is due, unpaused, and of higher priority or older" in out
     assert "Of task:" not in out

@@ -24,7 +24,10 @@ def test_schedules_are_listed_with_their_next_tick(kesin, database):
         "payload": {"kind": "sales"},
         "last_job": None,
     }
-    assert "nightly" in kesin("schedule", "list", "reports").out
+    *table, bound = kesin("schedule", "list", "reports").out.splitlines()
+    assert any(line.startswith("reports") and "nightly" in line for line in table)
+    missed = "and 1 at most for all ticks that were missed"
+    assert bound == f"Of reports: nightly: at most 1 job a tick, {missed}."
 
 
 def test_the_last_job_is_that_of_the_latest_tick(kesin, database):

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -51,6 +52,14 @@ def test_a_delay_counts_from_now(queue: Queue, clock: ManualClock):
     assert queue.claim("w") == []
     clock.advance(1.5)
     assert len(queue.claim("w")) == 1
+
+
+@pytest.mark.parametrize("run_at", [0, 5, datetime(2026, 1, 1, tzinfo=UTC)])
+def test_a_delay_and_a_time_are_refused_together(queue: Queue, run_at):
+    with pytest.raises(BadInput, match="give delay_s or run_at, not both") as refused:
+        queue.enqueue({}, delay_s=5, run_at=run_at)
+    assert (refused.value.code, refused.value.field) == ("bad_delay_s", "delay_s")
+    assert queue.stats().total == 0
 
 
 def test_ids_rise_with_every_job_and_carry_the_clocks_time(queue: Queue, clock: ManualClock):

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 import psycopg
 import pytest
 
-from kesin import BadInput, NewJob, Queue, task_lifecycle
+from kesin import BadInput, NewJob, Queue, open_store, task_lifecycle
 from kesin.engine import queue_reader
 from kesin.store.errors import UnknownParents
 from kesin.store.postgres.store import PostgresStore
@@ -302,6 +302,16 @@ def test_what_cannot_be_meant_is_refused_by_name(store):
     with pytest.raises(BadInput, match=UNKNOWN_ID):
         queue.enqueue_many([NewJob({}), NewJob({}, after=[UNKNOWN_ID])])
     assert queue.stats().total == 1
+
+
+def test_a_job_of_another_store_is_refused(store, tmp_path):
+    with closing(open_store(tmp_path / "another.db")) as another:
+        parent = Queue("q", AFTER, another).enqueue({}).id
+        for queue in (Queue("q", AFTER, store), Queue("other", AFTER, store)):
+            with pytest.raises(BadInput, match=f"no job of this store: {parent}") as refused:
+                queue.enqueue({}, after=[parent])
+            assert (refused.value.code, refused.value.field) == ("unknown_parent", "after")
+            assert queue.stats().total == 0
 
 
 def test_a_job_named_twice_is_waited_for_once(store):

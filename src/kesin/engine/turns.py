@@ -53,6 +53,7 @@ def turns_bound() -> str:
     """The sentence printed beside a lifecycle's own bound."""
     return (
         "with T tenants waiting, the k-th job in its tenant's line is in the k·⌈T/b⌉-th claim of b"
-        " jobs by any one worker thread at the latest (b ≥ T: ⌈k/⌊b/T⌋⌉-th); slots and rates come"
-        " on top"
+        " jobs by any one worker thread at the latest (b ≥ T: ⌈k/⌊b/T⌋⌉-th); before it in its"
+        " line is what is due, unpaused, and of higher priority or older; slots and rates come on"
+        " top"
     )

@@ -9,7 +9,7 @@ from kesin.cli.support.context import open_context
 from kesin.cli.support.records import print_records
 from kesin.engine.schedules import ListedSchedule, listed_schedules, run_now
 from kesin.foundation.clock import iso, wall_clock_us
-from kesin.foundation.terminal import answer, cli_actor
+from kesin.foundation.terminal import answer, cli_actor, say
 
 app = typer.Typer(no_args_is_help=True)
 COLUMNS = ("queue", "name", "cron", "timezone", "tenant", "catch_up", "next_at", "last_job")
@@ -30,6 +30,9 @@ def list_schedules(queues: QueueNames = None, as_json: AsJson = False) -> None:
         ]
     none = "there is no schedule: Queue(…, schedules=[…]) declares them"
     print_records(records, COLUMNS, {}, as_json=as_json, empty=none)
+    for record in () if as_json else records:
+        missed = f"and {record['catch_up']} at most for all ticks that were missed"
+        say(f"Of {record['queue']}: {record['name']}: at most 1 job a tick, {missed}.")
 
 
 @app.command("run")

@@ -9,6 +9,7 @@ import pytest
 
 from kesin import Queue, Schedule
 from kesin.engine.queue import apply_changes
+from kesin.foundation.clock import datetime_of
 from kesin.foundation.text import escape_cell
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle
@@ -134,6 +135,11 @@ def test_schedules_are_listed_with_their_next_tick_and_last_job(tasks):
     page = look(tasks).text
     assert re.search(r"nightly.*?<code>0 3 \* \* \*</code> Europe/Istanbul", page, re.DOTALL)
     assert f'<a href="/dashboard/jobs/{made.id}">' in page
+    next_at = nightly.next_after(task.now())
+    assert next_at > task.now()
+    shown_next = re.search(r"Europe/Istanbul</td>\s*<td>(<time.*?</time>)", page, re.DOTALL)
+    assert shown_next
+    assert f'datetime="{datetime_of(next_at).isoformat()}"' in shown_next[1]
     assert tasks.client.get(f"/dashboard/jobs/{made.id}", headers=tasks.cookie("ayse")).is_success
 
 
