@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from kesin import Failed, Job, StaleClaim, task_lifecycle
+from kesin import BadInput, Failed, Job, Schedule, StaleClaim, task_lifecycle
 from kesin.testing import MAX_SHOWN, MemoryQueue
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 
@@ -124,3 +125,32 @@ def test_a_message_does_not_list_everything():
 def test_a_state_that_does_not_exist_is_no_failed_assertion():
     with pytest.raises(ValueError, match="mails has no state 'gone'"):
         filled().assert_states(gone=1)
+
+
+@dataclass
+class Greeting:
+    to: str
+
+
+def test_payloads_have_the_type_that_the_queue_declares():
+    queue = MemoryQueue(payload=Greeting, max_payload_bytes=40)
+    queue.enqueue(Greeting("ayse"))
+    with pytest.raises(BadInput):
+        queue.enqueue({"from": "ayse"})
+    with pytest.raises(BadInput, match="bytes"):
+        queue.enqueue(Greeting("a" * 40))
+    seen: list[Any] = []
+    queue.drain(lambda job: seen.append(job.payload))
+    assert seen == [Greeting("ayse")]
+
+
+def test_schedules_tick_as_time_passes():
+    nightly = Schedule("nightly", "0 3 * * *", {"kind": "sales"})
+    queue = MemoryQueue("reports", schedules=[nightly])
+    queue.advance(timedelta(hours=2))
+    queue.assert_no_job()
+    for nights in (1, 2):
+        queue.advance(timedelta(hours=24))
+        queue.assert_states(ready=nights)
+    queue.advance(timedelta(days=3))
+    queue.assert_states(ready=3)

@@ -26,7 +26,8 @@ MAX_SHOWN: Final = 20  # jobs in the message of a failed assertion
 class MemoryQueue(Queue):
     """A queue in memory under a manual clock.
 
-    Queues of one app share store and clock: ``MemoryQueue("mails", sharing=orders)``.
+    Queues of one app share store and clock: ``MemoryQueue("mails", sharing=orders)``. The options
+    are those of a queue: ``payload``, ``schedules``, ``max_payload_bytes``, ``title``, ``search``.
     """
 
     clock: ManualClock
@@ -38,6 +39,7 @@ class MemoryQueue(Queue):
         *,
         sharing: MemoryQueue | None = None,
         start: Time = START,
+        **options: Any,
     ) -> None:
         super().__init__(
             name,
@@ -45,6 +47,7 @@ class MemoryQueue(Queue):
             sharing.store if sharing else SqliteStore(":memory:"),
             clock=sharing.clock if sharing else ManualClock(start),
             seed=crc32(name.encode()),
+            **options,
         )
 
     def drain(
