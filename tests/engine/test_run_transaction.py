@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from kesin import (
@@ -9,29 +14,41 @@ from kesin import (
     ManualClock,
     Queue,
     StaleClaim,
+    Store,
     Sweeper,
     Worker,
-    open_store,
     task_lifecycle,
 )
+from tests.store.conftest import opened
 
-PAYMENTS = "SELECT n FROM payment"
+_numbers = itertools.count(1)
 
 
 class Shop:
-    """Two queues and a table of the application's own, in one file."""
+    """Two queues, and what the application writes beside them: in Redis, jobs of a third."""
 
-    def __init__(self, path) -> None:
-        self.store = open_store(path)
+    def __init__(self, store: Store, kind: str) -> None:
+        self.store, self.kind, number = store, kind, next(_numbers)
         self.clock = ManualClock()
-        self.orders = Queue("orders", task_lifecycle(), self.store, clock=self.clock)
-        self.mails = Queue("mails", task_lifecycle(), self.store)
-        with self.store.transaction() as connection:
-            connection.execute("CREATE TABLE payment (n integer)")
+        self.orders = Queue(f"orders{number}", task_lifecycle(), store, clock=self.clock)
+        self.mails = Queue(f"mails{number}", task_lifecycle(), store)
+        self.payments = Queue(f"payments{number}", task_lifecycle(), store)
+        if kind != "redis":
+            with store.transaction() as connection:
+                connection.execute("DROP TABLE IF EXISTS payment")
+                connection.execute("CREATE TABLE payment (n integer)")
+
+    def pay(self, connection: Any, n: int) -> None:
+        if self.kind == "redis":
+            self.payments.enqueue(n)
+        else:
+            connection.execute(f"INSERT INTO payment VALUES ({n:d})")
 
     def paid(self) -> list[int]:
+        if self.kind == "redis":
+            return [job.payload for job in self.payments.jobs().jobs]
         with self.store.transaction() as connection:
-            return [row[0] for row in connection.execute(PAYMENTS)]
+            return [row[0] for row in connection.execute("SELECT n FROM payment")]
 
     def work(self, handler) -> None:
         Worker(self.orders, handler).drain()
@@ -41,17 +58,22 @@ class Shop:
         return job
 
 
+@pytest.fixture(scope="module", params=["sqlite-file", "postgres", "redis"])
+def kept(request: pytest.FixtureRequest) -> Iterator[tuple[Store, str]]:
+    with opened(request.param, request) as store:
+        yield store, request.param
+
+
 @pytest.fixture
-def shop(tmp_path):
-    shop = Shop(tmp_path / "shop.db")
+def shop(kept: tuple[Store, str]) -> Shop:
+    shop = Shop(*kept)
     shop.orders.enqueue({"price": 7})
-    yield shop
-    shop.store.close()
+    return shop
 
 
 def charge(shop, job, run) -> None:
     with run.transaction() as transaction:
-        transaction.connection.execute("INSERT INTO payment VALUES (?)", (job.payload["price"],))
+        shop.pay(transaction.connection, job.payload["price"])
         shop.mails.enqueue({"for": job.id})
         transaction.result = {"paid": True}
 
@@ -69,7 +91,7 @@ def test_effect_follow_up_and_result_are_committed_together(shop):
 def test_an_exception_inside_undoes_all_and_the_job_is_tried_again(shop):
     def handler(job, run):
         with run.transaction() as transaction:
-            transaction.connection.execute("INSERT INTO payment VALUES (1)")
+            shop.pay(transaction.connection, 1)
             shop.mails.enqueue({})
             raise Failed("CARD_DECLINED", category="TRANSIENT")
 
@@ -95,6 +117,28 @@ def test_a_job_that_was_finished_meanwhile_undoes_all(shop):
     assert shop.paid() == []
     assert shop.mails.stats().total == 0
     assert shop.order().result == {"paid": "elsewhere"}
+
+
+@pytest.mark.parametrize("kept", ["postgres"], indirect=True)
+def test_a_job_that_is_finished_from_elsewhere_inside_the_block_undoes_all(shop):
+    """One transaction at a time would keep the other waiting: PostgreSQL has many."""
+
+    def charged_twice(job, run):
+        with run.transaction() as transaction:
+            shop.pay(transaction.connection, 1)
+            shop.mails.enqueue({})
+            elsewhere = threading.Thread(target=shop.orders.move, args=(job, "complete"))
+            elsewhere.start()
+            elsewhere.join()
+
+    def handler(job, run):
+        with pytest.raises(StaleClaim):
+            charged_twice(job, run)
+
+    shop.work(handler)
+    assert shop.paid() == []
+    assert shop.mails.stats().total == 0
+    assert (shop.order().state, shop.order().result) == ("done", None)
 
 
 def test_a_lost_claim_undoes_all(shop):
