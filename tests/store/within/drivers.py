@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import django
 import psycopg
+import psycopg2
 import sqlalchemy
 from django.conf import settings
 from django.db import connections
@@ -53,6 +54,13 @@ def psycopg_block(url: str) -> Iterator[Given]:
         yield Given(
             own, own.execute, lambda: own.execute("COMMIT"), lambda: own.execute("ROLLBACK")
         )
+
+
+@contextmanager
+def psycopg2_plain(url: str) -> Iterator[Given]:
+    """Not for ``within``: it calls the SQL function."""
+    with closing(psycopg2.connect(url)) as own, own.cursor() as cursor:
+        yield Given(own, cursor.execute, own.commit, own.rollback)
 
 
 @contextmanager

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import psycopg
+import psycopg2
 import pytest
 import sqlalchemy
 from psycopg.types.string import TextLoader
@@ -15,43 +16,8 @@ from sqlalchemy.orm import Session
 
 from kesin import NewJob, Queue, Store, StoreError, task_lifecycle
 from tests.servers import PostgresServer
-from tests.store.conftest import empty, opened
+from tests.store.within.conftest import Place, place_of
 from tests.store.within.drivers import CASES, Given, django_connection
-
-CONFLICT = "40001"
-
-
-class Place:
-    """A queue, and where the application keeps its own table beside it."""
-
-    def __init__(self, store: Any, url: str) -> None:
-        self.queue = Queue("mail", task_lifecycle(), store)
-        self.url = url
-
-    def orders(self) -> int:
-        with self.queue.store.transaction() as connection:
-            return int(connection.execute("SELECT count(*) FROM app_order").fetchone()[0])
-
-    def jobs(self) -> int:
-        return self.queue.stats().total
-
-
-def place_of(kind: str, request: pytest.FixtureRequest, stack: ExitStack) -> Place:
-    store: Any
-    if kind == "postgres":
-        store, url = (
-            request.getfixturevalue("postgres_store"),
-            request.getfixturevalue("postgres_url"),
-        )
-        stack.callback(empty, store)
-    else:
-        store = stack.enter_context(opened(kind, request))
-        url = store.path
-    place = Place(store, url)
-    with store.transaction() as connection:
-        connection.execute("DROP TABLE IF EXISTS app_order")
-        connection.execute("CREATE TABLE app_order (n integer)")
-    return place
 
 
 @pytest.fixture(params=CASES, ids=[f"{kind}-{opener.__name__}" for kind, opener in CASES])
@@ -60,18 +26,6 @@ def case(request: pytest.FixtureRequest) -> Iterator[tuple[Place, Given]]:
     with ExitStack() as stack:
         place = place_of(kind, request, stack)
         yield place, stack.enter_context(opener(place.url))
-
-
-@pytest.fixture
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    with ExitStack() as stack:
-        yield place_of("postgres", request, stack)
-
-
-@pytest.fixture
-def file_place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    with ExitStack() as stack:
-        yield place_of("sqlite-file", request, stack)
 
 
 def test_a_job_and_the_callers_row_are_committed_together(case):
@@ -149,6 +103,18 @@ def test_autocommit_is_refused(place, file_place):
     engine.dispose()
 
 
+def test_what_is_not_on_psycopg_3_is_refused_by_a_message_that_says_so(place):
+    why = r"psycopg 3, .*or call the SQL function enqueue, not psycopg2\..*connection"
+    with closing(psycopg2.connect(place.url)) as own:
+        refused(place, own, why)
+    engine = sqlalchemy.create_engine(place.url.replace("postgresql:", "postgresql+psycopg2:"))
+    with Session(engine) as session:
+        refused(place, session, why)
+    with engine.connect() as alone:
+        refused(place, alone, why)
+    engine.dispose()
+
+
 def test_another_database_is_refused(place, file_place, tmp_path, postgres_server: PostgresServer):
     elsewhere = postgres_server.create_database("elsewhere")
     with psycopg.connect(elsewhere) as own:
@@ -188,33 +154,6 @@ def test_a_second_connection_inside_the_stores_own_transaction_is_refused(file_p
 
 
 # PostgreSQL
-
-
-def test_a_snapshot_in_which_the_key_was_free_repeats(place):
-    """REPEATABLE READ: the key was taken after the snapshot, so the caller has to try again."""
-    with psycopg.connect(place.url) as own:
-        own.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        own.execute("SELECT 1")
-        first = place.queue.enqueue({}, key="same")
-        with pytest.raises(psycopg.errors.SerializationFailure):
-            place.queue.enqueue({}, key="same", within=own)
-        own.rollback()
-        assert place.queue.enqueue({}, key="same", within=own).id == first.id
-        own.commit()
-
-
-def test_a_lost_answer_to_commit_is_repeated_with_once(place):
-    """Nobody knows whether it was committed: the same key, held for good, makes it harmless."""
-    with psycopg.connect(place.url) as own:
-        sent = place.queue.enqueue({"n": 1}, key="pay-7", once=True, within=own)
-        own.commit()
-    [job] = place.queue.claim("w")
-    place.queue.move(job, "complete")
-    with psycopg.connect(place.url) as own:
-        again = place.queue.enqueue({"n": 1}, key="pay-7", once=True, within=own)
-        own.commit()
-    assert (again.result, again.id) == ("duplicate", sent.id)
-    assert place.queue.stats().states["done"] == place.jobs() == 1
 
 
 def test_a_connection_that_answers_in_another_way_is_refused(place):

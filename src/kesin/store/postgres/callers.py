@@ -60,7 +60,7 @@ class Callers:
         """The connection that was given, ready for statements of the store."""
         connection = driver_connection(given)
         if not isinstance(connection, psycopg.Connection):
-            wanted = "give a connection of psycopg, SQLAlchemy or Django to this database"
+            wanted = "give a connection of psycopg 3, or of SQLAlchemy or Django on it"
             raise not_ours(connection, f"{wanted}, or call the SQL function enqueue")
         idle = connection.info.transaction_status == TransactionStatus.IDLE
         if connection.autocommit and idle:

@@ -1,0 +1,222 @@
+"""What becomes of a job in the caller's transaction when something comes between: PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+import psycopg2
+import pytest
+import sqlalchemy
+
+from kesin import Queue, task_lifecycle
+from tests.faults.proxy import Postgres, Proxy
+from tests.servers import PORT, PostgresServer
+from tests.store.postgres.test_deadlock import until_it_waits
+from tests.store.within.conftest import Place
+from tests.store.within.drivers import DRIVERS, Given, Opener, psycopg2_plain
+from tests.store.within.test_asynchronous import (
+    by_asyncpg,
+    by_psycopg,
+    by_psycopg_session,
+    by_session,
+)
+
+PATIENCE_S = 30
+each_driver = pytest.mark.parametrize("opener", [*DRIVERS["postgres"], psycopg2_plain])
+each_coroutine = pytest.mark.parametrize(
+    "opener", [by_psycopg, by_asyncpg, by_session, by_psycopg_session]
+)
+
+
+def enqueue(queue: Queue, given: Given, key: str) -> tuple[str, str]:
+    """In the transaction of ``given``; by the SQL function where the driver is another one."""
+    if isinstance(given.within, psycopg2.extensions.connection):
+        store: Any = queue.store
+        with given.within.cursor() as cursor:
+            cursor.execute(
+                f"SELECT result, job_id::text FROM {store.schema}.enqueue(%s, '{{}}', %s)",
+                (queue.name, key),
+            )
+            return cursor.fetchone()
+    outcome = queue.enqueue({}, key=key, within=given.within)
+    return outcome.result, outcome.id
+
+
+def sqlstate(problem: BaseException) -> str:
+    """The database's own code, in whatever the driver raises."""
+    problem = getattr(problem, "orig", None) or problem
+    return str(getattr(problem, "sqlstate", None) or getattr(problem, "pgcode", ""))
+
+
+# The key was taken since the snapshot
+
+
+@each_driver
+def test_a_snapshot_in_which_the_key_was_free_repeats(place: Place, opener: Opener):
+    """REPEATABLE READ: the key was taken after the snapshot, so the caller has to try again."""
+    with opener(place.url) as given:
+        given.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        given.execute("SELECT 1")
+        first = place.queue.enqueue({}, key="same")
+        with pytest.raises((psycopg.Error, psycopg2.Error)) as failed:
+            enqueue(place.queue, given, "same")
+        assert sqlstate(failed.value) == "40001"
+        given.rollback()
+    with opener(place.url) as given:
+        given.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        assert enqueue(place.queue, given, "same") == ("duplicate", first.id)
+        given.commit()
+    assert place.jobs() == 1
+
+
+@each_coroutine
+def test_coroutines_repeat_too(place: Place, opener: Any):
+    def statement(own: Any, sql: str) -> Any:
+        return own.execute(sqlalchemy.text(sql) if hasattr(own, "sync_session") else sql)
+
+    async def main() -> str:
+        async with opener(place.url, False) as own:
+            await statement(own, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            await statement(own, "SELECT 1")
+            await place.queue.aio.enqueue({}, key="same")
+            with pytest.raises(Exception, match="could not serialize") as failed:
+                await place.queue.aio.enqueue({}, key="same", within=own)
+        async with opener(place.url, True) as own:
+            assert (await place.queue.aio.enqueue({}, key="same", within=own)).result == "duplicate"
+        return sqlstate(failed.value)
+
+    assert asyncio.run(main()) == "40001"
+    assert place.jobs() == 1
+
+
+def test_a_key_that_changes_hands_at_every_look_is_given_up(place: Place):
+    """As if its holder were gone whenever the function asks who it is: three looks, then 40001."""
+    looks: list[str | None] = []
+    with psycopg.connect(place.url) as own:
+        own.add_notice_handler(lambda diagnostic: looks.append(diagnostic.message_primary))
+        own.execute(
+            "CREATE FUNCTION pg_temp.too_late() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE NOTICE 'taken'; RETURN NULL; END $$"
+        )
+        own.execute(
+            f"CREATE TRIGGER too_late BEFORE INSERT ON {place.schema}.job_body FOR EACH ROW"
+            " EXECUTE FUNCTION pg_temp.too_late()"
+        )
+        with pytest.raises(psycopg.errors.SerializationFailure, match="the key k keeps changing"):
+            own.execute(f"SELECT * FROM {place.schema}.enqueue('mail', '{{}}', 'k')")
+        own.rollback()
+    assert looks == ["taken"] * 3
+    assert place.jobs() == 0
+
+
+# Two producers
+
+
+@each_driver
+def test_keys_taken_in_different_orders_deadlock_and_one_goes_on(place: Place, opener: Opener):
+    results = []
+    with psycopg.connect(place.url) as other, opener(place.url) as given:
+        other.execute("SET deadlock_timeout = '1h'")
+        given.execute("SET LOCAL deadlock_timeout = '1ms'")
+        place.queue.enqueue({}, key="a", within=other)
+        assert enqueue(place.queue, given, "b")[0] == "inserted"
+
+        def wait() -> None:
+            results.append(place.queue.enqueue({}, key="b", within=other).result)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        until_it_waits(place.url, other.info.backend_pid)
+        with pytest.raises((psycopg.Error, psycopg2.Error)) as failed:
+            enqueue(place.queue, given, "a")
+        assert sqlstate(failed.value) == "40P01"
+        given.rollback()
+        waiting.join()
+        other.commit()
+    assert results == ["inserted"]
+    assert sorted(str(job.dedup_key) for job in place.queue.jobs().jobs) == ["a", "b"]
+
+
+PRODUCER = """
+import psycopg, sqlite3, sys
+from kesin import Queue, task_lifecycle
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.sqlite.store import SqliteStore
+queue = Queue("mail", task_lifecycle(), {store})
+own = {connection}
+own.execute("INSERT INTO app_order VALUES (1)")
+print(queue.enqueue({{}}, key="k", within=own).result, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("kind", ["place", "file_place"])
+def test_a_producer_that_is_killed_leaves_nothing(request, kind):
+    place: Place = request.getfixturevalue(kind)
+    store, connection = f"SqliteStore({place.url!r})", f"sqlite3.connect({place.url!r})"
+    if kind == "place":
+        store = f"PostgresStore({place.url!r}, schema={place.schema!r})"
+        connection = f"psycopg.connect({place.url!r})"
+    producer = subprocess.Popen(
+        [sys.executable, "-c", PRODUCER.format(store=store, connection=connection)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with producer:
+        assert producer.stdout
+        assert producer.stdout.readline() == b"inserted\n"
+        producer.kill()
+        producer.wait(PATIENCE_S)
+    assert place.queue.enqueue({}, key="k").result == "inserted"  # once the server has noticed
+    assert (place.orders(), place.jobs()) == (0, 1)
+
+
+# Notifications, and the end
+
+
+@each_driver
+def test_a_rollback_wakes_no_worker(place: Place, opener: Opener):
+    other = Queue("other", task_lifecycle(), place.queue.store)
+    with psycopg.connect(place.url, autocommit=True) as listening:
+        listening.execute(f"LISTEN {place.schema}")
+        with opener(place.url) as given:
+            enqueue(place.queue, given, "undone")
+            given.rollback()
+        with opener(place.url) as given:
+            enqueue(other, given, "kept")
+            given.commit()
+        woken = listening.notifies(timeout=PATIENCE_S, stop_after=1)
+        assert [notice.payload for notice in woken] == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("how", "result"), [("cut_after", "duplicate"), ("cut_before", "inserted")]
+)
+def test_a_lost_answer_to_commit_is_repeated_with_once(
+    place: Place, postgres_server: PostgresServer, how, result
+):
+    """Whether it was committed is unknown: the same key, held for good, makes it harmless."""
+    name = psycopg.conninfo.conninfo_to_dict(place.url)["dbname"]
+    with Proxy(postgres_server.folder / f".s.PGSQL.{PORT}", Postgres()) as proxy:
+        near = f"host=127.0.0.1 port={proxy.port} user=postgres dbname={name} sslmode=disable"
+        own = psycopg.connect(f"{near} gssencmode=disable")
+        first = place.queue.enqueue({"n": 1}, key="pay-7", once=True, within=own)
+        proxy.fail(how, having=b"COMMIT")
+        with pytest.raises(psycopg.OperationalError):
+            own.commit()
+        with suppress(psycopg.OperationalError):
+            own.close()
+    for job in place.queue.claim("w"):
+        place.queue.move(job, "complete")
+    with psycopg.connect(place.url) as own:
+        again = place.queue.enqueue({"n": 1}, key="pay-7", once=True, within=own)
+        own.commit()
+    assert (again.result, again.id == first.id) == (result, result == "duplicate")
+    assert place.queue.stats().states["done"] == (result == "duplicate")
+    assert place.jobs() == 1
