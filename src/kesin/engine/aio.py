@@ -42,11 +42,16 @@ class AioQueue:
         """
         if within is None:
             return await _in_thread(self._queue.enqueue, payload, **how)
-        queue, actor = self._queue, storable(how.pop("actor", "producer"))
-        if how.get("after"):
+        actor = how.pop("actor", "producer")
+        new = NewJob(payload, **{**how, "stamps": how.get("stamps") or {}})
+        return await self._enqueue_within(new, within, actor)
+
+    async def _enqueue_within(self, new: NewJob, within: Any, actor: str) -> Outcome:
+        queue = self._queue
+        if new.after:
             why = "within an asynchronous connection takes no after: use queue.enqueue(within=…)"
             raise BadInput("bad_after", "after", why)
-        row = queue.row_of(NewJob(payload, **{**how, "stamps": how.get("stamps") or {}}))
+        row = queue.row_of(new)
         require_fits(  # the SQL function has a limit of its own
             row.payload,
             MAX_SQL_PAYLOAD_BYTES,
@@ -56,17 +61,25 @@ class AioQueue:
             " connection, or store the data elsewhere and enqueue a reference",
         )
         outcome = await queue.store.enqueue_within(
-            queue.name, row, within, actor=actor, now=queue.clock.now()
+            queue.name, row, within, actor=storable(actor), now=queue.clock.now()
         )
         if outcome.result == "inserted":
             return outcome._replace(state=queue.lifecycle.initial.name, seq=1)
         return outcome
 
     async def enqueue_many(
-        self, news: Iterable[NewJob], *, actor: str = "producer"
+        self, news: Iterable[NewJob], *, actor: str = "producer", within: Any = None
     ) -> list[Outcome | BadInput]:
-        """As ``queue.enqueue_many``."""
-        return await _in_thread(self._queue.enqueue_many, news, actor=actor)
+        """As ``queue.enqueue_many``; ``within`` is as in ``enqueue``, and takes job after job."""
+        if within is None:
+            return await _in_thread(self._queue.enqueue_many, news, actor=actor)
+        results: list[Outcome | BadInput] = []
+        for new in news:
+            try:
+                results.append(await self._enqueue_within(new, within, actor))
+            except BadInput as problem:
+                results.append(problem)
+        return results
 
     async def wait(self, job_id: str, timeout: Duration) -> Job:  # noqa: ASYNC109
         """As ``queue.wait``; holds no thread meanwhile."""

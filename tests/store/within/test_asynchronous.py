@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from kesin import BadInput, Queue, StoreError, open_store, task_lifecycle
+from kesin import BadInput, NewJob, Queue, StoreError, open_store, task_lifecycle
 from kesin.foundation.clock import ManualClock
 from kesin.store.limits import MAX_SQL_PAYLOAD_BYTES
 from tests.store.conftest import empty
@@ -72,6 +72,29 @@ def test_the_job_is_part_of_the_transaction(queue, postgres_url, opener: Opener,
     assert (first.result, again.result, again.id) == ("inserted", "duplicate", first.id)
     jobs = queue.jobs().jobs
     assert [(job.id, job.run_at > job.created_at) for job in jobs] == [(first.id, True)] * commits
+
+
+@pytest.mark.parametrize("opener", [by_psycopg, by_asyncpg, by_session, by_psycopg_session])
+@pytest.mark.parametrize("commits", [True, False])
+def test_many_jobs_and_those_that_are_refused(queue, postgres_url, opener: Opener, commits):
+    news = [NewJob({"n": n}, key="same" if n < 2 else None) for n in range(3)]
+    bad = [NewJob(object()), NewJob({}, after=["id"]), NewJob("x" * MAX_SQL_PAYLOAD_BYTES)]
+
+    async def main() -> list[Any]:
+        async with opener(postgres_url, commits) as own:
+            return await queue.aio.enqueue_many(
+                (new for new in [*bad, *news]), actor="importer", within=own
+            )
+
+    *refused, first, again, third = asyncio.run(main())
+    assert [problem.code for problem in refused] == [
+        *("not_json", "bad_after", "payload_too_large")
+    ]
+    assert [first.result, again.result, third.result] == ["inserted", "duplicate", "inserted"]
+    assert again.id == first.id
+    created = [(job.id, job.actor) for job in queue.jobs().jobs]
+    ids = sorted([first.id, third.id] * commits)
+    assert sorted(created) == [(job_id, "importer") for job_id in ids]
 
 
 def test_what_is_in_no_transaction_or_leads_elsewhere_is_refused(

@@ -36,10 +36,7 @@ class CallersPostgres:
 
 
 class Callers:
-    """The callers' connections; each is asked once which database it leads to.
-
-    The store knows its own before: a caller's transaction may hold a pooler's last connection.
-    """
+    """The callers' connections; each is asked once which database it leads to."""
 
     def __init__(self, read: Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]) -> None:
         self._read = read  # a statement on the store's own connection
@@ -47,7 +44,7 @@ class Callers:
         self._known: WeakSet[psycopg.Connection[Any]] = WeakSet()
 
     def learn_database(self) -> None:
-        """Ask the store's own connection which database it leads to."""
+        """Ask it before a caller holds what may be a pooler's last connection."""
         [self.database] = self._read(WHICH_DATABASE, {})
 
     def leads_here(self, found: tuple[Any, ...] | None) -> bool:
