@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import psycopg
@@ -14,8 +14,9 @@ import psycopg2
 import pytest
 import sqlalchemy
 
-from kesin import Queue, task_lifecycle
+from kesin import Queue, open_store, task_lifecycle
 from tests.faults.proxy import Postgres, Proxy
+from tests.faults.wires import until_back
 from tests.servers import PORT, PostgresServer
 from tests.store.postgres.test_deadlock import until_it_waits
 from tests.store.within.conftest import Place
@@ -220,3 +221,22 @@ def test_a_lost_answer_to_commit_is_repeated_with_once(
     assert (again.result, again.id == first.id) == (result, result == "duplicate")
     assert place.queue.stats().states["done"] == (result == "duplicate")
     assert place.jobs() == 1
+
+
+def test_a_server_that_was_restarted_is_the_same_database(ready_cluster):
+    with PostgresServer(fsync=False, like=ready_cluster) as server:
+        url = server.create_database("restarted")
+        with closing(open_store(url, migrate=True)) as store:
+            queue = Queue("mail", task_lifecycle(), store)
+            server.stop()
+            server.start()
+            until_back(queue.stats)
+
+            async def main() -> None:
+                async with by_asyncpg(url, True) as own:
+                    assert (await queue.aio.enqueue({}, key="a", within=own)).result == "inserted"
+
+            with psycopg.connect(url) as own:
+                assert queue.enqueue({}, key="b", within=own).result == "inserted"
+            asyncio.run(main())
+            assert queue.stats().total == 2
