@@ -182,7 +182,7 @@ MUTANTS = (
         "a release without an end",
         ((r"j\.return_count < 2", "TRUE"),),
         {"guard", "budget"},
-        seed=48,
+        seed=27,
     ),
     Mutant(
         "one job more than there are slots",
@@ -196,7 +196,7 @@ MUTANTS = (
         ((r"DO UPDATE SET free_at = excluded\.free_at", "DO NOTHING"),),
         {"rate", "claim"},
         lifecycle=partial(task_lifecycle, rate=(2, 60)),
-        seed=47,
+        seed=18,
     ),
     Mutant(
         "a job that runs before those it comes after",
@@ -230,7 +230,7 @@ MUTANTS = (
         "a renewal of a lost claim",
         ((r"j\.phase = 1 AND j\.claim_seq = i\.token", "j.phase = 1"),),
         {"lease"},
-        seed=27,
+        seed=14,
     ),
     Mutant(
         "a renewal beyond the longest run",
@@ -271,6 +271,28 @@ MUTANTS = (
             (r"CREATE UNIQUE INDEX job_body_key", "CREATE INDEX job_body_key"),
         ),
         {"key"},
+        seed=1,
+    ),
+    Mutant(
+        "a key held for good that is let go",
+        ((r"AND NOT once AND EXISTS", "AND EXISTS"),),
+        {"key"},
+        seed=7,
+    ),
+    Mutant(
+        "a claim that ignores priorities",
+        (
+            (r"(queue = :queue AND phase = 0 AND priority <> 0)", r"\1 AND FALSE"),
+            (r"j\.priority = l\.value", "TRUE"),
+            (r"j\.priority = :level", "TRUE"),
+        ),
+        {"claim"},
+        seed=0,
+    ),
+    Mutant(
+        "a schedule that stays at its tick",
+        ((r"next_at = excluded\.next_at", "next_at = next_at"),),
+        {"tick"},
         seed=1,
     ),
     Mutant(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kesin import Done, NewJob, Queue, task_lifecycle
+from kesin import Done, NewJob, Queue, Schedule, StaleClaim, task_lifecycle
 from kesin.engine.leases import Leases
+from kesin.engine.results import RunContext, Transaction
 from kesin.engine.simulation.checker import WorkerChecker, signed_result
 from kesin.engine.simulation.oracle_moves import BrokenPromise
 from kesin.engine.simulation.simulate import simulate
@@ -64,6 +67,40 @@ def report_wrong_state(real: Real) -> Real:
     ]
 
 
+def end_separately(_real: Real) -> Real:
+    @contextmanager
+    def transaction(self: RunContext, action: str) -> Iterator[Transaction]:
+        result = Transaction(None)
+        yield result
+        self.move(action, result=result.result)
+
+    return transaction
+
+
+def keep_what_lost_its_claim(_real: Real) -> Real:
+    @contextmanager
+    def transaction(self: RunContext, action: str) -> Iterator[Transaction]:
+        with self._queue.store.transaction() as connection:
+            result = Transaction(connection)
+            yield result
+            with suppress(StaleClaim):
+                self.move(action, result=result.result)
+
+    return transaction
+
+
+def catch_up_with_all(_real: Real) -> Real:
+    return lambda self, since, now: [*range(since, now + 1, 60_000_000)][-9:]
+
+
+def name_the_hour(real: Real) -> Real:
+    return lambda self, at: real(self, at - at % 3_600_000_000)
+
+
+def let_the_key_go(real: Real) -> Real:
+    return lambda self, at: replace(real(self, at), once=False)
+
+
 BUGS: dict[str, tuple[type, str, Callable[[Real], Real], str]] = {
     "results of two jobs are swapped": (WorkerThread, "_write_results", swap_results, "conduct"),
     "the last result is not written": (WorkerThread, "_write_results", skip_last, "conduct"),
@@ -83,6 +120,21 @@ BUGS: dict[str, tuple[type, str, Callable[[Real], Real], str]] = {
     ),
     "an outcome with another state": (SqlStore, "apply", report_wrong_state, "answer"),
     "no notes are left": (SqlStore, "_add_notes", do_nothing, "note"),
+    "an effect is committed before its job ends": (
+        RunContext,
+        "transaction",
+        end_separately,
+        "together",
+    ),
+    "an effect is kept though the claim was lost": (
+        RunContext,
+        "transaction",
+        keep_what_lost_its_claim,
+        "together",
+    ),
+    "more ticks are made up for than asked": (Schedule, "missed", catch_up_with_all, "tick"),
+    "a tick under the key of another": (Schedule, "key_at", name_the_hour, "tick"),
+    "a tick whose key is let go": (Schedule, "job_at", let_the_key_go, "tick"),
 }
 
 
@@ -90,7 +142,7 @@ BUGS: dict[str, tuple[type, str, Callable[[Real], Real], str]] = {
 def test_a_deliberate_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch):
     owner, name, patch, rule = BUGS[bug]
     monkeypatch.setattr(owner, name, patch(getattr(owner, name)))
-    run = simulate(task_lifecycle(), seed=1, steps=STEPS, shrink_attempts=0)
+    run = simulate(task_lifecycle(), seed=6, steps=STEPS, shrink_attempts=0)
     assert run.failure is not None, "the bug was not caught"
     assert run.failure.rule == rule, str(run.failure)
 

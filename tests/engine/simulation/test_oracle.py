@@ -33,5 +33,5 @@ def test_a_job_that_wakes_in_its_slot_has_not_left_it():
         arguments["now"] = clock.time_us
         claimed = store.claim("orders", **arguments)
         assert [job.id for job in claimed] == [runs]
-        checker.check("claim", ("orders",), arguments, claimed)
+        checker.check(("claim", ("orders",), arguments, claimed))
         assert checker.violation is None

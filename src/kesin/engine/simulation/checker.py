@@ -24,6 +24,7 @@ from kesin.store.contract import Store
 from kesin.store.records import Event, Filter, Outcome
 
 Histories = Mapping[str, list[Event]]  # by job
+StoreCall = tuple[str, Sequence[Any], dict[str, Any], Any]  # and what it returned
 
 MAX_ROWS = 1_000
 FULL_CHECK_EVERY = 16  # calls between two checks of the counters and for jobs nobody enqueued
@@ -77,33 +78,43 @@ class StoreChecker:
             self.violation = problem
             raise
 
-    def check(self, method: str, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
-        """Check what a call changed and returned."""
+    def check(self, *calls: StoreCall) -> None:
+        """Check what calls that were committed together changed and returned."""
         self.calls += 1
-        full = self.calls % FULL_CHECK_EVERY == 0 or method == "enqueue"
-        unchanged = not full and not result and method in READ_LATER
+        full = self.calls % FULL_CHECK_EVERY == 0 or any(call[0] == "enqueue" for call in calls)
+        unchanged = not full and all(not call[3] and call[0] in READ_LATER for call in calls)
         rows, new_events = (self.rows, {}) if unchanged else self._read(full=full)
         before = (frozenset(self._paused), self.history, self._meters, self._parents)
-        oracle = Oracle(self.queue, self.lifecycle, self.rows, new_events, *before)
-        predict: Callable[..., dict[str, Job | None]] | None = getattr(oracle, method, None)
-        expected = predict(*args, returned=result, **kwargs) if predict else {}
+        expected: dict[str, Job | None] = {}
+        rows_after = [self.rows]  # each call
+        for method, args, kwargs, result in calls:
+            oracle = Oracle(self.queue, self.lifecycle, rows_after[-1], new_events, *before)
+            predict: Callable[..., dict[str, Job | None]] | None = getattr(oracle, method, None)
+            expected |= predict(*args, returned=result, **kwargs) if predict else {}
+            rows_after.append({each: job for each, job in (self.rows | expected).items() if job})
         if unchanged and not expected:
             return
         self._compare(rows, new_events, expected)
-        if method in ("enqueue", "apply"):
-            self._check_outcomes(rows, result)
+        noted: Counter[str] = Counter()
+        for (method, _, kwargs, result), then_rows in zip(calls, rows_after[1:], strict=True):
+            if method in ("enqueue", "apply"):
+                noted.update(self._check_outcomes(then_rows, result))
+            elif method == "add_note":
+                noted[kwargs["job_id"]] += 1
+            elif method == "pause":
+                self._paused.add(kwargs["tenant"])
+            elif method == "resume":
+                self._paused.discard(kwargs["tenant"])
+        self._check_notes(noted)
         self._remember(rows, new_events)
-        if method == "pause":
-            self._paused.add(kwargs["tenant"])
-        elif method == "resume":
-            self._paused.discard(kwargs["tenant"])
         self._check_invariants()
 
-    def check_unchanged(self) -> None:
-        """Check that a call without a commit changed nothing."""
+    def check_unchanged(self, *calls: StoreCall) -> None:
+        """Check that calls without a commit changed nothing."""
         self.calls += 1
         rows, new_events = self._read(full=True)
         self._compare(rows, new_events, {})
+        self._check_notes({call[2]["job_id"]: 0 for call in calls if call[0] == "add_note"})
 
     def _read(self, *, full: bool) -> tuple[dict[str, Job], dict[str, list[Event]]]:
         """The rows, and the new events of each changed job; a job that is gone has none.
@@ -145,9 +156,8 @@ class StoreChecker:
             if job_id not in expected and row != self.rows.get(job_id):
                 break_promise("change", mismatch(row, self.rows.get(job_id)))
 
-    def _check_outcomes(self, rows: Mapping[str, Job], outcomes: Sequence[Outcome]) -> None:
-        """An outcome matches its job; duplicates and lost claims leave a note."""
-        noted: Counter[str] = Counter()
+    def _check_outcomes(self, rows: Mapping[str, Job], outcomes: list[Outcome]) -> Iterator[str]:
+        """An outcome matches its job; yields the jobs in which it leaves a note."""
         for outcome in outcomes:
             job = rows.get(outcome.id)
             if (outcome.result == "unknown") != (job is None):
@@ -156,7 +166,10 @@ class StoreChecker:
             if job and (outcome.state, outcome.seq) != (job.state, job.seq):
                 break_promise("answer", f"{outcome.id} is in {job.state} at {job.seq}: {outcome}")
             if outcome.result == "duplicate" or outcome.reason == "stale":
-                noted[outcome.id] += 1
+                yield outcome.id
+
+    def _check_notes(self, noted: Mapping[str, int]) -> None:
+        """Jobs have so many notes more than before: duplicates and lost claims leave one."""
         for job_id, n in noted.items():
             before, after = self._notes.get(job_id, 0), len(self._store.notes(job_id))
             if after != before + n:
@@ -328,6 +341,17 @@ class WorkerChecker:
         if self._current in self._open:
             self._open[self._current] = "release" if releases else "an answer"
         self._current = None
+
+    def check_calls(self, calls: Sequence[StoreCall]) -> None:
+        """Calls were committed together: what a handler writes, with the end of its job."""
+        for method, args, _, result in calls:
+            if method == "claim":
+                self.record_claims(result)
+            elif method == "apply":
+                self.check_outcomes(args[1], args[2], result)
+        moved = any(call[0] == "apply" and call[3][0].result == "moved" for call in calls)
+        if not moved and any(call[0] in ("enqueue", "add_note") for call in calls):
+            break_promise("together", "a handler's effect was committed without the end of its job")
 
     def check_outcomes(self, action: str, changes: list[Change], outcomes: list[Outcome]) -> None:
         """The worker asked for an action; an action of a running handler is not its result."""

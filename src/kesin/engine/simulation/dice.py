@@ -1,11 +1,12 @@
 """The random choices of a simulation: every draw comes from the seed of the current step."""
 
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from kesin.engine.new_job import NewJob
+from kesin.engine.queue import Queue
 from kesin.engine.results import Act, Done, Failed, HandlerResult
 from kesin.engine.simulation.checker import signed_result
 from kesin.lifecycle.budget import DAY_S, SECOND_US
@@ -53,9 +54,10 @@ class Dice(random.Random):
         """``limit`` of the values, or all if there are fewer."""
         return self.sample(values, min(len(values), limit))
 
-    def new_jobs(self, now_us: int, known: Sequence[str], *, after: bool) -> list[NewJob]:
-        """Jobs to enqueue; with ``after``, some come after known ones."""
-        news = []
+    def new_jobs(self, queue: Queue, jobs: Iterable[str]) -> list[NewJob]:
+        """Jobs to enqueue; where the rules let them, some come after these."""
+        news, known = [], sorted(jobs)
+        now_us, after = queue.now(), known and queue.lifecycle.enqueue_after_move
         for _ in range(self.choice((1, 1, 2, 4))):
             key = f"key-{self.randrange(KEY_COUNT)}" if self.maybe(0.5) else None
             offset_us = self.choice((0, 0, -SECOND_US, 60 * SECOND_US))

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from kesin.engine.simulation.checker import StoreCall
 from kesin.engine.simulation.oracle_moves import break_promise
 from kesin.engine.simulation.schedule import ScheduledStep
 from kesin.store.errors import StoreUnreachable
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from kesin.engine.simulation.world import World
 
 CHECKED_METHODS: Final = frozenset(
-    {"enqueue", "claim", "renew", "apply", "sweep", "settle", "pause", "resume"}
+    {"enqueue", "claim", "renew", "apply", "sweep", "settle", "pause", "resume", "add_note"}
 )
 
 
@@ -34,7 +35,7 @@ class FaultyStore:
         self._world = world
         self._name = name
         self._steps: list[tuple[ScheduledStep, Iterator[int]]] = []
-        self._uncommitted: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] | None = None
+        self._uncommitted: list[StoreCall] | None = None
         self.dead = False
 
     def store_for(self, _queue: str) -> FaultyStore:
@@ -61,7 +62,7 @@ class FaultyStore:
             return None
         step, counter = self._steps[-1]
         number = next(counter)
-        if number == step.delay_at:
+        if number == step.delay_at and self._uncommitted is None:  # they would be part of it
             for other in step.meanwhile:  # of other processes
                 self._world.run_step(other)
         if self.dead:
@@ -88,15 +89,12 @@ class FaultyStore:
             with world.store.transaction() as connection:
                 yield connection
         except BaseException:
-            self._uncommitted = None
-            world.checker.check_unchanged()
+            undone, self._uncommitted = self._uncommitted, None
+            world.checker.check_unchanged(*undone)
             raise
         committed, self._uncommitted = self._uncommitted, None
-        for call in committed:
-            world.record_call(self._name, *call)
-        faulted = self.next_call()
-        if faulted and faulted.fault and faulted.fault.startswith("dies"):
-            self.kill("after the commit")
+        world.record_calls(self._name, *committed)
+        self._fail_after("the commit", self.next_call())
 
     def _call(self, name: str, real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         step = self.next_call()
@@ -116,16 +114,20 @@ class FaultyStore:
             self.kill(f"inside {name}")
         result = self._invoke(name, real, args, kwargs)
         if self._uncommitted is None:
-            world.record_call(self._name, name, args, kwargs, result)
+            world.record_calls(self._name, (name, args, kwargs, result))
         else:
             self._uncommitted.append((name, args, kwargs, result))
-        if fault == "dies after":
-            self.kill(f"after {name}")
-        if fault == "hears nothing":
-            world.faults[fault] += 1
-            world.record(f"{self._name} gets no answer to {name}")
-            raise StoreUnreachable("the answer was lost")
+        self._fail_after(name, step)
         return result
+
+    def _fail_after(self, what: str, step: ScheduledStep | None) -> None:
+        fault = (step.fault if step else None) or ""
+        if fault.startswith("dies"):
+            self.kill(f"after {what}")
+        if fault == "hears nothing":
+            self._world.faults[fault] += 1
+            self._world.record(f"{self._name} gets no answer to {what}")
+            raise StoreUnreachable("the answer was lost")
 
     @staticmethod
     def _invoke(name: str, real: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:

@@ -15,17 +15,18 @@ from kesin.engine.leases import Leases
 from kesin.engine.queue import Queue, StaleClaim, apply_changes
 from kesin.engine.results import Act, HandlerResult
 from kesin.engine.schedules import Schedule
-from kesin.engine.simulation.checker import StoreChecker, WorkerChecker
+from kesin.engine.simulation.checker import StoreCall, StoreChecker, WorkerChecker, signed_result
 from kesin.engine.simulation.dice import Dice, actions_of, drops_claim, due_times
 from kesin.engine.simulation.earlier_rules import earlier_rules
 from kesin.engine.simulation.faulty_store import FaultyStore, ProcessKilled
+from kesin.engine.simulation.oracle_moves import break_promise
 from kesin.engine.simulation.schedule import Fault, ScheduledStep
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
-from kesin.foundation.clock import ManualClock
+from kesin.foundation.clock import ManualClock, datetime_of
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle
-from kesin.lifecycle.errors import Category
+from kesin.lifecycle.errors import Category, Verdict
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import PRIORITIES, STAGES, Role
 from kesin.store.contract import Store
@@ -36,6 +37,7 @@ MAX_JOBS: Final = 24  # at once: errors show among few jobs
 MAX_HANDLER_MOVES: Final = 12  # under one claim
 MAX_REMEMBERED_CLAIMS: Final = 30  # for late results and renewals
 MAX_CLOCK_SKEW_US: Final = DAY_S * SECOND_US // 2  # sweeps by age tolerate a day of skew
+MINUTE_US: Final = 60 * SECOND_US
 EACH_MINUTE: Final = Schedule("each-minute", "* * * * *", {"n": 1}, catch_up=2)
 MAX_QUEUE_HANDLES: Final = 1_000_000  # of one world: each has its own seed for ids
 
@@ -87,6 +89,8 @@ class World:
         self._busy: set[str] = set()
         self._claims: deque[Job] = deque(maxlen=MAX_REMEMBERED_CLAIMS)
         self._dice = Dice(lifecycle, seed)
+        self._completion = lifecycle.errors.move_for(Verdict.COMPLETE) or ""
+        self._ending = False  # no more jobs are enqueued
 
     # Trace
 
@@ -100,23 +104,18 @@ class World:
         seconds = (self.clock.time_us - ManualClock().time_us) / SECOND_US
         return f"{seconds:>14.6f} s"
 
-    def record_call(
-        self, process: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> None:
-        """Check a finished call to the store and add it to the trace."""
-        if method == "claim":
-            self._claims.extend(result)
+    def record_calls(self, process: str, *calls: StoreCall) -> None:
+        """Check calls to the store that were committed together, and add them to the trace."""
+        self._claims.extend(job for call in calls if call[0] == "claim" for job in call[3])
         try:
             with self.checker.recording():
-                self.checker.check(method, args, kwargs, result)
+                self.checker.check(*calls)
                 for worker in self._workers:
-                    if worker.name == process and method == "claim":
-                        worker.checker.record_claims(result)
-                    elif worker.name == process and method == "apply":
-                        worker.checker.check_outcomes(args[1], args[2], result)
+                    if worker.name == process:
+                        worker.checker.check_calls(calls)
         finally:
-            if self._traced:
-                line = self.checker.with_names(_format_call(method, args, result))
+            for call in calls if self._traced else ():
+                line = self.checker.with_names(_format_call(*call))
                 self.trace.append(f"{self._timestamp()} {process}: {line}")
 
     # Steps
@@ -150,16 +149,35 @@ class World:
         if len(self.checker.rows) >= MAX_JOBS:
             return
         with self._process("producer", step) as queue:
-            known = sorted(self.checker.rows)
-            after = bool(known and queue.lifecycle.enqueue_after_move)
-            queue.enqueue_many(self._dice.new_jobs(self.clock.time_us, known, after=after))
+            queue.enqueue_many(self._dice.new_jobs(queue, self.checker.rows))
 
     def _tick(self, step: ScheduledStep) -> None:
         """A process with a schedule enqueues what is due, and what it missed last."""
         if not self.lifecycle.initial.holds_key or len(self.checker.rows) >= MAX_JOBS:
             return
-        with self._process("scheduler", step) as queue:
+        with self._process("scheduler", step) as queue, self._ticks_checked():
             queue.tick()
+
+    @contextmanager
+    def _ticks_checked(self) -> Iterator[None]:
+        """The latest missed minutes have a job each and the next is awaited, or nothing changed."""
+        known, read = set(self.checker.rows), partial(self.store.schedules, self.lifecycle.name)
+        [before], died = read(), True
+        try:
+            yield
+            died = False
+        finally:
+            [after], jobs = read(), self.checker.rows.values()
+            next_at = (self.clock.time_us // MINUTE_US + 1) * MINUTE_US
+            first = max(before.next_at, next_at - EACH_MINUTE.catch_up * MINUTE_US)
+            missed = map(datetime_of, range(first, next_at, MINUTE_US))
+            wanted = {f"each-minute@{at:%Y-%m-%dT%H:%M}:00Z" for at in missed}
+            added = {job.dedup_key or "" for job in jobs if job.id not in known}
+            held = {job.dedup_key for job in jobs if job.once}
+            ticked = after.next_at == next_at and added <= wanted <= held
+            if not ticked and (not died or added or after != before):
+                with self.checker.recording():
+                    break_promise("tick", f"{sorted(added)} came of the ticks {sorted(wanted)}")
 
     # Workers
 
@@ -226,6 +244,9 @@ class World:
             onward = [action for action in actions if not drops_claim(self.lifecycle, action)]
             if not actions or self._dice.maybe(0.1):
                 break
+            if self._completion in actions and dice.maybe(0.3):
+                self._complete(worker, job)  # what is returned then is refused
+                break
             action = dice.choice(onward if onward and dice.maybe(diligence) else actions)
             if drops_claim(self.lifecycle, action):
                 return dice.action(action, job)
@@ -234,6 +255,14 @@ class World:
             except StaleClaim:
                 break
         return dice.result(job)
+
+    def _complete(self, worker: _SimulatedWorker, job: Job) -> None:
+        """An effect (a note), follow-up jobs and the end of the job: all, or none of them."""
+        with worker.run_of(job).transaction(self._completion) as transaction:
+            worker.store.add_note(job.queue, kind="effect", actor=worker.name, job_id=job.id)
+            if len(self.checker.rows) < MAX_JOBS and not self._ending:
+                worker.queue.enqueue_many(self._dice.new_jobs(worker.queue, self.checker.rows))
+            transaction.result = signed_result(job, 0)
 
     def _renew(self, step: ScheduledStep) -> None:
         """A worker's heartbeat, or a late one for claims of any age."""
@@ -351,7 +380,7 @@ class World:
 
     def bring_to_rest(self, rounds: int) -> bool:
         """Advance time, sweep and work; return whether every job came to rest."""
-        faultless = ScheduledStep("work", 0)
+        faultless, self._ending = ScheduledStep("work", 0), True
         self._upgrade(faultless)
         self._idle_handles.clear()
         self._workers = [self._start_worker() for _ in self._workers]
@@ -370,7 +399,7 @@ class World:
         return not self.checker.working_jobs()
 
 
-def _format_call(method: str, args: tuple[Any, ...], result: Any) -> str:
+def _format_call(method: str, args: Sequence[Any], _kwargs: dict[str, Any], result: Any) -> str:
     """One line of the trace: a call and its result."""
     match method:
         case "enqueue":
