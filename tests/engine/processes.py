@@ -3,13 +3,15 @@
 import random
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import timedelta
 from multiprocessing.connection import Connection
 
-from kesin import NewJob, Queue, Worker, task_lifecycle
+from kesin import ManualClock, NewJob, Queue, Schedule, Sweeper, Worker, task_lifecycle
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.records import Outcome
+from kesin.store.redis.store import RedisStore
 from kesin.store.sqlite.store import SqliteStore
 
 LEASE_S = 600
@@ -24,6 +26,8 @@ class Address:
     schema: str = ""
 
     def open(self) -> Store:
+        if self.url.startswith("unix:"):
+            return RedisStore(self.url, listen=False)
         if self.schema:
             return PostgresStore(self.url, schema=self.schema, pool_size=2, listen=False)
         return SqliteStore(self.url)
@@ -60,3 +64,16 @@ def enqueue_keys(address: Address, pipe: Connection, seed: int) -> None:
                 assert isinstance(outcome, Outcome)
                 results.append((key, outcome.result, outcome.id))
         pipe.send(results)
+
+
+def sweep_once(address: Address, pipe: Connection, day: int) -> None:
+    """Sweep a queue with a schedule, so many days after it began."""
+    with closing(address.open()) as store:
+        clock = ManualClock()
+        schedules = [Schedule("nightly", "0 3 * * *", {}), Schedule("hourly", "0 * * * *", {})]
+        queue = Queue("ticks", lifecycle(), store, clock=clock, schedules=schedules)
+        pipe.send("ready")
+        pipe.recv()
+        clock.advance(timedelta(days=day))
+        Sweeper([queue]).sweep()
+        pipe.send("swept")

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kesin import NewJob, Queue
+from kesin import ManualClock, NewJob, Queue
 from kesin.engine.replay import verify
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.records import Outcome
+from kesin.store.redis.store import RedisStore
 from kesin.store.sqlite.store import SqliteStore
 from tests.apart import Member, Start, crew
 from tests.engine import processes
@@ -32,6 +33,11 @@ def shared_store(postgres_url: str) -> Iterator[PostgresStore]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def address(request: pytest.FixtureRequest, tmp_path: Path, ready_file: Path) -> Address:
+    if request.param == "redis":
+        url = request.getfixturevalue("redis_server").empty_url()
+        with closing(RedisStore(url, listen=False)) as store:
+            store.migrate()
+        return Address(url)
     if request.param == "sqlite":
         return Address(str(shutil.copyfile(ready_file, tmp_path / "shared.db")))
     empty(request.getfixturevalue("shared_store"))
@@ -105,3 +111,15 @@ def test_concurrent_enqueues_of_the_same_keys_insert_each_once(queue: Queue, sta
     assert all(inserted[key] == job_id for key, _, job_id in results)
     assert states(queue) == {"ready": KEYS}
     assert verify(queue.store, "work")
+
+
+@pytest.mark.parametrize("address", ["sqlite", "postgres", "redis"], indirect=True)
+def test_sweepers_of_several_processes_make_one_job_a_tick(address: Address, start: Start):
+    members = [start(processes.sweep_once, 1) for _ in range(2)]
+    for member in members:
+        member.go()
+    assert [member.hear() for member in members] == ["swept", "swept"]
+    with closing(address.open()) as store:
+        queue = Queue("ticks", lifecycle(), store, clock=ManualClock())
+        keys = sorted(job.dedup_key or "" for job in queue.jobs().jobs)
+    assert keys == ["hourly@2023-11-15T22:00:00Z", "nightly@2023-11-15T03:00:00Z"]

@@ -245,6 +245,44 @@ def test_every_hour_ticks_by_elapsed_time():
     ]
 
 
+@pytest.mark.parametrize(
+    ("cron", "begin", "ticks"),
+    [
+        ("30 2 * * *", datetime(2026, 3, 28, 22, tzinfo=UTC), ["29 01:00", "30 00:30", "31 00:30"]),
+        ("30 2 * * *", datetime(2026, 10, 24, tzinfo=UTC), ["24 00:30", "25 00:30", "26 01:30"]),
+        (
+            "0 * * * *",
+            datetime(2026, 10, 24, 23, 30, tzinfo=UTC),
+            ["25 00:00", "25 01:00", "25 02:00", "25 03:00"],
+        ),
+    ],
+    ids=["a missing hour", "an hour that comes twice", "every hour"],
+)
+@pytest.mark.parametrize("step_min", [10, 60, 24 * 60, 7 * 24 * 60])
+def test_each_tick_of_a_day_that_changes_its_clocks_is_one_job(store, cron, begin, ticks, step_min):
+    """Whether a sweeper comes often or seldom: then it finds what it missed, counting back."""
+    clock = ManualClock(begin)
+    schedule = Schedule("s", cron, {}, "Europe/Berlin", catch_up=len(ticks))
+    queue = Queue("reports", task_lifecycle(), store, clock=clock, schedules=[schedule])
+    last = datetime.fromisoformat(f"{begin:%Y-%m}-{ticks[-1]}+00:00")
+    while datetime.fromtimestamp(clock.time_us / 1e6, UTC) < last:
+        left = last - datetime.fromtimestamp(clock.time_us / 1e6, UTC)
+        clock.advance(min(timedelta(minutes=step_min), left))
+        tick(queue)
+    assert keys(queue) == [f"s@{begin:%Y-%m}-{at.replace(' ', 'T')}:00Z" for at in ticks]
+
+
+def test_ticks_are_counted_back_from_any_minute_of_an_hour_that_comes_twice():
+    begin = round(datetime(2026, 10, 24, 20, tzinfo=UTC).timestamp()) * 1_000_000
+    for cron in ("*/30 * * * *", "30 2 * * *"):
+        schedule = Schedule("s", cron, {}, "Europe/Berlin", catch_up=99)
+        ticks = [schedule.next_after(begin - 1)]
+        for now in range(begin, begin + 9 * 3_600_000_000, 600_000_000):
+            while ticks[-1] <= now:
+                ticks.append(schedule.next_after(ticks[-1]))
+            assert schedule.missed(begin, now) == ticks[:-1]
+
+
 CRONS = st.sampled_from(["0 3 * * *", "*/15 * * * *", "30 2 * * *", "0 0 1 * *", "0 9 * * 1-5"])
 ZONES = st.sampled_from(["UTC", "Europe/Istanbul", "Europe/Berlin", "America/New_York"])
 

@@ -77,7 +77,10 @@ class Schedule:
 
     def latest(self, now_us: int, count: int) -> list[int]:
         """The latest ticks up to now, newest first."""
-        return list(islice(self._ticks(now_us, back=True), count))
+        # Counted back from an hour that comes for the second time, some would be passed by.
+        repeated = datetime_of(now_us).astimezone(ZoneInfo(self.timezone)).fold
+        ticks = self._ticks(now_us + repeated * 7_200_000_000, back=True)  # beyond it
+        return list(islice((at for at in ticks if at <= now_us), count))
 
     def _ticks(self, at_us: int, *, back: bool = False) -> Iterator[int]:
         begin = datetime_of(at_us).astimezone(ZoneInfo(self.timezone))
