@@ -35,6 +35,7 @@ from tests.lifecycle.mutations import (
     edit,
     errors,
     mark,
+    rated,
     remove,
     stays,
 )
@@ -300,6 +301,16 @@ MUTANTS = {
         {"R5"},
         shows=("ready (unclaimed", "and round:", "nudge → ready (unclaimed"),
         meets="endless",
+    ),
+    # What is asked of a queue beside its moves: a key held for good, and a rate
+    "a claim that needs a key which another may hold for good": Mutant(
+        "task",
+        mark("ready", holds_key=False),
+        {"R4"},
+        says="a job waits in ready for ever",
+    ),
+    "a circle that a rate only slows": Mutant(
+        "task", lambda task: edit("claim", attempt="keep")(rated(task)), {"R5"}, ("running",)
     ),
     # R6
     "two exclusive states in a row": Mutant(

@@ -6,7 +6,7 @@ from typing import Any
 
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.errors import Taxonomy
-from kesin.lifecycle.vocabulary import STAY
+from kesin.lifecycle.vocabulary import STAY, rate
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,17 @@ def remove(name: str, *, where: Callable[[Move], bool] = lambda _: True):
         return replace(lifecycle, moves=kept)
 
     return apply
+
+
+def rated(lifecycle: Lifecycle) -> Lifecycle:
+    """The lifecycle with a rate of its claims."""
+    return replace(
+        lifecycle,
+        moves=tuple(
+            replace(move, when=(*move.when, rate(100, 60))) if move.name == "claim" else move
+            for move in lifecycle.moves
+        ),
+    )
 
 
 def add(*moves: Move) -> Callable[[Lifecycle], Lifecycle]:
