@@ -192,3 +192,21 @@ def test_a_secret_without_its_key_is_found(kesin, monkeypatch):
     assert "secrets" not in checks_of(kesin("doctor", "--json"))
     monkeypatch.setenv("KESIN_SECRET_KEYS", new_key("new"))
     assert checks_of(kesin("doctor", "--json"))["secrets"]["found"] == "cannot be opened: google"
+
+
+def test_jobs_in_a_state_that_the_rules_do_not_know_are_a_failure(kesin, fill, tmp_path):
+    """As a file may hold them whose rows were changed past the guard."""
+    fill("task", 2)
+    assert "states of task" not in checks_of(kesin("doctor", "--json"))
+    with closing(sqlite3.connect(tmp_path / "data" / "kesin.db")) as database:
+        triggers = database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+        for (name,) in triggers.fetchall():
+            database.execute(f"DROP TRIGGER {name}")
+        database.execute("UPDATE flow SET to_state = 'limbo' WHERE to_state = 'ready'")
+        database.commit()
+    answer = kesin("doctor", "--json")
+    assert answer.code == 1
+    check = checks_of(answer)["states of task"]
+    assert check["status"] == "failure"
+    assert check["found"] == "2 jobs are in limbo, which the rules do not know"
+    assert "kesin lifecycle check" in check["remedy"]

@@ -1,5 +1,9 @@
+import importlib
+from contextlib import closing
+
 import pytest
 
+from kesin import Queue, open_store
 from kesin.lifecycle.drawing.table import mermaid, page, svg
 from kesin.lifecycle.proof.rules import prove
 from kesin.lifecycle.task import task_lifecycle
@@ -7,7 +11,7 @@ from kesin.workloads import lifecycles
 
 OWN = """
 from kesin import task_lifecycle
-from kesin.lifecycle.declare import Move
+from kesin.lifecycle.declare import Move, State
 from dataclasses import replace
 from functools import wraps
 
@@ -27,6 +31,20 @@ def given():
     return needs(7)
 
 number = 7
+aside = replace(
+    mine,
+    states=(*mine.states, State("aside", resting=True)),
+    moves=(
+        *mine.moves,
+        Move("put_aside", ("ready",), "aside", by=("operator",), stamp=("finished_at",)),
+        Move(
+            *("take_back", ("aside",), "ready"),
+            by=("operator",), run_at="now", unstamp=("finished_at",),
+        ),
+    ),
+)
+flagged = replace(mine, flags=("new", "old"))
+reordered = replace(mine, flags=("old", "new"))
 without_recovery = replace(
     mine, name="endless", moves=tuple(move for move in mine.moves if move.name != "recover")
 )
@@ -170,3 +188,46 @@ def test_an_inconsistent_declaration_is_an_error(kesin, module):
     answer = kesin("lifecycle", "prove", f"{module(text)}:bad")
     assert answer.code == 1
     assert "Traceback" not in answer.err
+
+
+# Rules that stored jobs do not fit
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "rule", "why"),
+    [
+        ("aside", "mine", "U2", "the state aside is gone"),
+        ("flagged", "reordered", "U1", "flag"),
+    ],
+)
+def test_check_refuses_rules_that_do_not_fit_those_of_a_file(
+    kesin, module, tmp_path, before, after, rule, why
+):
+    name, file = module(OWN), tmp_path / "rules.json"
+    against = ("--against", file)
+    assert kesin("lifecycle", "check", f"{name}:{before}", *against, "--update").code == 0
+    kept = file.read_text()
+    answer = kesin("lifecycle", "check", f"{name}:{after}", *against, "--update")
+    assert answer.code == 1
+    assert answer.lines[0] == "mine: the stored jobs do not fit these rules:"
+    assert answer.lines[1].startswith(f"{rule}: ")
+    assert why in answer.lines[1]
+    assert file.read_text() == kept, "rules that do not pass are not written"
+    record = kesin("lifecycle", "check", f"{name}:{after}", *against, "--json")
+    assert (record.code, record.json["proved"]) == (1, False)
+    assert {broken["rule"] for broken in record.json["broken"]} == {rule}
+
+
+def test_check_counts_the_jobs_of_the_store_that_the_rules_would_strand(
+    kesin, module, database, tmp_path
+):
+    name = module(OWN)
+    rules = importlib.import_module(name).aside
+    with closing(open_store(tmp_path / "data" / "kesin.db")) as store:
+        queue = Queue("mine", rules, store)
+        ids = [queue.enqueue({}).id for _ in range(3)]
+        assert queue.act("put_aside", ids=ids[:2], actor="ada").moved == 2
+    assert kesin("lifecycle", "check", f"{name}:aside").code == 0
+    answer = kesin("lifecycle", "check", f"{name}:mine")
+    assert answer.code == 1
+    assert answer.lines[1].startswith("U2: the state aside is gone, which holds 2 jobs")

@@ -1,16 +1,19 @@
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from kesin import Queue, Sweeper, task_lifecycle
+from kesin.engine import sweeper
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads import lifecycles
 from tests.engine.conftest import Spy, only, states
+from tests.store.checking import checking_lifecycle
 
 DAY_S = 86_400
 
@@ -273,3 +276,24 @@ def test_periodic_calls_run_between_the_stages_too(queue: Queue, clock: ManualCl
     sweeper = Sweeper([queue], periodic={"work": lambda: times.append(clock.monotonic() - start)})
     run_for(sweeper, clock, 12)
     assert [round(at) for at in times] == [0, 5, 10]
+
+
+def test_jobs_in_states_that_its_rules_do_not_know_are_reported_by_a_sweeper(monkeypatch):
+    """It runs on under earlier rules while others have put a job into a state that is new."""
+    logged: list[tuple[str, dict[str, Any]]] = []
+    monkeypatch.setattr(
+        sweeper.log, "warning", lambda event, **which: logged.append((event, which))
+    )
+    with closing(SqliteStore(":memory:")) as store:
+        earlier = Queue("work", task_lifecycle(), store)
+        newer = Queue("work", checking_lifecycle(), store)
+        ids = [newer.enqueue({}).id for _ in range(3)]
+        Sweeper([earlier]).sweep()
+        assert logged == []
+        assert newer.act("check", ids=ids[:2], actor="ada").moved == 2
+        Sweeper([newer]).sweep()
+        Sweeper([earlier]).sweep(("recover",))  # it is asked seldom, with what is pruned
+        assert logged == []
+        Sweeper([earlier]).sweep(("prune",))
+    unknown = {"queue": "work", "jobs": {"checking": 2}}
+    assert logged == [("jobs_in_unknown_states", unknown)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
+import psycopg
 import pytest
 
 from kesin import BadInput, NewJob, Queue, task_lifecycle
@@ -13,6 +15,7 @@ from kesin.lifecycle.model import Change
 from kesin.lifecycle.moves import prioritize
 from kesin.store.errors import StoreError
 from tests.store.scene import OPERATOR
+from tests.store.sql.test_plans import nodes
 
 LEVELS = (-1, 0, 1, 2)
 ODD: list[Any] = [-2, 3, 1.0, "2", None, True]
@@ -82,6 +85,63 @@ def test_what_is_no_priority_is_refused(store, priority):
     [refused] = queue.enqueue_many([NewJob({}, priority=priority)])
     assert isinstance(refused, BadInput)
     assert queue.stats().total == 0
+
+
+# A queue without priorities pays nothing for them
+
+
+def visited_levels(task: Any, statements: list[str]) -> list[str]:
+    """The levels in which a claim of one job of one tenant looked for it."""
+    statements.clear()
+    assert len(task.claim()) == 1
+    picks = [sql for sql in statements if "j.priority = " in sql and "ORDER BY" in sql]
+    return [re.findall(r"j\.priority = (-?\d)", sql)[0] for sql in picks]
+
+
+@pytest.mark.parametrize("store", ["sqlite-file"], indirect=True)
+def test_a_claim_asks_for_one_level_unless_a_waiting_job_has_another(task, statements):
+    jobs = task.create_jobs(4)
+    assert visited_levels(task, statements) == ["0"]
+    low = task.create_job(priority=-1)
+    assert visited_levels(task, statements) == ["2", "1", "0"]
+    high = task.create_job(priority=2)
+    assert visited_levels(task, statements) == ["2"]
+    task.claim(limit=9)
+    assert {task.job(job).state for job in (*jobs, low, high)} == {"running"}
+    task.create_jobs(1)
+    assert visited_levels(task, statements) == ["0"], "none waits that has another"
+
+
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+def test_a_claim_on_postgresql_walks_one_level_unless_a_waiting_job_has_another(store, task):
+    task.create_jobs(3)
+
+    def levels() -> int:
+        """The rows of the levels in the plan that a claim of one job is carried out by."""
+        sent: list[tuple[Any, Any]] = []
+        with pytest.MonkeyPatch.context() as patch:
+            execute = psycopg.Cursor.execute
+
+            def kept(self: Any, query: Any, params: Any = None, **how: Any) -> Any:
+                sent.append((query, params))
+                return execute(self, query, params, **how)
+
+            patch.setattr(psycopg.Cursor, "execute", kept)
+            assert len(task.claim()) == 1
+        [(query, params)] = [one for one in sent if "levels AS MATERIALIZED" in str(one[0])]
+        text = query.decode() if isinstance(query, bytes) else str(query)
+        explained = f"EXPLAIN (ANALYZE, FORMAT JSON) {text}"
+        with store.transaction() as connection:
+            [(found,)] = connection.execute(explained.encode(), params).fetchall()
+        [node] = [
+            node for node in nodes(found[0]["Plan"]) if node.get("Subplan Name") == "CTE levels"
+        ]
+        return round(node["Actual Rows"])
+
+    assert levels() == 1
+    task.create_job(priority=1)
+    task.create_job(priority=1)
+    assert levels() > 1
 
 
 # An operator's action that gives another priority
