@@ -39,6 +39,7 @@ from tests.servers import PostgresServer
 
 ROOT = Path(__file__).parent.parent
 ENQUEUE = "enqueue, 1 process"
+STORES = ["sqlite", "postgres"]  # of concepts Redis is measured too
 ROUNDS = 7
 Address = Callable[[str], str]  # the name of a database to be → where it is
 
@@ -65,7 +66,7 @@ def main() -> int:
         pickup.main(rounds=given or pickup.ROUNDS, write=asked.write)
     if asked.what in ("all", "features"):
         features.main(
-            stores=asked.stores,
+            stores=[*STORES, "redis"] if asked.stores == STORES else asked.stores,
             rounds=given or features.ROUNDS,
             peers=not asked.no_peers,
             against=asked.against,
@@ -177,7 +178,7 @@ def _arguments() -> argparse.Namespace:
         help=f"rounds (default: engine {ROUNDS}, the median counts; pickup {pickup.ROUNDS};"
         f" features {features.ROUNDS})",
     )
-    parser.add_argument("--stores", nargs="+", default=["sqlite", "postgres"])
+    parser.add_argument("--stores", nargs="+", default=STORES)
     parser.add_argument("--no-peers", action="store_true", help="only Kesin's own figures")
     parser.add_argument("--no-growth", action="store_true", help="leave the growing tables out")
     parser.add_argument("--huge", action="store_true", help="grow to 10⁷ rows as well")

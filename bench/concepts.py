@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ SLOTS = 1_000  # more than two threads ever hold, so that no job waits for one
 RATE = (10_000, 1)  # more than is ever used
 TENANTS = 10
 PATIENCE_S = 120.0
+ALL_STORES = frozenset({"SQLite", "PostgreSQL", "Redis"})
 FEW = 0.1  # of the jobs of a round, where each has a commit of its own
 
 
@@ -99,6 +101,24 @@ def _within(size: int) -> Fills:
     return fills
 
 
+def _by_function(size: int) -> Fills:
+    """So many calls of the SQL function in each transaction of a connection that knows no Kesin."""
+
+    def fills(queue: kesin.Queue, address: str, stack: ExitStack) -> Fill:
+        connection = stack.enter_context(psycopg.connect(address))
+        called = b"SELECT result FROM kesin.enqueue(queue => %s, payload => %s)"
+
+        def fill(numbers: range) -> None:
+            for chunk in _chunks(numbers, size):
+                for number in chunk:
+                    connection.execute(called, (queue.name, json.dumps({"n": number})))
+                connection.commit()
+
+        return fill
+
+    return fills
+
+
 def _one_by_one(queue: kesin.Queue, address: str, stack: ExitStack) -> Fill:
     def fill(numbers: range) -> None:
         for number in numbers:
@@ -170,6 +190,15 @@ def _reports(_job: kesin.Job, run: kesin.RunContext) -> None:
     run.progress(0.5)
 
 
+def _ends_in_transaction(_job: kesin.Job, run: kesin.RunContext) -> None:
+    with run.transaction() as transaction:
+        transaction.result = {"paid": True}
+
+
+def _returns(_job: kesin.Job, _run: kesin.RunContext) -> dict[str, bool]:
+    return {"paid": True}
+
+
 async def _awaits(_job: kesin.Job) -> None:
     pass
 
@@ -209,6 +238,7 @@ class Concept:
     payload: type | None = None
     beside: Concept | None = None  # what it is compared with; None: the plain queue
     part: float = 1.0  # of the jobs of a round, where each takes long
+    stores: frozenset[str] = ALL_STORES  # where there is such a thing
 
     @contextmanager
     def opened(self, address: str) -> Iterator[Callable[[int], Run]]:
@@ -223,7 +253,24 @@ class Concept:
 
 
 PLAIN = Concept("plain")
-WITHIN = Concept("caller's transaction, 1,000 jobs each: `within`", fills=_within(AT_ONCE))
+SQL_STORES = ALL_STORES - {"Redis"}
+WITHIN = Concept(
+    "caller's transaction, 1,000 jobs each: `within`", fills=_within(AT_ONCE), stores=SQL_STORES
+)
+ONE_BY_ONE = Concept("one by one", fills=_one_by_one)
+SQL_FUNCTION = Concept(
+    "the SQL function, a job each, beside calls with a job each",
+    fills=_by_function(1),
+    beside=ONE_BY_ONE,
+    part=FEW,
+    stores=frozenset({"PostgreSQL"}),
+)
+IN_TRANSACTION = Concept(
+    "`run.transaction`, beside a handler that returns its result",
+    drains=_handler(_ends_in_transaction),
+    beside=Concept("returns", drains=_handler(_returns)),
+    part=FEW,
+)
 KEY = Concept("a key: `key`", fills=_many(_keyed))
 SCHEDULES = Concept("schedules, 1,000 ticks at once", fills=_scheduled)
 PRIORITY = Concept("four priorities: `priority`", fills=_many(_ranked))
@@ -242,9 +289,12 @@ CONCEPTS = (
     Concept(
         "caller's transaction, a job each, beside calls with a job each",
         fills=_within(1),
-        beside=Concept("one by one", fills=_one_by_one),
+        beside=ONE_BY_ONE,
         part=FEW,
+        stores=SQL_STORES,
     ),
+    SQL_FUNCTION,
+    IN_TRANSACTION,
     KEY,
     Concept("a key held for good: `once`", fills=_many(_once)),
     SCHEDULES,

@@ -47,6 +47,10 @@ def is_postgres(address: str) -> bool:
     return address.startswith("postgresql:")
 
 
+def is_redis(address: str) -> bool:
+    return address.startswith(("redis:", "unix:"))
+
+
 def threads_for(address: str) -> int:
     return THREADS if is_postgres(address) else 1
 
@@ -98,6 +102,11 @@ def _observed(address: str) -> Iterator[tuple[Callable[[], object], Callable[[],
         with psycopg.connect(address, autocommit=True) as observer:
             settled = b"VACUUM ANALYZE kesin.job"
             yield lambda: observer.execute(settled), lambda: _cpu_with_backends(observer)
+    elif is_redis(address):
+        import redis
+
+        with closing(redis.Redis.from_url(address)) as server:
+            yield lambda: None, lambda: time.process_time() + _cpu_of(server.info("cpu"))
     else:
         with closing(sqlite3.connect(address)) as file:
             settle = "PRAGMA wal_checkpoint(TRUNCATE)"
@@ -111,6 +120,10 @@ def _cpu_with_backends(observer: psycopg.Connection) -> float:
     pids = [pid for (pid,) in observer.execute(others.encode()).fetchall()]
     stats = [Path(f"/proc/{pid}/schedstat") for pid in pids]
     return time.process_time() + sum(int(one.read_text().split()[0]) for one in stats) / 1e9
+
+
+def _cpu_of(used: dict[str, float]) -> float:
+    return used["used_cpu_user"] + used["used_cpu_sys"]
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from math import sqrt
@@ -23,6 +23,7 @@ from statistics import median, quantiles
 from typing import NamedTuple
 
 import psycopg
+import redis
 
 from bench import concepts, drained, peers_run
 from bench.beside import own_environment, say
@@ -30,6 +31,7 @@ from bench.concepts import PLAIN, Concept
 from bench.drained import Run, Spent
 from bench.report import Report
 from kesin.foundation.logs import set_up_logs
+from tests.redis_server import RedisServer
 from tests.servers import PostgresServer
 
 ROOT = Path(__file__).parent.parent
@@ -56,7 +58,8 @@ def main(*, stores: list[str], rounds: int, peers: bool, against: str, write: bo
         places = _places(stack, stores)
         for store, address in places.items():
             _used(report, store, address, rounds)
-        _unused(report, places, against)
+        beside = {store: address for store, address in places.items() if store != "Redis"}
+        _unused(report, beside, against)
         if peers and "PostgreSQL" in places:
             _beside_peers(report, places["PostgreSQL"])
     text = report.text()
@@ -72,7 +75,7 @@ def _preamble(rounds: int) -> str:
         f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; full durability;"
         f" client and database share the machine{_others()} No-op jobs, {JOBS:,} a round"
         f" ({round(JOBS * concepts.FEW):,} where each job has a commit of its own), one process,"
-        f" {drained.THREADS} threads on PostgreSQL and one on SQLite. Read the ratios, not the"
+        f" {drained.THREADS} threads on PostgreSQL and one elsewhere. Read the ratios, not the"
         " rates: those who are compared run in turns, each in an empty store of its own, and a"
         f" ratio is the median over {rounds} rounds, with the lowest and the highest. *CPU* is"
         " processor time, of the client and of the server's processes for it, as a ratio too: it"
@@ -99,6 +102,8 @@ def _places(stack: ExitStack, stores: list[str]) -> dict[str, Address]:
     if "postgres" in stores:
         server = stack.enter_context(PostgresServer(fsync=True))
         places["PostgreSQL"] = lambda: server.create_database(f"bench_{next(numbers)}")
+    if "redis" in stores:
+        places["Redis"] = stack.enter_context(RedisServer(durable=True)).empty_url
     return places
 
 
@@ -113,6 +118,9 @@ def _store(address: Address) -> Iterator[str]:
             name = psycopg.conninfo.conninfo_to_dict(place)["dbname"]
             with psycopg.connect(place, dbname="postgres", autocommit=True) as admin:
                 admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+        elif drained.is_redis(place):
+            with closing(redis.Redis.from_url(place)) as server:
+                server.flushdb()
 
 
 # What a concept costs where it is used
@@ -187,6 +195,8 @@ def compare(concept: Concept, address: Address, jobs: int, rounds: int) -> Compa
 def _used(report: Report, store: str, address: Address, rounds: int) -> None:
     found = []
     for concept in concepts.CONCEPTS:
+        if store not in concept.stores:
+            continue
         one = compare(concept, address, JOBS, rounds)
         say(f"{store}, {one.name}: enqueue {one.speed(_enqueue)}, drain {one.speed(_drain)}")
         found.append(one)

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from bench import drained, filling
-from bench.concepts import CONCEPTS, ONE_A_TENANT, WITHIN, Concept
+from bench.concepts import (
+    CONCEPTS,
+    IN_TRANSACTION,
+    ONE_A_TENANT,
+    PRIORITY,
+    SQL_FUNCTION,
+    WITHIN,
+    Concept,
+)
 from bench.features import ROOT, compare, revision_runs
 from bench.lanes import QUEUE, open_queue
 from bench.loaded import load
@@ -18,9 +26,11 @@ from kesin.engine.replay import verify
 from kesin.store.errors import GuardRefused
 from kesin.store.postgres.store import PostgresStore
 
-# What differs by the store: a caller's transaction, and two threads that share one claim. The long
-# form drains every concept on PostgreSQL.
-ON_BOTH = (WITHIN, ONE_A_TENANT)
+# What differs by the store: transactions, the function, and two threads that share one claim. The
+# long form drains every concept on every store that has it.
+ON_POSTGRES = (WITHIN, ONE_A_TENANT, SQL_FUNCTION, IN_TRANSACTION)
+ON_REDIS = (PRIORITY, IN_TRANSACTION)
+KINDS = {"SQLite": CONCEPTS, "PostgreSQL": ON_POSTGRES, "Redis": ON_REDIS}
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -61,9 +71,15 @@ def test_copies_of_a_job_are_as_the_engine_writes_them(
 @pytest.mark.parametrize(
     ("concept", "kind"),
     [
-        pytest.param(concept, kind, id=f"{concept.name}-{kind}", marks=[pytest.mark.long] * long)
+        pytest.param(
+            concept,
+            kind,
+            id=f"{concept.name}-{kind}",
+            marks=[pytest.mark.long] * (concept not in (*always, ONE_A_TENANT)),
+        )
         for concept in (*CONCEPTS, ONE_A_TENANT)
-        for kind, long in (("sqlite", False), ("postgres", concept not in ON_BOTH))
+        for kind, always in KINDS.items()
+        if kind in concept.stores
     ],
 )
 def test_every_job_of_a_concept_is_done(
@@ -77,7 +93,9 @@ def test_every_job_of_a_concept_is_done(
     names = iter(f"bench_concept_{number}" for number in count())
 
     def address() -> str:
-        if kind == "sqlite":
+        if kind == "Redis":
+            return str(request.getfixturevalue("redis_server").empty_url())
+        if kind == "SQLite":
             ready = request.getfixturevalue("ready_file")
             return str(shutil.copyfile(ready, tmp_path / f"{next(names)}.db"))
         ready = request.getfixturevalue("ready_postgres")

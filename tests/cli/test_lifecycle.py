@@ -194,15 +194,11 @@ def test_an_inconsistent_declaration_is_an_error(kesin, module):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "rule", "why"),
-    [
-        ("aside", "mine", "U2", "the state aside is gone"),
-        ("flagged", "reordered", "U1", "flag"),
-    ],
+    "case",
+    [("aside", "mine", "U2", "the state aside is gone"), ("flagged", "reordered", "U1", "flag")],
 )
-def test_check_refuses_rules_that_do_not_fit_those_of_a_file(
-    kesin, module, tmp_path, before, after, rule, why
-):
+def test_check_refuses_rules_that_do_not_fit_those_of_a_file(kesin, module, tmp_path, case):
+    before, after, rule, why = case
     name, file = module(OWN), tmp_path / "rules.json"
     against = ("--against", file)
     assert kesin("lifecycle", "check", f"{name}:{before}", *against, "--update").code == 0
