@@ -13,6 +13,7 @@ import sys
 import django
 from django.conf import settings
 
+MAIL_HOST, MAIL_PORT = os.environ.get("MAIL_SERVER", "localhost:25").split(":")
 DATABASE = os.environ.get("KESIN_DATABASE_URL", "shop.db")  # as `kesin` reads it
 settings.configure(
     DEBUG=True,
@@ -20,10 +21,13 @@ settings.configure(
     ALLOWED_HOSTS=["*"],
     ROOT_URLCONF=__name__,
     DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+    EMAIL_HOST=MAIL_HOST,
+    EMAIL_PORT=int(MAIL_PORT),
     DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": DATABASE}},
 )
 django.setup()
 
+from django.core.mail import send_mail  # noqa: E402
 from django.core.management import execute_from_command_line  # noqa: E402
 from django.db import connection, models, transaction  # noqa: E402
 from django.http import HttpRequest, JsonResponse  # noqa: E402
@@ -76,8 +80,9 @@ def order(request: HttpRequest) -> JsonResponse:
 
 async def send(job: Job) -> dict[str, str]:
     """Send a mail: many at once, since each waits for a server."""
-    await asyncio.sleep(0)  # your mail server
-    return {"sent_to": job.payload["to"]}
+    to = job.payload["to"]
+    await asyncio.to_thread(send_mail, "Your order", "It is on its way.", "shop@example.org", [to])
+    return {"sent_to": to}
 
 
 urlpatterns = [path("orders", order)]

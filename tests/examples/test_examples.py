@@ -5,9 +5,17 @@ import runpy
 import subprocess
 import sys
 import warnings
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+
+from kesin import Filter, open_store
+from kesin.foundation.permissions import system_actor
+from kesin.foundation.settings import Settings
+from kesin.web.app import create_app
+from kesin.web.service import Service
+from tests.web.client import Client
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TIMEOUT_S = 120
@@ -98,3 +106,44 @@ def test_the_tests_of_an_app_pass(app):
     )
     assert process.returncode == 0, process.stdout
     assert " passed" in process.stdout
+
+
+SOLD = """
+import shop
+from fastapi.testclient import TestClient
+for price in (5, 0):
+    TestClient(shop.app).post("/orders", json={"email": "ada@example.org", "price": price})
+shop.mails.enqueue(shop.Mail(to="nowhere"))
+shop.Worker(shop.mails, shop.send).drain()
+"""
+
+
+def test_the_dashboard_opens_on_the_database_of_an_app(folder):
+    """It shows the app's queue, its titles, its failure and its schedule, and needs none of it."""
+    database = folder / "shop.db"
+    variables = {"KESIN_DATABASE_URL": str(database), "MAIL_SERVER": "127.0.0.1:1"}
+    subprocess.run(
+        [sys.executable, "-B", "-c", SOLD],
+        cwd=EXAMPLES / "fastapi_shop",
+        timeout=TIMEOUT_S,
+        check=True,
+        capture_output=True,
+        env={**os.environ, **variables},
+    )
+    settings = Settings(data_dir=folder, database_url=str(database))
+    with closing(open_store(database)) as store:
+        service = Service(settings, store, {}, work=False)
+        key, _ = service.accounts.create_key(system_actor("test"), "looks", ["read"])
+        client = Client(create_app(service))
+
+        def page(address: str) -> str:
+            answer = client.get(address, headers={"x-api-key": key})
+            assert answer.status_code == 200, address
+            return str(answer.text)
+
+        assert "mails" in page("/dashboard")
+        listed = page("/dashboard/queues/mails")
+        for shown in ("Order 1", "NO_ADDRESS", "summary"):
+            assert shown in listed, shown
+        for job in store.jobs("mails", Filter(), limit=9).jobs:
+            assert job.state in page(f"/dashboard/jobs/{job.id}")
