@@ -4,12 +4,15 @@ import os
 import subprocess
 import sys
 from contextlib import ExitStack
+from itertools import product
 
 import pytest
 
 from kesin.engine import results
-from kesin.engine.simulation.schedule import scheduled_steps
+from kesin.engine.simulation.schedule import FAULTS, ScheduledStep, scheduled_steps
 from kesin.engine.simulation.simulate import SimulationResult, simulate
+from kesin.engine.simulation.world import World
+from kesin.foundation.logs import silence
 from kesin.lifecycle.drawing.table import page
 from kesin.lifecycle.proof.rules import prove
 from kesin.store.contract import Store
@@ -60,6 +63,30 @@ def test_random_lifecycles_are_proved_and_differ_and_their_jobs_end():
         assert prove(lifecycle)
         run = simulate(lifecycle, seed=number, steps=INVENTED_STEPS)
         assert run, f"{run.failure}\n{page(lifecycle)}"
+
+
+@pytest.mark.parametrize("kind", ["sqlite-memory", "postgres", "redis"])
+def test_a_transaction_is_all_or_nothing_wherever_its_worker_fails(
+    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+):
+    """At its claim, its effect, its follow-up jobs, the end of its job, the commit, or later."""
+    monkeypatch.setattr(World, "_run_handler", World._complete)
+    ended: dict[str, list[bool]] = {}
+    with silence(), opened(kind, request) as store:
+        for number, (fault, call) in enumerate(product(FAULTS, range(6))):
+            world = World(TASK(f"task_{number}"), store, number, None, traced=False)
+            with world._process("producer", ScheduledStep("enqueue", 0)) as queue:
+                job_id = queue.enqueue({}).id
+            world.run_step(ScheduledStep("work", number, fault, call))
+            assert world.checker.violation is None, (fault, call)
+            job = store.job(job_id)
+            assert job is not None
+            effects = sum(note.kind == "effect" for note in store.notes(job_id))
+            followed = len(world.checker.rows) > 1
+            done = job.state == "done"
+            assert (effects, followed, job.result is not None) == (done, done, done), (fault, call)
+            ended.setdefault(fault, []).append(done)
+    assert ended == dict.fromkeys(FAULTS, [*[False] * 4, True, True])
 
 
 # The same seed, the same history
