@@ -15,6 +15,7 @@ from kesin.engine.simulation.world import World
 from kesin.foundation.logs import silence
 from kesin.lifecycle.drawing.table import page
 from kesin.lifecycle.proof.rules import prove
+from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import Store
 from kesin.workloads import lifecycles
 from tests.engine.mutants import (
@@ -74,7 +75,7 @@ def test_a_transaction_is_all_or_nothing_wherever_its_worker_fails(
     ended: dict[str, list[bool]] = {}
     with silence(), opened(kind, request) as store:
         for number, (fault, call) in enumerate(product(FAULTS, range(6))):
-            world = World(TASK(f"task_{number}"), store, number, None, traced=False)
+            world = World(task_lifecycle(f"task_{number}"), store, number, None, traced=False)
             with world._process("producer", ScheduledStep("enqueue", 0)) as queue:
                 job_id = queue.enqueue({}).id
             world.run_step(ScheduledStep("work", number, fault, call))
@@ -86,7 +87,7 @@ def test_a_transaction_is_all_or_nothing_wherever_its_worker_fails(
             done = job.state == "done"
             assert (effects, followed, job.result is not None) == (done, done, done), (fault, call)
             ended.setdefault(fault, []).append(done)
-    assert ended == dict.fromkeys(FAULTS, [*[False] * 4, True, True])
+    assert ended == {fault: [*[False] * 4, True, True] for fault in FAULTS}
 
 
 # The same seed, the same history

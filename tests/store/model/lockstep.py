@@ -12,7 +12,7 @@ from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import OWNED, Role
 from kesin.store.contract import Store
-from kesin.store.records import Filter, NewJobRow, Outcome
+from kesin.store.records import Filter, NewJobRow, Outcome, ScheduleRow
 from tests.store.model.reference import Reference
 
 Answer = TypeVar("Answer")
@@ -153,7 +153,27 @@ class Lockstep:
         for store in self.stores.values():
             assert store.resume(self.queue, tenant=tenant) is was
 
+    def write_schedules(self, rows: Sequence[ScheduleRow], gone: Sequence[str] = ()) -> None:
+        """Also inside a transaction that is undone, which changes nothing."""
+        held = self.reference.schedules
+        kept = {name: row for name, row in held.items() if name not in gone}
+        for commit, expected in ((False, held), (True, kept | {row.name: row for row in rows})):
+            self.reference.schedules = expected
+            for store in self.stores.values():
+                with suppress(Abandoned), store.transaction():
+                    store.write_schedules(self.queue, rows, gone=gone)
+                    if not commit:
+                        raise Abandoned
+            self.compare_schedules()
+
     # Comparisons
+
+    def compare_schedules(self) -> None:
+        """All of them by name, and those that a tick would hold."""
+        rows = sorted(self.reference.schedules.values())
+        self._agree(rows, lambda store: store.schedules(self.queue))
+        names = [row.name for row in rows[:1]]
+        self._agree(rows[:1], lambda store: _held_schedules(store, self.queue, names))
 
     def compare_page(self, where: Filter, *, limit: int, cursor: str | None = None) -> None:
         expected = self.reference.list_jobs(where, limit=limit, cursor=cursor)
@@ -209,12 +229,18 @@ class Lockstep:
         self.compare_counts()
         self.compare_histories()
         self.compare_notes()
+        self.compare_schedules()
         for job_id in self.reference.parents:
             parents = sorted(self.reference.parents[job_id])
             expected = [self.jobs[parent] for parent in parents]
             self._agree(expected, lambda store, job_id=job_id: store.parents(self.queue, job_id))  # type: ignore[misc]
         for store in self.stores.values():
             assert verify(store, self.queue).differences == []
+
+
+def _held_schedules(store: Store, queue: str, names: list[str]) -> list[ScheduleRow]:
+    with store.transaction():
+        return store.schedules(queue, lock=[*names, "none of this name"])
 
 
 def _ask_and_die(store: Store, ask: Callable[[Store], Answer]) -> Answer:

@@ -29,6 +29,7 @@ from kesin.store.records import (
     NewJobRow,
     Note,
     Outcome,
+    ScheduleRow,
 )
 from tests.store.model.limits import ReferenceLimits
 from tests.store.model.reads import ReferenceReads
@@ -48,6 +49,7 @@ class Reference(ReferenceLimits, ReferenceReads):
         self.counts: Counter[tuple[str, str, str, str]] = Counter()
         self.counted_at: dict[tuple[str, str, str, str], int] = {}
         self.paused: set[str] = set()
+        self.schedules: dict[str, ScheduleRow] = {}
         self.meters: dict[str, int] = {}  # by tenant
         self.parents: dict[str, dict[str, ParentMark]] = {}  # of each job that comes after others
         self.news: set[str] = set()  # those of them whose parents came to rest
@@ -60,6 +62,7 @@ class Reference(ReferenceLimits, ReferenceReads):
         twin.history = {job_id: list(events) for job_id, events in self.history.items()}
         twin.notes_by_job = {job_id: list(notes) for job_id, notes in self.notes_by_job.items()}
         twin.meters, twin.news = dict(self.meters), set(self.news)
+        twin.schedules = dict(self.schedules)
         twin.parents = {job_id: dict(marks) for job_id, marks in self.parents.items()}
         twin.counts, twin.counted_at = Counter(self.counts), dict(self.counted_at)
         return twin

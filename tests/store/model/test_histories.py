@@ -11,7 +11,7 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job, MoveContext, declared_edges, failing_guard
 from kesin.lifecycle.vocabulary import OWNED, PRIORITIES, Role
 from kesin.store.contract import Store
-from kesin.store.records import Filter
+from kesin.store.records import Filter, ScheduleRow
 from tests.store.model.lifecycles import ALL
 from tests.store.model.lockstep import Lockstep
 from tests.store.scene import UNKNOWN_ID
@@ -25,6 +25,7 @@ SEEDS = range(int(os.environ.get("KESIN_HISTORIES", "3")))
 COMPARE_EVERY = 125
 MOST_JOBS = 150
 TENANTS = ("default", "ankara", "izmir", "van")
+SCHEDULES = ("hourly", "nightly", "weekly")
 WORKERS = ("worker-1", "worker-2", "worker-3")
 DAY_S = 86_400
 FARTHEST_BACK_S = DAY_S // 2  # sweeps by age allow for a day of skew
@@ -38,6 +39,7 @@ class Chance:
         self, seed: int, lockstep: Lockstep, strangers: list[str], made: Counter[tuple[str, str]]
     ) -> None:
         self.random = random.Random(seed)
+        self.seldom = random.Random(seed)  # of its own: what is beside the jobs shifts no other act
         self.lockstep = lockstep
         self.lifecycle = lockstep.lifecycle
         self.strangers = strangers
@@ -63,6 +65,8 @@ class Chance:
         }
         [act] = self.random.choices(list(acts), list(acts.values()))
         act()
+        if self.seldom.random() < 0.02:
+            self.schedule()
 
     def note(self, what: str) -> None:
         self.trace.append(f"{self.lockstep.now}: {what}")
@@ -308,6 +312,15 @@ class Chance:
         else:
             self.note(f"pause {tenant!r}")
             self.lockstep.pause(tenant)
+
+    def schedule(self) -> None:
+        """Some schedules are declared, ticked or changed, and some are gone."""
+        names = self.seldom.sample(SCHEDULES, self.seldom.randint(0, len(SCHEDULES)))
+        cut = self.seldom.randint(0, len(names))
+        self.note(f"schedules {names[:cut]}, without {names[cut:]}")
+        made = [self.seldom.choice(('{"cron": "* * * * *"}', "{}")) for _ in names]
+        rows = [ScheduleRow(*one, self.lockstep.now) for one in zip(names, made, strict=True)]
+        self.lockstep.write_schedules(rows[:cut], names[cut:])
 
     def read(self) -> None:
         chance, lockstep = self.random, self.lockstep
