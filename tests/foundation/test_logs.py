@@ -5,6 +5,7 @@ from io import FileIO, TextIOWrapper
 
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
 from kesin.foundation.logs import Logger, set_up_logs
 
@@ -82,3 +83,22 @@ def test_whoever_logs_goes_on_where_nothing_can_be_written(style, monkeypatch):
         Logger("kesin.test").warning("lease_lost")
         Logger("kesin.test").exception("lane_failed", problem=ValueError("no money"))
         logging.getLogger("library.of.others").warning("discarding %s", "a connection")
+
+
+def test_a_line_follows_the_last_configuration(capsys):
+    log = Logger("tests")
+    set_up_logs("json")
+    try:
+        log.warning("ours")
+        with capture_logs() as captured:
+            log.warning("captured")
+        structlog.reset_defaults()
+        with capture_logs():
+            log.warning("theirs")
+        set_up_logs("json")
+        log.warning("ours again")
+    finally:
+        structlog.reset_defaults()
+    assert [line["event"] for line in captured] == ["captured"]
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["event"] for line in lines] == ["ours", "ours again"]

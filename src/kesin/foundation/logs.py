@@ -23,7 +23,8 @@ PRIVATE_FIELDS: Final = frozenset(
 )
 
 _silent: ContextVar[bool] = ContextVar("silent", default=False)
-_bound: dict[str, Any] = {}  # loggers by name, until logs are set up again
+_processors: list[Processor] = []  # as `set_up_logs` configured them
+_bound: dict[str, Any] = {}  # loggers by name, made with these
 
 
 @contextmanager
@@ -69,8 +70,11 @@ class Logger:
         if _silent.get():
             return
         if structlog.is_configured():
-            if (logger := _bound.get(self._name)) is None:
-                logger = _bound[self._name] = structlog.get_logger(self._name).bind()
+            ours = structlog.get_config()["processors"] is _processors
+            if (logger := _bound.get(self._name) if ours else None) is None:
+                logger = structlog.get_logger(self._name).bind()
+                if ours:
+                    _bound[self._name] = logger
             if exc_info:
                 details["exc_info"] = exc_info
             with suppress(OSError, ValueError):  # a full disk, a closed pipe or file
@@ -105,8 +109,10 @@ def set_up_logs(style: Style = "console", level: Level = "warning") -> None:
     ]
     renderers = _renderers(style, colors=sys.stderr.isatty())
     least = logging.getLevelNamesMapping()[level.upper()]
+    global _processors  # noqa: PLW0603
+    _processors = [*shared, *renderers]
     structlog.configure(
-        processors=[*shared, *renderers],
+        processors=_processors,
         wrapper_class=structlog.make_filtering_bound_logger(least),
         logger_factory=lambda *_: _StderrLogger(),
         cache_logger_on_first_use=False,
