@@ -120,7 +120,7 @@ class GoogleServer(AdjustmentsApi, DataManagerApi, ReportsApi):
         self._next: deque[Whole | Doing] = deque()
         self._next_tokens: deque[Whole | Doing] = deque()
         self._valid: set[str] = set()
-        DataManagerApi.reset(self)
+        AdjustmentsApi.reset(self)  # and of the Data Manager API
         ReportsApi.reset(self)
 
     def __enter__(self) -> Self:

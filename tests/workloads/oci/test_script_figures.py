@@ -39,6 +39,7 @@ def reports(day: str, conversions_day: str) -> dict[str, Any]:
     segments = {"date": conversions_day, "conversionActionName": "Phone sale"}
     found = [
         {"segments": segments, "metrics": {"allConversionsByConversionDate": 2.5}},
+        {"segments": segments, "metrics": {"allConversionsByConversionDate": -0.5}},
         {
             "segments": {**segments, "conversionActionName": "Page view"},
             "metrics": {"allConversionsByConversionDate": 900},
@@ -60,7 +61,7 @@ def test_with_the_option_a_run_sends_them_with_our_own_queries(server: Running, 
     assert (request.status, request.body["zone"]) == (200, "Europe/Istanbul")
     found = list(read_figures(server.site.place, date(2000, 1, 1), date(2100, 1, 1)))
     assert [tuple(one) for one in found] == [(yesterday, "Phone sale", 0, 3, 0, 1, 2.5)]
-    assert "Google's figures sent: 2 of uploads, 1 of conversions." in script.logged
+    assert "Google's figures sent: 2 of uploads, 2 of conversions." in script.logged
     assert server.states() == {"COMPLETED": 1}
     script.now_ms += DAY_MS - 1
     script.run()
@@ -98,8 +99,10 @@ def test_what_goes_wrong_with_them_is_no_reason_to_fail(server: Running, script:
 def test_long_figures_are_cut_off(server: Running, script: Script):
     script.reconcile = "yes"
     found = reports(server_day(server, 1), server_day(server, 1))
-    script.reports = {resource: rows * 2_100 for resource, rows in found.items()}
+    script.reports = {resource: rows * 4_100 for resource, rows in found.items()}
     script.run()
     [request] = script.requests_to(RECONCILIATION)
     assert request.status == 200
-    assert [len(request.body[name]) for name in ("uploads", "attributed")] == [2_000, 2_000]
+    assert [len(request.body[name]) for name in ("uploads", "attributed")] == [4_000, 4_000]
+    line = "Google's figures sent: 4000 of uploads, 4000 of conversions, 8400 left out."
+    assert line in script.logged

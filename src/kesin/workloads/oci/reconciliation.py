@@ -42,7 +42,7 @@ EARLIER_DAYS: Final = 14  # a row that arrived longer before its upload is not c
 MAX_MONTHS: Final = 13
 MAX_DIGITS: Final = 9  # of a count
 # Under which client Google counts the uploads of other channels is not known: all of them count.
-_CLIENTS: Final = {"api": ("GOOGLE_ADS_API",)}
+_API: Final = ("GOOGLE_ADS_API",)
 ZONE_QUERY: Final = "SELECT customer.time_zone FROM customer LIMIT 1"
 _FIELDS: Final = ("client", "conversion_action_id", "conversion_action_name", "daily_summaries")
 _SUMMARY: Final = "offline_conversion_upload_conversion_action_summary"
@@ -55,9 +55,23 @@ ATTRIBUTED_QUERY: Final = (
 )
 _WHY: Final = "%(field)s: %(problem)s"
 
-Days = dict[str, dict[str, dict[str, Any]]]  # day → action → sent, taken, attributed
+Days = dict[str, dict[str, dict[str, Any]]]  # day → action → sent (of it: known, others) …
 Uploads = dict[tuple[str, str, str], list[int]]  # by day, action, client, as in `DayFigures`
 Attributed = dict[tuple[str, str], float]  # by day and action
+
+
+class GoogleFigures(NamedTuple):
+    """What Google counts; figures are added up, since two of its actions may have one name here."""
+
+    uploads: Uploads
+    attributed: Attributed
+
+    def add_uploads(self, day: str, action: str, client: str, counts: Sequence[int]) -> None:
+        before = self.uploads.get((day, action, client), (0, 0, 0))
+        self.uploads[day, action, client] = list(map(sum, zip(before, counts, strict=True)))
+
+    def add_attributed(self, day: str, action: str, conversions: float) -> None:
+        self.attributed[day, action] = self.attributed.get((day, action), 0) + conversions
 
 
 class DayFigures(NamedTuple):
@@ -72,25 +86,30 @@ class DayFigures(NamedTuple):
     attributed: float | None
 
 
+def is_copied(site: SiteContext) -> bool:
+    """Whether our worker copies the figures of this site."""
+    counts = site.settings.data_manager_counts
+    return site.channel == "api" or (counts and site.channel == "data_manager")
+
+
 def copy_figures(site: SiteContext, channels: Mapping[str, Channel]) -> int:
-    """Copy Google's figures once an account day; returns when to ask for it again."""
-    now, is_wanted = site.queue.now(), site.channel == "api" or site.settings.data_manager_counts
-    if not is_wanted:
-        return now + RETRY_US
+    """Copy Google's figures once an account day; returns when that is or was due."""
+    now = site.queue.now()
     with site.locked_metadata(RECONCILIATION) as state:
         zone = ZoneInfo(state.get("zone", site.record.timezone))
         due_at = int(state.get("nextAt") or _time_of(_day(now, zone), zone, FIRST_HOUR))
         state["nextAt"] = now + RETRY_US if due_at <= now else due_at  # no other process makes it
     if due_at <= now:
         try:
-            store_copy(site, *_read_account(site, cast("GoogleAds", channels["api"])))
+            zone, copy = _read_account(site, cast("GoogleAds", channels["api"]))
+            store_copy(site, zone, *copy)
         except Problem as problem:
             with site.locked_metadata(RECONCILIATION) as state:
                 state["error"] = {"message": str(problem.message), "at": now}
-    return due_at if due_at > now else now + RETRY_US
+    return due_at
 
 
-def _read_account(site: SiteContext, google: GoogleAds) -> tuple[ZoneInfo, Uploads, Attributed]:
+def _read_account(site: SiteContext, google: GoogleAds) -> tuple[ZoneInfo, GoogleFigures]:
     """Ask Google for its figures; raises Problem with what it says."""
     credentials, breaker = breaking.open_credentials(site), breaking.read_breaker(site)
     if isinstance(credentials, ConnectionTrouble):
@@ -109,22 +128,22 @@ def _read_account(site: SiteContext, google: GoogleAds) -> tuple[ZoneInfo, Uploa
     zone = parse_zone("".join(text_at(row, "customer", "timeZone") for row in search(ZONE_QUERY)))
     own, given = credentials.conversion_action_resource_name.rpartition("/")[2], site.settings
     names = {each.id: each.name for each in given.actions} or {own: given.conversion_name}
-    uploads: Uploads = {}
+    copy = GoogleFigures({}, {})
     for row in search(UPLOADS_QUERY):
         summary = dig(row, "offlineConversionUploadConversionActionSummary")
         name = text_at(summary, "conversionActionName")
         name = names.setdefault(str(dig(summary, "conversionActionId")), name)
         for day in objects(dig(summary, "dailySummaries")):
-            key = (text_at(day, "uploadDate"), name, text_at(summary, "client"))
-            uploads[key] = [_count(day.get(f"{kind}Count")) for kind in DayFigures._fields[3:6]]
-    today, attributed = _day(site.queue.now(), zone), Attributed()
+            counts = [_count(day.get(f"{kind}Count")) for kind in DayFigures._fields[3:6]]
+            copy.add_uploads(text_at(day, "uploadDate"), name, text_at(summary, "client"), counts)
+    today = _day(site.queue.now(), zone)
     for row in search(ATTRIBUTED_QUERY % (today - timedelta(days=ATTRIBUTED_DAYS), today)):
         action = text_at(row, "segments", "conversionAction").rpartition("/")[2]
         number = dig(row, "metrics", "allConversionsByConversionDate")
         is_count = isinstance(number, int | float) and 0 <= number < 10**MAX_DIGITS
         if is_count and action in names:  # not an action without uploads
-            attributed[text_at(row, "segments", "date"), names[action]] = number
-    return zone, uploads, attributed
+            copy.add_attributed(text_at(row, "segments", "date"), names[action], number)
+    return zone, copy
 
 
 def _count(value: Any) -> int:
@@ -157,8 +176,9 @@ def store_copy(site: SiteContext, zone: ZoneInfo, uploads: Uploads, attributed: 
         days = _read_days(site)
         if state.get("counted", {}) == before:  # else another process counted meanwhile
             state["counted"] = counted
-            for (day, action), n in sent.items():
-                _figures(days, day, action)["sent"] = n
+            for (day, action, kind), n in sent.items():
+                of = _figures(days, day, action)
+                of[kind] = of.get(kind, 0) + n
         _merge(days, uploads, attributed, today)
         months = sorted({day[:7] for day in days})
         for month in months[-MAX_MONTHS:]:
@@ -176,12 +196,12 @@ def _merge(days: Days, uploads: Uploads, attributed: Attributed, today: date) ->
     """Put Google's counts in: of its days the newest copy alone counts, and today not yet."""
     first, last = (today - timedelta(days=ATTRIBUTED_DAYS)).isoformat(), today.isoformat()
     uploads = {key: n for key, n in uploads.items() if first <= key[0] < last}
-    copied = {key[0] for key in uploads}
+    copied, asked = {key[0] for key in uploads}, {key[1] for key in (*uploads, *attributed)}
     for day, actions in days.items():
-        for of in actions.values():
+        for action, of in actions.items():
             if day in copied:
                 of.pop("taken", None)
-            if day >= first:
+            if day >= first and action in asked:
                 of.pop("attributed", None)  # Google leaves out what is zero
     for (day, action, client), counts in uploads.items():
         _figures(days, day, action).setdefault("taken", {})[client] = counts
@@ -199,31 +219,34 @@ def _figures(days: Days, day: str, action: str) -> dict[str, Any]:
 
 def _count_sent(
     site: SiteContext, before: Mapping[str, Any], zone: ZoneInfo, today: date
-) -> tuple[dict[str, Any], Counter[tuple[str, str]]]:
+) -> tuple[dict[str, Any], Counter[tuple[str, str, str]]]:
     """Count the rows sent on the days that are over and were not counted yet, by day and action.
 
     The newest rows are read first, and no more of them than were sent since: the queue's counters
     say how many. Only if some were sent long after their arrival, older rows are read too.
     """
-    queue, moves = site.queue, site.queue.store.move_counts(site.queue.name)
+    now, queue, since = site.queue.now(), site.queue, today - timedelta(days=UPLOAD_DAYS - 1)
+    moves = queue.store.move_counts(queue.name)
     entered = sum(m.n for m in moves if m.tenant == site.id and m.to_state == "COMPLETED")
-    since = (today - timedelta(days=UPLOAD_DAYS - 1)).isoformat()
-    begin = _time_of(date.fromisoformat(before.get("until", since)), zone)
+    begin = before.get("at", _time_of(since, zone))  # the account's zone may have changed
     end, found, later, cursor = _time_of(today, zone), 0, 0, None
-    oldest, sent = begin - EARLIER_DAYS * DAY_S * SECOND_US, Counter[tuple[str, str]]()
+    oldest, sent = begin - EARLIER_DAYS * DAY_S * SECOND_US, Counter[tuple[str, str, str]]()
     where = Filter(states=("COMPLETED",), tenants=(site.id,), created_from=oldest)
     while begin < end:
         page = queue.jobs(where, limit=MAX_PAGE, cursor=cursor)
         for job in page.jobs:
             sent_at = job.stamp_2 or 0
-            found, later = found + (sent_at >= begin), later + (sent_at >= end)
+            found, later = found + (begin <= sent_at <= now), later + (end <= sent_at <= now)
             if begin <= sent_at < end:
-                name = dig(job.payload, "conversionName")
-                sent[_day(sent_at, zone).isoformat(), str(name or "")] += 1
+                is_others = dig(job.result, "channel") != "api"
+                kinds = {"sent": True, "known": bool(job.error_code), "others": is_others}
+                action = str(dig(job.payload, "conversionName") or "")
+                day = _day(sent_at, zone).isoformat()
+                sent.update((day, action, kind) for kind in kinds if kinds[kind])
         cursor, missing = page.cursor, entered - before.get("entered", 0) - found
         if cursor is None or (missing <= 0 and page.jobs[-1].created_at < begin):
-            counted = {"until": today.isoformat(), "entered": entered - later}
-            return {"since": since, **before, **counted}, sent
+            counted = {"until": today.isoformat(), "at": end, "entered": entered - later}
+            return {"since": since.isoformat(), **before, **counted}, sent
     return {**before}, sent  # today's
 
 
@@ -256,13 +279,21 @@ def _taken(of: Mapping[str, Any], clients: Sequence[str] = ()) -> Sequence[int |
 
 
 def _short_days(site: SiteContext, days: Days, today: date) -> Iterator[dict[str, Any]]:
-    """The days of which Google took too little, two days later; the newest first."""
+    """The days of which Google took too little, two days later; the newest first.
+
+    What Google answered at once that it has is not judged. If an action has another name by now,
+    Google's figures are under the new one.
+    """
+    own = {action.name for action in site.settings.actions} or {site.settings.conversion_name}
     for back in range(JUDGED_AFTER_DAYS, UPLOAD_DAYS):
         day = (today - timedelta(days=back)).isoformat()
-        sent = [of for of in days.get(day, {}).values() if of.get("sent")]
-        counts = [_taken(of, _CLIENTS.get(site.channel, ())) for of in sent]
+        actions = days.get(day, {})
+        sent = {name: of for name, of in actions.items() if of.get("sent")}
+        counted = sent if sent.keys() <= own else sent.keys() | own
+        clients = () if any(of.get("others") for of in sent.values()) else _API
+        counts = [_taken(actions.get(name, {}), clients) for name in counted]
         taken = sum((successful or 0) + (pending or 0) for successful, _, pending in counts)
-        total = sum(of["sent"] for of in sent)
+        total = sum(of["sent"] - of.get("known", 0) for of in sent.values())
         if taken * 100 < total * LEAST_TAKEN_PERCENT:
             yield {"day": day, "sent": total, "taken": taken}
 

@@ -49,6 +49,7 @@ SplitRows = tuple[list[tuple[Job, UploadRow]], list[tuple[Job, Unsendable]]]
 WORKER_THREADS: Final = 4
 LEASE_S: Final = 120  # renewed during an upload
 POLL_S: Final = 2.0
+_COPYING: Final = ""  # no site: reserved by the thread that copies figures
 _SITE_CHANGED: Final = RowRefused(
     CIRCUIT_OPEN, "not sent: the site changed meanwhile", Category.TRANSIENT
 )
@@ -86,27 +87,45 @@ class Uploader:
     # Choosing sites
 
     def plan(self) -> Iterator[ClaimShare]:
-        """Yield the sites with waiting rows, each with the number of rows it may send now."""
+        """Yield what to upload; then ask Google what became of earlier uploads."""
+        yield from self.plan_uploads()
+        for site in _rotate(self._sites(), self._rounds):
+            with self._reserve(site.id) as free:
+                if free:
+                    pending_uploads.poll_requests(site, self._channels[site.channel])
+        with self._reserve(_COPYING) as free:  # one site at a time: uploads come first
+            if free:
+                self._copy_figures()
+
+    def _copy_figures(self) -> None:
+        """Copy Google's figures of one site; other threads upload its rows meanwhile."""
+        for site in filter(reconciliation.is_copied, _rotate(self._sites(), self._rounds)):
+            now = self._context.queue.now()
+            if self._copy_at.get(site.id, 0) <= now:
+                due_at = reconciliation.copy_figures(site, self._channels)
+                self._copy_at[site.id] = due_at if due_at > now else now + reconciliation.RETRY_US
+                if due_at <= now:
+                    return
+
+    def _sites(self) -> list[SiteContext]:
+        """The sites whose rows our worker sends."""
         records = self._context.commands.accounts.directory.sites()
-        sites = [SiteContext(self._context, record) for record in records]
-        sites = [site for site in sites if site.channel in self._channels]
+        return [SiteContext(self._context, it) for it in records if it.channel in self._channels]
+
+    def plan_uploads(self) -> Iterator[ClaimShare]:
+        """Yield the sites with waiting rows, each with the number of rows it may send now."""
+        sites = self._sites()
         shares = self._row_shares(sites)
         with self._lock:
             self._rounds += 1
             turn = self._rounds
         waiting = [site for site in sites if shares.get(site.id)]
         for site in _rotate(waiting, turn):
-            with self._reserve(site) as free:
+            with self._reserve(site.id) as free:
                 is_due = free and self._is_upload_due(site)
                 rows = self._claimable_rows(site, shares[site.id]) if is_due else 0
                 if rows:
                     yield ClaimShare((site.id,), rows)
-        for site in _rotate(sites, turn):
-            with self._reserve(site) as free:
-                if free:
-                    pending_uploads.poll_requests(site, self._channels[site.channel])
-                    if self._copy_at.get(site.id, 0) <= self._context.queue.now():
-                        self._copy_at[site.id] = reconciliation.copy_figures(site, self._channels)
 
     def _row_shares(self, sites: Sequence[SiteContext]) -> dict[str, int]:
         """The rows each site may send; only sites that can upload now share a limit."""
@@ -129,18 +148,18 @@ class Uploader:
         return fair_shares(waiting, self._limit)
 
     @contextmanager
-    def _reserve(self, site: SiteContext) -> Iterator[bool]:
+    def _reserve(self, site: str) -> Iterator[bool]:
         """Reserve the site for this thread; yields False if another thread is serving it."""
         with self._lock:
-            free = site.id not in self._reserved_sites
+            free = site not in self._reserved_sites
             if free:
-                self._reserved_sites.add(site.id)
+                self._reserved_sites.add(site)
         try:
             yield free
         finally:
             if free:
                 with self._lock:
-                    self._reserved_sites.discard(site.id)
+                    self._reserved_sites.discard(site)
 
     def _is_upload_due(self, site: SiteContext) -> bool:
         """Whether to upload now: Google counts requests, so single rows wait for each other."""

@@ -32,6 +32,7 @@ def reconciled(control):
             (day(control, 1), "Sale", API): [1, 1, 0],
             (day(control, 1), "=Others", API): [1_234, 0, 5],
             (day(control, 5), "Sale", API): [7, 0, 0],
+            (day(control, 6), "Sale", API): [0, 3, 0],
         },
         {(day(control, 1), "Sale"): 0.5},
     )
@@ -51,6 +52,7 @@ def test_three_columns_by_day_and_action_with_sums_and_no_rate(reconciled):
         [day(reconciled, 1), "=Others others upload too", "0", "1,234 5 pending", "–"],
         [day(reconciled, 1), "Sale", "2", "1 1 refused", "0.5"],
         [day(reconciled, 5), "Sale others upload too", "0", "7", "–"],
+        [day(reconciled, 6), "Sale", "0", "0 3 refused", "–"],  # rows of ours may be refused
         ["Sum", "2", "1,242", "0.5"],
     ]
     assert "%" not in page.partition("<tbody>")[2].partition("</table>")[0]
@@ -69,7 +71,11 @@ def test_days_are_chosen_and_a_range_is_bounded(reconciled):
     backwards = reconciled.get(f"/reconciliation?since={last}&until={first}").text
     assert f'name="since" value="{first}"' in backwards
     assert reconciled.get("/reconciliation?since=monday").status_code == 422
-    assert "No figures for these days" in reconciled.get("/reconciliation?until=2001-01-01").text
+    for until in ("2001-01-01", "0001-01-01"):
+        page = reconciled.get(f"/reconciliation?until={until}").text
+        assert "No figures for these days" in page
+    future = reconciled.get("/reconciliation?since=9999-12-30&until=9999-12-31").text
+    assert f'name="until" value="{day(reconciled, 1)}"' in future
 
 
 def test_the_file_is_for_spreadsheets_and_none_of_its_cells_is_a_formula(reconciled):
@@ -83,6 +89,7 @@ def test_the_file_is_for_spreadsheets_and_none_of_its_cells_is_a_formula(reconci
         f"{day(reconciled, 1)},'=Others,0,1234,0,5,",
         f"{day(reconciled, 1)},Sale,2,1,1,0,0.5",
         f"{day(reconciled, 5)},Sale,0,7,0,0,",
+        f"{day(reconciled, 6)},Sale,0,0,3,0,",
     ]
     assert unescape_cell("'=Others") == "=Others"
 
@@ -95,10 +102,17 @@ def test_the_page_says_what_is_missing_and_what_went_wrong(control):
     site = control.site()
     error = {"message": "USER_PERMISSION_DENIED: not yours", "at": 1}
     short = [{"day": "2026-11-01", "sent": 10, "taken": 3}]
-    site.put_metadata("reconciliation", {"error": error, "short": short})
+    state = {"error": error, "short": short, "zone": "UTC", "copiedAt": site.queue.now()}
+    site.put_metadata("reconciliation", state)
+    control.world.accounts.set_site(ROOT, "north", channel="api")
     page = control.get("/reconciliation").text
     assert "USER_PERMISSION_DENIED: not yours" in page
     assert "Google took 3 of the 10 rows sent on 2026-11-01" in page
+    control.world.clock.advance(8 * 86_400)
+    control.world.accounts.set_site(ROOT, "north", channel="script")
+    page = control.get("/reconciliation").text
+    assert "USER_PERMISSION_DENIED" not in page  # our worker does not try it any more
+    assert "Google took 3" not in page  # as in the warnings of the site
 
 
 def test_it_is_linked_and_speaks_turkish(reconciled):

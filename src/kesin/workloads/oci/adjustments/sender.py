@@ -34,10 +34,10 @@ class AdjustmentUploader(uploader.Uploader):
         for record in self._context.commands.accounts.directory.sites():
             site = SiteContext(self._context, record)
             if counts.get(site.id, {}).get("WAITING"):
-                with self._reserve(site) as free:
+                with self._reserve(site.id) as free:
                     if free:
                         self._settle(site)
-        yield from super().plan()
+        yield from self.plan_uploads()
 
     def _settle(self, site: SiteContext) -> None:
         """Settle the next waiting adjustments of a site; those that stay hold up no others."""

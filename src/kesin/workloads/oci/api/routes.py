@@ -182,13 +182,13 @@ def _add_script_routes(  # noqa: C901  # one function a route
         """Google's figures of a script's account: its uploads and its conversions, by day."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.reconciliation")
         script.require_channel(site)
-        uploads = {
-            (one.day.isoformat(), one.action, one.client): [one.successful, one.failed, one.pending]
-            for one in body.uploads
-        }
-        attributed = {(one.day.isoformat(), one.action): one.conversions for one in body.attributed}
-        zone = reconciliation.parse_zone(body.zone)
-        reconciliation.store_copy(site, zone, uploads, attributed)
+        copy = reconciliation.GoogleFigures({}, {})
+        for one in body.uploads:
+            counts = [one.successful, one.failed, one.pending]
+            copy.add_uploads(one.day.isoformat(), one.action, one.client, counts)
+        for each in body.attributed:
+            copy.add_attributed(each.day.isoformat(), each.action, each.conversions)
+        reconciliation.store_copy(site, reconciliation.parse_zone(body.zone), *copy)
         return schemas.Ok()
 
     @router.post("/api/oci/v2/verify")

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, WithJsonSc
 from pydantic.alias_generators import to_camel
 
 MAX_IDS: Final = 10_000  # of a report or an action
-MAX_COUNTS: Final = 2_000  # of a kind, in a script's report on its account
+MAX_COUNTS: Final = 4_000  # of a kind, in a script's report on its account
 Text = Annotated[str, StringConstraints(max_length=2_048)]
 Id = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 ShortText = Annotated[str, StringConstraints(max_length=64)]

@@ -63,6 +63,7 @@ MAX_SITES: Final = 200  # in a list, or the site switch
 MAX_LISTED_ROWS: Final = 25  # in a dialog
 MAX_FILTER: Final = 512  # characters of a field
 MAX_DAYS: Final = 92  # of a reconciliation
+FIRST_DAY: Final = date(2000, 1, 1)  # that it shows
 # After an action, the other parts of the page are loaded again.
 CHANGED: Final = {"HX-Trigger": json.dumps({"oci-changed": "", "kesin:forget": ""})}
 
@@ -346,7 +347,8 @@ def oci_reconciliation(
     state: dict[str, Any] = reconciliation.read_state(site)
     zone = ZoneInfo(state.get("zone", site.record.timezone))
     now = datetime.fromtimestamp(site.queue.now() / SECOND_US, zone)
-    last = until or now.date() - timedelta(days=1)
+    yesterday = now.date() - timedelta(days=1)
+    last = max(min(until or yesterday, yesterday), FIRST_DAY)
     first = max(min(since or last - timedelta(days=13), last), last - timedelta(days=MAX_DAYS - 1))
     figures = list(reconciliation.read_figures(site, first, last))
     if file:
@@ -355,6 +357,8 @@ def oci_reconciliation(
         text = "\ufeff" + csv_text([reconciliation.DayFigures._fields, *figures])
         return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
     days = [(first + timedelta(days=n)).isoformat() for n in range((last - first).days + 1)]
+    state["short"] = reconciliation.short_days(state, site.queue.now())
+    state["copied"] = reconciliation.is_copied(site)
     shown = {"state": state, "figures": figures, "days": days, **frame(ctx, site)}
     return ctx.page("oci/reconciliation.html", **shown)
 
