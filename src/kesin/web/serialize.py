@@ -17,7 +17,7 @@ from kesin.foundation.messages import decode_note, recorded_traceback
 from kesin.foundation.text import decode_json, is_deeper_than
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
-from kesin.store.records import Note, Progress, QueueStats
+from kesin.store.records import Note, QueueStats
 from kesin.web import schemas
 
 MAX_JSON_DEPTH: Final = 100  # deeper values fail to be written as JSON
@@ -78,10 +78,11 @@ def whole_body(
     fold: bool = True,
 ) -> schemas.JobWhole:
     events, parents, children = history.events, beside.parents, beside.children
+    said = beside.progress
     shown = fold_events(events) if fold else [FoldedEvents([event]) for event in events]
     return schemas.JobWhole(
         job=job_body(history.job, title_of(history.job)),
-        progress=_progress_body(beside.progress),
+        progress=schemas.ProgressBody(**said._asdict() | {"at": iso(said.at)}) if said else None,
         parents=[_relative_body(job) for job in parents.jobs],
         more_parents=parents.more,
         hidden_parents=parents.hidden,
@@ -95,10 +96,6 @@ def whole_body(
         actions=list(history.actions),
         advice=dict(advice) if advice else None,
     )
-
-
-def _progress_body(said: Progress | None) -> schemas.ProgressBody | None:
-    return schemas.ProgressBody(**said._asdict() | {"at": iso(said.at)}) if said else None
 
 
 def _relative_body(job: Job) -> schemas.RelativeBody:

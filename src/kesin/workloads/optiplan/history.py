@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kesin.engine.access.folding import FoldedEvents, fold_events
+from kesin.engine.access.folding import fold_events
 from kesin.engine.queue import Queue
 from kesin.foundation.clock import iso
 from kesin.foundation.messages import decode_note
@@ -45,7 +45,8 @@ def audit_events(
             event.at,
             _EVENT_TYPES.get(event.move) or f"STATE_{event.to_state}",
             _event_message(event),
-            _event_details(event, approved) | _repetitions(folded),
+            _event_details(event, approved)
+            | ({"count": folded.count, "since": iso(folded.since)} if folded.count > 1 else {}),
         )
         for folded in fold_events(events)
         if (event := folded.event).move not in _WAKE_UPS
@@ -71,10 +72,6 @@ def audit_events(
 
 def _tells_error(event: Event) -> bool:
     return event.move == "block" or event.to_state in {"HOLD", "FAILED"}
-
-
-def _repetitions(folded: FoldedEvents) -> dict[str, Any]:
-    return {"count": folded.count, "since": iso(folded.since)} if folded.count > 1 else {}
 
 
 def _event_message(event: Event) -> str:

@@ -28,7 +28,7 @@ from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.lifecycle import DECISIONS
-from kesin.workloads.oci.operations import SiteStats, site_stats
+from kesin.workloads.oci.operations import site_stats
 from kesin.workloads.oci.site import SiteContext
 
 MAX_REASONS: Final = 5  # of recent failures that `doctor` explains
@@ -51,7 +51,8 @@ def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOpti
         settings = _settings_record(found)
     ok = all(finding.ok for finding in findings) and not stats.warnings
     if as_json:
-        record = {"ok": ok, "settings": settings, "stats": _stats_record(found, stats)}
+        counts = {"site": found.id, "channel": found.channel, **stats.record()}
+        record = {"ok": ok, "settings": settings, "stats": counts}
         checks = [asdict(finding) for finding in findings]
         say_json({**record, "reasons": reasons, "checks": checks})
     else:
@@ -82,10 +83,6 @@ def _failure_reasons(site: SiteContext, language: Language) -> list[dict[str, An
         act = ADVICE.find(code, category, language).act
         reasons.append({"code": code, "category": category, "rows": rows, "act": act})
     return reasons
-
-
-def _stats_record(site: SiteContext, stats: SiteStats) -> dict[str, Any]:
-    return {"site": site.id, "channel": site.channel, **stats.record()}
 
 
 def _settings_record(site: SiteContext) -> dict[str, Any]:
