@@ -60,7 +60,6 @@ class AdjustmentsApi:
     def reset(self) -> None:
         self.adjusted: list[dict[str, Any]] = []  # what was taken, in order
         self.adjustment_errors: Callable[[dict[str, Any]], list[str]] = lambda _row: []
-        super().reset()  # type: ignore[misc]  # of the other API
 
     def adjust(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         asked = self.parse(body, _message("Request"))  # type: ignore[attr-defined]  # the server's
