@@ -28,7 +28,8 @@ CHANNELS = ("script", *WORKER_CHANNELS)
 MAX_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "MAX_ATTEMPTS_EXCEEDED")
 MANUAL_FAIL = Fixed("MANUAL_FAIL", Category.PERMANENT, "MANUALLY_MARKED_FAILED")
 CONSENT_DENIED = Fixed("CONSENT_DENIED", Category.VALIDATION, conversion.DENIED)
-RETRACTED = Fixed("RETRACTED", Category.VALIDATION, conversion.RETRACTED)
+# Not VALIDATION: no correction that was read before it brings such a row back.
+RETRACTED = Fixed("RETRACTED", Category.PERMANENT, conversion.RETRACTED)
 DECISIONS = {CONSENT_DENIED.code: "withhold", RETRACTED.code: "retract"}  # no failures, by move
 EXPIRED = Fixed("EXPIRED", Category.VALIDATION, conversion.TOO_OLD)
 PAST_END = Fixed("EXPIRED", Category.VALIDATION, conversion.PAST_WINDOW)
@@ -311,7 +312,7 @@ def _operator_moves() -> tuple[Move, ...]:
 
 def oci_errors() -> Taxonomy:
     return oci_taxonomy(
-        *(Code(name, Category.VALIDATION) for name in ("EXPIRED", *DECISIONS)), *CODES
+        *(Code(each.code, each.category) for each in (EXPIRED, CONSENT_DENIED, RETRACTED)), *CODES
     )
 
 

@@ -1,12 +1,14 @@
 """Whoever comes between, a conversion is sent with the data that an adjustment left it."""
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kesin.workloads.oci.adjustments import settling
 from kesin.workloads.oci.adjustments.intake import adjust
+from kesin.workloads.oci.conversions.ingest import ingest
 from tests.web.conftest import ROOT
 from tests.workloads.oci.adjustments.adjusting import job, queued, row, states
 from tests.workloads.oci.own_site import OwnSite
@@ -96,3 +98,37 @@ def test_two_calls_at_once_take_one_adjustment_once(site: OwnSite):
     assert same.kind == settling.NOTE
     [other] = queued(site, row(adjustmentId="a2"), outcome="waits")
     assert job(site, other).state == "WAITING"
+
+
+def test_ingest_and_adjustments_of_the_same_sales_never_wait_for_each_other_in_a_ring(
+    site: OwnSite,
+):
+    """They lock the rows in opposite orders: each call ends, and every sale is as one of them."""
+    site.enqueue(SALES)
+    numbers, failed = list(range(1, SALES + 1)), list[BaseException]()
+
+    def run(call: Callable[[int], Any]) -> None:
+        try:
+            for n in range(6):
+                call(n)
+        except BaseException as problem:  # noqa: BLE001  # shown below
+            failed.append(problem)
+
+    def adjusted(n: int) -> None:
+        kinds = {
+            number: "RETRACT" if number % 3 == 0 and n == 5 else "RESTATE" for number in numbers
+        }
+        rows = [row(one, kinds[one], adjustmentId=f"a{n}") for one in reversed(numbers)]
+        adjust(site.place, rows, actor=ROOT)
+
+    def corrected(n: int) -> None:
+        ingest(site.place, [site.row(one, conversionValue=n) for one in numbers], actor=ROOT)
+
+    calls = [threading.Thread(target=run, args=(one,)) for one in (adjusted, corrected, corrected)]
+    for call in calls:
+        call.start()
+    for call in calls:
+        call.join()
+    assert failed == []
+    kept = [one.payload["externalId"] for one in site.jobs() if one.state == "QUEUED"]
+    assert len(kept) == SALES - SALES // 3

@@ -105,10 +105,10 @@ def adjustment_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
                 run_at=Backoff((WINDOW_S,)),
                 unstamp=ENDED,
             ),
-            mark_failed_move(UNFINISHED),
+            mark_failed_move(OPEN),  # one in flight ends first: none overtakes it
             Move(
                 "MARK_SENT",
-                ("READY", "FAILED"),
+                (*SENDABLE, "FAILED"),
                 "COMPLETED",
                 by=("operator",),
                 when=(unclaimed,),

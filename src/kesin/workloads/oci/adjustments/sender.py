@@ -13,7 +13,15 @@ from kesin.lifecycle.model import Job
 from kesin.store.records import Filter
 from kesin.workloads.oci import uploader
 from kesin.workloads.oci.adjustments.lifecycle import SENDABLE
-from kesin.workloads.oci.adjustments.settling import GONE, beside, check, locked, settle_waiting
+from kesin.workloads.oci.adjustments.settling import (
+    GONE,
+    beside,
+    check,
+    conversion_id,
+    is_under_way,
+    locked,
+    settle_waiting,
+)
 from kesin.workloads.oci.conversions.conversion import Conversion, Unsendable
 from kesin.workloads.oci.conversions.ingest import ClaimedMeanwhile
 from kesin.workloads.oci.google.channel import UploadRow
@@ -42,21 +50,29 @@ class AdjustmentUploader(uploader.Uploader):
     def _settle(self, site: SiteContext) -> None:
         """Settle the next waiting adjustments of a site; those that stay hold up no others."""
         where = Filter(states=("WAITING",), tenants=(site.id,), oldest_first=True)
-        cursor = self._cursors.get(site.id)
+        cursor, sold = self._cursors.get(site.id), beside(site, WORKLOAD)
         page = site.queue.jobs(where, limit=SETTLED_AT_ONCE, cursor=cursor)
         self._cursors[site.id] = page.cursor
-        ids = [job.id for job in page.jobs]
+        found = sold.queue.find([*map(conversion_id, page.jobs)]) if page.jobs else {}
+        ids = [job.id for job in page.jobs if not is_under_way(found.get(conversion_id(job)))]
+        if not ids:
+            return  # no lock for what can only wait
         with suppress(ClaimedMeanwhile), locked(site):  # else in the next turn
-            jobs = site.queue.find(ids) if ids else {}  # as they are under the lock
+            jobs = site.queue.find(ids)  # as they are under the lock
             waiting = [jobs[each] for each in ids if each in jobs and jobs[each].state == "WAITING"]
-            settle_waiting(beside(site, WORKLOAD), waiting, WORKER_ACTOR)
+            settle_waiting(sold, waiting, WORKER_ACTOR)
 
     def _claimable_rows(self, site: SiteContext, share: int) -> int:
-        is_paused = beside(site, WORKLOAD).is_paused
-        return 0 if is_paused else super()._claimable_rows(site, share)
+        """None while conversions are held; what holds adjustments alone is their own breaker."""
+        sold = beside(site, WORKLOAD)
+        held = sold.is_paused or not self._recheck_breaker(sold).max_rows(site.queue.now(), share)
+        return 0 if held else super()._claimable_rows(site, share)
 
     def _reject_unsendable(self, site: SiteContext, rows: int) -> None:
         """Nothing: an adjustment was checked when it became ready."""
+
+    def _look_after(self, site: SiteContext) -> None:
+        """Nothing: the worker of conversions asks for Google's reports and figures."""
 
     def _split(self, site: SiteContext, jobs: Sequence[Job]) -> uploader.SplitRows:
         sold = beside(site, WORKLOAD)

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import MINUTE_S, SECOND_US
@@ -26,10 +26,12 @@ from kesin.workloads.oci.conversions.ingest import (
 from kesin.workloads.oci.script import rejections
 from kesin.workloads.oci.site import SiteContext
 
+Settled = str | Unsendable  # corrected, retracted, ready or waits; or why it is never sent
+
 NOTE: Final = "ADJUSTMENT"  # on a conversion, for each adjustment of it
 GONE: Final = "there is no conversion of this externalId here"
 RETRACTED: Final = "the sale was retracted: one that stands after all needs another externalId"
-_OVERTAKEN: Final = "a later adjustment of the sale was sent first"
+OVERTAKEN: Final = "a later adjustment of the sale was sent first"
 _NO_WBRAID: Final = (
     "Google adjusts no conversion of a wbraid: correct your own figures, and send the gclid or "
     "gbraid of sales that may change"
@@ -39,16 +41,9 @@ _NO_RETRACTION: Final = (
     "Google Ads itself"
 )
 _REFUSED: Final = "consent is denied, so no new value is sent: RETRACT is possible"
-# What happens to a conversion that was never claimed: its move, and the fields that it gets.
+# What happens to a conversion that was never claimed, by its move.
 _LOCAL: Final = {"corrected": "correct", "retracted": "retract"}
 _MOVES: Final = {"corrected": "settle", "retracted": "settle", "ready": "ready"}
-
-
-class Settled(NamedTuple):
-    """What became of an adjustment: corrected, retracted, ready, waits or rejected."""
-
-    what: str
-    problem: Unsendable | None = None
 
 
 def beside(site: SiteContext, queue: str = QUEUE) -> SiteContext:
@@ -74,6 +69,11 @@ def siblings(site: SiteContext, conversion_ids: Sequence[str]) -> dict[str, dict
     return {name: {job_id: jobs.get(job_id) for job_id in each} for name, each in ids.items()}
 
 
+def _may_arrive(job: Job | None) -> bool:
+    """Whether Google has the adjustment, or may get it; one that is pruned may be there."""
+    return job is None or job.state in UNFINISHED or bool(job.stamp_2)  # uploaded_at
+
+
 def check(site: SiteContext, conversion: Job, kind: str) -> None:
     """Raise Unsendable if Google takes no such adjustment of a conversion that it may have."""
     sold, sold_at = conversion.payload, conversion.stamp_1 or 0  # conversion_at
@@ -89,10 +89,36 @@ def check(site: SiteContext, conversion: Job, kind: str) -> None:
 
 def check_unadjusted(site: SiteContext, conversion: Job) -> None:
     """Raise Unsendable if an adjustment of the conversion was sent, or may be."""
-    jobs = siblings(site, [conversion.id])[conversion.id].values()
-    if any(job is None or job.state != "FAILED" for job in jobs):
+    if any(map(_may_arrive, siblings(site, [conversion.id])[conversion.id].values())):
         why = "it has an adjustment, so it is not sent again: adjust it once more"
         raise Unsendable("ADJUSTED", "externalId", why)
+
+
+def restated(site: SiteContext, conversion: Job) -> tuple[dict[str, Any], int]:
+    """The conversion with its last value, sent or still to be, and how many adjustments it has."""
+    payload, others = conversion.payload, siblings(site, [conversion.id])[conversion.id]
+    for job in others.values():
+        if job and _may_arrive(job) and "value" in job.payload:
+            payload = {**payload, **_fields(job)}
+    return payload, len(others)
+
+
+def _fields(job: Job) -> dict[str, Any]:
+    """What the adjustment says of its conversion."""
+    said = job.payload
+    if said["type"] == "RETRACT":
+        return {"retracted": said["adjustmentId"]}
+    return {"conversionValue": said["value"], "conversionCurrency": said["currency"]}
+
+
+def conversion_id(job: Job) -> str:
+    return str(job.payload.get("conversionId")) if isinstance(job.payload, dict) else ""
+
+
+def is_under_way(conversion: Job | None) -> bool:
+    """Whether Google may get the conversion, or have it: its adjustments wait for the outcome."""
+    is_open = conversion and conversion.state != "COMPLETED" and not is_retracted(conversion)
+    return bool(conversion and is_open and not awaits_first_claim(conversion))
 
 
 def settle_waiting(site: SiteContext, jobs: Sequence[Job], actor: str) -> dict[str, Settled]:
@@ -103,60 +129,56 @@ def settle_waiting(site: SiteContext, jobs: Sequence[Job], actor: str) -> dict[s
     """
     settled: dict[str, Settled] = {}
     while rest := [job for job in reversed(jobs) if job.id not in settled]:
-        first = {_conversion_id(job): job for job in rest}  # the oldest of each conversion
+        first = {conversion_id(job): job for job in rest}  # the oldest of each conversion
         settled |= _settle(site, first, actor)
+        held = {key for key, job in first.items() if settled[job.id] in ("waits", "ready")}
+        behind = [job for job in rest if job.id not in settled and conversion_id(job) in held]
+        # A retraction of what was never claimed waits for none before it.
+        settled |= {job.id: "waits" for job in behind if job.payload["type"] != "RETRACT"}
     return settled
-
-
-def _conversion_id(job: Job) -> str:
-    return str(job.payload.get("conversionId")) if isinstance(job.payload, dict) else ""
 
 
 def _settle(site: SiteContext, turn: Mapping[str, Job], actor: str) -> dict[str, Settled]:
     sold, own = site.queue.find(list(turn)), beside(site)
-    others = siblings(site, list(sold))
+    others = siblings(site, [key for key, each in sold.items() if not is_under_way(each)])
     settled: dict[str, Settled] = {}
     for key, job in turn.items():
         try:
-            settled[job.id] = Settled(_decide(site, sold.get(key), job, others.get(key, {})))
+            settled[job.id] = _decide(site, sold.get(key), job, others.get(key, {}))
         except Unsendable as problem:
-            settled[job.id] = Settled("rejected", problem)
-    changed = {key: job for key, job in turn.items() if settled[job.id].what in _LOCAL}
-    outcomes = []
+            settled[job.id] = problem
+    changed = [key for key, job in turn.items() if settled[job.id] in _LOCAL]
     for what, action in _LOCAL.items():
-        chosen = [key for key, job in changed.items() if settled[job.id].what == what]
-        changes = [_amended(sold[key], changed[key]) for key in chosen]
-        outcomes += site.apply(action, changes, role="producer", actor=actor)
-    after = site.queue.find(list(changed)) if changed else {}
-    is_claimed = any(after[key].claim_seq != sold[key].claim_seq for key in changed)
-    if is_claimed or any(outcome.result != "moved" for outcome in outcomes):
+        chosen = [key for key in changed if settled[turn[key].id] == what]
+        changes = [_amended(sold[key], turn[key]) for key in chosen]
+        site.apply(action, changes, role="producer", actor=actor)
+    after = site.queue.find(changed) if changed else {}
+    if any(after[key].seq != sold[key].seq + 1 for key in changed):  # a claim, or newer data
         raise ClaimedMeanwhile
     for what, move in _MOVES.items():
         done = canonical_json({"outcome": what})
-        own.apply(
-            move, [Change(i, result=done) for i, it in settled.items() if it.what == what],
-            actor=actor,
-        )  # fmt: skip
-    refused = [(job, why) for job in turn.values() if (why := settled[job.id].problem)]
+        moved = [Change(job_id, result=done) for job_id, it in settled.items() if it == what]
+        own.apply(move, moved, actor=actor)
+    whys = ((job, settled[job.id]) for job in turn.values())
+    refused = [(job, why) for job, why in whys if isinstance(why, Unsendable)]
     own.apply("reject", rejections(refused), actor=actor)
     return settled
 
 
 def _amended(conversion: Job, job: Job) -> Change:
-    """The conversion with what the adjustment says of it."""
-    said = job.payload
-    fields = {"conversionValue": said.get("value"), "conversionCurrency": said.get("currency")}
-    if said["type"] == "RETRACT":
-        fields = {"retracted": said["adjustmentId"]}
-    return amended(conversion, **fields)._replace(note=canonical_json({"adjustment": job.id}))
+    note = canonical_json({"adjustment": job.id})
+    return amended(conversion, **_fields(job))._replace(note=note)
 
 
 def _decide(
     site: SiteContext, conversion: Job | None, job: Job, others: Mapping[str, Job | None]
 ) -> str:
     """What becomes of the adjustment; raises Unsendable if it is never sent."""
-    if conversion is None or conversion.tenant != job.tenant or job.id not in others:
+    waits = is_under_way(conversion)
+    if not conversion or conversion.tenant != job.tenant or not (waits or job.id in others):
         raise Unsendable("UNKNOWN_CONVERSION", "externalId", GONE)
+    if waits:
+        return "waits"
     if is_retracted(conversion):
         raise Unsendable("ALREADY_RETRACTED", "externalId", RETRACTED)
     at = list(others).index(job.id)
@@ -164,14 +186,12 @@ def _decide(
     later = [each for each in list(others.values())[at + 1 :] if each]
     is_blocked = any(each.state in UNFINISHED for each in before)
     kind = job.payload["type"]
-    if awaits_first_claim(conversion):
-        return _decide_unclaimed(site, conversion, kind, is_blocked=is_blocked)
     if conversion.state != "COMPLETED":
-        return "waits"
+        return _decide_unclaimed(site, conversion, kind, is_blocked=is_blocked)
     check(site, conversion, kind)
     sent = [each for each in (*before, *later) if each.stamp_2]  # uploaded_at
     if any(each.stamp_2 for each in later):
-        raise Unsendable("MORE_RECENT_RESTATEMENT_FOUND", "externalId", _OVERTAKEN)
+        raise Unsendable("MORE_RECENT_RESTATEMENT_FOUND", "externalId", OVERTAKEN)
     if any(each.payload["type"] == "RETRACT" for each in sent):
         raise Unsendable("ALREADY_RETRACTED", "externalId", RETRACTED)
     is_blocked |= any(each.state in UNFINISHED[1:] for each in later)

@@ -12,6 +12,7 @@ from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.web.dependencies import UNCACHED, SignedInActor
 from kesin.workloads.oci.adjustments import intake, settling
+from kesin.workloads.oci.adjustments.lifecycle import SENDABLE
 from kesin.workloads.oci.api import schemas
 from kesin.workloads.oci.api.control_routes import SiteId
 from kesin.workloads.oci.site import SiteContext, require_site
@@ -38,7 +39,7 @@ def add_adjustment_routes(router: APIRouter, batches: APIRouter, context: Worklo
         responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
     )
     def adjustments_csv(actor: SignedInActor, site_id: SiteId = None) -> StreamingResponse:
-        """The adjustments that are READY as Google's file; MARK_SENT once it is uploaded."""
+        """The adjustments that can be sent as Google's file; MARK_SENT once it is uploaded."""
         site = require_site(context, actor, site_id, "read", action="oci.adjustments_file")
         disposition = f'attachment; filename="adjustments-{site.id}.csv"'
         headers = {"content-disposition": disposition, "cache-control": UNCACHED}
@@ -50,7 +51,7 @@ def _lines(site: SiteContext) -> Iterator[str]:
     """Google's file: the header, then a page at a time, oldest first."""
     queue = settling.beside(site).queue
     cursor: str | None = None
-    where = Filter(states=("READY",), tenants=(site.id,), oldest_first=True)
+    where = Filter(states=SENDABLE, tenants=(site.id,), oldest_first=True)
     yield csv_text([_COLUMNS])
     while True:
         page = queue.jobs(where, limit=MAX_PAGE, cursor=cursor)

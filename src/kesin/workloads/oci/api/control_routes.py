@@ -192,7 +192,7 @@ def _fix_rows(
     affected, refused = corrections.fix_selected(
         *(site, actor, ids, body.conversion),
         reason=body.reason,
-        again=again and not body.taken,
+        again=again,
         taken=body.taken,
     )
     return operations.ActionResult(affected, refused)

@@ -1,5 +1,6 @@
 """The routes for cron callers: recover rows, apply the attempt cap, run a turn of our worker."""
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -13,6 +14,8 @@ from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.lifecycle.model import Change
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
+from kesin.workloads.oci.adjustments.lifecycle import QUEUE
+from kesin.workloads.oci.adjustments.sender import AdjustmentUploader
 from kesin.workloads.oci.api import schemas
 from kesin.workloads.oci.google.channel import MAX_ROWS
 from kesin.workloads.oci.google.channels import channels_of
@@ -52,10 +55,13 @@ def add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
     def cron_process(
         request: Request, limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 50
     ) -> schemas.Processed:
-        """One turn of our worker, shared fairly between the sites."""
+        """One turn of our workers, shared fairly between the sites; adjustments come second."""
         actor = _require_cron(context, request)
-        worker = build_worker(context, channels_of(context.settings), limit=limit, threads=1)
-        ended = worker.run_once()
+        channels, adjusting = channels_of(context.settings), context.commands.queues[QUEUE]
+        ended = build_worker(context, channels, limit=limit, threads=1).run_once()
+        adjustments = replace(context, queue=adjusting)
+        how: dict[str, Any] = {"limit": limit, "threads": 1, "kind": AdjustmentUploader}
+        ended += build_worker(adjustments, channels, **how).run_once()
         accounts.note(actor, "cron.process", queue="oci", details={"moved": ended.total()})
         counts = {state.lower(): ended[state] for state in ("COMPLETED", "FAILED", "RETRY")}
         return schemas.Processed(processed=ended.total(), **counts)

@@ -138,7 +138,7 @@ class Conversion:
         at = parse_time(row.get("conversionTime"), defaults.zone)
         if now_us is not None:
             _check_age(at, now_us, action.lookback_days if action else None)
-        currency = _parse_currency(row.get("conversionCurrency") or defaults.currency)
+        currency = parse_currency(row.get("conversionCurrency") or defaults.currency)
         value = parse_value(row.get("conversionValue"), currency)
         order_id = order_id_of(defaults.site, external_id, revision)
         said = _parse_consent(row, defaults)
@@ -434,7 +434,8 @@ def _unknown_name(known: Collection[str]) -> Unsendable:
     return Unsendable("UNKNOWN_CONVERSION_NAME", "conversionName", why, names=listed)
 
 
-def _parse_currency(value: Any) -> str:
+def parse_currency(value: Any) -> str:
+    """Parse a currency in any case; raises Unsendable."""
     text = value.strip().upper() if isinstance(value, str) else ""
     if text not in CURRENCIES:
         why = Message("conversionCurrency is a currency of ISO 4217 in three letters, TRY")

@@ -16,7 +16,7 @@ from kesin.foundation.problems import Problem
 from kesin.foundation.text import csv_text
 from kesin.lifecycle.model import Job
 from kesin.store.limits import MAX_PAGE
-from kesin.store.records import Filter, Outcome
+from kesin.store.records import Filter
 from kesin.workloads.common.advice import Language
 from kesin.workloads.oci.adjustments import intake, settling
 from kesin.workloads.oci.advice import ADVICE
@@ -32,7 +32,7 @@ from kesin.workloads.oci.conversions.conversion import (
     Unsendable,
 )
 from kesin.workloads.oci.conversions.identifiers import checked_row
-from kesin.workloads.oci.conversions.ingest import Correction, IngestOutcome, IngestResult
+from kesin.workloads.oci.conversions.ingest import Correction, IngestResult
 from kesin.workloads.oci.conversions.revisions import external_id_of, latest_revisions
 from kesin.workloads.oci.lifecycle import DECISIONS
 from kesin.workloads.oci.site import SiteContext
@@ -109,18 +109,21 @@ class _FixBatch:
         filled = {
             name: each for name, each in given.items() if each is not None and str(each).strip()
         }
-        merged = {**job.payload, **filled, "revision": job.payload.get("revision")}
+        old, number = job.payload, 0
+        if self.taken and job.state == "COMPLETED":
+            old, number = settling.restated(self.site, job)
+        merged = {**old, **filled, "revision": old.get("revision")}
         says = str(filled.get("adUserData", "")).strip().lower()
         if says != "granted" and ingest.was_refused(self.site, job):
             raise Unsendable("CONSENT_DENIED", "adUserData", DENIED)
         new = Conversion.parse(merged, replace(defaults, consent=""), now_us=now)
         new = ingest.keep_unsaid(new, job.payload, merged)
-        changed = ingest.changed_fields(job.payload, new)
+        changed = ingest.changed_fields(old, new)
         if job.state == "FAILED" and (changed or ingest.ends_later(job, new)):
             self.corrections[job.id] = Correction(index, job.payload, new)
-        elif job.state == "COMPLETED" and (changed or self.again):
+        elif job.state == "COMPLETED" and (changed or (self.again and not self.taken)):
             if self.taken:
-                row = intake.restatement(job, new, changed)
+                row = intake.restatement(job, new, changed, number)
                 [result] = intake.adjust(self.site, [row], actor=self.actor)
                 self.results[index] = replace(result, index=index)
                 return
@@ -143,20 +146,12 @@ class _FixBatch:
                 self.results[index] = replace(unchanged, message=_NOT_ITS_DATA)
 
     def _enqueue_revisions(self) -> None:
-        if not self.revisions:
-            return
         hold_us = self.site.hold_us
-        new_jobs = [
-            ingest.new_job(self.site, new, hold_us, {"reason": self.reason, "fixes": job_id})
-            for job_id, (_, new) in self.revisions.items()
-        ]
-        outcomes = self.site.queue.enqueue_many(new_jobs, actor=self.actor.name)
-        for (index, new), outcome in zip(self.revisions.values(), outcomes, strict=True):
-            if not isinstance(outcome, Outcome):
-                raise outcome
-            # Another operator may have created this revision first.
-            result: IngestOutcome = "queued" if outcome.result == "inserted" else "duplicate"
-            self.results[index] = IngestResult(index, new.external_id, result, outcome.id)
+        jobs = {
+            index: ingest.new_job(self.site, new, hold_us, {"reason": self.reason, "fixes": job_id})
+            for job_id, (index, new) in self.revisions.items()
+        }  # a duplicate, if another operator created this revision first
+        self.results |= ingest.enqueue_rows(self.site, jobs, self.actor.name)
 
 
 def fix_selected(

@@ -64,13 +64,7 @@ def checked_row(row: ParsedRow, defaults: RowDefaults) -> Row:
     Hashes stand in the place of plain values. A site without enhanced conversions takes no
     identifier: they are dropped.
     """
-    if isinstance(row, Unsendable):
-        raise row
-    if not _KNOWN_FIELDS.issuperset(row):
-        name = next(name for name in row if name not in _KNOWN_FIELDS)
-        shown = storable(str(name))[:MAX_SHOWN_NAME]
-        why = "%(field)s is no field of a conversion"
-        raise Unsendable("UNKNOWN_FIELD", shown, why, field=repr(shown))
+    row = known_fields(row, _KNOWN_FIELDS, "%(field)s is no field of a conversion")
     if _TURNED.isdisjoint(row):
         return row
     fields = dict(row)
@@ -83,6 +77,16 @@ def checked_row(row: ParsedRow, defaults: RowDefaults) -> Row:
     if phone is not None and str(phone).strip():
         _put_hash(fields, "hashedPhone", hash_phone(phone, defaults.phone_country))
     return fields
+
+
+def known_fields(row: ParsedRow, known: Collection[str], why: str) -> Row:
+    """Return the row if it is one, and has no other fields; raises Unsendable."""
+    if isinstance(row, Unsendable):
+        raise row
+    if unknown := next((str(name) for name in row if name not in known), None):
+        shown = storable(unknown)[:MAX_SHOWN_NAME]
+        raise Unsendable("UNKNOWN_FIELD", shown, why, field=repr(shown))
+    return row
 
 
 def _flatten_consent(fields: dict[str, Any]) -> None:

@@ -84,6 +84,9 @@ class IngestResult:
         return self.result in ("queued", "corrected")
 
 
+Results = dict[int, IngestResult]  # by the position of their rows
+
+
 def ingest(site: SiteContext, rows: Sequence[ParsedRow], *, actor: Actor) -> list[IngestResult]:
     """Take rows in; returns one result per row, in order."""
     conversions, results = _parse_rows(site, rows)
@@ -156,24 +159,34 @@ class IngestPreview:
 
 def build_rejection(index: int, row: ParsedRow, problem: Unsendable) -> IngestResult:
     """The result of a rejected row, with its external id if it has one."""
-    value = row.get("externalId") if isinstance(row, Mapping) else None
-    external_id = storable(str(value))[:MAX_EXTERNAL_ID] if isinstance(value, str | int) else None
-    field = problem.field or None
-    return IngestResult(index, external_id, "rejected", None, problem.code, field, problem.message)
+    given: Any = row if isinstance(row, Mapping) else {}
+    external_id, adjustment_id = (
+        storable(str(value))[:MAX_EXTERNAL_ID] if isinstance(value, str | int) else None
+        for value in (given.get("externalId"), given.get("adjustmentId"))
+    )
+    result = IngestResult(index, external_id, "rejected", code=problem.code)
+    field, why = problem.field or None, problem.message
+    return replace(result, field=field, message=why, adjustment_id=adjustment_id)
 
 
-def _enqueue(site: SiteContext, conversions: Conversions, actor: str) -> dict[int, IngestResult]:
+def _enqueue(site: SiteContext, conversions: Conversions, actor: str) -> Results:
     hold_us = site.hold_us
-    new_jobs = [new_job(site, conversion, hold_us) for conversion in conversions.values()]
-    outcomes = site.queue.enqueue_many(new_jobs, actor=actor) if new_jobs else []
+    jobs = {index: new_job(site, each, hold_us) for index, each in conversions.items()}
+    return enqueue_rows(site, jobs, actor)
+
+
+def enqueue_rows(site: SiteContext, jobs: Mapping[int, NewJob], actor: str) -> Results:
+    """Enqueue new rows, by their position; a row that is there is a duplicate."""
+    outcomes = site.queue.enqueue_many(jobs.values(), actor=actor) if jobs else []
     results = {}
-    for (index, conversion), outcome in zip(conversions.items(), outcomes, strict=True):
+    for (index, job), outcome in zip(jobs.items(), outcomes, strict=True):
         if isinstance(outcome, BadInput):
             problem = Unsendable("BAD_PAYLOAD", outcome.field, str(outcome))
-            results[index] = build_rejection(index, conversion.payload(), problem)
+            results[index] = build_rejection(index, job.payload, problem)
         else:
             result: IngestOutcome = "queued" if outcome.result == "inserted" else "duplicate"
-            results[index] = IngestResult(index, conversion.external_id, result, outcome.id)
+            of = IngestResult(index, job.payload["externalId"], result, outcome.id)
+            results[index] = replace(of, adjustment_id=job.payload.get("adjustmentId"))
     return results
 
 

@@ -17,7 +17,7 @@ from kesin.foundation.problems import Problem
 from kesin.lifecycle.budget import SECOND_US
 from kesin.workloads.oci.google.channel import ConnectionTrouble, TroubleKind
 from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
-from kesin.workloads.oci.site import BREAKER, SiteContext
+from kesin.workloads.oci.site import BREAKER, WORKLOAD, SiteContext
 
 log = Logger("kesin.oci")
 
@@ -121,7 +121,12 @@ def seal_credentials(site: SiteContext, actor: Actor, document: Mapping[str, Any
 
 
 def read_breaker(site: SiteContext) -> Breaker:
-    return Breaker.from_dict(site.read_metadata(BREAKER))
+    return Breaker.from_dict(site.read_metadata(breaker_name(site.queue.name)))
+
+
+def breaker_name(queue: str) -> str:
+    """The metadata of a queue's breaker: adjustments that fail do not stop conversions."""
+    return BREAKER if queue == WORKLOAD else f"{BREAKER}:{queue}"
 
 
 def record_upload(site: SiteContext, trouble: Trouble, *, jitter: float = 0.5) -> Breaker:
@@ -142,7 +147,7 @@ def _update_breaker(
     site: SiteContext, step: Callable[[Breaker, int], Breaker], actor: str = WORKER_ACTOR
 ) -> Breaker:
     now = site.queue.now()
-    with site.locked_metadata(BREAKER) as stored:
+    with site.locked_metadata(breaker_name(site.queue.name)) as stored:
         before = Breaker.from_dict(stored)
         breaker = step(before, now)
         stored.clear()

@@ -33,5 +33,7 @@ ADJUSTMENT_PAGES: Final = WorkloadPages(
     icon="upload",
     job_panel=adjustment_panel,
     job_link=sale_link,
+    warnings=breaker_warnings,
+    stopped=stopped_by_breaker,
     overdue_after_s=WINDOW_S,  # those of a script's site wait for a person
 )

@@ -10,8 +10,8 @@ from kesin.engine.queue import Queue
 from kesin.lifecycle.model import Job
 from kesin.web.dashboard.frame.page import Link, PageContext, QueueWarning
 from kesin.web.failures import FailureGroup
-from kesin.workloads.oci.google.circuit_breaker import Breaker
-from kesin.workloads.oci.site import BREAKER, WORKLOAD
+from kesin.workloads.oci.google.circuit_breaker import Breaker, breaker_name
+from kesin.workloads.oci.site import WORKLOAD
 
 SITES_PATH: Final = "/dashboard/oci"
 MAX_LINKS: Final = 12  # in the navigation; the table has all sites
@@ -57,9 +57,9 @@ def triage(ctx: PageContext, group: FailureGroup) -> Link | None:
     return Link(label, f"{control_path(site)}?{query}#correct")
 
 
-def breaker_states(ctx: PageContext, now: int) -> dict[str, str]:
+def breaker_states(ctx: PageContext, now: int, queue: str = WORKLOAD) -> dict[str, str]:
     """Closed, open or half_open: the circuit breaker of each site that ever had a problem."""
-    entries = ctx.accounts.directory.metadata_entries(WORKLOAD, name=BREAKER)
+    entries = ctx.accounts.directory.metadata_entries(WORKLOAD, name=breaker_name(queue))
     return {entry.site: Breaker.from_dict(json.loads(entry.value)).state(now) for entry in entries}
 
 
@@ -68,7 +68,9 @@ def stopped_by_breaker(ctx: PageContext, job: Job) -> str:
     site = ctx.accounts.directory.site(job.tenant)
     if site is None or site.channel == "script":
         return ""
-    is_open = breaker_states(ctx, ctx.workload(WORKLOAD).queue.now()).get(site.id) == "open"
+    now = ctx.workload(WORKLOAD).queue.now()
+    states = [breaker_states(ctx, now, queue).get(site.id) for queue in {WORKLOAD, job.queue}]
+    is_open = "open" in states
     why = (
         "It is due, and waits for the breaker of its site, which is open: nothing is uploaded now."
     )
@@ -77,7 +79,7 @@ def stopped_by_breaker(ctx: PageContext, job: Job) -> str:
 
 def breaker_warnings(ctx: PageContext, queue: Queue) -> list[QueueWarning]:
     """Sites of the user whose circuit breaker is open: nothing is uploaded for them now."""
-    states = breaker_states(ctx, queue.now())
+    states = breaker_states(ctx, queue.now(), queue.name)
     open_for = {site for site, state in states.items() if state != "closed"}
     names = [
         site.name
