@@ -70,12 +70,12 @@ def open_stores(
 
 @contextmanager
 def open_workload(name: str, *, made_by: str | None = None) -> Iterator[WorkloadContext]:
-    """Open a workload as the service would, with its own queue alone."""
-    workload = workloads()[name]
-    with open_stores([workload], made_by=made_by) as (settings, store):
-        queue = workload.open_queue(store)
-        commands = commands_over({name: queue}, [workload], Accounts(Directory(store)))
-        yield WorkloadContext(settings, commands, queue)
+    """Open a workload as the service would, with its own queue and those of its parts."""
+    known = [each for each in workloads().values() if name in (each.name, each.part_of)]
+    with open_stores(known, made_by=made_by) as (settings, store):
+        queues = {each.name: each.open_queue(store) for each in known}
+        commands = commands_over(queues, known, Accounts(Directory(store)))
+        yield WorkloadContext(settings, commands, queues[name])
 
 
 def local_operator() -> Actor:

@@ -127,6 +127,21 @@ def test_a_delivered_row_is_sent_again_as_a_revision(database, oci, play, kesin)
     assert "UNKNOWN_ROW" in unknown.err
 
 
+def test_a_row_that_google_took_is_restated_and_not_sent_again(database, oci, play):  # noqa: F811
+    oci("import", "-", "--format", "ndjson", "--site", "north", text=lines(row(1)))
+    assert play() == 1
+    words = ("enqueue-fix", "-", "--format", "ndjson", "--site", "north", "--taken", "--json")
+    counts = []
+    for value in (7, 7, 8, 7):
+        answer = oci(*words, text=lines({"externalId": "sale-1", "conversionValue": value}))
+        counts.append((answer.json["queued"], answer.json["left"]))
+    assert counts == [(1, 0), (0, 1), (1, 0), (1, 0)]
+    other = oci(*words, text=lines({"externalId": "sale-1", "gclid": "another_click"}))
+    assert other.code == 1
+    assert "NOT_ADJUSTABLE" in other.err + other.out
+    assert play() == 0
+
+
 # A site
 
 
