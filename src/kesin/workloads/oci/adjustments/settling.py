@@ -147,13 +147,14 @@ def _settle(site: SiteContext, turn: Mapping[str, Job], actor: str) -> dict[str,
             settled[job.id] = _decide(site, sold.get(key), job, others.get(key, {}))
         except Unsendable as problem:
             settled[job.id] = problem
-    changed = [key for key, job in turn.items() if settled[job.id] in _LOCAL]
+    outcomes, changed = [], [key for key, job in turn.items() if settled[job.id] in _LOCAL]
     for what, action in _LOCAL.items():
         chosen = [key for key in changed if settled[turn[key].id] == what]
         changes = [_amended(sold[key], turn[key]) for key in chosen]
-        site.apply(action, changes, role="producer", actor=actor)
+        outcomes += site.apply(action, changes, role="producer", actor=actor)
     after = site.queue.find(changed) if changed else {}
-    if any(after[key].seq != sold[key].seq + 1 for key in changed):  # a claim, or newer data
+    is_newer = any(after[key].seq != sold[key].seq + 1 for key in changed)
+    if is_newer or any(outcome.result != "moved" for outcome in outcomes):
         raise ClaimedMeanwhile
     for what, move in _MOVES.items():
         done = canonical_json({"outcome": what})
