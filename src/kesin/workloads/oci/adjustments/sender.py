@@ -71,9 +71,6 @@ class AdjustmentUploader(uploader.Uploader):
     def _reject_unsendable(self, site: SiteContext, rows: int) -> None:
         """Nothing: an adjustment was checked when it became ready."""
 
-    def _look_after(self, site: SiteContext) -> None:
-        """Nothing: the worker of conversions asks for Google's reports and figures."""
-
     def _split(self, site: SiteContext, jobs: Sequence[Job]) -> uploader.SplitRows:
         sold = beside(site, WORKLOAD)
         conversions = sold.queue.find([str(job.payload.get("conversionId")) for job in jobs])
