@@ -120,7 +120,8 @@ class GoogleServer(AdjustmentsApi, DataManagerApi, ReportsApi):
         self._next: deque[Whole | Doing] = deque()
         self._next_tokens: deque[Whole | Doing] = deque()
         self._valid: set[str] = set()
-        AdjustmentsApi.reset(self)  # and of the Data Manager API
+        AdjustmentsApi.reset(self)
+        DataManagerApi.reset(self)
         ReportsApi.reset(self)
 
     def __enter__(self) -> Self:
