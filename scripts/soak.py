@@ -64,7 +64,7 @@ TESTS = {
         *(f"--ignore={path}" for path in FUZZED_ROUTES),
     ],
     "workloads": ["tests/workloads"],
-    "packaging": ["tests/packaging", "tests/docs", "tests/test_bench.py"],
+    "packaging": ["tests/examples", "tests/packaging", "tests/docs", "tests/test_bench.py"],
 }
 _RUNNING: set[subprocess.Popen[str]] = set()
 SIZES = {"HYPOTHESIS_PROFILE": "long", "KESIN_HISTORIES": "20"}

@@ -129,7 +129,7 @@ def test_without_any_extra_commands_run_and_only_modules_that_need_one_fail_to_i
 def test_with_the_extra_web_alone_the_service_runs_and_names_the_missing_extras(tmp_path):
     missing = EVERY - set(LIBRARIES["web"]) - {"httpx", "markupsafe"}  # for the client and jinja2
     queues, (ready, order, templates) = literal_eval(output_of(SERVE, tmp_path, missing=missing))
-    assert queues == ["oci"]
+    assert queues == ["oci", "oci_adjustments"]
     assert json.loads(ready)["status"] == "ok"
     assert json.loads(order)["error"] == {
         "code": "not_installed",

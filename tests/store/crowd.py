@@ -23,9 +23,11 @@ DAY = 24 * HOUR
 SPAN = 60 * DAY  # from the first job to the last
 TENANTS = 2
 FEW = 60  # jobs in each small group: enough for a batch, whatever the size of the rest
-# Batches and webhooks ask nothing of the database that the others do not ask.
+# Batches, webhooks and adjustments ask nothing of the database that the others do not ask.
 QUEUES: dict[str, Lifecycle] = {
-    name: lifecycles()[name]() for name in sorted(lifecycles()) if not name.startswith("pdf_")
+    name: lifecycles()[name]()
+    for name in sorted(lifecycles())
+    if not name.startswith("pdf_") and name != "oci_adjustments"
 }
 
 

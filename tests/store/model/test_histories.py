@@ -16,9 +16,9 @@ from tests.store.model.lifecycles import ALL
 from tests.store.model.lockstep import Lockstep
 from tests.store.scene import UNKNOWN_ID
 
-STEPS = {"optiplan": 1_000}  # the longest way to the end
+STEPS = {"optiplan": 1_000, "oci_adjustments": 1_000}  # the longest ways to the end
 FEWER_STEPS = 550
-SHORT_SHARE = {"optiplan": 0.7}  # of these steps in the short form
+SHORT_SHARE = {"optiplan": 0.7, "oci_adjustments": 0.7}  # of these steps in the short form
 SMALLER_SHARE = 0.5
 SHARE_ON_SERVERS = 0.15  # the same where PostgreSQL and Redis take part
 SEEDS = range(int(os.environ.get("KESIN_HISTORIES", "3")))

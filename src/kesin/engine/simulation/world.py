@@ -28,7 +28,7 @@ from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.errors import Category, Verdict
 from kesin.lifecycle.model import Change, Job
-from kesin.lifecycle.vocabulary import PRIORITIES, STAGES, Role
+from kesin.lifecycle.vocabulary import PRIORITIES, READY, STAGES, Role
 from kesin.store.contract import Store
 from kesin.store.errors import StoreUnreachable
 
@@ -282,11 +282,16 @@ class World:
             worker.leases.renew()
 
     def _late_result(self, step: ScheduledStep) -> None:
-        """A result for a claim of any age: late, repeated, of another worker, or a wrong token."""
-        if not self._claims:
+        """A result for a claim of any age: late, repeated, of another worker, or a wrong token.
+
+        Where new jobs wait for a worker's word before a claim, it may be about one of them.
+        """
+        dice, first, known = self._dice, self.lifecycle.initial.name, list(self._claims)
+        if self.lifecycle.unowned_phase(first) != READY and dice.maybe(0.7):
+            known = [job for job in self.checker.rows.values() if job.state == first] or known
+        if not known:
             return
-        dice = self._dice
-        claim = dice.choice(self._claims)
+        claim = dice.choice(known)
         job = self.checker.rows.get(claim.id, claim)
         all_actions = actions_of(self.lifecycle, "worker")
         actions = actions_of(self.lifecycle, "worker", job.state) or all_actions
