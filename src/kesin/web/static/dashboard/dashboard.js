@@ -214,7 +214,7 @@
     if (!sheet) opener = null;
     // What an action did is said until the job moves on: to another state than the action led to.
     for (const did of head ? document.querySelectorAll("#result > *") : []) {
-      const { now } = head.dataset, led = did.dataset.led ?? did.dataset.state;
+      const { now } = head.dataset, led = did.dataset.led ?? (did.querySelector("[data-state]") ?? did).dataset.state;
       if (now !== did.dataset.before && led && now.split(" ")[0] !== led) did.remove();
       else if (now !== did.dataset.before) did.dataset.led = now.split(" ")[0];
     }
