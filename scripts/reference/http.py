@@ -111,9 +111,9 @@ def _may(groups: set[str]) -> str:
     if "nobody" in groups:
         return "anybody"
     if groups >= {*_MAY}:
-        return "whoever is signed in or has a key"
+        return "anyone who is signed in or has a key"
     if groups >= {"v", "o", "admin"} == groups:
-        return "whoever is signed in, and keys with `read` or `operate`"
+        return "anyone who is signed in, and keys with `read` or `operate`"
     return ", ".join(words for name, words in _MAY.items() if name in groups)
 
 

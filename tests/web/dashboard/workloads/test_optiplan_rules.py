@@ -123,7 +123,7 @@ def test_an_edit_of_rules_that_changed_meanwhile_is_refused(shop):
     assert saved(shop, theirs).status_code == 303
     for late in (saved(shop, ours), post(shop, "/rules", data=typed | {"v/kerf_mm": "5"})):
         assert late.status_code == 409
-        assert "somebody else has changed the rules meanwhile" in late.text
+        assert "the rules were changed meanwhile" in late.text
     assert in_force(shop)["kerf_mm"] == 6
     again = post(shop, "/rules", data=hidden(late.text))
     assert "6 mm" in again.text

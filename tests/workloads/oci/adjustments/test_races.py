@@ -1,4 +1,4 @@
-"""Whoever comes between, a conversion is sent with the data that an adjustment left it."""
+"""Whatever comes between, a conversion is sent with the data that an adjustment left it."""
 
 import threading
 from collections.abc import Callable
