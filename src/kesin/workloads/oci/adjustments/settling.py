@@ -37,8 +37,8 @@ _NO_WBRAID: Final = (
     "gbraid of sales that may change"
 )
 _NO_RETRACTION: Final = (
-    "the Data Manager API has no retraction: retract the sale in Google Ads itself (RESTATE with the "
-    "value 0 has not been tried)"
+    "the Data Manager API has no retraction: retract the sale in Google Ads itself (RESTATE with "
+    "the value 0 has not been tried)"
 )
 _REFUSED: Final = "consent is denied, so no new value is sent: RETRACT is possible"
 # What happens to a conversion that was never claimed, by its move.
