@@ -193,7 +193,8 @@ def test_a_frozen_browser_or_driver_is_killed_and_replaced(
     monkeypatch.setattr(browser_process, "cpu_seconds", lambda _: 1.0)  # as it was frozen early
     assert failed(engine, MEANWHILE, timeout_s=1).code == "NAVIGATION_TIMEOUT"
     assert meanwhile.act == []
-    assert group(pid) == []
+    while group(pid):  # a killed process ends when it is next scheduled; the test's limit bounds it
+        os.sched_yield()
     works(engine)
     assert driver not in browser_process.find_drivers()
 
