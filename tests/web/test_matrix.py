@@ -82,6 +82,8 @@ class Requests:
             queue, site = BY_QUEUE[row.case]
             jobs = {"all": "1", **site} if row.case == "own" else {"ids": NO_JOB}
             sent = {"data": {"group": urlencode({"queue": queue, "call": "cancel", **jobs})}}
+        elif row.path.startswith(("/api/sites", "/api/oci/sites", "/api/oci/manager")):
+            path, sent = self._sites(row)
         elif row.path.startswith("/api/oci/"):
             path, sent = path.replace("{code}", "EXPIRED"), self._oci(row, caller)
         elif row.path.startswith("/pdf/"):
@@ -194,6 +196,18 @@ class Requests:
         elif row.method == "POST":
             sent = {"data": invoice if row.case == "new" else forms.get(what, {})}
         return row.path.format(**ids), sent
+
+    def _sites(self, row: Row) -> Sent:
+        """The administration of sites: nothing that other rows need is changed."""
+        site_id = "nowhere" if row.case == "none" else OWN
+        bodies: dict[str, Any] = {
+            "sites": {"id": OWN},
+            "keys": {"name": "matrix", "scopes": ["read"]},
+            "credentials": CREDENTIALS["credentials"],
+        }
+        body = bodies.get(row.path.rpartition("/")[2], {})
+        sent = {} if row.method in {"GET", "DELETE"} else {"json": body}
+        return row.path.format(site_id=site_id, key_id="nothing"), sent
 
     def _oci(self, row: Row, caller: str) -> dict[str, Any]:
         what = row.path.removeprefix("/api/oci/")

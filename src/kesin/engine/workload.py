@@ -80,6 +80,10 @@ class Workload:
     # payload as it is shown, masked or not. And the payload fields by which jobs are found.
     job_title: str | Callable[[Any], str] = ""
     search_fields: tuple[str, ...] = ()
+    # The settings of a site that a spreadsheet may have, each with what reads its cell (Invalid).
+    site_settings: Callable[[], Mapping[str, Callable[[str], Any]]] | None = None
+    # Of a site's settings, what another site gets that is set up like it.
+    copied_settings: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     needs: Sequence[str] = ()  # libraries without which none of its work can be done
 
     worker: Callable[[WorkloadContext], Worker] | None = None

@@ -107,6 +107,14 @@ class Directory(AuditLog):
     def update_site(self, site: Site) -> bool:
         return self._write("change_site", **_as_params(site, "created_at"))
 
+    def keep_site(self, site_id: str) -> bool:
+        """Let no one delete the site until the transaction ends; return whether there is one."""
+        return self._write("keep_site", id=site_id)
+
+    def delete_site(self, site_id: str) -> bool:
+        """Delete a site and nothing else, once no transaction keeps it."""
+        return self._write("drop_site", id=site_id)
+
     # Users
 
     def users(self) -> list[User]:

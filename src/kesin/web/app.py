@@ -124,7 +124,7 @@ def _load_routes(app: FastAPI, service: Service) -> list[BaseRoute]:
     """The pages, the routes of workloads and the schema: much is imported for them."""
     from kesin.web.dashboard import dashboard_routes
     from kesin.web.dashboard.frame.templates import build_frame
-    from kesin.web.routes import session
+    from kesin.web.routes import session, sites
 
     frame = build_frame(service.workloads.values())
     routes: list[BaseRoute] = []
@@ -148,10 +148,11 @@ def _load_routes(app: FastAPI, service: Service) -> list[BaseRoute]:
         """The schema, in a thread: the first reading takes seconds."""
         return JSONResponse(app.openapi())
 
-    routes += [*session.router.routes, *dashboard_routes(frame), *guarded.routes]
+    own_routes = (*session.router.routes, *sites.router.routes, *guarded.routes)
+    routes += [*dashboard_routes(frame), *own_routes]
     routes.append(Route("/openapi.json", openapi, include_in_schema=False))
     _forbid_redirects([*app.routes[own:], *routes])
-    _set_openapi(app, (*_OWN_ROUTERS, session.router, *workload_routers))
+    _set_openapi(app, (*_OWN_ROUTERS, sites.router, session.router, *workload_routers))
     app.state.polling_elements = POLLING_ELEMENTS.union(
         *(pages.polling_elements for pages in frame.pages.values())
     )

@@ -116,17 +116,6 @@ class Ended(BaseModel):
     sessions_ended: int
 
 
-class SiteBody(BaseModel):
-    """A site."""
-
-    id: str
-    uuid: str  # its other name
-    name: str
-    channel: str
-    timezone: str
-    currency: str
-
-
 class StateBody(BaseModel):
     """A place a job can be in."""
 

@@ -149,9 +149,13 @@ class Accounts(UserSessions):
         scopes: Iterable[str],
         *,
         site: str | None = None,
+        all_sites: bool = False,
         days: int | None = None,
     ) -> tuple[str, ApiKey]:
-        """Create a key: the key itself, to be shown once, and its stored record."""
+        """Create a key: the key itself, to be shown once, and its stored record.
+
+        A key for a scope that belongs to one site may be one for ``all_sites``, if that is said.
+        """
         self.require(actor, "admin", "key.create", site=site, target=name)
         key_scopes = tuple(dict.fromkeys(scopes))
         known, unknown = ", ".join(SCOPES), [one for one in key_scopes if one not in SCOPES]
@@ -166,7 +170,9 @@ class Accounts(UserSessions):
             raise invalid_field(
                 "scope", "a key has one or more of the scopes %(scopes)s", scopes=known
             )
-        if site is None and (sited := SITE_SCOPES & set(key_scopes)):
+        if site is not None and all_sites:
+            raise invalid_field("site", "a key is for one site or for all sites, not both")
+        if site is None and not all_sites and (sited := SITE_SCOPES & set(key_scopes)):
             raise invalid_field(
                 "site", "a key for %(scope)s belongs to one site: name it", scope=min(sited)
             )
@@ -187,7 +193,7 @@ class Accounts(UserSessions):
         ends_at = None if days is None else now + days * DAY_S * SECOND_US
         key_hash, key_name = passwords.hash_token(key), storable(name)
         record = ApiKey(key_id, key_hash, key_name, key_scopes, site, now, actor.name, ends_at)
-        with self.directory.transaction():
+        with self.kept_site(site) if site else self.directory.transaction():
             if not self.directory.add_key(record):
                 raise RequestConflict("the new key's id is taken: ask again")
             details = {"scopes": list(key_scopes)}

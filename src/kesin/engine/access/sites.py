@@ -169,7 +169,9 @@ class Sites:
         channel: str = "script",
         timezone: str = "Europe/Istanbul",
         currency: str = "TRY",
+        settings: Mapping[str, Any] | None = None,
     ) -> Site:
+        """Add a site; the settings are those of its workloads, by their names."""
         self.require(actor, "admin", "site.add", site=site_id)
         if not _SITE_ID.fullmatch(site_id):
             raise invalid_field(
@@ -177,9 +179,9 @@ class Sites:
                 "%(site)s is no site name: letters, digits, '.', '-' and '_', at most 128",
                 site=repr(site_id),
             )
-        now = self.now()
+        now, text = self.now(), canonical_json(dict(settings or {}))
         site = _validated_site(
-            Site(site_id, name or site_id, channel, timezone, currency, "{}", now, now)
+            Site(site_id, name or site_id, channel, timezone, currency, text, now, now)
         )
         with self.directory.transaction():
             if not self.directory.add_site(site):
@@ -225,6 +227,14 @@ class Sites:
             details = {"changed": [f"{workload}.{name}" for name in changes]}
             self.note(actor, "site.set", site=site_id, details=details)
         return merged
+
+    @contextmanager
+    def kept_site(self, site_id: str) -> Iterator[None]:
+        """A transaction during which the site is not removed; raises NotFound if it is gone."""
+        with self.directory.transaction():
+            if not self.directory.keep_site(site_id):
+                raise NotFound("there is no site %(site)s", site=repr(site_id))
+            yield
 
     @contextmanager
     def _locked_site(self, actor: Actor, site_id: str) -> Iterator[Site]:

@@ -18,7 +18,6 @@ from starlette.concurrency import run_in_threadpool
 from kesin.engine.access.commands import MAX_LISTED_OUTCOMES, Commands
 from kesin.engine.access.companions import companions_of
 from kesin.engine.access.search import found_jobs, search_jobs, titles_of
-from kesin.engine.access.sites import site_uuid
 from kesin.engine.new_job import NewJob
 from kesin.engine.proof_cache import proof_of
 from kesin.engine.queue import Queue
@@ -97,10 +96,9 @@ class _EnqueueRoute(DirectRoute):
 
 
 router = GuardedRouter(prefix="/api", tags=["operator"])
-site_router = GuardedRouter(prefix="/api", tags=["sites"])
 batch_router = GuardedRouter(prefix="/api", tags=["operator"], route_class=LargeBodyRoute)
 enqueue_router = GuardedRouter(prefix="/api", tags=["operator"], route_class=_EnqueueRoute)
-ROUTERS: Final = (router, enqueue_router, batch_router, site_router)
+ROUTERS: Final = (router, enqueue_router, batch_router)
 
 QueueName = Annotated[str, Path(max_length=63, pattern=r"^[a-z][a-z0-9_-]*$")]
 JobId = Annotated[str, Path(min_length=36, max_length=36, pattern=r"^[0-9a-f-]+$")]
@@ -295,13 +293,6 @@ async def watch(request: Request, actor: SignedInActor, queue: QueueName) -> Str
     return StreamingResponse(
         events(request, service, actor, watching), media_type="text/event-stream"
     )
-
-
-@site_router.get("/sites")
-def list_sites(request: Request, actor: SignedInActor) -> list[schemas.SiteBody]:
-    """Your sites."""
-    sites = service_of(request).accounts.sites(actor)
-    return [schemas.SiteBody(uuid=site_uuid(site.id), **site._asdict()) for site in sites]
 
 
 def _paused_tenants(commands: Commands, actor: Actor, queue: str) -> list[str] | None:

@@ -64,6 +64,7 @@ class SiteStats:
     expiring_soon: int
     last_updated_at: int | None
     last_ack_at: int | None
+    was_claimed: bool  # a row, ever
     breaker: Breaker
     breaker_state: str | None  # None where a script uploads
     warnings: Sequence[dict[str, str]] = ()
@@ -124,6 +125,7 @@ def site_stats(site: SiteContext, move_counts: Iterable[MoveCount] | None = None
         expiring_soon=max(waiting.aging, ending.get(site.id, 0)),
         last_updated_at=max((count.at for count in counts), default=None),
         last_ack_at=max(acks, default=None),
+        was_claimed=any(count.to_state == "PROCESSING" for count in counts),
         breaker=breaker,
         breaker_state=None if site.channel == "script" else breaker.state(queue.now()),
         refused=(site.read_metadata(UPLOADS) or {}).get("refused"),

@@ -1,6 +1,7 @@
 """A site as the oci workload sees it: access to it, its settings and its metadata."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -43,6 +44,7 @@ NUMBERS: Final = {  # settings of a site, with their limits
 }
 CHOICES: Final = {"phone_country": tuple(PHONE_COUNTRIES), "locale": tuple(LOCALES)}
 FLAGS: Final = ("consent_required", "enhanced", "script_columns", "data_manager_counts")
+_CUSTOMER_ID: Final = re.compile(r"[0-9]{3}-?[0-9]{3}-?[0-9]{4}")
 UPLOADS: Final = "uploads"  # requests whose result Google reports later
 
 
@@ -61,6 +63,7 @@ class SiteSettings:
     script_columns: bool = False  # scripts get columns that no one has tried with Google yet
     data_manager_counts: bool = False  # copies Google's counts, which no one has tried yet
     actions: Actions = ()  # that rows may name; none: any name, and one action on API channels
+    customer_id: str = ""  # its Google Ads account: the manager script serves those that have one
     locale: str = ""  # of dates and amounts in files; "": what reads two ways is refused
 
     @classmethod
@@ -86,7 +89,8 @@ def validate_settings(changes: dict[str, Any]) -> dict[str, Any]:
         problem = None if checked else _find_problem(name, value)
         if problem is not None:
             raise Invalid(problem, details={"field": name})
-    return changes
+    number = changes.get("customer_id")
+    return changes | ({"customer_id": number.replace("-", "")} if number else {})
 
 
 def _find_problem(name: str, value: Any) -> Message | None:
@@ -103,6 +107,10 @@ def _find_problem(name: str, value: Any) -> Message | None:
     elif name in CHOICES:
         fits, known = value in CHOICES[name], ", ".join(CHOICES[name])
         problem = Message("%(field)s is one of %(known)s", field=name, known=known)
+    elif name == "customer_id":
+        fits = isinstance(value, str) and bool(_CUSTOMER_ID.fullmatch(value))
+        why = "%(field)s must be the ten digits of a Google Ads account, 123-456-7890"
+        problem = Message(why, field=name)
     elif name == "conversion_name":
         fits = isinstance(value, str) and len(value) <= MAX_NAME and value.isprintable()
         why = "%(field)s must be one line of 1…%(most)s characters"

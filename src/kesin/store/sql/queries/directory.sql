@@ -24,6 +24,12 @@ SET name = :name, channel = :channel, timezone = :timezone, currency = :currency
 WHERE id = :id
 RETURNING id
 
+-- name: keep_site
+SELECT id FROM {site} WHERE id = :id{keep_lock}
+
+-- name: drop_site
+DELETE FROM {site} WHERE id = :id RETURNING id
+
 -- name: people
 SELECT name, password_hash, role, all_sites, sites, queues, created_at, changed_at, disabled_at
 FROM {person}

@@ -4,8 +4,9 @@ from typing import Any, Final
 
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from kesin.engine.access.site_changes import preview_removal, remove_site
 from kesin.engine.access.sites import CHANNELS, site_uuid
-from kesin.foundation.problems import Invalid, NotFound, RequestConflict
+from kesin.foundation.problems import Forbidden, Invalid, NotFound, Problem, RequestConflict
 from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FormFields
@@ -50,7 +51,28 @@ def change(ctx: Context, site_id: str, fields: FormFields) -> Response:
     return RedirectResponse(f"{PATH}/{site_id}?done=true", status_code=303)
 
 
-def _read_settings(fields: dict[str, list[str]]) -> dict[str, str]:
+@router.get(PATH + "/{site_id}/removal", response_class=HTMLResponse)
+def removal_dialog(ctx: Context, site_id: str) -> HTMLResponse:
+    """The dialog with what the removal of a site ends."""
+    return ctx.page(
+        "part_remove_site.html", found=preview_removal(ctx.commands, ctx.actor, site_id)
+    )
+
+
+@router.post(PATH + "/{site_id}/removal", response_class=HTMLResponse)
+def remove(ctx: Context, site_id: str, fields: FormFields) -> Response:
+    """Remove a site whose id was typed into the dialog."""
+    preview_removal(ctx.commands, ctx.actor, site_id)
+    if first_value(fields, "confirm") != site_id:
+        return _site_page(ctx, site_id, problem=Invalid("the id that you typed is another one"))
+    try:
+        remove_site(ctx.commands, ctx.actor, site_id)
+    except RequestConflict as problem:
+        return _site_page(ctx, site_id, problem=problem)
+    return RedirectResponse(PATH, status_code=303)
+
+
+def _read_settings(fields: dict[str, list[str]]) -> dict[str, Any]:
     """The settings that were filled in; the others stay."""
     names = ("name", "channel", "timezone", "currency")
     return {name: first_value(fields, name) for name in names if first_value(fields, name)}

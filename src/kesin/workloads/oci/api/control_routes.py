@@ -5,7 +5,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 
 from kesin.engine.workload import WorkloadContext
@@ -18,6 +18,7 @@ from kesin.web.dependencies import UNCACHED, SignedInActor
 from kesin.web.schemas import Cursor
 from kesin.workloads.common.advice import Language
 from kesin.workloads.oci import operations, script
+from kesin.workloads.oci.agency import managed_sites
 from kesin.workloads.oci.api import schemas
 from kesin.workloads.oci.conversions import corrections
 from kesin.workloads.oci.conversions.actions import merge_actions
@@ -26,7 +27,12 @@ from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
 from kesin.workloads.oci.google.credentials import vault_name
-from kesin.workloads.oci.site import SiteContext, require_site, visible_sites
+from kesin.workloads.oci.site import (
+    SiteContext,
+    require_site,
+    validate_settings,
+    visible_sites,
+)
 
 MAX_PAGE_ROWS: Final = 200
 MAX_FIXES: Final = 1_000
@@ -34,6 +40,7 @@ FIXES: Final = ("CORRECT", "ENQUEUE_FIX")
 ACTIONS: Final = (*operations.ACTIONS, *FIXES)
 
 SiteId = Annotated[str | None, Query(alias="siteId", max_length=128)]
+PathId = Annotated[str, Path(min_length=1, max_length=128)]
 FilterValues = Annotated[list[Annotated[str, Query(max_length=64)]] | None, Query(max_length=100)]
 
 
@@ -52,6 +59,19 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         move_counts = context.queue.store.move_counts("oci")
         sites = visible_sites(context, actor)
         return _sum_totals([_site_totals(site, move_counts) for site in sites])
+
+    @router.get("/api/oci/manager/sites")
+    def manager_sites(actor: SignedInActor) -> list[schemas.ManagedSite]:
+        """The sites for a manager script: at most 50, the least recently served first.
+
+        Those of the script channel with a customer_id that the key may serve.
+        """
+        context.commands.accounts.require(actor, "oci:script", "oci.manager", queue="oci")
+        sites = {site.id: site.settings for site in managed_sites(context, actor)}
+        return [
+            schemas.ManagedSite(site_id=site_id, customer_id=settings.customer_id)
+            for site_id, settings in sites.items()
+        ]
 
     @router.get("/api/oci/queue-rows")
     def queue_rows(  # noqa: PLR0917  # each one is a query parameter
@@ -100,7 +120,7 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
 
 
 def add_action_routes(router: APIRouter, batch_router: APIRouter, context: WorkloadContext) -> None:
-    """Add the routes for actions and credentials."""
+    """Add the routes for actions."""
 
     @batch_router.post("/api/oci/queue-actions", response_model_exclude_none=True)
     def queue_actions(actor: SignedInActor, body: schemas.QueueActionBody) -> schemas.Acted:
@@ -150,12 +170,34 @@ def add_action_routes(router: APIRouter, batch_router: APIRouter, context: Workl
             actor, "script", lambda own: merge(own.actions, usual=[own.conversion_name])
         )
 
+
+def add_site_routes(router: APIRouter, context: WorkloadContext) -> None:
+    """Add the routes for credentials and settings."""
+
     @router.put("/api/oci/credentials")
     def put_credentials(actor: SignedInActor, body: schemas.CredentialsBody) -> schemas.Ok:
         """Seal a site's credentials; nothing sends them back. The breaker closes."""
         site = require_site(context, actor, body.site_id, "admin", action="oci.credentials")
         seal_credentials(site, actor, body.credentials)
         return schemas.Ok()
+
+    @router.put("/api/oci/sites/{site_id}/credentials")
+    def put_site_credentials(
+        actor: SignedInActor, site_id: PathId, body: dict[str, Any]
+    ) -> dict[str, list[str]]:
+        """The same, with the document as the body; returns the names of the fields it set."""
+        site = require_site(context, actor, site_id, "admin", action="oci.credentials")
+        seal_credentials(site, actor, body)
+        return {"set": sorted(name for name, value in body.items() if value not in {None, ""})}
+
+    @router.patch("/api/oci/sites/{site_id}/settings")
+    def patch_settings(
+        actor: SignedInActor, site_id: PathId, body: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Change settings of a site, null removes one; returns all that are set."""
+        site = require_site(context, actor, site_id, "admin", action="site.set")
+        store = context.commands.accounts.set_site_settings
+        return store(actor, site.id, site.queue.name, validate_settings(body))
 
     @router.delete("/api/oci/credentials")
     def drop_credentials(actor: SignedInActor, site_id: SiteId = None) -> schemas.Ok:

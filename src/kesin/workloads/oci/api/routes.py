@@ -21,7 +21,12 @@ from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci import reconciliation, script
 from kesin.workloads.oci.api import schemas
 from kesin.workloads.oci.api.adjustment_routes import add_adjustment_routes
-from kesin.workloads.oci.api.control_routes import SiteId, add_action_routes, add_read_routes
+from kesin.workloads.oci.api.control_routes import (
+    SiteId,
+    add_action_routes,
+    add_read_routes,
+    add_site_routes,
+)
 from kesin.workloads.oci.api.cron_routes import add_cron_routes
 from kesin.workloads.oci.conversions.conversion import (
     CONSENT_FIELDS,
@@ -78,6 +83,7 @@ def oci_router(context: WorkloadContext) -> APIRouter:
     add_read_routes(router, context)
     add_action_routes(router, batch_router, context)
     add_adjustment_routes(router, batch_router, context)
+    add_site_routes(router, context)
     add_cron_routes(router, context)
     router.routes.extend(batch_router.routes)  # include_router would build each route again
     return router
@@ -174,7 +180,8 @@ def _add_script_routes(  # noqa: C901  # one function a route
         """A script ran; the site warns when none does for long."""
         site = require_site(context, actor, body.site_id, "oci:script", action="oci.heartbeat")
         heartbeat = body.model_dump(exclude={"site_id"}, exclude_none=True)
-        site.put_metadata(HEARTBEAT, {**heartbeat, "at": context.queue.now()})
+        at, before = ("tried_at", site.read_metadata(HEARTBEAT)) if body.error else ("at", None)
+        site.put_metadata(HEARTBEAT, {**(before or {}), **heartbeat, at: context.queue.now()})
         return schemas.Ok()
 
     @batches.post("/api/oci/reconciliation")

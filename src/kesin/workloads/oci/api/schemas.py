@@ -252,6 +252,14 @@ class HeartbeatBody(OciSiteBody):
     exported: Count | None = None
     acked: Count | None = None
     failed: Count | None = None
+    error: Text | None = Field(default=None, description="why it could not serve the site")
+
+
+class ManagedSite(CamelCaseModel):
+    """A site for a manager script."""
+
+    site_id: str
+    customer_id: str
 
 
 class ListedActionBody(CamelCaseBody):

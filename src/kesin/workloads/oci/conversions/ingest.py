@@ -177,7 +177,8 @@ def _enqueue(site: SiteContext, conversions: Conversions, actor: str) -> Results
 
 def enqueue_rows(site: SiteContext, jobs: Mapping[int, NewJob], actor: str) -> Results:
     """Enqueue new rows, by their position; a row that is there is a duplicate."""
-    outcomes = site.queue.enqueue_many(jobs.values(), actor=actor) if jobs else []
+    with site.context.commands.accounts.kept_site(site.id):
+        outcomes = site.queue.enqueue_many(jobs.values(), actor=actor) if jobs else []
     results = {}
     for (index, job), outcome in zip(jobs.items(), outcomes, strict=True):
         if isinstance(outcome, BadInput):

@@ -116,8 +116,9 @@ def open_credentials(site: SiteContext) -> GoogleCredentials | ConnectionTrouble
 def seal_credentials(site: SiteContext, actor: Actor, document: Mapping[str, Any]) -> None:
     """Seal the site's credentials; the breaker closes, as it opened with other ones."""
     credentials = GoogleCredentials.parse(document)
-    site.context.vault.put(actor, vault_name(site.id), credentials.to_text())
-    close_breaker(site, actor.name)
+    with site.context.commands.accounts.kept_site(site.id):
+        site.context.vault.put(actor, vault_name(site.id), credentials.to_text())
+        close_breaker(site, actor.name)
 
 
 def read_breaker(site: SiteContext) -> Breaker:

@@ -95,7 +95,7 @@ def change_oci_settings(ctx: Context, site_id: str, fields: FirstFields) -> Resp
 
 
 def _changes(fields: dict[str, str]) -> dict[str, Any]:
-    texts = ("conversion_name", "consent_default", "phone_country", "locale")
+    texts = ("conversion_name", "consent_default", "phone_country", "locale", "customer_id")
     typed = {name: fields.get(name, "").strip() or None for name in texts}
     typed["phone_country"] = typed["phone_country"] and typed["phone_country"].upper()
     numbers = {name: _read_whole_number(fields, name) for name in NUMBERS}

@@ -1,0 +1,166 @@
+"""Sites and their keys: for admins, except for the list, in which all find their own sites."""
+
+import json
+from typing import Annotated, Any
+
+from fastapi import Path, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from kesin.engine.access import site_changes
+from kesin.engine.access.site_changes import RemovalPreview
+from kesin.engine.access.sites import site_uuid
+from kesin.foundation.clock import iso
+from kesin.foundation.problems import Invalid, NotFound
+from kesin.store.directory import ApiKey, Site
+from kesin.store.limits import MAX_TENANT
+from kesin.web.auth import GuardedRouter, service_of
+from kesin.web.dependencies import UNCACHED, SignedInActor, json_response
+from kesin.web.schemas import Name, Strict, Text
+
+router = GuardedRouter(prefix="/api", tags=["sites"])
+Id = Annotated[str, Path(min_length=1, max_length=MAX_TENANT)]
+Confirmation = Annotated[str, Query(max_length=MAX_TENANT, description="the id again")]
+
+
+class SiteBody(BaseModel):
+    """A site."""
+
+    id: str
+    uuid: str  # its other name
+    name: str
+    channel: str
+    timezone: str
+    currency: str
+
+
+class SiteWhole(SiteBody):
+    """A site with the settings of its workloads."""
+
+    settings: dict[str, Any]
+
+
+class SiteChange(Strict):
+    """What changes; what is left out stays."""
+
+    name: Name | None = None
+    channel: Text | None = None
+    timezone: Text | None = None
+    currency: Text | None = None
+
+
+class NewSite(SiteChange):
+    """A new site."""
+
+    id: Name
+    like: Name | None = Field(default=None, description="a site whose settings it gets")
+
+
+class NewKey(Strict):
+    """A new key of one site."""
+
+    name: Name
+    scopes: Annotated[list[Text], Field(min_length=1, max_length=20)]
+    days: int | None = Field(default=None, description="valid for so many days; else for ever")
+
+
+class SiteKey(BaseModel):
+    """A key of a site."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    created_at: str | None
+    expires_at: str | None
+    used_at: str | None
+    revoked_at: str | None
+    key: str | None = Field(default=None, description="only where it is created")
+
+
+@router.get("/sites")
+def list_sites(request: Request, actor: SignedInActor) -> list[SiteBody]:
+    """Your sites."""
+    sites = service_of(request).accounts.sites(actor)
+    return [SiteBody(uuid=site_uuid(site.id), **site._asdict()) for site in sites]
+
+
+@router.post("/sites", status_code=201, responses={200: {"model": SiteWhole}})
+def post_site(
+    request: Request, response: Response, actor: SignedInActor, body: NewSite
+) -> SiteWhole:
+    """Add a site; the same request again is answered with 200 and changes nothing."""
+    service, given = service_of(request), body.model_dump(exclude={"id"})
+    add = site_changes.create_site
+    site, is_new = add(service.accounts, service.workloads, actor, body.id, **given)
+    response.status_code = 201 if is_new else 200
+    return _whole(site)
+
+
+@router.get("/sites/{site_id}")
+def show_site(request: Request, actor: SignedInActor, site_id: Id) -> SiteWhole:
+    """A site with its settings."""
+    accounts = service_of(request).accounts
+    accounts.require(actor, "admin", "site.show", site=site_id)
+    site = accounts.directory.site(site_id)
+    if site is None:
+        raise NotFound("there is no such site")
+    return _whole(site)
+
+
+@router.patch("/sites/{site_id}")
+def patch_site(request: Request, actor: SignedInActor, site_id: Id, body: SiteChange) -> SiteWhole:
+    """Change name, channel, time zone or currency."""
+    return _whole(service_of(request).accounts.set_site(actor, site_id, **body.model_dump()))
+
+
+@router.get("/sites/{site_id}/removal")
+def show_removal(request: Request, actor: SignedInActor, site_id: Id) -> RemovalPreview:
+    """What the removal of the site would end, and the open jobs that forbid it."""
+    return site_changes.preview_removal(service_of(request).commands, actor, site_id)
+
+
+@router.delete("/sites/{site_id}")
+def delete_site(
+    request: Request, actor: SignedInActor, site_id: Id, confirm: Confirmation = ""
+) -> RemovalPreview:
+    """Remove a site, its keys and its credentials; refused while it has open jobs."""
+    preview = site_changes.preview_removal(service_of(request).commands, actor, site_id)
+    if confirm != preview.site:
+        why = "repeat the id of the site as confirm"
+        raise Invalid(why, code="not_confirmed", details={"field": "confirm"})
+    return site_changes.remove_site(service_of(request).commands, actor, site_id)
+
+
+@router.get("/sites/{site_id}/keys")
+def list_keys(request: Request, actor: SignedInActor, site_id: Id) -> list[SiteKey]:
+    """The keys of this site, revoked ones too."""
+    keys = service_of(request).accounts.keys(actor)
+    return [_key(key) for key in keys if key.site == site_id]
+
+
+@router.post("/sites/{site_id}/keys", status_code=201, response_model=SiteKey)
+def post_key(request: Request, actor: SignedInActor, site_id: Id, body: NewKey) -> Response:
+    """Create a key of this site; only this answer has it."""
+    create, given = service_of(request).accounts.create_key, body.model_dump()
+    key, record = create(actor, **given, site=site_id)
+    return json_response(_key(record, key), 201, cache_control=UNCACHED)
+
+
+@router.delete("/sites/{site_id}/keys/{key_id}")
+def delete_key(request: Request, actor: SignedInActor, site_id: Id, key_id: Id) -> SiteKey:
+    """Revoke a key of this site; it stays in the list."""
+    accounts = service_of(request).accounts
+    own = [key for key in accounts.keys(actor) if (key.id, key.site) == (key_id, site_id)]
+    if not own:
+        raise NotFound("there is no such key")
+    accounts.revoke_key(actor, key_id)
+    return _key(accounts.directory.api_key(key_id) or own[0])
+
+
+def _whole(site: Site) -> SiteWhole:
+    more = {"uuid": site_uuid(site.id), "settings": json.loads(site.settings)}
+    return SiteWhole(**site._asdict() | more)
+
+
+def _key(record: ApiKey, key: str | None = None) -> SiteKey:
+    times = {name: iso(value) for name, value in record._asdict().items() if name.endswith("_at")}
+    return SiteKey(id=record.id, name=record.name, scopes=list(record.scopes), key=key, **times)
