@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import AsJson, argument, option
+from kesin.cli.support.arguments import AsJson, argument, flag, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import check_choice
 from kesin.cli.support.records import print_records, record_of
@@ -31,6 +31,7 @@ def create_key(
             "Only of this site; every site without. Not with pdf, optiplan, metrics or admin.",
         ),
     ] = None,
+    all_sites: Annotated[bool, flag("--all-sites", "Of every site, for a manager script.")] = False,
     days: Annotated[int | None, option("N", "Valid for so many days; for ever without.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -42,7 +43,8 @@ def create_key(
         check_choice("scope", word, SCOPES)
     with open_context(create=True) as context:
         accounts = context.accounts
-        key, stored = accounts.create_key(local_operator(), name, scope, site=site, days=days)
+        where: dict[str, Any] = {"site": site, "all_sites": all_sites}
+        key, stored = accounts.create_key(local_operator(), name, scope, **where, days=days)
     answer({"key": key, "id": stored.id}, key, as_json=as_json)
     if not as_json:
         warn(f"keep it now, it is not shown again; `kesin key revoke {stored.id}` ends it")

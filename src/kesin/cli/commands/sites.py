@@ -1,16 +1,20 @@
 """`kesin site`: the sites, each a tenant whose jobs only its own users and keys see."""
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import AsJson, argument, option
+from kesin.cli.commands.site_import import import_sites
+from kesin.cli.support.arguments import AsJson, Yes, argument, confirm, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import UsageError
 from kesin.cli.support.records import print_records, record_of
+from kesin.engine.access import site_changes
 from kesin.engine.access.sites import site_uuid
-from kesin.foundation.terminal import answer
+from kesin.foundation.terminal import answer, print_table
 from kesin.store.directory import Site
+from kesin.workloads import workloads
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -71,6 +75,25 @@ def set_site(
             local_operator(), site, name=name, channel=channel, timezone=timezone, currency=currency
         )
     _print_site(changed, "changed", as_json=as_json)
+
+
+@app.command("remove")
+def remove_site(site: SiteId, *, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Remove a site with its keys and credentials.
+
+    Refused while it has open jobs. Its jobs and audit lines stay.
+    """
+    with open_context() as context:
+        commands = context.workload_context(next(iter(workloads().values()))).commands
+        found = asdict(site_changes.preview_removal(commands, local_operator(), site))
+        if not yes:
+            print_table(("what", "found"), [(name, str(found[name] or "—")) for name in found])
+            confirm(f"Remove {site}?", "this cannot be undone")
+        found = asdict(site_changes.remove_site(commands, local_operator(), site))
+    answer(found, f"removed {site}", as_json=as_json)
+
+
+app.command("import")(import_sites)
 
 
 def _print_site(site: Site, done: str, *, as_json: bool) -> None:
