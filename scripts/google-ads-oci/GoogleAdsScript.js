@@ -89,8 +89,12 @@ const DECIMAL = /^\d+(\.\d+)?$/;
 const LOCAL = /^http:\/\/(127\.0\.0\.1|localhost)(:\d+)?$/;
 
 function main() {
-  const startedMs = Date.now();
-  const client = new QuantumClient(readSettings(), startedMs);
+  serveSite(readSettings(), Date.now());
+}
+
+/** What a run does for one site. */
+function serveSite(settings, startedMs) {
+  const client = new QuantumClient(settings, startedMs);
   client.handshake();
   if (AdsApp.getExecutionInfo().isPreview()) {
     showPreview(client);

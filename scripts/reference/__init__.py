@@ -7,6 +7,7 @@ from .errors import errors_page
 from .figures import readme
 from .http import http_page
 from .limits import limits_page, unlisted
+from .manager import manager_script
 from .python import python_page
 from .settings import settings_page
 from .text import ROOT
@@ -26,5 +27,6 @@ def pages() -> dict[str, str]:
         "docs/tr/hatalar.md": errors_page("tr"),
         "docs/limits.md": limits_page("limits.md"),
         "docs/limits-workloads.md": limits_page("limits-workloads.md"),
+        "scripts/google-ads-oci/ManagerScript.js": manager_script(),
         "README.md": readme(),
     }

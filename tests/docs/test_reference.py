@@ -21,6 +21,7 @@ SAMPLES = {
     "docs/tr/hatalar.md": "- **Türü:** PERMANENT, durur, bekler.\n",
     "docs/limits.md": "| payload, as JSON in UTF-8 | 256 KiB | `engine.",
     "docs/limits-workloads.md": "| response of a receiver | 10 s | `workloads.pdf.",
+    "scripts/google-ads-oci/ManagerScript.js": "executeInParallel('serveAccount', 'allServed'",
     "README.md": "| `make chaos ARGS=--write` |\n",
 }
 STATES = (DOCS / "states.md").read_text("utf-8")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from zoneinfo import ZoneInfo
 
 import httpx
@@ -144,6 +144,9 @@ class Upload:
 class Script:
     """An installed script: its settings, what spoils its runs, and what it did."""
 
+    file: ClassVar[Path] = FILE
+    more_of_google: ClassVar[str] = ""  # objects that only another script needs
+
     base_url: str
     site_id: str
     key: str
@@ -198,9 +201,9 @@ class Script:
             google = _Google(self, client, chance)
             context = quickjs.Context()
             context.add_callable("_host", google.call)
-            context.eval(GOOGLE)
+            context.eval(GOOGLE + self.more_of_google)
             size = "const PAGE_ROWS = {};"
-            source = FILE.read_text("utf-8")
+            source = self.file.read_text("utf-8")
             assert size.format(1_000) in source
             context.eval(source.replace(size.format(1_000), size.format(self.page_rows)))
             context.eval(f"Object.assign(CONFIG, {json.dumps(self.config or {})})")
@@ -240,7 +243,8 @@ class _Google:
         if self.script.dead:
             return json.dumps({"thrown": "killed"})
         try:
-            value = getattr(self, f"_{name}")(*json.loads(args))
+            answer = getattr(self, f"_{name}", None) or getattr(self.script, f"google_{name}")
+            value = answer(*json.loads(args))
         except _Thrown as thrown:
             return json.dumps({"thrown": str(thrown)})
         except Exception as fault:  # noqa: BLE001  # ours, and raised when the engine has ended
@@ -271,7 +275,7 @@ class _Google:
         self.script.logged.append(text)
 
     def _property(self, name: str) -> str | None:
-        if name == LISTED_AT:
+        if name.startswith(LISTED_AT):
             lately = None if self.script.actions is not None else str(self.script.now_ms)
             return self.script.properties.get(name, lately)
         if self.script.config is not None:
@@ -286,7 +290,7 @@ class _Google:
         return stored.get(name)
 
     def _setProperty(self, name: str, text: str) -> None:  # noqa: N802
-        assert name in (LISTED_AT, RECONCILED_AT), "it changes no setting"
+        assert name.startswith((LISTED_AT, RECONCILED_AT)), "it changes no setting"
         self.script.properties[name] = text
 
     def _search(self, query: str) -> list[dict[str, Any]]:

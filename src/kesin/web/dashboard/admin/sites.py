@@ -6,7 +6,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.engine.access.site_changes import preview_removal, remove_site
 from kesin.engine.access.sites import CHANNELS, site_uuid
-from kesin.foundation.problems import Forbidden, Invalid, NotFound, Problem, RequestConflict
+from kesin.foundation.problems import Invalid, NotFound, RequestConflict
 from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FormFields

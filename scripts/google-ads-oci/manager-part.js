@@ -1,0 +1,101 @@
+/**
+ * Kesin: offline conversions to Google Ads, by one script of a manager account.
+ *
+ * Each run asks a Kesin server for the sites that were served least recently, at most 50, and does
+ * for the account of each what GoogleAdsScript.js does for one. How to install it:
+ * docs/oci-agency.md.
+ *
+ * It promises what GoogleAdsScript.js promises, and that
+ * - an account that fails stops no other, and lets others go first in the next run;
+ * - the log names what became of each account.
+ *
+ * This file is written by scripts/make-reference.py from GoogleAdsScript.js and manager-part.js.
+ */
+
+const MOST_ACCOUNTS = 50; // Google's limit for a run
+
+function main() {
+  const settings = readSettings();
+  const sites = new QuantumClient(settings, Date.now()).send('get', '/api/oci/manager/sites').body;
+  if (!Array.isArray(sites)) {
+    throw new Error('The answer is no list of sites; is baseUrl a Kesin server?');
+  }
+  const sitesOf = {}; // by account
+  sites.forEach(({ siteId, customerId }) => {
+    const account = customerId.replace(/^(\d{3})(\d{3})(\d{4})$/, '$1-$2-$3');
+    sitesOf[account] = (sitesOf[account] || []).concat(siteId);
+  });
+  const asked = Object.keys(sitesOf);
+  const select = () => AdsManagerApp.accounts().withIds(asked).withLimit(MOST_ACCOUNTS);
+  const there = new Set();
+  if (asked.length > 0) {
+    const accounts = select().get();
+    while (accounts.hasNext()) {
+      there.add(accounts.next().getCustomerId());
+    }
+  }
+  asked.filter((account) => !there.has(account)).forEach((account) => {
+    const reason = `There is no account ${account} below this manager account`;
+    sitesOf[account].forEach((siteId) => reportTrouble(settings, siteId, reason));
+  });
+  if (there.size === 0) {
+    Logger.log('No account to serve.');
+    return;
+  }
+  select().executeInParallel('serveAccount', 'allServed', JSON.stringify(sitesOf));
+}
+
+/** Runs in each account. Of several sites of one account, each is served whatever the others do. */
+function serveAccount(input) {
+  const startedMs = Date.now();
+  const settings = readSettings();
+  const siteIds = JSON.parse(input)[AdsApp.currentAccount().getCustomerId()] || [];
+  const troubles = [];
+  siteIds.forEach((siteId) => {
+    try {
+      serveSite(Object.assign({ siteId }, settings), startedMs);
+    } catch (error) {
+      const reason = messageOf(error).slice(0, MESSAGE_CHARS);
+      troubles.push(`${siteId}: ${reason}`);
+      reportTrouble(settings, siteId, reason);
+    }
+  });
+  if (troubles.length > 0) {
+    throw new Error(troubles.join('; '));
+  }
+  return siteIds.join(', ');
+}
+
+/** Tell Kesin that a site was not served, and why: it is asked for again after the others. */
+function reportTrouble(settings, siteId, reason) {
+  Logger.log(`${siteId}: ${reason}`);
+  if (AdsApp.getExecutionInfo().isPreview()) {
+    return;
+  }
+  const body = { siteId, scriptVersion: VERSION, error: reason };
+  try {
+    new QuantumClient(settings, Date.now()).send('post', '/api/oci/script-heartbeat', body);
+  } catch (error) {
+    Logger.log(`No heartbeat of ${siteId}: ${error.message}`);
+  }
+}
+
+/** Runs when all accounts are through. */
+function allServed(results) {
+  let failures = 0;
+  results.forEach((result) => {
+    const account = result.getCustomerId();
+    const status = result.getStatus();
+    if (status === 'OK') {
+      Logger.log(`${account}: served ${result.getReturnValue()}`);
+    } else {
+      failures += 1;
+      Logger.log(`${account}: ${status} ${result.getError() || ''}`);
+    }
+  });
+  Logger.log(`${results.length} accounts, ${failures} of them failed.`);
+  if (failures > 0) {
+    // Ends the run in an error, which Google shows in the script's history and mails.
+    throw new Error(`${failures} of ${results.length} accounts failed; the log says why`);
+  }
+}
