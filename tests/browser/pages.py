@@ -67,6 +67,7 @@ PAGES: dict[str, dict[str, Where]] = {
 }
 # Routes that are no page: a part of one that comes by itself, or a file.
 PARTS = {
+    "/dashboard/admin/sites/{site_id}/removal",
     "/dashboard/jobs/{job_id}/paper",
     "/dashboard/jump",
     "/dashboard/nav",
@@ -142,6 +143,7 @@ OPENED = [
     Opened("oci control", _chosen("Mark failed"), template="oci/part_action.html"),
     Opened("filtered", _chosen("Retry"), template="sheet_action.html"),
     Opened("conversions", _button("Pause…"), template="sheet_pause.html"),
+    Opened("site", _button("Remove site…"), template="sheet_remove_site.html"),
     Opened("orders", _button("Approve"), template="optiplan/part_order_dialog.html"),
     Opened("failed conversion", _button("Fix data"), template="oci/part_fix.html"),
 ]

@@ -73,6 +73,7 @@ def test_every_command_that_asks_takes_yes_in_short_too():
     asking = {path: param.opts for path, command in ALL for param in command.params
               if "--yes" in param.opts}  # fmt: skip
     of_kesin = {("jobs", "act"), ("lifecycle", "retire"), ("store", "copy")}
+    of_kesin |= {("site", "import"), ("site", "remove")}
     assert asking.keys() == {*of_kesin, ("oci", "import")}
     assert all("-y" in spellings for spellings in asking.values())
 

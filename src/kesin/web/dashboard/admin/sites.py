@@ -55,7 +55,7 @@ def change(ctx: Context, site_id: str, fields: FormFields) -> Response:
 def removal_dialog(ctx: Context, site_id: str) -> HTMLResponse:
     """The dialog with what the removal of a site ends."""
     return ctx.page(
-        "part_remove_site.html", found=preview_removal(ctx.commands, ctx.actor, site_id)
+        "sheet_remove_site.html", found=preview_removal(ctx.commands, ctx.actor, site_id)
     )
 
 

@@ -1,0 +1,89 @@
+"""Many sites at once: what a new one still lacks, and two imports at the same time."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from kesin.cli.commands.site_import import _store_rows
+from kesin.workloads.oci.agency import first_attributed, onboarding
+from kesin.workloads.oci.operations import site_stats
+from tests.workloads.oci.own_site import Oci, OwnSite
+
+STEPS = ("key", "row", "export", "ack", "attributed")
+
+
+def done(site: OwnSite) -> list[str]:
+    steps = onboarding(site.place, site_stats(site.place))
+    assert tuple(steps) == STEPS
+    return [name for name, is_done in steps.items() if is_done]
+
+
+def reconcile(site: OwnSite, month: str, days: dict[str, Any]) -> None:
+    """Store what the reconciliation of a month stores."""
+    site.place.put_metadata(f"reconciliation:{month}", days)
+
+
+def test_each_step_is_done_once_it_happened(shared, site):
+    no_key_of_all_sites = [key for key in shared.accounts.directory.api_keys() if not key.site]
+    assert not any("oci:script" in key.scopes for key in no_key_of_all_sites)
+    assert done(site) == []
+    assert site.producer
+    assert done(site) == ["key"]
+    site.enqueue()
+    assert done(site) == ["key", "row"]
+    [item] = site.export()
+    assert done(site) == ["key", "row", "export"]
+    site.ack([item["id"].removeprefix("seal_")])
+    assert done(site) == ["key", "row", "export", "ack"]
+    reconcile(site, "2023-10", {"2023-10-30": {"Sale": {"sent": 1, "taken": 1, "attributed": 0}}})
+    assert done(site) == ["key", "row", "export", "ack"]
+    reconcile(site, "2023-11", {"2023-11-02": {"Sale": {"sent": 1, "taken": 1, "attributed": 1}}})
+    assert done(site) == list(STEPS)
+
+
+def test_the_first_attributed_day_is_the_earliest(site, neighbour):
+    assert first_attributed(site.place) is None
+    reconcile(
+        site,
+        "2023-11",
+        {
+            "2023-11-09": {"Sale": {"attributed": 2}},
+            "2023-11-02": {"Sale": {"attributed": 0}, "B": {"attributed": 1}},
+        },
+    )
+    reconcile(site, "2023-10", {"2023-10-30": {"Sale": {"sent": 5}}})
+    site.place.put_metadata("resources", {"2023-01-01": {"Sale": {"attributed": 9}}})
+    assert first_attributed(site.place) == "2023-11-02"
+    assert first_attributed(neighbour.place) is None
+
+
+def test_a_revoked_key_is_none(shared, site):
+    assert site.producer
+    shared.revoke(site.producer["x-api-key"])
+    assert done(site) == []
+
+
+@pytest.mark.parametrize("_time", range(3))
+def test_two_imports_at_once_store_every_site_once(shared: Oci, site: OwnSite, _time: int):
+    cells = [{"id": f"{site.id}-{n}", "name": f"Site {n}"} for n in range(20)]
+    rows = list(enumerate(cells, 2))
+    start, lines = threading.Barrier(2), list[list[Any]]()
+
+    def run() -> None:
+        start.wait()
+        with shared.accounts.directory.transaction():
+            lines.append(_store_rows(shared.accounts, rows, None))
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    outcomes = [{line.result for line in each} for each in lines]
+    # The later one waited, and then found them: in a command, that is another result than shown.
+    assert [outcome for outcome in outcomes if "new" in outcome] == [{"new"}]
+    names = {one.id: one.name for one in shared.accounts.directory.sites()}
+    assert all(names[cell["id"]] == cell["name"] for cell in cells)
