@@ -104,5 +104,5 @@ def test_another_id_removes_nothing(signed_in, world: World, watcher: Any):
     dialog = page.get_by_role("dialog")
     dialog.get_by_label(re.compile("to confirm")).fill("north")
     dialog.get_by_role("button", name="Remove site", exact=True).click()
-    expect(page.get_by_role("alert")).to_contain_text("the id that you typed is another one")
+    expect(page.get_by_role("alert")).to_contain_text("repeat the id of the site")
     assert world.accounts.find_site(site.id) is not None

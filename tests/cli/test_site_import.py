@@ -88,9 +88,9 @@ def test_a_site_that_is_there_twice_is_refused(kesin, imports):
 
 
 BAD_FILES = {
-    "an unknown column": ("id,colour\nwest,red\n", "any of: name, channel"),
-    "no id": ("name\nWest\n", "the first line names columns, id"),
-    "a column twice": ("id,name,Name\nwest,a,b\n", "once any of"),
+    "an unknown column": ("id,colour\nwest,red\n", "each once: id, name, channel"),
+    "no id": ("name\nWest\n", "the first line names columns"),
+    "a column twice": ("id,name,Name\nwest,a,b\n", "each once"),
     "too many cells": ("id\nwest,red\n", "as many cells"),
     "nothing": ("", "no CSV"),
 }

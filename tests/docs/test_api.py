@@ -26,7 +26,12 @@ OF_API = (
 )  # fmt: skip
 OF_OPTIPLAN = ("/jobs", "/orders", "/customers", "/config")
 WITHOUT_EXAMPLE = ("/api/oci/", "/api/cron/oci/")  # the pages about conversions have them
-NAMED = set(re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/[^`\s?]*)`", API))
+SITES = "oci-agency.md"  # its paths are on the page about many sites
+NAMED = set(
+    re.findall(
+        r"`(GET|POST|PUT|PATCH|DELETE) (/[^`\s?]*)`", API + (DOCS / SITES).read_text("utf-8")
+    )
+)
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +51,15 @@ def test_the_page_of_the_api_names_every_path_and_no_other(paths):
 
 def test_every_path_has_an_example():
     """That the examples succeed is tested beside a running service, in test_followed.py."""
-    text = "\n".join(block.text for block in blocks(DOCS / "api.md") if block.language == "sh")
+    typed = [*blocks(DOCS / "api.md"), *blocks(DOCS / SITES)]
+    text = "\n".join(block.text for block in typed if block.language == "sh")
     examples = set()
     for line in text.replace("\\\n", " ").replace("$URL", URL).splitlines():
         if line.startswith("curl "):
             method = re.search(r"-X (\w+)", line)
             (path,) = re.findall(rf'(?<!Origin: ){URL}([^\s"?]*)', line)
             path = path.replace("/queues/pdf", "/queues/{queue}").replace("$ID", "{job_id}")
+            path = path.replace("/bursa", "/{site_id}").replace("$KEY_ID", "{key_id}")
             examples.add((method[1] if method else "POST" if "--json" in line else "GET", path))
     assert examples == {item for item in NAMED if not item[1].startswith(WITHOUT_EXAMPLE)}
 

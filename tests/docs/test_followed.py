@@ -24,6 +24,7 @@ FOLLOWED = {
         "oci-actions.md",
         "oci-files.md",
         "oci-reconciliation.md",
+        "oci-agency.md",
         "ops/oci-attempt-cap.md",
         "ops/oci-control-smoke.md",
         "optiplan.md",

@@ -82,8 +82,7 @@ class Workload:
     search_fields: tuple[str, ...] = ()
     # The settings of a site that a spreadsheet may have, each with what reads its cell (Invalid).
     site_settings: Callable[[], Mapping[str, Callable[[str], Any]]] | None = None
-    # Of a site's settings, what another site gets that is set up like it.
-    copied_settings: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    account_settings: frozenset[str] = frozenset()  # of a site, which one like it does not get
     needs: Sequence[str] = ()  # libraries without which none of its work can be done
 
     worker: Callable[[WorkloadContext], Worker] | None = None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kesin.cli.commands.site_import import _store_rows
+from kesin.cli.commands.site_import import store_rows
 from kesin.workloads.oci.agency import first_attributed, onboarding
 from kesin.workloads.oci.operations import site_stats
 from tests.workloads.oci.own_site import Oci, OwnSite
@@ -75,14 +75,14 @@ def test_two_imports_at_once_store_every_site_once(shared: Oci, site: OwnSite, _
     def run() -> None:
         start.wait()
         with shared.accounts.directory.transaction():
-            lines.append(_store_rows(shared.accounts, rows, None))
+            lines.append(store_rows(shared.accounts, rows, None))
 
     threads = [threading.Thread(target=run) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    outcomes = [{line.result for line in each} for each in lines]
+    outcomes = [{line["result"] for line in each} for each in lines]
     # The later one waited, and then found them: in a command, that is another result than shown.
     assert [outcome for outcome in outcomes if "new" in outcome] == [{"new"}]
     names = {one.id: one.name for one in shared.accounts.directory.sites()}

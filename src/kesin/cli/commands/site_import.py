@@ -3,41 +3,26 @@
 import csv
 import io
 import json
-from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import typer
 
 from kesin.cli.support.arguments import AsJson, Yes, argument, confirm, flag, option
 from kesin.cli.support.context import local_operator, open_context
+from kesin.cli.support.records import print_records
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.site_changes import create_site
 from kesin.foundation.files import write_atomically
 from kesin.foundation.problems import Problem
-from kesin.foundation.terminal import print_table, say_json
 from kesin.workloads import workloads
 from kesin.workloads.common.cli import FAILED
 from kesin.workloads.common.columns import detect_encoding, separator
 
-SITE_COLUMNS: Final = ("name", "channel", "timezone", "currency")
-Row = tuple[int, dict[str, str]]  # the number of a line, and its cells by column
-
-
-class SiteLine(NamedTuple):
-    """What becomes of a line of the file."""
-
-    line: int
-    site: str
-    result: str  # new, changed, same or refused
-    detail: str = ""
-
-
-class _UndoneError(Exception):
-    """Ends the transaction of a preview."""
+SITE_COLUMNS: Final = ("id", "name", "channel", "timezone", "currency")
+SHOWN: Final = ("line", "site", "result", "detail")  # the result: new, changed, same or refused
+Cells = dict[str, str]  # by column, without those that are empty
 
 
 def import_sites(
@@ -45,9 +30,7 @@ def import_sites(
     *,
     like: Annotated[str | None, option("SITE", "New sites get the settings of this one.")] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Only show what would change.")] = False,
-    keys: Annotated[
-        Path | None, option("FILE", "Write a script key of each new site to this new file.")
-    ] = None,
+    keys: Annotated[Path | None, option("FILE", "For a script key of each new site.")] = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -60,36 +43,35 @@ def import_sites(
     if keys and keys.exists():
         raise Problem(f"{keys} is there already: name a new file for the keys")
     with open_context(create=True) as context:
-        accounts, lines = context.accounts, list[SiteLine]()
-        with suppress(_UndoneError), accounts.directory.transaction():
-            lines = _store_rows(accounts, rows, like)
-            raise _UndoneError
-        if as_json:
-            say_json([line._asdict() for line in lines])
-        else:
-            print_table(SiteLine._fields, lines, empty="the file names no site")
-        if any(line.result == "refused" for line in lines):
+        accounts, lines = context.accounts, list[dict[str, Any]]()
+        with suppress(typer.Abort), accounts.directory.transaction():
+            lines = store_rows(accounts, rows, like)
+            raise typer.Abort  # it was a preview
+        print_records(lines, SHOWN, {}, as_json=as_json, empty="the file names no site")
+        results = [line["result"] for line in lines]
+        if "refused" in results:
             raise typer.Exit(FAILED)
-        changes = sum(line.result != "same" for line in lines)
-        if dry_run or not changes:
+        if dry_run or {*results} <= {"same"}:
             return
         if not yes:
-            confirm(f"Store {changes} sites?", "this changes sites")
+            confirm("Store these sites?", "this changes sites")
         with accounts.directory.transaction():
-            if _store_rows(accounts, rows, like) != lines:
+            if store_rows(accounts, rows, like) != lines:
                 raise Problem("the sites changed meanwhile and nothing was stored: try again")
             if keys:
-                new = [line.site for line in lines if line.result == "new"]
-                make = partial(accounts.create_key, local_operator(), "script", ["oci:script"])
-                made = "".join(f"{site},{make(site=site)[0]}\n" for site in new)
+                new = [line["site"] for line in lines if line["result"] == "new"]
+                made = "".join(f"{site},{_make_key(accounts, site)}\n" for site in new)
                 write_atomically(keys, f"site,key\n{made}".encode(), mode=0o600)
 
 
-def _read_rows(file: Path) -> list[Row]:
-    """The lines with their cells by column, in the order of sites; raises Problem."""
+def _make_key(accounts: Accounts, site: str) -> str:
+    return accounts.create_key(local_operator(), f"script of {site}", ["oci:script"], site=site)[0]
+
+
+def _read_rows(file: Path) -> list[tuple[int, Cells]]:
+    """The lines with their cells, in the order in which sites are locked; raises Problem."""
     with file.open("rb") as raw:
-        codec = detect_encoding(raw)[1]
-    text = file.read_text(codec)
+        text = file.read_text(detect_encoding(raw)[1])
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator(text.partition("\n")[0]))
     try:
         [(_, header), *rows] = [(lines.line_num, row) for row in lines if "".join(row).strip()]
@@ -97,57 +79,49 @@ def _read_rows(file: Path) -> list[Row]:
         named = [(n, dict(zip(columns, map(str.strip, row), strict=True))) for n, row in rows]
     except (csv.Error, ValueError) as problem:
         raise Problem(f"{file} is no CSV with as many cells in each line: {problem}") from None
-    known = ["id", *SITE_COLUMNS, *sorted(_setting_columns())]
+    known = [*SITE_COLUMNS, *(name for settings in _settings().values() for name in settings)]
     if "id" not in columns or len({*columns}) < len(columns) or not {*columns} <= {*known}:
-        raise Problem(f"the first line names columns, id and once any of: {', '.join(known[1:])}")
-    return sorted(named, key=lambda row: row[1]["id"])  # the order in which sites are locked
+        raise Problem(f"the first line names columns, each once: {', '.join(known)}")
+    return sorted(named, key=lambda row: row[1]["id"])
 
 
-def _store_rows(accounts: Accounts, rows: list[Row], like: str | None) -> list[SiteLine]:
-    """Store the sites of these lines, except for those that are refused."""
-    lines, times = [], Counter(cells["id"] for _, cells in rows)
+def _settings() -> dict[str, Any]:
+    """The settings of sites by workload, each with what reads its cell."""
+    served = workloads().values()
+    return {each.name: each.site_settings() for each in served if each.site_settings}
+
+
+def store_rows(
+    accounts: Accounts, rows: list[tuple[int, Cells]], like: str | None
+) -> list[dict[str, Any]]:
+    """Store the sites of these lines, except for those that are refused; what became of each."""
+    lines, names = [], [cells["id"] for _, cells in rows]
     for number, cells in rows:
-        result = ("refused", "the file names this site twice")
-        if times[cells["id"]] == 1:
-            try:
-                result = _store_site(accounts, cells["id"], cells, like)
-            except Problem as problem:
-                result = ("refused", problem.message)
-        lines.append(SiteLine(number, cells["id"], *result))
-    return sorted(lines)
+        result, detail = "refused", "the file names this site twice"
+        try:
+            if names.count(cells["id"]) == 1:
+                result, detail = _store_site(accounts, cells["id"], cells, like)
+        except Problem as problem:
+            detail = problem.message
+        lines.append(dict(zip(SHOWN, (number, cells["id"], result, detail), strict=True)))
+    return sorted(lines, key=lambda line: line["line"])
 
 
 def _store_site(
-    accounts: Accounts, site_id: str, given: dict[str, str], like: str | None
+    accounts: Accounts, site_id: str, cells: Cells, like: str | None
 ) -> tuple[str, str]:
-    """Add or change a site; returns the result and the columns that changed."""
-    actor, values = local_operator(), {k: given[k] for k in SITE_COLUMNS if given.get(k)}
-    settings: dict[str, dict[str, Any]] = {}
-    for column, (workload, parse) in _setting_columns().items():
-        if given.get(column):
-            settings.setdefault(workload, {})[column] = parse(given[column])
-    site, result = accounts.directory.lock_site(site_id), "same"
+    """Add or change a site; returns the result and what changed."""
+    actor, site = local_operator(), accounts.directory.lock_site(site_id)
+    values = {name: cells[name] for name in SITE_COLUMNS[1:] if cells.get(name)}
     changed = [name for name in values if site and getattr(site, name) != values[name]]
-    if site is None:
-        site, _ = create_site(accounts, workloads(), actor, site_id, like=like, **values)
-        result = "new"
-    elif changed:
+    if changed:
         accounts.set_site(actor, site_id, **values)
-    stored = json.loads(site.settings)
-    for workload, new in settings.items():
-        own = stored.get(workload, {})
-        changes = {name: value for name, value in new.items() if own.get(name) != value}
-        changed += changes
+    found = site or create_site(accounts, workloads(), actor, site_id, like=like, **values)[0]
+    for workload, settings in _settings().items():
+        own = json.loads(found.settings).get(workload, {})
+        given = {name: read(cells[name]) for name, read in settings.items() if cells.get(name)}
+        changes = {name: value for name, value in given.items() if own.get(name) != value}
         if changes:
             accounts.set_site_settings(actor, site_id, workload, changes)
-    return ("changed" if changed and result == "same" else result), ", ".join(changed)
-
-
-@cache
-def _setting_columns() -> dict[str, tuple[str, Callable[[str], Any]]]:
-    """The settings that workloads read from cells, each with its workload."""
-    return {
-        column: (name, parse)
-        for name, workload in workloads().items()
-        for column, parse in (workload.site_settings() if workload.site_settings else {}).items()
-    }
+        changed += changes
+    return ("new" if site is None else "changed" if changed else "same"), ", ".join(changed)

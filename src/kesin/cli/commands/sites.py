@@ -89,7 +89,7 @@ def remove_site(site: SiteId, *, yes: Yes = False, as_json: AsJson = False) -> N
         if not yes:
             print_table(("what", "found"), [(name, str(found[name] or "—")) for name in found])
             confirm(f"Remove {site}?", "this cannot be undone")
-        found = asdict(site_changes.remove_site(commands, local_operator(), site))
+        found = asdict(site_changes.remove_site(commands, local_operator(), site, site))
     answer(found, f"removed {site}", as_json=as_json)
 
 

@@ -15,7 +15,7 @@ from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands
 from kesin.engine.validation import invalid_field
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import NotFound, RequestConflict
+from kesin.foundation.problems import Invalid, NotFound, RequestConflict
 from kesin.store.directory import Site
 
 if TYPE_CHECKING:
@@ -57,12 +57,10 @@ def create_site(
         if model is None:
             raise invalid_field("like", "there is no site %(site)s", site=repr(like))
         alike = {name: getattr(model, name) for name in ("channel", "timezone", "currency")}
-        copies = {name: workload.copied_settings for name, workload in served.items()}
-        settings = {
-            name: copy(own) if (copy := copies.get(name)) else own
-            for name, own in json.loads(model.settings).items()
-        }
-        values = {"settings": settings, **alike, **values}
+        stored = {k: v for k, v in json.loads(model.settings).items() if k in served}
+        for name, own in stored.items():
+            stored[name] = {k: own[k] for k in own.keys() - served[name].account_settings}
+        values = {"settings": stored, **alike, **values}
     return accounts.add_site(actor, site_id, **values), True
 
 
@@ -94,15 +92,18 @@ def _preview(commands: Commands, site_id: str) -> RemovalPreview:
     )
 
 
-def remove_site(commands: Commands, actor: Actor, site_id: str) -> RemovalPreview:
+def remove_site(commands: Commands, actor: Actor, site_id: str, confirm: str) -> RemovalPreview:
     """Remove a site, in one transaction with its audit line; return what that ended.
 
-    Raises RequestConflict while it has open jobs. A job that arrives meanwhile is counted here, or
-    it finds the site gone and is refused.
+    Raises Invalid unless ``confirm`` is the id again, and RequestConflict while it has open jobs. A
+    job that arrives meanwhile is counted here, or it finds the site gone and is refused.
     """
     accounts, directory = commands.accounts, commands.accounts.directory
     with directory.transaction():
         preview_removal(commands, actor, site_id)  # raises
+        if confirm != site_id:
+            why = "repeat the id of the site to confirm that it goes"
+            raise Invalid(why, code="not_confirmed", details={"field": "confirm"})
         directory.delete_site(site_id)  # it waits for all who keep the site
         preview = _preview(commands, site_id)
         if preview.open:

@@ -10,7 +10,7 @@ from kesin.engine.access import site_changes
 from kesin.engine.access.site_changes import RemovalPreview
 from kesin.engine.access.sites import site_uuid
 from kesin.foundation.clock import iso
-from kesin.foundation.problems import Invalid, NotFound
+from kesin.foundation.problems import NotFound
 from kesin.store.directory import ApiKey, Site
 from kesin.store.limits import MAX_TENANT
 from kesin.web.auth import GuardedRouter, service_of
@@ -31,12 +31,7 @@ class SiteBody(BaseModel):
     channel: str
     timezone: str
     currency: str
-
-
-class SiteWhole(SiteBody):
-    """A site with the settings of its workloads."""
-
-    settings: dict[str, Any]
+    settings: dict[str, Any] | None = Field(default=None, description="of its workloads")
 
 
 class SiteChange(Strict):
@@ -69,47 +64,46 @@ class SiteKey(BaseModel):
     id: str
     name: str
     scopes: list[str]
-    created_at: str | None
-    expires_at: str | None
     used_at: str | None
+    expires_at: str | None
     revoked_at: str | None
     key: str | None = Field(default=None, description="only where it is created")
 
 
-@router.get("/sites")
+@router.get("/sites", response_model_exclude_none=True)
 def list_sites(request: Request, actor: SignedInActor) -> list[SiteBody]:
     """Your sites."""
     sites = service_of(request).accounts.sites(actor)
-    return [SiteBody(uuid=site_uuid(site.id), **site._asdict()) for site in sites]
+    return [_site(site._replace(settings="null")) for site in sites]
 
 
-@router.post("/sites", status_code=201, responses={200: {"model": SiteWhole}})
+@router.post("/sites", status_code=201, responses={200: {"model": SiteBody}})
 def post_site(
     request: Request, response: Response, actor: SignedInActor, body: NewSite
-) -> SiteWhole:
+) -> SiteBody:
     """Add a site; the same request again is answered with 200 and changes nothing."""
     service, given = service_of(request), body.model_dump(exclude={"id"})
-    add = site_changes.create_site
-    site, is_new = add(service.accounts, service.workloads, actor, body.id, **given)
+    create = site_changes.create_site
+    site, is_new = create(service.accounts, service.workloads, actor, body.id, **given)
     response.status_code = 201 if is_new else 200
-    return _whole(site)
+    return _site(site)
 
 
 @router.get("/sites/{site_id}")
-def show_site(request: Request, actor: SignedInActor, site_id: Id) -> SiteWhole:
+def show_site(request: Request, actor: SignedInActor, site_id: Id) -> SiteBody:
     """A site with its settings."""
     accounts = service_of(request).accounts
     accounts.require(actor, "admin", "site.show", site=site_id)
     site = accounts.directory.site(site_id)
     if site is None:
         raise NotFound("there is no such site")
-    return _whole(site)
+    return _site(site)
 
 
 @router.patch("/sites/{site_id}")
-def patch_site(request: Request, actor: SignedInActor, site_id: Id, body: SiteChange) -> SiteWhole:
+def patch_site(request: Request, actor: SignedInActor, site_id: Id, body: SiteChange) -> SiteBody:
     """Change name, channel, time zone or currency."""
-    return _whole(service_of(request).accounts.set_site(actor, site_id, **body.model_dump()))
+    return _site(service_of(request).accounts.set_site(actor, site_id, **body.model_dump()))
 
 
 @router.get("/sites/{site_id}/removal")
@@ -123,11 +117,7 @@ def delete_site(
     request: Request, actor: SignedInActor, site_id: Id, confirm: Confirmation = ""
 ) -> RemovalPreview:
     """Remove a site, its keys and its credentials; refused while it has open jobs."""
-    preview = site_changes.preview_removal(service_of(request).commands, actor, site_id)
-    if confirm != preview.site:
-        why = "repeat the id of the site as confirm"
-        raise Invalid(why, code="not_confirmed", details={"field": "confirm"})
-    return site_changes.remove_site(service_of(request).commands, actor, site_id)
+    return site_changes.remove_site(service_of(request).commands, actor, site_id, confirm)
 
 
 @router.get("/sites/{site_id}/keys")
@@ -156,9 +146,9 @@ def delete_key(request: Request, actor: SignedInActor, site_id: Id, key_id: Id) 
     return _key(accounts.directory.api_key(key_id) or own[0])
 
 
-def _whole(site: Site) -> SiteWhole:
+def _site(site: Site) -> SiteBody:
     more = {"uuid": site_uuid(site.id), "settings": json.loads(site.settings)}
-    return SiteWhole(**site._asdict() | more)
+    return SiteBody(**site._asdict() | more)
 
 
 def _key(record: ApiKey, key: str | None = None) -> SiteKey:

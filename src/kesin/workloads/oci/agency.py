@@ -1,7 +1,6 @@
 """Many sites: their settings in a spreadsheet, one script for all, what a new one still lacks."""
 
 import json
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -23,7 +22,7 @@ from kesin.workloads.oci.site import (
 MAX_MANAGED: Final = 50  # accounts that Google lets a manager script serve in a run
 RECONCILIATION: Final = "reconciliation:"  # begins the names of what is known of each month
 MAX_MONTHS: Final = 24
-_WORDS: Final = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+_WORDS: Final = {"yes": True, "no": False}
 _KEY_SCOPES: Final = {"oci:ingest", "oci:script"}
 
 
@@ -39,23 +38,17 @@ _CELLS: Final = SiteSettings.__dataclass_fields__.keys() - {ACTIONS}
 SETTING_CELLS: Final = {name: partial(parse_setting, name) for name in _CELLS}
 
 
-def copied_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What another site gets: all but the account and its actions; of these, the usual name."""
-    actions = settings.get(ACTIONS, ())
-    default = "".join(action["name"] for action in actions if action.get("default"))
-    copied = {name: settings[name] for name in settings.keys() - {ACTIONS, "customer_id"}}
-    return copied | ({"conversion_name": default} if default else {})
-
-
 def managed_sites(context: WorkloadContext, actor: Actor) -> list[SiteContext]:
     """The sites that a manager script serves next: those that waited longest, new ones first."""
-    directory, tried_at = context.commands.accounts.directory, dict[str, int]()
-    for entry in directory.metadata_entries(WORKLOAD, name=HEARTBEAT):
-        beat = json.loads(entry.value) or {}
-        tried_at[entry.site] = max(beat.get("at", 0), beat.get("tried_at", 0))
-    sites = [site for site in visible_sites(context, actor) if site.settings.customer_id]
-    scripted = [site for site in sites if site.channel == "script"]
-    return sorted(scripted, key=lambda site: (tried_at.get(site.id, 0), site.id))[:MAX_MANAGED]
+    entries = context.commands.accounts.directory.metadata_entries(WORKLOAD, name=HEARTBEAT)
+    beats = {entry.site: json.loads(entry.value) for entry in entries}
+
+    def served_at(site: SiteContext) -> tuple[int, str]:
+        beat = beats.get(site.id, {})
+        return max(beat.get("at", 0), beat.get("tried_at", 0)), site.id
+
+    sites = [site for site in visible_sites(context, actor) if site.channel == "script"]
+    return sorted((s for s in sites if s.settings.customer_id), key=served_at)[:MAX_MANAGED]
 
 
 def onboarding(site: SiteContext, stats: SiteStats) -> dict[str, bool]:

@@ -54,20 +54,16 @@ def change(ctx: Context, site_id: str, fields: FormFields) -> Response:
 @router.get(PATH + "/{site_id}/removal", response_class=HTMLResponse)
 def removal_dialog(ctx: Context, site_id: str) -> HTMLResponse:
     """The dialog with what the removal of a site ends."""
-    return ctx.page(
-        "sheet_remove_site.html", found=preview_removal(ctx.commands, ctx.actor, site_id)
-    )
+    found = preview_removal(ctx.commands, ctx.actor, site_id)
+    return ctx.page("sheet_remove_site.html", found=found)
 
 
 @router.post(PATH + "/{site_id}/removal", response_class=HTMLResponse)
 def remove(ctx: Context, site_id: str, fields: FormFields) -> Response:
     """Remove a site whose id was typed into the dialog."""
-    preview_removal(ctx.commands, ctx.actor, site_id)
-    if first_value(fields, "confirm") != site_id:
-        return _site_page(ctx, site_id, problem=Invalid("the id that you typed is another one"))
     try:
-        remove_site(ctx.commands, ctx.actor, site_id)
-    except RequestConflict as problem:
+        remove_site(ctx.commands, ctx.actor, site_id, first_value(fields, "confirm"))
+    except (Invalid, RequestConflict) as problem:
         return _site_page(ctx, site_id, problem=problem)
     return RedirectResponse(PATH, status_code=303)
 

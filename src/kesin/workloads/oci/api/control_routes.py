@@ -67,11 +67,8 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         Those of the script channel with a customer_id that the key may serve.
         """
         context.commands.accounts.require(actor, "oci:script", "oci.manager", queue="oci")
-        sites = {site.id: site.settings for site in managed_sites(context, actor)}
-        return [
-            schemas.ManagedSite(site_id=site_id, customer_id=settings.customer_id)
-            for site_id, settings in sites.items()
-        ]
+        made, sites = schemas.ManagedSite, managed_sites(context, actor)
+        return [made(site_id=site.id, customer_id=site.settings.customer_id) for site in sites]
 
     @router.get("/api/oci/queue-rows")
     def queue_rows(  # noqa: PLR0917  # each one is a query parameter
