@@ -16,15 +16,18 @@
 const CONFIG = {
   baseUrl: '', // https://kesin.example.com
   apiKey: '', // a key with the scope oci:script, of all sites
+  reconcile: '', // 'yes' sends Google's own figures once a day; not yet tried with Google
 };
 
 // What is empty above is read from the script properties of these names.
 const PROPERTIES = {
   baseUrl: 'KESIN_BASE_URL',
   apiKey: 'KESIN_API_KEY',
+  reconcile: 'KESIN_RECONCILE',
 };
+const OPTIONAL = ['reconcile'];
 
-const VERSION = '1.2.0';
+const VERSION = '1.3.0';
 const PAGE_ROWS = 1000; // the most an export gives
 const ACK_IDS = 1000; // in one call
 const MOST_PAGES = 1000; // no loop without an end
@@ -43,6 +46,17 @@ const ACTIONS_QUERY =
   'conversion_action.counting_type, conversion_action.click_through_lookback_window_days ' +
   "FROM conversion_action WHERE conversion_action.type = 'UPLOAD_CLICKS' " +
   `ORDER BY conversion_action.name LIMIT ${MOST_ACTIONS}`;
+
+const RECONCILED_AT = 'KESIN_RECONCILED_AT'; // the same for Google's figures
+const MOST_COUNTS = 2000; // of uploads, and of conversions
+const ATTRIBUTED_DAYS = 30;
+const SUMMARY = 'offline_conversion_upload_conversion_action_summary';
+const UPLOADS_QUERY =
+  `SELECT ${SUMMARY}.client, ${SUMMARY}.conversion_action_id, ` +
+  `${SUMMARY}.conversion_action_name, ${SUMMARY}.daily_summaries FROM ${SUMMARY}`;
+const ATTRIBUTED_QUERY =
+  'SELECT segments.date, segments.conversion_action, segments.conversion_action_name, ' +
+  'metrics.all_conversions_by_conversion_date FROM customer WHERE segments.date BETWEEN ';
 
 const COLUMNS = [
   'Order ID', 'Google Click ID', 'WBRAID', 'GBRAID',
@@ -171,6 +185,7 @@ function serveSite(settings, startedMs) {
   const run = uploadAll(client, new UploadEngine(), startedMs);
   client.heartbeat(run);
   listActions(client);
+  sendFigures(client);
   Logger.log(`Done: ${run.exported} taken, ${run.acked} uploaded, ${run.failed} failed.`);
   if (run.uploadFailed || run.unreported > 0) {
     // Ends the run in an error, which Google shows in the script's history and mails.
@@ -210,6 +225,58 @@ function listActions(client) {
     Logger.log(`Conversion actions sent: ${actions.length} (${counts}).`);
   } catch (error) {
     Logger.log(`Conversion actions not sent: ${client.hide(messageOf(error))}`);
+  }
+}
+
+/**
+ * Send what Google counts of uploads and conversions, once a day and only if the option is set: these
+ * queries have not been tried in a script yet. Not worth a failed run; the next run tries again.
+ */
+function sendFigures(client) {
+  const stored = scriptProperties();
+  const last = stored && Number(stored.getProperty(`${RECONCILED_AT}_${client.siteId}`) || 0);
+  if (client.reconcile !== 'yes' || !stored || Date.now() - last < LIST_EVERY_MS) {
+    return;
+  }
+  try {
+    const uploads = [];
+    const names = new Set();
+    eachRow(UPLOADS_QUERY, (row) => {
+      const summary = row.offlineConversionUploadConversionActionSummary;
+      const action = String(summary.conversionActionName);
+      names.add(action);
+      (summary.dailySummaries || []).forEach((day) => uploads.push({
+        action,
+        client: String(summary.client),
+        day: String(day.uploadDate),
+        successful: Number(day.successfulCount || 0),
+        failed: Number(day.failedCount || 0),
+        pending: Number(day.pendingCount || 0),
+      }));
+    });
+    const zone = AdsApp.currentAccount().getTimeZone();
+    const dayAgo = (days) =>
+      Utilities.formatDate(new Date(Date.now() - days * LIST_EVERY_MS), zone, 'yyyy-MM-dd');
+    const attributed = [];
+    eachRow(`${ATTRIBUTED_QUERY}'${dayAgo(ATTRIBUTED_DAYS)}' AND '${dayAgo(0)}'`, (row) => {
+      const action = String(row.segments.conversionActionName);
+      if (names.has(action)) { // not one that takes no uploads
+        const conversions = Number(row.metrics.allConversionsByConversionDate || 0);
+        attributed.push({ action, day: String(row.segments.date), conversions });
+      }
+    });
+    client.sendFigures(zone, uploads.slice(0, MOST_COUNTS), attributed.slice(0, MOST_COUNTS));
+    stored.setProperty(`${RECONCILED_AT}_${client.siteId}`, String(Date.now()));
+    Logger.log(`Google's figures sent: ${uploads.length} of uploads, ${attributed.length} of conversions.`);
+  } catch (error) {
+    Logger.log(`Google's figures not sent: ${client.hide(messageOf(error))}`);
+  }
+}
+
+function eachRow(query, use) {
+  const found = AdsApp.search(query);
+  while (found.hasNext()) {
+    use(found.next());
   }
 }
 
@@ -308,7 +375,7 @@ function readSettings() {
   Object.keys(PROPERTIES).forEach((name) => {
     const found = CONFIG[name] || (stored && stored.getProperty(PROPERTIES[name])) || '';
     settings[name] = String(found).trim();
-    if (!settings[name]) {
+    if (!settings[name] && !OPTIONAL.includes(name)) {
       missing.push(`${name} (or the script property ${PROPERTIES[name]})`);
     }
   });
@@ -329,6 +396,7 @@ class QuantumClient {
     this.baseUrl = settings.baseUrl;
     this.siteId = settings.siteId;
     this.apiKey = settings.apiKey;
+    this.reconcile = settings.reconcile;
     this.token = null;
   }
 
@@ -383,6 +451,11 @@ class QuantumClient {
   sendActions(actions) {
     const body = { siteId: this.siteId, actions };
     return this.send('post', '/api/oci/actions', body).body || {};
+  }
+
+  /** What Google counts of the account's uploads and conversions, by day of the account's zone. */
+  sendFigures(zone, uploads, attributed) {
+    this.send('post', '/api/oci/reconciliation', { siteId: this.siteId, zone, uploads, attributed });
   }
 
   /** Tell that the script runs, which one, and what it did. Not worth a failed run. */

@@ -90,7 +90,7 @@ def operations(effort: Effort, cron: dict[str, str]) -> list[dict[str, Any]]:
         {"include-path": "/pdf/batches", "checks": TRUSTING, **NO_BOUNDARIES},
         # What fits a template, whose job it is, which phone is valid: no schema says so.
         {
-            "include-path-regex": "^/(api/oci/|pdf/|jobs|orders|customers|config)",
+            "include-path-regex": "^/(api/oci/|api/sites/|pdf/|jobs|orders|customers|config)",
             "checks": TRUSTING,
         },
         *([] if effort.thorough else [{"exclude-path": list(BOUNDARIES), **NO_BOUNDARIES}]),

@@ -47,6 +47,8 @@ BY_HAND = {
     *("POST /api/oci/queue-actions", "POST /api/queues/{queue}/actions"),
     *("PUT /api/oci/credentials", "DELETE /api/oci/credentials"),
     *("POST /api/oci/reconciliation", "POST /pdf/webhooks/{webhook_id}/resend"),
+    *("PUT /api/oci/sites/{site_id}/credentials", "DELETE /api/sites/{site_id}"),
+    *("POST /api/sites/{site_id}/keys", "DELETE /api/sites/{site_id}/keys/{key_id}"),
     *(
         f"{method} /pdf/{path}/download"  # all of them may have been cancelled by then
         for method in ("GET", "HEAD")

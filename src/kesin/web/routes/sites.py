@@ -10,6 +10,7 @@ from kesin.engine.access import site_changes
 from kesin.engine.access.site_changes import RemovalPreview
 from kesin.engine.access.sites import site_uuid
 from kesin.foundation.clock import iso
+from kesin.foundation.permissions import Scope
 from kesin.foundation.problems import NotFound
 from kesin.store.directory import ApiKey, Site
 from kesin.store.limits import MAX_TENANT
@@ -54,8 +55,8 @@ class NewKey(Strict):
     """A new key of one site."""
 
     name: Name
-    scopes: Annotated[list[Text], Field(min_length=1, max_length=20)]
-    days: int | None = Field(default=None, description="valid for so many days; else for ever")
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=20)]
+    days: int | None = Field(default=None, ge=1, le=3_650, description="else it lasts for ever")
 
 
 class SiteKey(BaseModel):

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Body, Path, Query
 from fastapi.responses import StreamingResponse
 
 from kesin.engine.workload import WorkloadContext
@@ -26,9 +26,10 @@ from kesin.workloads.oci.conversions.conversion import INPUT_FIELDS
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import seal_credentials
 from kesin.workloads.oci.google.connection_check import check_site
-from kesin.workloads.oci.google.credentials import vault_name
+from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
 from kesin.workloads.oci.site import (
     SiteContext,
+    SiteSettings,
     require_site,
     validate_settings,
     visible_sites,
@@ -39,8 +40,16 @@ MAX_FIXES: Final = 1_000
 FIXES: Final = ("CORRECT", "ENQUEUE_FIX")
 ACTIONS: Final = (*operations.ACTIONS, *FIXES)
 
+
+def _names(kind: type[GoogleCredentials | SiteSettings]) -> dict[str, Any]:
+    return {"propertyNames": {"enum": [*kind.__dataclass_fields__]}}
+
+
 SiteId = Annotated[str | None, Query(alias="siteId", max_length=128)]
 PathId = Annotated[str, Path(min_length=1, max_length=128)]
+# Objects whose fields are checked, and refused by name, where they are stored.
+Document = Annotated[dict[str, Any], Body(json_schema_extra=_names(GoogleCredentials))]
+Settings = Annotated[dict[str, Any], Body(json_schema_extra=_names(SiteSettings))]
 FilterValues = Annotated[list[Annotated[str, Query(max_length=64)]] | None, Query(max_length=100)]
 
 
@@ -180,7 +189,7 @@ def add_site_routes(router: APIRouter, context: WorkloadContext) -> None:
 
     @router.put("/api/oci/sites/{site_id}/credentials")
     def put_site_credentials(
-        actor: SignedInActor, site_id: PathId, body: dict[str, Any]
+        actor: SignedInActor, site_id: PathId, body: Document
     ) -> dict[str, list[str]]:
         """The same, with the document as the body; returns the names of the fields it set."""
         site = require_site(context, actor, site_id, "admin", action="oci.credentials")
@@ -188,9 +197,7 @@ def add_site_routes(router: APIRouter, context: WorkloadContext) -> None:
         return {"set": sorted(name for name, value in body.items() if value not in {None, ""})}
 
     @router.patch("/api/oci/sites/{site_id}/settings")
-    def patch_settings(
-        actor: SignedInActor, site_id: PathId, body: dict[str, Any]
-    ) -> dict[str, Any]:
+    def patch_settings(actor: SignedInActor, site_id: PathId, body: Settings) -> dict[str, Any]:
         """Change settings of a site, null removes one; returns all that are set."""
         site = require_site(context, actor, site_id, "admin", action="site.set")
         store = context.commands.accounts.set_site_settings
