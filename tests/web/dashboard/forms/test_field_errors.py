@@ -53,6 +53,7 @@ def post(world: World, path: str, **fields: Any) -> Any:
         (f"{ADMIN}/sites/north", {"currency": "XXY"}, "currency"),
         (f"{OCI}/settings", {"recover_minutes": "many"}, "recover_minutes"),
         (f"{OCI}/settings", {"channel": "pigeon"}, "channel"),
+        (f"{OCI}/settings", {"customer_id": "12"}, "customer_id"),
         (f"{OCI}/credentials", GOOGLE, "customer_id"),
         (f"{SHOP}/customers", {"name": "Can", "phone": "x"}, "phone"),
         (f"{SHOP}/customers", {"name": "", "phone": "0532 111 22 33"}, "name"),

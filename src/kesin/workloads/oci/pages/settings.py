@@ -49,9 +49,9 @@ def _page(
     """The page, with the outcome of a form and what was typed into it."""
     context, breaker = site.context, read_breaker(site)
     values: dict[str, Any] = {name: getattr(site.record, name) for name in _SITE_FIELDS}
-    values |= {name: value or "" for name, value in asdict(site.settings).items()} | (typed or {})
+    values |= {name: value or "" for name, value in asdict(site.settings).items()}
     if typed and outcome.get("about") == "settings":
-        values |= {name: name in typed for name in FLAGS}
+        values |= typed | {name: name in typed for name in FLAGS}
     gone = (site.read_metadata("actions") or {}).get("gone", ())
     shown = {"about": "", "findings": None, "changes": None, "gone": gone}
     return ctx.page(
