@@ -59,9 +59,9 @@ class Accounts(UserSessions):
         _check_role(role)
         check_password(password, name)
         now, password_hash = self.now(), passwords.hash_password(password)
-        site_ids, queue_names = self._require_sites(sites), tuple(dict.fromkeys(queues))
-        user = User(name, password_hash, role, all_sites, site_ids, queue_names, now, now)
         with self.directory.transaction():
+            site_ids, queue_names = self._keep_sites(sites), tuple(dict.fromkeys(queues))
+            user = User(name, password_hash, role, all_sites, site_ids, queue_names, now, now)
             if not self.directory.add_user(user):
                 raise RequestConflict(
                     "there is a user %(name)s already: change it with `kesin user set`",
@@ -97,18 +97,18 @@ class Accounts(UserSessions):
     ) -> User:
         """Change role, sites, queues or whether the user may sign in; end the user's sessions."""
         self.require(actor, "admin", "user.set", target=name)
-        values = {
-            "role": None if role is None else _check_role(role),
-            "all_sites": all_sites,
-            "sites": None if sites is None else self._require_sites(sites),
-            "queues": None if queues is None else tuple(dict.fromkeys(queues)),
-        }
-        changed = {field: value for field, value in values.items() if value is not None}
-        changes: dict[str, Any] = {**changed, "changed_at": self.now()}
-        if disabled is not None:
-            changed["disabled"] = disabled
-            changes["disabled_at"] = self.now() if disabled else None
         with self.directory.transaction():
+            values = {
+                "role": None if role is None else _check_role(role),
+                "all_sites": all_sites,
+                "sites": None if sites is None else self._keep_sites(sites),
+                "queues": None if queues is None else tuple(dict.fromkeys(queues)),
+            }
+            changed = {field: value for field, value in values.items() if value is not None}
+            changes: dict[str, Any] = {**changed, "changed_at": self.now()}
+            if disabled is not None:
+                changed["disabled"] = disabled
+                changes["disabled_at"] = self.now() if disabled else None
             user = self._lock_user(name)._replace(**changes)
             self.directory.update_user(user)
             self.directory.end_sessions_of(name)
@@ -184,8 +184,6 @@ class Accounts(UserSessions):
             )
         if not storable(name).strip() or len(name) > 100:  # noqa: PLR2004
             raise invalid_field("name", "a key has a name of 1…100 characters")
-        if site is not None:
-            self._require_sites([site])
         if days is not None and not 1 <= days <= 3_650:  # noqa: PLR2004
             raise invalid_field("days", "a key lasts 1…3650 days, got %(days)s", days=days)
         key, key_id = passwords.new_api_key()
@@ -193,7 +191,8 @@ class Accounts(UserSessions):
         ends_at = None if days is None else now + days * DAY_S * SECOND_US
         key_hash, key_name = passwords.hash_token(key), storable(name)
         record = ApiKey(key_id, key_hash, key_name, key_scopes, site, now, actor.name, ends_at)
-        with self.kept_site(site) if site else self.directory.transaction():
+        with self.directory.transaction():
+            self._keep_sites([site] if site is not None else [])
             if not self.directory.add_key(record):
                 raise RequestConflict("the new key's id is taken: ask again")
             details = {"scopes": list(key_scopes)}

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands
+from kesin.engine.queue import Queue
 from kesin.engine.validation import invalid_field
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import Invalid, NotFound, RequestConflict
+from kesin.foundation.problems import Invalid, RequestConflict
 from kesin.store.directory import Site
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ class RemovalPreview:
     site: str
     open: dict[str, int]  # jobs that are not at rest or finished, by queue: they forbid it
     ended: dict[str, int]  # the others, by queue: they stay
-    keys: tuple[str, ...]  # ids of keys that it revokes
-    secrets: tuple[str, ...]  # names of sealed credentials that it deletes
-    users: tuple[str, ...]  # names of users who are limited to it, among others or alone
+    keys: list[str]  # ids of keys that it revokes
+    secrets: list[str]  # names of sealed credentials that it deletes
+    users: list[str]  # names of users who are limited to it, among others or alone
 
 
 def create_site(
@@ -48,63 +49,68 @@ def create_site(
     A site that exists with these values stays as it is; with others it is a RequestConflict.
     """
     accounts.require(actor, "admin", "site.add", site=site_id)
+    directory = accounts.directory
     values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    there = accounts.directory.site(site_id)
-    if there and all(getattr(there, name) == value for name, value in values.items()):
-        return there, False
-    if like is not None:
-        model = accounts.directory.site(like)
-        if model is None:
-            raise invalid_field("like", "there is no site %(site)s", site=repr(like))
-        alike = {name: getattr(model, name) for name in ("channel", "timezone", "currency")}
+    inherited: dict[str, Any] = {}
+    model = directory.site(like) if like is not None else None
+    if model is not None:
         stored = {k: v for k, v in json.loads(model.settings).items() if k in served}
         for name, own in stored.items():
             stored[name] = {k: own[k] for k in own.keys() - served[name].account_settings}
-        values = {"settings": stored, **alike, **values}
-    return accounts.add_site(actor, site_id, **values), True
+        inherited = {name: getattr(model, name) for name in ("channel", "timezone", "currency")}
+        inherited["settings"] = stored
+    elif like is not None and directory.site(site_id) is None:
+        raise invalid_field("like", "there is no site %(site)s", site=repr(like))
+    try:
+        return accounts.add_site(actor, site_id, **inherited | values), True
+    except RequestConflict:
+        there = directory.site(site_id)
+        if there is None or any(getattr(there, name) != values[name] for name in values):
+            raise
+        return there, False
 
 
 def preview_removal(commands: Commands, actor: Actor, site_id: str) -> RemovalPreview:
     """What `remove_site` would do now, for admins; raises NotFound."""
     commands.accounts.require(actor, "admin", "site.remove", site=site_id)
-    if commands.accounts.directory.site(site_id) is None:
-        raise NotFound("there is no site %(site)s", site=repr(site_id))
-    return _preview(commands, site_id)
+    with commands.accounts.kept_site(site_id):
+        return _preview(commands, site_id)
+
+
+def _sited_queues(commands: Commands) -> list[Queue]:
+    return [
+        commands.queues[n] for n in sorted(commands.queues.keys() - commands.queues_without_sites)
+    ]
 
 
 def _preview(commands: Commands, site_id: str) -> RemovalPreview:
     directory, waiting, ended = commands.accounts.directory, Counter[str](), Counter[str]()
-    sited = commands.queues.keys() - commands.queues_without_sites
-    queues = [commands.queues[name] for name in sorted(sited)]
+    queues = _sited_queues(commands)
     for queue in queues:
         for state, n in queue.stats().tenants.get(site_id, {}).items():
             known = queue.lifecycle.state.get(state)
             (ended if known and not known.working else waiting)[queue.name] += n
-    keys = [key for key in directory.api_keys() if key.site == site_id and not key.revoked_at]
-    secrets = [f"{queue.name}/{site_id}" for queue in queues]
-    return RemovalPreview(
-        site_id,
-        dict(+waiting),
-        dict(+ended),
-        tuple(key.id for key in keys),
-        tuple(name for name in secrets if directory.secret(name)),
-        tuple(user.name for user in directory.users() if site_id in user.sites),
-    )
+    keys = [key.id for key in directory.api_keys() if key.site == site_id and not key.revoked_at]
+    secrets = [name for q in queues if directory.secret(name := f"{q.name}/{site_id}")]
+    users = [user.name for user in directory.users() if site_id in user.sites]
+    return RemovalPreview(site_id, dict(+waiting), dict(+ended), keys, secrets, users)
 
 
 def remove_site(commands: Commands, actor: Actor, site_id: str, confirm: str) -> RemovalPreview:
     """Remove a site, in one transaction with its audit line; return what that ended.
 
     Raises Invalid unless ``confirm`` is the id again, and RequestConflict while it has open jobs. A
-    job that arrives meanwhile is counted here, or it finds the site gone and is refused.
+    job that arrives meanwhile is counted here, or it finds the site gone and is refused. A later
+    site of this id gets none of its pauses and metadata.
     """
     accounts, directory = commands.accounts, commands.accounts.directory
+    accounts.require(actor, "admin", "site.remove", site=site_id)
     with directory.transaction():
-        preview_removal(commands, actor, site_id)  # raises
+        if not directory.delete_site(site_id):  # it waits for all who keep the site
+            raise accounts.missing_site(site_id)
         if confirm != site_id:
             why = "repeat the id of the site to confirm that it goes"
             raise Invalid(why, code="not_confirmed", details={"field": "confirm"})
-        directory.delete_site(site_id)  # it waits for all who keep the site
         preview = _preview(commands, site_id)
         if preview.open:
             jobs = ", ".join(f"{name}: {n}" for name, n in preview.open.items())
@@ -119,5 +125,9 @@ def remove_site(commands: Commands, actor: Actor, site_id: str, confirm: str) ->
         for user in filter(None, map(directory.lock_user, preview.users)):
             others = tuple(other for other in user.sites if other != site_id)
             directory.update_user(user._replace(sites=others, changed_at=now))
+        for queue in _sited_queues(commands):
+            queue.resume(tenant=site_id)
+            for entry in directory.metadata_entries(queue.name, site=site_id):
+                directory.delete_metadata(queue.name, site_id, entry.name)
         accounts.note(actor, "site.remove", site=site_id, details=asdict(preview))
     return preview

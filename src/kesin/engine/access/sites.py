@@ -152,6 +152,14 @@ class Sites:
         sees_all = actor.is_admin or (actor.all_sites and reads_sites)
         return [site for site in self.directory.sites() if sees_all or site.id in actor.sites]
 
+    def site(self, actor: Actor, site_id: str) -> Site:
+        """The site of this id, for admins; raises NotFound."""
+        self.require(actor, "admin", "site.show", site=site_id)
+        site = self.directory.site(site_id)
+        if site is None:
+            raise self.missing_site(site_id)
+        return site
+
     def find_site(self, id_or_uuid: str) -> Site | None:
         """The site with this id, or else with this dashed UUID. Checks no permission."""
         site = self.directory.site(id_or_uuid)
@@ -240,29 +248,32 @@ class Sites:
     def _locked_site(self, actor: Actor, site_id: str) -> Iterator[Site]:
         """A transaction that changes a site, with the site as it is before."""
         self.require(actor, "admin", "site.set", site=site_id)
-        self._require_sites([site_id])
         with self.directory.transaction():
             site = self.directory.lock_site(site_id)
             if site is None:
-                raise NotFound("there is no site %(site)s", site=repr(site_id))
+                raise self.missing_site(site_id)
             yield site
 
-    def _require_sites(self, sites: Iterable[str]) -> tuple[str, ...]:
-        """The ids without repeats; raises NotFound if one is missing. For callers who see all."""
+    def _keep_sites(self, sites: Iterable[str]) -> tuple[str, ...]:
+        """The ids without repeats, none of which is removed before the transaction ends.
+
+        Raises NotFound if one is missing. For callers who see all.
+        """
         site_ids = tuple(dict.fromkeys(sites))
-        known = [site.id for site in self.directory.sites()] if site_ids else []
-        missing = [site_id for site_id in site_ids if site_id not in known]
-        if missing:
-            unlisted = len(known) - _MAX_LISTED_SITES
-            more = f" and {unlisted} more" if unlisted > 0 else ""
-            listed = f"{', '.join(known[:_MAX_LISTED_SITES])}{more}"
-            there = f"there are: {listed}" if known else "there is none"
-            raise NotFound(
-                "there is no site %(site)s (%(there)s): add it with `kesin site add`",
-                site=repr(missing[0]),
-                there=there,
-            )
+        for site_id in site_ids:
+            if not self.directory.keep_site(site_id):
+                raise self.missing_site(site_id)
         return site_ids
+
+    def missing_site(self, site_id: str) -> NotFound:
+        """The refusal of a site that is not there, for callers who see all sites."""
+        known = [site.id for site in self.directory.sites()]
+        unlisted = len(known) - _MAX_LISTED_SITES
+        more = f" and {unlisted} more" if unlisted > 0 else ""
+        listed = f"{', '.join(known[:_MAX_LISTED_SITES])}{more}"
+        there = f"there are: {listed}" if known else "there is none"
+        why = "there is no site %(site)s (%(there)s): add it with `kesin site add`"
+        return NotFound(why, site=repr(site_id), there=there)
 
 
 def site_uuid(site_id: str) -> str:

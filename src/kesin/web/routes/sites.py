@@ -93,12 +93,7 @@ def post_site(
 @router.get("/sites/{site_id}")
 def show_site(request: Request, actor: SignedInActor, site_id: Id) -> SiteBody:
     """A site with its settings."""
-    accounts = service_of(request).accounts
-    accounts.require(actor, "admin", "site.show", site=site_id)
-    site = accounts.directory.site(site_id)
-    if site is None:
-        raise NotFound("there is no such site")
-    return _site(site)
+    return _site(service_of(request).accounts.site(actor, site_id))
 
 
 @router.patch("/sites/{site_id}")

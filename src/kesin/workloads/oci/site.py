@@ -221,9 +221,12 @@ class SiteContext:
         return value if isinstance(value, dict) else None
 
     def put_metadata(self, name: str, value: dict[str, Any]) -> None:
-        """Store the metadata entry of this name, replacing the old one."""
+        """Store the metadata entry of this name, replacing the old one; none of a removed site."""
         entry = MetadataEntry(WORKLOAD, self.id, name, canonical_json(value), self.queue.now())
-        self.context.commands.accounts.directory.put_metadata(entry)
+        directory = self.context.commands.accounts.directory
+        with directory.transaction():
+            if directory.keep_site(self.id):
+                directory.put_metadata(entry)
 
     def change_actions(
         self, actor: Actor, source: str, change: Callable[[SiteSettings], ActionChanges]
@@ -249,6 +252,9 @@ class SiteContext:
         """Lock the metadata entry of this name, and store what the block makes of it."""
         directory = self.context.commands.accounts.directory
         with directory.transaction():
+            if not directory.keep_site(self.id):  # it was removed, and nothing is stored
+                yield {}
+                return
             row = directory.lock_metadata(WORKLOAD, self.id, name, self.queue.now())
             value = json.loads(row.value) or {}
             yield value

@@ -6,7 +6,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from kesin.engine.access.site_changes import preview_removal, remove_site
 from kesin.engine.access.sites import CHANNELS, site_uuid
-from kesin.foundation.problems import Invalid, NotFound, RequestConflict
+from kesin.foundation.problems import Invalid, RequestConflict
 from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
 from kesin.web.dashboard.frame.routes import FormFields
@@ -80,10 +80,7 @@ def _site_list(ctx: PageContext, **outcome: Any) -> HTMLResponse:
 
 
 def _site_page(ctx: PageContext, site_id: str, **outcome: Any) -> HTMLResponse:
-    ctx.accounts.require(ctx.actor, "admin", "site.show", site=site_id)
-    site = ctx.accounts.directory.site(site_id)
-    if site is None:
-        raise NotFound("there is no such site")
+    site = ctx.accounts.site(ctx.actor, site_id)
     return _page(ctx, "admin_site.html", site=site, uuid=site_uuid(site.id), **outcome)
 
 

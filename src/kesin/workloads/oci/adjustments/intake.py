@@ -55,7 +55,8 @@ def adjust(site: SiteContext, rows: Sequence[ParsedRow], *, actor: Actor) -> lis
     for start in range(0, len(rows), CHUNK):
         numbered = dict(enumerate(rows[start : start + CHUNK], start))
         while len(results) == start:  # again if a conversion was claimed meanwhile
-            with suppress(ClaimedMeanwhile), settling.locked(site):
+            kept = site.context.commands.accounts.kept_site(site.id)
+            with suppress(ClaimedMeanwhile), kept, settling.locked(site):
                 done = _take_in(site, numbered, actor.name)
                 site.note(actor, "oci.adjust", Counter(each.result for each in done))
                 results += done
