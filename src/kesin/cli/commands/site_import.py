@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -14,6 +16,7 @@ from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.records import print_records
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.site_changes import create_site
+from kesin.engine.workload import Workload
 from kesin.foundation.files import write_atomically
 from kesin.foundation.problems import Problem
 from kesin.workloads import workloads
@@ -79,28 +82,23 @@ def _read_rows(file: Path) -> list[tuple[int, Cells]]:
         named = [(n, dict(zip(columns, map(str.strip, row), strict=True))) for n, row in rows]
     except (csv.Error, ValueError) as problem:
         raise Problem(f"{file} is no CSV with as many cells in each line: {problem}") from None
-    known = [*SITE_COLUMNS, *(name for settings in _settings().values() for name in settings)]
+    settings = (each.site_settings() for each in workloads().values() if each.site_settings)
+    known = [*SITE_COLUMNS, *(name for names in settings for name in names)]
     if "id" not in columns or len({*columns}) < len(columns) or not {*columns} <= {*known}:
         raise Problem(f"the first line names columns, each once: {', '.join(known)}")
     return sorted(named, key=lambda row: row[1]["id"])
-
-
-def _settings() -> dict[str, Any]:
-    """The settings of sites by workload, each with what reads its cell."""
-    served = workloads().values()
-    return {each.name: each.site_settings() for each in served if each.site_settings}
 
 
 def store_rows(
     accounts: Accounts, rows: list[tuple[int, Cells]], like: str | None
 ) -> list[dict[str, Any]]:
     """Store the sites of these lines, except for those that are refused; what became of each."""
-    lines, names = [], [cells["id"] for _, cells in rows]
+    lines, times, served = [], Counter(cells["id"] for _, cells in rows), workloads()
     for number, cells in rows:
         result, detail = "refused", "the file names this site twice"
         try:
-            if names.count(cells["id"]) == 1:
-                result, detail = _store_site(accounts, cells["id"], cells, like)
+            if times[cells["id"]] == 1:
+                result, detail = _store_site(accounts, served, cells, like)
         except Problem as problem:
             detail = problem.message
         lines.append(dict(zip(SHOWN, (number, cells["id"], result, detail), strict=True)))
@@ -108,20 +106,23 @@ def store_rows(
 
 
 def _store_site(
-    accounts: Accounts, site_id: str, cells: Cells, like: str | None
+    accounts: Accounts, served: Mapping[str, Workload], cells: Cells, like: str | None
 ) -> tuple[str, str]:
     """Add or change a site; returns the result and what changed."""
-    actor, site = local_operator(), accounts.directory.lock_site(site_id)
+    actor, site_id, is_new = local_operator(), cells["id"], False
+    site = accounts.directory.lock_site(site_id)
     values = {name: cells[name] for name in SITE_COLUMNS[1:] if cells.get(name)}
     changed = [name for name in values if site and getattr(site, name) != values[name]]
     if changed:
         accounts.set_site(actor, site_id, **values)
-    found = site or create_site(accounts, workloads(), actor, site_id, like=like, **values)[0]
-    for workload, settings in _settings().items():
-        own = json.loads(found.settings).get(workload, {})
-        given = {name: read(cells[name]) for name, read in settings.items() if cells.get(name)}
+    if site is None:
+        site, is_new = create_site(accounts, served, actor, site_id, like=like, **values)
+    for workload, each in served.items():
+        own = json.loads(site.settings).get(workload, {})
+        reads = each.site_settings() if each.site_settings else {}
+        given = {name: read(cells[name]) for name, read in reads.items() if cells.get(name)}
         changes = {name: value for name, value in given.items() if own.get(name) != value}
         if changes:
             accounts.set_site_settings(actor, site_id, workload, changes)
         changed += changes
-    return ("new" if site is None else "changed" if changed else "same"), ", ".join(changed)
+    return ("new" if is_new else "changed" if changed else "same"), ", ".join(changed)

@@ -9,6 +9,7 @@ import pytest
 from kesin.cli.commands.site_import import store_rows
 from kesin.foundation.problems import NotFound
 from kesin.store.directory import Directory
+from kesin.workloads import workloads
 from kesin.workloads.oci.adjustments.intake import adjust
 from kesin.workloads.oci.conversions.corrections import fix_rows
 from tests.web.conftest import ROOT
@@ -119,11 +120,22 @@ def test_the_same_site_posted_twice_at_once_is_added_once_and_found_once(shared,
 def test_no_line_of_an_import_reads_all_sites(shared, site, monkeypatch):
     rows = [(n, {"id": f"{site.id}-{n}", "name": f"Site {n}"}) for n in range(10)]
     store_rows(shared.accounts, rows, site.id)
-    listed = list[object]()
-    every = Directory.sites
-    monkeypatch.setattr(Directory, "sites", lambda self: listed.append(1) or every(self))
+    listed, every = list[object](), Directory.sites
+
+    def spy(directory: Directory) -> object:
+        listed.append(1)
+        return every(directory)
+
+    loaded = list[object]()
+
+    def spy_loading() -> object:
+        loaded.append(1)
+        return workloads()
+
+    monkeypatch.setattr("kesin.cli.commands.site_import.workloads", spy_loading)
+    monkeypatch.setattr(Directory, "sites", spy)
     changed = [(n, cells | {"name": "Other", "recover_minutes": "45"}) for n, cells in rows]
     lines = store_rows(shared.accounts, changed, site.id)
     assert {line["result"] for line in lines} == {"changed"}
     shared.accounts.create_key(ROOT, "one", ["oci:script"], site=f"{site.id}-1")
-    assert listed == []
+    assert (listed, loaded) == ([], [1])  # and the workloads are found once
