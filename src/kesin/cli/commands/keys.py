@@ -42,9 +42,9 @@ def create_key(
     for word in scope:
         check_choice("scope", word, SCOPES)
     with open_context(create=True) as context:
-        accounts = context.accounts
-        where: dict[str, Any] = {"site": site, "all_sites": all_sites}
-        key, stored = accounts.create_key(local_operator(), name, scope, **where, days=days)
+        key, stored = context.accounts.create_key(
+            local_operator(), name, scope, site=site, all_sites=all_sites, days=days
+        )
     answer({"key": key, "id": stored.id}, key, as_json=as_json)
     if not as_json:
         warn(f"keep it now, it is not shown again; `kesin key revoke {stored.id}` ends it")

@@ -2,40 +2,28 @@
 
 import json
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.permissions import Actor
 from kesin.workloads.oci.operations import SiteStats
+from kesin.workloads.oci.reconciliation import read_days
 from kesin.workloads.oci.site import (
     ACTIONS,
-    FLAGS,
     HEARTBEAT,
-    NUMBERS,
     WORKLOAD,
     SiteContext,
     SiteSettings,
-    validate_settings,
+    read_setting,
     visible_sites,
 )
 
 MAX_MANAGED: Final = 50  # accounts that Google lets a manager script serve in a run
-RECONCILIATION: Final = "reconciliation:"  # begins the names of what is known of each month
-MAX_MONTHS: Final = 24
-_WORDS: Final = {"yes": True, "no": False}
 _KEY_SCOPES: Final = {"oci:ingest", "oci:script"}
 
 
-def parse_setting(name: str, text: str) -> Any:
-    """The value of a setting in a spreadsheet; raises Invalid."""
-    value: Any = _WORDS.get(text.lower(), text) if name in FLAGS else text
-    if name in NUMBERS and text.isascii() and text.isdecimal():
-        value = int(text[:9])
-    return validate_settings({name: value})[name]
-
-
 _CELLS: Final = SiteSettings.__dataclass_fields__.keys() - {ACTIONS}
-SETTING_CELLS: Final = {name: partial(parse_setting, name) for name in _CELLS}
+SETTING_CELLS: Final = {name: partial(read_setting, name) for name in sorted(_CELLS)}
 
 
 def managed_sites(context: WorkloadContext, actor: Actor) -> list[SiteContext]:
@@ -71,11 +59,6 @@ def _has_key(site: SiteContext) -> bool:
 
 def first_attributed(site: SiteContext) -> str | None:
     """The first day of which Google says that it attributed a conversion to a click."""
-    directory = site.context.commands.accounts.directory
-    page = directory.metadata_page(WORKLOAD, site.id, after=RECONCILIATION, limit=MAX_MONTHS)
-    for entry in page:
-        days = json.loads(entry.value) if entry.name.startswith(RECONCILIATION) else {}
-        for day, actions in sorted(days.items()):
-            if any(counts.get("attributed") for counts in actions.values()):
-                return str(day)
-    return None
+    days = read_days(site).items()
+    named = (day for day, by in days if any(of.get("attributed") for of in by.values()))
+    return min(named, default=None)

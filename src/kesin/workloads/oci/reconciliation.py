@@ -173,7 +173,7 @@ def store_copy(site: SiteContext, zone: ZoneInfo, uploads: Uploads, attributed: 
     today, before = _day(now, zone), read_state(site).get("counted", {})
     counted, sent = _count_sent(site, before, zone, today)
     with site.locked_metadata(RECONCILIATION) as state:
-        days = _read_days(site)
+        days = read_days(site)
         if state.get("counted", {}) == before:  # else another process counted meanwhile
             state["counted"] = counted
             for (day, action, kind), n in sent.items():
@@ -255,15 +255,17 @@ def read_state(site: SiteContext) -> dict[str, Any]:
     return site.read_metadata(RECONCILIATION) or {}
 
 
-def _read_days(site: SiteContext) -> Days:
-    entries = site.context.commands.accounts.directory.metadata_entries(WORKLOAD, site=site.id)
+def read_days(site: SiteContext) -> Days:
+    """What is stored of each day."""
+    page = site.context.commands.accounts.directory.metadata_page
+    entries = page(WORKLOAD, site.id, after=_MONTH, limit=MAX_MONTHS)
     months = [json.loads(e.value) for e in entries if e.name.startswith(_MONTH)]
     return {day: actions for month in months for day, actions in month.items()}
 
 
 def read_figures(site: SiteContext, first: date, last: date) -> Iterator[DayFigures]:
     """The figures of these days, newest first, by action."""
-    days, counted = _read_days(site), read_state(site).get("counted", {"since": "", "until": ""})
+    days, counted = read_days(site), read_state(site).get("counted", {"since": "", "until": ""})
     for day in sorted(days, reverse=True):
         none = 0 if counted["since"] <= day < counted["until"] else None
         for action, of in sorted(days[day].items()):

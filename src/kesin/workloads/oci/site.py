@@ -93,6 +93,16 @@ def validate_settings(changes: dict[str, Any]) -> dict[str, Any]:
     return changes | ({"customer_id": number.replace("-", "")} if number else {})
 
 
+def read_setting(name: str, text: str) -> Any:
+    """The value of a setting as a form or a spreadsheet has it; raises Invalid."""
+    value: Any = text.upper() if name == "phone_country" else text
+    if name in FLAGS:
+        value = {"yes": True, "no": False}.get(text.lower(), text)
+    elif name in NUMBERS and text.isascii() and text.isdecimal():
+        value = int(text[:9])
+    return validate_settings({name: value})[name]
+
+
 def _find_problem(name: str, value: Any) -> Message | None:
     """What is wrong with the value of a setting, if anything."""
     if name in NUMBERS:

@@ -26,7 +26,7 @@ from kesin.workloads.oci.site import (
     HEARTBEAT,
     NUMBERS,
     SiteContext,
-    validate_settings,
+    read_setting,
 )
 
 router = page_router()
@@ -84,7 +84,7 @@ def change_oci_settings(ctx: Context, site_id: str, fields: FirstFields) -> Resp
     accounts = site.context.commands.accounts
     site_values = {name: fields.get(name, "").strip() for name in _SITE_FIELDS}
     try:
-        changes = validate_settings(_changes(fields))
+        changes = _changes(fields)
         with accounts.directory.transaction():
             accounts.set_site(ctx.actor, site.id, **{k: v or None for k, v in site_values.items()})
             accounts.set_site_settings(ctx.actor, site.id, site.queue.name, changes)
@@ -95,21 +95,11 @@ def change_oci_settings(ctx: Context, site_id: str, fields: FirstFields) -> Resp
 
 
 def _changes(fields: dict[str, str]) -> dict[str, Any]:
+    """The settings as they were typed; an empty field removes one."""
     texts = ("conversion_name", "consent_default", "phone_country", "locale", "customer_id")
-    typed = {name: fields.get(name, "").strip() or None for name in texts}
-    typed["phone_country"] = typed["phone_country"] and typed["phone_country"].upper()
-    numbers = {name: _read_whole_number(fields, name) for name in NUMBERS}
-    return typed | numbers | {name: name in fields or None for name in FLAGS}
-
-
-def _read_whole_number(fields: dict[str, str], name: str) -> int | None:
-    """A typed number; an empty field removes the setting."""
-    text = fields.get(name, "").strip()
-    if not text:
-        return None
-    if not text.isascii() or not text.isdigit() or len(text) > 6:  # noqa: PLR2004
-        raise Invalid("%(field)s must be a whole number", details={"field": name}, field=name)
-    return int(text)
+    typed = {name: fields.get(name, "").strip() for name in (*texts, *NUMBERS)}
+    changes = {name: read_setting(name, text) if text else None for name, text in typed.items()}
+    return changes | {name: name in fields or None for name in FLAGS}
 
 
 @router.post(f"{PATH}/credentials")
