@@ -48,7 +48,7 @@ const ACTIONS_QUERY =
   `ORDER BY conversion_action.name LIMIT ${MOST_ACTIONS}`;
 
 const RECONCILED_AT = 'KESIN_RECONCILED_AT'; // the same for Google's figures
-const MOST_COUNTS = 2000; // of uploads, and of conversions
+const MOST_COUNTS = 4000; // of uploads, and of conversions: a hundred actions on 31 days
 const ATTRIBUTED_DAYS = 30;
 const SUMMARY = 'offline_conversion_upload_conversion_action_summary';
 const UPLOADS_QUERY =
@@ -261,13 +261,15 @@ function sendFigures(client) {
     eachRow(`${ATTRIBUTED_QUERY}'${dayAgo(ATTRIBUTED_DAYS)}' AND '${dayAgo(0)}'`, (row) => {
       const action = String(row.segments.conversionActionName);
       if (names.has(action)) { // not one that takes no uploads
-        const conversions = Number(row.metrics.allConversionsByConversionDate || 0);
+        const conversions = Math.max(0, Number(row.metrics.allConversionsByConversionDate || 0));
         attributed.push({ action, day: String(row.segments.date), conversions });
       }
     });
-    client.sendFigures(zone, uploads.slice(0, MOST_COUNTS), attributed.slice(0, MOST_COUNTS));
+    const cut = uploads.splice(MOST_COUNTS).length + attributed.splice(MOST_COUNTS).length;
+    client.sendFigures(zone, uploads, attributed);
     stored.setProperty(`${RECONCILED_AT}_${client.siteId}`, String(Date.now()));
-    Logger.log(`Google's figures sent: ${uploads.length} of uploads, ${attributed.length} of conversions.`);
+    const counts = `${uploads.length} of uploads, ${attributed.length} of conversions`;
+    Logger.log(`Google's figures sent: ${counts}${cut ? `, ${cut} left out` : ''}.`);
   } catch (error) {
     Logger.log(`Google's figures not sent: ${client.hide(messageOf(error))}`);
   }
