@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Brings what pip cannot; silent when nothing is missing.
 #   setup-system.sh venv DIR    a virtual environment of Python 3.11 or newer
-#   setup-system.sh programs    what the tests start: servers, a browser and what draws without one
+#   setup-system.sh programs    what the tests start: servers, a browser and what draws without one,
+#                               and Java for the validator of PDFs
 #   setup-system.sh drawing     of these, what the demonstration draws PDFs with
 set -euo pipefail
 
@@ -12,6 +13,10 @@ serving=(
   "pgbouncer                pgbouncer"
   "redis-server             redis-server"
   "curl                     curl"
+)
+validating=(
+  "javac                    default-jdk-headless"
+  "jaxb-runtime.jar         libjaxb-java"
 )
 drawing=(
   "chromium                 chromium"
@@ -48,6 +53,7 @@ present() {
     compgen -G "/usr/lib/postgresql/*/bin/$1" >/dev/null ||
     compgen -G "/usr/lib/*/$1" >/dev/null ||
     compgen -G "/usr/sbin/$1" >/dev/null ||
+    compgen -G "/usr/share/java/$1" >/dev/null ||
     compgen -G "/usr/share/fonts/truetype/*/$1" >/dev/null
 }
 
@@ -124,7 +130,7 @@ venv() {
 
 case "${1:-}" in
   venv) venv "${2:?the folder of the virtual environment}" ;;
-  programs) programs "${serving[@]}" "${drawing[@]}" ;;
+  programs) programs "${serving[@]}" "${drawing[@]}" "${validating[@]}" ;;
   drawing) (programs "${drawing[@]}") || echo "The demonstration goes on with what is here" >&2 ;;
   *) fail "usage: setup-system.sh venv DIR | programs | drawing" ;;
 esac

@@ -11,6 +11,7 @@ from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from tests.workloads.pdf.batching import BatchWorld, opened_batches
 from tests.workloads.pdf.engines_shared import SwitchableEngine
 from tests.workloads.pdf.front import Front, opened_front
+from tests.workloads.pdf.vera import VeraPdf, running_vera
 from tests.workloads.pdf.webhook_queues import WebhookQueues, opened_queues
 from tests.workloads.receiver import Receiver, receiving
 
@@ -35,6 +36,12 @@ def weasyprint() -> Iterator[WeasyPrintEngine]:
     engine = WeasyPrintEngine()
     yield engine
     engine.close()
+
+
+@pytest.fixture(scope="package")
+def vera(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VeraPdf]:
+    """The validator of all tests."""
+    yield from running_vera(tmp_path_factory.mktemp("vera"))
 
 
 @pytest.fixture(scope="module")

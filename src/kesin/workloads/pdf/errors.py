@@ -15,7 +15,8 @@ class PdfErrorCode(StrEnum):
     TEMPLATE_ERROR = "TEMPLATE_ERROR"
     UNSUPPORTED_PLATFORM = "UNSUPPORTED_PLATFORM"
     UNKNOWN = "UNKNOWN"
-    MISSING_GLYPHS = "MISSING_GLYPHS"  # ours; the others are the seed's
+    MISSING_GLYPHS = "MISSING_GLYPHS"  # this and the next are ours; the others are the seed's
+    NOT_CONFORMING = "NOT_CONFORMING"
 
 
 ARTIFACT_WRITE_FAILED: Final = "ARTIFACT_WRITE_FAILED"

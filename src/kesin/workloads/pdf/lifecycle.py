@@ -122,6 +122,7 @@ def pdf_errors() -> Taxonomy:
             Code("UNSUPPORTED_PLATFORM", Category.PERMANENT),
             Code("UNKNOWN", Category.PERMANENT),
             Code("MISSING_GLYPHS", Category.VALIDATION),
+            Code("NOT_CONFORMING", Category.VALIDATION),
             Code("TEMPLATE_TOO_COSTLY", Category.VALIDATION),
             Code("PICTURES_TOO_LARGE", Category.VALIDATION),
             Code("DOCUMENT_TOO_SLOW", Category.PERMANENT),

@@ -13,7 +13,14 @@ from kesin.foundation.text import storable
 from kesin.web.dependencies import IgnoreColumns
 from kesin.workloads.pdf.batches.store import BatchStatus
 from kesin.workloads.pdf.config import FailSafePolicy
-from kesin.workloads.pdf.engines.base import Format, Paper, parse_page_ranges
+from kesin.workloads.pdf.engines.base import (
+    LEVELS,
+    TAGGED,
+    Conformance,
+    Format,
+    Paper,
+    parse_page_ranges,
+)
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJobStatus
 
@@ -67,6 +74,9 @@ class PdfRenderOptions(StrictBody):
     prefer_css_page_size: bool = True
     tagged: bool = False
     outline: bool = False
+    conformance: Conformance | list[Conformance] = Field(
+        [], description="one standard or several; a PDF that breaks a rule of one is not delivered"
+    )
     missing_glyphs: Literal["warn", "fail"] = Field(
         "warn", description="a character that no font has: a warning, or a failed job"
     )
@@ -92,6 +102,23 @@ class PdfRenderOptions(StrictBody):
             raise ValueError("the margins leave no room on the page")
         return self
 
+    @pydantic.model_validator(mode="after")
+    def _check_conformance(self) -> Self:
+        standards = self.standards
+        if len(set(standards)) < len(standards) or len(LEVELS.keys() & standards) > 1:
+            raise ValueError("conformance: name each standard once, and one level of PDF/A")
+        if self.engine == "weasyprint" and len(standards) > 1:
+            raise ValueError("conformance: WeasyPrint conforms to one standard; use chromium")
+        if not self.tagged and "tagged" in self.model_fields_set and TAGGED & set(standards):
+            raise ValueError("conformance: pdf/a-3a and pdf/ua-1 need a tagged PDF")
+        return self
+
+    @property
+    def standards(self) -> tuple[str, ...]:
+        """The standards of ``conformance``; equal ones are equal however they are given."""
+        given = self.conformance
+        return tuple(sorted([given] if isinstance(given, str) else given))
+
     @property
     def margins(self) -> tuple[float, float, float, float]:
         """Top, right, bottom, left."""
@@ -103,7 +130,9 @@ class PdfRenderOptions(StrictBody):
     def paper(self) -> Paper:
         """Build the paper that these options describe; equal paper is equal however it is given."""
         given = {name: getattr(self, name) for name in _PAPER_OPTIONS}
-        return Paper(**given | {"format": self.format or "A4", "margin_mm": self.margins})
+        given["tagged"] |= not TAGGED.isdisjoint(self.standards)
+        given |= {"conformance": self.standards, "margin_mm": self.margins}
+        return Paper(**given | {"format": self.format or "A4"})
 
 
 _PAPER_OPTIONS: Final = PdfRenderOptions.model_fields.keys() & Paper.__dataclass_fields__.keys()
@@ -143,6 +172,7 @@ class PdfJobBody(PdfJobResponse):
     engine: str | None = None
     warnings: list[str] = []
     missing_glyphs: list[str] = Field([], description="characters that no font has")
+    conformance: list[str] = Field([], description="the standards that the file conforms to")
     error_message: str | None = None
 
 
@@ -203,6 +233,12 @@ class BatchRequest(StrictBody):
     name_field: FieldName | None = Field(
         None, description="the variable that names a row's file, such as buyer.name"
     )
+
+    @pydantic.model_validator(mode="after")
+    def _check_merged(self) -> Self:
+        if self.output == "merged" and self.options is not None and self.options.standards:
+            raise ValueError("options.conformance: a merged file conforms to nothing; ask for zip")
+        return self
 
 
 class CsvQuery(BaseModel):

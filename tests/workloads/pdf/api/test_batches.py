@@ -49,6 +49,14 @@ def test_a_wrong_field_is_named(bindery):
         assert error_of(response)["details"]["fields"][0]["field"] == field
 
 
+def test_a_merged_file_is_not_promised_to_conform(bindery):
+    rows, options = [{"name": "a"}], {"conformance": "pdf/a-3b"}
+    assert bindery.post(rows, options=options, output="zip").status_code == 202
+    response = bindery.post(rows, options=options, output="merged")
+    assert response.status_code == 422
+    assert "ask for zip" in error_of(response)["details"]["fields"][0]["message"]
+
+
 def test_wrong_names_and_templates_are_refused(bindery):
     for change, status, code in (
         ({"row_names": ["x", "y"]}, 422, "bad_row_names"),

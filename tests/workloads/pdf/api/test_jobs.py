@@ -118,6 +118,21 @@ def test_a_request_that_fails_for_missing_glyphs_is_not_served_by_a_pdf_that_lac
     assert own_front.submit(me, body | {"options": {"missing_glyphs": "warn"}}) == job_id
 
 
+def test_a_job_names_the_standards_it_conforms_to_and_serves_no_request_for_another(own_front):
+    me, body = own_front.owner(), order()
+    plain = own_front.done(me, body)
+    assert own_front.get(me, plain).json()["conformance"] == []
+    both = own_front.done(me, body | {"options": {"conformance": ["pdf/ua-1", "pdf/a-3a"]}})
+    assert own_front.get(me, both).json()["conformance"] == ["pdf/a-3a", "pdf/ua-1"]
+    _, paper, _ = own_front.engine.printed[-1]
+    assert (paper.tagged, paper.conformance) == (True, ("pdf/a-3a", "pdf/ua-1"))
+    turned = {"conformance": ["pdf/a-3a", "pdf/ua-1"], "tagged": True}
+    assert own_front.submit(me, body | {"options": turned}) == both
+    one = own_front.done(me, body | {"options": {"conformance": "pdf/a-3b"}})
+    assert own_front.get(me, one).json()["conformance"] == ["pdf/a-3b"]
+    assert len({plain, both, one}) == 3
+
+
 def test_the_time_limit_and_the_policy_are_the_services_unless_they_are_given(request, tmp_path):
     with opened_front("sqlite", tmp_path, request, pdf_hard_timeout_s=33) as front:
         me = front.owner()

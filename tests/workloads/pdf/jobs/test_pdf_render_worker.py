@@ -59,6 +59,7 @@ def test_a_job_is_rendered_and_stored_with_its_result(either):
         "sha256": job.result["sha256"],
         "warnings": ["a warning"],
         "missing_glyphs": [],
+        "conformance": [],
     }
 
 

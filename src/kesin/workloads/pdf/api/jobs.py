@@ -228,5 +228,8 @@ def _fields(job: PdfJob) -> dict[str, Any]:
         "download_url": f"/pdf/jobs/{job.job_id}/download" if has_pdf else None,
         "file_name": name if isinstance(name, str) else None,
         **{fact: output.get(fact) for fact in ("pages", "bytes", "sha256", "engine")},
-        **{texts: list(output.get(texts) or ()) for texts in ("warnings", "missing_glyphs")},
+        **{
+            texts: list(output.get(texts) or ())
+            for texts in ("warnings", "missing_glyphs", "conformance")
+        },
     }

@@ -22,6 +22,10 @@ SIZES_MM: Final[dict[Format, tuple[float, float]]] = {
     "Letter": (215.9, 279.4),
     "Legal": (215.9, 355.6),
 }
+Conformance = Literal["pdf/a-3a", "pdf/a-3b", "pdf/ua-1"]
+LEVELS: Final[dict[str, str]] = {"pdf/a-3a": "A", "pdf/a-3b": "B"}
+TAGGED: Final = frozenset({"pdf/a-3a", "pdf/ua-1"})  # these need the structure of the document
+
 PRODUCER: Final = "Kesin"  # of every PDF
 MAX_NAMED: Final = 50  # characters that no font has
 
@@ -43,6 +47,7 @@ class Paper:
     footer_html: str = ""
     tagged: bool = False
     outline: bool = False
+    conformance: tuple[str, ...] = ()  # to standards, such as pdf/a-3a
 
     @property
     def size_mm(self) -> tuple[float, float]:
@@ -79,6 +84,12 @@ def describe_characters(characters: Iterable[str]) -> str:
     """Format characters for a person: 漢 (U+6F22), 字 (U+5B57)."""
     shown = ((each if each.isprintable() else "?", ord(each)) for each in characters)
     return ", ".join(f"{character} (U+{number:04X})" for character, number in shown)
+
+
+def missing_glyphs_failure(characters: Iterable[str]) -> RenderFailed:
+    """The failure of a PDF that must not have empty boxes."""
+    why, named = "no font has these characters: %(characters)s", describe_characters(characters)
+    return RenderFailed(PdfErrorCode.MISSING_GLYPHS, why, characters=named)
 
 
 def first_line(problem: BaseException) -> str:
@@ -119,6 +130,8 @@ class WarmEngine(Engine):
             raise RenderFailed(PdfErrorCode.UNKNOWN, first_line(problem)) from problem
         warnings = rendered.warnings
         if rendered.missing_glyphs:
+            if paper.conformance:
+                raise missing_glyphs_failure(rendered.missing_glyphs)
             warnings += (f"missing glyph: {describe_characters(rendered.missing_glyphs)}",)
         return replace(rendered, warnings=warnings, seconds=self._clock.monotonic() - started_at)
 

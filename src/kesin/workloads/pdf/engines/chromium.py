@@ -9,7 +9,7 @@ prints today's date, and another version of Chromium may lay out the same text d
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -85,7 +85,7 @@ class ChromiumEngine(WarmEngine):
 
     def _render(self, html: str, paper: Paper, timeout_s: float) -> RenderedPdf:
         printed = self._print_with_retry(html, paper, timeout_s)
-        pdf, pages, missing = self._normalise_and_renew(printed, html)
+        pdf, pages, missing = self._normalise_and_renew(printed, html, paper.conformance)
         return RenderedPdf(pdf, pages, self.name, printed.warnings, missing_glyphs=missing)
 
     def close(self) -> None:
@@ -119,11 +119,13 @@ class ChromiumEngine(WarmEngine):
                     raise RenderFailed(code, why, details=details, problem=problem) from None
         raise AssertionError("unreachable")  # pragma: no cover
 
-    def _normalise_and_renew(self, printed: _PrintedDocument, html: str) -> NormalisedPdf:
+    def _normalise_and_renew(
+        self, printed: _PrintedDocument, html: str, conformance: Collection[str]
+    ) -> NormalisedPdf:
         """Normalise the PDF while the browser is renewed for the next document."""
         pages = 0
         try:
-            done = normalise_pdf(printed.pdf, printed.about, html)
+            done = normalise_pdf(printed.pdf, printed.about, html, conformance)
             pages = done.pages
         finally:
             heavy = pages > _HEAVY_PAGES or pages == 0 or len(html) > _HEAVY_BYTES

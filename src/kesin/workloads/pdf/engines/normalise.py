@@ -6,13 +6,15 @@ under the names that WeasyPrint reads too.
 """
 
 import io
+import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
 import pikepdf
 
+from kesin.workloads.pdf.engines import archive
 from kesin.workloads.pdf.engines.base import PRODUCER
 from kesin.workloads.pdf.engines.glyphs import find_missing_characters
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
@@ -26,6 +28,8 @@ _TEXTS: Final = {
     "/Creator": "generator",
 }
 _DATES: Final = {"/CreationDate": "dcterms.created", "/ModDate": "dcterms.modified"}
+_CELL_ID: Final = re.compile(rb"/ID \(node(\d{8})\)")
+_ANY_ID: Final = re.compile(rb"\(node(\d{8})\)")
 _DAMAGED: Final = (pikepdf.PdfError, zlib.error, AttributeError, TypeError, ValueError)
 
 
@@ -37,7 +41,9 @@ class NormalisedPdf(NamedTuple):
     missing_glyphs: tuple[str, ...]
 
 
-def normalise_pdf(data: bytes, about: Mapping[str, str], html: str = "") -> NormalisedPdf:
+def normalise_pdf(
+    data: bytes, about: Mapping[str, str], html: str = "", conformance: Collection[str] = ()
+) -> NormalisedPdf:
     """Return the PDF of a document with what the document says of itself; checks the limits.
 
     ``about`` holds the title and the <meta> elements by name.
@@ -45,19 +51,38 @@ def normalise_pdf(data: bytes, about: Mapping[str, str], html: str = "") -> Norm
     check_pdf(data)
     out = io.BytesIO()
     try:
-        with pikepdf.open(io.BytesIO(data), attempt_recovery=False) as pdf:
+        with pikepdf.open(io.BytesIO(_renumber_cells(data)), attempt_recovery=False) as pdf:
+            _sort_cells(pdf)
             pages = int(pdf.Root.Pages.Count)
+            check_pages(pages, conformance)
             missing = find_missing_characters(pdf, html)
-            information = pikepdf.Dictionary(_build_information(about))
-            pdf.trailer["/Info"] = pdf.make_indirect(information)
+            information = _build_information(about)
+            pdf.trailer["/Info"] = pdf.make_indirect(pikepdf.Dictionary(information))
+            if conformance and not missing:  # which fails anyway
+                archive.conform(pdf, conformance, information)
             if "/ID" in pdf.trailer:
                 del pdf.trailer["/ID"]  # the first half of an old identifier would be kept
-            pdf.save(out, deterministic_id=True)
+            pdf.save(out, **(archive.SAVED if conformance else {}), deterministic_id=True)
     except _DAMAGED as problem:
         why = "no PDF came out: %(problem)s"
         raise RenderFailed(PdfErrorCode.UNKNOWN, why, problem=problem) from problem
-    check_pages(pages)
     return NormalisedPdf(out.getvalue(), pages, missing)
+
+
+def _renumber_cells(data: bytes) -> bytes:
+    """Number the headings of tables from 1, in their order; the browser numbers as it likes."""
+    numbers = {number: at for at, number in enumerate(dict.fromkeys(_CELL_ID.findall(data)), 1)}
+    return _ANY_ID.sub(lambda cell: b"(node%08d)" % numbers.get(cell[1], int(cell[1])), data)
+
+
+def _sort_cells(pdf: pikepdf.Pdf) -> None:
+    """Put the index of cells into the order of their new numbers."""
+    structure = pdf.Root.get("/StructTreeRoot")
+    if structure is not None and "/IDTree" in structure:
+        index = pikepdf.NameTree.new(pdf)
+        for name, cell in sorted(pikepdf.NameTree(structure.IDTree).items()):
+            index[name] = cell
+        structure.IDTree = index.obj
 
 
 def _build_information(about: Mapping[str, str]) -> dict[str, str]:

@@ -5,12 +5,17 @@ a computation. The child exits when its parent does, even in the middle of one (
 `weasyprint_child.py`).
 """
 
+import io
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any, Final
+
+import pikepdf
 
 from kesin.foundation.messages import Message
 from kesin.workloads.pdf import limits
 from kesin.workloads.pdf.channel import Child, ChildChannel, raise_failure
+from kesin.workloads.pdf.engines.archive import check_conformance
 from kesin.workloads.pdf.engines.base import Paper, RenderedPdf, WarmEngine
 from kesin.workloads.pdf.engines.browser_process import cpu_seconds
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
@@ -44,8 +49,10 @@ class WeasyPrintEngine(WarmEngine):
         if "code" in head:
             raise_failure(head)
         limits.check_pdf(pdf)
-        limits.check_pages(head["pages"])
+        limits.check_pages(head["pages"], paper.conformance)
         warnings, missing = tuple(head["warnings"]), tuple(head["missing"])
+        if paper.conformance and not missing:  # which fails anyway
+            _check_conformance(pdf, paper.conformance)
         return RenderedPdf(pdf, head["pages"], self.name, warnings, missing_glyphs=missing)
 
     def _request(self, html: str, paper: Paper, timeout_s: float) -> tuple[dict[str, Any], bytes]:
@@ -91,3 +98,11 @@ class WeasyPrintEngine(WarmEngine):
         child, self._child = self._child, None
         if child is not None:
             child.kill()
+
+
+def _check_conformance(pdf: bytes, conformance: Collection[str]) -> None:
+    if len(conformance) > 1:  # no engine was named, and there is no browser
+        why = "WeasyPrint makes PDFs of one standard, and %(n)s are named"
+        raise RenderFailed(PdfErrorCode.NOT_CONFORMING, why, n=len(conformance))
+    with pikepdf.open(io.BytesIO(pdf)) as document:
+        check_conformance(document, conformance)

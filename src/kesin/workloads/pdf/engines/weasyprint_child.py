@@ -64,15 +64,16 @@ def render_pdf(html: str, paper: Paper) -> tuple[dict[str, Any], bytes]:
     logger = logging.getLogger("weasyprint")
     logger.addHandler(collector)
     try:
+        variant = paper.conformance[0] if paper.conformance else None
+        options = {"pdf_tags": paper.tagged, "pdf_variant": variant}
         fetcher = URLFetcher(allowed_protocols=("data",), allow_redirects=False)
         document = HTML(string=html, url_fetcher=fetcher).render(
-            stylesheets=[CSS(string=page_rules(paper), url_fetcher=fetcher)], pdf_tags=paper.tagged
+            stylesheets=[CSS(string=page_rules(paper), url_fetcher=fetcher)], **options
         )
         check_pages(len(document.pages))
         numbers = selected_pages(paper.page_ranges, len(document.pages))
         selected = document.copy([document.pages[number - 1] for number in numbers])
-        options = {"zoom": paper.scale, "finisher": _set_producer, "pdf_tags": paper.tagged}
-        pdf = selected.write_pdf(**options)
+        pdf = selected.write_pdf(zoom=paper.scale, finisher=_set_producer, **options)
     finally:
         logger.removeHandler(collector)
     return {

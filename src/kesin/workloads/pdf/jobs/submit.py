@@ -54,10 +54,12 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
     check_variables(services.library, body.template_name, body.variables)
     options = body.options or PdfRenderOptions()
     paper, given = asdict(options.paper()), options.model_fields_set
+    conformance = paper.pop("conformance")
     payload = {
         "variables": body.variables,
         "engine": options.engine,
         "paper": {**paper, "margin_mm": list(paper["margin_mm"])},
+        **({"conformance": list(conformance)} if conformance else {}),
         "template_hash": template.content_hash,
         # Only if it fails: a PDF with empty boxes must not serve such a request.
         **({"missing_glyphs": "fail"} if options.missing_glyphs == "fail" else {}),

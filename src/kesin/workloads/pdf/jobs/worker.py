@@ -13,7 +13,7 @@ from kesin.lifecycle.model import Job
 from kesin.workloads.pdf import errors
 from kesin.workloads.pdf.config import PdfRenderConfig
 from kesin.workloads.pdf.engines import pick_engine
-from kesin.workloads.pdf.engines.base import Engine, Paper, RenderedPdf, describe_characters
+from kesin.workloads.pdf.engines.base import Engine, Paper, RenderedPdf, missing_glyphs_failure
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, TemplateError
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
@@ -120,6 +120,7 @@ class PdfRenderWorker:
             "seconds": round(rendered.seconds, 6),
             "warnings": warnings,
             "missing_glyphs": list(rendered.missing_glyphs),
+            "conformance": job.payload.get("conformance", []),
         }
 
     def render(self, job: PdfJob) -> RenderedPdf:
@@ -132,9 +133,7 @@ class PdfRenderWorker:
         engine = self._engine(job.payload.get("engine"))
         rendered = engine.render(html, parse_paper(job.payload), timeout_s=timeout_s)
         if rendered.missing_glyphs and job.payload.get("missing_glyphs") == "fail":
-            characters = describe_characters(rendered.missing_glyphs)
-            why = "no font has these characters: %(characters)s"
-            raise RenderFailed(PdfErrorCode.MISSING_GLYPHS, why, characters=characters)
+            raise missing_glyphs_failure(rendered.missing_glyphs)
         return rendered
 
     def render_html_to_pdf(self, html: str, timeout: int) -> bytes:
@@ -223,6 +222,7 @@ def parse_paper(payload: Mapping[str, Any]) -> Paper:
     options = dict(payload.get("paper") or {})
     if "margin_mm" in options:
         options["margin_mm"] = tuple(options["margin_mm"])
+    options["conformance"] = tuple(payload.get("conformance", ()))
     try:
         return Paper(**options)
     except TypeError:

@@ -65,6 +65,7 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel | None:
             "may": _may_open(ctx, job),
             "pages": outcome.get("pages"),
             "warnings": outcome.get("warnings") or (),
+            "conformance": outcome.get("conformance") or (),
             "failure": recorded_message(last.error_message, last.note) if excerpt else "",
             "excerpt": excerpt,
             "template": job.payload.get("template") if isinstance(job.payload, dict) else "",

@@ -132,6 +132,7 @@ class TemplateForm(NamedTuple):
             "path": PATH,
             "file_name": sent.get("file_name", ""),
             "landscape": "landscape" in sent,
+            "archive": "archive" in sent,
         }
 
     def problems(self, value: Any) -> list[ValueProblem]:
@@ -231,7 +232,11 @@ def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
         "template_name": form.template.name,
         "variables": value,
         "file_name": fields.get("file_name", "").strip() or None,
-        "options": {"fail_safe": "strict"} | ({"landscape": True} if "landscape" in fields else {}),
+        "options": {
+            "fail_safe": "strict",
+            "landscape": "landscape" in fields,
+            "conformance": ["pdf/a-3a", "pdf/ua-1"] if "archive" in fields else [],
+        },
     }
     try:
         request = PdfJobRequest.model_validate(body)

@@ -1,0 +1,135 @@
+"""Makes PDFs for archives (PDF/A-3) and for readers who do not see the page (PDF/UA-1).
+
+Chromium tags what a document says and leaves the rest unmarked: rules, backgrounds, page margins.
+Here that rest is marked as decoration, links get a description, and the file says what it conforms
+to. A file that breaks a rule all the same is never delivered: the job fails with the rule.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import pikepdf
+from jinja2 import Environment, Template
+from pikepdf import ContentStreamInstruction, Dictionary, Name, Operator, Stream
+from pikepdf.models.metadata import decode_pdf_date
+
+from kesin.workloads.pdf.engines.base import LEVELS, TAGGED
+from kesin.workloads.pdf.engines.structure import broken_rule, check_structure, repair_structure
+
+_PATH: Final = frozenset({"m", "l", "c", "v", "y", "h", "re", "W", "W*"})
+_PAINT: Final = frozenset(
+    {"S", "s", "f", "F", "f*", "B", "B*", "b", "b*", "sh", "Do", "INLINE IMAGE"}
+    | {"Tj", "TJ", "'", '"'}
+)
+_BEGIN: Final = ContentStreamInstruction([Name.Artifact], Operator("BMC"))
+_END: Final = ContentStreamInstruction([], Operator("EMC"))
+SAVED: Final = {"object_stream_mode": pikepdf.ObjectStreamMode.generate}
+
+_METADATA_RULES: Final = "6.6."  # the checker knows neither level A nor the names of PDF/UA
+
+
+def conform(pdf: pikepdf.Pdf, conformance: Collection[str], about: Mapping[str, str]) -> None:
+    """Make Chromium's PDF conform, in place; ``about`` is its information dictionary.
+
+    Raises RenderFailed with the rule that it breaks.
+    """
+    from pikepdf import pdfa
+
+    if not TAGGED.isdisjoint(conformance):
+        drawn_twice = _mark_decoration(pdf)
+        if drawn_twice and "pdf/ua-1" in conformance:
+            raise broken_rule("PDF/UA-1", "7.20-2", "masked content is drawn more than once")
+        repair_structure(pdf)
+        _describe_links(pdf)
+    if not LEVELS.keys().isdisjoint(conformance):
+        pdfa.prepare(pdf, "3b")
+    pdf.trailer["/Info"] = pdf.make_indirect(Dictionary(about))  # as it was before
+    metadata = Stream(pdf, _build_metadata(conformance, about))
+    metadata.Type, metadata.Subtype = Name.Metadata, Name.XML
+    pdf.Root.Metadata = pdf.make_indirect(metadata)
+    if Name.ViewerPreferences not in pdf.Root:
+        pdf.Root.ViewerPreferences = Dictionary()
+    pdf.Root.ViewerPreferences.DisplayDocTitle = True
+    check_conformance(pdf, conformance)
+
+
+def check_conformance(pdf: pikepdf.Pdf, conformance: Collection[str]) -> None:
+    """Raise RenderFailed with the first rule that a PDF breaks."""
+    from pikepdf import pdfa
+
+    if "pdf/ua-1" in conformance:
+        check_structure(pdf, str(pdf.trailer.Info.get("/Title", "")))
+    level = next((LEVELS[each] for each in LEVELS if each in conformance), None)
+    if level is None:
+        return
+    if level == "A" and "/StructTreeRoot" not in pdf.Root:
+        raise broken_rule("PDF/A-3a", "6.7.3.3-1", "nothing in it is tagged")
+    for finding in pdfa.check(pdf, "3b").findings:
+        rule = finding.rule.rpartition(":")[2]
+        if finding.kind == "violation" and not rule.startswith(_METADATA_RULES):
+            raise broken_rule(f"PDF/A-3{level.lower()}", rule, finding.message)
+
+
+def _mark_decoration(pdf: pikepdf.Pdf) -> bool:
+    """Mark what is painted outside of the structure; whether tagged content is drawn twice."""
+    tagged: dict[Any, bool] = {}  # by the object number of a form
+    drawn: Counter[Any] = Counter()
+
+    def is_tagged(form: Any) -> bool:
+        number = form.objgen
+        if number not in tagged:
+            named = form.get("/Resources", Dictionary()).get("/XObject", Dictionary())
+            inner = [each for each in named.values() if each.get("/Subtype") == "/Form"]
+            tagged[number] = max(map(is_tagged, inner), default=False) or (
+                b"/MCID" in form.read_bytes()
+            )
+            if tagged[number]:
+                form.write(mark(form, named))
+        return tagged[number]
+
+    def mark(content: Any, named: Any) -> bytes:
+        depth, path, marked = 0, [], []
+        for each in pikepdf.parse_content_stream(content):
+            operator = str(each.operator)
+            depth += (operator in ("BMC", "BDC")) - (operator == "EMC")
+            if depth == 0 and operator in _PATH:
+                path.append(each)  # nothing may stand between a path and what paints it
+                continue
+            paints = depth == 0 and operator in _PAINT
+            if operator == "Do":
+                form = named[str(each.operands[0])]
+                if form.get("/Subtype") == "/Form" and is_tagged(form):
+                    drawn[form.objgen] += 1
+                    paints = False
+            marked += [_BEGIN, *path, each, _END] if paints else [*path, each]
+            path = []
+        return pikepdf.unparse_content_stream(marked)
+
+    for page in pdf.pages:
+        named = page.resources.get("/XObject", Dictionary())
+        page.Contents = pdf.make_stream(mark(page, named))
+    return any(count > 1 for count in drawn.values())
+
+
+def _describe_links(pdf: pikepdf.Pdf) -> None:
+    for page in pdf.pages:
+        for link in page.get("/Annots", ()):
+            page.Tabs = Name.S
+            if "/Contents" not in link:
+                link.Contents = str(link.get("/A", Dictionary()).get("/URI", "#"))
+
+
+def _build_metadata(conformance: Collection[str], about: Mapping[str, str]) -> bytes:
+    level = next((LEVELS[each] for each in LEVELS if each in conformance), "")
+    dates = {key: decode_pdf_date(about[key]).isoformat() for key in about if "Date" in key}
+    ua = "pdf/ua-1" in conformance
+    return _template().render(about={**about, **dates}, level=level, accessible=ua).encode()
+
+
+@cache
+def _template() -> Template:
+    text = Path(__file__).with_name("archive.xmp").read_text("utf-8")
+    return Environment(autoescape=True, trim_blocks=True).from_string(text)
