@@ -1,6 +1,7 @@
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from kesin.lifecycle.drawing.shape import FAMILIES, edges, family, plan_drawing
 from kesin.lifecycle.drawing.svg import DARK, LIGHT, STYLE
 from kesin.lifecycle.drawing.table import markdown, mermaid, move_rows, page, svg
 from kesin.lifecycle.errors import Category, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.moves import claim, complete, enqueue, fail
+from kesin.lifecycle.moves import claim, complete, enqueue, fail, prioritize
 from kesin.lifecycle.task import task_lifecycle
 from kesin.lifecycle.vocabulary import GONE, STAY, Fixed, due, unclaimed
 from kesin.workloads.oci.lifecycle import oci_lifecycle
@@ -25,6 +26,7 @@ from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 PAGES = Path(__file__).parents[3] / "docs" / "lifecycles"
 ALL = [oci_lifecycle(), pdf_lifecycle(), optiplan_lifecycle(), task_lifecycle()]
 OCI, PDF, OPTIPLAN, TASK = ALL
+RANKED = replace(TASK, moves=(*TASK.moves, prioritize("ready")))
 SVG = "{http://www.w3.org/2000/svg}"
 DRIFT = (
     "docs/lifecycles/{file} differs from the declaration: "
@@ -55,6 +57,7 @@ def test_a_claim_reads_as_a_sentence_without_python():
         (OCI, "ack_failed", "effects", "for TRANSIENT or RATE_LIMIT errors"),
         (OCI, "expire", "effects", "error EXPIRED (VALIDATION) recorded"),
         (OCI, "revive", "by", "clock (revive)"),
+        (RANKED, "prioritize", "effects", "priority set"),
         (PDF, "requeue", "when", "right after fail or release or lose, "),
         (OPTIPLAN, "enqueue", "sources", "(new)"),
         (OPTIPLAN, "wait", "to", "(stays)"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kesin.lifecycle.budget import Backoff
-from kesin.lifecycle.declare import Lifecycle, Move, State
+from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.drawing.shape import edges, marks, retention, slots_mark
 from kesin.lifecycle.drawing.svg import STYLE, svg
 from kesin.lifecycle.vocabulary import GONE, STAY, After, Fixed, Guard, GuardKind, duration
@@ -99,7 +99,11 @@ def move_rows(lifecycle: Lifecycle) -> list[MoveRow]:
 
 def markdown(lifecycle: Lifecycle) -> str:
     """The states and the moves as two Markdown tables."""
-    states = [(f"`{state.name}`", _marks(lifecycle, state)) for state in lifecycle.states]
+    states = []
+    for state in lifecycle.states:
+        span = retention(lifecycle, state.name)
+        words = (*marks(state), *((f"kept {span}",) if span else ()))
+        states.append((f"`{state.name}`", ", ".join(words)))
     moves = [
         (f"`{row.move}`", row.sources, row.to, row.by, row.when, _with_note(row))
         for row in move_rows(lifecycle)
@@ -167,11 +171,6 @@ def page(lifecycle: Lifecycle) -> str:
     )
 
 
-def _marks(lifecycle: Lifecycle, state: State) -> str:
-    span = retention(lifecycle, state.name)
-    return ", ".join((*marks(state), *((f"kept {span}",) if span else ())))
-
-
 def _with_note(row: MoveRow) -> str:
     parts = (row.effects if row.effects != EMPTY_CELL else "", f"*{row.note}*" if row.note else "")
     return ". ".join(filter(None, parts)) or EMPTY_CELL
@@ -213,7 +212,7 @@ def _guard(guard: Guard) -> str:
 
 
 def _effects(move: Move) -> Iterator[str]:
-    for part in ("claim", "attempt", "retry", "error", "run_at", "timer", "result", "payload"):
+    for part in dict.fromkeys(part for part, _ in EFFECTS):
         value = getattr(move, part)
         if isinstance(value, Fixed):
             yield f"error {value.code} ({value.category}) recorded"
