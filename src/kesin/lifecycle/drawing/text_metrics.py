@@ -69,7 +69,7 @@ def edge_label(edge: Edge, max_width: float, *, sampled: bool = False) -> EdgeLa
     lines = [
         (kind if sampled else None, text)
         for kind, names in edge.groups
-        for text in wrap(_with_commas(names), max_width - indent)
+        for text in wrap([*(f"{name}," for name in names[:-1]), names[-1]], max_width - indent)
     ]
     return EdgeLabel(edge, tuple(lines), indent + max(width_of(text) for _, text in lines))
 
@@ -98,10 +98,6 @@ def state_text(
         height += stays.height + LINE_HEIGHT / 2
     family, wide = shape.family(lifecycle, name), width + 2 * BOX_PAD
     return StateText(name, family, lines, stays, wide, height, state.terminal)
-
-
-def _with_commas(names: tuple[str, ...]) -> list[str]:
-    return [f"{name}," for name in names[:-1]] + [names[-1]]
 
 
 def wrap(words: Iterable[str], max_width: float, separator: str = " ") -> Iterator[str]:

@@ -98,7 +98,8 @@ def prove(lifecycle: Lifecycle) -> Proof:
     onward = {} if endless else longest_from(walk)
     bound = None if endless else 1 + max(onward[start] for start in walk.starts)
     for cap in () if broken else _other_caps(lifecycle):
-        broken += _check_with_cap(lifecycle, cap)
+        found = check_walk(Walk(lifecycle.with_limits(max_attempts=cap)))
+        broken += [replace(rule, why=f"a job with a cap of {cap}: {rule.why}") for rule in found]
     return Proof(lifecycle.name, tuple(broken), len(walk.configurations), bound)
 
 
@@ -126,11 +127,6 @@ def check_walk(walk: Walk) -> Iterator[BrokenRule]:
         walk, shortest_cycle(walk.automatic, cyclic, partial(find_waits_in, walk))
     )
     yield from _check_slots(walk, cyclic)
-
-
-def _check_with_cap(lifecycle: Lifecycle, cap: int) -> Iterator[BrokenRule]:
-    for rule in check_walk(Walk(lifecycle.with_limits(max_attempts=cap))):
-        yield replace(rule, why=f"a job with a cap of {cap}: {rule.why}")
 
 
 def longest_from(walk: Walk) -> dict[Node, int]:

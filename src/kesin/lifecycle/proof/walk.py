@@ -52,17 +52,6 @@ class Transition:
     There is one object for each, whatever the source.
     """
 
-    __slots__ = (
-        "automatic",
-        "counts",
-        "first",
-        "is_timed",
-        "keeps_timer",
-        "length",
-        "moves",
-        "name",
-    )
-
     def __init__(self, *moves: Move) -> None:
         self.moves = moves
         self.first = moves[0]
@@ -71,9 +60,7 @@ class Transition:
         self.automatic = self.first.automatic  # needs no operator or producer
         self.counts = any(move.attempt in ("count", "return") for move in moves)
         self.is_timed = self.first.guard("timer_not_over") is not None
-        self.keeps_timer = all(
-            move.timer == "keep" for move in moves
-        )  # neither arms nor clears the timer
+        self.keeps_timer = all(move.timer == "keep" for move in moves)
 
 
 Node = int  # the number of a configuration: a smaller number was reached by fewer moves
@@ -144,18 +131,6 @@ class Walk:
         return f"{edge.name} → {self.configurations[to]}"
 
 
-class _Shared:
-    """What versions of a lifecycle have to agree on in one walk: errors and largest counts."""
-
-    def __init__(self, versions: tuple[Lifecycle, ...]) -> None:
-        moves = tuple(move for version in versions for move in version.moves)
-        self.errors = _ErrorClasses(versions, moves)
-        self.max_returns = max(version.max_returns for version in versions)
-        self.max_retries = max(
-            (g.number for m in moves for g in m.when if g.kind == "retries_left"), default=0
-        )
-
-
 def _moves_by_state(lifecycle: Lifecycle, shared: _Shared) -> dict[str, list[_PreparedMove]]:
     """The prepared moves that leave each state."""
     prepared = {id(move): _PreparedMove(move, lifecycle, shared) for move in lifecycle.moves}
@@ -182,7 +157,7 @@ class _PreparedMove:
         self._tests = [test for test in tests if test is not None]
         # A chained move that is possible is made for certain: no time, caller or slot decides.
         self.certain = not any(guard.kind in UNDECIDED_GUARDS for guard in move.when)
-        self._errors = shared.errors.after(move)
+        self._errors = shared.errors_after(move)
         self._flags = frozenset(move.flag)
         self._max_attempts = lifecycle.max_attempts
         self._max_returns = shared.max_returns
@@ -222,7 +197,8 @@ class _PreparedMove:
         claimed = (job.claimed or claims) and move.payload == "keep"
         state = move.target(job.state)
         for error in (job.error,) if self._errors is None else self._errors:
-            timer = job.timer if move.timer == "keep" else _is_armed_by(move, error)
+            armed = move.timer != "clear" and (not move.timer_for or error[1] in move.timer_for)
+            timer = job.timer if move.timer == "keep" else armed
             yield Configuration(
                 state, owned, counted, used, returns, retries, timer, error, flags, claimed
             )
@@ -237,11 +213,6 @@ class _PreparedMove:
                 return 0
             case _:
                 return job.used
-
-
-def _is_armed_by(move: Move, error: JobError) -> bool:
-    """Whether a move that touches the timer leaves it armed."""
-    return move.timer != "clear" and (not move.timer_for or error[1] in move.timer_for)
 
 
 # Guards that the time, the caller or a slot decides: a chained move under one may not happen.
@@ -290,20 +261,26 @@ def _guard_test(guard: Guard, lifecycle: Lifecycle) -> GuardTest | None:  # noqa
             return None
 
 
-class _ErrorClasses:
-    """Errors grouped by what guards can tell apart; each group has one representative."""
+class _Shared:
+    """What versions of a lifecycle have to agree on in one walk: largest counts, and errors.
 
-    def __init__(self, versions: tuple[Lifecycle, ...], moves: tuple[Move, ...]) -> None:
+    Errors are grouped by what guards can tell apart; each group has one representative.
+    """
+
+    def __init__(self, versions: tuple[Lifecycle, ...]) -> None:
+        moves = [move for version in versions for move in version.moves]
         guards = [guard for move in moves for guard in move.when]
+        self.max_returns = max(version.max_returns for version in versions)
+        self.max_retries = max((g.number for g in guards if g.kind == "retries_left"), default=0)
         self._codes = [g.names for g in guards if g.kind in ("code_in", "code_not_in")]
         self._categories = [g.names for g in guards if g.kind == "category_in"]
         self._categories += [tuple(move.timer_for) for move in moves if move.timer_for]
         self._representatives: dict[tuple[bool, ...], JobError] = {}
         for version in versions:
             for code, category in _all_errors(version):
-                self.representative(code, category)
+                self._representative(code, category)
 
-    def representative(self, code: str, category: str) -> JobError:
+    def _representative(self, code: str, category: str) -> JobError:
         """The representative of all errors that no guard tells apart from this one."""
         signature = (
             *(code in names for names in self._codes),
@@ -311,10 +288,10 @@ class _ErrorClasses:
         )
         return self._representatives.setdefault(signature, (code, category))
 
-    def after(self, move: Move) -> tuple[JobError, ...] | None:
+    def errors_after(self, move: Move) -> tuple[JobError, ...] | None:
         """The errors a job can have after this move; None where it keeps its error."""
         if isinstance(move.error, Fixed):
-            return (self.representative(move.error.code, move.error.category.value),)
+            return (self._representative(move.error.code, move.error.category.value),)
         if move.error == "record":
             return tuple(self._representatives.values())
         return (NO_ERROR,) if move.error == "clear" else None
