@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kesin.foundation.password_rules import check_password
-from kesin.foundation.passwords import one_time_password
+from kesin.foundation.passwords import check_password, one_time_password
 from kesin.foundation.problems import Invalid
 
 EASY = {

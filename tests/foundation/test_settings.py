@@ -95,9 +95,10 @@ def test_passwords_are_masked_wherever_an_address_can_hold_one(address, shown):
     assert mask_secrets(address) == shown
 
 
-def test_a_variable_nobody_reads_is_found_with_the_one_it_may_be_meant_for():
-    environment = {"KESIN_DATADIR": "x", "KESIN_COLOUR": "x", "KESIN_PORT": "1", "OTHER": "x"}
-    assert unknown_variables(environment) == {
+def test_a_variable_nobody_reads_is_found_with_the_one_it_may_be_meant_for(monkeypatch):
+    for name in ("KESIN_DATADIR", "KESIN_COLOUR", "KESIN_PORT", "OTHER"):
+        monkeypatch.setenv(name, "1")
+    assert unknown_variables() == {
         "KESIN_COLOUR": None,
         "KESIN_DATADIR": "KESIN_DATA_DIR",
     }

@@ -23,7 +23,6 @@ _NAMES: Final = frozenset(
         *("PYTHONWARNINGS", "COVERAGE_PROCESS_CONFIG"),
     )
 )
-_LOCALE_PREFIX: Final = "LC_"
 
 
 def child_environment(*names: str, environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -32,7 +31,7 @@ def child_environment(*names: str, environment: Mapping[str, str] | None = None)
     They come from ``environment``, or else from the environment of this process.
     """
     environment = os.environ if environment is None else environment
-    locale = [name for name in environment if name.startswith(_LOCALE_PREFIX)]
+    locale = [name for name in environment if name.startswith("LC_")]
     passed = _NAMES.union(names, locale)
     return {name: value for name, value in environment.items() if name in passed}
 

@@ -91,7 +91,4 @@ def datetime_of(time_us: int) -> datetime:
 
 def iso(time_us: int | None) -> str | None:
     """Microseconds since 1970 as an ISO 8601 time in UTC."""
-    if time_us is None:
-        return None
-    seconds, micros = divmod(time_us, 1_000_000)
-    return f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:19]}.{micros:06d}Z"
+    return None if time_us is None else f"{datetime_of(time_us):%Y-%m-%dT%H:%M:%S.%fZ}"

@@ -13,13 +13,10 @@ import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kesin.foundation.problems import Invalid, TooLarge, Unavailable
 from kesin.foundation.settings import BadSettings, Settings, variable
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 SETTING: Final = variable("secret_keys")
 KEY_BYTES: Final = 32  # AES-256
@@ -65,8 +62,13 @@ class KeyRing:
     """
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
-        aes = _aes()
-        self._ciphers = {key_id: aes(key) for key_id, key in keys.items()}
+        try:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        except ImportError:
+            raise Unavailable(
+                "sealing secrets needs cryptography: install it with `pip install 'kesin[web]'`"
+            ) from None
+        self._ciphers = {key_id: AESGCM(key) for key_id, key in keys.items()}
         derived = {key_id: hmac.digest(key, _SIGNING, _HASH) for key_id, key in keys.items()}
         self._signers = {key_id: hmac.new(key, digestmod=_HASH) for key_id, key in derived.items()}
         self.ids = tuple(keys)
@@ -214,13 +216,3 @@ def _decode(text: str) -> bytes | None:
     except NotBase64:
         return None
     return raw if _encode(raw) == text else None
-
-
-def _aes() -> type[AESGCM]:
-    try:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-    except ImportError:
-        raise Unavailable(
-            "sealing secrets needs cryptography: install it with `pip install 'kesin[web]'`"
-        ) from None
-    return AESGCM

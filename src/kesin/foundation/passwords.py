@@ -1,7 +1,7 @@
 """Create, hash and compare passwords, session tokens and API keys; none is stored or logged.
 
-A password can be guessed, so its hash is slow (argon2id). Tokens and keys are 32 random bytes that
-cannot be guessed, so a fast hash is enough.
+A password can be guessed, so its hash is slow (argon2id), and those that are guessed first are
+refused. Tokens and keys are 32 random bytes that cannot be guessed, so a fast hash is enough.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hmac
 import re
 import secrets
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from kesin.foundation.problems import Invalid, Unavailable
@@ -25,6 +26,30 @@ ID_LENGTH: Final = 8
 KEY_SESSION_PREFIX: Final = "kesin_session_"
 _KEY: Final = re.compile(r"kesin_([a-z0-9]{8})_([A-Za-z0-9_-]{43})")
 _ALPHABET: Final = "abcdefghijkmnpqrstuvwxyz23456789"
+MIN_DIFFERENT: Final = 5  # characters
+MAX_RUNS: Final = 3  # "abcde12345" has two
+_REPEATED: Final = re.compile(r"(.+?)\1+", re.DOTALL)
+_NO_LETTERS: Final = re.compile(r"[\W\d_]+")
+# Neighbours on a keyboard, row by row and (1qaz2wsx) column by column.
+_NEIGHBOURS: Final = frozenset(
+    pair
+    for line in (
+        *("1234567890", "qwertyuiop", "asdfghjkl", "zxcvbnm", "qwertyuıopğü", "asdfghjklşi"),
+        *("azertyuiop", "qsdfghjklm", "1qaz2wsx3edc4rfv5tgb6yhn7ujm", "1q2w3e4r5t6y7u8i9o0p"),
+        "q1w2e3r4t5y6u7i8o9p0",
+    )
+    for pair in pairwise(line)
+)
+# The commonest words that people write in front of or behind a few digits.
+_COMMON_WORDS: Final = """
+    abc abcd abcdef access admin administrator adminadmin asd asdf asdfgh azerty baseball batman
+    besiktas changeit changeme computer default demo dragon fenerbahce football galatasaray guest
+    hello helloworld iloveyou istanbul kesin letmein login master monkey operator parola pass passw
+    passwd password passwort princess qaz qazwsx qwe qwer qwert qwerty qwertyuiop root secret
+    seniseviyorum shadow sifre şifre sunshine superman system temp temporary test testing
+    trabzonspor trustno turkiye türkiye user viewer welcome whatever zxc zxcvbn zxcvbnm
+"""
+_COMMON: Final = frozenset(_COMMON_WORDS.split())
 
 
 @cache
@@ -58,6 +83,30 @@ def check_length(password: str) -> None:
         raise Invalid(
             "a password has no NUL and no half characters in it", details={"field": "password"}
         )
+
+
+def check_password(password: str, user_name: str) -> None:
+    """Raise Invalid for a password that is too short, too long or easy to guess."""
+    check_length(password)
+    folded, name = password.casefold(), user_name.casefold()
+    if len(set(folded)) < MIN_DIFFERENT or _REPEATED.fullmatch(folded):
+        raise _easy("this password repeats a few characters: choose one that is hard to guess")
+    if _runs(folded) <= MAX_RUNS:
+        raise _easy("this password is a row of neighbours: choose one that is hard to guess")
+    if name and name in folded and len(folded.replace(name, "")) < MIN_PASSWORD_LENGTH:
+        raise _easy("this password is little more than the name: choose one that is hard to guess")
+    if _NO_LETTERS.sub("", folded) in _COMMON:
+        raise _easy("this password is one of the commonest: choose one that is hard to guess")
+
+
+def _runs(text: str) -> int:
+    """How many runs of neighbours the text consists of, such as ``abc``, ``321`` or ``asd``."""
+    pairs = [(one, other) for one, other in pairwise(text) if abs(ord(one) - ord(other)) > 1]
+    return 1 + sum(pair not in _NEIGHBOURS and pair[::-1] not in _NEIGHBOURS for pair in pairs)
+
+
+def _easy(message: str) -> Invalid:
+    return Invalid(message, code="easy_password", details={"field": "password"})
 
 
 def password_matches(password_hash: str, password: str) -> bool:
@@ -97,11 +146,6 @@ def new_api_key() -> tuple[str, str]:
     """A new API key, ``kesin_<id>_<secret>``, and its id."""
     key_id = "".join(secrets.choice(_ALPHABET) for _ in range(ID_LENGTH))
     return f"kesin_{key_id}_{secrets.token_urlsafe(32)}", key_id
-
-
-def new_key_session() -> str:
-    """A new token that replaces an API key for a few minutes."""
-    return f"{KEY_SESSION_PREFIX}{secrets.token_urlsafe(32)}"
 
 
 def key_id_of(key: str) -> str | None:

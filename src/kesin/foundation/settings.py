@@ -6,7 +6,7 @@ source.
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from ipaddress import ip_network
@@ -236,12 +236,11 @@ def describe_settings(settings: Settings) -> list[Setting]:
     return described_settings
 
 
-def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str, str | None]:
+def unknown_variables() -> dict[str, str | None]:
     """Variables with the prefix that are no settings, each with the most similar setting."""
-    environment = os.environ if environment is None else environment
     names = [field.upper() for field in Settings.model_fields]
     unknown: dict[str, str | None] = {}
-    for name in sorted(environment):
+    for name in sorted(os.environ):
         word = name.upper().removeprefix(PREFIX)
         if _has_prefix(name) and word not in names:
             close = get_close_matches(word, names, n=1)

@@ -13,7 +13,6 @@ from typing import Any, Final
 from kesin.engine.access.sessions import IDLE_S, LAST_USED_RESOLUTION_S, UserSessions
 from kesin.engine.validation import invalid_field
 from kesin.foundation import passwords
-from kesin.foundation.password_rules import check_password
 from kesin.foundation.permissions import ROLES, SCOPES, SITE_SCOPES, SITELESS_SCOPES, Actor, Scope
 from kesin.foundation.problems import Forbidden, NotFound, RequestConflict
 from kesin.foundation.text import storable
@@ -57,7 +56,7 @@ class Accounts(UserSessions):
                 name=repr(name),
             )
         _check_role(role)
-        check_password(password, name)
+        passwords.check_password(password, name)
         now, password_hash = self.now(), passwords.hash_password(password)
         with self.directory.transaction():
             site_ids, queue_names = self._keep_sites(sites), tuple(dict.fromkeys(queues))
@@ -74,7 +73,7 @@ class Accounts(UserSessions):
     def set_password(self, actor: Actor, name: str, password: str) -> None:
         """Set a new password and end every session of the user."""
         self.require(actor, "admin", "user.passwd", target=name)
-        check_password(password, name)
+        passwords.check_password(password, name)
         password_hash = passwords.hash_password(password)
         with self.directory.transaction():
             user = self._lock_user(name)
@@ -249,7 +248,7 @@ class Accounts(UserSessions):
         if not actor.name.startswith(_KEY_PREFIX) or actor.by_token:
             raise Forbidden("only a key gets such a token")
         owner = f"{actor.name} {scope} {site}"
-        token, now = passwords.new_key_session(), self.now()
+        token, now = f"{passwords.KEY_SESSION_PREFIX}{passwords.new_token()}", self.now()
         ends_at = now + seconds * SECOND_US
         self.directory.end_old_sessions(now, now - IDLE_S * SECOND_US)
         token_hash, address = passwords.hash_token(token), actor.address or ""

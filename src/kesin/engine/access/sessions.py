@@ -8,7 +8,6 @@ from typing import Final
 from kesin.engine.access.sites import Sites
 from kesin.engine.validation import invalid_field
 from kesin.foundation import passwords
-from kesin.foundation.password_rules import check_password
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Forbidden, NotSignedIn, RequestConflict
 from kesin.lifecycle.budget import SECOND_US
@@ -117,7 +116,7 @@ class UserSessions(Sites):
             raise Forbidden("the current password is wrong", code="wrong_password", details=wrong)
         if new == current:
             raise invalid_field("password", "this is the current password")
-        check_password(new, user.name)
+        passwords.check_password(new, user.name)
         new_hash = passwords.hash_password(new)
         new_token, now = passwords.new_token(), self.now()
         with self.directory.transaction():
