@@ -14,6 +14,12 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.vocabulary import PRIORITIES
 
 MAX_ATTEMPTS = 1_000
+_TOO_LARGE = {
+    "payload": "the payload has %(n)s bytes; the limit is %(most)s:"
+    " store the data elsewhere and enqueue a reference",
+    "result": "the result has %(n)s bytes; the limit is %(most)s:"
+    " store the data elsewhere and return a reference",
+}
 
 
 class BadInput(ValueError):
@@ -51,8 +57,8 @@ def checked_attempts(value: object) -> int:
 
 def checked_priority(value: object) -> int:
     if not _is_int(value) or value not in PRIORITIES:
-        why = Message("priority must be -1, 0, 1 or 2, got %(given)s", given=repr(value))
-        raise BadInput("bad_priority", "priority", why)
+        why = "priority must be -1, 0, 1 or 2, got %(given)s"
+        raise BadInput("bad_priority", "priority", why, given=repr(value))
     return value
 
 
@@ -70,13 +76,8 @@ def delay_us(delay: object, field_name: str = "delay_s") -> int:
     except ValueError as problem:
         raise BadInput(code, field_name, str(problem)) from None
     if not 0 <= seconds <= MAX_DELAY_S:
-        message = Message(
-            "%(field)s must lie in 0…%(most)s, got %(n)s",
-            field=field_name,
-            most=MAX_DELAY_S,
-            n=repr(delay),
-        )
-        raise BadInput(code, field_name, message)
+        why = "%(field)s must lie in 0…%(most)s, got %(n)s"
+        raise BadInput(code, field_name, why, field=field_name, most=MAX_DELAY_S, n=repr(delay))
     return round(seconds * SECOND_US)
 
 
@@ -96,43 +97,19 @@ def json_text(value: Any, field_name: str) -> str:
         raise BadInput("not_json", field_name, f"the {field_name} is {problem}") from None
 
 
-def payload_text(payload: Any, max_bytes: int) -> str:
-    """The payload as it is stored, at most ``max_bytes`` long."""
-    text = json_text(payload, "payload")
-    require_fits(
-        text,
-        max_bytes,
-        "payload",
-        "the payload has %(n)s bytes; the limit is %(most)s:"
-        " store the data elsewhere and enqueue a reference",
-    )
+def bounded_json(value: Any, field_name: str, max_bytes: int) -> str:
+    """A payload or a result as it is stored, at most ``max_bytes`` long."""
+    text = json_text(value, field_name)
+    require_fits(text, field_name, max_bytes)
     return text
 
 
-def result_text(result: Any, max_bytes: int) -> str:
-    """A job's result as it is stored, at most ``max_bytes`` long."""
-    text = json_text(result, "result")
-    require_result_fits(text, max_bytes)
-    return text
-
-
-def require_result_fits(text: str | None, max_bytes: int) -> None:
-    """Raise BadInput for a result that is longer than a payload may be."""
-    if text is not None:
-        require_fits(
-            text,
-            max_bytes,
-            "result",
-            "the result has %(n)s bytes; the limit is %(most)s:"
-            " store the data elsewhere and return a reference",
-        )
-
-
-def require_fits(text: str, max_bytes: int, field_name: str, why: str) -> None:
+def require_fits(text: str, field_name: str, max_bytes: int, why: str | None = None) -> None:
     """Raise BadInput for a text that is too long; ``why`` has places for its size and the limit."""
     if len(text) * 4 > max_bytes:  # a character has at most four bytes
         size = len(text.encode())
         if size > max_bytes:
+            why = why or _TOO_LARGE[field_name]
             raise BadInput(f"{field_name}_too_large", field_name, why, n=size, most=max_bytes)
 
 
@@ -140,14 +117,12 @@ def checked_name(value: object, field_name: str, max_length: int) -> str:
     """A name as stored text, not empty and not too long."""
     code = f"bad_{field_name}"
     if not isinstance(value, str):
-        given = type(value).__name__
-        why = Message("%(field)s must be text, got %(given)s", field=field_name, given=given)
-        raise BadInput(code, field_name, why)
+        why, given = "%(field)s must be text, got %(given)s", type(value).__name__
+        raise BadInput(code, field_name, why, field=field_name, given=given)
     text = storable(value)
     if not 1 <= len(text) <= max_length:
-        most = max_length
-        why = Message("%(field)s must have 1…%(most)s characters", field=field_name, most=most)
-        raise BadInput(code, field_name, why)
+        why = "%(field)s must have 1…%(most)s characters"
+        raise BadInput(code, field_name, why, field=field_name, most=max_length)
     return text
 
 

@@ -35,7 +35,7 @@ from kesin.engine.results import (
     unusable_result,
 )
 from kesin.engine.sweeper import STAGE_INTERVALS_S, Sweeper
-from kesin.engine.validation import BadInput, lease_us, result_text
+from kesin.engine.validation import BadInput, bounded_json, lease_us
 from kesin.engine.worker_thread import (
     MAX_CLAIM_BATCH,
     ActionKey,
@@ -396,7 +396,8 @@ class Worker(ForkAware):
 
     def _result_text(self, value: Any) -> str | None:
         try:
-            return None if value is None else result_text(value, self.queue.max_payload_bytes)
+            limit = self.queue.max_payload_bytes
+            return None if value is None else bounded_json(value, "result", limit)
         except BadInput as problem:
             raise BadResult(problem.args[0]) from None
 

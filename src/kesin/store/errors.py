@@ -2,9 +2,17 @@
 
 from collections.abc import Collection
 
+from kesin.foundation.messages import Message
+
 
 class StoreError(Exception):
-    """The store refused or failed; the message says what happened and what to do."""
+    """The store refused or failed; the message says what happened and what to do.
+
+    ``values`` fill the places of its message.
+    """
+
+    def __init__(self, message: str, **values: object) -> None:
+        super().__init__(Message(message, **values) if values else message)
 
 
 class StoreUnreachable(StoreError):

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Sequence
 
 from kesin.foundation.ids import all_ids, is_id
-from kesin.foundation.messages import Message
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.vocabulary import PRIORITIES, Role
@@ -29,9 +28,8 @@ LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 def check_batch_size(batch: Sequence[object]) -> None:
     """Refuse a batch with more jobs than one call takes."""
     if len(batch) > MAX_BATCH:
-        raise StoreError(
-            Message("one call takes at most %(most)s jobs, got %(n)s", most=MAX_BATCH, n=len(batch))
-        )
+        why = "one call takes at most %(most)s jobs, got %(n)s"
+        raise StoreError(why, most=MAX_BATCH, n=len(batch))
 
 
 def valid_ids(ids: Sequence[str]) -> list[str]:
@@ -51,11 +49,10 @@ def check_queue_name(queue: str, *, reserved: tuple[str, ...] = ()) -> None:
 def check_page(limit: int, cursor: str | None) -> None:
     """Refuse a page of no jobs or too many, and a cursor that no page gave."""
     if not 1 <= limit <= MAX_PAGE:
-        raise StoreError(Message("a page holds 1…%(most)s jobs, got %(n)s", most=MAX_PAGE, n=limit))
+        raise StoreError("a page holds 1…%(most)s jobs, got %(n)s", most=MAX_PAGE, n=limit)
     if cursor is not None and not is_id(cursor):
-        raise StoreError(
-            Message("%(cursor)s is no cursor: take it from the page before", cursor=repr(cursor))
-        )
+        why = "%(cursor)s is no cursor: take it from the page before"
+        raise StoreError(why, cursor=repr(cursor))
 
 
 def moves_for(lifecycle: Lifecycle, action: str, role: Role, queue: str) -> tuple[Move, ...]:
@@ -63,14 +60,8 @@ def moves_for(lifecycle: Lifecycle, action: str, role: Role, queue: str) -> tupl
     declared = lifecycle.actions.get(action, ())
     moves = tuple(move for move in declared if role in move.by and move.callable)
     if not moves:
-        raise StoreError(
-            Message(
-                "%(call)s is no call a %(role)s can make on the queue %(queue)s",
-                call=repr(action),
-                role=role,
-                queue=repr(queue),
-            )
-        )
+        why = "%(call)s is no call a %(role)s can make on the queue %(queue)s"
+        raise StoreError(why, call=repr(action), role=role, queue=repr(queue))
     return moves
 
 
@@ -79,13 +70,11 @@ def prepare_changes(action: str, moves: Iterable[Move], changes: Sequence[Change
     check_batch_size(changes)
     replaces = any(move.payload == "replace" for move in moves)
     if replaces and any(change.payload is None for change in changes):
-        raise StoreError(
-            Message("%(call)s replaces the payload: give one for every job", call=action)
-        )
+        raise StoreError("%(call)s replaces the payload: give one for every job", call=action)
     sets_priority = any(move.priority == "input" for move in moves)
     if sets_priority and any(change.priority not in PRIORITIES for change in changes):
-        why = Message("%(call)s sets the priority: give -1, 0, 1 or 2 for every job", call=action)
-        raise StoreError(why)
+        why = "%(call)s sets the priority: give -1, 0, 1 or 2 for every job"
+        raise StoreError(why, call=action)
     first_changes = {change.id: change for change in reversed(changes)}
     ids = first_changes if all_ids(first_changes) else filter(is_id, first_changes)
     return [first_changes[job_id] for job_id in sorted(ids)]
@@ -95,12 +84,10 @@ def check_age_stamp(lifecycle: Lifecycle, queue: str, aged: AgedSince | None) ->
     """Refuse a stamp that a tenant's backlog is not counted by: only the first stamp is."""
     if aged is not None and lifecycle.stamps[:1] != aged[:1]:
         raise StoreError(
-            Message(
-                "%(stamp)s is not the first stamp of the queue %(queue)s:"
-                " jobs are found by the age of that one only",
-                stamp=repr(aged[0]),
-                queue=repr(queue),
-            )
+            "%(stamp)s is not the first stamp of the queue %(queue)s:"
+            " jobs are found by the age of that one only",
+            stamp=repr(aged[0]),
+            queue=repr(queue),
         )
 
 
@@ -110,12 +97,6 @@ def option_params(moves: tuple[Move, ...], options: frozenset[str]) -> dict[str,
     unknown = sorted(options - known)
     if unknown:
         choice = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
-        raise StoreError(
-            Message(
-                "%(call)s has no option %(option)s: %(choice)s",
-                call=moves[0].action,
-                option=repr(unknown[0]),
-                choice=choice,
-            )
-        )
+        why = "%(call)s has no option %(option)s: %(choice)s"
+        raise StoreError(why, call=moves[0].action, option=repr(unknown[0]), choice=choice)
     return {f"option_{name}": name in options for name in known}
