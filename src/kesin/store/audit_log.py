@@ -25,9 +25,9 @@ from kesin.store.audit_chain import (
 )
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
+from kesin.store.sql.dialect import shared_statements
 from kesin.store.sql.reader import escape_like
 from kesin.store.sql.store import SqlStore
-from kesin.store.sql.templates import shared_statements
 
 Row = tuple[Any, ...]
 

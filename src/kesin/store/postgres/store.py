@@ -26,12 +26,11 @@ from kesin.store.postgres.planned import MANY_JOBS, PlannedClaims
 from kesin.store.postgres.pool import PostgresPool, TransactionRolledBack
 from kesin.store.records import Event, NewJobRow, Outcome
 from kesin.store.sql.columns import event_columns
-from kesin.store.sql.dialect import Dialect
+from kesin.store.sql.dialect import Dialect, fill, template
 from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS
 from kesin.store.sql.migrate import migrations, pending_migrations
 from kesin.store.sql.statements import Statements
 from kesin.store.sql.store import ActionCall, Conflict, SqlStore, moved_outcomes
-from kesin.store.sql.templates import fill, template
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _IN_INDEX_ORDER = (

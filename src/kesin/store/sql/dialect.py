@@ -1,11 +1,14 @@
-"""The differences between the two SQL dialects, quoting, and the columns of the caller's input."""
+"""The two SQL dialects: their differences, the templates in ``queries/``, and quoting."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 _GAP = re.compile(r"\{(\w+)\}")
+_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _PARAM = re.compile(r"(?<!:):([a-z_]+)")
 
 # The columns of the caller's input about a job, with their PostgreSQL types.
@@ -41,6 +44,26 @@ class Dialect:
         """A shared statement in this dialect: ``:param``, ``{fragment}`` and ``{table}``."""
         text = _PARAM.sub(lambda gap: self.param(gap[1]), text)
         return _GAP.sub(lambda gap: self.fragments.get(gap[1], self.table(gap[1])), text)
+
+
+@cache
+def template(dialect: str, name: str) -> str:
+    """The text of ``queries/<dialect>/<name>.sql``."""
+    file = files("kesin.store.sql") / "queries" / dialect / f"{name}.sql"
+    return file.read_text("utf-8").strip()
+
+
+def fill(text: str, fragments: dict[str, str]) -> str:
+    """The template with every placeholder filled; a missing fragment is a KeyError."""
+    return _GAP.sub(lambda gap: fragments[gap.group(1)], text)
+
+
+@cache
+def shared_statements(file: str) -> dict[str, str]:
+    """The statements of ``queries/<file>.sql`` by name, which every dialect writes its own way."""
+    text = (files("kesin.store.sql") / "queries" / f"{file}.sql").read_text("utf-8")
+    parts = _NAME.split(text)[1:]
+    return dict(zip(parts[::2], (part.strip() for part in parts[1::2]), strict=True))
 
 
 def literal(text: str) -> str:

@@ -10,7 +10,7 @@ from kesin.lifecycle.declare import Move
 from kesin.lifecycle.failures import ERROR_GUARDS, failure_states, ready_states, revivals
 from kesin.lifecycle.vocabulary import Guard
 from kesin.store.sql.conditions import MoveConditions
-from kesin.store.sql.templates import fill, template
+from kesin.store.sql.dialect import fill, template
 
 _NEVER = "CAST(NULL AS bigint)"
 

@@ -13,17 +13,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from kesin.foundation.ids import is_id
-from kesin.foundation.messages import Message
 from kesin.lifecycle.model import Job
 from kesin.store.errors import StoreError, UnknownParents
 from kesin.store.limits import FIRST_ID, MAX_BATCH, MAX_PAGE, check_batch_size, valid_ids
 from kesin.store.notify import Notifier
 from kesin.store.records import Filter, HeldClaim, Listing, NewJobRow, Outcome, Progress
 from kesin.store.sql.columns import job_columns
+from kesin.store.sql.dialect import shared_statements, template
 from kesin.store.sql.input_rows import InputRow
 from kesin.store.sql.reader import SqlReader
 from kesin.store.sql.statements import Statements
-from kesin.store.sql.templates import shared_statements, template
 
 MAX_CONFLICT_ATTEMPTS = 3
 MAX_INDEXED = 10_000  # jobs that become searchable when their fields are declared
@@ -84,9 +83,7 @@ class SqlInserter(SqlReader):
             pending = [index for index in pending if index not in by_index]
         if pending:
             key = jobs[pending[0]].dedup_key
-            raise StoreError(
-                Message("the key %(key)s keeps changing hands: try again", key=repr(key))
-            )
+            raise StoreError("the key %(key)s keeps changing hands: try again", key=repr(key))
         if any(outcome.result == "inserted" for outcome in by_index.values()):
             self._notifier.notify(queue)
         outcomes = [

@@ -21,10 +21,9 @@ from kesin.store.declarations import takes_key
 from kesin.store.records import NewJobRow
 from kesin.store.sql.columns import STAMP_COLUMNS, ClaimRowDecoder, job_columns
 from kesin.store.sql.compiler import Compiler
-from kesin.store.sql.dialect import INPUT_TYPES, SHARED_PREFIX, Dialect, literal
+from kesin.store.sql.dialect import INPUT_TYPES, SHARED_PREFIX, Dialect, fill, literal, template
 from kesin.store.sql.input_rows import Statement, is_shared, row_reader
 from kesin.store.sql.limited_claims import LimitedClaim
-from kesin.store.sql.templates import fill, template
 
 _INPUT_COLUMN = re.compile(r"\bi\.(\w+)")
 _SHARED_COLUMN = re.compile(rf"\b{SHARED_PREFIX}(\w+)")

@@ -13,8 +13,8 @@ from kesin.store.declarations import DeclaredMoves
 from kesin.store.limits import FIRST_ID, check_batch_size
 from kesin.store.records import Definition, Event, MoveCount, Note, RulesVersion
 from kesin.store.sql.columns import event_columns
+from kesin.store.sql.dialect import shared_statements
 from kesin.store.sql.store import SqlStore
-from kesin.store.sql.templates import shared_statements
 from kesin.store.transfer.copier import Copier, JobHistory, JobVersion, VersionPage, new_moves
 
 NOTE_COLUMNS = ("queue", "tenant", "job_id", "at", "kind", "actor", "details")
