@@ -3,9 +3,12 @@
 import random
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
 from typing import Final, TypeVar
 
 from kesin.engine.new_job import NewJob
+from kesin.engine.proof_cache import proof_of
 from kesin.engine.queue import Queue
 from kesin.engine.results import Act, Done, Failed, HandlerResult
 from kesin.engine.simulation.checker import signed_result
@@ -13,7 +16,8 @@ from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job, MoveContext, failing_guard
-from kesin.lifecycle.vocabulary import Role
+from kesin.lifecycle.proof.upgrade import prove_upgrade
+from kesin.lifecycle.vocabulary import DeclarationError, Role
 
 TENANTS: Final = (
     *("default", "ankara", "van", "adana", "bursa", "izmir"),
@@ -119,6 +123,29 @@ class Dice(random.Random):
             ),
             (30, 40, 15, 8, 3, 1),
         )[0]
+
+
+@lru_cache(maxsize=16)
+def earlier_rules(lifecycle: Lifecycle) -> Lifecycle | None:
+    """Rules that the lifecycle can be an upgrade of: some histories begin under them.
+
+    They have a smaller cap and lack one of the operator's actions; None if they would not end.
+    """
+    cap = max(lifecycle.max_attempts - 1, 1)
+    removable = [
+        action
+        for action, moves in lifecycle.actions.items()
+        if all(move.by == ("operator",) and not move.chained for move in moves)
+    ]
+    for action in removable:
+        moves = tuple(move for move in lifecycle.moves if move.action != action)
+        try:
+            earlier = replace(lifecycle, moves=moves, max_attempts=cap)
+        except DeclarationError:  # other moves need it
+            continue
+        if proof_of(earlier) and prove_upgrade(earlier, lifecycle):
+            return earlier
+    return None
 
 
 def drops_claim(lifecycle: Lifecycle, action: str) -> bool:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from kesin.engine.proof_cache import proof_of
@@ -61,17 +62,12 @@ class SimulationResult:
         return self.failure is None
 
 
-def open_memory_store() -> Store:
-    """Open a new in-memory store."""
-    return SqliteStore(":memory:")
-
-
 def simulate(
     lifecycle: Lifecycle,
     *,
     seed: int,
     steps: int,
-    make_store: MakeStore = open_memory_store,
+    make_store: MakeStore = partial(SqliteStore, ":memory:"),  # noqa: B008
     shrink_attempts: int = MAX_SHRINK_ATTEMPTS,
     progress: Callable[[int], None] | None = None,
 ) -> SimulationResult:

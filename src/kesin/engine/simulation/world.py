@@ -16,8 +16,7 @@ from kesin.engine.queue import Queue, StaleClaim, apply_changes
 from kesin.engine.results import Act, HandlerResult
 from kesin.engine.schedules import Schedule
 from kesin.engine.simulation.checker import StoreCall, StoreChecker, WorkerChecker, signed_result
-from kesin.engine.simulation.dice import Dice, actions_of, drops_claim, due_times
-from kesin.engine.simulation.earlier_rules import earlier_rules
+from kesin.engine.simulation.dice import Dice, actions_of, drops_claim, due_times, earlier_rules
 from kesin.engine.simulation.faulty_store import FaultyStore, ProcessKilled
 from kesin.engine.simulation.oracle_moves import break_promise
 from kesin.engine.simulation.schedule import Fault, ScheduledStep
