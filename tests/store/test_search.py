@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kesin.engine.validation import payload_text
+from kesin.foundation.text import canonical_json
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.records import Filter, Listing
 from kesin.store.search import FOLDED, MAX_TERM, fold, is_found, terms_of
@@ -192,7 +192,7 @@ def test_sql_writes_the_terms_that_python_computes(store):
     @example("".join(FOLDED))
     @example("  a -- b  ")
     def check(value):
-        [outcome] = scene.enqueue(scene.new(payload=payload_text({"to": value}, 10**6)))
+        [outcome] = scene.enqueue(scene.new(payload=canonical_json({"to": value})))
         payload = store.job(outcome.id).payload
         sql = f"SELECT term FROM {store.dialect.table('search_term')} WHERE job_id = "
         written = store._read(sql + store.dialect.param("id"), {"id": outcome.id})

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from kesin.engine.new_job import NewJob
+from kesin.engine.queue_reader import Looks
 from kesin.engine.validation import BadInput, require_fits
-from kesin.engine.waiting import Looks
 from kesin.foundation.text import storable
 from kesin.store.limits import MAX_SQL_PAYLOAD_BYTES
 
@@ -54,8 +54,8 @@ class AioQueue:
         row = queue.row_of(new)
         require_fits(  # the SQL function has a limit of its own
             row.payload,
-            MAX_SQL_PAYLOAD_BYTES,
             "payload",
+            MAX_SQL_PAYLOAD_BYTES,
             "the payload has %(n)s bytes; within an asynchronous connection the limit is %(most)s,"
             " whatever the queue's is: use queue.enqueue(…, within=…) with a synchronous"
             " connection, or store the data elsewhere and enqueue a reference",

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kesin.store.filters import normalise_filter
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, Outcome
 
@@ -46,9 +45,7 @@ def id_batches(
         return
     cursor: str | None = ""
     while cursor is not None:
-        page = queue.store.jobs(
-            queue.name, normalise_filter(where), limit=MAX_PAGE, cursor=cursor or None
-        )
+        page = queue.store.jobs(queue.name, where, limit=MAX_PAGE, cursor=cursor or None)
         if page.jobs:
             yield [job.id for job in page.jobs]
         cursor = page.cursor

@@ -18,21 +18,20 @@ from kesin.engine.queue_reader import QueueReader
 from kesin.engine.turns import Turns
 from kesin.engine.validation import (
     BadInput,
+    bounded_json,
     checked_attempts,
     checked_category,
     checked_name,
     checked_priority,
     delay_us,
     lease_us,
-    payload_text,
+    require_fits,
     require_positive_limit,
-    require_result_fits,
-    result_text,
 )
 from kesin.foundation.clock import Clock, Duration, SystemClock, Time
 from kesin.foundation.deprecation import warn_renamed
 from kesin.foundation.ids import IdMaker
-from kesin.foundation.text import canonical_json, storable
+from kesin.foundation.text import canonical_json, storable, storable_names
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job, meter_of
@@ -40,7 +39,6 @@ from kesin.lifecycle.proof.rules import Unproved
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.contract import Store
 from kesin.store.errors import UnknownParents
-from kesin.store.filters import normalise_filter, normalise_names
 from kesin.store.limits import MAX_BATCH, MAX_CODE, MAX_MESSAGE
 from kesin.store.records import Filter, NewJobRow, Outcome
 
@@ -192,7 +190,7 @@ class Queue(QueueReader):
     def payload_text(self, payload: Any) -> str:
         """The payload as it is stored; raises BadInput if it is no JSON or too large."""
         plain = self._payloads.plain(payload) if self._payloads else payload
-        return payload_text(plain, self.max_payload_bytes)
+        return bounded_json(plain, "payload", self.max_payload_bytes)
 
     # Workers
 
@@ -212,7 +210,7 @@ class Queue(QueueReader):
         require_positive_limit(limit)
         lease = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
         how: dict[str, Any] = {"worker": storable(worker), "lease_us": lease_us(lease), "ids": ids}
-        claim = partial(self._claim, how | {"tenants": normalise_names(tenants)})
+        claim = partial(self._claim, how | {"tenants": storable_names(tenants)})
         jobs = claim(limit)
         if len(jobs) < limit and self.lifecycle.waiting_states and self.settle():
             jobs += claim(limit - len(jobs))
@@ -229,7 +227,7 @@ class Queue(QueueReader):
     def peek(self, *, limit: int = 1, tenants: Sequence[str] | None = None) -> list[Job]:
         """The jobs that ``claim`` would return now; nothing is claimed."""
         require_positive_limit(limit)
-        names, after = normalise_names(tenants), self._turns.after()
+        names, after = storable_names(tenants), self._turns.after()
         now = self.clock.now()
         jobs = self.store.peek(self.name, limit=limit, tenants=names, after=after, now=now)
         return self._typed(jobs)
@@ -264,10 +262,11 @@ class Queue(QueueReader):
 
         Raises StaleClaim when the claim was lost; if the slot is taken, the outcome is ``busy``.
         """
+        limit = self.max_payload_bytes
         change = Change(
             job.id,
             job.claim_seq,
-            result=None if result is None else result_text(result, self.max_payload_bytes),
+            result=None if result is None else bounded_json(result, "result", limit),
             note=None if note is None else canonical_json(note),
             run_at=None if run_in_s is None else self.now() + delay_us(run_in_s, "run_in_s"),
         )
@@ -357,9 +356,7 @@ class Queue(QueueReader):
     ) -> dict[tuple[str, str], int]:
         """(state, reason) → how many jobs ``act`` would treat so; '' means that they would move."""
         how: dict[str, Any] = {"role": "operator", "ids": ids, "options": options}
-        return self.store.preview(
-            self.name, action, normalise_filter(where), **how, now=self.clock.now()
-        )
+        return self.store.preview(self.name, action, where, **how, now=self.clock.now())
 
     def pause(self, *, actor: str, tenant: str = "", reason: str | None = None) -> None:
         """Let no jobs of the queue, or of one tenant, be claimed until it is resumed."""
@@ -409,7 +406,8 @@ def apply_changes(
 ) -> list[Outcome]:
     """Ask for an action on many jobs; return one outcome for each, in order."""
     for change in changes:
-        require_result_fits(change.result, queue.max_payload_bytes)
-    how: dict[str, Any] = {"role": role, "options": options, "tenants": normalise_names(tenants)}
+        if change.result is not None:
+            require_fits(change.result, "result", queue.max_payload_bytes)
+    how: dict[str, Any] = {"role": role, "options": options, "tenants": storable_names(tenants)}
     who, now = storable(actor), queue.clock.now()
     return queue.store.apply(queue.name, action, changes, actor=who, now=now, **how)

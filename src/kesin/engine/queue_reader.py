@@ -6,19 +6,22 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kesin.engine.validation import require_positive_limit
-from kesin.engine.waiting import FIRST_PAUSE_S, Looks
-from kesin.foundation.clock import Clock, Duration, wall_clock_us
+from kesin.engine.validation import BadInput, require_positive_limit
+from kesin.foundation.clock import Clock, Duration, SystemClock, in_seconds, wall_clock_us
 from kesin.foundation.text import storable
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
+from kesin.lifecycle.vocabulary import FINISHED, RESTING
 from kesin.store.contract import Store
-from kesin.store.filters import normalise_filter
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Backlog, Event, Filter, Note, Page, Progress, QueueStats
 
 if TYPE_CHECKING:
     from kesin.engine.payload_type import PayloadType
+
+FIRST_PAUSE_S = 0.02  # between two looks at a job that is waited for
+LAST_PAUSE_S = 0.5
+_monotonic = SystemClock().monotonic
 
 
 class QueueReader:
@@ -64,8 +67,7 @@ class QueueReader:
         self, where: Filter | None = None, *, limit: int = 100, cursor: str | None = None
     ) -> Page:
         """A page of jobs, newest first unless the filter says otherwise."""
-        where = normalise_filter(where or Filter())
-        page = self.store.jobs(self.name, where, limit=limit, cursor=cursor)
+        page = self.store.jobs(self.name, where or Filter(), limit=limit, cursor=cursor)
         return Page(self._typed(page.jobs), page.cursor)
 
     def events(self, job_id: str) -> list[Event]:
@@ -112,3 +114,30 @@ class QueueReader:
 
     def _typed(self, jobs: list[Job]) -> list[Job]:
         return self._payloads.typed(jobs) if self._payloads else jobs
+
+
+class Looks:
+    """The looks at one job until it is at rest or over, with growing pauses, within a timeout."""
+
+    def __init__(self, queue: QueueReader, job_id: str, timeout: Duration) -> None:
+        self._what = f"job {job_id}"
+        self._nowhere = f"{queue.name} has no job {job_id}"
+        self._waiting = queue.lifecycle.waiting_states  # these end by themselves
+        self._timeout_s = in_seconds(timeout, "timeout")
+        self._ends_at = _monotonic() + self._timeout_s
+        self._pause_s = FIRST_PAUSE_S
+
+    def ended(self, job: Job | None) -> Job | None:
+        """The job, if it is at rest or over; raises TimeoutError after the timeout."""
+        if job is None:
+            raise BadInput("unknown_job", "job_id", self._nowhere)
+        if job.phase in (RESTING, FINISHED) and job.state not in self._waiting:
+            return job
+        if _monotonic() >= self._ends_at:
+            raise TimeoutError(f"{self._what} is still {job.state} after {self._timeout_s:g} s")
+        return None
+
+    def pause_s(self) -> float:
+        """How long to wait before the next look."""
+        pause_s, self._pause_s = self._pause_s, min(self._pause_s * 1.5, LAST_PAUSE_S)
+        return max(0.0, min(pause_s, self._ends_at - _monotonic()))

@@ -28,6 +28,11 @@ def storable(text: str) -> str:
     return _UNSTORABLE.sub("", text)
 
 
+def storable_names(names: Iterable[str] | None) -> list[str] | None:
+    """Each name as the stores write it; None stays None."""
+    return None if names is None else [storable(name) for name in names]
+
+
 def canonical_json(value: Any) -> str:  # any JSON value
     """Canonical JSON: sorted keys, no spaces, no NaN, without unstorable characters."""
     text = _dumps(value)

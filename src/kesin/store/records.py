@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Literal, NamedTuple
 
 from kesin.foundation.clock import Time, time_us
+from kesin.foundation.text import storable
 from kesin.lifecycle.model import NO_STAMPS, Job
 
 HeldClaim = tuple[str, int]  # the id of a claimed job, and the token of the claim
@@ -204,7 +205,10 @@ class Pause(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which jobs to list. An empty filter matches all; every given condition must hold."""
+    """Which jobs to list. An empty filter matches all; every given condition must hold.
+
+    Texts are kept as the stores write them, and times in microseconds.
+    """
 
     states: tuple[str, ...] = ()
     tenants: tuple[str, ...] | None = None
@@ -220,9 +224,15 @@ class Filter:
     oldest_first: bool = False  # the order of a list; otherwise the newest comes first
 
     def __post_init__(self) -> None:
-        for name in ("created_from", "created_before", "moved_before"):
-            if isinstance(value := getattr(self, name), datetime):
-                object.__setattr__(self, name, time_us(value, name))
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, datetime):
+                value = time_us(value, each.name)
+            elif isinstance(value, str):
+                value = storable(value)
+            elif isinstance(value, Iterable):
+                value = tuple(map(storable, value))
+            object.__setattr__(self, each.name, value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,6 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.contract import Store
 from kesin.store.declarations import COLUMN_BITS
-from kesin.store.filters import normalise_filter
 from kesin.store.records import Definition, Event, Filter, Note, Page, Progress
 from kesin.workloads import workloads
 
@@ -115,7 +114,6 @@ def _titles(store: Store, queue: str) -> Callable[[Job], str]:
 def _resolved(store: Store, queue: str, where: Filter, title: Callable[[Job], str]) -> JobSearch:
     """What the text of a filter is: see ``resolve_text``."""
     tenants = where.tenants or (tuple(store.stats(queue).tenants) if where.text else ())
-    where = normalise_filter(where)
     return resolve_text(where, tenants, lambda narrow, n: store.jobs(queue, narrow, limit=n), title)
 
 

@@ -32,7 +32,6 @@ from kesin.foundation.permissions import Actor, Permission
 from kesin.foundation.problems import Forbidden, Invalid, NotFound, RequestConflict
 from kesin.lifecycle.model import Job
 from kesin.store.errors import StoreUnreachable
-from kesin.store.filters import normalise_filter
 from kesin.store.records import Event, Filter, JobCount, Note, Outcome, Page, Pause, QueueStats
 
 _NONE: Final[frozenset[str]] = frozenset()
@@ -143,7 +142,7 @@ class Commands:
         searched = where.text or where.contains or where.dedup_key or where.search
         if searched and not actor.has("reveal"):
             return JobCount(0, exact=False)
-        return queue.store.count_matching(name, normalise_filter(narrowed), limit=limit, **between)
+        return queue.store.count_matching(name, narrowed, limit=limit, **between)
 
     def find(
         self,

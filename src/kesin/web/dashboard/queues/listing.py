@@ -16,7 +16,6 @@ from kesin.engine.queue import Queue
 from kesin.engine.validation import invalid_field
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.model import Job
-from kesin.store.filters import normalise_filter
 from kesin.store.records import Filter, JobCount, Page
 from kesin.web.dashboard.frame.page import PageContext
 from kesin.web.dashboard.queues import filters
@@ -52,7 +51,7 @@ def visible_jobs(
 
 def all_jobs(queue: Queue, where: Filter, total: int | None = None) -> JobSource:
     """All jobs that match; what the user may see is for the caller to say in the filter."""
-    count = partial(queue.store.count_matching, queue.name, normalise_filter(where))
+    count = partial(queue.store.count_matching, queue.name, where)
     return JobSource(
         JobSearch(None, where),
         partial(queue.jobs, where),
