@@ -17,8 +17,8 @@ from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.declarations import DeclaredMoves
 from kesin.store.errors import StoreError
-from kesin.store.limits import FIRST_ID, LAST_ID, MAX_BATCH, MAX_PAGE
-from kesin.store.notify import Notifier, QueueListener
+from kesin.store.limits import FIRST_ID, LAST_ID, MAX_BATCH, MAX_PAGE, valid_ids
+from kesin.store.notify import Notified
 from kesin.store.records import (
     AgedSince,
     Backlog,
@@ -42,11 +42,8 @@ from kesin.store.records import (
 )
 
 
-class Store(ABC):
+class Store(Notified, ABC):
     """Durable jobs; safe to use from many threads."""
-
-    _notifier: Notifier
-    _listener: QueueListener | None = None
 
     def store_for(self, queue: str) -> Store:  # noqa: ARG002  # a single store holds every queue
         """The store that holds this queue: this store itself, unless it is a routed one."""
@@ -118,7 +115,6 @@ class Store(ABC):
         Raises UnknownParents, and creates none, if one is to come after a job that is not here.
         """
 
-    @abstractmethod
     def claim(
         self,
         queue: str,
@@ -137,8 +133,14 @@ class Store(ABC):
         due jobs. Each gets an equal share of the limit, and the first ones what is left over. With
         ``ids`` only these jobs are claimed, of any tenant: for a worker started for a certain job.
         """
+        params: dict[str, Any] = {"queue": queue, "worker": worker, "actor": worker, "now": now}
+        params |= {"limit": min(limit, MAX_BATCH), "after": after, "lease_us": lease_us}
+        if ids is not None:
+            params["ids"] = valid_ids(ids)
+        elif tenants is not None:
+            params["tenants"] = list(tenants)
+        return self._due_jobs(queue, "claim", params)
 
-    @abstractmethod
     def peek(
         self,
         queue: str,
@@ -149,6 +151,17 @@ class Store(ABC):
         now: int | None = None,
     ) -> list[Job]:
         """The jobs that ``claim`` would give, in its order, unchanged."""
+        params: dict[str, Any] = {"queue": queue, "after": after, "now": now}
+        params["limit"] = min(limit, MAX_BATCH)
+        if tenants is not None:
+            params["tenants"] = list(tenants)
+        return self._due_jobs(queue, "peek", params)
+
+    @abstractmethod
+    def _due_jobs(
+        self, queue: str, what: Literal["claim", "peek"], params: dict[str, Any]
+    ) -> list[Job]:
+        """Claim due jobs, or only read them, with these parameters of the statement or script."""
 
     @abstractmethod
     def ready_tenants(self, queue: str, limit: int) -> list[str]:
@@ -427,20 +440,6 @@ class Store(ABC):
     @abstractmethod
     def health(self) -> dict[str, str | int]:
         """Facts for operators: version, size, oldest snapshot, journal."""
-
-    def notification_count(self, queue: str) -> int:
-        """A number that changes when a job of the queue may have become ready."""
-        return self._notifier.count(queue)
-
-    def wait(self, queue: str, since: int, timeout_s: float) -> None:
-        """Return when ``notification_count`` is no longer ``since``, or after the timeout."""
-        if self._listener:
-            self._listener.start()
-        self._notifier.wait(queue, since, timeout_s)
-
-    def wake(self, queue: str) -> None:
-        """End the waits of this process; safe to call from a signal handler."""
-        self._notifier.notify(queue)
 
     @abstractmethod
     def close(self) -> None:

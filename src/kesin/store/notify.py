@@ -121,3 +121,24 @@ class QueueListener(ForkAware, ABC):
             except self.reconnect_errors:
                 self._stopping.wait(pause_s)
                 pause_s = min(pause_s * 2, MAX_RECONNECT_PAUSE_S)
+
+
+class Notified:
+    """The waiting half of every store."""
+
+    _notifier: Notifier
+    _listener: QueueListener | None = None
+
+    def notification_count(self, queue: str) -> int:
+        """A number that changes when a job of the queue may have become ready."""
+        return self._notifier.count(queue)
+
+    def wait(self, queue: str, since: int, timeout_s: float) -> None:
+        """Return when ``notification_count`` is no longer ``since``, or after the timeout."""
+        if self._listener:
+            self._listener.start()
+        self._notifier.wait(queue, since, timeout_s)
+
+    def wake(self, queue: str) -> None:
+        """End the waits of this process; safe to call from a signal handler."""
+        self._notifier.notify(queue)

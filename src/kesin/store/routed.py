@@ -15,6 +15,7 @@ from typing import Any
 from kesin.lifecycle.model import Job
 from kesin.store.contract import Store
 from kesin.store.errors import StoreUnreachable
+from kesin.store.notify import Notified
 from kesin.store.records import Event, Note
 
 
@@ -27,12 +28,12 @@ def _of_queue(name: str) -> Any:
     return call
 
 
-def _names_queue(method: object) -> bool:
-    """Whether the first argument of a method is the queue."""
-    return callable(method) and list(signature(method).parameters)[1:2] == ["queue"]
-
-
-_BY_QUEUE = {name: _of_queue(name) for name, method in vars(Store).items() if _names_queue(method)}
+_METHODS = {name: method for kind in (Store, Notified) for name, method in vars(kind).items()}
+_BY_QUEUE = {  # those whose first argument is the queue
+    name: _of_queue(name)
+    for name, method in _METHODS.items()
+    if callable(method) and list(signature(method).parameters)[1:2] == ["queue"]
+}
 _QueueRouter: Any = ABCMeta("_QueueRouter", (Store,), _BY_QUEUE)
 
 

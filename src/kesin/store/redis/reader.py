@@ -158,22 +158,6 @@ class RedisReader(Store):
         answers = self._execute("holders", params, program, items=requested)
         return {key: holder for key, holder in zip(requested, answers, strict=True) if holder}
 
-    def peek(
-        self,
-        queue: str,
-        *,
-        limit: int,
-        tenants: Sequence[str] | None = None,
-        after: str = "",
-        now: int | None = None,
-    ) -> list[Job]:
-        program = self.program(queue)
-        params: dict[str, Any] = {"queue": queue, "after": after, "now": now}
-        params["limit"] = min(limit, program.max_claim)
-        params["tenants"] = None if tenants is None else list(tenants)
-        rows = self._execute("peek", params, program, moves=program.claims)
-        return [parse_job(row) for row in rows]
-
     def ready_tenants(self, queue: str, limit: int) -> list[str]:
         self.program(queue)
         return sorted(self._execute("ready_tenants", {"queue": queue}))[:limit]

@@ -228,25 +228,12 @@ class RedisStore(RedisReader):
 
     # Claims
 
-    def claim(
-        self,
-        queue: str,
-        *,
-        worker: str,
-        limit: int,
-        lease_us: int,
-        tenants: Sequence[str] | None = None,
-        ids: Sequence[str] | None = None,
-        after: str = "",
-        now: int | None = None,
+    def _due_jobs(
+        self, queue: str, what: Literal["claim", "peek"], params: dict[str, Any]
     ) -> list[Job]:
         program = self.program(queue)
-        if ids is not None:
-            ids = valid_ids(ids)
-        params: dict[str, Any] = {"queue": queue, "worker": worker, "actor": worker, "now": now}
-        params |= {"limit": min(limit, program.max_claim), "after": after, "lease_us": lease_us}
-        params |= {"ids": ids} if ids is not None else {"tenants": tenants and list(tenants)}
-        rows = self._execute("claim", params, program, moves=program.claims)
+        params["limit"] = min(params["limit"], program.max_claim)
+        rows = self._execute(what, params, program, moves=program.claims)
         return [parse_job(row) for row in rows]
 
     def renew(

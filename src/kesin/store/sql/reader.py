@@ -7,8 +7,7 @@ read from its newest job backwards.
 
 import json
 from abc import abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +22,6 @@ from kesin.store.limits import (
     FAILURE_PERIOD_US,
     FIRST_ID,
     LAST_ID,
-    MAX_BATCH,
     MAX_FAILURES_READ,
     check_age_stamp,
     check_batch_size,
@@ -70,10 +68,6 @@ class SqlReader(Store):
     def _read(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         """Run one query."""
 
-    @abstractmethod
-    def _peek(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
-        """The jobs that a claim with these parameters would take."""
-
     def statements(self, queue: str) -> Statements:
         """The queue's statements; public for query-plan tests and benchmarks."""
         try:
@@ -88,9 +82,6 @@ class SqlReader(Store):
         where = f"{self.dialect.table(table)} WHERE queue = {self.dialect.param('queue')}"
         return self._read(f"SELECT {columns} FROM {where}{ending}", {"queue": queue})
 
-    def _job_query(self, where: str, params: dict[str, Any]) -> list[Job]:
-        return [Job._make(row) for row in self._read(self._jobs_sql(where), params)]
-
     def _jobs_sql(self, where: str) -> str:
         """Whole jobs, where this is so."""
         columns = job_columns(self.dialect)
@@ -100,8 +91,8 @@ class SqlReader(Store):
     def job(self, job_id: str) -> Job | None:
         if not is_id(job_id):
             return None
-        jobs = self._job_query(f"j.id = {self.dialect.param('id')}", {"id": job_id})
-        return jobs[0] if jobs else None
+        rows = self._read(self._jobs_sql(f"j.id = {self.dialect.param('id')}"), {"id": job_id})
+        return Job._make(rows[0]) if rows else None
 
     def find(self, queue: str, ids: Sequence[str]) -> dict[str, Job]:
         rows = self._read_ids("find", queue, ids)
@@ -112,11 +103,8 @@ class SqlReader(Store):
 
     def _read_ids(self, name: str, queue: str, ids: Sequence[str]) -> list[tuple[Any, ...]]:
         sql, requested = self.statements(queue).plain(name), valid_ids(ids)
-        return (
-            self._read(sql, {"queue": queue, "ids": self.dialect.array(requested)})
-            if requested
-            else []
-        )
+        params = {"queue": queue, "ids": self.dialect.array(requested)}
+        return self._read(sql, params) if requested else []
 
     def ids_by_key(self, queue: str, tenant: str, keys: Sequence[str]) -> dict[str, str]:
         statements = self.statements(queue)
@@ -135,28 +123,6 @@ class SqlReader(Store):
         holders = statements.over_input("holders")
         params = {"queue": statements.queue, "items": statements.items(holders, keys)}
         return run(holders.sql, params)
-
-    def peek(
-        self,
-        queue: str,
-        *,
-        limit: int,
-        tenants: Sequence[str] | None = None,
-        after: str = "",
-        now: int | None = None,
-    ) -> list[Job]:
-        statements = self.statements(queue)
-        claims = statements.lifecycle.claims
-        alone = statements.takes_slot(claims) and not statements.lifecycle.limited_claim
-        max_jobs = 1 if alone else MAX_BATCH
-        params: dict[str, Any] = {"queue": queue, "limit": min(limit, max_jobs), "now": now}
-        params["after"] = after
-        if tenants is not None:
-            params["tenants"] = self.dialect.array(tenants)
-        jobs = self._peek(statements, params)
-        if statements.contested(claims) and _share_key(jobs):
-            return self._peek(statements, {**params, "limit": 1})  # such a claim takes one job
-        return jobs
 
     def jobs(
         self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None
@@ -297,11 +263,8 @@ class SqlReader(Store):
     def totals(self, queue: str, *, now: int | None = None, oldest: bool = False) -> QueueStats:
         columns = "'', move, from_state, to_state, CAST(sum(n) AS bigint), max(at)"
         rows = self._rows_of_queue("flow", columns, queue, " GROUP BY 2, 3, 4 ORDER BY 2, 3, 4")
-        known, overdue = (
-            self.statements(queue).lifecycle.state,
-            self._overdue(queue, now, oldest=oldest),
-        )
-        counts = list(map(MoveCount._make, rows))
+        known, counts = self.statements(queue).lifecycle.state, list(map(MoveCount._make, rows))
+        overdue = self._overdue(queue, now, oldest=oldest)
         return replace(count_jobs(queue, counts, known, overdue), tenants={})
 
     def failures(
@@ -327,15 +290,9 @@ class SqlReader(Store):
         statements = self.statements(queue)
         lifecycle = statements.lifecycle
         check_age_stamp(lifecycle, queue, aged)
-        params = {
-            "queue": queue,
-            "tenant": tenant,
-            "now": now,
-            "aged": aged and aged[1],
-            "states": self.dialect.array(
-                [state.name for state in lifecycle.states if state.working]
-            ),
-        }
+        working = self.dialect.array([state.name for state in lifecycle.states if state.working])
+        params = {"queue": queue, "tenant": tenant, "now": now, "aged": aged and aged[1]}
+        params["states"] = working
         values: dict[str, dict[str, Any]] = {}
         for kind, state, number in self._read(statements.plain("waiting"), params):
             values.setdefault(kind, {})[state] = number
@@ -429,12 +386,6 @@ def _keys_of(where: Filter) -> list[InputRow] | None:
     if where.tenants is None or where.dedup_key is None:
         return None
     return [InputRow(tenant, dedup_key=where.dedup_key) for tenant in dict.fromkeys(where.tenants)]
-
-
-def _share_key(jobs: Iterable[Job]) -> bool:
-    """Whether two of these jobs have the same key."""
-    keys = Counter((job.tenant, job.dedup_key) for job in jobs if job.dedup_key is not None)
-    return any(count > 1 for count in keys.values())
 
 
 def escape_like(text: str) -> str:

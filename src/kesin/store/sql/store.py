@@ -24,7 +24,6 @@ from kesin.store.limits import (
     moves_for,
     option_params,
     prepare_changes,
-    valid_ids,
 )
 from kesin.store.ownership import Ownership
 from kesin.store.records import Filter, HeldClaim, Outcome, ScheduleRow, refusal
@@ -70,6 +69,10 @@ class SqlStore(SqlRules):
         """Claim due jobs, fairly between tenants; return them in the order they are due."""
 
     @abstractmethod
+    def _peek(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
+        """The jobs that a claim with these parameters would take."""
+
+    @abstractmethod
     def _judge(self, call: ActionCall, changes: Sequence[Change]) -> dict[str, Outcome]:
         """Run the apply statement; return each outcome, and fill ``call.chosen``."""
 
@@ -85,27 +88,24 @@ class SqlStore(SqlRules):
 
     # Claims
 
-    def claim(
-        self,
-        queue: str,
-        *,
-        worker: str,
-        limit: int,
-        lease_us: int,
-        tenants: Sequence[str] | None = None,
-        ids: Sequence[str] | None = None,
-        after: str = "",
-        now: int | None = None,
+    def _due_jobs(
+        self, queue: str, what: Literal["claim", "peek"], params: dict[str, Any]
     ) -> list[Job]:
         statements = self.statements(queue)
-        params: dict[str, Any] = {"queue": queue, "worker": worker, "actor": worker, "now": now}
-        params |= {"limit": min(limit, MAX_BATCH), "after": after, "lease_us": lease_us}
-        if ids is not None:
-            params["ids"] = self.dialect.array(valid_ids(ids))
-        elif tenants is not None:
-            params["tenants"] = self.dialect.array(tenants)
-        take = partial(self._claim, statements)
-        return self._take_contested(statements, statements.lifecycle.claims, take, params)
+        claims = statements.lifecycle.claims
+        for name in ("ids", "tenants"):
+            if name in params:
+                params[name] = self.dialect.array(params[name])
+        if what == "claim":
+            take = partial(self._claim, statements)
+            return self._take_contested(statements, claims, take, params)
+        if statements.takes_slot(claims) and not statements.lifecycle.limited_claim:
+            params["limit"] = min(params["limit"], 1)
+        jobs = self._peek(statements, params)
+        keys = [(job.tenant, job.dedup_key) for job in jobs if job.dedup_key is not None]
+        if statements.contested(claims) and len(set(keys)) < len(keys):
+            return self._peek(statements, {**params, "limit": 1})  # such a claim takes one job
+        return jobs
 
     def _take_contested(
         self,
@@ -190,7 +190,10 @@ class SqlStore(SqlRules):
         params = {"queue": queue, "actor": "clock", "now": now, "tenants": None}
         moved = 0
         while moved < limit:  # one that fails is news for those that come after it
-            heard = self._heard(queue, min(limit - moved, MAX_BATCH))
+            # Committed before anything is moved: what takes jobs first and then their parents would
+            # wait for it. If this process dies now, the sweeper's next walk finds them.
+            news = {"queue": queue, "limit": min(limit - moved, MAX_BATCH)}
+            heard = sorted({child for (child,) in self._rows(self._beside("hear"), news)})
             if not heard:
                 break
             undone = dict(self._read(self._beside("undone"), {"ids": self.dialect.array(heard)}))
@@ -201,15 +204,6 @@ class SqlStore(SqlRules):
                 outcomes = self._make(call, list(map(Change, ids)))
                 moved += sum(outcome.result == "moved" for outcome in outcomes.values())
         return moved
-
-    def _heard(self, queue: str, limit: int) -> list[str]:
-        """The jobs that have news, which is news no more.
-
-        Committed before anything is moved: what takes jobs first and then their parents would wait
-        for it. If this process dies now, the sweeper's next walk finds them.
-        """
-        rows = self._rows(self._beside("hear"), {"queue": queue, "limit": limit})
-        return sorted({child for (child,) in rows})
 
     def preview(
         self,
