@@ -13,15 +13,14 @@ from operator import or_
 from typing import Any, Literal
 
 from kesin.lifecycle.codec import fingerprint_of
-from kesin.lifecycle.model import JOB_COLUMNS, Job
+from kesin.lifecycle.model import JOB_COLUMNS, STAMP_COLUMNS, Job
 from kesin.store.contract import Store
 from kesin.store.counters import count_jobs
 from kesin.store.declarations import COLUMN_BITS
 from kesin.store.records import Event, MoveCount, RulesVersion
 from kesin.store.rules import accounted_effects, jobs_by_state
 
-_STAMPS = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
-_MASKED_COLUMNS = ("run_at", "timer_at", "result", "finished_at", *_STAMPS, "priority")
+_MASKED_COLUMNS = ("run_at", "timer_at", "result", "finished_at", *STAMP_COLUMNS, "priority")
 _NOT_REPLAYED = {"lease_until"}
 _PROGRESS_EVERY = 500  # jobs between two progress reports
 

@@ -301,7 +301,8 @@ class RunContext:
 
         Written at most once a second: what is said in between is left out, the end is not.
         """
-        if fraction is not None and (isinstance(fraction, bool) or not _is_fraction(fraction)):
+        number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
+        if fraction is not None and not (number and 0 <= fraction <= 1):
             raise BadResult(f"the progress of a job is a number from 0 to 1, got {fraction!r}")
         if message is not None and not isinstance(message, str):
             raise BadResult(f"the message of a progress is text, got {message!r}")
@@ -334,10 +335,6 @@ class RunContext:
             if outcome.result != "moved":
                 why = outcome.reason or outcome.result
                 raise StoreError(f"{action} of job {self.job.id} was refused: {why}")
-
-
-def _is_fraction(value: object) -> bool:
-    return isinstance(value, int | float) and 0 <= value <= 1
 
 
 def accepts_run(handler: Callable[..., object]) -> bool:

@@ -138,18 +138,14 @@ def tick(queue: Queue) -> int:
     now, enqueued = queue.now(), 0
     for row in queue.store.schedules(queue.name):
         try:
-            if _is_due(row, now):
+            # Its time has come, or was set by a clock that ran ahead.
+            if row.next_at <= now or row.next_at > Schedule.stored(row).next_after(now):
                 enqueued += _tick_one(queue, row.name, now)
         except (BadInput, TypeError, ValueError):
             log.exception("schedule_failed", queue=queue.name, schedule=row.name)
     if enqueued:
         log.info("ticked", queue=queue.name, jobs=enqueued)
     return enqueued
-
-
-def _is_due(row: ScheduleRow, now: int) -> bool:
-    """Whether its time has come, or was set by a clock that ran ahead."""
-    return row.next_at <= now or row.next_at > Schedule.stored(row).next_after(now)
 
 
 def _tick_one(queue: Queue, name: str, now: int) -> int:

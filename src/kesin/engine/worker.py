@@ -98,8 +98,7 @@ class Worker(ForkAware):
         _check_handlers(handler, batch_handler, plan)
         limit_s = None if time_limit_s is None else in_seconds(time_limit_s, "time_limit_s")
         options = {"threads": threads, "batch": batch, "poll_s": poll_s, "concurrency": concurrency}
-        options["time_limit_s"] = limit_s
-        for option, value in options.items():
+        for option, value in {**options, "time_limit_s": limit_s}.items():
             if value is not None and value <= 0:
                 raise ValueError(f"{option} must be positive, got {value}")
         self._awaits = is_async(handler)

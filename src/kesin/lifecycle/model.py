@@ -101,6 +101,7 @@ class Job(NamedTuple):
 
 JOB_COLUMNS = tuple(field.removesuffix("_json") for field in Job._fields)
 HOT_COLUMNS = (*JOB_COLUMNS[: JOB_COLUMNS.index("dedup_key")], "priority")
+STAMP_COLUMNS = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
 NO_STAMPS: Mapping[str, int] = MappingProxyType({})
 ParentMark = Literal["pending", "done", "failed"]
 CLOCK_WENT_BACK_S = 3_600

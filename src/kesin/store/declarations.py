@@ -67,6 +67,9 @@ def declared_moves(queue: str, lifecycle: Lifecycle) -> dict[Edge, Effects]:
     """The rows of the table ``declared``, alternatives of one name merged."""
     moves: dict[Edge, Effects] = {}
     for move, source, target in declared_edges(lifecycle):
+        # How long ago a job must have finished to be pruned, where its age counts from there on.
+        age = move.guard("age_over") if move.prunes else None
+        min_age_s = age.number if age and age.names[0] in ("finished_at", "moved_at") else 0
         edge = (queue, move.name, source, target)
         source_holds_key = bool(source) and lifecycle.state[source].holds_key
         holds_key = bool(target) and lifecycle.state[target].holds_key
@@ -87,7 +90,7 @@ def declared_moves(queue: str, lifecycle: Lifecycle) -> dict[Edge, Effects]:
             holds_key=holds_key,
             slots=slots,
             slots_per=int(bool(target) and lifecycle.state[target].per_tenant),
-            min_age_us=_min_age_us(move),
+            min_age_us=min_age_s * SECOND_US,
         )
     return moves
 
@@ -98,13 +101,6 @@ def takes_key(lifecycle: Lifecycle, move: Move) -> bool:
     if target is None or not target.holds_key:
         return False
     return any(not lifecycle.state[source].holds_key for source in move.sources)
-
-
-def _min_age_us(move: Move) -> int:
-    """How long ago a job must have finished; 0 where the age is not counted from there on."""
-    age = move.guard("age_over") if move.prunes else None
-    since_end = age is not None and age.names[0] in ("finished_at", "moved_at")
-    return age.number * SECOND_US if age is not None and since_end else 0
 
 
 def check_compatible(edge: Edge, effects: Effects, declared: Effects | None) -> None:

@@ -78,8 +78,12 @@ def open_store(
         scheme = text.split("://", 1)[0]
         raise StoreError(f"unknown database {scheme}://: use a file path or postgresql://…")
     if text != ":memory:":
+        # Only their owner may read a new folder and file: payloads may hold names. SQLite gives its
+        # side files the same permissions as the file.
         with disk_errors_translated(text):
-            _make_private(Path(text))
+            Path(text).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                os.close(os.open(text, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     return SqliteStore(text)
 
 
@@ -101,16 +105,6 @@ def _open_postgres(url: str, *, migrate: bool, wait_s: float) -> Store:
             if left_s <= RETRY_S:
                 raise
             pause.wait(RETRY_S)
-
-
-def _make_private(file: Path) -> None:
-    """Create a missing folder and file readable by their owner only: payloads may hold names.
-
-    SQLite gives its side files the same permissions as the file.
-    """
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _check_postgres(url: str) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.logs import Logger
@@ -103,24 +103,18 @@ def next_version(
     return RulesVersion(queue, number, fingerprint, text, virtual_time, wall_clock_us())
 
 
-class StateRow(NamedTuple):
-    """A state as the stores keep it."""
+def state_rows(version: RulesVersion) -> list[dict[str, Any]]:
+    """The states of a version as the stores keep them; version 0 has only names.
 
-    name: str
-    phase: int  # of an unclaimed job in it
-    success: bool
-    waits: bool  # at rest, but only until other jobs are
-
-
-def states_of(version: RulesVersion) -> list[StateRow]:
-    """The states of a version; version 0 has only names."""
+    ``phase`` is that of an unclaimed job; ``waits``: at rest, but only until other jobs are.
+    """
     if not version.version:
         return []
     lifecycle = lifecycle_from_json(version.definition)
     phase, waits = lifecycle.unowned_phase, lifecycle.waiting_states
     return [
-        StateRow(state.name, phase(state.name), state.success, state.name in waits)
-        for state in lifecycle.states
+        {"name": s.name, "phase": phase(s.name), "success": s.success, "waits": s.name in waits}
+        for s in lifecycle.states
     ]
 
 

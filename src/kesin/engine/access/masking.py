@@ -128,10 +128,6 @@ def mask_credentials(text: str, shapes: Iterable[re.Pattern[str]] = _SECRETS) ->
     return text
 
 
-def _mask_match(match: re.Match[str]) -> str:
-    return str(mask_private(match[0]))
-
-
 def find_masked(value: Any, path: str = "") -> str | None:
     """The path of the first text in a JSON value that was masked when it was read."""
     waiting = [(path, value)]  # no recursion: a payload may be deep
@@ -229,8 +225,8 @@ class Masking:
         for event in events:
             documents += [event.payload, event.old_payload, event.result, event.note]
         documents += [note.details for note in notes]
-        stored = filter(None, documents)
-        mask_string = _searching(value for text in stored for value in self._secrets(text))
+        values = (value for text in documents if text for value in self._private_texts(text))
+        mask_string = _searching(values)
 
         def document(text: str | None, mask_string: MaskText = mask_string) -> str | None:
             if text is None:
@@ -243,7 +239,7 @@ class Masking:
             return document(text, _mask_shapes)
 
         def quoting(text: str) -> str:  # it may quote other jobs
-            return _CLICK_ID.sub(_mask_match, mask_string(text))
+            return _CLICK_ID.sub(lambda found: str(mask_private(found[0])), mask_string(text))
 
         masked_job = job._replace(
             payload_json=payload(job.payload_json) or "null",
@@ -266,21 +262,18 @@ class Masking:
         masked_notes = [note._replace(details=document(note.details)) for note in notes]
         return masked_job, masked_events, masked_notes
 
-    def _secrets(self, document: str) -> Iterator[str]:
+    def _private_texts(self, document: str) -> Iterator[str]:
         """The private texts in a stored document."""
         value = decode_json(document)
-        if not is_deeper_than(value, _MAX_DEPTH):
-            yield from self._private_texts(value, private=False)
-
-    def _private_texts(self, value: Any, *, private: bool) -> Iterator[str]:
-        if isinstance(value, dict):
-            for name, inner in value.items():
-                yield from self._private_texts(inner, private=private or self.hides(str(name)))
-        elif isinstance(value, list):
-            for inner in value:
-                yield from self._private_texts(inner, private=private)
-        elif private and value is not None and not isinstance(value, bool):
-            yield str(value)
+        waiting = [] if is_deeper_than(value, _MAX_DEPTH) else [(value, False)]
+        while waiting:
+            value, private = waiting.pop()
+            if isinstance(value, dict):
+                waiting += [(v, private or self.hides(str(name))) for name, v in value.items()]
+            elif isinstance(value, list):
+                waiting += [(inner, private) for inner in value]
+            elif private and value is not None and not isinstance(value, bool):
+                yield str(value)
 
 
 def _searching(secrets: Iterable[str]) -> MaskText:

@@ -188,7 +188,11 @@ class QueueCopy:
         try:
             with target.transaction():
                 metadata_for(target).lock_metadata(ACTOR, "", self.queue, 0)
-                self._require_pause()
+                if pause_of(target, self.queue) != self._target_pause:
+                    raise CopyRefused(
+                        f"another copy into {self.queue} on {self.target.name} began meanwhile, or"
+                        " it was resumed there: this copy is given up"
+                    )
                 yield
                 self._require_counters()
         except _TargetChanged:
@@ -197,13 +201,6 @@ class QueueCopy:
                 f"jobs of {self.queue} were moved on {self.target.name} meanwhile: stop what works"
                 " there, and run this again"
             ) from None
-
-    def _require_pause(self) -> None:
-        if pause_of(self.target.store, self.queue) != self._target_pause:
-            raise CopyRefused(
-                f"another copy into {self.queue} on {self.target.name} began meanwhile, or it was"
-                " resumed there: this copy is given up"
-            )
 
     def _require_counters(self) -> None:
         if sorted_counters(self.target.store, self.queue) != self._target_counters:

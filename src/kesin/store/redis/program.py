@@ -5,6 +5,7 @@ encoded once and sent with each call.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import astuple
 from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
@@ -13,7 +14,7 @@ from kesin.foundation.text import wire_json
 from kesin.lifecycle import budget
 from kesin.lifecycle.budget import SECOND_US, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import CLOCK_WENT_BACK_S, JOB_COLUMNS, Job, meter_of
+from kesin.lifecycle.model import CLOCK_WENT_BACK_S, JOB_COLUMNS, STAMP_COLUMNS, Job, meter_of
 from kesin.lifecycle.vocabulary import READY, After, Fixed, Guard, Role
 from kesin.store.declarations import COLUMN_BITS, takes_key
 from kesin.store.limits import MAX_BATCH, option_params
@@ -25,8 +26,7 @@ NUMBERS = tuple(
     for name, kind in zip(JOB_COLUMNS, Job.__annotations__.values(), strict=True)
     if "int" in str(kind)
 )
-_STAMPS = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
-SINGLE = ("run_at", "timer_at", "result", "finished_at", "priority", *_STAMPS)
+SINGLE = ("run_at", "timer_at", "result", "finished_at", "priority", *STAMP_COLUMNS)
 
 
 @cache
@@ -147,7 +147,7 @@ class Program:
             "attempt": move.attempt,
             "returns": move.guard("returns_left") is not None,
             "retry": move.retry,
-            "error": _encode_error(move.error),
+            "error": list(astuple(move.error)) if isinstance(move.error, Fixed) else move.error,
             "run_at": _encode_wait(move.run_at),
             "timer": _encode_wait(move.timer),
             "stamp": [column(stamp) for stamp in move.stamp],
@@ -206,12 +206,6 @@ class Program:
 def _as_set(names: Iterable[str]) -> dict[str, bool]:
     """Names as a Lua table for lookups; an empty one decodes as a list, which works as well."""
     return dict.fromkeys(names, True)
-
-
-def _encode_error(error: object) -> object:
-    if isinstance(error, Fixed):
-        return [error.code, error.category.value, error.message]
-    return error
 
 
 def _encode_wait(wait: object) -> object:

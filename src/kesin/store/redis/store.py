@@ -22,7 +22,7 @@ from kesin.foundation.text import canonical_json
 from kesin.lifecycle.codec import rules_fingerprint
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.failures import failure_states, ready_states
-from kesin.lifecycle.model import Change, Job
+from kesin.lifecycle.model import STAMP_COLUMNS, Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.counters import FailureKey, count_failure
 from kesin.store.declarations import check_compatible, declared_moves
@@ -62,7 +62,6 @@ from kesin.store.rules import is_stored, next_version, refuse_occupied, require_
 log = Logger("kesin.redis")
 
 MAX_SWEPT_PER_SCRIPT: Final = 20_000  # jobs that one script checks before other clients are served
-_STAMPS: Final = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
 
 
 class RedisStore(RedisReader):
@@ -87,7 +86,7 @@ class RedisStore(RedisReader):
         return self._connection.transaction()
 
     def _items_of(self, program: Program, records: Sequence[Any]) -> list[dict[str, Any]]:
-        names = dict(zip(program.lifecycle.stamps, _STAMPS, strict=False))
+        names = dict(zip(program.lifecycle.stamps, STAMP_COLUMNS, strict=False))
         items = []
         for record in records:
             item = {k: v for k, v in record._asdict().items() if v is not None and k != "stamps"}

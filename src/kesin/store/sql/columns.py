@@ -8,13 +8,12 @@ from types import MappingProxyType
 from typing import Any
 
 from kesin.lifecycle.declare import Lifecycle
-from kesin.lifecycle.model import JOB_COLUMNS, Job
+from kesin.lifecycle.model import JOB_COLUMNS, STAMP_COLUMNS, Job
 from kesin.lifecycle.vocabulary import OWNED
 from kesin.store.declarations import COLUMN_BITS
 from kesin.store.records import Event
 from kesin.store.sql.dialect import Dialect
 
-STAMP_COLUMNS = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
 _NO_SETS: Mapping[str, str] = MappingProxyType({})
 _ERROR_COLUMNS = ("error_code", "error_category", "error_message")
 # The values of every new job, whatever its lifecycle: the guard rejects any other, and a copied

@@ -8,7 +8,6 @@ from collections.abc import Collection
 
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.failures import ERROR_GUARDS, failure_states, ready_states, revivals
-from kesin.lifecycle.vocabulary import Guard
 from kesin.store.sql.conditions import MoveConditions
 from kesin.store.sql.dialect import fill, template
 
@@ -51,13 +50,12 @@ def _parts(conditions: MoveConditions, only: Collection[str] | None) -> list[dic
 
 
 def _both(conditions: MoveConditions, move: Move, *, by_error: bool = False) -> str:
-    """The move's state and guards; with ``by_error`` only what its state and error decide."""
+    """The move's state and its guards, as they hold once their time has come.
+
+    With ``by_error`` only what its state and error decide.
+    """
+    timed = {"timer_over": "j.timer_at IS NOT NULL", "due": "j.run_at IS NOT NULL"}
     guards = [guard for guard in move.when if not by_error or guard.kind in ERROR_GUARDS]
     tests = [f"j.state IN {conditions.name_list(move.sources)}"]
-    return "(" + " AND ".join([*tests, *(_in_time(conditions, guard) for guard in guards)]) + ")"
-
-
-def _in_time(conditions: MoveConditions, guard: Guard) -> str:
-    """The guard, as it holds once its time has come."""
-    timed = {"timer_over": "j.timer_at IS NOT NULL", "due": "j.run_at IS NOT NULL"}
-    return timed.get(guard.kind) or conditions.guard(guard)
+    tests += [timed.get(guard.kind) or conditions.guard(guard) for guard in guards]
+    return f"({' AND '.join(tests)})"

@@ -6,8 +6,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from kesin.foundation.text import storable
-from kesin.lifecycle.model import NO_STAMPS
-from kesin.store.sql.columns import STAMP_COLUMNS
+from kesin.lifecycle.model import NO_STAMPS, STAMP_COLUMNS
 from kesin.store.sql.dialect import SHARED_PREFIX
 
 _LARGEST_INT = 2**63 - 1

@@ -38,7 +38,8 @@ class LimitedClaim:
         open_to, allowance = "", ""
         if self._per_tenant:
             open_to += f" AND {self._used('t.tenant')} < {self._slots}"
-            allowance += self._tenant_numbers(lock=bool(lock))
+            numbers = self._free_numbers("t.tenant", "s.n", lock=bool(lock))
+            allowance += f"CROSS JOIN LATERAL (SELECT {numbers} AS slots OFFSET 0) f\n    "
             allowed.append("cardinality(f.slots)")
         if self._meter:
             free_at = f"coalesce((SELECT m.free_at FROM {self._meter_row('t.tenant')}), 0)"
@@ -92,10 +93,6 @@ class LimitedClaim:
             return ""
         numbers = self._free_numbers("''", "%(limit)s", lock=lock)
         return f"numbers AS MATERIALIZED (SELECT {numbers} AS slots),"
-
-    def _tenant_numbers(self, *, lock: bool) -> str:
-        numbers = self._free_numbers("t.tenant", "s.n", lock=lock)
-        return f"CROSS JOIN LATERAL (SELECT {numbers} AS slots OFFSET 0) f\n    "
 
     def _chosen(self) -> str:
         if self._per_queue:

@@ -24,7 +24,7 @@ from kesin.store.rules import (
     next_version,
     refuse_occupied,
     require_upgrade,
-    states_of,
+    state_rows,
     warn_of_two,
 )
 from kesin.store.sql.inserter import SqlInserter
@@ -103,9 +103,8 @@ class SqlRules(SqlInserter):
         """Store a version of the rules, and those of its states that are not there yet."""
         with self.transaction():
             self._rows(self._beside("add_rules"), version._asdict())
-            for state in states_of(version):
-                row = {"queue": version.queue, **state._asdict()}
-                self._rows(self._beside("add_state"), row)
+            for state in state_rows(version):
+                self._rows(self._beside("add_state"), {"queue": version.queue, **state})
 
     def _declare_version(
         self,

@@ -15,11 +15,11 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast
 from kesin.foundation.text import wire_json
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import Change
+from kesin.lifecycle.model import STAMP_COLUMNS, Change
 from kesin.lifecycle.vocabulary import READY
 from kesin.store.declarations import takes_key
 from kesin.store.records import NewJobRow
-from kesin.store.sql.columns import STAMP_COLUMNS, ClaimRowDecoder, job_columns
+from kesin.store.sql.columns import ClaimRowDecoder, job_columns
 from kesin.store.sql.compiler import Compiler
 from kesin.store.sql.dialect import INPUT_TYPES, SHARED_PREFIX, Dialect, fill, literal, template
 from kesin.store.sql.input_rows import Statement, is_shared, row_reader

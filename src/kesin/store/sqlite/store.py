@@ -7,7 +7,7 @@ and can starve a process.
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -55,10 +55,6 @@ class SqliteStore(SqlStore):
     # Connections and transactions
 
     @property
-    def _lock(self) -> AbstractContextManager[object]:
-        return self._connections.lock
-
-    @property
     def _writer(self) -> sqlite3.Connection:
         """The connection of the caller's transaction, or that of this process."""
         return cast("sqlite3.Connection", self._ownership.joined() or self._connections.writer)
@@ -69,7 +65,7 @@ class SqliteStore(SqlStore):
             yield from self._nested()
             return
         self._ownership.require_free()  # before the lock, which lets in every task of a thread
-        with self._lock, self._connections.write_lock.held():
+        with self._connections.lock, self._connections.write_lock.held():
             self._begin()
             try:
                 with self._ownership.held(self._writer):
@@ -136,7 +132,7 @@ class SqliteStore(SqlStore):
         if self._in_memory:
             if not joined:
                 self._ownership.require_free()
-            with self._lock:
+            with self._connections.lock:
                 yield self._writer
         elif joined:
             yield self._writer
