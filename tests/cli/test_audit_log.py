@@ -8,7 +8,7 @@ import pytest
 from kesin.cli.commands import audit
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.encryption import new_key
-from kesin.store.audit_chain import (
+from kesin.store.audit_log import (
     CHAIN_ACTOR,
     PRUNE_ACTION,
     AuditAnchor,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kesin.engine.access.audit_verification import verify_audit_log
-from kesin.store.audit_chain import AuditChainBroken, AuditHead, AuditLine
+from kesin.store.audit_log import AuditChainBroken, AuditHead, AuditLine
 from kesin.store.directory import Directory
 from kesin.store.errors import GuardRefused
 from kesin.store.sql.store import SqlStore

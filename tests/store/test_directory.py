@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kesin.store import audit_log
-from kesin.store.audit_chain import AuditLine
+from kesin.store.audit_log import AuditLine
 from kesin.store.directory import (
     ApiKey,
     Directory,

@@ -27,7 +27,7 @@ from kesin.foundation.permissions import Actor, system_actor
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.audit_chain import AuditLine
+from kesin.store.audit_log import AuditLine
 from kesin.store.contract import Store
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.redis.store import RedisStore

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kesin.store.audit_chain import AuditLine
+from kesin.store.audit_log import AuditLine
 from kesin.store.records import Filter
 from tests.web.client import ADDRESS
 from tests.web.conftest import CRON_SECRET, PASSWORD, SAME_ORIGIN, World, by_cookie

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kesin.engine.access.masking import MASK
-from kesin.store.audit_chain import AuditLine
+from kesin.store.audit_log import AuditLine
 from kesin.workloads.pdf.jobs.store import PdfJobStore
 from tests.web.conftest import ROOT, World, error_of
 from tests.workloads.optiplan.order_bodies import order

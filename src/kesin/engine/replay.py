@@ -13,14 +13,18 @@ from operator import or_
 from typing import Any, Literal
 
 from kesin.lifecycle.codec import fingerprint_of
-from kesin.lifecycle.model import JOB_COLUMNS, STAMP_COLUMNS, Job
+from kesin.lifecycle.model import JOB_COLUMNS, Job
 from kesin.store.contract import Store
 from kesin.store.counters import count_jobs
-from kesin.store.declarations import COLUMN_BITS
+from kesin.store.declarations import EVENT_COLUMN_BITS
 from kesin.store.records import Event, MoveCount, RulesVersion
 from kesin.store.rules import accounted_effects, jobs_by_state
 
-_MASKED_COLUMNS = ("run_at", "timer_at", "result", "finished_at", *STAMP_COLUMNS, "priority")
+# Those that every event has under the same name.
+_COPIED_COLUMNS = (
+    *("phase", "move", "actor", "seq", "worker", "attempt_base", "return_count"),
+    *("max_attempts", "retry_count", "flags", "note"),
+)
 _NOT_REPLAYED = {"lease_until"}
 _PROGRESS_EVERY = 500  # jobs between two progress reports
 
@@ -73,32 +77,15 @@ def fold(created: Job, events: Iterable[Event]) -> dict[str, Any]:
 def _apply(row: dict[str, Any], event: Event) -> None:
     if event.seq == 1:
         row["created_at"] = event.at
-    row.update(
-        state=event.to_state,
-        phase=event.phase,
-        move=event.move,
-        actor=event.actor,
-        seq=event.seq,
-        moved_at=event.at,
-        worker=event.worker,
-        attempt_count=event.attempt,
-        attempt_base=event.attempt_base,
-        return_count=event.return_count,
-        max_attempts=event.max_attempts,
-        retry_count=event.retry_count,
-        flags=event.flags,
-        note=event.note,
-        new_payload=event.payload,
-    )
+    row |= {column: getattr(event, column) for column in _COPIED_COLUMNS}
+    row |= {"state": event.to_state, "moved_at": event.at}
+    row |= {"attempt_count": event.attempt, "new_payload": event.payload}
     if event.claim == 1:
         row.update(claim_seq=event.seq, claimed_at=event.at)
     elif event.claim == 0:
         row["claimed_at"] = None
-    if event.mask & COLUMN_BITS["error"]:
-        for column in ("error_code", "error_category", "error_message"):
-            row[column] = getattr(event, column)
-    for column in _MASKED_COLUMNS:
-        if event.mask & COLUMN_BITS[column]:
+    for column, bit in EVENT_COLUMN_BITS.items():
+        if event.mask & bit:
             row[column] = getattr(event, column)
     if event.payload is not None:
         row.update(payload=event.payload, payload_seq=event.seq)

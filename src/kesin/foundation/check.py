@@ -1,9 +1,7 @@
 """The result of a check of `kesin doctor` and of the doctors of workloads."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 Status = Literal["ok", "warning", "failure"]
 
@@ -20,7 +18,7 @@ class DoctorCheck:
     remedy: str = ""
 
     @classmethod
-    def result(cls, name: str, *, ok: bool, found: str) -> DoctorCheck:
+    def result(cls, name: str, *, ok: bool, found: str) -> Self:
         """The result of a check that either passes or fails."""
         return cls(name, "ok" if ok else "failure", found)
 

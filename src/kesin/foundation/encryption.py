@@ -5,15 +5,13 @@ bound to one name and one key: it does not open in another row, and any change i
 message contains a secret or a key.
 """
 
-from __future__ import annotations
-
 import hmac
 import re
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Self
 
 from kesin.foundation.problems import Invalid, TooLarge, Unavailable
 from kesin.foundation.settings import BadSettings, Settings, variable
@@ -74,7 +72,7 @@ class KeyRing:
         self.ids = tuple(keys)
 
     @classmethod
-    def from_setting(cls, text: str) -> KeyRing:
+    def from_setting(cls, text: str) -> Self:
         """Parse ``name:key,name2:key2``; raises BadSettings.
 
         The message numbers entries instead of quoting them: an entry with its two sides swapped

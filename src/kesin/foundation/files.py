@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 UNFINISHED_SUFFIX: Final = ".tmp"
-_SAFE_FLAGS: Final = (
-    getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-)
+_SAFE_FLAGS: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_FOLDER_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EACCES)
 
 
@@ -57,7 +55,7 @@ def write_atomically(path: Path, data: bytes, *, prefix: str = "", mode: int = 0
 def sync_folder(folder: Path) -> None:
     """Sync a folder's entries to disk, where the file system supports it."""
     try:
-        handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(handle)
         finally:

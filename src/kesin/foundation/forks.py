@@ -45,9 +45,8 @@ def _call_all(callback: str) -> None:
         getattr(watching, callback)()
 
 
-if hasattr(os, "register_at_fork"):  # where there is no fork, there is nothing to do
-    os.register_at_fork(
-        before=partial(_call_all, "before_fork"),
-        after_in_parent=partial(_call_all, "after_fork_in_parent"),
-        after_in_child=partial(_call_all, "after_fork_in_child"),
-    )
+os.register_at_fork(
+    before=partial(_call_all, "before_fork"),
+    after_in_parent=partial(_call_all, "after_fork_in_parent"),
+    after_in_child=partial(_call_all, "after_fork_in_child"),
+)

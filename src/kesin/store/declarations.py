@@ -1,9 +1,7 @@
 """The declared moves of a queue as every store keeps them: one row per (move, from, to)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
@@ -19,6 +17,12 @@ _OPTIONAL_COLUMNS = (
 COLUMN_BITS = {name: 1 << number for number, name in enumerate(_OPTIONAL_COLUMNS)}
 TAKES_KEY, FREES_KEY = 2048, 4096
 COLUMN_BITS["priority"] = 8192
+ERROR_COLUMNS = ("error_code", "error_category", "error_message")
+# The columns of an event that count only where the move sets them, each with its bit.
+EVENT_COLUMN_BITS = {
+    **{name: COLUMN_BITS[name] for name in COLUMN_BITS.keys() - {"error", "flags", "payload"}},
+    **dict.fromkeys(ERROR_COLUMNS, COLUMN_BITS["error"]),
+}
 
 
 class Effects(NamedTuple):
@@ -38,7 +42,7 @@ class Effects(NamedTuple):
     min_age_us: int = 0  # of a prune: how long ago the job must have finished
 
     @property
-    def fixed(self) -> Effects:
+    def fixed(self) -> Self:
         """What a later version may not change under the same name."""
         return self._replace(mask=0, min_age_us=0, slots=int(self.slots > 0))
 

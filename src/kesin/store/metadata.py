@@ -1,7 +1,5 @@
 """Metadata of a workload, kept in the same store as the jobs of its queue."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, TypeAlias
 
 from kesin.store.contract import Store

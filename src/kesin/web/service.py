@@ -23,8 +23,7 @@ from kesin.foundation.settings import Settings
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.codec import lifecycle_from_json
 from kesin.lifecycle.vocabulary import STAGES
-from kesin.store.audit_chain import AuditChainBroken
-from kesin.store.audit_log import PRUNE_BATCH, kept_since
+from kesin.store.audit_log import PRUNE_BATCH, AuditChainBroken, kept_since
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.errors import StoreError, StoreUnreachable

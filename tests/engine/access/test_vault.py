@@ -17,7 +17,7 @@ from kesin.foundation.encryption import (
 )
 from kesin.foundation.permissions import Actor, system_actor
 from kesin.foundation.problems import Forbidden, Invalid, NotFound, Problem
-from kesin.store.audit_chain import AuditLine
+from kesin.store.audit_log import AuditLine
 from kesin.store.contract import Store
 from kesin.store.directory import Directory, Secret
 from tests.store.conftest import opened

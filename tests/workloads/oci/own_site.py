@@ -20,7 +20,7 @@ from kesin.engine.sweeper import Sweeper
 from kesin.engine.workload import WorkloadContext
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import STAGES, Stage
-from kesin.store.audit_chain import AuditLine
+from kesin.store.audit_log import AuditLine
 from kesin.store.records import Event, Filter
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker

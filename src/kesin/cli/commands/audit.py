@@ -27,8 +27,7 @@ from kesin.foundation.encryption import key_ring
 from kesin.foundation.settings import Settings
 from kesin.foundation.terminal import pluralize, print_table, say, say_json, warn
 from kesin.foundation.text import decode_json
-from kesin.store.audit_chain import AuditHead, AuditLine
-from kesin.store.audit_log import kept_since
+from kesin.store.audit_log import AuditHead, AuditLine, kept_since
 from kesin.store.contract import Store
 
 MAX_DIFFERENCES = 100  # differences that are reported

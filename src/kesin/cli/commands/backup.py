@@ -19,7 +19,7 @@ from kesin.engine.transfer.backup import BackupFile, Manifest, back_up
 from kesin.foundation.encryption import SETTING, key_ring, signing_key_id
 from kesin.foundation.settings import Settings, mask_secrets
 from kesin.foundation.terminal import format_counts, print_table, say, say_json, visible, warn
-from kesin.store.audit_chain import AuditHead
+from kesin.store.audit_log import AuditHead
 from kesin.store.directory import Directory
 from kesin.store.open import open_store
 from kesin.store.postgres.reachability import check_reachable

@@ -7,15 +7,15 @@ pruned meanwhile, it reads again.
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from kesin.store.audit_chain import (
+from kesin.store.audit_log import (
     AuditAnchor,
     AuditChainBroken,
     AuditHead,
     AuditLine,
+    AuditLog,
     digest_older,
     line_hash,
 )
-from kesin.store.audit_log import AuditLog
 
 _MAX_READINGS: Final = 3  # pruning runs once a day
 

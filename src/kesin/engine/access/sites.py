@@ -15,8 +15,7 @@ from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
 from kesin.foundation.permissions import Actor, Permission, require
 from kesin.foundation.problems import Forbidden, NotFound, RequestConflict
 from kesin.foundation.text import canonical_json, storable
-from kesin.store.audit_chain import AuditLine
-from kesin.store.audit_log import AuditPage
+from kesin.store.audit_log import AuditLine, AuditPage
 from kesin.store.directory import Directory, Site
 
 _CURRENCY_CODES: Final = """

@@ -184,24 +184,19 @@ def _file_version(info: os.stat_result) -> tuple[int, int, int]:
 
 def list_files(entry: BackupFile) -> Iterator[tuple[str, Path, os.stat_result]]:
     """The regular files, without hidden ones: those are unfinished, or mark a folder."""
-    if not entry.path.is_dir():
+    for file in _visible_files(entry.path) if entry.path.is_dir() else [entry.path]:
         try:
-            info = entry.path.lstat()
+            info = file.lstat()
         except FileNotFoundError:
-            return
+            continue
         if stat.S_ISREG(info.st_mode):
-            yield entry.name, entry.path, info
-        return
-    for folder, subfolders, names in os.walk(entry.path):
+            yield Path(entry.name, file.relative_to(entry.path)).as_posix(), file, info
+
+
+def _visible_files(top: Path) -> Iterator[Path]:
+    for folder, subfolders, names in os.walk(top):
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        for name in sorted(names):
-            file = Path(folder, name)
-            try:
-                info = file.lstat()
-            except FileNotFoundError:
-                continue
-            if stat.S_ISREG(info.st_mode) and not name.startswith("."):
-                yield f"{entry.name}/{file.relative_to(entry.path).as_posix()}", file, info
+        yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
 
 
 def require_space(folder: Path, required: int, refusal: type[Exception]) -> None:
@@ -244,8 +239,6 @@ def _write_text(file: Path, text: str) -> None:
 
 def _sync_tree(root: Path) -> None:
     """Flush all files and folders to the disk: at the end, when most data is there already."""
-    if not hasattr(os, "O_DIRECTORY"):  # Windows flushes only files open for writing
-        return
     for folder, _, names in os.walk(root, topdown=False):
         for name in names:
             with open_regular_file(Path(folder, name)) as file:

@@ -23,7 +23,7 @@ from kesin.foundation.files import (
     open_regular_file,
 )
 from kesin.foundation.permissions import Actor
-from kesin.store.audit_chain import AuditHead
+from kesin.store.audit_log import AuditHead
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.sql.migrate import migrations, pending_migrations

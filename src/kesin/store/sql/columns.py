@@ -10,18 +10,17 @@ from typing import Any
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import JOB_COLUMNS, STAMP_COLUMNS, Job
 from kesin.lifecycle.vocabulary import OWNED
-from kesin.store.declarations import COLUMN_BITS
+from kesin.store.declarations import COLUMN_BITS, ERROR_COLUMNS, EVENT_COLUMN_BITS
 from kesin.store.records import Event
 from kesin.store.sql.dialect import Dialect
 
 _NO_SETS: Mapping[str, str] = MappingProxyType({})
-_ERROR_COLUMNS = ("error_code", "error_category", "error_message")
 # The values of every new job, whatever its lifecycle: the guard rejects any other, and a copied
 # job started with them in another store.
 INITIAL_VALUES: dict[str, object] = {
     "payload_seq": 1,
     **dict.fromkeys(("attempt_count", "attempt_base", "return_count", "retry_count", "flags"), 0),
-    **dict.fromkeys((*_ERROR_COLUMNS, "result", "timer_at", "finished_at")),
+    **dict.fromkeys((*ERROR_COLUMNS, "result", "timer_at", "finished_at")),
 }
 
 
@@ -114,7 +113,6 @@ def event_columns(dialect: Dialect) -> str:
     priority = f"CASE WHEN mask & {COLUMN_BITS['priority']} <> 0 THEN priority ELSE 0 END"
     if dialect.name == "postgres":
         return ", ".join(["job_id::text", *Event._fields[1:-1], priority])
-    bits = {**COLUMN_BITS, **dict.fromkeys(_ERROR_COLUMNS, COLUMN_BITS["error"])}
-    del bits["flags"], bits["payload"]
+    bits = EVENT_COLUMN_BITS
     masked = [f"iif(mask & {bits[c]}, {c}, NULL)" if c in bits else c for c in Event._fields[:-1]]
     return ", ".join((*masked, priority))

@@ -11,12 +11,13 @@ a move sets is computed from it.
 """
 
 from collections.abc import Iterable
+from dataclasses import astuple
 
 from kesin.lifecycle import budget
 from kesin.lifecycle.budget import SECOND_US, Backoff
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.vocabulary import OWNED, STAY, After, Fixed
-from kesin.store.declarations import takes_key
+from kesin.store.declarations import ERROR_COLUMNS, takes_key
 from kesin.store.sql.conditions import MoveConditions
 
 
@@ -110,13 +111,11 @@ class Compiler(MoveConditions):
         return sets
 
     def _error_effects(self, move: Move) -> dict[str, str]:
-        columns = ("error_code", "error_category", "error_message")
         if isinstance(move.error, Fixed):
-            fixed = (move.error.code, move.error.category.value, move.error.message)
-            return dict(zip(columns, map(self.literal, fixed), strict=True))
+            return dict(zip(ERROR_COLUMNS, map(self.literal, astuple(move.error)), strict=True))
         if move.error == "record":
-            return {column: self.input_value(column) for column in columns}
-        return dict.fromkeys(columns, "NULL") if move.error == "clear" else {}
+            return {column: self.input_value(column) for column in ERROR_COLUMNS}
+        return dict.fromkeys(ERROR_COLUMNS, "NULL") if move.error == "clear" else {}
 
     def _time_effects(self, move: Move) -> dict[str, str]:
         sets: dict[str, str] = {}

@@ -1,6 +1,7 @@
 """The file of a SQLite database: disk errors with their remedies, and the write lock."""
 
 import errno
+import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -67,12 +68,6 @@ def disk_errors_translated(path: str) -> Iterator[None]:
         raise disk_error from problem
 
 
-try:
-    import fcntl
-except ImportError:  # Windows: only SQLite's own busy handler is available
-    fcntl = None  # type: ignore[assignment]
-
-
 class FileLock:
     """A lock file: its holder may write.
 
@@ -84,7 +79,7 @@ class FileLock:
         self._file = self._open()
 
     def _open(self) -> int | None:
-        if self._path is None or fcntl is None:
+        if self._path is None:
             return None
         return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 

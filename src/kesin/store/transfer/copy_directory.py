@@ -3,8 +3,7 @@
 from itertools import islice
 from typing import Final
 
-from kesin.store.audit_chain import AuditHead, AuditLine
-from kesin.store.audit_log import AuditLog
+from kesin.store.audit_log import AuditHead, AuditLine, AuditLog
 from kesin.store.contract import Store
 from kesin.store.directory import ApiKey, Directory, Secret, Site, User
 from kesin.store.errors import StoreError

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from kesin.foundation.encryption import sealing_key_id
-from kesin.store.audit_chain import AuditHead
+from kesin.store.audit_log import AuditHead
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
 from kesin.store.records import MoveCount

@@ -9,8 +9,7 @@ from fastapi.responses import HTMLResponse
 
 from kesin.engine.access.masking import Masking
 from kesin.foundation.ids import is_id
-from kesin.store.audit_chain import AuditLine
-from kesin.store.audit_log import LAST_AUDIT_ID
+from kesin.store.audit_log import LAST_AUDIT_ID, AuditLine
 from kesin.web.dashboard.frame.page import Context, page_router
 from kesin.web.dashboard.queues.listing import text_of
 
