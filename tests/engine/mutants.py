@@ -80,7 +80,7 @@ class MutantStore(SqliteStore):
     def migrate(self) -> list[str]:
         """Edit the triggers as well: the only connection is replaced before they are made."""
         writer = _Edited(self._connections.writer, self._edits, self._made)
-        self._connections.writer = writer  # type: ignore[assignment]
+        self._connections._writer = writer  # type: ignore[assignment]
         return super().migrate()
 
 

@@ -46,5 +46,4 @@ class PayloadType:
         return json.loads(text)
 
     def typed(self, jobs: Iterable[Job]) -> list[Job]:
-        """The jobs with their payloads as the type."""
         return list(map(self._job._make, jobs))

@@ -184,7 +184,6 @@ def _changed_versions(queue: str, versions: list[RulesVersion]) -> Iterator[Diff
 def counter_differences(
     queue: str, flows: list[MoveCount], counts: Counter[tuple[str, str]]
 ) -> Iterator[Difference]:
-    """The differences between the counters and the rows."""
     tenants = count_jobs(queue, flows).tenants.items()
     counted = {(tenant, state): n for tenant, states in tenants for state, n in states.items()}
     for tenant, state in sorted({*counted, *counts}):

@@ -186,7 +186,6 @@ def require_plain_function(handler: Callable[..., object], *, batch: bool = Fals
 
 
 def is_async(handler: Callable[..., object] | None) -> bool:
-    """Whether a handler is an ``async def``."""
     return handler is not None and inspect.iscoroutinefunction(_function(handler))
 
 

@@ -173,7 +173,6 @@ class ListedSchedule(NamedTuple):
 
 
 def listed_schedules(store: Store, queue: str, now: int) -> list[ListedSchedule]:
-    """The queue's schedules by name."""
     found = []
     for row in store.schedules(queue):
         schedule = Schedule.stored(row)

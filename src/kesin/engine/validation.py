@@ -137,7 +137,6 @@ def checked_time(value: object, field_name: str) -> int | None:
 
 
 def checked_category(value: str) -> Category:
-    """A category, from itself or its name."""
     try:
         return Category(value)
     except ValueError as problem:

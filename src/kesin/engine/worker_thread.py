@@ -81,7 +81,6 @@ class WorkerThread:
         self._monotonic = worker.queue.clock.monotonic
 
     def run(self) -> None:
-        """Work until the worker is asked to stop."""
         while not self.worker.stopping:
             with self._survived():
                 notified = self.queue.store.notification_count(self.queue.name)
@@ -140,7 +139,6 @@ class WorkerThread:
         return handled
 
     def handle_ids(self, ids: Sequence[str]) -> int:
-        """Claim and handle a batch of exactly these jobs."""
         return self._run_batch(ClaimShare(None, len(ids)), ids)
 
     def _handle_suspects(self) -> int:

@@ -29,5 +29,4 @@ class DoctorCheck:
 
     @property
     def sign(self) -> str:
-        """The sign of the status in a table."""
         return _SIGNS[self.status]

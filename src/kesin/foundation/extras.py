@@ -72,5 +72,4 @@ def _importing_workloads(problem: ImportError) -> Iterator[str]:
 
 
 def install_command(extra: str) -> str:
-    """The command that installs an extra."""
     return f"pip install 'kesin[{extra}]'"

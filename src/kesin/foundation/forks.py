@@ -15,7 +15,6 @@ class ForkAware:
     """An object with callbacks for forks, which begin with ``watch_forks``."""
 
     def watch_forks(self) -> None:
-        """Register the callbacks."""
         _watching.add(self)
 
     def ignore_forks(self) -> None:

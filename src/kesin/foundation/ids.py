@@ -39,7 +39,6 @@ class IdMaker(ForkAware):
         self._tail = self._random.getrandbits(_RANDOM_BITS - 1)
 
     def make(self, count: int) -> list[str]:
-        """Make ``count`` new ids."""
         now = self._clock.now()
         millisecond = (wall_clock_us() if now is None else now) // 1_000
         with self._lock:

@@ -220,7 +220,6 @@ def _error_sentences(problem: ValidationError) -> Iterator[str]:
 
 
 def variable(field: str) -> str:
-    """The environment variable of a field."""
     return PREFIX + field.upper()
 
 

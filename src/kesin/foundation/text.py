@@ -50,7 +50,6 @@ def decode_json(text: str | None) -> Any:
 
 
 def is_deeper_than(value: Any, depth: int) -> bool:
-    """Whether a JSON value is nested more deeply than this."""
     layer = [value]
     for _ in range(depth):
         layer = [child for parent in layer for child in _children(parent)]

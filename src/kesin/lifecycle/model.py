@@ -141,7 +141,6 @@ class MoveContext:
 def guard_holds(  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
     guard: Guard, job: Job, lifecycle: Lifecycle, context: MoveContext, token: int | None
 ) -> bool:
-    """Whether the guard allows the move."""
     used, now = job.attempt_count - job.attempt_base, context.now
     match guard.kind:
         case "due":

@@ -142,7 +142,6 @@ def task_lifecycle(
 
 
 def _after_others() -> tuple[Move, ...]:
-    """The moves of jobs that come after others."""
     return (
         moves.enqueue_after("blocked", doc="enqueue(…, after=[…]): it waits for those jobs."),
         moves.unblock("blocked", "ready", doc="Every job that it comes after has succeeded."),

@@ -88,7 +88,6 @@ class AuditAnchor(NamedTuple):
             raise AuditChainBroken("an anchor line of the audit log cannot be understood") from None
 
     def as_details(self, **more: Any) -> str:
-        """The details of an anchor line."""
         body: dict[str, Any] = {**self.start._asdict(), **more}
         if self.older_lines:
             body["older"] = {"lines": self.older_lines, "digest": self.older_digest}
@@ -145,7 +144,6 @@ class AuditLog:
         return self._store._rows(self._sql(statement), params)  # noqa: SLF001
 
     def add_audit(self, line: AuditLine) -> None:
-        """Add a line to the chain."""
         gathered = _GATHERED.get()
         if gathered is not None:
             gathered.lines.append(line)

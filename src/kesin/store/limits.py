@@ -39,7 +39,6 @@ def valid_ids(ids: Sequence[str]) -> list[str]:
 
 
 def check_queue_name(queue: str, *, reserved: tuple[str, ...] = ()) -> None:
-    """Refuse what is no name of a queue."""
     if not QUEUE_NAME.fullmatch(queue) or queue in reserved:
         raise StoreError(
             f"{queue!r} is no queue name: lower-case letters, digits, - and _, at most 63"

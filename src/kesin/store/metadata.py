@@ -13,7 +13,6 @@ MetadataStore: TypeAlias = "Directory | RedisMetadata"  # both offer the same op
 
 
 def metadata_for(store: Store) -> MetadataStore:
-    """The metadata kept in this store."""
     if isinstance(store, SqlStore):
         return Directory(store)
     from kesin.store.redis.metadata import RedisMetadata

@@ -25,7 +25,6 @@ class Notifier(ForkAware):
         self._changed, self._waiting = threading.Condition(), Counter()
 
     def count(self, queue: str) -> int:
-        """The queue's current counter."""
         with self._changed:
             return self._counts[queue]
 

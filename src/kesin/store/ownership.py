@@ -32,7 +32,6 @@ class OpenTransaction(Generic[Handle]):
 
     @property
     def is_mine(self) -> bool:
-        """Whether the caller is its owner."""
         return self.thread == threading.get_ident() and self.task is _current_task()
 
 

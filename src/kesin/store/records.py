@@ -274,7 +274,6 @@ class QueueStats:
 
 
 def refusal(reason: str, job_id: str, state: str | None, seq: int) -> Outcome:
-    """The outcome of a job that did not move."""
     result = _RESULTS_BY_REASON.get(reason)
     if result:
         return Outcome(result, job_id, state, seq)

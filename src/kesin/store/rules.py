@@ -88,7 +88,6 @@ def _proof_between(definition: str, lifecycle: Lifecycle, retired: frozenset[str
 
 
 def known_states(version: RulesVersion) -> frozenset[str]:
-    """The names of the states that a version declares."""
     if version.version:
         return frozenset(lifecycle_from_json(version.definition).state)
     return frozenset(Definition.parse(version.definition).states)
@@ -143,7 +142,6 @@ def jobs_by_state(counts: Iterable[MoveCount]) -> dict[str, int]:
 
 
 def refuse_occupied(queue: str, state: str, jobs: int) -> None:
-    """Refuse to retire a state that holds jobs."""
     if jobs:
         raise StoreError(
             f"the state {state} of {queue} holds {job_count(jobs)}: wait until it is empty, or move"

@@ -58,6 +58,5 @@ def terms_of(payload: Any, fields: Iterable[str]) -> set[str]:
 
 
 def is_found(payload: Any, fields: Iterable[str], search: str) -> bool:
-    """Whether a search finds this payload."""
     wanted = fold(search)
     return bool(wanted) and any(term.startswith(wanted) for term in terms_of(payload, fields))

@@ -181,7 +181,7 @@ def sqlite_steps(path: Path, when: str, problems: list[str]) -> dict[str, int]:
         for queue, lifecycle in QUEUES.items():
             store.open(queue, lifecycle, virtual_time=True)
         todo = list(calls(read_rows(store)))
-        store._connections.writer = watched = Watched(store._writer)  # type: ignore[assignment]
+        store._connections._writer = watched = Watched(store._writer)  # type: ignore[assignment]
         for call in todo:
             watched.sent.clear()
             watched.steps = 0

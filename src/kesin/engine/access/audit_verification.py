@@ -39,7 +39,6 @@ class AuditVerification:
             self.first_broken = line.id
 
     def as_record(self) -> dict[str, Any]:
-        """The result as JSON values."""
         return asdict(self) | {"head": self.head and self.head._asdict()}
 
 

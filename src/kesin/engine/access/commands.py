@@ -91,7 +91,6 @@ class Commands:
         return queue
 
     def readable_queues(self, actor: Actor) -> list[Queue]:
-        """Every queue the actor may read."""
         self.accounts.require(actor, "read", "queue.list")
         queues = list(self.queues.values())  # the service may open one meanwhile
         return [queue for queue in queues if self.visible_sites(actor, queue.name) != _NONE]

@@ -192,7 +192,6 @@ class Masking:
         self._own = frozenset(map(_plain_name, personal_fields))
 
     def hides(self, name: str) -> bool:
-        """Whether the value of a field with this name is masked."""
         return is_private(name) or _plain_name(name) in self._own
 
     def value(self, value: Any, mask_string: MaskText = _mask_shapes) -> Any:
@@ -263,7 +262,6 @@ class Masking:
         return masked_job, masked_events, masked_notes
 
     def _private_texts(self, document: str) -> Iterator[str]:
-        """The private texts in a stored document."""
         value = decode_json(document)
         waiting = [] if is_deeper_than(value, _MAX_DEPTH) else [(value, False)]
         while waiting:

@@ -337,7 +337,6 @@ class WorkerChecker:
         self._current = claim
 
     def end_handler(self, *, releases: bool) -> None:
-        """The handler returned or raised."""
         if self._current in self._open:
             self._open[self._current] = "release" if releases else "an answer"
         self._current = None

@@ -51,7 +51,6 @@ class Dice(random.Random):
             self.setstate(previous)
 
     def maybe(self, probability: float) -> bool:
-        """True with this probability."""
         return self.random() < probability
 
     def some(self, values: Sequence[T], limit: int) -> list[T]:
@@ -107,7 +106,6 @@ class Dice(random.Random):
         return self.choice([*self._codes, "Surprise"])
 
     def options(self, action: str) -> frozenset[str]:
-        """Some of the options of an action."""
         return frozenset(option for option in self._options[action] if self.maybe(0.5))
 
     def seconds(self) -> float:
@@ -149,7 +147,6 @@ def earlier_rules(lifecycle: Lifecycle) -> Lifecycle | None:
 
 
 def drops_claim(lifecycle: Lifecycle, action: str) -> bool:
-    """Whether a move of this action drops the claim."""
     return any(move.claim == "drop" for move in lifecycle.actions[action])
 
 

@@ -287,7 +287,6 @@ def claim_order(job: Job) -> tuple[int, int, str]:
 
 
 def created_job(queue: str, lifecycle: Lifecycle, new: NewJobRow, actor: str, now: int) -> Job:
-    """The row of a job that was just enqueued."""
     after = lifecycle.enqueue_after_move if new.after else None
     move = after or lifecycle.enqueue_move
     zero = ("claim_seq", "attempt_count", "attempt_base", "return_count", "retry_count", "flags")

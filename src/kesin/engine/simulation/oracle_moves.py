@@ -149,7 +149,6 @@ def _matches_event(move: Move, job: Job, event: Event) -> bool:
 
 
 def has_lost_claim(job: Job, token: int | None) -> bool:
-    """Whether the claim of this token is over."""
     return job.phase != OWNED or job.claim_seq != token
 
 

@@ -94,7 +94,6 @@ class World:
     # Trace
 
     def record(self, line: str) -> None:
-        """Add a line to the trace."""
         self.checker.record(line)
         if self._traced:
             self.trace.append(f"{self._timestamp()} {line}")

@@ -58,7 +58,6 @@ class Manifest(DumpManifest):
     left_out: list[str]  # data that needs another kind of backup
 
     def as_record(self) -> dict[str, Any]:
-        """The manifest as JSON values."""
         return {"format": FORMAT, **asdict(self)}
 
 
@@ -157,7 +156,6 @@ class _FileCopies:
         self.vanished: set[str] = set()
 
     def copy_changed(self, files: Sequence[BackupFile]) -> None:
-        """Copy the files that are new or have changed."""
         for entry in files:
             for name, file, info in list_files(entry):
                 if self._versions.get(name) != _file_version(info):

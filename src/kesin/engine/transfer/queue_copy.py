@@ -112,7 +112,6 @@ class QueueCopy:
             raise CopyRefused("both addresses lead to the same store: nothing was copied")
 
     def count_claimed(self) -> int:
-        """The number of claimed jobs on the source."""
         return self._source_copier.count_claimed(self.queue)
 
     def refuse_claims(self) -> None:
@@ -212,7 +211,6 @@ class QueueCopy:
             raise _TargetChanged
 
     def refuse_other_writers(self) -> None:
-        """Raise CopyRefused if anything else wrote to the target."""
         with self._undisturbed():
             pass
 

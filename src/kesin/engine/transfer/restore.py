@@ -44,7 +44,6 @@ class Backup(NamedTuple):
 
     @property
     def audit_head(self) -> AuditHead | None:
-        """The newest line of its audit log."""
         head = self.manifest.audit_head
         return None if head is None else AuditHead(head["seq"], head["hash"])
 

@@ -47,7 +47,6 @@ def strongly_connected(graph: Graph) -> Iterator[Component]:
 
 
 def cyclic_components(graph: Graph, components: Sequence[Component]) -> list[Component]:
-    """The components that contain a cycle."""
     return [
         component
         for component in components

@@ -103,21 +103,22 @@ def _check_kept_states(
             was, is_now = (names[phase] for phase in phases)
             why = f"jobs in {before.name} are {was}, and would have to be {is_now}: rows keep it"
             yield BrokenRule("U3", f"{why}{count}")
-        if before.holds_key != after.holds_key:
-            said = "now holds" if after.holds_key else "no longer holds"
-            yield BrokenRule("U3", f"{before.name} {said} the key: rows keep what they had{count}")
-        if before.success != after.success:
-            said = "now" if after.success else "no longer"
-            why = f"{before.name} is {said} a success: jobs that come after others go by it"
-            yield BrokenRule("U3", f"{why}{count}")
+        waits = before.name in stored.waiting_states, before.name in lifecycle.waiting_states
+        for had, has, what in (
+            (before.holds_key, after.holds_key, "{} holds the key: rows keep what they had"),
+            (
+                before.success,
+                after.success,
+                "is {} a success: jobs that come after others go by it",
+            ),
+            (*waits, "{} waits for other jobs: rows keep what they had"),
+        ):
+            if had != has:
+                said = what.format("now" if has else "no longer")
+                yield BrokenRule("U3", f"{before.name} {said}{count}")
         if _scope(before) != _scope(after):
             why = f"{before.name} had {_scope(before)} and would have {_scope(after)}"
             yield BrokenRule("U3", f"{why}: rows keep what they had{count}")
-        waits = before.name in stored.waiting_states, before.name in lifecycle.waiting_states
-        if waits[0] != waits[1]:
-            said = "now waits" if waits[1] else "no longer waits"
-            why = f"{before.name} {said} for other jobs: rows keep what they had"
-            yield BrokenRule("U3", f"{why}{count}")
 
 
 def _scope(state: State) -> str:
@@ -137,5 +138,4 @@ def _stored(jobs: Mapping[str, int] | None, state: str | None = None) -> str:
 
 
 def job_count(jobs: int) -> str:
-    """A number of jobs in words."""
     return "1 job" if jobs == 1 else f"{jobs} jobs"

@@ -126,13 +126,11 @@ class Walk:
         return tuple(reversed(lines))
 
     def format_step(self, step: Step) -> str:
-        """A step as a line of a path."""
         edge, to = step
         return f"{edge.name} → {self.configurations[to]}"
 
 
 def _moves_by_state(lifecycle: Lifecycle, shared: _Shared) -> dict[str, list[_PreparedMove]]:
-    """The prepared moves that leave each state."""
     prepared = {id(move): _PreparedMove(move, lifecycle, shared) for move in lifecycle.moves}
     for move in lifecycle.moves:
         prepared[id(move)].chain([prepared[id(link)] for link in lifecycle.chained_moves(move)])

@@ -99,7 +99,6 @@ class Program:
 
     @cached_property
     def claims(self) -> str:
-        """The moves that claim a job."""
         return self.alternatives(self.lifecycle.claims)
 
     def options(self, moves: tuple[Move, ...], options: frozenset[str]) -> dict[str, bool]:

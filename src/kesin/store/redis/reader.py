@@ -49,7 +49,6 @@ _EVENT_NUMBERS: Final = frozenset(
 
 
 def parse_job(row: list[Any]) -> Job:
-    """A job from the values of its hash."""
     for index in _NUMBERS:
         value = row[index]
         if value is not None:
@@ -70,7 +69,6 @@ def parse_event(job_id: str, entry: tuple[str, Any]) -> Event:
 
 
 def parse_note(job_id: str | None, text: str) -> Note:
-    """A note from the list of a job's notes."""
     at, kind, actor, details = json.loads(text)
     return Note(job_id, int(at), kind, actor, details)
 

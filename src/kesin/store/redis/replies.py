@@ -50,7 +50,6 @@ def as_store_error(problem: redis.RedisError) -> Exception:
 
 
 def parse_outcome(reply: Sequence[Any]) -> Outcome:
-    """The outcome of one job from the script's reply."""
     code, job_id, *values = reply
     if code == "moved":
         return Outcome("moved", job_id, values[0], values[1])

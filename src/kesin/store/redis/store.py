@@ -95,7 +95,6 @@ class RedisStore(RedisReader):
         return items
 
     def program(self, queue: str) -> Program:
-        """The queue's lifecycle as the script reads it."""
         if queue in self._undeclared:
             self._declare(queue, self._undeclared[queue])
         try:

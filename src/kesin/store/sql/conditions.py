@@ -121,7 +121,6 @@ class MoveConditions:
         return f"({self.slots_used(state, 'j.queue', 'j.tenant', 'j.id')} < {self.slots(state)})"
 
     def numbered(self, state: str) -> bool:
-        """Whether the slots of the state have numbers."""
         return bool(self.lifecycle.state[state].slots)
 
     def slots(self, state: str, queue: str = "j.queue") -> str:

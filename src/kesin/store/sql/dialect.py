@@ -67,5 +67,4 @@ def shared_statements(file: str) -> dict[str, str]:
 
 
 def literal(text: str) -> str:
-    """A quoted SQL string."""
     return "'" + text.replace("'", "''") + "'"

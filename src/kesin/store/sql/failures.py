@@ -26,7 +26,6 @@ def failures_sql(
 
 
 def _parts(conditions: MoveConditions, only: Collection[str] | None) -> list[dict[str, str]]:
-    """The fragments of each part."""
     lifecycle = conditions.lifecycle
     ready, failing = (
         conditions.name_list(tuple(name for name in names if only is None or name in only))

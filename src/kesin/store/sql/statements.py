@@ -289,13 +289,11 @@ class Statements:
         )
 
     def creates(self, job: NewJobRow) -> Move:
-        """The move that creates a job."""
         after = self.lifecycle.enqueue_after_move if job.after else None
         return after or self.lifecycle.enqueue_move
 
     @cached_property
     def renew(self) -> Statement:
-        """Extend leases."""
         max_run_us = str(self.lifecycle.max_run_seconds * SECOND_US)
         return self._with_input("renew", max_run_us=max_run_us)
 

@@ -7,6 +7,7 @@ from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.sql.dialect import Dialect
 from kesin.store.sqlite.file import as_disk_error
 
+_BUSY_TIMEOUT_S = 10.0
 OLDEST_SQLITE = (3, 38, 0)  # STRICT tables, ->> and unixepoch()
 SQLITE = Dialect(
     name="sqlite",
@@ -32,17 +33,16 @@ SQLITE = Dialect(
 
 
 def check_version() -> None:
-    """Refuse a SQLite library that is too old."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old: kesin needs 3.38 or newer")
 
 
-def connect(path: str, *, busy_timeout_s: float, reader: bool = False) -> sqlite3.Connection:
+def connect(path: str, *, reader: bool = False) -> sqlite3.Connection:
     """Open the file; a ``reader`` cannot write."""
     try:
         connection = sqlite3.connect(
             path,
-            timeout=busy_timeout_s,
+            timeout=_BUSY_TIMEOUT_S,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=512,

@@ -34,16 +34,15 @@ class ReaderConnection:
 class SqliteConnections(ForkAware):
     """Opens connections on demand; ``lock`` is held by the thread that writes."""
 
-    def __init__(self, path: str, *, busy_timeout_s: float) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
         self._in_memory = path == ":memory:"
-        self._busy_timeout_s = busy_timeout_s
         self._forking = threading.local()
         self._forked_in_use = False
         self._local = threading.local()
         self.lock = threading.RLock()
         self.readers: list[ReaderConnection] = []
-        self._writer: sqlite3.Connection | None = self._connect()
+        self._writer: sqlite3.Connection | None = connect(path)
         try:
             with disk_errors_translated(path):
                 self.write_lock = FileLock(None if self._in_memory else Path(path + ".lock"))
@@ -52,20 +51,13 @@ class SqliteConnections(ForkAware):
             raise
         self.watch_forks()
 
-    def _connect(self, *, reader: bool = False) -> sqlite3.Connection:
-        return connect(self._path, busy_timeout_s=self._busy_timeout_s, reader=reader)
-
     @property
     def writer(self) -> sqlite3.Connection:
         """The writer, for the thread that holds the lock."""
         if self._writer is None:
             self._require_own()
-            self._writer = self._connect()
+            self._writer = connect(self._path)
         return self._writer
-
-    @writer.setter
-    def writer(self, connection: sqlite3.Connection) -> None:
-        self._writer = connection
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -97,7 +89,7 @@ class SqliteConnections(ForkAware):
                 if not reader.thread.is_alive():
                     reader.connection.close()
             self.readers = [reader for reader in self.readers if reader.thread.is_alive()]
-            self.readers.append(ReaderConnection(self._connect(reader=True)))
+            self.readers.append(ReaderConnection(connect(self._path, reader=True)))
             return self.readers[-1]
 
     def close(self) -> None:
@@ -125,7 +117,6 @@ class SqliteConnections(ForkAware):
         )
 
     def after_fork_in_parent(self) -> None:
-        """Go on."""
         for lock in getattr(self._forking, "locks", ()):
             lock.release()
 

@@ -39,13 +39,13 @@ class SqliteStore(SqlStore):
     dialect = SQLITE
     schema = ""
 
-    def __init__(self, path: str | Path, *, busy_timeout_s: float = 10.0) -> None:
+    def __init__(self, path: str | Path) -> None:
         super().__init__()
         check_version()
         self.path = str(path)
         self._in_memory = self.path == ":memory:"
         self._ownership = Ownership[sqlite3.Connection | CallersSqlite]()
-        self._connections = SqliteConnections(self.path, busy_timeout_s=busy_timeout_s)
+        self._connections = SqliteConnections(self.path)
         self._listener = None if self._in_memory else SqliteListener(self, self._notifier)
         with ExitStack() as opened:
             opened.callback(self._connections.close)

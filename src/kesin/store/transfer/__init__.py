@@ -13,7 +13,6 @@ from kesin.store.transfer.dump_sqlite import SqliteDump
 
 
 def copier_for(store: Store, queue: str) -> Copier:
-    """The copier for the store that holds this queue."""
     home = store.store_for(queue)
     if isinstance(home, SqlStore):
         return PostgresCopier(home) if home.dialect.name == "postgres" else SqliteCopier(home)
@@ -26,7 +25,6 @@ def copier_for(store: Store, queue: str) -> Copier:
 
 
 def dump_for(address: str) -> Dump:
-    """The dump for the database at this address."""
     if address.startswith(POSTGRES_SCHEMES):
         from kesin.store.transfer.dump_postgres import PostgresDump  # needs the extra ``postgres``
 

@@ -145,7 +145,6 @@ class PostgresDump(Dump):
 
     @staticmethod
     def _other_connections(connection: Connection) -> int:
-        """The number of other connections of Kesin."""
         count: int = connection.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
             " AND application_name = %s AND pid <> pg_backend_pid()",
