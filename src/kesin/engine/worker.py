@@ -331,8 +331,6 @@ class Worker(ForkAware):
 
     def _translate(self, job: Job, result: HandlerResult) -> tuple[ActionKey, Change]:
         match result:
-            case None:
-                return self._complete(job, None)
             case Done(value):
                 return self._complete(job, value)
             case Failed():
@@ -358,7 +356,7 @@ class Worker(ForkAware):
                     f"a handler returned {result}: return Done({result}) if that is the job's"
                     " result, or Failed(code) if the job failed"
                 )
-            case dict() | list() | str() | int() | float():
+            case None | dict() | list() | str() | int() | float():
                 return self._complete(job, result)
             case _:
                 raise unusable_result(result)

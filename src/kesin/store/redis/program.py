@@ -106,13 +106,11 @@ class Program:
         params = option_params(moves, options)
         return {name.removeprefix("option_"): True for name, is_set in params.items() if is_set}
 
-    def alternatives(self, moves: tuple[Move, ...]) -> str:
-        """The alternative moves of an action, and the chained moves of each."""
-        return self._cached(moves, None)
-
-    def sweep(self, move: Move) -> str:
-        """A scheduled move; only chained moves of the sweeper follow it."""
-        return self._cached((move,), "clock")
+    def alternatives(self, moves: tuple[Move, ...], role: Role | None = None) -> str:
+        """The alternative moves of an action, each with the chained moves that the role makes."""
+        if (moves, role) not in self._built:
+            self._built[moves, role] = wire_json([self._move(move, role) for move in moves])
+        return self._built[moves, role]
 
     def indexed_ages(self) -> list[tuple[str, str]]:
         """(state, stamp) for every sorted set in which the sweeper looks for old jobs."""
@@ -126,11 +124,6 @@ class Program:
 
     def _stamp(self, guard: Guard) -> str:
         return self.lifecycle.stamp_column(guard.names[0])
-
-    def _cached(self, moves: tuple[Move, ...], role: Role | None) -> str:
-        if (moves, role) not in self._built:
-            self._built[moves, role] = wire_json([self._move(move, role) for move in moves])
-        return self._built[moves, role]
 
     def _move(self, move: Move, role: Role | None) -> dict[str, Any]:
         column = self.lifecycle.stamp_column

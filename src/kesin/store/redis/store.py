@@ -278,10 +278,11 @@ class RedisStore(RedisReader):
             limit = min(limit, 1)
         params |= {"options": {}, "cap": params.pop("max_attempts")}
         params["most_looked"] = MAX_SWEPT_PER_SCRIPT
+        moves = program.alternatives((move,), "clock")
         moved, skip, more = 0, 0, 1
         while more and moved < limit:
             params |= {"limit": limit - moved, "skip": skip}
-            done, skip, more = self._execute("sweep", params, program, moves=program.sweep(move))
+            done, skip, more = self._execute("sweep", params, program, moves=moves)
             moved += done
         if moved:
             self._notifier.notify(queue)
