@@ -6,7 +6,9 @@ Run it after a change of the prover or of a lifecycle: python scripts/remember-p
 from importlib.resources import files
 from pathlib import Path
 
-from kesin.engine.proof_cache import CACHE_FILE, format_proofs
+from reference.proofs import format_proofs
+
+from kesin.engine.proof_cache import CACHE_FILE
 from kesin.workloads import lifecycles
 
 Path(str(files("kesin.engine"))).joinpath(CACHE_FILE).write_text(

@@ -41,20 +41,6 @@ def fingerprint(lifecycle: Lifecycle) -> str:
     return hashlib.sha256(f"{_prover_hash()}{lifecycle_json(lifecycle)}".encode()).hexdigest()
 
 
-def format_proofs(lifecycles: list[Lifecycle]) -> str:
-    """The content of the cache file for these lifecycles."""
-    proofs = {}
-    for lifecycle in lifecycles:
-        proof = prove(lifecycle)
-        if proof:
-            proofs[fingerprint(lifecycle)] = {
-                "lifecycle": lifecycle.name,
-                "configurations": proof.configurations,
-                "bound": proof.bound,
-            }
-    return json.dumps(proofs, indent=2, sort_keys=True) + "\n"
-
-
 @cache
 def _prover_hash() -> str:
     folder = files("kesin.lifecycle")

@@ -30,10 +30,6 @@ class OpenTransaction(Generic[Handle]):
     task: object | None
     is_open: bool = True
 
-    @property
-    def is_mine(self) -> bool:
-        return self.thread == threading.get_ident() and self.task is _current_task()
-
 
 class Ownership(ForkAware, Generic[Handle]):
     """The open transactions of one store; a ``Handle`` is what its calls run on."""
@@ -50,7 +46,7 @@ class Ownership(ForkAware, Generic[Handle]):
         transaction = self._inherited.get()
         if transaction is None or not transaction.is_open:
             return None
-        if not transaction.is_mine:
+        if transaction.thread != threading.get_ident() or transaction.task is not _current_task():
             raise StoreError(
                 "this code was started inside a transaction of another task, thread or process: a"
                 " transaction belongs to the task that opened it; finish it first, or make this"

@@ -38,6 +38,39 @@ class AuditVerification:
         if line is not None and self.first_broken is None:
             self.first_broken = line.id
 
+    def verify_line(self, before: AuditHead, line: AuditLine, seq: int, stored: str) -> None:
+        if gap := seq - before.seq - 1:
+            self.missing += max(gap, 0)
+            self.add_problem(f"{lines_missing(gap)} before the line {line.id}", line)
+        elif line_hash(before.hash, seq, line) != stored:
+            self.add_problem(f"the line {line.id} or the one before it was changed", line)
+
+    def add_older_problem(self, anchor: AuditAnchor, oldest: AuditLine | None) -> None:
+        missing = anchor.older_lines - self.older
+        self.missing += max(missing, 0)
+        what = f"{missing} missing" if missing > 0 else "one was changed or added"
+        self.add_problem(f"of {anchor.older_lines} lines from before the chain, {what}", oldest)
+
+    def verify_head(self, end: AuditHead, head: AuditHead, last: AuditLine | None) -> None:
+        if end.seq < head.seq:
+            self.missing += head.seq - end.seq
+            after = f"after the line {last.id}" if last else "and none is left"
+            self.add_problem(f"{lines_missing(head.seq - end.seq)} {after}", last)
+        elif end.hash != head.hash and head.seq:
+            self.add_problem("the newest line is not the head of the chain", last)
+
+    def verify_known(self, known: AuditHead, found: str | None) -> None:
+        head_seq = self.head.seq if self.head else 0
+        if known.seq > head_seq:
+            self.missing += known.seq - head_seq
+            self.add_problem(
+                f"the log ends at number {head_seq}, and the backup knows number {known.seq}"
+            )
+        elif known.seq > self.pruned_to and found is None:
+            self.add_problem(f"the number {known.seq}, at which the backup ended, is missing")
+        elif found is not None and found != known.hash:
+            self.add_problem(f"the number {known.seq} is another line than in the backup")
+
     def as_record(self) -> dict[str, Any]:
         return asdict(self) | {"head": self.head and self.head._asdict()}
 
@@ -83,16 +116,16 @@ def _verify(
             continue
         if seq > head.seq:  # added meanwhile, or the head was put back
             break
-        _verify_line(result, before, line, seq, stored or "")
+        result.verify_line(before, line, seq, stored or "")
         before, last = AuditHead(seq, stored or ""), line
         known_hash = known_hash or _hash_at(before, known)
         result.lines += 1
     result.older = older[0]
     if result.head is not None and older != anchor[1:]:
-        _add_older_problem(result, anchor, oldest)
-    _verify_head(result, before, head, last)
+        result.add_older_problem(anchor, oldest)
+    result.verify_head(before, head, last)
     if known is not None:
-        _verify_known(result, known, known_hash)
+        result.verify_known(known, known_hash)
 
 
 def lines_missing(n: int) -> str:
@@ -100,48 +133,5 @@ def lines_missing(n: int) -> str:
     return "1 line is missing" if n == 1 else f"{n} lines are missing"
 
 
-def _verify_line(
-    result: AuditVerification, before: AuditHead, line: AuditLine, seq: int, stored: str
-) -> None:
-    if gap := seq - before.seq - 1:
-        result.missing += max(gap, 0)
-        result.add_problem(f"{lines_missing(gap)} before the line {line.id}", line)
-    elif line_hash(before.hash, seq, line) != stored:
-        result.add_problem(f"the line {line.id} or the one before it was changed", line)
-
-
-def _add_older_problem(
-    result: AuditVerification, anchor: AuditAnchor, oldest: AuditLine | None
-) -> None:
-    missing = anchor.older_lines - result.older
-    result.missing += max(missing, 0)
-    what = f"{missing} missing" if missing > 0 else "one was changed or added"
-    result.add_problem(f"of {anchor.older_lines} lines from before the chain, {what}", oldest)
-
-
-def _verify_head(
-    result: AuditVerification, end: AuditHead, head: AuditHead, last: AuditLine | None
-) -> None:
-    if end.seq < head.seq:
-        result.missing += head.seq - end.seq
-        after = f"after the line {last.id}" if last else "and none is left"
-        result.add_problem(f"{lines_missing(head.seq - end.seq)} {after}", last)
-    elif end.hash != head.hash and head.seq:
-        result.add_problem("the newest line is not the head of the chain", last)
-
-
 def _hash_at(place: AuditHead, known: AuditHead | None) -> str | None:
     return place.hash if known is not None and place.seq == known.seq else None
-
-
-def _verify_known(result: AuditVerification, known: AuditHead, found: str | None) -> None:
-    head_seq = result.head.seq if result.head else 0
-    if known.seq > head_seq:
-        result.missing += known.seq - head_seq
-        result.add_problem(
-            f"the log ends at number {head_seq}, and the backup knows number {known.seq}"
-        )
-    elif known.seq > result.pruned_to and found is None:
-        result.add_problem(f"the number {known.seq}, at which the backup ended, is missing")
-    elif found is not None and found != known.hash:
-        result.add_problem(f"the number {known.seq} is another line than in the backup")

@@ -44,19 +44,6 @@ class PostgresPool(ForkAware):
         self._pool: ConnectionPool[TimedConnection] | None = None  # until its first use
         self.watch_forks()
 
-    def _make_pool(self) -> ConnectionPool[TimedConnection]:
-        return ConnectionPool(
-            self._url,
-            connection_class=TimedConnection,
-            kwargs={"prepare_threshold": None, **CONNECTION},
-            configure=self._hurry,
-            min_size=1,
-            max_size=self._size,
-            timeout=self._timeout_s,
-            reconnect_timeout=RECONNECT_TIMEOUT_S,
-            open=True,
-        )
-
     def wait(self, wait_s: float) -> None:
         """Return when the server is reached; raise StoreError with the reason if it is not.
 
@@ -89,7 +76,17 @@ class PostgresPool(ForkAware):
     def _opened(self) -> ConnectionPool[TimedConnection]:
         with self._lock:
             if self._pool is None:
-                self._pool = self._make_pool()
+                self._pool = ConnectionPool(
+                    self._url,
+                    connection_class=TimedConnection,
+                    kwargs={"prepare_threshold": None, **CONNECTION},
+                    configure=self._hurry,
+                    min_size=1,
+                    max_size=self._size,
+                    timeout=self._timeout_s,
+                    reconnect_timeout=RECONNECT_TIMEOUT_S,
+                    open=True,
+                )
             return self._pool
 
     def _hurry(self, connection: TimedConnection) -> None:

@@ -119,19 +119,16 @@ class Statements:
         used = [column for column in found if column in INPUT_TYPES]
         rows = [column for column in used if column not in shared_columns]
         shared = [column for column in used if column in shared_columns]
-        source = self._input(rows) if rows != ["id"] else template(self.dialect.name, "input_ids")
-        constants = "".join(
-            f", {self._uniform_compiler.input_value(column)} AS {column}" for column in shared
-        )
-        source = fill(source, {"same": constants})
-        return Statement(fill(filled, {"input": source}), tuple(rows), tuple(shared))
-
-    def _input(self, rows: list[str]) -> str:
         if self.dialect.name == "postgres":
             columns = "".join(f", {name} {INPUT_TYPES[name]}" for name in rows)
         else:
             columns = "".join(f", value ->> {place} AS {name}" for place, name in enumerate(rows))
-        return fill(template(self.dialect.name, "input"), {"columns": columns, "same": "{same}"})
+        source = template(self.dialect.name, "input_ids" if rows == ["id"] else "input")
+        constants = "".join(
+            f", {self._uniform_compiler.input_value(column)} AS {column}" for column in shared
+        )
+        source = fill(source, {"same": constants, "columns": columns})
+        return Statement(fill(filled, {"input": source}), tuple(rows), tuple(shared))
 
     @_built_once
     def plain(self, name: str) -> str:
