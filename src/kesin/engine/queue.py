@@ -153,25 +153,17 @@ class Queue(QueueReader):
         One that is to come after a job that is not there refuses the whole batch.
         """
         new_jobs = list(news)
-        results: list[Outcome | BadInput] = []
-        jobs: list[NewJobRow] = []
-        positions: list[int] = []
-        for position, (new, job_id) in enumerate(
-            zip(new_jobs, self._ids.make(len(new_jobs)), strict=True)
-        ):
+        rows: list[NewJobRow | BadInput] = []
+        for new, job_id in zip(new_jobs, self._ids.make(len(new_jobs)), strict=True):
             try:
-                jobs.append(new.row(self, job_id))
+                rows.append(new.row(self, job_id))
             except BadInput as problem:
-                results.append(problem)
-            else:
-                positions.append(position)
-                results.append(Outcome("unknown", job_id))
+                rows.append(problem)
+        jobs = [row for row in rows if isinstance(row, NewJobRow)]
         alone = nullcontext() if len(jobs) == 1 else self.store.transaction()  # as it is already
         with alone if within is None else self.store.joining(within):
-            outcomes = self._insert(jobs, actor)
-        for position, outcome in zip(positions, outcomes, strict=True):
-            results[position] = outcome
-        return results
+            outcomes = iter(self._insert(jobs, actor))
+        return [row if isinstance(row, BadInput) else next(outcomes) for row in rows]
 
     def _insert(self, jobs: list[NewJobRow], actor: str) -> list[Outcome]:
         now, outcomes = self.clock.now(), []

@@ -151,10 +151,10 @@ class _PreparedMove:
         self.move = move
         self._edge = Transition(move)
         self._links: list[tuple[_PreparedMove, Transition]] = []
-        tests = (_guard_test(guard, lifecycle) for guard in move.when)
+        tests = [_guard_test(guard, lifecycle) for guard in move.when]
         self._tests = [test for test in tests if test is not None]
         # A chained move that is possible is made for certain: no time, caller or slot decides.
-        self.certain = not any(guard.kind in UNDECIDED_GUARDS for guard in move.when)
+        self.certain = None not in tests and not move.guard("timer_over")
         self._errors = shared.errors_after(move)
         self._flags = frozenset(move.flag)
         self._max_attempts = lifecycle.max_attempts
@@ -213,17 +213,11 @@ class _PreparedMove:
                 return job.used
 
 
-# Guards that the time, the caller or a slot decides: a chained move under one may not happen.
-UNDECIDED_GUARDS = frozenset(
-    {"due", "timer_not_over", "option", "age_over", "slot_free", "timer_over", "rate"}
-    | {"parents_done", "parents_failed"}
-)
-
 GuardTest = Callable[[Configuration], bool]
 
 
 def _guard_test(guard: Guard, lifecycle: Lifecycle) -> GuardTest | None:  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
-    """A test whether the guard can hold in a configuration; None where it always can."""
+    """A test whether the guard can hold in a configuration; None where time or others decide."""
     names, number = guard.names, guard.number
     max_attempts, max_returns = lifecycle.max_attempts, lifecycle.max_returns
     match guard.kind:

@@ -76,20 +76,13 @@ class ClaimRowDecoder:
         )
         self._first_claim = tuple(first_claim.values())
         self._constants = tuple(constants.values())[3:]
-        self.columns = self._select(dialect, own_columns, history, sets)
-
-    def _select(
-        self, dialect: Dialect, own: list[str], history: tuple[str, ...], sets: Mapping[str, str]
-    ) -> str:
-        """The select list: on SQLite before the claim, on PostgreSQL after it."""
-        if self._time_known:
-            first_claim = f"j.seq = 1 AND j.moved_at <= {dialect.now}"
-            cell = f"iif({first_claim}, NULL, json_array({job_columns(dialect, history, sets)}))"
-            return f"{job_columns(dialect, own, sets)}, {cell} AS past"
-        cell = (
-            f"CASE WHEN j.seq <> 2 THEN json_build_array({job_columns(dialect, history)})::text END"
-        )
-        return f"{job_columns(dialect, own)}, {cell} AS past"
+        if self._time_known:  # they are read before the claim
+            past = f"json_array({job_columns(dialect, history, sets)})"
+            cell = f"iif(j.seq = 1 AND j.moved_at <= {dialect.now}, NULL, {past})"
+        else:
+            past = f"json_build_array({job_columns(dialect, history)})::text"
+            cell, sets = f"CASE WHEN j.seq <> 2 THEN {past} END", {}
+        self.columns = f"{job_columns(dialect, own_columns, sets)}, {cell} AS past"
 
     def jobs(self, rows: list[tuple[Any, ...]], params: Mapping[str, Any]) -> list[Job]:
         """Decode the rows, adding the values that are known without reading them."""
