@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import inspect
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any, Final, ForwardRef
 
 import kesin
@@ -115,7 +116,8 @@ def _signature(name: str, function: Any, *, typed: bool = True) -> str:
             shown.append("*")
         shown.append(_parameter(parameter, typed=typed))
     returns = signature.return_annotation
-    plain_call = isinstance(function, type) or returns in (inspect.Signature.empty, "None")
+    plain_call = isinstance(function, type) or returns in (inspect.Signature.empty, None, "None")
+    returns = returns.__name__ if isinstance(returns, type) else returns
     arrow = "" if plain_call else f" -> {returns}"
     one_line = f"{name}({', '.join(shown)}){arrow}"
     if len(one_line) <= LINE or not typed:
@@ -128,6 +130,7 @@ def _parameter(parameter: inspect.Parameter, *, typed: bool) -> str:
     kind = parameter.annotation
     kind = kind.__forward_arg__ if isinstance(kind, ForwardRef) else kind
     typed = typed and kind is not parameter.empty
+    kind = kind.__name__ if isinstance(kind, type) else kind
     text = f"{stars}{parameter.name}" + (f": {kind}" if typed else "")
     if parameter.default is parameter.empty:
         return text
@@ -137,9 +140,17 @@ def _parameter(parameter: inspect.Parameter, *, typed: bool) -> str:
 
 
 def _members(home: Any) -> Iterator[str]:
-    """The functions, methods and properties of a module or class that have a docstring."""
+    """The functions, methods and properties of a module or class that have a docstring.
+
+    A class has those of its bases too, if they have no entry of their own.
+    """
     rows = []
-    for name, member in vars(home).items():
+    homes = [home]
+    if isinstance(home, type):
+        public = kesin.__all__  # type: ignore[attr-defined]
+        bases = takewhile(lambda base: base.__name__ not in public, home.__mro__[1:])
+        homes += [b for b in bases if b.__module__.startswith(("kesin.engine", "kesin.store"))]
+    for name, member in (pair for each in homes for pair in vars(each).items()):
         if name.startswith("_"):
             continue
         function = member.fget if isinstance(member, property) else member

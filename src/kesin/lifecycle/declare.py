@@ -5,9 +5,11 @@ statement, the prover can reason about it, and it can be read as a table. A lamb
 here, on purpose.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, Self
+from typing import Literal
 
 from kesin.lifecycle.budget import DAY_S, Backoff
 from kesin.lifecycle.consistency import check_consistency
@@ -271,7 +273,7 @@ class Lifecycle:
         """The bit of a flag."""
         return int(1 << self.flags.index(flag))
 
-    def with_limits(self, *, max_attempts: int | None = None) -> Self:
+    def with_limits(self, *, max_attempts: int | None = None) -> Lifecycle:
         """The same lifecycle with another cap on attempts."""
         cap = self.max_attempts if max_attempts is None else max_attempts
         return replace(self, max_attempts=cap)

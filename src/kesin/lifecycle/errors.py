@@ -52,6 +52,10 @@ class Code:
     def __post_init__(self) -> None:
         object.__setattr__(self, "category", Category(self.category))
 
+    def applies_to(self, channel: str) -> bool:
+        """Whether its own verdict and action apply on this channel."""
+        return not self.channels or channel in self.channels
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -114,8 +118,7 @@ class Taxonomy:
         channel = channel or self.channels[0]
         declared = self.code(name)
         kind = declared.category if declared else category or self.unknown
-        applies = declared and (not declared.channels or channel in declared.channels)
-        override = declared if applies else None
+        override = declared if declared and declared.applies_to(channel) else None
         verdict = (override.verdict if override else None) or next(
             self.verdicts(channel, kind), None
         )

@@ -7,7 +7,7 @@ from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.sql.dialect import Dialect
 from kesin.store.sqlite.file import as_disk_error
 
-_BUSY_TIMEOUT_S = 10.0
+BUSY_TIMEOUT_S = 10.0
 OLDEST_SQLITE = (3, 38, 0)  # STRICT tables, ->> and unixepoch()
 SQLITE = Dialect(
     name="sqlite",
@@ -42,7 +42,7 @@ def connect(path: str, *, reader: bool = False) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(
             path,
-            timeout=_BUSY_TIMEOUT_S,
+            timeout=BUSY_TIMEOUT_S,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=512,
