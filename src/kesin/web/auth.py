@@ -6,8 +6,8 @@ origin.
 """
 
 from dataclasses import replace
-from functools import cache, lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -112,7 +112,9 @@ async def still_signed_in(request: Request, actor: Actor) -> bool:
 
 
 def _actor_by_header(request: Request, service: Service, address: str) -> Actor | None:
-    credential = request.headers.get("x-api-key") or _bearer(request)
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    bearer = token.strip() if scheme.lower() == "bearer" else ""
+    credential = request.headers.get("x-api-key") or bearer
     if not credential:
         return None
     actor, secret = None, service.settings.cron_secret
@@ -128,11 +130,6 @@ def _actor_by_header(request: Request, service: Service, address: str) -> Actor 
     if request.scope["path"].startswith("/api/cron"):
         raise Forbidden("the cron secret is not set or not this one")
     raise NotSignedIn("this key is not valid", code="wrong_key")
-
-
-def _bearer(request: Request) -> str | None:
-    scheme, _, value = request.headers.get("authorization", "").partition(" ")
-    return value.strip() or None if scheme.lower() == "bearer" else None
 
 
 def _actor_by_cookie(
@@ -206,12 +203,10 @@ async def change_own_password(
 
 def is_secure(request: Request) -> bool:
     """Whether the browser uses TLS, to us or to a trusted proxy."""
+    protocols = [request.scope.get("scheme")]
     if _is_trusted_proxy(request, _peer(request)):
-        protocols = request.headers.getlist("x-forwarded-proto") or [
-            request.scope.get("scheme", "")
-        ]
-        return protocols[-1] == "https"  # the last header is the proxy's own
-    return request.scope.get("scheme") == "https"
+        protocols += request.headers.getlist("x-forwarded-proto")
+    return protocols[-1] == "https"  # the last header is the proxy's own
 
 
 def address_of(request: Request) -> str:
@@ -235,15 +230,8 @@ def _is_trusted_proxy(request: Request, address: str) -> bool:
 @lru_cache(maxsize=4_096)
 def is_in_networks(address: str, networks: str) -> bool:
     """Whether an address is in one of the networks, which are separated by commas."""
-    parsed = _parse_address(address)
-    return parsed is not None and any(parsed in network for network in _networks(networks))
-
-
-@cache
-def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
-    return tuple(
-        ip_network(network.strip(), strict=False) for network in text.split(",") if network.strip()
-    )
+    parsed, named = _parse_address(address), filter(None, map(str.strip, networks.split(",")))
+    return parsed is not None and any(parsed in ip_network(text, strict=False) for text in named)
 
 
 def _parse_address(text: str) -> IPv4Address | IPv6Address | None:

@@ -129,7 +129,8 @@ class _Exchange:
             raise
         if not task.done():  # a thread cannot be stopped: respond, and let it end by itself
             log.warning("request_timed_out", route=self._route())
-            task.add_done_callback(_retrieve_exception)
+            # Retrieved, so that asyncio does not report it as never retrieved.
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
             if self._status:  # the rest of the response is not read
                 task.cancel()
             self._more_body = False  # the task may still read it
@@ -293,9 +294,3 @@ def store_unavailable(problem: Exception) -> Unavailable:
 
 def _too_large(limit: int) -> TooLarge:
     return TooLarge("a request holds at most %(most)s bytes", most=limit)
-
-
-def _retrieve_exception(task: asyncio.Future[None]) -> None:
-    """Retrieve the result, so that asyncio does not report it as never retrieved."""
-    if not task.cancelled():
-        task.exception()

@@ -332,9 +332,8 @@ class Service:
 
     def _workload_checks(self) -> dict[str, HealthCheck]:
         """The health of the workloads that report it, by their names."""
-        served = {name: self.workloads[name] for name in self.workloads if name in self.queues}
-        context = self.workload_context
-        checks = {name: check_workload(each, context(name)) for name, each in served.items()}
+        known, context = self.workloads.items(), self.workload_context
+        checks = {name: check_workload(each, context(name)) for name, each in known}
         return {name: check for name, check in checks.items() if check is not None}
 
     def _workers_check(self) -> HealthCheck:

@@ -14,10 +14,10 @@ from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.lifecycle.vocabulary import READY
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import QueueStats
+from kesin.web.dashboard.admin.workers import count_workers
 from kesin.web.dashboard.frame.formatting import Formatter
 from kesin.web.dashboard.frame.page import Context, PageContext, current_site, page_router
 from kesin.web.dashboard.frame.routes import FormFields
-from kesin.web.dashboard.health import count_workers
 from kesin.web.dashboard.queues import actions, failures
 from kesin.web.dashboard.queues.bulk import take_action
 from kesin.web.dashboard.queues.charts import Trend, trend_of

@@ -20,7 +20,6 @@ from kesin.engine.access.companions import companions_of
 from kesin.engine.access.search import found_jobs, search_jobs, titles_of
 from kesin.engine.new_job import NewJob
 from kesin.engine.proof_cache import proof_of
-from kesin.engine.queue import Queue
 from kesin.engine.validation import BadInput
 from kesin.foundation.permissions import Actor
 from kesin.lifecycle.drawing.table import mermaid
@@ -206,10 +205,22 @@ def queue_lifecycle(
 ) -> schemas.LifecycleBody:
     """The rules of the queue: states, moves, the bound of the proof, a picture in Mermaid."""
     registered = _commands(request).queue(actor, queue)
+    moves = [
+        {
+            "name": move.name,
+            "call": move.action,  # deprecated: the name of `action` until the next release
+            "action": move.action,
+            "from": list(move.sources),
+            "to": move.to,
+            "by": list(move.by),
+            "doc": move.doc,
+        }
+        for move in registered.lifecycle.moves
+    ]
     return schemas.LifecycleBody(
         name=registered.lifecycle.name,
         states=serialize.states_of(registered),
-        moves=_moves_body(registered),
+        moves=moves,
         bound=proof_of(registered.lifecycle).bound,
         mermaid=mermaid(registered.lifecycle),
     )
@@ -301,18 +312,3 @@ def _paused_tenants(commands: Commands, actor: Actor, queue: str) -> list[str] |
         return [pause.tenant for pause in commands.pauses(actor, queue)]
     except StoreUnreachable:
         return None
-
-
-def _moves_body(queue: Queue) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": move.name,
-            "call": move.action,  # deprecated: the name of `action` until the next release
-            "action": move.action,
-            "from": list(move.sources),
-            "to": move.to,
-            "by": list(move.by),
-            "doc": move.doc,
-        }
-        for move in queue.lifecycle.moves
-    ]

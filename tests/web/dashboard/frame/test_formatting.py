@@ -3,8 +3,7 @@ from datetime import datetime
 import pytest
 
 from kesin.lifecycle.budget import SECOND_US
-from kesin.web.dashboard.frame.formatting import Formatter
-from kesin.web.dashboard.frame.zones import zone_named
+from kesin.web.dashboard.frame.formatting import Formatter, zone_named
 
 EN, TR = Formatter("en"), Formatter("tr")
 AT = 1_700_000_000_123_456

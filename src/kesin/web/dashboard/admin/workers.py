@@ -1,6 +1,7 @@
 """The workers page: running workers, the leases they hold, and the sweeps."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,12 +10,13 @@ from fastapi.responses import HTMLResponse
 from kesin.engine.queue import Queue
 from kesin.lifecycle.budget import SECOND_US
 from kesin.store.errors import StoreUnreachable
+from kesin.store.records import Filter
 from kesin.web.dashboard.frame.page import Context, PageContext, page_router
-from kesin.web.dashboard.health import leases
 
 router = page_router()
 PATH: Final = "/dashboard/workers"
 MAX_CLAIMS: Final = 500  # claimed jobs that are read for each queue
+MAX_COUNTED: Final = 100  # of them, to count the workers alone
 
 
 @dataclass(slots=True)
@@ -51,6 +53,27 @@ def workers(ctx: Context) -> HTMLResponse:
     )
 
 
+def count_workers(ctx: PageContext, queue: Queue) -> int:
+    """Running workers: of this process, with a fresh heartbeat, or with an unexpired lease."""
+    own = [worker for worker in ctx.service.workers if worker.queue.name == queue.name]
+    names, now = {worker.name for worker in own if worker.alive}, queue.now()
+    names |= {worker for worker, lease_until in _leases(queue, MAX_COUNTED) if lease_until > now}
+    beats = ctx.pages_of(queue.name).heartbeats(ctx, queue)
+    names |= {beat.worker for beat in beats if beat.is_fresh}
+    workload = ctx.service.workloads.get(queue.name)
+    beside = workload is not None and workload.needs_own_process and ctx.service.supervised_alive
+    return max(len(names), 1 if beside else 0)
+
+
+def _leases(queue: Queue, limit: int) -> Iterator[tuple[str, int]]:
+    """The worker and the end of the lease of each of the newest claimed jobs."""
+    claims = queue.lifecycle.claims
+    states = tuple({move.target(source) for move in claims for source in move.sources})
+    for job in queue.jobs(Filter(states=states), limit=limit).jobs:
+        if job.worker is not None and job.lease_until is not None:
+            yield job.worker, job.lease_until
+
+
 def _worker_rows(ctx: PageContext, queues: list[Queue]) -> list[WorkerRow]:
     rows: dict[tuple[str, str], WorkerRow] = {}
 
@@ -60,7 +83,7 @@ def _worker_rows(ctx: PageContext, queues: list[Queue]) -> list[WorkerRow]:
 
     for queue in queues:  # a dead worker's claims last until a sweep recovers them
         now = queue.now()
-        for name, lease_until in leases(queue, MAX_CLAIMS):
+        for name, lease_until in _leases(queue, MAX_CLAIMS):
             row = row_of(queue, name)
             row.held += 1
             row.over += lease_until <= now

@@ -1,10 +1,11 @@
 """Numbers, durations and times in the user's language."""
 
 import json
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
 from typing import Any, Final
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from babel.dates import format_timedelta, get_month_names, get_timezone_location
 from babel.numbers import format_decimal, format_percent
@@ -13,10 +14,21 @@ from babel.units import format_unit
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.web.dashboard.frame.axes import MILLI_US, UNITS, duration_ticks, tick_unit, time_ticks
 from kesin.web.dashboard.frame.i18n import Language
-from kesin.web.dashboard.frame.zones import UTC
 
+UTC: Final = ZoneInfo("UTC")
+# The filters of templates read it: imported macros do not know the context of their page.
+shown_zone: Final[ContextVar[ZoneInfo]] = ContextVar("shown_zone", default=UTC)
 MAX_JSON_CHARS: Final = 100_000  # of one shown value
 _LOCALES: Final[dict[Language, str]] = {"en": "en_GB", "tr": "tr_TR"}
+
+
+@lru_cache(maxsize=256)
+def zone_named(name: str) -> ZoneInfo:
+    """The zone with this IANA name; UTC if there is none."""
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        return UTC
 
 
 def pretty(value: Any) -> str:

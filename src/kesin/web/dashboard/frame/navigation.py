@@ -57,8 +57,7 @@ def _queue_entries(ctx: PageContext, path: str) -> list[NavEntry]:
         workload = ctx.service.workloads.get(queue.name)
         group = workload.group if workload else queue.name
         icon = ctx.pages_of(group).icon or "queue"
-        entry = NavEntry(title, href, icon, badge, here, unreachable, group)
-        entries.append(replace(entry, calls=calls))
+        entries.append(NavEntry(title, href, icon, badge, here, unreachable, group, calls=calls))
     return entries
 
 
@@ -117,7 +116,10 @@ def site_switch(ctx: PageContext) -> SiteSwitch | None:
     queue = path.removeprefix(_QUEUES) if path.startswith(_QUEUES) else ""
     with_sites = (name for name, pages in ctx.frame.pages.items() if pages.site_path)
     about = queue or next(with_sites, "")
-    sites = _sites(ctx, about, in_queue=bool(queue))
+    known = ctx.service.queues if queue else ctx.service.workloads
+    if about not in known or about in ctx.commands.queues_without_sites:
+        return None
+    sites = ctx.sites(about)
     if len(sites) < 2:  # noqa: PLR2004
         return None
     here = current_site(ctx)
@@ -134,11 +136,3 @@ def site_switch(ctx: PageContext) -> SiteSwitch | None:
     if queue:
         options.insert(0, SiteOption(every, path, not here))
     return SiteSwitch(chosen.name if chosen else every, tuple(options))
-
-
-def _sites(ctx: PageContext, about: str, *, in_queue: bool) -> list[Site]:
-    """The user's sites that have jobs in this queue, or a page in this workload."""
-    known = ctx.service.queues if in_queue else ctx.service.workloads
-    if about not in known or about in ctx.commands.queues_without_sites:
-        return []
-    return ctx.sites(about)

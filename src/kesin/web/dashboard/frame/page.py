@@ -27,13 +27,8 @@ from kesin.store.limits import MAX_TENANT
 from kesin.store.records import QueueStats
 from kesin.web.auth import NOBODY, GuardedRouter, SignInRequired, service_of
 from kesin.web.bodies import requires_sign_in
-from kesin.web.dashboard.frame.i18n import (
-    Catalogue,
-    Language,
-    choose_language,
-    translate,
-)
-from kesin.web.dashboard.frame.zones import CLOCKS, UTC, showing, zone_named
+from kesin.web.dashboard.frame.formatting import UTC, shown_zone, zone_named
+from kesin.web.dashboard.frame.i18n import Catalogue, Language, choose_language, translate
 from kesin.web.failures import FailureGroup
 from kesin.web.health import HealthCheck
 from kesin.web.service import Service
@@ -42,6 +37,7 @@ LANGUAGE_COOKIE: Final = "kesin_language"
 THEME_COOKIE: Final = "kesin_theme"
 ZONE_COOKIE: Final = "kesin_zone"  # the browser's time zone, which a script stores
 CLOCK_COOKIE: Final = "kesin_clock"  # whose time pages show
+CLOCKS: Final = ("mine", "utc", "site")  # what the time switch offers; the first is the default
 THEMES: Final = ("auto", "light", "dark")
 SITES_PATH: Final = "/dashboard/site/"
 
@@ -162,7 +158,8 @@ class PageContext:
 
     @property
     def frame(self) -> Frame:
-        return frame_of(self.request.app)
+        frame: Frame = self.request.app.state.frame
+        return frame
 
     @property
     def language(self) -> Language:
@@ -254,8 +251,11 @@ class PageContext:
         clocks = {"mine": self.zone, "utc": UTC}
         clocks |= {"site": zone_named(site.timezone)} if site else {}
         zone = clocks.get(self.clock, self.zone)
-        with showing(zone):
+        token = shown_zone.set(zone)
+        try:
             text = found.render(ctx=self, clocks=clocks, zone=zone, **no_outcome | values)
+        finally:
+            shown_zone.reset(token)
         status = status or (problem.status if problem else 200)
         usual = {"Cache-Control": "no-store", "Vary": "HX-Request, Cookie"}
         of_problem = problem.headers if problem else {}
@@ -296,12 +296,6 @@ _T = TypeVar("_T")
 _state_lock = threading.Lock()
 
 
-def frame_of(app: FastAPI) -> Frame:
-    """What all pages of this app share."""
-    frame: Frame = app.state.frame
-    return frame
-
-
 def app_state(app: FastAPI, name: str, make: Callable[[], _T]) -> _T:
     """What pages keep in their app under this name; made at the first use, once."""
     with _state_lock:
@@ -325,7 +319,7 @@ def any_context(request: Request) -> PageContext:
     language = choose_language(
         request.cookies.get(LANGUAGE_COOKIE), request.headers.get("accept-language", "")
     )
-    catalogue = frame_of(request.app).catalogue(language)
+    catalogue = request.app.state.frame.catalogue(language)
     theme = request.cookies.get(THEME_COOKIE, "auto")
     actor = getattr(request.state, "actor", NOBODY)
     zone = zone_named(request.cookies.get(ZONE_COOKIE, "UTC"))

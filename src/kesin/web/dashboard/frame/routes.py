@@ -13,13 +13,13 @@ from kesin.web.dashboard.frame.i18n import LANGUAGES
 from kesin.web.dashboard.frame.navigation import below, navigation
 from kesin.web.dashboard.frame.page import (
     CLOCK_COOKIE,
+    CLOCKS,
     LANGUAGE_COOKIE,
     THEME_COOKIE,
     THEMES,
     Context,
     page_router,
 )
-from kesin.web.dashboard.frame.zones import CLOCKS
 
 router = page_router()
 fallback_router = page_router()  # included last: matches any path

@@ -10,19 +10,25 @@ from markupsafe import Markup
 from kesin.engine.access.masking import mask_text
 from kesin.engine.workload import Workload
 from kesin.web.dashboard.frame.axes import count_ticks
-from kesin.web.dashboard.frame.formatting import Formatter
+from kesin.web.dashboard.frame.formatting import Formatter, shown_zone
 from kesin.web.dashboard.frame.i18n import DASHBOARD, LANGUAGES, Language, catalogue_for
 from kesin.web.dashboard.frame.navigation import below, navigation, site_switch
 from kesin.web.dashboard.frame.page import Frame, WorkloadPages
-from kesin.web.dashboard.frame.zones import shown_zone
 from kesin.web.dashboard.state_groups import glossed
 
 
 def build_frame(workloads: Iterable[Workload]) -> Frame:
     """What all pages of an app share, with the pages of these workloads."""
-    pages = {
-        workload.name: _load_pages(workload) for workload in workloads if workload.pages is not None
-    }
+    pages: dict[str, WorkloadPages] = {}
+    for workload in workloads:
+        brought = workload.pages() if workload.pages else None
+        if isinstance(brought, WorkloadPages):
+            pages[workload.name] = brought
+        elif workload.pages:
+            raise TypeError(
+                f"the pages of the workload {workload.name} must be a WorkloadPages, "
+                f"not {type(brought).__name__}"
+            )
     folders = tuple((name, part.package) for name, part in pages.items() if part.package)
     packages = tuple(dict.fromkeys(package for _, package in folders))
     return Frame(
@@ -30,16 +36,6 @@ def build_frame(workloads: Iterable[Workload]) -> Frame:
         lambda language: _environment(language, folders, packages),
         lambda language: catalogue_for(language, packages),
     )
-
-
-def _load_pages(workload: Workload) -> WorkloadPages:
-    pages = workload.pages() if workload.pages else None
-    if not isinstance(pages, WorkloadPages):
-        raise TypeError(
-            f"the pages of the workload {workload.name} must be a WorkloadPages, "
-            f"not {type(pages).__name__}"
-        )
-    return pages
 
 
 @cache

@@ -62,7 +62,9 @@ def outlook(
     rest = tuple(step for step in upcoming if step.kind == "gone")
     state = lifecycle.state.get(job.state)
     acts = any("operator" in move.by and job.state in move.sources for move in lifecycle.moves)
-    if moving and not (state and state.resting and acts and _is_far(moving[0], now)):
+    # More than a day away: until then the job waits for a person rather than for time.
+    far = bool(moving) and (moving[0].at or 0) - now > DAY_S * SECOND_US
+    if moving and not (state and state.resting and acts and far):
         return Outlook(moving[0], (*_later(moving), *rest))
     if acts and not (state and (state.terminal or state.success)):
         return Outlook(Upcoming("person"), (*moving, *rest))
@@ -82,11 +84,6 @@ def _later(moving: Sequence[Upcoming]) -> tuple[Upcoming, ...]:
     for upcoming in moving:
         results.setdefault((upcoming.kind, upcoming.to), upcoming)
     return tuple(results.values())[1:]
-
-
-def _is_far(upcoming: Upcoming, now: int) -> bool:
-    """More than a day away: until then the job waits for a person rather than for time."""
-    return upcoming.at is not None and upcoming.at - now > DAY_S * SECOND_US
 
 
 def _scheduled_moves(lifecycle: Lifecycle, job: Job, now: int) -> list[Upcoming]:

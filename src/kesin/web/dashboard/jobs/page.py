@@ -24,7 +24,7 @@ from kesin.web.dashboard.frame.page import Context, PageContext, Panel, page_rou
 from kesin.web.dashboard.jobs.actions import job_actions
 from kesin.web.dashboard.jobs.corrections import corrections
 from kesin.web.dashboard.jobs.outlook import outlook
-from kesin.web.dashboard.jobs.timeline import MAX_LINES, current_error, timeline, travelled_edges
+from kesin.web.dashboard.jobs.timeline import MAX_LINES, current_error, timeline
 from kesin.web.dashboard.state_groups import StateGroup, state_group
 from kesin.web.middleware import FRAMING_CSP
 from kesin.web.serialize import json_depth_limited
@@ -91,6 +91,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
     before = [_shown_relative(ctx, parent) for parent in companions.parents.jobs]
     after = [_shown_relative(ctx, child) for child in companions.children.jobs]
     due = future.next.kind == "claim" and (future.next.at or 0) <= now
+    counted = due and job.phase == READY and ctx.sees_all(queue)
     explained = job.error_code if _is_stopped(lifecycle, job) else None
     lines = timeline(ctx, history, lifecycle, now, explained)
     state = lifecycle.state.get(job.state)
@@ -120,7 +121,7 @@ def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dic
         "waits_for": ctx.tell(pages.waits_for(job)),
         "stopped": pages.stopped(ctx, job) if due else "",
         "waited": before[: min(companions.parents.pending, MAX_WAITED_NAMED)],
-        "ahead": _ahead(ctx, queue, job) if due else None,
+        "ahead": queue.store.count_ahead(job.queue, job.id, limit=MAX_AHEAD) if counted else None,
         "most_ahead": MAX_AHEAD,
         "sited": queue.name not in ctx.commands.queues_without_sites,
         "due_at": job.run_at if job.phase == READY else None,
@@ -152,7 +153,7 @@ class ShownRelative(NamedTuple):
 def _shown_relative(ctx: PageContext, job: Job) -> ShownRelative:
     lifecycle = ctx.service.queues[job.queue].lifecycle
     name = ctx.job_name(job) or job.dedup_key or f"…{job.id[-12:]}"
-    gist = job.error_code or ("" if job.result_json is None else job.result_json)
+    gist = job.error_code or job.result_json or ""
     return ShownRelative(
         job,
         _shortened(name, MAX_KEY_IN_TITLE),
@@ -183,8 +184,9 @@ def _stable_values(
     """
     job, lifecycle, say = history.job, queue.lifecycle, ctx.catalogue.gettext
     state = lifecycle.state.get(job.state)
+    travelled = frozenset((event.from_state, event.to_state) for event in history.events)
     return {
-        "picture": _lifecycle_svg(say, lifecycle, travelled_edges(history), job.state),
+        "picture": _lifecycle_svg(say, lifecycle, travelled, job.state),
         "panel": _job_panel(ctx, history),
         "payload": pretty(json_depth_limited(job.payload)),
         "result": None if job.result_json is None else pretty(json_depth_limited(job.result)),
@@ -217,10 +219,3 @@ def _lifecycle_svg(
 ) -> Markup:
     picture = svg(lifecycle, edges, here, styled=False, translate=say)
     return Markup(picture)  # noqa: S704  # everything in it was escaped there
-
-
-def _ahead(ctx: PageContext, queue: Queue, job: Job) -> int | None:
-    """How many due jobs are before this one; None if it is not in line, or may not be counted."""
-    if job.phase != READY or not ctx.sees_all(queue):
-        return None
-    return queue.store.count_ahead(job.queue, job.id, limit=MAX_AHEAD)

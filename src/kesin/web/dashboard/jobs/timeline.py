@@ -13,7 +13,7 @@ from kesin.foundation.text import decode_json
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
 from kesin.store.declarations import COLUMN_BITS
-from kesin.store.records import Event, Note
+from kesin.store.records import Event
 from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import PageContext
 from kesin.web.dashboard.queues.failures import advice_on
@@ -85,14 +85,12 @@ def timeline(
                 lasted_us=newest.lasted_us if lasted is None else (newest.lasted_us or 0) + lasted,
             )
         lines.append(newest)
-    lines += [_note_line(note) for note in history.notes]
+    for note in history.notes:
+        reason, details = _reason_and_details(decode_json(note.details))
+        line = TimelineLine(note.at, note.kind, note.actor, "expired", "note")
+        lines.append(replace(line, reason=reason, details=details))
     lines.sort(key=lambda line: (line.at, line.seq), reverse=True)
     return lines
-
-
-def travelled_edges(history: JobDetails) -> frozenset[tuple[str, str]]:
-    """The edges of the lifecycle that the job has travelled."""
-    return frozenset((event.from_state, event.to_state) for event in history.events)
 
 
 def _event_line(  # noqa: PLR0917  # a line needs what is around it
@@ -127,13 +125,6 @@ def _event_line(  # noqa: PLR0917  # a line needs what is around it
         reason=reason,
         details=details,
         doc=ctx.say(move.doc) if move and move.doc else "",
-    )
-
-
-def _note_line(note: Note) -> TimelineLine:
-    reason, details = _reason_and_details(decode_json(note.details))
-    return TimelineLine(
-        note.at, note.kind, note.actor, "expired", "note", reason=reason, details=details
     )
 
 

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response, Streamin
 from kesin.engine.access.occupancy import rate_left, rate_of, slots_in_use
 from kesin.engine.access.search import titles_of
 from kesin.engine.queue import Queue
-from kesin.engine.schedules import ListedSchedule, listed_schedules
+from kesin.engine.schedules import listed_schedules
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.moves import DISMISSED
 from kesin.store.limits import MAX_TENANT
@@ -52,8 +52,10 @@ def show(ctx: Context, queue: str) -> HTMLResponse:
     opened = ctx.commands.queue(ctx.actor, queue)
     template = "part_queue.html" if ctx.in_part else "queue.html"
     values = _page_values(ctx, opened)
-    if not ctx.in_part and _shows_failures(opened, values["wanted"]):
-        mark_seen(ctx, opened, opened.now())  # a page that refreshes by itself has not been read
+    wanted, failed = values["wanted"], states_in(opened.lifecycle, "failed")
+    shows_failures = not wanted.site and (not wanted.states or {*failed} & {*wanted.states})
+    if shows_failures and not ctx.in_part:  # a page that refreshes by itself has not been read
+        mark_seen(ctx, opened, opened.now())
     return ctx.page(template, **values)
 
 
@@ -195,6 +197,9 @@ def _page_values(ctx: PageContext, queue: Queue, sent: Mapping[str, str] = NONE)
     page_filter, stats, source = _search(ctx, queue)
     failures = failures_of(ctx, queue, stats, page_filter.site)
     all_stats = ctx.stats(queue)
+    listed = sorted(all_stats.tenants)[:MAX_SITES]
+    visible = ctx.commands.visible_sites(ctx.actor, queue.name)
+    schedules = listed_schedules(queue.store, queue.name, stats.now)
     return {
         **_table(ctx, queue, page_filter, stats, shown_rows(ctx, source, sent)),
         "title": ctx.title_of(queue.name),
@@ -206,26 +211,21 @@ def _page_values(ctx: PageContext, queue: Queue, sent: Mapping[str, str] = NONE)
         "most_failures": MAX_FAILURES_SHOWN,
         "codes": failure_codes(failures, page_filter.code),
         "categories": list(Category.__members__),
-        "sites": _sites(all_stats, page_filter),
+        "sites": list(dict.fromkeys([*listed, *filter(None, [page_filter.site])])),
         "ages": filters.AGES,
         "offers": actions.offered_actions(ctx, queue),
-        "whole": ctx.sees_all(queue),
+        "whole": visible is None,
         "pauses": ctx.commands.pauses(ctx.actor, queue.name),
         "runs": runs_shown(ctx, queue),
-        "schedules": _schedules(ctx, queue, stats.now),
+        "schedules": [
+            one for one in schedules if visible is None or one.schedule.tenant in visible
+        ],
         "slots": slots_in_use(queue.lifecycle, all_stats),
         "rate": rate_of(queue.lifecycle),
         "rate_left": list(rate_left(queue.lifecycle, queue.store, all_stats).items()),
         "most_fullest": MAX_FULLEST_SHOWN,
         "searched": queue.store.listing(queue.name).search,
     }
-
-
-def _schedules(ctx: PageContext, queue: Queue, now: int) -> list[ListedSchedule]:
-    """The schedules whose jobs the user may see."""
-    visible = ctx.commands.visible_sites(ctx.actor, queue.name)
-    listed = listed_schedules(queue.store, queue.name, now)
-    return [one for one in listed if visible is None or one.schedule.tenant in visible]
 
 
 def _table(
@@ -247,12 +247,6 @@ def _table(
     }
 
 
-def _shows_failures(queue: Queue, page_filter: filters.PageFilter) -> bool:
-    """Whether the page shows the failed jobs of every site."""
-    shown, bad = page_filter.states, states_in(queue.lifecycle, "failed")
-    return not page_filter.site and (not shown or any(state in shown for state in bad))
-
-
 def _site_title(ctx: PageContext, queue: str, site: str) -> str:
     """The name of the chosen site, or of the only one that the user may see."""
     visible = ctx.commands.visible_sites(ctx.actor, queue)
@@ -260,11 +254,6 @@ def _site_title(ctx: PageContext, queue: str, site: str) -> str:
         [site] = visible
     stored = ctx.accounts.directory.site(site) if site else None
     return stored.name if stored else site
-
-
-def _sites(stats: QueueStats, page_filter: filters.PageFilter) -> list[str]:
-    listed = sorted(stats.tenants)[:MAX_SITES]
-    return list(dict.fromkeys([*listed, *([page_filter.site] if page_filter.site else [])]))
 
 
 def runs_shown(
