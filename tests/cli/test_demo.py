@@ -20,7 +20,7 @@ from kesin.web.server import bind_sockets
 from kesin.workloads import built_in
 from kesin.workloads.common.demo import Pace, Readiness
 from kesin.workloads.optiplan.demo import STRANGER
-from kesin.workloads.pdf.demo import check_renderers
+from kesin.workloads.pdf.demo import PdfDemo
 from kesin.workloads.pdf.engines.availability import find_chromium
 from tests.cli.programs import wait_until
 
@@ -147,20 +147,20 @@ def test_a_taken_port_is_an_error_if_given_and_else_another_is_used(kesin, tempo
 )
 def test_without_a_working_chromium_weasyprint_renders(program, why, monkeypatch):
     monkeypatch.setenv("KESIN_PDF_CHROMIUM", program)
-    readiness = check_renderers()
+    readiness = PdfDemo().check_machine()
     assert why in readiness.note
     assert "WeasyPrint draws the PDFs instead" in readiness.note
     assert readiness.ready
 
 
 def test_with_a_working_chromium_there_is_nothing_to_say():
-    assert check_renderers() == Readiness()
+    assert PdfDemo().check_machine() == Readiness()
 
 
 def test_without_a_working_playwright_weasyprint_renders(monkeypatch):
-    monkeypatch.setenv("KESIN_PDF_CHROMIUM", str(find_chromium()))  # check_renderers changes it
+    monkeypatch.setenv("KESIN_PDF_CHROMIUM", str(find_chromium()))  # check_machine changes it
     monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", "/bin/false")
-    readiness = check_renderers()
+    readiness = PdfDemo().check_machine()
     assert "did not start: Playwright, which drives it, does not run here" in readiness.note
     assert "WeasyPrint draws the PDFs instead" in readiness.note
     assert readiness.ready

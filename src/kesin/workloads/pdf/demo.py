@@ -26,35 +26,6 @@ NO_PROGRAM: Final = "no-chromium"  # named as the browser, it leaves the work to
 _BUSY: Final = 503
 
 
-def check_renderers() -> demo.Readiness:
-    """Whether a page can be drawn on this machine, and by what; WeasyPrint stands in for Chromium.
-
-    Where it does, the environment names no browser from now on.
-    """
-    try:
-        from kesin.workloads.pdf.engines.availability import ENGINES
-        from kesin.workloads.pdf.engines.base import Paper
-        from kesin.workloads.pdf.errors import RenderFailed
-        from kesin.workloads.pdf.jobs import worker  # noqa: F401  # only whether it is there
-        from kesin.workloads.pdf.services import create_engine
-    except ImportError as problem:
-        note = f"no PDFs: {problem.name} is missing (pip install 'kesin[pdf]')"
-        return demo.Readiness(ready=False, note=note)
-    settings, reasons = load_settings(), list[str]()
-    for name in ENGINES:
-        try:
-            with closing(create_engine(settings, name)) as engine:
-                engine.render("<p>Kesin</p>", Paper(), timeout_s=FIRST_PAGE_S)
-        except RenderFailed as problem:
-            reasons.append(problem.message)
-            continue
-        if not reasons:
-            return demo.Readiness()
-        os.environ["KESIN_PDF_CHROMIUM"] = NO_PROGRAM
-        return demo.Readiness(note=f"{reasons[0]}: WeasyPrint draws the PDFs instead")
-    return demo.Readiness(ready=False, note=f"no PDFs: {'; '.join(reasons)}")
-
-
 class Invoices:
     """A shop's program, which asks for invoices."""
 
@@ -91,11 +62,35 @@ class PdfDemo(demo.DemoPart):
     scopes: ClassVar = ("pdf",)
     machine_settings: ClassVar = frozenset({"KESIN_PDF_CHROMIUM", "KESIN_PDF_SANDBOX"})
 
-    def __init__(self) -> None:
-        self._first_job = ""
+    _first_job = ""
 
     def check_machine(self) -> demo.Readiness:
-        return check_renderers()
+        """Whether a page can be drawn here, and by what; WeasyPrint stands in for Chromium.
+
+        Where it does, the environment names no browser from now on.
+        """
+        try:
+            from kesin.workloads.pdf.engines.availability import ENGINES
+            from kesin.workloads.pdf.engines.base import Paper
+            from kesin.workloads.pdf.errors import RenderFailed
+            from kesin.workloads.pdf.jobs import worker  # noqa: F401  # only whether it is there
+            from kesin.workloads.pdf.services import create_engine
+        except ImportError as problem:
+            note = f"no PDFs: {problem.name} is missing (pip install 'kesin[pdf]')"
+            return demo.Readiness(ready=False, note=note)
+        settings, reasons = load_settings(), list[str]()
+        for name in ENGINES:
+            try:
+                with closing(create_engine(settings, name)) as engine:
+                    engine.render("<p>Kesin</p>", Paper(), timeout_s=FIRST_PAGE_S)
+            except RenderFailed as problem:
+                reasons.append(problem.message)
+                continue
+            if not reasons:
+                return demo.Readiness()
+            os.environ["KESIN_PDF_CHROMIUM"] = NO_PROGRAM
+            return demo.Readiness(note=f"{reasons[0]}: WeasyPrint draws the PDFs instead")
+        return demo.Readiness(ready=False, note=f"no PDFs: {'; '.join(reasons)}")
 
     def begin(self, context: demo.DemoContext) -> None:
         """Ask for some invoices, as soon as a process renders."""

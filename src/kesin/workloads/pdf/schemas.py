@@ -7,10 +7,10 @@ that cannot be printed is never enqueued.
 from typing import Annotated, Any, Final, Literal, Self
 
 import pydantic
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from kesin.foundation.text import storable
 from kesin.web.dependencies import IgnoreColumns
+from kesin.web.schemas import Text
 from kesin.workloads.pdf.batches.store import BatchStatus
 from kesin.workloads.pdf.config import FailSafePolicy
 from kesin.workloads.pdf.engines.base import (
@@ -32,13 +32,6 @@ MAX_SIZE_MM: Final = 5_000.0
 MIN_PRINTABLE_MM: Final = 1.0  # what margins must leave of each side
 
 
-def check_storable(text: str) -> str:
-    if storable(text) != text:
-        raise ValueError("holds characters that cannot be stored")
-    return text
-
-
-Text = Annotated[str, AfterValidator(check_storable)]
 TemplateName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NAME_LENGTH)]
 FileName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_FILE_NAME_LENGTH)]
 WebhookUrl = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_URL_LENGTH)]

@@ -28,7 +28,7 @@ from kesin.workloads.pdf.safe_fetch import FetchedResource, FetchRefused, fetch
 from kesin.workloads.pdf.security import validate_url
 from kesin.workloads.pdf.storage import artifacts_address, open_storage
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
-from kesin.workloads.pdf.storage.base import StorageBackend, StorageMisconfigured
+from kesin.workloads.pdf.storage.base import StorageMisconfigured
 from kesin.workloads.pdf.templating.pictures import PictureLimits
 from kesin.workloads.pdf.webhooks.worker import Webhooks
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from kesin.workloads.pdf.templating.library import TemplateLibrary
 
 MAX_WATCHED: Final = 2_000  # files of the folder of templates
+# Once a process: a folder would be made again while its disk is missing.
+_open_storage_once: Final = lru_cache(maxsize=8)(open_storage)
 log = Logger("kesin.pdf")
 
 
@@ -161,12 +163,6 @@ def open_artifact_store(settings: Settings, queue: Queue) -> PdfArtifactStore:
         return PdfArtifactStore(_open_storage_once(artifacts_address(settings)), queue.clock)
     except StorageMisconfigured as problem:
         raise Unavailable("%(problem)s: look at KESIN_PDF_ARTIFACTS", problem=problem) from None
-
-
-@lru_cache(maxsize=8)
-def _open_storage_once(address: str) -> StorageBackend:
-    """Open a storage once a process: a folder would be made again while its disk is missing."""
-    return open_storage(address)
 
 
 def open_job_store(context: WorkloadContext) -> PdfJobStore:

@@ -112,11 +112,10 @@ def test_equal_requests_at_the_same_moment_create_one_batch(bindery):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bindery.batches.storage, "put_bytes", slow)
-        second = submit(order, owner="both")
-    assert inner[0].new
-    assert not second.new
-    assert second.batch.batch_id == inner[0].batch.batch_id
-    folder = second.batch.input_key.split("/")[1]
+        second, is_new = submit(order, owner="both")
+    assert inner[0] == (second, True)
+    assert not is_new
+    folder = second.input_key.split("/")[1]
     left = {file.key.split("/")[1] for file in bindery.batches.storage.list("batches")}
     known = {bindery.batch(job.id).input_key.split("/")[1] for job in every(bindery)}
     assert folder in left

@@ -130,7 +130,7 @@ def test_wherever_a_worker_dies_every_row_is_rendered_once(
         while died:
             at += 1
             bindery.engine.printed.clear()
-            batch = bindery.batches.submit(order_of(4), owner=f"owner {at}").batch
+            batch, _ = bindery.batches.submit(order_of(4), owner=f"owner {at}")
             fate = Fate(at)
             with monkeypatch.context() as patch, suppress(Died):
                 fate.haunt(patch, bindery)

@@ -78,14 +78,10 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         require_access(context, actor, "batch")
         services, content_type = loader.services, request.headers.get("content-type", "")
         order = parse_order(services, body, content_type, query)
-        url = order.webhook_url
-        if url is not None:
+        subscribe = None
+        if (url := order.webhook_url) is not None:
             services.hooks.require_allowed(url)
-
-        def subscribe(batch_id: str) -> None:
-            if url is not None:
-                services.hooks.subscribe("batch", batch_id, actor.name, url)
-
+            subscribe = partial(services.hooks.subscribe, "batch", owner=actor.name, url=url)
         try:
             batch, new = services.batches.submit(order, owner=actor.name, subscribe=subscribe)
         except StorageError:

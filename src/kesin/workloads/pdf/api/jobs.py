@@ -15,7 +15,7 @@ from kesin.store.errors import StoreUnreachable
 from kesin.web.auth import GuardedRouter, service_of
 from kesin.web.bodies import SMALL_BODY_BYTES, announced_bytes
 from kesin.web.dependencies import DirectRoute, SignedInActor, json_response
-from kesin.web.schemas import Cursor
+from kesin.web.schemas import Cursor, Text
 from kesin.workloads.pdf import schemas
 from kesin.workloads.pdf.api import common
 from kesin.workloads.pdf.api.common import find_owned_job, format_time, require_access
@@ -101,7 +101,7 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
     def cancel_pdf_job(
         actor: SignedInActor,
         job_id: str,
-        reason: Annotated[schemas.Text | None, Query(min_length=1, max_length=500)] = None,
+        reason: Annotated[Text | None, Query(min_length=1, max_length=500)] = None,
     ) -> Response:
         """Want a waiting job no more; again is the same."""
         require_access(context, actor, "cancel", target=job_id)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kesin.engine.queue import Queue, apply_changes
 from kesin.foundation.logs import Logger
@@ -114,13 +114,6 @@ class PdfBatch:
         return {self.result[name] for name in names if self.result.get(name)}
 
 
-class SubmittedBatch(NamedTuple):
-    """The batch that serves a request, and whether it is new."""
-
-    batch: PdfBatch
-    new: bool
-
-
 class PdfBatchStore:
     """Creates, finds and ends batches."""
 
@@ -135,8 +128,8 @@ class PdfBatchStore:
 
     def submit(
         self, order: BatchOrder, *, owner: str, subscribe: Callable[[str], object] | None = None
-    ) -> SubmittedBatch:
-        """Return the batch for an order: an equal batch that is not lost, or a new one.
+    ) -> tuple[PdfBatch, bool]:
+        """Return the batch for an order, and whether it is new or an equal one that is not lost.
 
         ``subscribe`` is called with the id of a new batch, in the transaction that enqueues it.
         Raises StorageDown.
@@ -148,14 +141,14 @@ class PdfBatchStore:
             if existing is not None:
                 key_of_file = existing.artifact_key if existing.has_file else None
                 if key_of_file is None or not self.artifacts.is_lost(key_of_file):
-                    return SubmittedBatch(existing, new=False)
+                    return existing, False
                 # The batch has lost its file and keeps its key. Its successor gets a key derived
                 # from it, which later equal orders compute in the same way.
                 key = hashlib.sha256(f"{key} {existing.batch_id}".encode()).hexdigest()
                 continue
             batch = self._enqueue(order, key, owner, subscribe)
             if batch is not None:
-                return SubmittedBatch(batch, new=True)
+                return batch, True
         raise RuntimeError("the batch keeps changing hands: try again")
 
     def _enqueue(

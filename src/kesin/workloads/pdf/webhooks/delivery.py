@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, get_args
 
 from kesin.engine.results import Act, Done, Failed, HandlerResult
 from kesin.foundation.clock import Clock, iso
@@ -57,18 +57,12 @@ def parse_subscription(delivery: Job) -> Subscription | None:
     return None
 
 
-class WebhookReply(NamedTuple):
-    """The response of a receiver."""
+def post(url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, int | None]:
+    """Send a request; the status of the response, and the pause in seconds that it asks for.
 
-    status: int
-    retry_after_s: int | None  # the pause it asks for
-
-
-def post(url: str, body: bytes, headers: Mapping[str, str]) -> WebhookReply:
-    """Send a request. Raises FetchRefused if the address is not allowed.
-
-    Raises OSError or HTTPException without a response. An internal host must be named literally on
-    the list of allowed URLs; any other must have a public address.
+    Raises FetchRefused if the address is not allowed: an internal host must be named literally on
+    the list of allowed URLs, any other must have a public address. Raises OSError or HTTPException
+    without a response.
     """
     public_only = not is_internal_url(url)
     with closing(GuardedConnection(url, TIMEOUT_S, public_only=public_only)) as connection:
@@ -76,12 +70,9 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> WebhookReply:
         status, retry_after = response.status, response.getheader("Retry-After", "")
         with suppress(OSError, http.client.HTTPException):  # the status is all that counts
             response.read1(MAX_REPLY_BYTES)
-        return WebhookReply(status, _parse_seconds(retry_after))
-
-
-def _parse_seconds(header: str) -> int | None:
-    """Parse Retry-After as seconds; None for a date, which the lifecycle's own delays cover."""
-    return min(int(header), MAX_RETRY_AFTER_S) if re.fullmatch(r"[0-9]{1,9}", header) else None
+        # A date is not read: the lifecycle's own delays cover it.
+        is_number = re.fullmatch(r"[0-9]{1,9}", retry_after)
+        return status, min(int(retry_after), MAX_RETRY_AFTER_S) if is_number else None
 
 
 def deliver(
@@ -90,31 +81,26 @@ def deliver(
     """Send a webhook and convert the response to a result."""
     started = clock.monotonic()
     try:
-        reply = post(subscription.url, body, headers)
+        status, pause_s = post(subscription.url, body, headers)
     except FetchRefused as problem:
         return Failed("HOOK_REFUSED", str(problem))
     except (OSError, http.client.HTTPException) as problem:
-        return Failed("HOOK_UNREACHABLE", _describe_problem(problem))
-    if reply.status in _SUCCESS:
+        late = isinstance(problem, TimeoutError)
+        why = f"{type(problem).__name__}: {problem}"[:200]
+        return Failed("HOOK_UNREACHABLE", Message("no answer came in time") if late else why)
+    if status in _SUCCESS:
         elapsed_ms = round((clock.monotonic() - started) * 1_000)
-        result = {"status": reply.status, "ms": elapsed_ms, "attempt": delivery.attempt_count}
-        return Done(result)
-    message = Message("it answered %(status)s", status=reply.status)
-    if reply.status == http.HTTPStatus.GONE:
+        return Done({"status": status, "ms": elapsed_ms, "attempt": delivery.attempt_count})
+    message = Message("it answered %(status)s", status=status)
+    if status == http.HTTPStatus.GONE:
         return Failed("HOOK_GONE", message)
-    pause_s = reply.retry_after_s if reply.status in _BUSY else None
     delay_us = RETRY_DELAYS.delay_us(delay_index(RETRY_DELAYS, delivery), delivery.salt)
-    if pause_s is None or pause_s * SECOND_US <= delay_us:  # it would use up the attempts
+    # A shorter pause would use up the attempts.
+    if status not in _BUSY or pause_s is None or pause_s * SECOND_US <= delay_us:
         return Failed("HOOK_BAD_ANSWER", message)
     why = "it answered %(status)s and asked for a pause of %(n)s s"
     later = partial(Act, "later", code="HOOK_BAD_ANSWER", category=Category.TRANSIENT)
-    return later(message=Message(why, status=reply.status, n=pause_s), run_in_s=pause_s)
-
-
-def _describe_problem(problem: Exception) -> str:
-    if isinstance(problem, TimeoutError):
-        return Message("no answer came in time")
-    return f"{type(problem).__name__}: {problem}"[:200]
+    return later(message=Message(why, status=status, n=pause_s), run_in_s=pause_s)
 
 
 def build_message(subscription: Subscription, status: str, subject: Job | None, at: int) -> bytes:
