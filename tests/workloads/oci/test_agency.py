@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kesin.cli.commands.site_import import store_rows
+from kesin.cli.commands.sites import store_rows
 from kesin.workloads.oci.agency import first_attributed, onboarding
 from kesin.workloads.oci.operations import site_stats
 from tests.workloads.oci.own_site import Oci, OwnSite

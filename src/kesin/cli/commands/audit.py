@@ -27,7 +27,7 @@ from kesin.foundation.encryption import key_ring
 from kesin.foundation.settings import Settings
 from kesin.foundation.terminal import pluralize, print_table, say, say_json, warn
 from kesin.foundation.text import decode_json
-from kesin.store.audit_log import AuditHead, AuditLine, kept_since
+from kesin.store.audit_log import AuditHead, kept_since
 from kesin.store.contract import Store
 
 MAX_DIFFERENCES = 100  # differences that are reported
@@ -59,8 +59,12 @@ def verify_audit(
         reports = replay_queues(context.store, context.readable_queues(queues), shown=not as_json)
         directory = context.accounts.directory
         log = None if queues else verify_audit_log(directory, known, known_is_kept=is_kept)
-    if as_json:
-        say_json([*reports, *([] if log is None else [_audit_log_report(log)])])
+    if as_json and log is not None:  # one more report, with the fields of a queue's and its own
+        counts = {"queue": None, "jobs": 0, "events": log.lines, "different": len(log.problems)}
+        found = {"differences": log.problems[:MAX_DIFFERENCES], "counters": None}
+        say_json([*reports, {**counts, **found, "audit_log": log.as_record()}])
+    elif as_json:
+        say_json(reports)
     else:
         print_reports(reports)
         if log is not None:
@@ -79,13 +83,6 @@ def _known_head(backup: Path, settings: Settings) -> tuple[AuditHead, bool]:
     at = (saved.manifest.audit_head or {}).get("at")  # an earlier version did not say
     since = kept_since(settings.audit_days, wall_clock_us())
     return saved.audit_head, at is not None and at >= since
-
-
-def _audit_log_report(log: AuditVerification) -> dict[str, Any]:
-    """The audit log as one more report, with the fields of a queue's and its own."""
-    counts = {"queue": None, "jobs": 0, "events": log.lines, "different": len(log.problems)}
-    found = {"differences": log.problems[:MAX_DIFFERENCES], "counters": None}
-    return {**counts, **found, "audit_log": log.as_record()}
 
 
 def print_audit_log(log: AuditVerification) -> None:
@@ -201,7 +198,8 @@ def show_log(
         filters = {"actor": actor, "action": action, "queue": queue, "site": site, "target": target}
         lines = context.accounts.audit(local_operator(), **filters, limit=limit)
     if as_json:
-        say_json([audit_record(line) for line in lines])
+        decoded = [{"at": iso(line.at), "details": decode_json(line.details)} for line in lines]
+        say_json([line._asdict() | texts for line, texts in zip(lines, decoded, strict=True)])
         return
     print_table(
         ("at", "by", "action", "answer", "queue", "site", "target", "details"),
@@ -215,7 +213,3 @@ def show_log(
         ],
         empty="nothing was asked for that matches",
     )
-
-
-def audit_record(line: AuditLine) -> dict[str, Any]:
-    return {**line._asdict(), "at": iso(line.at), "details": decode_json(line.details)}

@@ -1,9 +1,9 @@
 """`kesin doctor`: whether this machine has everything Kesin needs, and what to do if not."""
 
 import os
+import platform
 import shutil
 import sqlite3
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -39,7 +39,6 @@ from kesin.web.health import find_disk_problems
 from kesin.workloads import workloads
 from kesin.workloads.common.stores import open_workload_stores
 
-OLDEST_PYTHON: Final = (3, 11)
 MEBIBYTE: Final = 1024 * 1024
 LITTLE_SPACE: Final = 1024 * MEBIBYTE
 LARGE_WAL: Final = 1024 * MEBIBYTE
@@ -71,7 +70,7 @@ def doctor(as_json: AsJson = False) -> None:
 
 def run_checks() -> Iterator[DoctorCheck]:
     """All checks, in the order in which problems are best solved."""
-    yield _python()
+    yield DoctorCheck("python", "ok", platform.python_version())
     yield _sqlite()
     settings: Settings | None = None
     try:
@@ -88,13 +87,6 @@ def run_checks() -> Iterator[DoctorCheck]:
         yield from _folder(settings)
         yield from doctor_service.check_redis(settings)
         yield from _database(settings)
-
-
-def _python() -> DoctorCheck:
-    version = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < OLDEST_PYTHON:
-        return DoctorCheck("python", "failure", version, "install Python 3.11 or newer")
-    return DoctorCheck("python", "ok", version)
 
 
 def _sqlite() -> DoctorCheck:

@@ -1,6 +1,6 @@
 """What `kesin doctor` checks for the service: packages, the key ring, Redis, who can sign in."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Final
 
@@ -56,22 +56,19 @@ def check_redis(settings: Settings) -> Iterator[DoctorCheck]:
         return
     try:
         with closing(open_workload_redis(settings.redis_url, workloads().values())) as store:
-            yield from _check_persistence(store.health())
+            health = store.health()
+            yield DoctorCheck("redis", "ok", f"{health['version']}, {health['bytes']} bytes")
+            if health["append_only"] != "yes":
+                remedy = "set appendonly yes: jobs since the last snapshot are lost in a crash"
+                yield DoctorCheck("redis persistence", "warning", "no append-only file", remedy)
+            if health["eviction"] != "noeviction":
+                remedy = "set maxmemory-policy noeviction: else Redis drops jobs when it is full"
+                yield DoctorCheck("redis eviction", "failure", str(health["eviction"]), remedy)
             if not settings.pdf_processes:
                 yield _check_redis_workers(store)
     except StoreError as problem:
         remedy = "start it, or correct KESIN_REDIS_URL: PDFs wait until then"
         yield DoctorCheck("redis", "failure", mask_secrets(str(problem)), remedy)
-
-
-def _check_persistence(health: Mapping[str, str | int]) -> Iterator[DoctorCheck]:
-    yield DoctorCheck("redis", "ok", f"{health['version']}, {health['bytes']} bytes")
-    if health["append_only"] != "yes":
-        remedy = "set appendonly yes: jobs since the last snapshot are lost in a crash"
-        yield DoctorCheck("redis persistence", "warning", "no append-only file", remedy)
-    if health["eviction"] != "noeviction":
-        remedy = "set maxmemory-policy noeviction: else Redis drops jobs when it is full"
-        yield DoctorCheck("redis eviction", "failure", str(health["eviction"]), remedy)
 
 
 def _check_redis_workers(store: Store) -> DoctorCheck:

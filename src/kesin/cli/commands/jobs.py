@@ -19,6 +19,7 @@ from kesin.engine.access.masking import Masking
 from kesin.engine.queue import Queue
 from kesin.engine.workload import commands_over
 from kesin.foundation import terminal
+from kesin.foundation.clock import iso
 from kesin.foundation.ids import is_id
 from kesin.foundation.messages import decode_note, recorded_traceback
 from kesin.foundation.terminal import format_time, print_table, say, say_json, visible_lines
@@ -141,13 +142,16 @@ def show_job(
         rules = stored_lifecycle(context.store, queue)
     if as_json:
         history = {
-            "progress": records.progress_record(progress),
+            "progress": progress and progress._asdict() | {"at": iso(progress.at)},
             "parents": [records.record_of(job, *RELATIVE) for job in parents[:MAX_RELATIVES]],
             "more_parents": len(parents) > MAX_RELATIVES,
             "children": [records.record_of(child, *RELATIVE) for child in children[:MAX_RELATIVES]],
             "more_children": len(children) > MAX_RELATIVES,
             "events": [records.event_record(event, names) for event in events],
-            "notes": [records.note_record(note) for note in notes],
+            "notes": [
+                {"at": iso(at), "kind": kind, "actor": actor, "details": decode_json(details)}
+                for _, at, kind, actor, details in notes
+            ],
         }
         say_json(records.job_record(job, names) | history)
         return

@@ -1,5 +1,6 @@
 """`kesin lifecycle list|show|prove|check|retire`: the rules, drawn, proved and upgraded."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,11 +8,12 @@ import typer
 
 from kesin.cli.support import arguments
 from kesin.cli.support.arguments import AsJson, argument, flag, option
-from kesin.cli.support.bounds import limit_bounds
 from kesin.cli.support.context import open_context
 from kesin.cli.support.errors import FAILED, UsageError
 from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
 from kesin.cli.support.records import record_of
+from kesin.engine.access.occupancy import rate_of
+from kesin.engine.sweeper import STAGE_INTERVALS_S
 from kesin.engine.turns import turns_bound
 from kesin.foundation.terminal import print_table, say, say_json
 from kesin.lifecycle.codec import lifecycle_from_json, lifecycle_json
@@ -20,6 +22,7 @@ from kesin.lifecycle.drawing import table as draw
 from kesin.lifecycle.drawing.shape import marks
 from kesin.lifecycle.proof.rules import Proof, prove
 from kesin.lifecycle.proof.upgrade import prove_upgrade
+from kesin.lifecycle.vocabulary import duration
 from kesin.store.rules import upgrade_proof
 
 app = typer.Typer(no_args_is_help=True)
@@ -110,8 +113,39 @@ def _print(lifecycle: Lifecycle) -> None:
     say(draw.mermaid(lifecycle).rstrip("\n"))
 
 
+def _bounds(lifecycle: Lifecycle) -> Iterator[str]:
+    """What slots, a rate and jobs before others promise; nothing where there are none."""
+    rate = rate_of(lifecycle)
+    in_rate = f"⌈k/{rate.number}⌉ times {rate.per_s} s" if rate else ""
+    limited = {lifecycle.state[move.to] for move in lifecycle.claims if lifecycle.capacity_of(move)}
+    stay = " + ".join(
+        (
+            f"{duration(lifecycle.max_run_seconds)} (the longest run)",
+            f"{duration(lifecycle.lease_seconds)} (a lease)",
+            f"{duration(round(STAGE_INTERVALS_S['recover']))} (a sweep)",
+        )
+    )
+    both = False
+    for state in sorted(limited, key=lambda state: state.name):
+        in_slots = f"⌈k/{state.capacity}⌉ stays in {state.name}"
+        if state.per_tenant and in_rate:
+            in_slots, both = f"{in_slots} and {in_rate}", True
+        yield f"{_starts(tenant=state.per_tenant)} {in_slots}; a stay ends within {stay}"
+    if in_rate and not both:
+        too = "; its slots come on top" if limited else ""
+        yield f"{_starts(tenant=True)} {in_rate}{too}"
+    span = duration(round(STAGE_INTERVALS_S["settle"]))
+    for waiting in sorted(lifecycle.waiting_states):
+        yield f"{waiting} is left within a sweep ({span}) after the last parent rests"
+
+
+def _starts(*, tenant: bool) -> str:
+    line = "its tenant's" if tenant else "the queue's"
+    return f"the k-th in {line} line starts after at most"
+
+
 def _print_bounds(lifecycle: Lifecycle) -> None:
-    for sentence in limit_bounds(lifecycle):
+    for sentence in _bounds(lifecycle):
         say(f"Of {lifecycle.name}: {sentence}.")
 
 
@@ -124,7 +158,7 @@ def _record(lifecycle: Lifecycle) -> dict[str, Any]:
     return {
         **_limits(lifecycle),
         **record_of(lifecycle, "stamps", "flags"),
-        "bounds": [turns_bound(), *limit_bounds(lifecycle)],
+        "bounds": [turns_bound(), *_bounds(lifecycle)],
         "states": [{"name": state.name, "marks": list(marks(state))} for state in lifecycle.states],
         "moves": [
             {

@@ -87,26 +87,21 @@ def enqueue(
     """
     if payload == "-" and key is not None:
         raise UsageError("--key goes with one payload, not with many from standard input")
-    if payload != "-":
-        _parse_payload(payload)
+    value = None if payload == "-" else _parse_payload(payload)
     with open_context(create=True) as context:
         opened = context.open_queue(queue, lifecycle)
         run_at = opened.now() + round(delay * 1_000_000) if delay else None
-        new = NewJob(None, key, tenant, run_at, once=once, priority=priority, after=after or ())
+        new = NewJob(value, key, tenant, run_at, once=once, priority=priority, after=after or ())
         if payload == "-":
             lines = ((n, line) for n, line in enumerate(sys.stdin, 1) if line.strip())
             _enqueue_lines(opened, lines, new, as_json=as_json)
         else:
-            _enqueue_one(opened, replace(new, payload=_parse_payload(payload)), as_json=as_json)
-
-
-def _enqueue_one(queue: Queue, new: NewJob, *, as_json: bool) -> None:
-    [outcome] = queue.enqueue_many([new], actor=cli_actor())
-    if isinstance(outcome, BadInput):
-        raise outcome
-    word = "duplicate of" if outcome.result == "duplicate" else outcome.result
-    record = {"result": outcome.result, "id": outcome.id, "state": outcome.state}
-    answer(record, f"{word} {outcome.id} ({outcome.state})", as_json=as_json)
+            [outcome] = opened.enqueue_many([new], actor=cli_actor())
+            if isinstance(outcome, BadInput):
+                raise outcome
+            word = "duplicate of" if outcome.result == "duplicate" else outcome.result
+            record = {"result": outcome.result, "id": outcome.id, "state": outcome.state}
+            answer(record, f"{word} {outcome.id} ({outcome.state})", as_json=as_json)
 
 
 def _enqueue_lines(queue: Queue, lines: Lines, new: NewJob, *, as_json: bool) -> None:

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from ipaddress import ip_address
 from typing import Annotated
 
 from kesin.cli.support.arguments import flag, option
@@ -19,7 +18,6 @@ from kesin.foundation.passwords import one_time_password
 from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.foundation.terminal import say
-from kesin.store.contract import Store
 from kesin.store.open import OPEN_WAIT_S
 from kesin.workloads import has_plug_ins, workloads
 
@@ -62,8 +60,12 @@ def serve(
         address = host or settings.host
         known = workloads()
         supervisor = supervisor_for(settings, known) if workers else None
-        if settings.redis_url:
-            _warn_of_stranded_jobs(context.store)
+        if settings.redis_url:  # jobs that were left in the database: an operator must move them
+            from kesin.cli.commands.doctor_service import stranded_jobs  # few services have Redis
+
+            for queue, jobs in stranded_jobs(context.store).items():
+                log, remedy = Logger("kesin.cli"), "kesin store copy"
+                log.warning("jobs_left_in_database", queue=queue, jobs=jobs, remedy=remedy)
         service = Service(settings, context.store, known, work=workers, supervisor=supervisor)
         with bind_sockets(address, settings.port if port is None else port) as sockets:
             ensure = partial(_ensure_admin, service.accounts, settings, address, insecure=insecure)
@@ -86,15 +88,6 @@ def _import_fastapi() -> None:
         del BaseModel.model_config["defer_build"]
 
 
-def _warn_of_stranded_jobs(store: Store) -> None:
-    """Warn of jobs that were left in the database: an operator must move them."""
-    from kesin.cli.commands.doctor_service import stranded_jobs  # few services have Redis
-
-    for queue, jobs in stranded_jobs(store).items():
-        log, remedy = Logger("kesin.cli"), "kesin store copy"
-        log.warning("jobs_left_in_database", queue=queue, jobs=jobs, remedy=remedy)
-
-
 def supervisor_for(
     settings: Settings, known: Mapping[str, Workload], stderr: int | None = None
 ) -> WorkerSupervisor | None:
@@ -114,7 +107,9 @@ def _ensure_admin(accounts: Accounts, settings: Settings, address: str, *, insec
     """Create the first admin on this machine; refuse to listen to others without any user."""
     if accounts.has_usable_account():
         return
-    if not _is_loopback(address):
+    from kesin.workloads.common.api_client import is_loopback
+
+    if not is_loopback(f"http://[{address}]" if ":" in address else f"http://{address}"):
         if insecure:
             return
         raise CommandError(
@@ -133,10 +128,3 @@ def _ensure_admin(accounts: Accounts, settings: Settings, address: str, *, insec
         say("It is shown this once: change it with `kesin user passwd admin`.")
         return
     Logger("kesin.service").info("first_password_written", file=str(file))
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"

@@ -1,22 +1,36 @@
 """`kesin site`: the sites, each a tenant whose jobs only its own users and keys see."""
 
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import typer
 
-from kesin.cli.commands.site_import import import_sites
-from kesin.cli.support.arguments import AsJson, Yes, argument, confirm, option
+from kesin.cli.support.arguments import AsJson, Yes, argument, confirm, flag, option
 from kesin.cli.support.context import local_operator, open_context
-from kesin.cli.support.errors import UsageError
+from kesin.cli.support.errors import FAILED, UsageError
 from kesin.cli.support.records import print_records, record_of
 from kesin.engine.access import site_changes
+from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.sites import site_uuid
+from kesin.engine.workload import Workload
+from kesin.foundation.files import write_atomically
+from kesin.foundation.problems import Problem
 from kesin.foundation.terminal import answer, print_table
 from kesin.store.directory import Site
 from kesin.workloads import workloads
+from kesin.workloads.common.columns import detect_encoding, separator
 
 app = typer.Typer(no_args_is_help=True)
+SITE_COLUMNS: Final = ("id", "name", "channel", "timezone", "currency")
+SHOWN: Final = ("line", "site", "result", "detail")  # the result: new, changed, same or refused
+Cells = dict[str, str]  # by column, without those that are empty
 
 SiteId = Annotated[str, argument("SITE", "The site's id, in every path.")]
 Called = Annotated[str | None, option("NAME", "What people call it; its id if unset.", "--name")]
@@ -50,7 +64,7 @@ def list_sites(as_json: AsJson = False) -> None:
         sites = context.accounts.sites(local_operator())
     print_records(
         [site_record(row) for row in sites],
-        ("id", "name", "channel", "timezone", "currency"),
+        SITE_COLUMNS,
         {"id": "site", "timezone": "time zone"},
         as_json=as_json,
         empty="there is no site yet: `kesin site add` makes one",
@@ -93,7 +107,107 @@ def remove_site(site: SiteId, *, yes: Yes = False, as_json: AsJson = False) -> N
     answer(found, f"removed {site}", as_json=as_json)
 
 
-app.command("import")(import_sites)
+@app.command("import")
+def import_sites(
+    file: Annotated[Path, argument("FILE", "A CSV file with the column id.")],
+    *,
+    like: Annotated[str | None, option("SITE", "New sites get the settings of this one.")] = None,
+    dry_run: Annotated[bool, flag("--dry-run", "Only show what would change.")] = False,
+    keys: Annotated[Path | None, option("FILE", "For a script key of each new site.")] = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add and change sites by a CSV file.
+
+    Its columns: id, name, channel, timezone, currency, customer_id and any oci setting by its name.
+    An empty cell changes nothing. If a line is refused, nothing is stored.
+    """
+    rows = _read_rows(file)
+    if keys and keys.exists():
+        raise Problem(f"{keys} is there already: name a new file for the keys")
+    with open_context(create=True) as context:
+        accounts, lines = context.accounts, list[dict[str, Any]]()
+        with suppress(typer.Abort), accounts.directory.transaction():
+            lines = store_rows(accounts, rows, like)
+            raise typer.Abort  # it was a preview
+        print_records(lines, SHOWN, {}, as_json=as_json, empty="the file names no site")
+        results = [line["result"] for line in lines]
+        if "refused" in results:
+            raise typer.Exit(FAILED)
+        if dry_run or {*results} <= {"same"}:
+            return
+        if not yes:
+            confirm("Store these sites?", "this changes sites")
+        with accounts.directory.transaction():
+            if store_rows(accounts, rows, like) != lines:
+                raise Problem("the sites changed meanwhile and nothing was stored: try again")
+            if keys:
+                new = [line["site"] for line in lines if line["result"] == "new"]
+                made = "".join(f"{site},{_make_key(accounts, site)}\n" for site in new)
+                write_atomically(keys, f"site,key\n{made}".encode(), mode=0o600)
+
+
+def _make_key(accounts: Accounts, site: str) -> str:
+    return accounts.create_key(local_operator(), f"script of {site}", ["oci:script"], site=site)[0]
+
+
+def _read_rows(file: Path) -> list[tuple[int, Cells]]:
+    """The lines with their cells, in the order in which sites are locked; raises Problem."""
+    with file.open("rb") as raw:
+        text = file.read_text(detect_encoding(raw)[1])
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator(text.partition("\n")[0]))
+    try:
+        [(_, header), *rows] = [(lines.line_num, row) for row in lines if "".join(row).strip()]
+        columns = [cell.strip().lower() for cell in header]
+        named = [(n, dict(zip(columns, map(str.strip, row), strict=True))) for n, row in rows]
+    except (csv.Error, ValueError) as problem:
+        raise Problem(f"{file} is no CSV with as many cells in each line: {problem}") from None
+    settings = (each.site_settings() for each in workloads().values() if each.site_settings)
+    known = [*SITE_COLUMNS, *(name for names in settings for name in names)]
+    if "id" not in columns or len({*columns}) < len(columns) or not {*columns} <= {*known}:
+        raise Problem(f"the first line names columns, each once: {', '.join(known)}")
+    return sorted(named, key=lambda row: row[1]["id"])
+
+
+def store_rows(
+    accounts: Accounts, rows: list[tuple[int, Cells]], like: str | None
+) -> list[dict[str, Any]]:
+    """Store the sites of these lines, except for those that are refused; what became of each."""
+    lines, times, served = [], Counter(cells["id"] for _, cells in rows), workloads()
+    for number, cells in rows:
+        result, detail = "refused", "the file names this site twice"
+        try:
+            if times[cells["id"]] == 1:
+                result, detail = _store_site(accounts, served, cells, like)
+        except Problem as problem:
+            detail = problem.message
+        lines.append(dict(zip(SHOWN, (number, cells["id"], result, detail), strict=True)))
+    return sorted(lines, key=lambda line: line["line"])
+
+
+def _store_site(
+    accounts: Accounts, served: Mapping[str, Workload], cells: Cells, like: str | None
+) -> tuple[str, str]:
+    """Add or change a site; returns the result and what changed."""
+    actor, site_id, is_new = local_operator(), cells["id"], False
+    site = accounts.directory.lock_site(site_id)
+    values = {name: cells[name] for name in SITE_COLUMNS[1:] if cells.get(name)}
+    changed = [name for name in values if site and getattr(site, name) != values[name]]
+    if changed:
+        accounts.set_site(actor, site_id, **values)
+    if site is None:
+        site, is_new = site_changes.create_site(
+            accounts, served, actor, site_id, like=like, **values
+        )
+    for workload, each in served.items():
+        own = json.loads(site.settings).get(workload, {})
+        reads = each.site_settings() if each.site_settings else {}
+        given = {name: read(cells[name]) for name, read in reads.items() if cells.get(name)}
+        changes = {name: value for name, value in given.items() if own.get(name) != value}
+        if changes:
+            accounts.set_site_settings(actor, site_id, workload, changes)
+        changed += changes
+    return ("new" if is_new else "changed" if changed else "same"), ", ".join(changed)
 
 
 def _print_site(site: Site, done: str, *, as_json: bool) -> None:

@@ -14,7 +14,6 @@ from kesin.foundation import terminal
 from kesin.foundation.clock import iso
 from kesin.store.contract import Store
 from kesin.store.errors import StoreUnreachable
-from kesin.store.records import QueueStats
 
 COLUMNS = ("queue", "jobs", "states", "oldest due", "lease over", "paused")
 MAX_TENANTS_SHOWN = 3  # with the slots they use
@@ -52,6 +51,11 @@ def queue_record(store: Store, name: str) -> dict[str, Any]:
         nothing = dict.fromkeys(("jobs", "oldest_due_at", "oldest_due_s", "lease_over", "rate"))
         empty: dict[str, Any] = {"states": {}, "tenants": {}, "slots": [], "paused": []}
         return {"queue": name, **nothing, **empty, "reachable": False}
+    lifecycle = stored_lifecycle(store, name)
+    rate = None
+    if lifecycle and (limit := rate_of(lifecycle)):
+        left = rate_left(lifecycle, store, stats)
+        rate = {"jobs": limit.number, "per_s": limit.per_s, "left": left}
     waited_us = None if stats.oldest_due_at is None else max(stats.now - stats.oldest_due_at, 0)
     return {
         "queue": name,
@@ -61,36 +65,23 @@ def queue_record(store: Store, name: str) -> dict[str, Any]:
         "oldest_due_at": iso(stats.oldest_due_at),
         "oldest_due_s": None if waited_us is None else waited_us / 1_000_000,
         "lease_over": stats.lease_over,
-        "slots": _slot_records(store, stats),
-        "rate": _rate_record(store, stats),
+        "slots": [
+            {
+                "state": use.state,
+                "slots": use.slots,
+                "per": "tenant" if use.per_tenant else "queue",
+                "used": use.used,
+                "fullest": dict(use.fullest),
+            }
+            for use in (slots_in_use(lifecycle, stats) if lifecycle else ())
+        ],
+        "rate": rate,
         "paused": [
             {"tenant": pause.tenant or None, "reason": pause.reason, "actor": pause.actor}
             for pause in pauses
         ],
         "reachable": True,
     }
-
-
-def _slot_records(store: Store, stats: QueueStats) -> list[dict[str, Any]]:
-    lifecycle = stored_lifecycle(store, stats.queue)
-    return [
-        {
-            "state": use.state,
-            "slots": use.slots,
-            "per": "tenant" if use.per_tenant else "queue",
-            "used": use.used,
-            "fullest": dict(use.fullest),
-        }
-        for use in (slots_in_use(lifecycle, stats) if lifecycle else ())
-    ]
-
-
-def _rate_record(store: Store, stats: QueueStats) -> dict[str, Any] | None:
-    lifecycle = stored_lifecycle(store, stats.queue)
-    rate = rate_of(lifecycle) if lifecycle else None
-    if lifecycle is None or rate is None:
-        return None
-    return {"jobs": rate.number, "per_s": rate.per_s, "left": rate_left(lifecycle, store, stats)}
 
 
 def _snapshots(
@@ -151,10 +142,8 @@ def _row(record: dict[str, Any]) -> tuple[Any, ...]:
     waited = record["oldest_due_s"]
     oldest = None if waited is None else terminal.format_duration(waited)
     states = terminal.format_counts(record["states"]) if record["reachable"] else "not reachable"
-    paused = ", ".join(map(_paused, record["paused"]))
+    paused = ", ".join(
+        (pause["tenant"] or "all") + (f" ({pause['reason']})" if pause["reason"] else "")
+        for pause in record["paused"]
+    )
     return record["queue"], record["jobs"], states, oldest, record["lease_over"], paused
-
-
-def _paused(pause: dict[str, Any]) -> str:
-    scope = pause["tenant"] or "all"
-    return f"{scope} ({pause['reason']})" if pause["reason"] else scope

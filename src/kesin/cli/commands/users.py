@@ -132,14 +132,10 @@ def set_user(
 
 def read_password(*, from_stdin: bool) -> str:
     """Read a line of standard input, or what is typed twice on a terminal without being shown."""
-    if from_stdin:
-        return _read_line()
-    if not sys.stdin.isatty():
+    if not from_stdin and not sys.stdin.isatty():
         raise UsageError("there is no terminal to ask for the password on: add --password-stdin")
-    return str(typer.prompt("Password", hide_input=True, confirmation_prompt="Again", err=True))
-
-
-def _read_line() -> str:
+    if not from_stdin:
+        return str(typer.prompt("Password", hide_input=True, confirmation_prompt="Again", err=True))
     raw = sys.stdin.buffer.read(4 * MAX_PASSWORD_LENGTH + 2)  # the longest there can be, in bytes
     try:
         text = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")

@@ -104,7 +104,8 @@ def _show(  # noqa: PLR0917  # it is the whole demonstration
         screen.print_title("Work comes in")
     for part in parts.values():
         part.begin(context)
-    screen.print_tour(context, parts.values(), running.worker_pids)
+    pids = running.supervisor.pids if running.supervisor else []
+    screen.print_tour(context, parts.values(), pids)
     say()
     counts = screen.DemoCounts(running.service.queues, parts)
     begin = time.monotonic()

@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -38,21 +39,17 @@ def print_sign_in(address: str, passwords: Mapping[str, str]) -> None:
 def print_tour(context: DemoContext, parts: Iterable[DemoPart], pids: list[int]) -> None:
     """Print numbered steps, each with its page."""
     print_title("A tour: open these pages, in this order or any")
-    for number, stop in enumerate(_stops(context, parts, pids), 1):
-        terminal.say(f"  {number}. {stop.title}\n     {stop.page}\n     {stop.text}")
-
-
-def _stops(context: DemoContext, parts: Iterable[DemoPart], pids: list[int]) -> Iterator[TourStop]:
     pages = f"{context.address}/dashboard"
     more = ": new work keeps coming in" if context.pace.goes_on else ""
-    yield TourStop("The overview", pages, f"The numbers move while you look{more}.")
-    for part in parts:
-        yield from part.tour(pages)
+    stops = [TourStop("The overview", pages, f"The numbers move while you look{more}.")]
+    stops += chain.from_iterable(part.tour(pages) for part in parts)
     if pids:
         text = f"In another terminal: kill -9 {pids[0]}   Another process takes its place."
-        yield TourStop("A worker that is killed", f"{pages}/workers", text)
+        stops.append(TourStop("A worker that is killed", f"{pages}/workers", text))
     text = "As admin: every sign-in and every press of yours is there."
-    yield TourStop("Who did what", f"{pages}/audit", text)
+    stops.append(TourStop("Who did what", f"{pages}/audit", text))
+    for number, stop in enumerate(stops, 1):
+        terminal.say(f"  {number}. {stop.title}\n     {stop.page}\n     {stop.text}")
 
 
 class DemoCounts:

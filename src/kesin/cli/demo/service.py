@@ -56,11 +56,6 @@ class RunningService(NamedTuple):
         """Whether it still answers."""
         return self.thread.is_alive()
 
-    @property
-    def worker_pids(self) -> list[int]:
-        """The worker processes beside the service."""
-        return self.supervisor.pids if self.supervisor else []
-
     def stop(self) -> None:
         """Drain and end it; threads of requests that hang are left behind."""
         self.server.handle_exit(signal.SIGTERM, None)
@@ -117,7 +112,11 @@ def run_service(known: Workloads, port: int | None, log: TextIO) -> Iterator[Run
         running = RunningService(service, address, supervisor, server, thread)
         thread.start()
         stack.callback(running.stop)
-        _wait_for_start(running)
+        pause, until = threading.Event(), time.monotonic() + START_S
+        while not server.started:
+            if not running.alive or time.monotonic() > until:
+                raise CommandError("the service did not start")
+            pause.wait(0.02)
         yield running
 
 
@@ -143,14 +142,6 @@ def demo_workloads(known: Workloads, parts: Parts, ready: Parts, pace: Pace) -> 
         for name, workload in known.items()
         if workload.group not in left_out
     }
-
-
-def _wait_for_start(running: RunningService) -> None:
-    pause, until = threading.Event(), time.monotonic() + START_S
-    while not running.server.started:
-        if not running.alive or time.monotonic() > until:
-            raise CommandError("the service did not start")
-        pause.wait(0.02)
 
 
 def create_access(accounts: Accounts, known: Workloads, parts: Parts) -> tuple[dict[str, str], str]:

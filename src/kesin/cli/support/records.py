@@ -9,7 +9,7 @@ from kesin.foundation.terminal import Cell, format_time, print_table, say_json
 from kesin.foundation.text import decode_json
 from kesin.lifecycle.model import Job
 from kesin.store.declarations import COLUMN_BITS
-from kesin.store.records import Definition, Event, Note, Progress
+from kesin.store.records import Definition, Event
 
 PHASES: Final = ("ready", "claimed", "resting", "over", "waiting")
 
@@ -118,14 +118,3 @@ def event_record(event: Event, names: Definition | None = None) -> dict[str, Any
         "stamps": {name: iso(at) for name, at in stamps(event, names).items()},
     }
     return {key: value for key, value in record.items() if value not in (None, [], {})}
-
-
-def progress_record(said: Progress | None) -> dict[str, Any] | None:
-    if said is None:
-        return None
-    return {"fraction": said.fraction, "message": said.message, "at": iso(said.at)}
-
-
-def note_record(note: Note) -> dict[str, Any]:
-    decoded = {"at": iso(note.at), "details": decode_json(note.details)}
-    return record_of(note, "at", "kind", "actor", "details") | decoded

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from kesin.cli.commands.site_import import store_rows
+from kesin.cli.commands.sites import store_rows
 from kesin.foundation.problems import NotFound
 from kesin.store.directory import Directory
 from kesin.workloads import workloads
@@ -132,7 +132,7 @@ def test_no_line_of_an_import_reads_all_sites(shared, site, monkeypatch):
         loaded.append(1)
         return workloads()
 
-    monkeypatch.setattr("kesin.cli.commands.site_import.workloads", spy_loading)
+    monkeypatch.setattr("kesin.cli.commands.sites.workloads", spy_loading)
     monkeypatch.setattr(Directory, "sites", spy)
     changed = [(n, cells | {"name": "Other", "recover_minutes": "45"}) for n, cells in rows]
     lines = store_rows(shared.accounts, changed, site.id)

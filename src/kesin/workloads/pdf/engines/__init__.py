@@ -1,6 +1,5 @@
 """Picks the engine that renders: the requested one, or the best this machine has."""
 
-from importlib.util import find_spec
 from typing import Final
 
 from kesin.foundation.logs import Logger
@@ -30,7 +29,7 @@ def pick_engine(name: str | None = None, settings: ChromiumSettings | None = Non
         return ChromiumEngine(settings)
     if name == availability.CHROMIUM:
         raise availability.chromium_missing(settings.executable)
-    if not find_spec("weasyprint"):
+    if not availability.is_weasyprint_available():
         raise RenderFailed(
             PdfErrorCode.UNSUPPORTED_PLATFORM,
             "WeasyPrint is not installed here" if name else "neither Chromium nor WeasyPrint is",

@@ -43,6 +43,10 @@ def is_chromium_available(configured: str = "") -> bool:
     return find_spec("playwright") is not None and find_chromium(configured) is not None
 
 
+def is_weasyprint_available() -> bool:
+    return find_spec("weasyprint") is not None
+
+
 def chromium_missing(configured: str) -> RenderFailed:
     code = PdfErrorCode.UNSUPPORTED_PLATFORM
     if not find_spec("playwright"):
