@@ -264,21 +264,20 @@ def _json_response(problem: Problem, status: int | None = None) -> JSONResponse:
 
 def _set_openapi(app: FastAPI, routers: Sequence[APIRouter]) -> None:
     """Describe every route's errors and the ways to sign in, when the schema is first read."""
-    schema: dict[str, Any] = {}
 
+    @cache
     def openapi() -> dict[str, Any]:
-        if not schema:
-            described = APIRouter(responses=_ERROR_RESPONSES)
-            for router in routers:
-                described.include_router(router)
-            about: dict[str, Any] = {"version": app.version, "summary": app.summary}
-            schema.update(get_openapi(title=app.title, routes=described.routes, **about))
-            schema.setdefault("components", {})["securitySchemes"] = {
-                "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
-                "bearer": {"type": "http", "scheme": "bearer"},
-                "session": {"type": "apiKey", "in": "cookie", "name": "kesin_session"},
-            }
-            schema["security"] = [{"key": []}, {"bearer": []}, {"session": []}]
+        described = APIRouter(responses=_ERROR_RESPONSES)
+        for router in routers:
+            described.include_router(router)
+        about: dict[str, Any] = {"version": app.version, "summary": app.summary}
+        schema = get_openapi(title=app.title, routes=described.routes, **about)
+        schema.setdefault("components", {})["securitySchemes"] = {
+            "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "session": {"type": "apiKey", "in": "cookie", "name": "kesin_session"},
+        }
+        schema["security"] = [{"key": []}, {"bearer": []}, {"session": []}]
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]

@@ -73,9 +73,14 @@ def _identify_in_thread(request: Request) -> Actor | None:
 
 def _authenticate(request: Request, *, extend_session: bool) -> Actor | None:
     service, address = service_of(request), address_of(request)
-    return _actor_by_header(request, service, address) or _actor_by_cookie(
-        request, service, address, used=extend_session
-    )
+    if (actor := _actor_by_header(request, service, address)) is not None:
+        return actor
+    if (token := session_token(request)) is None:
+        return None
+    actor = service.accounts.session_actor(token, address, used=extend_session)
+    if actor is not None and request.method not in SAFE:
+        check_origin(request, required=True)
+    return actor
 
 
 def _is_polling(request: Request) -> bool:
@@ -130,18 +135,6 @@ def _actor_by_header(request: Request, service: Service, address: str) -> Actor 
     if request.scope["path"].startswith("/api/cron"):
         raise Forbidden("the cron secret is not set or not this one")
     raise NotSignedIn("this key is not valid", code="wrong_key")
-
-
-def _actor_by_cookie(
-    request: Request, service: Service, address: str, *, used: bool
-) -> Actor | None:
-    token = session_token(request)
-    if token is None:
-        return None
-    actor = service.accounts.session_actor(token, address, used=used)
-    if actor is not None and request.method not in SAFE:
-        check_origin(request, required=True)
-    return actor
 
 
 def session_token(request: Request) -> str | None:

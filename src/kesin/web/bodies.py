@@ -111,7 +111,10 @@ class LargeBodyRoute(APIRoute):
         try:
             document = json.loads(body)
         except (ValueError, RecursionError) as problem:
-            raise RequestValidationError([_no_json(problem)]) from None
+            why = getattr(problem, "msg", "Too deep, or no UTF-8")
+            place = {"loc": ("body", getattr(problem, "pos", 0)), "input": {}}
+            error = {"type": "json_invalid", "msg": "JSON decode error", "ctx": {"error": why}}
+            raise RequestValidationError([{**error, **place}]) from None
         value, errors = self.body_field.validate(document, {}, loc=("body",))
         if errors:
             raise RequestValidationError(errors)
@@ -135,14 +138,6 @@ class _ParsedRequest(Request):
 def is_json(request: Request) -> bool:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     return _JSON_TYPE.fullmatch(kind) is not None
-
-
-def _no_json(problem: Exception) -> dict[str, Any]:
-    position, reason = 0, "Too deep, or no UTF-8"
-    if isinstance(problem, json.JSONDecodeError):
-        position, reason = problem.pos, problem.msg
-    found = {"loc": ("body", position), "input": {}, "ctx": {"error": reason}}
-    return {"type": "json_invalid", "msg": "JSON decode error", **found}
 
 
 async def read_form(request: Request, *, max_bytes: int, max_fields: int) -> dict[str, list[str]]:

@@ -24,17 +24,10 @@ class HealthCheck:
     needed: bool = True
 
 
-def check_disks(settings: Settings, workloads: Iterable[Workload]) -> HealthCheck:
-    """Check the disks of the data directory, of the database and of the workloads' files."""
-    for _, problem in find_disk_problems(settings, workloads):
-        return HealthCheck(ok=False, detail=problem)
-    return HealthCheck(ok=True, detail="has room")
-
-
 def find_disk_problems(
     settings: Settings, workloads: Iterable[Workload]
 ) -> Iterator[tuple[Path, str]]:
-    """Yield each of these places that has a problem, with the problem."""
+    """Yield the data directory, the database and files of workloads whose disk has a problem."""
     file = settings.database_file
     lists = (each.backup_files(settings) for each in workloads if each.backup_files is not None)
     files = (entry.path for entries in lists for entry in entries if not isinstance(entry, str))

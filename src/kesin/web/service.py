@@ -31,7 +31,7 @@ from kesin.store.history import note_history
 from kesin.store.routed import RoutedStore
 from kesin.web.failures import FailureReader
 from kesin.web.group_commit import Gatherer, GroupCommit
-from kesin.web.health import HealthCheck, check_disks, check_workload
+from kesin.web.health import HealthCheck, check_workload, find_disk_problems
 from kesin.web.live import Live
 from kesin.web.metrics import Metrics
 from kesin.web.pools import WorkPool
@@ -315,7 +315,8 @@ class Service:
     # Health
 
     def checks(self) -> dict[str, HealthCheck]:
-        disk = check_disks(self.settings, self._installed)
+        _, full = next(find_disk_problems(self.settings, self._installed), (None, ""))
+        disk = HealthCheck(ok=not full, detail=full or "has room")
         answers = self._store_ping.check(self.store.ping, "the store does not answer")
         checks = {"store": answers, "disk": disk}
         if isinstance(self.store, RoutedStore):  # only the queues that live in Redis need it

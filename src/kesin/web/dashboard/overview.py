@@ -6,14 +6,12 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlencode
 
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from markupsafe import Markup, escape
 
 from kesin.engine.queue import Queue
 from kesin.foundation.problems import Problem
 from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.lifecycle.vocabulary import READY
 from kesin.store.errors import StoreUnreachable
-from kesin.store.records import QueueStats
 from kesin.web.dashboard.admin.workers import count_workers
 from kesin.web.dashboard.frame.formatting import Formatter
 from kesin.web.dashboard.frame.page import Context, PageContext, current_site, page_router
@@ -52,7 +50,7 @@ class QueueCard:
     failures: Failures = field(default_factory=Failures)
     lines: list[FailureLine] = field(default_factory=list)
     marks: list[tuple[str, StateGroup]] = field(default_factory=list)  # highlighted words
-    troubles: list[Markup] = field(default_factory=list)  # what is wrong besides failed jobs
+    troubles: list[str] = field(default_factory=list)  # what is wrong besides failed jobs
 
     @property
     def has_work(self) -> bool:
@@ -65,7 +63,7 @@ def overview(ctx: Context) -> HTMLResponse:
     """What needs a person, then a card for each queue."""
     ctx.service.open_stored_queues()
     queues = ctx.commands.readable_queues(ctx.actor) if ctx.actor.has("read") else []
-    cards = [_card_or_unreachable(ctx, queue) for queue in queues]
+    cards = [_card(ctx, queue) for queue in queues]
     cards.sort(key=lambda card: not card.own)
     template = "part_cards.html" if ctx.in_part else "overview.html"
     troubles = _process_troubles(ctx) if cards else []
@@ -129,14 +127,14 @@ def retry_groups(ctx: Context, sent: FormFields) -> Response:
     return ctx.page("part_retried.html", headers=CHANGED, retried=retried)
 
 
-def _card_or_unreachable(ctx: PageContext, queue: Queue) -> QueueCard:
+def _card(ctx: PageContext, queue: Queue) -> QueueCard:
     """The queue's card, or one that says that its store does not answer."""
     card = QueueCard(queue.name, ctx.title_of(queue.name), f"/dashboard/queues/{queue.name}")
     card.own = queue.name not in ctx.service.workloads
     try:
-        _CardBuilder(ctx, queue, card).fill()
+        _fill(ctx, queue, card)
     except StoreUnreachable:
-        card.troubles = [escape(ctx.say("Its store does not answer."))]
+        card.troubles = [ctx.say("Its store does not answer.")]
     return card
 
 
@@ -150,75 +148,51 @@ def _process_troubles(ctx: PageContext) -> list[str]:
     return troubles
 
 
-class _CardBuilder:
-    """Fills the card of a queue from one read of its statistics."""
+def _fill(ctx: PageContext, queue: Queue, card: QueueCard) -> None:
+    """Fill a card from one read of the queue's statistics."""
+    stats, lifecycle = ctx.totals(queue, oldest=True), queue.lifecycle
+    figures, say = Formatter(ctx.language), ctx.say
+    card.jobs = stats.total
+    card.waiting = sum(
+        n
+        for state, n in stats.states.items()
+        if state in lifecycle.waiting_states
+        or (state in lifecycle.state and lifecycle.unowned_phase(state) == READY)
+    )
+    card.whole = ctx.sees_all(queue)
+    if card.whole:  # these figures cover all jobs
+        card.trend = trend_of(queue, stats)
+        card.waits_us = stats.now - stats.oldest_due_at if stats.oldest_due_at else None
+        card.workers = count_workers(ctx, queue)
+    card.failures = failures.failures_of(ctx, queue, stats)
+    lines = failures.failure_lines(ctx, queue, card.failures)
+    card.lines = [line for line in lines if line.group.needs_you]
+    if stats.lease_over:
+        n = figures.number(stats.lease_over)
+        card.troubles.append(say("%(n)s are stuck: their worker is gone.", n=n))
+    if pauses := ctx.commands.pauses(ctx.actor, queue.name):
+        sites = [pause.tenant for pause in pauses]
+        names = ", ".join(sites[:MAX_SITES_NAMED]) + " …" * (len(sites) > MAX_SITES_NAMED)
+        paused = say("Paused for %(sites)s.", sites=names) if all(sites) else say("Paused.")
+        card.troubles.append(paused)
+        card.marks.append((say("paused"), "retrying"))
+    else:  # paused jobs wait as they should
+        _add_waiting(ctx, card, figures)
+    for warning in ctx.pages_of(card.queue).warnings(ctx, queue):
+        card.troubles.append(warning.text)
+        card.marks.append((warning.label, "failed"))
+    share = card.trend.failed_share
+    if share is not None and share > ALARMING_SHARE:
+        card.marks.append((say("%(p)s failed", p=figures.percent(share)), "retrying"))
 
-    def __init__(self, ctx: PageContext, queue: Queue, card: QueueCard) -> None:
-        self.ctx = ctx
-        self.queue = queue
-        self._card = card
-        self.figures = Formatter(ctx.language)
-        self.stats: QueueStats = ctx.totals(queue, oldest=True)
-        self.pauses = ctx.commands.pauses(ctx.actor, queue.name)
 
-    def fill(self) -> None:
-        card, stats, lifecycle = self._card, self.stats, self.queue.lifecycle
-        card.jobs = stats.total
-        card.waiting = sum(
-            n
-            for state, n in stats.states.items()
-            if state in lifecycle.waiting_states
-            or (state in lifecycle.state and lifecycle.unowned_phase(state) == READY)
-        )
-        card.whole = self.ctx.sees_all(self.queue)
-        if card.whole:  # these figures cover all jobs
-            card.trend = trend_of(self.queue, stats)
-            card.waits_us = stats.now - stats.oldest_due_at if stats.oldest_due_at else None
-            card.workers = count_workers(self.ctx, self.queue)
-        card.failures = failures.failures_of(self.ctx, self.queue, stats)
-        lines = failures.failure_lines(self.ctx, self.queue, card.failures)
-        card.lines = [line for line in lines if line.group.needs_you]
-        if stats.lease_over:
-            sentence = self.ctx.say("%(n)s are stuck: their worker is gone.")
-            self._add_trouble(sentence, n=self.figures.number(stats.lease_over))
-        self._pauses()
-        self._waiting()
-        for warning in self.ctx.pages_of(card.queue).warnings(self.ctx, self.queue):
-            card.troubles.append(warning.text)
-            card.marks.append((warning.label, "failed"))
-        share = card.trend.failed_share
-        if share is not None and share > ALARMING_SHARE:
-            label = self.ctx.say("%(p)s failed", p=self.figures.percent(share))
-            card.marks.append((label, "retrying"))
-
-    def _add_trouble(self, sentence: str, **values: str) -> None:
-        """Add a trouble. The sentence is translated already; its values are escaped here."""
-        self._card.troubles.append(escape(sentence) % values if values else escape(sentence))
-
-    def _pauses(self) -> None:
-        """The whole queue, or the sites that are paused by their names."""
-        if not self.pauses:
-            return
-        sites = [pause.tenant for pause in self.pauses if pause.tenant]
-        if len(sites) == len(self.pauses):
-            more = " …" if len(sites) > MAX_SITES_NAMED else ""
-            names = ", ".join(sites[:MAX_SITES_NAMED]) + more
-            self._add_trouble(self.ctx.say("Paused for %(sites)s."), sites=names)
-        else:
-            self._add_trouble(self.ctx.say("Paused."))
-        self._card.marks.append((self.ctx.say("paused"), "retrying"))
-
-    def _waiting(self) -> None:
-        """Due jobs that no worker claims; paused jobs wait as they should."""
-        card, say = self._card, self.ctx.say
-        waits_s = (card.waits_us or 0) / SECOND_US
-        overdue_after_s = self.ctx.pages_of(card.queue).overdue_after_s
-        if self.pauses:
-            return
-        span = self.figures.duration(card.waits_us)
-        if waits_s > (overdue_after_s or NO_WORKER_S) and not card.workers:
-            sentence = say("No worker is running; the oldest job has waited %(span)s.")
-            self._add_trouble(sentence, span=span)
-            card.marks.append((say("no worker"), "failed"))
-        elif waits_s > (overdue_after_s or OVERDUE_S):
-            self._add_trouble(say("The oldest job has waited %(span)s."), span=span)
+def _add_waiting(ctx: PageContext, card: QueueCard, figures: Formatter) -> None:
+    """Due jobs that no worker claims."""
+    waits_s, span = (card.waits_us or 0) / SECOND_US, figures.duration(card.waits_us)
+    overdue_after_s = ctx.pages_of(card.queue).overdue_after_s
+    if waits_s > (overdue_after_s or NO_WORKER_S) and not card.workers:
+        sentence = ctx.say("No worker is running; the oldest job has waited %(span)s.", span=span)
+        card.troubles.append(sentence)
+        card.marks.append((ctx.say("no worker"), "failed"))
+    elif waits_s > (overdue_after_s or OVERDUE_S):
+        card.troubles.append(ctx.say("The oldest job has waited %(span)s.", span=span))

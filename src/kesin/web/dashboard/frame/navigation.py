@@ -82,15 +82,16 @@ def _with_bar(entries: list[NavEntry]) -> list[NavEntry]:
 def below(ctx: PageContext, at: str = "") -> list[NavEntry]:
     """Entries about the service itself, for those who may see them."""
     path, actor = at or ctx.request.url.path, ctx.actor
-    entries = []
-    if actor.is_admin:
-        entries.append(NavEntry(ctx.say("Audit"), "/dashboard/audit", "audit"))
-    if actor.has("operate"):
-        entries.append(NavEntry(ctx.say("Workers"), "/dashboard/workers", "workers"))
-    if actor.is_admin:
-        entries.append(NavEntry(ctx.say("Admin"), "/dashboard/admin/people", "admin"))
-    here = [path.startswith(entry.path.removesuffix("/people")) for entry in entries]
-    return [replace(entry, here=at) for entry, at in zip(entries, here, strict=True)]
+    offered = (
+        (actor.is_admin, ctx.say("Audit"), "/dashboard/audit", "audit"),
+        (actor.has("operate"), ctx.say("Workers"), "/dashboard/workers", "workers"),
+        (actor.is_admin, ctx.say("Admin"), "/dashboard/admin/people", "admin"),
+    )
+    return [
+        NavEntry(title, href, icon, here=path.startswith(href.removesuffix("/people")))
+        for may, title, href, icon in offered
+        if may
+    ]
 
 
 class SiteOption(NamedTuple):
