@@ -117,7 +117,7 @@ def front_over(store: Store, folder: Path, **settings: Any) -> Iterator[Front]:
     front = Front(store, folder, **settings)
     with (
         patch.object(services, "load_templates", lambda _: BOOK),
-        patch.object(services, "open_storage", lambda _: front.shelf),
+        patch.object(services, "_open_storage_once", lambda _: front.shelf),
         front.kept(),
     ):
         yield front

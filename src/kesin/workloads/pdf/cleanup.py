@@ -57,7 +57,7 @@ def delete_unused_batch_files(batches: batch_store.PdfBatchStore, older_than_s: 
         cursor = page.cursor
         for batch in map(batches.parse_batch, page.jobs):
             if batch.is_over:
-                keys |= batch.used_keys
+                keys |= {batch.result.get(name, "") for name in ("artifact_key", "results_key")}
             else:
                 folders.add(batch.input_key.rpartition("/")[0])
     deleted = 0

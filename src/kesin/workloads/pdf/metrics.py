@@ -18,7 +18,7 @@ from kesin.engine.workload import WorkloadContext
 from kesin.store.metadata import metadata_for
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.jobs.heartbeat import workers_alive
-from kesin.workloads.pdf.jobs.stats import BUCKETS_S, WORKLOAD, RenderStats, RenderStatsStore
+from kesin.workloads.pdf.jobs.stats import BUCKETS_S, WORKLOAD, RenderStatsStore
 from kesin.workloads.pdf.jobs.store import PdfJobStatus
 from kesin.workloads.pdf.jobs.submit import BACKPRESSURE_KEY, RESUME_SHARE
 
@@ -57,16 +57,12 @@ def collect_counters(queue: Queue) -> Iterator[Metric]:
         failures.add_metric([code], stats.failures.get(code, 0) + lost)
     retries = CounterMetricFamily(f"{PREFIX}retries", "Failed jobs that were queued again.")
     retries.add_metric([], moved["requeue"])
-    yield from (jobs, failures, retries, _build_durations(stats))
-
-
-def _build_durations(stats: RenderStats) -> Metric:
     limits = [*(str(float(limit_s)) for limit_s in BUCKETS_S), "+Inf"]
     help_text = "How long the engine took for a PDF."
     durations = core.HistogramMetricFamily(f"{PREFIX}render_duration_seconds", help_text)
     cumulative = zip(limits, accumulate(stats.buckets), strict=True)
     durations.add_metric([], buckets=list(cumulative), sum_value=stats.seconds)
-    return durations
+    yield from (jobs, failures, retries, durations)
 
 
 def _build_gauge(name: str, help_text: str, value: float) -> Metric:

@@ -83,7 +83,7 @@ def test_an_address_that_is_not_allowed_is_refused_in_turkish(claimed, url):
 
 def test_a_good_answer_is_one_whatever_comes_after_it(receiver, monkeypatch):
     receiver.script = [body_that_trickles]
-    assert post(receiver.url, b"{}", {}).status == 200
+    assert post(receiver.url, b"{}", {})[0] == 200
 
 
 def test_a_closed_port_is_unreachable(claimed):
@@ -156,7 +156,7 @@ def test_a_private_address_needs_the_list(small, receiver):
     assert small.hooks.allows(receiver.url)
     with pytest.raises(FetchRefused, match="not a public one"):
         fetch(receiver.url)  # documents have no such list
-    assert post(receiver.url, b"{}", {}).status == 200
+    assert post(receiver.url, b"{}", {})[0] == 200
 
 
 # TLS

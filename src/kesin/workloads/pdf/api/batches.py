@@ -45,18 +45,7 @@ _CREATE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 
 
 def batch_router(loader: PdfServiceLoader) -> APIRouter:
-    router = GuardedRouter(tags=["pdf"])
-    _add_command_routes(router, loader)
-    _add_read_routes(router, loader)
-    return router
-
-
-def _find_owned(batches: PdfBatchStore, actor: Actor, batch_id: str) -> PdfBatch:
-    return batches.parse_batch(find_owned(batches.queue, actor, batch_id, "batch"))
-
-
-def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
-    context = loader.context
+    router, context = GuardedRouter(tags=["pdf"]), loader.context
 
     @router.post(
         "/pdf/batches",
@@ -107,10 +96,6 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
             raise RequestConflict(f"it is over: {status}", details={"status": status})
         return json_response(_body(batches, current))
 
-
-def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
-    context = loader.context
-
     @router.get("/pdf/batches/{batch_id}", response_model=schemas.BatchWhole)
     def get_pdf_batch(
         actor: SignedInActor,
@@ -139,9 +124,14 @@ def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
             body = _body(services.batches, batch)
             return json_response(body, 202, retry_after=str(RETRY_AFTER_S))
         response = download.download_response(services.artifacts, _batch_file(batch), request)
-        if request.method != "HEAD":
-            note_download(context, actor, "download_batch", batch_id, response)
+        note_download(context, actor, "download_batch", batch_id, response, request.method)
         return response
+
+    return router
+
+
+def _find_owned(batches: PdfBatchStore, actor: Actor, batch_id: str) -> PdfBatch:
+    return batches.parse_batch(find_owned(batches.queue, actor, batch_id, "batch"))
 
 
 def _body(batches: PdfBatchStore, batch: PdfBatch) -> BatchBody:

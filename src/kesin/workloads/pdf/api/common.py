@@ -33,11 +33,12 @@ def require_access(
     context.commands.accounts.require(actor, "pdf", f"pdf.{action}", queue="pdf", target=target)
 
 
-def note_download(
-    context: WorkloadContext, actor: Actor, action: str, target: str, response: Response
+def note_download(  # noqa: PLR0917  # who got what, how
+    context: WorkloadContext, actor: Actor, action: str, target: str, sent: Response, method: str
 ) -> None:
     """Write to the audit log that a file, or a part of it, went out with this response."""
-    if response.status_code in FILE_SENT and "content-disposition" in response.headers:
+    has_file = sent.status_code in FILE_SENT and "content-disposition" in sent.headers
+    if has_file and method != "HEAD":
         context.commands.accounts.note(actor, f"pdf.{action}", queue="pdf", target=target)
 
 

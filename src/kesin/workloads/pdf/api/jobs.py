@@ -65,12 +65,6 @@ class _JobRoute(DirectRoute):
 
 def jobs_router(loader: PdfServiceLoader) -> APIRouter:
     router = GuardedRouter(prefix="/pdf", tags=["pdf"], route_class=_JobRoute)
-    _add_command_routes(router, loader)
-    _add_read_routes(router, loader)
-    return router
-
-
-def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
     context = loader.context
     long_poll = LongPoll(context.commands.queues["pdf"], context.stopping)
 
@@ -108,6 +102,43 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         jobs = loader.services.jobs
         job = find_owned_job(jobs, actor, job_id)
         return json_response(status_body(jobs, cancel_job(context, jobs, actor, job, reason)))
+
+    @router.get("/jobs", response_model=schemas.PdfJobPage)
+    def list_pdf_jobs(
+        actor: SignedInActor,
+        status: PdfJobStatus | None = None,
+        cursor: Cursor = None,
+        limit: Annotated[int, Query(ge=1, le=MAX_PAGE_JOBS)] = 50,
+    ) -> Response:
+        """Your jobs, newest first; an admin's list has everybody's."""
+        require_access(context, actor, "list")
+        queue, owner = loader.services.jobs.queue, None if actor.is_admin else actor.name
+        page = common.read_page(queue, owner, status=status, limit=limit, cursor=cursor)
+        bodies = [job_body(store.parse_job(job)) for job in page.jobs]
+        return json_response(schemas.PdfJobPage(jobs=bodies, cursor=page.cursor))
+
+    @router.get("/jobs/{job_id}", response_model=PdfJobStatusResponse)
+    def get_pdf_job_status(actor: SignedInActor, job_id: str) -> Response:
+        """How a job stands, and its place in line."""
+        require_access(context, actor, "read", target=job_id)
+        jobs = loader.services.jobs
+        return json_response(status_body(jobs, find_owned_job(jobs, actor, job_id)))
+
+    @router.head("/jobs/{job_id}/download", **_DOWNLOAD, name="look_at_pdf")
+    @router.get("/jobs/{job_id}/download", **_DOWNLOAD)
+    def download_pdf(request: Request, actor: SignedInActor, job_id: str) -> Response:
+        """The PDF, whole or in part; 202 while there is none yet."""
+        require_access(context, actor, "download", target=job_id)
+        services = loader.services
+        job = find_owned_job(services.jobs, actor, job_id)
+        if job.status in store.UNFINISHED:
+            body = status_body(services.jobs, job)
+            return json_response(body, 202, retry_after=str(RETRY_AFTER_S))
+        response = download_response(services.artifacts, job_download(job), request)
+        common.note_download(context, actor, "download", job_id, response, request.method)
+        return response
+
+    return router
 
 
 async def _submit(
@@ -152,48 +183,8 @@ def _response_after_wait(loader: PdfServiceLoader, actor: Actor, submitted: Subm
         return accepted_response(submitted._replace(job=job, new=True))
     location = f"/pdf/jobs/{job.job_id}"
     response = download_response(services.artifacts, job_download(job), location=location)
-    common.note_download(loader.context, actor, "download", job.job_id, response)
+    common.note_download(loader.context, actor, "download", job.job_id, response, "POST")
     return response
-
-
-def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
-    context = loader.context
-
-    @router.get("/jobs", response_model=schemas.PdfJobPage)
-    def list_pdf_jobs(
-        actor: SignedInActor,
-        status: PdfJobStatus | None = None,
-        cursor: Cursor = None,
-        limit: Annotated[int, Query(ge=1, le=MAX_PAGE_JOBS)] = 50,
-    ) -> Response:
-        """Your jobs, newest first; an admin's list has everybody's."""
-        require_access(context, actor, "list")
-        queue, owner = loader.services.jobs.queue, None if actor.is_admin else actor.name
-        page = common.read_page(queue, owner, status=status, limit=limit, cursor=cursor)
-        bodies = [job_body(store.parse_job(job)) for job in page.jobs]
-        return json_response(schemas.PdfJobPage(jobs=bodies, cursor=page.cursor))
-
-    @router.get("/jobs/{job_id}", response_model=PdfJobStatusResponse)
-    def get_pdf_job_status(actor: SignedInActor, job_id: str) -> Response:
-        """How a job stands, and its place in line."""
-        require_access(context, actor, "read", target=job_id)
-        jobs = loader.services.jobs
-        return json_response(status_body(jobs, find_owned_job(jobs, actor, job_id)))
-
-    @router.head("/jobs/{job_id}/download", **_DOWNLOAD, name="look_at_pdf")
-    @router.get("/jobs/{job_id}/download", **_DOWNLOAD)
-    def download_pdf(request: Request, actor: SignedInActor, job_id: str) -> Response:
-        """The PDF, whole or in part; 202 while there is none yet."""
-        require_access(context, actor, "download", target=job_id)
-        services = loader.services
-        job = find_owned_job(services.jobs, actor, job_id)
-        if job.status in store.UNFINISHED:
-            body = status_body(services.jobs, job)
-            return json_response(body, 202, retry_after=str(RETRY_AFTER_S))
-        response = download_response(services.artifacts, job_download(job), request)
-        if request.method != "HEAD":
-            common.note_download(context, actor, "download", job_id, response)
-        return response
 
 
 def accepted_response(submitted: Submitted) -> Response:

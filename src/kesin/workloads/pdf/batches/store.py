@@ -107,12 +107,6 @@ class PdfBatch:
     def has_file(self) -> bool:
         return self.status in {BatchStatus.SUCCEEDED, BatchStatus.PARTIAL}
 
-    @property
-    def used_keys(self) -> set[str]:
-        """The storage keys that an ended batch needs; a running batch needs its folder."""
-        names = () if self.status is BatchStatus.EXPIRED else ("artifact_key", "results_key")
-        return {self.result[name] for name in names if self.result.get(name)}
-
 
 class PdfBatchStore:
     """Creates, finds and ends batches."""

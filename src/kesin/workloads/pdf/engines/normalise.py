@@ -49,6 +49,10 @@ def normalise_pdf(
     ``about`` holds the title and the <meta> elements by name.
     """
     check_pdf(data)
+    texts = {key: about.get(name, "").strip() for key, name in _TEXTS.items()}
+    dates = {key: _format_date(about.get(name, "").strip()) for key, name in _DATES.items()}
+    information = {key: text for key, text in (texts | dates).items() if text}
+    information["/Producer"] = PRODUCER
     out = io.BytesIO()
     try:
         with pikepdf.open(io.BytesIO(_renumber_cells(data)), attempt_recovery=False) as pdf:
@@ -56,7 +60,6 @@ def normalise_pdf(
             pages = int(pdf.Root.Pages.Count)
             check_pages(pages, conformance)
             missing = find_missing_characters(pdf, html)
-            information = _build_information(about)
             pdf.trailer["/Info"] = pdf.make_indirect(pikepdf.Dictionary(information))
             if conformance and not missing:  # which fails anyway
                 archive.conform(pdf, conformance, information)
@@ -83,12 +86,6 @@ def _sort_cells(pdf: pikepdf.Pdf) -> None:
         for name, cell in sorted(pikepdf.NameTree(structure.IDTree).items()):
             index[name] = cell
         structure.IDTree = index.obj
-
-
-def _build_information(about: Mapping[str, str]) -> dict[str, str]:
-    texts = {key: about.get(name, "").strip() for key, name in _TEXTS.items()}
-    dates = {key: _format_date(about.get(name, "").strip()) for key, name in _DATES.items()}
-    return {key: text for key, text in (texts | dates).items() if text} | {"/Producer": PRODUCER}
 
 
 def _format_date(text: str) -> str:

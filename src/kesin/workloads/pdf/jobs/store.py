@@ -217,10 +217,6 @@ class PdfJobStore:
         job = self.queue.job(job_id)
         return None if job is None else parse_job(job)
 
-    def get_jobs(self, job_ids: Sequence[str]) -> dict[str, PdfJob]:
-        """Return the jobs with these ids, by id; unknown ids are left out."""
-        return {job_id: parse_job(job) for job_id, job in self.queue.find(job_ids).items()}
-
     def find_by_key(self, job_key: str, *, owner: str = DEFAULT_OWNER) -> PdfJob | None:
         """Return the job that holds this key; failed and expired jobs have released theirs."""
         holder = self.queue.holders(owner, [job_key]).get(job_key)
@@ -308,9 +304,9 @@ class PdfJobStore:
     def find_used_artifacts(self, artifact_keys: Sequence[str]) -> set[str]:
         """Return the keys that are in use: by a finished job, or possibly by a running job."""
         job_ids = {key: key.split("/")[1] for key in artifact_keys}
-        jobs = self.get_jobs(list(dict.fromkeys(job_ids.values())))
-        running = {job.job_id for job in jobs.values() if job.status is PdfJobStatus.RUNNING}
-        kept = {job.artifact_key for job in jobs.values() if job.status is PdfJobStatus.SUCCEEDED}
+        jobs = [*map(parse_job, self.queue.find([*dict.fromkeys(job_ids.values())]).values())]
+        running = {job.job_id for job in jobs if job.status is PdfJobStatus.RUNNING}
+        kept = {job.artifact_key for job in jobs if job.status is PdfJobStatus.SUCCEEDED}
         return {key for key, job_id in job_ids.items() if job_id in running or key in kept}
 
     def _require_job(self, job_id: str) -> PdfJob:

@@ -226,9 +226,18 @@ def create_job(services: PdfServices, request: RenderRequest, max_queued: int) -
         return None
     check_backpressure(queue, stats.states["queued"], max_queued)
     try:
-        return _enqueue(services, request)
+        with queue.store.transaction():
+            submitted = services.jobs.enqueue(request)
+            _subscribe_webhook(services, request, submitted.job.job_id)
     except errors.RenderFailed as problem:
         raise template_error(problem.message) from None
+    except BadInput as problem:
+        if problem.code == "payload_too_large":
+            raise refusals.TooLarge(str(problem)) from None
+        raise
+    if submitted.new:
+        enqueue_pdf_job(submitted.job.job_id, store=queue.store)
+    return submitted
 
 
 def fallback_response(services: PdfServices, request: RenderRequest) -> Response:
@@ -237,20 +246,6 @@ def fallback_response(services: PdfServices, request: RenderRequest) -> Response
     if request.fail_safe is FailSafePolicy.DEGRADE:
         html = _fill_in(services, request.template, request.payload["variables"])
     return handle_unavailable(request.fail_safe, html)
-
-
-def _enqueue(services: PdfServices, request: RenderRequest) -> Submitted:
-    try:
-        with services.jobs.queue.store.transaction():
-            submitted = services.jobs.enqueue(request)
-            _subscribe_webhook(services, request, submitted.job.job_id)
-    except BadInput as problem:
-        if problem.code == "payload_too_large":
-            raise refusals.TooLarge(str(problem)) from None
-        raise
-    if submitted.new:
-        enqueue_pdf_job(submitted.job.job_id, store=services.jobs.queue.store)
-    return submitted
 
 
 def _subscribe_webhook(services: PdfServices, request: RenderRequest, job_id: str) -> None:

@@ -323,7 +323,8 @@ def show_pdf(ctx: Context, request: Request, job_id: str) -> Response:
     if job.status is not PdfJobStatus.SUCCEEDED:
         raise NotFound("there is no PDF of this job")
     response = download_response(services.artifacts, job_download(job), request)
-    common.note_download(ctx.workload("pdf"), ctx.actor, "download", job_id, response)
+    context, method = ctx.workload("pdf"), request.method
+    common.note_download(context, ctx.actor, "download", job_id, response, method)
     response.headers["content-disposition"] = "inline"
     response.headers["x-frame-options"] = "SAMEORIGIN"
     response.headers["content-security-policy"] = VIEWER_CSP

@@ -70,9 +70,12 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, int | 
         status, retry_after = response.status, response.getheader("Retry-After", "")
         with suppress(OSError, http.client.HTTPException):  # the status is all that counts
             response.read1(MAX_REPLY_BYTES)
-        # A date is not read: the lifecycle's own delays cover it.
-        is_number = re.fullmatch(r"[0-9]{1,9}", retry_after)
-        return status, min(int(retry_after), MAX_RETRY_AFTER_S) if is_number else None
+        return status, _parse_seconds(retry_after)
+
+
+def _parse_seconds(header: str) -> int | None:
+    """Parse Retry-After as seconds; None for a date, which the lifecycle's own delays cover."""
+    return min(int(header), MAX_RETRY_AFTER_S) if re.fullmatch(r"[0-9]{1,9}", header) else None
 
 
 def deliver(
