@@ -53,7 +53,6 @@ def body_limit_of(route: object, body_limit: int) -> int:
 
 
 def is_sign_in_required(route: object) -> bool:
-    """Whether the route refuses anonymous callers."""
     return any(getattr(call, "requires_sign_in", False) for call in _dependencies(route))
 
 

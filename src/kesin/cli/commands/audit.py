@@ -86,7 +86,6 @@ def _known_head(backup: Path, settings: Settings) -> tuple[AuditHead, bool]:
 
 
 def print_audit_log(log: AuditVerification) -> None:
-    """Print what was found in the audit log."""
     parts = [f"{pluralize(log.lines, 'line')} in the chain"]
     parts += [f"{log.older} from before it"] if log.older else []
     parts += [f"those up to number {log.pruned_to} pruned"] if log.pruned_to else []
@@ -117,7 +116,6 @@ def _report(store: Store, queue: str, advance: Callable[[int], None]) -> dict[st
 
 
 def print_reports(reports: list[dict[str, Any]]) -> None:
-    """Print the reports as a table, and every difference."""
     print_table(
         ("queue", "jobs", "events", "differences", "counters"),
         map(itemgetter("queue", "jobs", "events", "different", "counters"), reports),

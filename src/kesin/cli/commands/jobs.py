@@ -205,7 +205,6 @@ def _progress(said: Progress | None) -> str:
 
 
 def print_relatives(title: str, jobs: list[Job]) -> None:
-    """Print the jobs before or after a job, if there are any."""
     if not jobs:
         return
     say()
@@ -262,7 +261,6 @@ def print_traceback(events: list[Event]) -> None:
 
 
 def print_notes(notes: list[Note]) -> None:
-    """Print the notes, if there are any."""
     if not notes:
         return
     say()

@@ -216,6 +216,5 @@ def _print_site(site: Site, done: str, *, as_json: bool) -> None:
 
 
 def site_record(site: Site) -> dict[str, Any]:
-    """A site as scripts read it."""
     names = ("name", "channel", "timezone", "currency", "created_at", "changed_at")
     return {"id": site.id, "uuid": site_uuid(site.id), **record_of(site, *names)}

@@ -29,7 +29,6 @@ def print_title(text: str) -> None:
 
 
 def print_sign_in(address: str, passwords: Mapping[str, str]) -> None:
-    """Print the address and who can sign in."""
     print_title("Kesin runs, on this machine only")
     terminal.say(f"  address   {address}/dashboard")
     terminal.say(f"  sign in   {ADMIN}   {passwords[ADMIN]}   (may do everything)")
@@ -37,7 +36,6 @@ def print_sign_in(address: str, passwords: Mapping[str, str]) -> None:
 
 
 def print_tour(context: DemoContext, parts: Iterable[DemoPart], pids: list[int]) -> None:
-    """Print numbered steps, each with its page."""
     print_title("A tour: open these pages, in this order or any")
     pages = f"{context.address}/dashboard"
     more = ": new work keeps coming in" if context.pace.goes_on else ""
@@ -60,7 +58,6 @@ class DemoCounts:
         self._groups: dict[str, Counter[StateGroup]] = {}
 
     def read(self) -> None:
-        """Count again."""
         for title, queue in self._queues.items():
             group_of, groups = state_groups(queue.lifecycle), Counter[StateGroup]()
             for state, n in queue.stats().states.items():
@@ -122,7 +119,6 @@ def print_summary(database: Path, parts: Parts) -> bool:
 
 
 def print_kept(folder: Path, parts: Iterable[DemoPart]) -> None:
-    """Print where the data is, and how to serve it again."""
     print_title(f"Kept in {folder}")
     terminal.say(f"  see it again     KESIN_DATA_DIR={folder} kesin serve   (the same passwords)")
     for part in parts:

@@ -53,7 +53,6 @@ class RunningService(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """Whether it still answers."""
         return self.thread.is_alive()
 
     def stop(self) -> None:

@@ -68,7 +68,6 @@ def _read_rules(definition: str) -> Lifecycle | None:
 
 
 def load_handler(name: str, *, batch: bool) -> Callable[..., Any]:
-    """Load the function that works on jobs, or on batches of them."""
     loaded = load_object(name)
     if not callable(loaded):
         raise UsageError(f"{name} is no function but a {type(loaded).__name__}")

@@ -30,6 +30,5 @@ def bars(*, shown: bool, of_bytes: bool = False) -> Iterator[Callable[[str, int]
 
 @contextmanager
 def counting(what: str, total: int, *, shown: bool) -> Iterator[Advance]:
-    """A single progress bar."""
     with bars(shown=shown) as bar:
         yield bar(what, total)

@@ -99,13 +99,11 @@ async def sign_out_form(request: Request) -> Response:
 
 
 def _page(request: Request, **values: Any) -> HTMLResponse:
-    """The sign-in page in the user's language."""
     context = {"actor": None, "ended": False, "problem": None, **values}
     return any_context(request).page("sign_in.html", **context)
 
 
 def who_body(actor: Actor) -> schemas.Who:
-    """The response body that describes an actor to itself."""
     return schemas.Who(
         name=actor.name,
         grants=sorted(actor.grants),

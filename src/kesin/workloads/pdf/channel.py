@@ -110,7 +110,6 @@ class Child:
 
 
 def failure_head(problem: RenderFailed) -> dict[str, Any]:
-    """The head that reports a failure to the parent."""
     head = {"code": problem.code, "message": problem.message, "details": problem.details}
     return head | parts_of(problem.message)
 

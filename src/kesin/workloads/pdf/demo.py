@@ -93,7 +93,6 @@ class PdfDemo(demo.DemoPart):
         return demo.Readiness(ready=False, note=f"no PDFs: {'; '.join(reasons)}")
 
     def begin(self, context: demo.DemoContext) -> None:
-        """Ask for some invoices, as soon as a process renders."""
         invoices = Invoices(context.address, context.shop_key)
         self._first_job = self._request_first(invoices, context)
         if not self._first_job:

@@ -65,7 +65,6 @@ def _key_page(ctx: PageContext, key_id: str, *, problem: Problem | None = None) 
 
 
 def _key_list(ctx: PageContext, **outcome: Any) -> HTMLResponse:
-    """All keys, with the outcome of a form."""
     accounts = ctx.accounts
     keys = accounts.keys(ctx.actor)
     return ctx.page(

@@ -115,7 +115,6 @@ def _user_list(ctx: PageContext, **outcome: Any) -> HTMLResponse:
 
 
 def _user_page(ctx: PageContext, name: str, **outcome: Any) -> HTMLResponse:
-    """The page of a user, with the outcome of a form."""
     user: User = ctx.accounts.user(ctx.actor, name)
     return ctx.page(
         "admin_person.html",

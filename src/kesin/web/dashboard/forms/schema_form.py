@@ -66,7 +66,6 @@ class SchemaForm:
     # Drawing
 
     def draw(self, value: Any) -> FormNode:
-        """The form, filled in with a value."""
         return self._draw_node(self.schema, value, ROOT, "", required=True, depth=0)
 
     def _draw_node(

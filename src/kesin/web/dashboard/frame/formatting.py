@@ -52,11 +52,9 @@ class Formatter:
         self.zone = zone
 
     def number(self, value: float) -> str:
-        """A number with the language's separators."""
         return _decimal(value, locale=self.locale)
 
     def percent(self, share: float) -> str:
-        """A share between 0 and 1 as a percentage."""
         return format_percent(share, locale=self.locale)
 
     def duration(self, micros: int | None) -> str:
@@ -116,7 +114,6 @@ class Formatter:
         return datetime.fromtimestamp(at / SECOND_US, self.zone)
 
     def clock(self, at: int) -> str:
-        """The time of day."""
         return f"{self._local(at):%H:%M}"
 
     def iso(self, at: int | None) -> str:

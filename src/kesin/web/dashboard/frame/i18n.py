@@ -64,7 +64,6 @@ class Catalogue(gettext.NullTranslations):
 
 @cache
 def catalogue_for(language: Language, packages: tuple[str, ...] = ()) -> Catalogue:
-    """The catalogue of a language, with the translations of these packages."""
     return Catalogue(language, packages)
 
 

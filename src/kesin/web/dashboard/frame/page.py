@@ -173,7 +173,6 @@ class PageContext:
         return headers.get("hx-request") == "true" and not restored
 
     def workload(self, name: str) -> WorkloadContext:
-        """The context of a workload of this service."""
         return self.service.workload_context(name)
 
     def pages_of(self, queue: str) -> WorkloadPages:
@@ -315,7 +314,6 @@ async def page_context(request: Request) -> PageContext:
 
 
 def any_context(request: Request) -> PageContext:
-    """The context of a request, signed in or not."""
     language = choose_language(
         request.cookies.get(LANGUAGE_COOKIE), request.headers.get("accept-language", "")
     )

@@ -82,12 +82,10 @@ class Preview(NamedTuple):
 
     @property
     def moved(self) -> int:
-        """The number of jobs that would move."""
         return sum(self.moving.values())
 
     @property
     def in_background(self) -> bool:
-        """Whether the action would run in the background."""
         return self.matched > MAX_FOREGROUND_JOBS
 
 
@@ -215,7 +213,6 @@ def reason_of(fields: Fields) -> str | None:
 
 
 def options_of(queue: Queue, action: str, fields: Fields) -> frozenset[str]:
-    """The ticked options that the action has."""
     return frozenset(fields.get("option", ())) & queue.lifecycle.options_of(action)
 
 

@@ -105,7 +105,6 @@ class BulkRuns:
         return run
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the running run."""
         thread = self._thread
         if thread is not None:
             thread.join(timeout_s)

@@ -31,7 +31,6 @@ class Trend(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The end of the last period."""
         return self.begin + self.period_us * len(self.done)
 
     @property

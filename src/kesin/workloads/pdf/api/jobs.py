@@ -200,7 +200,6 @@ def job_body(job: PdfJob) -> schemas.PdfJobBody:
 
 
 def status_body(jobs: PdfJobStore, job: PdfJob) -> PdfJobStatusResponse:
-    """Build the body of a single job, with its position in the queue."""
     return PdfJobStatusResponse.model_construct(**_fields(job), position=jobs.position(job))
 
 

@@ -144,7 +144,6 @@ class MergedPdfAssembly:
 def open_assembly(
     output: str, folder: Path, max_bytes: int = MAX_OUTPUT_BYTES
 ) -> ZipAssembly | MergedPdfAssembly:
-    """Start a zip or a merged PDF in an empty folder."""
     return (MergedPdfAssembly if output == "merged" else ZipAssembly)(folder, max_bytes)
 
 

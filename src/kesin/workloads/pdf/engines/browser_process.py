@@ -35,7 +35,6 @@ _log: Final = Logger(__name__)
 
 
 def find_marked(mark: str) -> list[int]:
-    """Find the processes with this argument on their command line."""
     argument = mark.encode()
     return [pid for pid in _pids() if argument in _command(pid)]
 

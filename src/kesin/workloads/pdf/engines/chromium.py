@@ -89,7 +89,6 @@ class ChromiumEngine(WarmEngine):
         return RenderedPdf(pdf, pages, self.name, printed.warnings, missing_glyphs=missing)
 
     def close(self) -> None:
-        """Close the browser, its driver and the loop."""
         with self._lock:
             if self._loop is None or self._browser is None:
                 return

@@ -53,7 +53,6 @@ class RecordedHeartbeat(NamedTuple):
 
 
 def open_heartbeats(store: Store) -> SqlHeartbeatStore | RedisHeartbeatStore:
-    """Open the heartbeats beside the jobs of this store."""
     home = store.store_for(WORKLOAD)
     if isinstance(home, SqlStore):
         return SqlHeartbeatStore(Directory(home))

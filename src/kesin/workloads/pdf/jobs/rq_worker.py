@@ -104,7 +104,6 @@ class PdfRqWorker(PdfWorker):
                     enqueue_pdf_job(job_id, store=self.queue.store)
 
     def release_claims(self, jobs: Sequence[Job]) -> set[str]:
-        """Release the jobs and dispatch them to another worker."""
         released = super().release_claims(jobs)
         for job in jobs:
             enqueue_pdf_job(job.id, store=self.queue.store)
@@ -179,7 +178,6 @@ class RqListener(SimpleWorker):
         return True
 
     def perform_job(self, job: RqJob, queue: RqQueue) -> bool:
-        """Perform the job as RQ does, with our renderer."""
         if isinstance(job, RenderMessage):
             job.render = self._worker.render
         return super().perform_job(job, queue)

@@ -148,7 +148,6 @@ class RenderRequest:
 
     @property
     def webhook_url(self) -> str | None:
-        """The address that is notified when the job ends."""
         url: str | None = self.metadata.get("webhook_url")
         return url
 
