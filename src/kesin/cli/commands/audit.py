@@ -13,7 +13,7 @@ import typer
 from kesin.cli.support.arguments import AsJson, QueueNames, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED, CommandError, UsageError
-from kesin.cli.support.progress import counting
+from kesin.cli.support.progress import bars
 from kesin.cli.support.records import cells, record_of
 from kesin.engine.access.audit_verification import (
     AuditVerification,
@@ -101,7 +101,8 @@ def print_audit_log(log: AuditVerification) -> None:
 def replay_queues(store: Store, queues: Sequence[str], *, shown: bool) -> list[dict[str, Any]]:
     """Replay these queues with a progress bar; a report for each."""
     total = sum(store.stats(name).total for name in queues)
-    with counting("replaying", total, shown=shown) as advance:
+    with bars(shown=shown) as bar:
+        advance = bar("replaying", total)
         return [_report(store, name, advance) for name in queues]
 
 

@@ -8,7 +8,7 @@ from kesin.cli.support.arguments import AsJson, option
 from kesin.cli.support.context import local_operator, open_context
 from kesin.cli.support.errors import FAILED
 from kesin.cli.support.records import record_of
-from kesin.engine.access.vault import Rotation, Vault
+from kesin.engine.access.vault import Vault
 from kesin.foundation import encryption, terminal
 from kesin.foundation.encryption import key_ring
 
@@ -45,17 +45,13 @@ def rotate_secrets(as_json: AsJson = False) -> None:
         record = record_of(done, "resealed", "current", "busy")
         terminal.say_json({"key": key, **record, "unopened": unopened})
     else:
-        _print_rotation(done, key)
+        terminal.say(f"{done.resealed} sealed again with {key}, {done.current} already under it")
+        for secret in done.unopened:
+            missing = f"its key {secret.key!r} is not in KESIN_SECRET_KEYS"
+            whys = {"secret_key_missing": missing, "secret_altered": "it is not what was sealed"}
+            why = whys.get(secret.code, secret.code)
+            terminal.warn(f"{terminal.visible(secret.name)} was left as it is: {why}")
+        if done.busy:
+            terminal.warn(f"{done.busy} changed meanwhile: run it again")
     if not done.complete:
         raise typer.Exit(FAILED)
-
-
-def _print_rotation(done: Rotation, key: str) -> None:
-    terminal.say(f"{done.resealed} sealed again with {key}, {done.current} already under it")
-    for secret in done.unopened:
-        missing = f"its key {secret.key!r} is not in KESIN_SECRET_KEYS"
-        whys = {"secret_key_missing": missing, "secret_altered": "it is not what was sealed"}
-        why = whys.get(secret.code, secret.code)
-        terminal.warn(f"{terminal.visible(secret.name)} was left as it is: {why}")
-    if done.busy:
-        terminal.warn(f"{done.busy} changed meanwhile: run it again")

@@ -10,7 +10,7 @@ import typer
 from kesin.cli.support.arguments import AsJson, argument, option
 from kesin.cli.support.errors import FAILED
 from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
-from kesin.cli.support.progress import counting
+from kesin.cli.support.progress import bars
 from kesin.cli.support.records import record_of
 from kesin.engine.simulation.simulate import SimulationResult
 from kesin.engine.simulation.simulate import simulate as simulate_lifecycle
@@ -41,7 +41,8 @@ def simulate(
     """
     chosen = list(dict.fromkeys(names or registered_lifecycles()))
     share = max(steps // len(chosen), 1)
-    with counting("simulating", share * len(chosen), shown=not as_json) as progress:
+    with bars(shown=not as_json) as bar:
+        progress = bar("simulating", share * len(chosen))
         run_one = partial(simulate_lifecycle, seed=seed, steps=share, progress=progress)
         runs = [run_one(find_lifecycle(name)) for name in chosen]
     whole = hashlib.sha256("".join(run.hash for run in runs).encode()).hexdigest()

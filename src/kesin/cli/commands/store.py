@@ -15,7 +15,7 @@ from kesin.cli.support.errors import CommandError, UsageError, check_choice
 from kesin.cli.support.progress import bars
 from kesin.cli.support.records import cells
 from kesin.engine.transfer.copy import copy_queues
-from kesin.engine.transfer.queue_copy import CopyResult, CopyStage, NamedStore, was_moved_elsewhere
+from kesin.engine.transfer.queue_copy import CopyStage, NamedStore, was_moved_elsewhere
 from kesin.foundation.settings import Settings, load_settings, mask_secrets
 from kesin.foundation.terminal import print_table, say, say_json
 from kesin.lifecycle.declare import Lifecycle
@@ -83,8 +83,15 @@ def copy_store(
             )
     if as_json:
         say_json([asdict(result) for result in copied])
+        return
+    fields = ("queue", "jobs", "events", "notes", "passes")
+    rows = [[*cells(copy, *fields), copy.digest[:16]] for copy in copied]
+    columns = ("queue", "jobs", "events", "remarks", "passes", "digest of both sides")
+    print_table(columns, rows, empty="nothing was copied")
+    if keep_source_running:
+        say(f"{old.name} works on; the copy in {new.name} is paused")
     else:
-        _print_copied(old, new, copied, keep=keep_source_running)
+        say(f"{new.name} works from now on; {old.name} is paused: `kesin resume` there undoes it")
 
 
 @contextmanager
@@ -147,17 +154,6 @@ def _copy_metadata(source: Store, target: Store, queues: list[str], *, whole: bo
         copy_metadata(source, target, group, without="worker:")
     if whole and isinstance(source, SqlStore) and isinstance(target, SqlStore):
         copy_directory(source, target)
-
-
-def _print_copied(old: NamedStore, new: NamedStore, done: list[CopyResult], *, keep: bool) -> None:
-    columns = ("queue", "jobs", "events", "remarks", "passes", "digest of both sides")
-    names = ("queue", "jobs", "events", "notes", "passes")
-    rows = [[*cells(copy, *names), copy.digest[:16]] for copy in done]
-    print_table(columns, rows, empty="nothing was copied")
-    if keep:
-        say(f"{old.name} works on; the copy in {new.name} is paused")
-    else:
-        say(f"{new.name} works from now on; {old.name} is paused: `kesin resume` there undoes it")
 
 
 def migrate(

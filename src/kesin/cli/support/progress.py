@@ -26,9 +26,3 @@ def bars(*, shown: bool, of_bytes: bool = False) -> Iterator[Callable[[str, int]
             return lambda more: progress.advance(task, more)
 
         yield bar
-
-
-@contextmanager
-def counting(what: str, total: int, *, shown: bool) -> Iterator[Advance]:
-    with bars(shown=shown) as bar:
-        yield bar(what, total)
