@@ -58,7 +58,7 @@ async def identify(request: Request) -> None:
     elif has_credentials:
         actor = await run_in_threadpool(_identify_in_thread, request)
     if actor is None:
-        service.limit(f"address:{network_of(address_of(request))}")
+        service.requests.take(f"address:{network_of(address_of(request))}")
     request.state.actor = replace(actor or NOBODY, request_id=request.state.request_id)
     if actor is not None:  # others are asked to sign in
         check_parameters(request)
@@ -67,7 +67,7 @@ async def identify(request: Request) -> None:
 def _identify_in_thread(request: Request) -> Actor | None:
     actor = _authenticate(request, extend_session=not _is_polling(request))
     if actor is not None:
-        service_of(request).limit(actor.name)
+        service_of(request).requests.take(actor.name)
     return actor
 
 
@@ -131,7 +131,7 @@ def _actor_by_header(request: Request, service: Service, address: str) -> Actor 
         actor = cron_actor(address)
     if actor is not None:
         return actor
-    service.limit(f"address:{network_of(address)}")
+    service.requests.take(f"address:{network_of(address)}")
     if request.scope["path"].startswith("/api/cron"):
         raise Forbidden("the cron secret is not set or not this one")
     raise NotSignedIn("this key is not valid", code="wrong_key")

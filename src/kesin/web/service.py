@@ -113,7 +113,7 @@ class Service:
         self._stopping = threading.Event()
         self._store_ping, self._redis_ping = _Ping("store"), _Ping("redis")
         self._started = self._stop_began = self.clock.monotonic()
-        self._requests = RateLimiter(
+        self.requests = RateLimiter(
             settings.rate_per_s, settings.rate_per_s, self.clock.monotonic, "requests"
         )
         self._sign_ins_of_name = self._sign_in_limiter(settings.sign_in_per_min)
@@ -161,10 +161,6 @@ class Service:
 
     def _sign_in_limiter(self, per_min: int) -> RateLimiter:
         return RateLimiter(per_min / 60, per_min, self.clock.monotonic, "tries to sign in")
-
-    def limit(self, name: str) -> None:
-        """Count a request; raises TooManyRequests."""
-        self._requests.take(name)
 
     def limit_sign_in(self, name: str, address: str) -> None:
         """Count a sign-in attempt; raises TooManyRequests.
@@ -323,19 +319,15 @@ class Service:
             away, ping = "does not answer: PDFs wait for it", self.store.ping_secondary_stores
             checks["redis"] = self._redis_ping.check(ping, away, needed=False)
         if all(check.ok for name, check in checks.items() if name != "disk"):
-            checks |= self._workload_checks()  # they read the stores
+            for name, workload in self.workloads.items():  # they read the stores
+                if check := check_workload(workload, self.workload_context(name)):
+                    checks[name] = check
         if self._work:
             checks["workers"] = self._workers_check()
             checks["sweeper"] = self._sweeper_check()
         if self.stopping:
             checks["running"] = HealthCheck(ok=False, detail="it is stopping")
         return checks
-
-    def _workload_checks(self) -> dict[str, HealthCheck]:
-        """The health of the workloads that report it, by their names."""
-        known, context = self.workloads.items(), self.workload_context
-        checks = {name: check_workload(each, context(name)) for name, each in known}
-        return {name: check for name, check in checks.items() if check is not None}
 
     def _workers_check(self) -> HealthCheck:
         now = self.clock.monotonic()

@@ -96,9 +96,7 @@ def sweep(
         raise Forbidden("the cron secret is not set or not this one")
     if queue is not None and queue not in service.queues:
         raise NotFound(f"there is no queue {queue!r}")
-    queues = [
-        candidate for name, candidate in list(service.queues.items()) if queue in (None, name)
-    ]
+    queues = list(service.queues.values()) if queue is None else [service.queues[queue]]
     swept = service.sweeper_of(queues).sweep(stage or STAGES)
     service.metrics.record_sweep(swept)
     service.accounts.note(actor, "cron.sweep", queue=queue, details={"moved": swept.total})

@@ -15,7 +15,7 @@ from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.directory import MetadataEntry
 from kesin.store.history import TOTALS, WORKLOAD
-from kesin.web.dashboard.queues import csv_export, filters, page
+from kesin.web.dashboard.queues import filters, page
 from kesin.web.dashboard.queues.filters import MAX_IDS, PageFilter, read_filter
 from tests.web.dashboard.conftest import TaskQueue
 
@@ -222,14 +222,14 @@ def test_the_csv_file_has_what_matches(tasks):
     tasks.job()
     answer = look(tasks, "/rows.csv?state=failed")
     head, *rows = cells(answer.text)
-    assert head == list(csv_export.COLUMNS)
+    assert head == list(page.CSV_COLUMNS)
     assert [row[0] for row in rows] == [broken]
     assert answer.headers["content-disposition"] == f'attachment; filename="{tasks.name}.csv"'
 
 
 def test_a_csv_file_that_is_cut_has_a_note(tasks, monkeypatch):
-    monkeypatch.setattr(csv_export, "MAX_ROWS", 2)
-    monkeypatch.setattr(csv_export, "MAX_PAGE", 1)
+    monkeypatch.setattr(page, "MAX_CSV_ROWS", 2)
+    monkeypatch.setattr(page, "MAX_PAGE", 1)
     for _ in range(3):
         tasks.job()
     _, *rows = cells(look(tasks, "/rows.csv").text)

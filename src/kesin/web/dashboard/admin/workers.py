@@ -98,22 +98,15 @@ def _worker_rows(ctx: PageContext, queues: list[Queue]) -> list[WorkerRow]:
             row = row_of(queue, beat.worker)
             row.seen_at, row.detail = beat.seen_at, beat.detail
             row.well = row.well and beat.is_fresh
-    _add_supervised(ctx, queues, rows)
-    return sorted(rows.values(), key=lambda row: (row.queue, row.name))
-
-
-def _add_supervised(
-    ctx: PageContext, queues: list[Queue], rows: dict[tuple[str, str], WorkerRow]
-) -> None:
-    """The processes that this one supervises: not all of them report by themselves."""
+    # Processes that this one supervises: not all of them report by themselves.
     alive, name = ctx.service.supervised_alive, ctx.say("beside this process")
-    if alive is None:
-        return
-    known_queues = {row.queue for row in rows.values() if row.well}
-    for queue in [queue.name for queue in queues if queue.name not in known_queues]:
-        workload = ctx.service.workloads.get(queue)
-        if workload is not None and workload.needs_own_process and workload.worker:
-            rows[queue, name] = WorkerRow(name, queue, ctx.title_of(queue), well=alive)
+    working = {row.queue for row in rows.values() if row.well}
+    for queue in queues if alive is not None else ():
+        workload = ctx.service.workloads.get(queue.name)
+        apart = workload is not None and workload.needs_own_process and workload.worker
+        if apart and queue.name not in working:
+            row_of(queue, name).well = bool(alive)
+    return sorted(rows.values(), key=lambda row: (row.queue, row.name))
 
 
 def _waiting(ctx: PageContext, queue: Queue) -> dict[str, Any]:

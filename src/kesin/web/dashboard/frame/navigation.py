@@ -102,15 +102,11 @@ class SiteOption(NamedTuple):
     here: bool
 
 
-class SiteSwitch(NamedTuple):
-    """The site switch of the header."""
+def site_switch(ctx: PageContext) -> tuple[str, list[SiteOption]] | None:
+    """For users with several sites: the same page for another site, or that site's own page.
 
-    title: str
-    options: tuple[SiteOption, ...]
-
-
-def site_switch(ctx: PageContext) -> SiteSwitch | None:
-    """For users with several sites: the same page for another site, or that site's own page."""
+    Its name in the header, and the options.
+    """
     if not ctx.actor.has("read"):
         return None
     path = ctx.request.url.path
@@ -136,4 +132,4 @@ def site_switch(ctx: PageContext) -> SiteSwitch | None:
     options = [SiteOption(site.name, href(site), site == chosen) for site in sites[:MAX_SITES]]
     if queue:
         options.insert(0, SiteOption(every, path, not here))
-    return SiteSwitch(chosen.name if chosen else every, tuple(options))
+    return chosen.name if chosen else every, options

@@ -1,7 +1,6 @@
 """Actions on many jobs: previewed exactly, done once, reported exactly."""
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +11,7 @@ from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
 from kesin.foundation.problems import Invalid
 from kesin.lifecycle.vocabulary import PRIORITIES
-from kesin.store.records import Filter, Outcome
+from kesin.store.records import Filter
 from kesin.web.bodies import first_value
 from kesin.web.dashboard.frame.page import PageContext
 from kesin.web.dashboard.queues import filters
@@ -160,8 +159,13 @@ def read_until(queue: Queue, text: str) -> int:
     return min(int(text), now + 1) if text.isdecimal() and len(text) < 20 else now + 1  # noqa: PLR2004
 
 
-def parse_action(ctx: PageContext, queue: Queue, fields: Fields) -> str:
-    """The action that a form names; raises Invalid if this queue does not offer it."""
+def read_action(
+    ctx: PageContext, queue: Queue, fields: Fields
+) -> tuple[str, Selection, frozenset[str]]:
+    """The action that a form names, its jobs and the ticked options that it has.
+
+    Raises Invalid if this queue does not offer it.
+    """
     action = first_value(fields, "call")
     if action not in _moving_actions(ctx, queue):
         raise Invalid(
@@ -170,7 +174,8 @@ def parse_action(ctx: PageContext, queue: Queue, fields: Fields) -> str:
             call=repr(action),
             queue=queue.name,
         )
-    return action
+    options = frozenset(fields.get("option", ())) & queue.lifecycle.options_of(action)
+    return action, read_selection(ctx, queue, fields), options
 
 
 # Before
@@ -194,7 +199,7 @@ def refusals(
     """Why jobs will not move, most common reason first; ``missing`` jobs do not exist."""
     reasons = Counter({"unknown": missing} if missing else {})
     for (state, reason), n in foreseen.staying.items():
-        reasons[f"state {state}" if reason in {"state", "already"} else reason] += n
+        reasons[_reason_key(state, reason)] += n
     return describe_refusals(ctx, reasons)
 
 
@@ -210,10 +215,6 @@ def jobs_of(ctx: PageContext, queue: Queue, chosen: Selection) -> dict[str, Any]
 
 def reason_of(fields: Fields) -> str | None:
     return first_value(fields, "reason")[:MAX_REASON_CHARS] or None
-
-
-def options_of(queue: Queue, action: str, fields: Fields) -> frozenset[str]:
-    return frozenset(fields.get("option", ())) & queue.lifecycle.options_of(action)
 
 
 def priority_of(fields: Fields) -> int | None:
@@ -234,27 +235,26 @@ class BulkActionResult(NamedTuple):
 
 
 def action_result(ctx: PageContext, bulk: BulkResult) -> BulkActionResult:
-    not_moved = not_moved_outcomes(bulk)
-    reasons = Counter(reason_key(outcome) for outcome in not_moved)
+    reasons, link = refused_jobs(bulk)
     state = bulk.outcomes[0].state if bulk.moved == len(bulk.outcomes) == 1 else None
-    refused, link = describe_refusals(ctx, reasons), linkable_ids(not_moved)
-    return BulkActionResult(bulk.moved, refused, link, state or "")
+    return BulkActionResult(bulk.moved, describe_refusals(ctx, reasons), link, state or "")
 
 
-def not_moved_outcomes(bulk: BulkResult) -> list[Outcome]:
-    """The jobs that did not move; on pages, being there already counts as refused."""
-    return [outcome for outcome in bulk.outcomes if outcome.result != "moved"]
+def refused_jobs(bulk: BulkResult) -> tuple[Counter[str], tuple[str, ...]]:
+    """Why jobs did not move, as keys that are stored, and which of them can be opened.
+
+    On pages, being there already counts as refused.
+    """
+    refused = [outcome for outcome in bulk.outcomes if outcome.result != "moved"]
+    reasons = Counter(
+        _reason_key(outcome.state, outcome.reason or outcome.result) for outcome in refused
+    )
+    link = tuple(outcome.id for outcome in refused if outcome.result != "unknown")
+    return reasons, link[:MAX_LINKED]
 
 
-def linkable_ids(refused: Iterable[Outcome]) -> tuple[str, ...]:
-    """The refused jobs that can be opened, as many as a URL holds."""
-    return tuple(outcome.id for outcome in refused if outcome.result != "unknown")[:MAX_LINKED]
-
-
-def reason_key(outcome: Outcome) -> str:
-    """Why a job was refused, as a key to count and store."""
-    reason = outcome.reason or outcome.result
-    return f"state {outcome.state}" if reason in {"state", "already"} else reason
+def _reason_key(state: str | None, reason: str) -> str:
+    return f"state {state}" if reason in {"state", "already"} else reason
 
 
 def describe_refusals(ctx: PageContext, reasons: Counter[str]) -> tuple[RefusalCount, ...]:

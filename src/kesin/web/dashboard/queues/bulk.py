@@ -156,10 +156,9 @@ class BulkRuns:
                 bulk = commands.act(order.actor, run.queue, run.call, ids=ids, **order.terms)
                 run.done += len(ids)
                 run.moved += bulk.moved
-                not_moved = actions.not_moved_outcomes(bulk)
-                reasons = Counter(map(actions.reason_key, not_moved))
+                reasons, link = actions.refused_jobs(bulk)
                 run.refused = dict(Counter(run.refused) + reasons)
-                run.link = [*run.link, *actions.linkable_ids(not_moved)][: actions.MAX_LINKED]
+                run.link = [*run.link, *link][: actions.MAX_LINKED]
             cursor = page.cursor
             if cursor is None:
                 self._end(order, "done", "")
@@ -212,9 +211,7 @@ def take_action(
 ) -> tuple[Queue, str, actions.BulkActionResult | None]:
     """Take the action that a form names; without a result it runs in the background."""
     opened = ctx.commands.queue(ctx.actor, queue, "operate", "act")
-    action = actions.parse_action(ctx, opened, sent)
-    selection = actions.read_selection(ctx, opened, sent)
-    options = actions.options_of(opened, action, sent)
+    action, selection, options = actions.read_action(ctx, opened, sent)
     reason, priority = actions.reason_of(sent), actions.priority_of(sent)
     terms: dict[str, Any] = {"options": options, "reason": reason, "priority": priority}
     if selection.every and selection.sought.ids is None:
