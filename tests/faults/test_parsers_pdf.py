@@ -77,9 +77,9 @@ def test_a_table_is_rows_or_refused(body):
     if isinstance(table, Invalid):
         assert table.code
         return
-    assert len(table.rows) <= MOST_BATCH_ROWS
-    names = row_file_names(table.rows, None, None)
-    assert names == [""] * len(table.rows)
+    rows, _ = table
+    assert len(rows) <= MOST_BATCH_ROWS
+    assert row_file_names(rows, None, None) == [""] * len(rows)
 
 
 @given(data=st.data())

@@ -11,8 +11,13 @@ from kesin.foundation.clock import ManualClock, wall_clock_us
 from kesin.workloads.pdf.api import download
 from kesin.workloads.pdf.storage import artifacts
 from kesin.workloads.pdf.storage import artifacts as known_sound
-from kesin.workloads.pdf.storage.artifacts import MIN_VERIFIED_AGE_S, VERIFIED_TTL_S, VerifiedFiles
+from kesin.workloads.pdf.storage.artifacts import (
+    MIN_VERIFIED_AGE_S,
+    VERIFIED_TTL_S,
+    PdfArtifactStore,
+)
 from kesin.workloads.pdf.storage.base import StoredObject
+from kesin.workloads.pdf.storage.local import LocalStorage
 from tests.web.conftest import error_of
 from tests.workloads.pdf.front import Front
 
@@ -90,23 +95,26 @@ def test_a_file_that_was_sound_and_is_not_any_more_is_refused(
     assert (response.status_code, error_of(response)["code"]) == (410, "ARTIFACT_DAMAGED")
 
 
-def test_only_what_can_be_known_again_is_remembered(monkeypatch):
+def test_only_what_can_be_known_again_is_remembered(tmp_path, monkeypatch):
     monkeypatch.setattr(known_sound, "MAX_VERIFIED_FILES", 2)
-    clock = ManualClock(NOW_US)
-    known = VerifiedFiles(lambda: clock.time_us)
+    clock, read = ManualClock(NOW_US), list[str]()
+    monkeypatch.setattr(known_sound, "verify_artifact", lambda _, key, __: read.append(key))
+    store = PdfArtifactStore(LocalStorage(tmp_path), clock)
+
+    def is_known(stored: StoredObject, sha256: str = "sha") -> bool:
+        before = len(read)
+        store.verify(stored, sha256)
+        return len(read) == before
+
     young = StoredObject("pdfs/a/2.pdf", 5_000, OLD.modified_us + 1, "mark")
     unmarked = StoredObject("pdfs/a/3.pdf", 5_000, OLD.modified_us)
-    for stored in (OLD, young, unmarked):
-        known.add(stored, "sha")
-    assert [known.contains(stored, "sha") for stored in (OLD, young, unmarked)] == [
-        True,
-        False,
-        False,
-    ]
-    assert known.contains(OLD, "another") is False
+    assert [is_known(stored) for stored in (OLD, young, unmarked)] == [False] * 3
+    assert [is_known(stored) for stored in (OLD, young, unmarked)] == [True, False, False]
+    assert not is_known(OLD, "another")
+    assert is_known(OLD)
     clock.advance(-1)
-    assert known.contains(OLD, "sha") is False  # a clock that was set back knows nothing
+    assert not is_known(OLD)  # a clock that was set back knows nothing
     clock.advance(1)
     for name in "bc":
-        known.add(StoredObject(name, 5_000, OLD.modified_us, "mark"), "sha")
-    assert known.contains(OLD, "sha") is False
+        assert not is_known(StoredObject(name, 5_000, OLD.modified_us, "mark"))
+    assert not is_known(OLD)

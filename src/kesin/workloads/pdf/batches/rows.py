@@ -53,12 +53,7 @@ class BatchRowProblem:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class CsvTable:
-    """The rows of a CSV file, and the problems found while parsing."""
-
-    rows: list[Variables]
-    problems: list[BatchRowProblem]
+CsvTable = tuple[list[Variables], list[BatchRowProblem]]  # the rows, and what is wrong with some
 
 
 def check_rows(
@@ -123,8 +118,12 @@ def _parse_table(
     non_empty = (cells for cells in lines if any(cell.strip() for cell in cells))
     header = _parse_header(next(non_empty, []))
     types = column_types(schema, filter(None, header))
-    left_out = _ignored_columns(header, types, ignored)
-    table = CsvTable([], [])
+    left_out = [at for at, path in enumerate(header) if path and not types[path]]
+    names = [".".join(header[at]) for at in left_out]
+    if refused := [name for name in names if not is_ignored(name, ignored)]:
+        details = {"columns": refused[:100]}
+        raise Invalid(unknown_columns(refused), code=UNKNOWN_COLUMNS, details=details)
+    rows, problems = list[Variables](), list[BatchRowProblem]()
     for number, cells in enumerate(non_empty, 1):
         if number > MAX_ROWS:
             raise Invalid(
@@ -137,24 +136,12 @@ def _parse_table(
                 continue
             if at >= len(header) or not header[at]:
                 message = f"has a cell in column {at + 1}, and the header names none there"
-                table.problems.append(BatchRowProblem(number, "/", "cells", message))
+                problems.append(BatchRowProblem(number, "/", "cells", message))
                 break
             value = parse_cell(cell, types[header[at]], decimal_comma=decimal_comma)
             set_variable(variables, header[at], value)
-        table.rows.append(variables)
-    return table
-
-
-def _ignored_columns(
-    header: Sequence[Column], types: Mapping[Column, frozenset[str]], ignored: frozenset[str]
-) -> frozenset[int]:
-    """The numbers of the columns to leave out; raises Invalid naming other unknown columns."""
-    unknown = [at for at, path in enumerate(header) if path and not types[path]]
-    names = [".".join(header[at]) for at in unknown]
-    if refused := [name for name in names if not is_ignored(name, ignored)]:
-        details = {"columns": refused[:100]}
-        raise Invalid(unknown_columns(refused), code=UNKNOWN_COLUMNS, details=details)
-    return frozenset(unknown)
+        rows.append(variables)
+    return rows, problems
 
 
 def _parse_header(cells: Sequence[str]) -> list[Column]:

@@ -50,11 +50,11 @@ def _parse_csv(
     if not query.template_name:
         raise Invalid("name the template: ?template_name=…", code="no_template")
     schema = check_template(tools, query.template_name).schema
-    table = rows.read_csv(body, schema, column_names(query.ignore_columns))
-    if not table.rows:
+    table, problems = rows.read_csv(body, schema, column_names(query.ignore_columns))
+    if not table:
         raise Invalid("there are no rows below the first line", code="no_rows")
     fields = query.model_dump(exclude={"ignore_columns"})
-    return BatchRequest.model_validate({**fields, "rows": table.rows}), table.problems
+    return BatchRequest.model_validate({**fields, "rows": table}), problems
 
 
 def _build_order(

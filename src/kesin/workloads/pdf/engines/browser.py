@@ -197,9 +197,9 @@ class WarmBrowser:
             offline=routed,
             service_workers="block",
             accept_downloads=False,
-            locale=settings.locale,
-            timezone_id=settings.time_zone,
-            viewport={"width": settings.viewport[0], "height": settings.viewport[1]},
+            locale="en-US",  # of documents without a language; `lang` in the template wins
+            timezone_id="UTC",
+            viewport={"width": 1280, "height": 720},
         )
         guard = network_guard.PageGuard(settings.is_url_allowed, settings.new_fetch)
         if routed:

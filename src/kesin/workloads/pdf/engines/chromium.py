@@ -124,13 +124,14 @@ class ChromiumEngine(WarmEngine):
         """Normalise the PDF while the browser is renewed for the next document."""
         pages = 0
         try:
-            done = normalise_pdf(printed.pdf, printed.about, html, conformance)
-            pages = done.pages
+            pdf, pages, missing = normalise_pdf(
+                printed.pdf, printed.about, html, conformance
+            )
         finally:
             heavy = pages > _HEAVY_PAGES or pages == 0 or len(html) > _HEAVY_BYTES
             if self._loop is not None and self._browser is not None:
                 self._loop.start(self._browser.renew(heavy=heavy, wipe=printed.inherited))
-        return done
+        return pdf, pages, missing
 
     def _ready_session(self) -> PageSession:
         if self._loop is None or self._browser is None:

@@ -27,9 +27,6 @@ class ChromiumSettings:
     javascript: bool = False
     is_url_allowed: Callable[[str], bool] | None = None  # which URLs are fetched; None: no URL
     new_fetch: Callable[[], network_guard.Fetch] = lambda: safe_fetch.fetch  # for each document
-    locale: str = "en-US"  # of documents without a language; `lang` in the template wins
-    time_zone: str = "UTC"
-    viewport: tuple[int, int] = (1280, 720)
     page_renders: int = 100
     browser_renders: int = 500
     browser_age_s: float = 3600.0

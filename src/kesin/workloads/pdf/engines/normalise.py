@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 import pikepdf
 
@@ -33,12 +33,8 @@ _ANY_ID: Final = re.compile(rb"\(node(\d{8})\)")
 _DAMAGED: Final = (pikepdf.PdfError, zlib.error, AttributeError, TypeError, ValueError)
 
 
-class NormalisedPdf(NamedTuple):
-    """A PDF that is the same at every run."""
-
-    pdf: bytes
-    pages: int
-    missing_glyphs: tuple[str, ...]
+# A PDF that is the same at every run, the number of its pages, and characters that no font has.
+NormalisedPdf = tuple[bytes, int, tuple[str, ...]]
 
 
 def normalise_pdf(
@@ -69,7 +65,7 @@ def normalise_pdf(
     except _DAMAGED as problem:
         why = "no PDF came out: %(problem)s"
         raise RenderFailed(PdfErrorCode.UNKNOWN, why, problem=problem) from problem
-    return NormalisedPdf(out.getvalue(), pages, missing)
+    return out.getvalue(), pages, missing
 
 
 def _renumber_cells(data: bytes) -> bytes:

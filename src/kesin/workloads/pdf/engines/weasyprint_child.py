@@ -76,9 +76,14 @@ def render_pdf(html: str, paper: Paper) -> tuple[dict[str, Any], bytes]:
         pdf = selected.write_pdf(zoom=paper.scale, finisher=_set_producer, **options)
     finally:
         logger.removeHandler(collector)
+    warnings = collector.lines
+    if paper.header_html or paper.footer_html:
+        warnings.append("weasyprint prints no header_html and footer_html: use CSS margin boxes")
+    if not paper.print_background:
+        warnings.append("weasyprint always prints backgrounds")
     return {
         "pages": len(numbers),
-        "warnings": collector.lines + _unsupported_options(paper),
+        "warnings": warnings,
         "missing": sorted(collector.missing)[:MAX_NAMED],
     }, bytes(pdf or b"")
 
@@ -87,15 +92,6 @@ def _set_producer(_: object, pdf: Any) -> None:
     from pydyf import String  # type: ignore[import-untyped]
 
     pdf.info["Producer"] = String(PRODUCER)
-
-
-def _unsupported_options(paper: Paper) -> list[str]:
-    warnings = []
-    if paper.header_html or paper.footer_html:
-        warnings.append("weasyprint prints no header_html and footer_html: use CSS margin boxes")
-    if not paper.print_background:
-        warnings.append("weasyprint always prints backgrounds")
-    return warnings
 
 
 def _handle_request(head: dict[str, Any], html: bytes) -> tuple[dict[str, Any], bytes]:

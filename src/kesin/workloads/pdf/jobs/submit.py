@@ -229,8 +229,6 @@ def create_job(services: PdfServices, request: RenderRequest, max_queued: int) -
         with queue.store.transaction():
             submitted = services.jobs.enqueue(request)
             _subscribe_webhook(services, request, submitted.job.job_id)
-    except errors.RenderFailed as problem:
-        raise template_error(problem.message) from None
     except BadInput as problem:
         if problem.code == "payload_too_large":
             raise refusals.TooLarge(str(problem)) from None

@@ -27,33 +27,6 @@ _ARTIFACT_KEY: Final = re.compile(rf"{ARTIFACT_FOLDER}/{_JOB_ID.pattern}/[0-9]{{
 log = Logger("kesin.pdf")
 
 
-class VerifiedFiles:
-    """The files that this process has lately verified; safe to share between threads."""
-
-    def __init__(self, now_us: Callable[[], int]) -> None:
-        self._now_us = now_us
-        self._lock = threading.Lock()
-        self._files: OrderedDict[tuple[str, str, str], int] = OrderedDict()  # verified at
-
-    def contains(self, file: base.StoredObject, sha256: str) -> bool:
-        """Whether this file was lately verified to have this hash."""
-        now_us = self._now_us()
-        with self._lock:
-            at_us = self._files.get((file.key, file.fingerprint, sha256))
-        return at_us is not None and 0 <= now_us - at_us < VERIFIED_TTL_S * SECOND_US
-
-    def add(self, file: base.StoredObject, sha256: str) -> None:
-        """Remember a verified file, if a later change to it would show."""
-        now_us = self._now_us()
-        if not file.fingerprint or now_us - file.modified_us < MIN_VERIFIED_AGE_S * SECOND_US:
-            return
-        with self._lock:
-            self._files[file.key, file.fingerprint, sha256] = now_us
-            self._files.move_to_end((file.key, file.fingerprint, sha256))
-            while len(self._files) > MAX_VERIFIED_FILES:
-                self._files.popitem(last=False)
-
-
 class ArtifactDamaged(base.NotStored):
     """The file was damaged and has been deleted; a new request renders it again."""
 
@@ -103,7 +76,8 @@ class PdfArtifactStore:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._last_us = 0
-        self._verified = VerifiedFiles(self._now_us)
+        # The files that this process has lately verified, with their hash, and when.
+        self._verified: OrderedDict[tuple[str, str, str], int] = OrderedDict()
 
     def generate_key(self, job_id: str) -> str:
         """Return a new key; later keys of this store are greater, even if the clock jumps back."""
@@ -135,9 +109,18 @@ class PdfArtifactStore:
 
     def verify(self, file: base.StoredObject, sha256: str) -> None:
         """Verify a file like ``verify_artifact``, but read it once for many partial downloads."""
-        if not self._verified.contains(file, sha256):
-            verify_artifact(self.storage, file.key, sha256)
-            self._verified.add(file, sha256)
+        now_us, known = self._now_us(), (file.key, file.fingerprint, sha256)
+        with self._lock:
+            at_us = self._verified.get(known)
+        if at_us is not None and 0 <= now_us - at_us < VERIFIED_TTL_S * SECOND_US:
+            return
+        verify_artifact(self.storage, file.key, sha256)
+        if file.fingerprint and now_us - file.modified_us >= MIN_VERIFIED_AGE_S * SECOND_US:
+            with self._lock:  # a later change to it would show
+                self._verified[known] = now_us
+                self._verified.move_to_end(known)
+                while len(self._verified) > MAX_VERIFIED_FILES:
+                    self._verified.popitem(last=False)
 
     def delete_pdf(self, artifact_key: str) -> bool:
         """Delete a PDF and return whether it existed."""
