@@ -18,9 +18,11 @@ class DoctorCheck:
     remedy: str = ""
 
     @classmethod
-    def result(cls, name: str, *, ok: bool, found: str) -> Self:
-        """The result of a check that either passes or fails."""
-        return cls(name, "ok" if ok else "failure", found)
+    def result(
+        cls, name: str, *, ok: bool, found: str, remedy: str = "", otherwise: Status = "failure"
+    ) -> Self:
+        """The result of a check that either passes, or has this remedy."""
+        return cls(name, "ok", found) if ok else cls(name, otherwise, found, remedy)
 
     @property
     def ok(self) -> bool:

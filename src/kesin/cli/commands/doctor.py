@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,7 @@ from kesin.store.contract import Store
 from kesin.store.errors import StoreTrouble, StoreUnreachable
 from kesin.store.postgres.reachability import check_reachable
 from kesin.store.sql.migrate import MigrationRefused
+from kesin.store.sqlite.connection import OLDEST_SQLITE
 from kesin.web.health import find_disk_problems
 from kesin.workloads import workloads
 from kesin.workloads.common.stores import open_workload_stores
@@ -45,6 +47,7 @@ LARGE_WAL: Final = 1024 * MEBIBYTE
 SKEW_S: Final = 1.0
 OLD_SNAPSHOT_S: Final = 600
 DAMAGE_CHECK_S: Final = 10.0  # a large file of SQLite is checked in part
+_warned: Final = partial(DoctorCheck.result, otherwise="warning")
 
 
 def doctor(as_json: AsJson = False) -> None:
@@ -71,7 +74,9 @@ def doctor(as_json: AsJson = False) -> None:
 def run_checks() -> Iterator[DoctorCheck]:
     """All checks, in the order in which problems are best solved."""
     yield DoctorCheck("python", "ok", platform.python_version())
-    yield _sqlite()
+    is_new, version = sqlite3.sqlite_version_info >= OLDEST_SQLITE, sqlite3.sqlite_version
+    remedy = f"use a Python that comes with SQLite {'.'.join(map(str, OLDEST_SQLITE))} or newer"
+    yield DoctorCheck.result("sqlite", ok=is_new, found=version, remedy=remedy)
     settings: Settings | None = None
     try:
         settings = load_settings()
@@ -87,16 +92,6 @@ def run_checks() -> Iterator[DoctorCheck]:
         yield from _folder(settings)
         yield from doctor_service.check_redis(settings)
         yield from _database(settings)
-
-
-def _sqlite() -> DoctorCheck:
-    from kesin.store.sqlite.connection import OLDEST_SQLITE
-
-    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
-        needed = ".".join(map(str, OLDEST_SQLITE))
-        remedy = f"use a Python that comes with SQLite {needed} or newer"
-        return DoctorCheck("sqlite", "failure", sqlite3.sqlite_version, remedy)
-    return DoctorCheck("sqlite", "ok", sqlite3.sqlite_version)
 
 
 def _unknown_variables() -> Iterator[DoctorCheck]:
@@ -145,11 +140,9 @@ def _disks(settings: Settings, data_folder: Path) -> Iterator[DoctorCheck]:
         remedy = "make room, or let this user write there: writes fail, or are about to"
         yield DoctorCheck("disk space", "failure", f"{location} {problem}", remedy)
     free = shutil.disk_usage(data_folder).free
-    room = f"{free // MEBIBYTE} MiB free"
-    if not problems and free < LITTLE_SPACE:
-        yield DoctorCheck("disk space", "warning", room, "make room soon")
-    elif not problems:
-        yield DoctorCheck("disk space", "ok", room)
+    if not problems:
+        enough, room = free >= LITTLE_SPACE, f"{free // MEBIBYTE} MiB free"
+        yield _warned("disk space", ok=enough, found=room, remedy="make room soon")
 
 
 def _database(settings: Settings) -> Iterator[DoctorCheck]:
@@ -219,11 +212,17 @@ def _store(store: Store) -> Iterator[DoctorCheck]:
         remedy = "close readers that stay open, so that SQLite can fold its journal"
         yield DoctorCheck("journal", "warning", f"{wal // MEBIBYTE} MiB", remedy)
     if "oldest_snapshot_s" in health:
-        yield _snapshot(int(health["oldest_snapshot_s"]))
+        age_s = int(health["oldest_snapshot_s"])
+        remedy = "end the session that holds it (pg_stat_activity): it keeps dead rows alive"
+        young, age = age_s <= OLD_SNAPSHOT_S, format_duration(age_s)
+        yield _warned("oldest snapshot", ok=young, found=age, remedy=remedy)
     before = wall_clock_us()
     database_us = inspection.database_time_us(store)
     if database_us is not None:
-        yield _skew((database_us - (before + wall_clock_us()) / 2) / 1_000_000)
+        skew_s = (database_us - (before + wall_clock_us()) / 2) / 1_000_000
+        found = f"the database is {abs(skew_s):.3f} s {'ahead' if skew_s > 0 else 'behind'}"
+        remedy = "synchronise both machines with NTP"
+        yield _warned("clocks", ok=abs(skew_s) <= SKEW_S, found=found, remedy=remedy)
     yield from doctor_service.check_stranded_jobs(store)
     for queue in store.queues():
         with suppress(StoreUnreachable):  # reported above
@@ -234,17 +233,3 @@ def _store(store: Store) -> Iterator[DoctorCheck]:
                 tenant = f" --tenant {pause.tenant}" if pause.tenant else ""
                 remedy = f"`kesin resume {queue}{tenant}`"
                 yield DoctorCheck(f"paused {what}", "warning", detail, remedy)
-
-
-def _snapshot(age_s: int) -> DoctorCheck:
-    if age_s > OLD_SNAPSHOT_S:
-        remedy = "end the session that holds it (pg_stat_activity): it keeps dead rows alive"
-        return DoctorCheck("oldest snapshot", "warning", format_duration(age_s), remedy)
-    return DoctorCheck("oldest snapshot", "ok", format_duration(age_s))
-
-
-def _skew(skew_s: float) -> DoctorCheck:
-    detail = f"the database is {abs(skew_s):.3f} s {'ahead' if skew_s > 0 else 'behind'}"
-    if abs(skew_s) > SKEW_S:
-        return DoctorCheck("clocks", "warning", detail, "synchronise both machines with NTP")
-    return DoctorCheck("clocks", "ok", detail)

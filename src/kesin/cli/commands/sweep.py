@@ -1,7 +1,6 @@
 """`kesin sweep`: the scheduled moves, once or repeatedly."""
 
 import os
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -50,7 +49,6 @@ def sweep(
         opened = _open_queues(context, queues, lifecycle)
         sweeper = Sweeper(opened)
         _add_workload_calls(context, sweeper)
-        _warn_of_missing_libraries(opened)
         if every is None:
             _print_swept(sweeper.sweep(stages), as_json=as_json, line=False)
             return
@@ -63,7 +61,7 @@ def sweep(
                 try:
                     if not queues:  # new ones may have come
                         sweeper.queues = _open_queues(context, None, None, quiet=passes > 0)
-                        _add_workload_calls(context, sweeper)
+                        _add_workload_calls(context, sweeper, quiet=True)
                     _print_swept(sweeper.sweep(stages), as_json=as_json, line=True)
                     pause_s = every
                 except Exception as problem:  # noqa: BLE001  # the next pass retries
@@ -91,26 +89,24 @@ def _open_queues(
     return opened
 
 
-def _add_workload_calls(context: CommandContext, sweeper: Sweeper) -> None:
-    """Add what the workloads of the queues call after a sweep, and periodically."""
+def _add_workload_calls(context: CommandContext, sweeper: Sweeper, *, quiet: bool = False) -> None:
+    """Add what the workloads of the queues call after a sweep, and periodically.
+
+    Without a workload's libraries its jobs move, and its files stay: of that it warns.
+    """
     known = workloads()
     for workload in [known[queue.name] for queue in sweeper.queues if queue.name in known]:
-        if workload.missing_libraries or not (workload.after_sweep or workload.periodic):
+        missing = ", ".join(workload.missing_libraries)
+        if missing and workload.after_sweep and not quiet:
+            name = workload.name
+            warn(f"{name} is not tidied here, without {missing}: `kesin doctor` says more")
+        if missing or not (workload.after_sweep or workload.periodic):
             continue
         given = context.workload_context(workload)
         if workload.after_sweep:
             sweeper.after_sweep[workload.name] = partial(workload.after_sweep, given)
         if workload.periodic:
             sweeper.periodic[workload.name] = partial(workload.periodic, given)
-
-
-def _warn_of_missing_libraries(queues: Sequence[Queue]) -> None:
-    """Warn that files are not deleted: jobs move without their workload's libraries, files stay."""
-    known = workloads()
-    for name in [queue.name for queue in queues if queue.name in known]:
-        if known[name].after_sweep is not None and (missing := known[name].missing_libraries):
-            lacking = ", ".join(missing)
-            warn(f"{name} is not tidied here, without {lacking}: `kesin doctor` says more")
 
 
 def _print_swept(swept: SweepResult, *, as_json: bool, line: bool) -> None:

@@ -80,25 +80,21 @@ class DemoCounts:
 def open_line() -> Iterator[Callable[[DemoCounts], object]]:
     """What shows the counts: a line that is redrawn on a terminal, else one every few seconds."""
     if not terminal.on_terminal():
-        yield _print_sometimes()
+        next_s, last = 0.0, ""
+
+        def show(counts: DemoCounts) -> None:
+            nonlocal next_s, last
+            if time.monotonic() >= next_s and last != (line := str(counts)):
+                next_s, last = time.monotonic() + COUNTS_EVERY_S, line
+                terminal.say(line)
+
+        yield show
         return
     from rich.live import Live
     from rich.text import Text
 
     with Live(console=terminal.console(), auto_refresh=False, redirect_stderr=False) as live:
         yield lambda counts: live.update(Text(f"{counts} (Ctrl-C ends it)"), refresh=True)
-
-
-def _print_sometimes() -> Callable[[DemoCounts], object]:
-    next_s, last = 0.0, ""
-
-    def show(counts: DemoCounts) -> None:
-        nonlocal next_s, last
-        if time.monotonic() >= next_s and last != (line := str(counts)):
-            next_s, last = time.monotonic() + COUNTS_EVERY_S, line
-            terminal.say(line)
-
-    return show
 
 
 def print_summary(database: Path, parts: Parts) -> bool:

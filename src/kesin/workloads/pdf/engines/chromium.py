@@ -124,9 +124,7 @@ class ChromiumEngine(WarmEngine):
         """Normalise the PDF while the browser is renewed for the next document."""
         pages = 0
         try:
-            pdf, pages, missing = normalise_pdf(
-                printed.pdf, printed.about, html, conformance
-            )
+            pdf, pages, missing = normalise_pdf(printed.pdf, printed.about, html, conformance)
         finally:
             heavy = pages > _HEAVY_PAGES or pages == 0 or len(html) > _HEAVY_BYTES
             if self._loop is not None and self._browser is not None:
