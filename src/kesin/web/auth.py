@@ -7,7 +7,7 @@ origin.
 
 from dataclasses import replace
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import ip_network
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -20,7 +20,7 @@ from kesin.foundation.passwords import KEY_SESSION_PREFIX, equal_secrets, key_id
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Forbidden, NotSignedIn, Problem
 from kesin.store.errors import StoreError
-from kesin.web.rate_limit import network_of
+from kesin.web.rate_limit import network_of, parse_address
 from kesin.web.service import Service
 from kesin.web.validation import check_parameters
 
@@ -207,7 +207,7 @@ def address_of(request: Request) -> str:
     peer = _peer(request)
     forwarded = ",".join(request.headers.getlist("x-forwarded-for"))  # some proxies add a header
     hops = [hop.strip() for hop in forwarded.split(",")]
-    while _is_trusted_proxy(request, peer) and hops and _parse_address(hops[-1]):
+    while _is_trusted_proxy(request, peer) and hops and parse_address(hops[-1]):
         peer = hops.pop()
     return peer
 
@@ -223,12 +223,5 @@ def _is_trusted_proxy(request: Request, address: str) -> bool:
 @lru_cache(maxsize=4_096)
 def is_in_networks(address: str, networks: str) -> bool:
     """Whether an address is in one of the networks, which are separated by commas."""
-    parsed, named = _parse_address(address), filter(None, map(str.strip, networks.split(",")))
+    parsed, named = parse_address(address), filter(None, map(str.strip, networks.split(",")))
     return parsed is not None and any(parsed in ip_network(text, strict=False) for text in named)
-
-
-def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
-    try:
-        return ip_address(text)
-    except ValueError:
-        return None

@@ -4,7 +4,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final
 
 from kesin.foundation.problems import TooManyRequests
@@ -13,13 +13,18 @@ ROUNDING: Final = 1e-6  # a caller that waited exactly as long as told is let in
 MAX_BUCKETS: Final = 20_000  # the least recently used one goes first
 
 
+def parse_address(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
+
+
 def network_of(address: str) -> str:
     """The network that an address counts for: an IPv6 subscriber has 2⁶⁴ addresses."""
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return address
-    return str(ip_network(f"{parsed}/64", strict=False)) if parsed.version == 6 else address  # noqa: PLR2004
+    parsed = parse_address(address)
+    is_v6 = isinstance(parsed, IPv6Address)
+    return str(ip_network(f"{parsed}/64", strict=False)) if is_v6 else address
 
 
 class RateLimiter:

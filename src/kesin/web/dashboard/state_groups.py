@@ -1,20 +1,14 @@
 """Seven groups of states, the same for every lifecycle: what a state means at a glance."""
 
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from kesin.lifecycle.declare import Lifecycle, State
 
-StateGroup = Literal["waiting", "working", "retrying", "person", "done", "failed", "expired"]
+StateGroup = Literal["waiting", "working", "retrying", "person", "failed", "done", "expired"]
 
 LABELS: Final[dict[StateGroup, str]] = {
-    "waiting": "waiting",
-    "working": "working",
-    "retrying": "retrying",
-    "person": "on hold",
-    "failed": "failed",
-    "done": "done",
-    "expired": "expired",
+    group: "on hold" if group == "person" else group for group in get_args(StateGroup)
 }
 _BY_NAME: Final[dict[str, StateGroup]] = {
     "RETRY": "retrying",

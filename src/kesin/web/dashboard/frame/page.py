@@ -173,6 +173,7 @@ class PageContext:
         return headers.get("hx-request") == "true" and not restored
 
     def workload(self, name: str) -> WorkloadContext:
+        """The context of a workload of this service."""
         return self.service.workload_context(name)
 
     def pages_of(self, queue: str) -> WorkloadPages:

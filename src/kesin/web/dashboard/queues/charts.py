@@ -1,6 +1,6 @@
 """The charts of a queue: throughput and durations."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -10,7 +10,7 @@ from kesin.lifecycle.model import Job
 from kesin.store.history import read_totals
 from kesin.store.records import Filter, QueueStats
 from kesin.web.dashboard.frame.page import PageContext
-from kesin.web.dashboard.state_groups import StateGroup, state_groups, states_in
+from kesin.web.dashboard.state_groups import states_in
 
 BUCKETS: Final = 48
 PERIODS_S: Final = (60, 120, 300, 600, 900, 1_800)  # of a trend that fits its data
@@ -44,9 +44,10 @@ class Trend(NamedTuple):
 
 def trend_of(queue: Queue, stats: QueueStats, *, fitting: bool = False) -> Trend:
     """The trend of the last day in equal periods, or of the part of it in which jobs ended."""
-    now, groups = stats.now, state_groups(queue.lifecycle)
+    now = stats.now
+    ends = states_in(queue.lifecycle, "done"), states_in(queue.lifecycle, "failed")
     notes = [
-        (note.at, *(_sum(note.entered, groups, group) for group in ("done", "failed")))
+        (note.at, *(sum(note.entered.get(state, 0) for state in states) for states in ends))
         for note in read_totals(queue.store, queue.lifecycle, stats)
     ]
     part_us, parts = DAY_S * SECOND_US // BUCKETS, BUCKETS
@@ -62,10 +63,6 @@ def trend_of(queue: Queue, stats: QueueStats, *, fitting: bool = False) -> Trend
     since = max(notes[0][0], begin) if len(notes) > 1 else None
     whole = since is not None and since <= begin + SLACK_S * SECOND_US
     return Trend(tuple(done), tuple(failed), since, whole, begin, part_us)
-
-
-def _sum(entered: Mapping[str, int], groups: Mapping[str, StateGroup], group: StateGroup) -> int:
-    return sum(n for state, n in entered.items() if groups.get(state) == group)
 
 
 def _fitting_periods(notes: Sequence[Sequence[int]], now: int) -> tuple[int, int]:

@@ -15,6 +15,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
@@ -178,10 +179,8 @@ def parse_cell(text: str, types: frozenset[str], *, decimal_comma: bool = False)
         if number is not None and not (integers_only and isinstance(number, float)):
             return number
     if types & {"array", "object"} and stripped[:1] in {"[", "{"}:
-        try:
+        with suppress(ValueError, RecursionError):
             return json.loads(stripped)
-        except (ValueError, RecursionError):
-            return text
     return text
 
 

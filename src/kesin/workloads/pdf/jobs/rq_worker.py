@@ -37,10 +37,6 @@ MAX_PAUSE_S: Final = 5.0
 log = Logger("kesin.pdf")
 
 
-class MessageRejected(Exception):
-    """The message is not one of ours."""
-
-
 class RenderMessage(RqJob):
     """An RQ job that names a job of ours and nothing else: nothing else in it is executed."""
 
@@ -51,7 +47,7 @@ class RenderMessage(RqJob):
         args = self.args
         ours = self.func_name == TASK and not self.instance and not self.kwargs
         if not ours or len(args) != 1 or not is_id(args[0]) or self.render is None:
-            raise MessageRejected(self.id)
+            raise ValueError("the message is not one of ours")
         self.render(args[0])
 
     def send_webhooks(self, *_: Any, **__: Any) -> None:

@@ -70,14 +70,12 @@ def build_render_request(services: PdfServices, body: PdfJobRequest, owner: str)
     return RenderRequest(body.template_name, payload, owner, {**metadata, "batch": None}, fail_safe)
 
 
-def require_template(
-    services: PdfServices, name: str, unknown: Problem | None = None
-) -> PdfTemplate:
-    """Return a template; raises NotFound, or ``unknown``, alike for unknown and forbidden ones."""
+def require_template(services: PdfServices, name: str) -> PdfTemplate:
+    """Return a template; raises NotFound, alike for unknown and forbidden ones."""
     library, allowed = services.library, services.config.template_allowlist
     exists = name in library or name in library.broken
     if not exists or not validate_template(name, allowed):
-        raise unknown or refusals.NotFound("there is no such template here")
+        raise refusals.NotFound("there is no such template here")
     if name in library.broken:
         raise template_error(library.broken[name].message, library.broken[name].details)
     return library.get(name)
@@ -85,8 +83,11 @@ def require_template(
 
 def check_template(services: PdfServices, name: str) -> PdfTemplate:
     """Return the template that a request names; raises a Problem of status 400."""
-    unknown = template_error("there is no such template here: GET /pdf/templates lists them")
-    return require_template(services, name, unknown)
+    try:
+        return require_template(services, name)
+    except refusals.NotFound:
+        why = "there is no such template here: GET /pdf/templates lists them"
+        raise template_error(why) from None
 
 
 def check_variables(library: TemplateLibrary, name: str, variables: Mapping[str, Any]) -> None:
