@@ -284,9 +284,8 @@ AUTH, LATER, ROWS = "AUTH", "TRANSIENT", None
 def test_a_status_says_enough_where_the_body_says_nothing(status, category, trouble):
     body: Any
     for body in (None, [], "x", {}, {"error": []}, {"error": {"details": [1]}}):
-        judged = classify_response(status, body)
-        assert judged.trouble == trouble
-        assert judged.refused == RowRefused(f"HTTP_{status}", f"Google answered {status}", category)
+        refused = RowRefused(f"HTTP_{status}", f"Google answered {status}", category)
+        assert classify_response(status, body) == (refused, trouble)
 
 
 @pytest.mark.parametrize(
@@ -309,18 +308,17 @@ def test_a_status_says_enough_where_the_body_says_nothing(status, category, trou
 def test_an_http_error_is_named_by_what_its_body_says(status, named, wrong, code, trouble):
     group, value = wrong
     body = refusal(status, named, Wrong(group, value, "")).body
-    judged = classify_response(status, body)
-    assert (judged.refused.code, judged.trouble) == (code or wrong[1], trouble)
-    resolved = taxonomy().resolve(judged.refused.code, category=judged.refused.category)
-    assert resolved.category is judged.refused.category
+    refused, found = classify_response(status, body)
+    assert (refused.code, found) == (code or wrong[1], trouble)
+    resolved = taxonomy().resolve(refused.code, category=refused.category)
+    assert resolved.category is refused.category
 
 
 def test_the_reasons_of_other_apis_are_read():
     detail = {"reason": "SERVICE_DISABLED", "domain": "googleapis.com"}
     body = {"error": {"status": "PERMISSION_DENIED", "message": "off", "details": [detail]}}
-    assert classify_response(403, body).refused == RowRefused(
-        "SERVICE_DISABLED", "off", Category.AUTH
-    )
+    refused, _ = classify_response(403, body)
+    assert refused == RowRefused("SERVICE_DISABLED", "off", Category.AUTH)
 
 
 def test_an_index_at_zero_is_written_out_by_googles_own_classes():

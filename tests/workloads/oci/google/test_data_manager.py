@@ -11,7 +11,6 @@ from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.google.batching import MAX_REQUESTS
 from kesin.workloads.oci.google.channel import RequestStatus, RowAccepted, RowRefused
-from kesin.workloads.oci.google.client import GoogleClient
 from kesin.workloads.oci.google.data_manager import DataManager, destination, event
 from kesin.workloads.oci.google.oauth import AccessTokens
 from tests.workloads.oci.fake_data_manager import (
@@ -34,7 +33,7 @@ def manager_of(google, timeout_s):
     monotonic = ManualClock().monotonic
     with httpx.Client(trust_env=False, timeout=timeout_s) as client:
         tokens = AccessTokens(client, google.token_url, monotonic=monotonic)
-        yield DataManager(GoogleClient(client, tokens, monotonic=monotonic), f"{google.url}/v1")
+        yield DataManager(client, tokens, f"{google.url}/v1", monotonic=monotonic)
 
 
 @pytest.fixture

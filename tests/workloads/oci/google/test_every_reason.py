@@ -16,7 +16,6 @@ from kesin.workloads.oci.google import error_table as table
 from kesin.workloads.oci.google.batching import RequestReply
 from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
 from kesin.workloads.oci.google.classify import GoogleError, look_up, stored_code
-from kesin.workloads.oci.google.client import GoogleClient
 from kesin.workloads.oci.google.connection_check import build_findings
 from kesin.workloads.oci.google.data_manager import DataManager
 from kesin.workloads.oci.google.error_table import ERROR_TABLE
@@ -103,8 +102,8 @@ def channels(google: GoogleServer) -> Iterator[tuple[GoogleAds, DataManager]]:
     monotonic = ManualClock().monotonic
     with httpx.Client(trust_env=False, timeout=60) as client:
         tokens = AccessTokens(client, google.token_url, monotonic=monotonic)
-        sender = GoogleClient(client, tokens, monotonic=monotonic)
-        yield GoogleAds(sender, f"{google.url}/{VERSION}"), DataManager(sender, f"{google.url}/v1")
+        ads = GoogleAds(client, tokens, f"{google.url}/{VERSION}", monotonic=monotonic)
+        yield ads, DataManager(client, tokens, f"{google.url}/v1", monotonic=monotonic)
 
 
 def check(outcome: RowAccepted | RowRefused, code: str, meaning: table.Meaning, channel: str):

@@ -12,7 +12,6 @@ from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.google import http as wire
 from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
-from kesin.workloads.oci.google.client import GoogleClient
 from kesin.workloads.oci.google.google_ads import GoogleAds
 from kesin.workloads.oci.google.oauth import AccessTokens
 from kesin.workloads.oci.lifecycle import oci_errors
@@ -44,8 +43,8 @@ def client():
 
 def channel_to(google, client, clock, base_url=None, version="v26"):
     tokens = AccessTokens(client, google.token_url, monotonic=clock.monotonic)
-    client = GoogleClient(client, tokens, monotonic=clock.monotonic)
-    return GoogleAds(client, f"{base_url or google.url}/{version}")
+    url = f"{base_url or google.url}/{version}"
+    return GoogleAds(client, tokens, url, monotonic=clock.monotonic)
 
 
 @pytest.fixture
@@ -261,7 +260,7 @@ def test_a_server_that_never_answers_is_not_waited_for(google, client, clock):
     tokens = AccessTokens(client, google.token_url, monotonic=now)
     tokens.get(google.credentials())  # only the upload is in a hurry
     with httpx.Client(trust_env=False, timeout=0.2) as hasty:
-        ads = GoogleAds(GoogleClient(hasty, tokens, monotonic=now), f"{google.url}/v26")
+        ads = GoogleAds(hasty, tokens, f"{google.url}/v26", monotonic=now)
         google.then(silence)
         sent = ads.upload(google.credentials(), rows(2))
     assert (codes(sent), sent.trouble.kind) == ({"TIMEOUT"}, TRANSIENT)

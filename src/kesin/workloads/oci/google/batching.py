@@ -5,7 +5,7 @@ refused request records nothing, so sending its rows again is safe.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -65,91 +65,53 @@ def separate_twins(rows: Sequence[UploadRow]) -> list[Positions]:
     return [[layer[index] for index in chunk] for layer, chunk in chunks]
 
 
-class _Delivery:
-    """The outcomes of one delivery as its requests are answered."""
-
-    def __init__(self, rows: Sequence[UploadRow], send: Send) -> None:
-        self._rows = rows
-        self._send = send
-        self.outcomes: dict[int, RowAccepted | RowRefused] = {}
-        self.request_count = 0
-        self._tried: set[int] = set()
-        self.any_taken = False  # whether Google took any request
-        self.split_reason: RowRefused | None = None  # why a request was halved
-        self.trouble: ConnectionTrouble | None = None
-        self.request_ids: list[str] = []
-
-    def send(self, part: Positions) -> Iterator[Positions]:
-        """Send these rows; yields the parts to send again."""
-        self.request_count += 1
-        self._tried.update(part)
-        reply = self._send([self._rows[position] for position in part])
-        if isinstance(reply, RequestFailure):
-            yield from self._handle_failure(part, reply)
-            return
-        self.any_taken = True
-        if reply.request_id:
-            self.request_ids.append(reply.request_id)
-        self.trouble = reply.trouble
-        resend = []
-        for position, outcome in zip(part, reply.rows, strict=True):
-            if outcome is None:
-                resend.append(position)
-            else:
-                self.outcomes[position] = outcome
-        if resend:
-            yield resend
-
-    def _handle_failure(self, part: Positions, failure: RequestFailure) -> Iterator[Positions]:
-        if failure.trouble is None and len(part) > 1:
-            self.split_reason = failure.refused
-            middle = len(part) // 2
-            yield part[:middle]
-            yield part[middle:]
-            return
-        self.trouble = failure.trouble
-        self.outcomes.update(dict.fromkeys(part, failure.refused))
-
-    def skip(self, positions: Positions) -> None:
-        """Give an outcome to rows that are not sent any more."""
-        for position in positions:
-            self.outcomes[position] = self._skipped(position)
-
-    def _skipped(self, position: int) -> RowRefused:
-        if self.trouble is None and self.split_reason is not None and position in self._tried:
-            why = "refused with others, and not yet alone: %(problem)s"
-            return _refused_for(why, self.split_reason)
-        message = "not sent: the request before it ended in trouble"
-        if self.trouble is None:
-            message = Message("not sent: %(n)s requests are enough for one call", n=MAX_REQUESTS)
-        return RowRefused(CIRCUIT_OPEN, message, Category.TRANSIENT, NOT_SENT)
-
-
 def deliver(rows: Sequence[UploadRow], parts: Sequence[Positions], send: Send) -> UploadResult:
     """Send all parts until one ends in trouble."""
-    pending = deque(parts)
-    delivery = _Delivery(rows, send)
+    pending, requests, tried = deque(parts), 0, set[int]()
+    outcomes: dict[int, RowAccepted | RowRefused] = {}
+    request_ids: list[str] = []  # of the requests that Google took
+    trouble: ConnectionTrouble | None = None
+    halved: RowRefused | None = None  # why a request was
     while pending:
         part = pending.popleft()
-        if delivery.trouble is not None or delivery.request_count >= MAX_REQUESTS:
-            delivery.skip(part)
+        if trouble or requests >= MAX_REQUESTS:
+            outcomes |= {at: _skipped(trouble, halved if at in tried else None) for at in part}
+            continue
+        requests += 1
+        tried.update(part)
+        reply = send([rows[at] for at in part])
+        if isinstance(reply, RequestReply):
+            trouble = reply.trouble
+            request_ids.append(reply.request_id)
+            replies = dict(zip(part, reply.rows, strict=True))
+            outcomes |= {at: outcome for at, outcome in replies.items() if outcome}
+            again = [at for at in part if replies[at] is None]
+            pending.extendleft([again] if again else [])
+        elif reply.trouble is None and len(part) > 1:
+            halved, middle = reply.refused, len(part) // 2
+            pending.extendleft((part[middle:], part[:middle]))
         else:
-            pending.extendleft(reversed(list(delivery.send(part))))
-    reason = None if delivery.any_taken else delivery.split_reason
-    if reason is not None and delivery.request_count >= MAX_REQUESTS:
-        return _refuse_all(len(rows), reason)
-    outcomes = [delivery.outcomes[position] for position in range(len(rows))]
-    return UploadResult(outcomes, delivery.trouble, tuple(delivery.request_ids))
+            trouble = reply.trouble
+            outcomes |= dict.fromkeys(part, reply.refused)
+    if halved and not request_ids and requests >= MAX_REQUESTS:  # no single row is to blame
+        refusal = _refused_for("every request is refused: %(problem)s", halved)
+        trouble = ConnectionTrouble("TRANSIENT", refusal.code, refusal.message)
+        return UploadResult([replace(refusal, note=halved.note)] * len(rows), trouble)
+    ids = tuple(filter(None, request_ids))
+    return UploadResult([outcomes[at] for at in range(len(rows))], trouble, ids)
+
+
+def _skipped(trouble: ConnectionTrouble | None, halved: RowRefused | None) -> RowRefused:
+    """The outcome of a row that is not sent any more, maybe after a request that was halved."""
+    if trouble is None and halved is not None:
+        return _refused_for("refused with others, and not yet alone: %(problem)s", halved)
+    message = "not sent: the request before it ended in trouble"
+    if trouble is None:
+        message = Message("not sent: %(n)s requests are enough for one call", n=MAX_REQUESTS)
+    return RowRefused(CIRCUIT_OPEN, message, Category.TRANSIENT, NOT_SENT)
 
 
 def _refused_for(why: str, refused: RowRefused) -> RowRefused:
     """The outcome of a row that Google refused together with others."""
     message = shorten(Message(why, problem=Message(refused.message)), MAX_MESSAGE)
     return RowRefused(REQUEST_REFUSED, message, Category.TRANSIENT)
-
-
-def _refuse_all(count: int, refused: RowRefused) -> UploadResult:
-    """Refuse all rows: every request was refused, so no single row is to blame."""
-    refusal = _refused_for("every request is refused: %(problem)s", refused)
-    trouble = ConnectionTrouble("TRANSIENT", refusal.code, refusal.message)
-    return UploadResult([replace(refusal, note=refused.note)] * count, trouble)

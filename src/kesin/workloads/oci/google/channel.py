@@ -7,7 +7,7 @@ A channel never raises for anything the network or Google does: every upload ret
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self
 
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.conversions.conversion import Conversion
@@ -120,11 +120,3 @@ class Channel(Protocol):
 
     def check(self, credentials: GoogleCredentials) -> list[Finding]:
         """Check token, account and conversion action without recording anything."""
-
-
-@runtime_checkable
-class StatusChannel(Protocol):
-    """A channel that reports the result of an accepted request only later."""
-
-    def status(self, credentials: GoogleCredentials, request_id: str) -> RequestStatus:
-        """The state of an accepted request; UNKNOWN while Google does not say."""

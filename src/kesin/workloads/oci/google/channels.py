@@ -42,7 +42,6 @@ def channels_of(settings: Settings) -> Mapping[str, Channel]:
         raise Unavailable(
             "uploading to Google needs httpx: install it with `pip install 'kesin[oci]'`"
         ) from None
-    from kesin.workloads.oci.google.client import GoogleClient
     from kesin.workloads.oci.google.data_manager import DataManager
     from kesin.workloads.oci.google.google_ads import GoogleAds
     from kesin.workloads.oci.google.oauth import AccessTokens
@@ -50,7 +49,9 @@ def channels_of(settings: Settings) -> Mapping[str, Channel]:
     http = httpx.Client(timeout=settings.oci_timeout_s, follow_redirects=False)
     monotonic = SystemClock().monotonic
     tokens = AccessTokens(http, settings.oci_token_url, monotonic=monotonic)
-    client = GoogleClient(http, tokens, monotonic=monotonic)
     ads_url = f"{settings.oci_google_url.rstrip('/')}/{settings.oci_google_version}"
     manager_url = f"{settings.oci_data_manager_url.rstrip('/')}/v1"
-    return {"api": GoogleAds(client, ads_url), "data_manager": DataManager(client, manager_url)}
+    return {
+        "api": GoogleAds(http, tokens, ads_url, monotonic=monotonic),
+        "data_manager": DataManager(http, tokens, manager_url, monotonic=monotonic),
+    }

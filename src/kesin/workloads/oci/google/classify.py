@@ -135,16 +135,6 @@ def classify_errors(errors: Sequence[GoogleError]) -> RowAccepted | RowRefused:
     return RowRefused(code, message, meaning.category)
 
 
-class ClassifiedResponse(NamedTuple):
-    """An HTTP error: the outcome of every row, and the kind of trouble of the site.
-
-    Without trouble it concerns some of the rows, and it is unknown which.
-    """
-
-    refused: RowRefused
-    trouble: TroubleKind | None
-
-
 TROUBLES: Final[Mapping[Category, TroubleKind]] = {
     Category.AUTH: "AUTH", Category.RATE_LIMIT: "RATE_LIMIT", Category.TRANSIENT: "TRANSIENT",
 }  # fmt: skip
@@ -153,8 +143,11 @@ _SIZE_CODES: Final = ("REQUEST_TOO_LARGE", "TOO_MANY_CONVERSIONS_IN_REQUEST", "T
 _BAD_REQUEST, _TOO_LARGE, _TOO_MANY, _SERVER = 400, 413, 429, 500
 
 
-def classify_response(http_status: int, body: Any) -> ClassifiedResponse:
-    """Classify a response that is not 200: the body gives the code, the status the severity."""
+def classify_response(http_status: int, body: Any) -> tuple[RowRefused, TroubleKind | None]:
+    """Classify a response that is not 200: the body gives the code, the status the severity.
+
+    Without trouble it concerns some of the rows, and it is unknown which.
+    """
     errors = read_errors(body)
     matches = [look_up(error) for error in errors]
     if status := storable(text_at(body, "error", "status")).strip()[:MAX_CODE]:
@@ -167,7 +160,7 @@ def classify_response(http_status: int, body: Any) -> ClassifiedResponse:
     messages = (text_at(body, "error", "message"), *(error.message for error in errors))
     text = "; ".join(dict.fromkeys(map(storable, messages))).strip("; ")[:MAX_MESSAGE]
     unexplained = Message("Google answered %(status)s", status=http_status)
-    return ClassifiedResponse(RowRefused(code, text or unexplained, category), trouble)
+    return RowRefused(code, text or unexplained, category), trouble
 
 
 def _category_of(status: int, matches: list[Match]) -> tuple[Category, TroubleKind | None]:

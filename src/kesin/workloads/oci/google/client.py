@@ -25,14 +25,20 @@ if TYPE_CHECKING:
     import httpx
 
 
-class GoogleClient:
-    """Sends requests with the access token of the given credentials."""
+class GoogleChannel(Channel):
+    """What the channels to Google share: an address, and requests with a site's access token."""
 
     def __init__(
-        self, client: httpx.Client, tokens: AccessTokens, *, monotonic: Callable[[], float]
+        self,
+        client: httpx.Client,
+        tokens: AccessTokens,
+        base_url: str,
+        *,
+        monotonic: Callable[[], float],
     ) -> None:
         self._http = http.BoundedHttpClient(client, monotonic=monotonic)
         self._tokens = tokens
+        self._base_url = base_url
 
     def precheck(self, credentials: GoogleCredentials) -> ConnectionTrouble | None:
         """The trouble with the access token, if there is none to be had."""
@@ -42,11 +48,11 @@ class GoogleClient:
             return _token_failure(problem).trouble
         return None
 
-    def send(
+    def _send(
         self,
         credentials: GoogleCredentials,
         method: str,
-        url: str,
+        path: str,
         *,
         headers: Mapping[str, str] | None = None,
         **request: Any,
@@ -58,6 +64,7 @@ class GoogleClient:
             except TokenRefused as problem:
                 return _token_failure(problem)
             all_headers = {**(headers or {}), "Authorization": f"Bearer {token}"}
+            url = f"{self._base_url}/{path}"
             response = self._http.request(method, url, headers=all_headers, **request)
             if isinstance(response, http.NoResponse):
                 sent = response.code != http.UNSENDABLE
@@ -93,15 +100,3 @@ def _failure(code: str, message: str, kind: TroubleKind, *, sent: bool) -> Reque
 def _token_failure(problem: TokenRefused) -> RequestFailure:
     kind: TroubleKind = "TRANSIENT" if problem.transient else "AUTH"
     return _failure(problem.code, problem.message, kind, sent=False)
-
-
-class GoogleChannel(Channel):
-    """What the channels to Google share: an address, and requests with an access token."""
-
-    def __init__(self, client: GoogleClient, base_url: str) -> None:
-        self._client = client
-        self._base_url = base_url
-
-    def precheck(self, credentials: GoogleCredentials) -> ConnectionTrouble | None:
-        """The trouble with the access token, if any."""
-        return self._client.precheck(credentials)

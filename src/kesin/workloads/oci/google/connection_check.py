@@ -1,17 +1,21 @@
-"""Checks a site's connection with a validated trial upload: token, account, conversion action."""
+"""Checks a site's connection: token and account with a trial upload, its conversion actions."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from kesin.foundation.messages import Message
+from kesin.foundation.problems import Problem, Unavailable
 from kesin.lifecycle.errors import Category
 from kesin.workloads.common.advice import Language
 from kesin.workloads.oci.advice import ADVICE
+from kesin.workloads.oci.conversions.actions import ActionChanges, merge_actions
 from kesin.workloads.oci.conversions.conversion import Conversion
-from kesin.workloads.oci.google.action_check import check_actions
+from kesin.workloads.oci.google import circuit_breaker as breaking
 from kesin.workloads.oci.google.batching import RequestReply
 from kesin.workloads.oci.google.channel import (
     Channel,
@@ -20,9 +24,12 @@ from kesin.workloads.oci.google.channel import (
     RequestFailure,
     RowRefused,
 )
-from kesin.workloads.oci.google.circuit_breaker import close_breaker, open_credentials, read_breaker
 from kesin.workloads.oci.google.error_table import REQUEST_REFUSED
-from kesin.workloads.oci.site import HEARTBEAT, SiteContext
+from kesin.workloads.oci.site import ACTIONS, HEARTBEAT, SiteContext
+
+if TYPE_CHECKING:
+    from kesin.workloads.oci.google.google_ads import GoogleAds
+
 
 # A click id that cannot exist: the conversion is validated and never recorded.
 TRIAL_CONVERSION: Final = Conversion(
@@ -48,6 +55,9 @@ _ADVICE: Final = {
     "account": "Check customer_id, login_customer_id and that the user may use this account",
     "action": "The action must exist in this account, be enabled and import from clicks",
     "later": "Google could not say; try again in a few minutes",
+    "settings": "Look the actions up in the settings of the site; choose, remove and save them"
+    " there.",
+    "scope": "Look-ups need the scope adwords, also where rows go through Data Manager.",
 }
 _PASSED_DETAILS: Final = {
     "token": "Google gives access tokens",
@@ -61,22 +71,19 @@ def build_findings(outcome: RequestFailure | RequestReply) -> list[Finding]:
 
     An error about the trial conversion itself is expected: account and action have passed.
     """
-    refused = outcome.refused if isinstance(outcome, RequestFailure) else _worst_refusal(outcome)
+    rows = [outcome.refused] if isinstance(outcome, RequestFailure) else outcome.rows
+    refusals = (each for each in rows if isinstance(each, RowRefused))
+    refused = min(refusals, key=lambda each: each.category is not Category.AUTH, default=None)
+    passed = [Finding(name, ok=True, detail=detail) for name, detail in _PASSED_DETAILS.items()]
     if refused is None or _is_about_row(outcome, refused):
-        return [_passed(name) for name in _PASSED_DETAILS]
-    name = _subject(refused.code)
-    subjects = list(_PASSED_DETAILS)
-    passed = [_passed(subject) for subject in subjects[: subjects.index(name)]]
-    fixable = refused.category is Category.AUTH
-    detail = Message("%(field)s: %(problem)s", field=refused.code, problem=Message(refused.message))
-    advice = _ADVICE[name if fixable else "later"]
-    return [*passed, Finding(name, ok=False, detail=detail, advice=advice, code=refused.code)]
-
-
-def _worst_refusal(reply: RequestReply) -> RowRefused | None:
-    refused = [refusal for refusal in reply.rows if isinstance(refusal, RowRefused)]
-    auth_refusals = [refusal for refusal in refused if refusal.category is Category.AUTH]
-    return next(iter(auth_refusals or refused), None)
+        return passed
+    code, why = refused.code, Message(refused.message)
+    name = "action" if code.startswith(_ACTION_CODES) else "account"
+    name = "token" if code.startswith(_TOKEN_CODES) else name
+    detail = Message("%(field)s: %(problem)s", field=code, problem=why)
+    advice = _ADVICE[name if refused.category is Category.AUTH else "later"]
+    failed = Finding(name, ok=False, detail=detail, advice=advice, code=code)
+    return [*passed[: list(_PASSED_DETAILS).index(name)], failed]
 
 
 def _is_about_row(outcome: RequestFailure | RequestReply, refused: RowRefused) -> bool:
@@ -86,16 +93,6 @@ def _is_about_row(outcome: RequestFailure | RequestReply, refused: RowRefused) -
     return refused.category in {Category.VALIDATION, Category.PERMANENT} or (
         unknown_click and refused.category is Category.TRANSIENT
     )
-
-
-def _subject(code: str) -> str:
-    if code.startswith(_TOKEN_CODES):
-        return "token"
-    return "action" if code.startswith(_ACTION_CODES) else "account"
-
-
-def _passed(name: str) -> Finding:
-    return Finding(name, ok=True, detail=_PASSED_DETAILS[name])
 
 
 def check_site(
@@ -114,7 +111,7 @@ def _check(site: SiteContext, channels: Mapping[str, Channel]) -> list[Finding]:
     channel = channels.get(site.channel)
     if channel is None:
         return [_script_finding(site)]
-    credentials = open_credentials(site)
+    credentials = breaking.open_credentials(site)
     if isinstance(credentials, ConnectionTrouble):
         code = credentials.code
         act = ADVICE.find(code, "AUTH").act
@@ -123,8 +120,8 @@ def _check(site: SiteContext, channels: Mapping[str, Channel]) -> list[Finding]:
         Finding("credentials", ok=True, detail="sealed and readable"),
         *channel.check(credentials),
     ]
-    if all(finding.ok for finding in findings) and read_breaker(site).kind == "AUTH":
-        close_breaker(site)
+    if all(finding.ok for finding in findings) and breaking.read_breaker(site).kind == "AUTH":
+        breaking.close_breaker(site)
         findings.append(Finding("breaker", ok=True, detail="was open, is closed now"))
     return findings
 
@@ -141,3 +138,45 @@ def _script_finding(site: SiteContext) -> Finding:
     version = beat.get("script_version", "unknown")
     detail = Message("the script reported, version %(version)s", version=version)
     return Finding("script", ok=True, detail=detail)
+
+
+def look_up_actions(site: SiteContext, channels: Mapping[str, Channel]) -> ActionChanges:
+    """What Google's list would change, whatever API the rows go to; nothing is stored.
+
+    Raises Unavailable with what Google says. While Google asks for a pause, it is not asked.
+    """
+    credentials, breaker = breaking.open_credentials(site), breaking.read_breaker(site)
+    if isinstance(credentials, ConnectionTrouble):
+        code, message = credentials.code, credentials.message
+    elif breaker.kind not in {"", "AUTH"} and breaker.state(site.queue.now()) == "open":
+        code, message = breaker.code, breaker.message
+    else:
+        listed, given = cast("GoogleAds", channels["api"]).list_actions(credentials), site.settings
+        if not isinstance(listed, RequestFailure):
+            own = credentials.conversion_action_resource_name.rpartition("/")[2]
+            return merge_actions(given.actions, listed, [given.conversion_name, own])
+        if listed.trouble and listed.trouble.kind == "RATE_LIMIT":
+            breaking.record_upload(site, listed.trouble)
+        code, message = listed.refused.code, listed.refused.message
+    why = "Google does not list the conversion actions: %(code)s: %(problem)s"
+    raise Unavailable(Message(why, code=code, problem=Message(message)))
+
+
+def check_actions(site: SiteContext, channels: Mapping[str, Channel]) -> list[Finding]:
+    """Compare a site's actions with Google's: what is enabled, counting, look-back, the default."""
+    given, known = site.settings, site.read_metadata(ACTIONS) or {}
+    if not given.actions:
+        return []
+    changes = ActionChanges((), gone=tuple(known.get("gone", ())))  # in the script's last list
+    try:
+        changes = changes if site.channel == "script" else look_up_actions(site, channels)
+    except Problem as problem:
+        return [Finding("actions", ok=False, detail=problem.message, advice=_ADVICE["scope"])]
+    found = [] if given.default_name else ["no action is the default: a row needs a name"]
+    if names := ", ".join(changes.gone):
+        found.append(Message("not enabled in Google Ads: %(names)s", names=names))
+    if names := ", ".join(changes.changed):
+        found.append(Message("different in Google Ads: %(names)s", names=names))
+    fine = Message("%(n)s conversion actions, as Google Ads has them", n=len(given.actions))
+    bad = [Finding("actions", ok=False, detail=why, advice=_ADVICE["settings"]) for why in found]
+    return bad or [Finding("actions", ok=True, detail=fine)]

@@ -81,8 +81,8 @@ class DataManager(GoogleChannel):
 
     def status(self, credentials: GoogleCredentials, request_id: str) -> RequestStatus:
         """The state of an accepted request; UNKNOWN while Google does not say."""
-        url = f"{self._base_url}/requestStatus:retrieve"
-        response = self._client.send(credentials, "GET", url, params={"requestId": request_id})
+        path, params = "requestStatus:retrieve", {"requestId": request_id}
+        response = self._send(credentials, "GET", path, params=params)
         if isinstance(response, GoogleResponse) and response.status == OK:
             return _parse_status(response.body)
         failure = response if isinstance(response, RequestFailure) else failure_of(response)
@@ -104,8 +104,7 @@ class DataManager(GoogleChannel):
             **({"encoding": "HEX"} if any(each.sent_identifiers for each in conversions) else {}),
             **({"validateOnly": True} if validate_only else {}),
         }
-        url = f"{self._base_url}/events:ingest"
-        response = self._client.send(credentials, "POST", url, json=body)
+        response = self._send(credentials, "POST", "events:ingest", json=body)
         if isinstance(response, RequestFailure) or response.status == OK:
             return response
         return _read_refusal(response, len(conversions), ids)

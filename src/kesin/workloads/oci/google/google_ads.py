@@ -247,8 +247,8 @@ class GoogleAds(GoogleChannel):
         token, login = credentials.developer_token, credentials.login_customer_id
         headers = {"developer-token": token, "login-customer-id": login}
         given = {name: value for name, value in headers.items() if value}
-        url = f"{self._base_url}/customers/{credentials.customer_id}{path}"
-        return self._client.send(credentials, "POST", url, headers=given, json=body)
+        path = f"customers/{credentials.customer_id}{path}"
+        return self._send(credentials, "POST", path, headers=given, json=body)
 
 
 def _listed(action: Any) -> ListedAction:

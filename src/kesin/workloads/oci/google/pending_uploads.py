@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kesin.lifecycle.budget import SECOND_US
-from kesin.workloads.oci.google.channel import BAD_STATES, Channel, RequestStatus, StatusChannel
+from kesin.workloads.oci.google.channel import BAD_STATES, Channel, RequestStatus
 from kesin.workloads.oci.google.circuit_breaker import WORKER_ACTOR, open_credentials
 from kesin.workloads.oci.google.credentials import GoogleCredentials
+from kesin.workloads.oci.google.data_manager import DataManager
 from kesin.workloads.oci.site import UPLOADS, SiteContext
 
 FIRST_POLL_S: Final = 1_800
@@ -37,22 +38,21 @@ def remember_requests(site: SiteContext, request_ids: Sequence[str]) -> None:
         _add_note(site, request["requestId"], "UNKNOWN", why)
 
 
-def poll_requests(site: SiteContext, channel: Channel) -> int:
-    """Poll the requests that are due; returns how many were polled."""
-    if not isinstance(channel, StatusChannel):
-        return 0
+def poll_requests(site: SiteContext, channel: Channel) -> None:
+    """Poll the requests that are due."""
+    if not isinstance(channel, DataManager):
+        return
     now = site.queue.now()
     pending = (site.read_metadata(UPLOADS) or {}).get("pending", [])
     due = [request for request in pending if request["askAt"] <= now][:POLL_BATCH]
     credentials = open_credentials(site) if due else None
     if not isinstance(credentials, GoogleCredentials):
-        return 0
-    for number, request in enumerate(due, start=1):
+        return
+    for request in due:
         result = channel.status(credentials, request["requestId"])
         _record_status(site, request, result)
         if result.status == "UNKNOWN":  # Google does not respond: the others can wait
-            return number
-    return len(due)
+            return
 
 
 def _record_status(site: SiteContext, request: dict[str, Any], result: RequestStatus) -> None:
