@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kesin.foundation.problems import Forbidden, Invalid
-from kesin.workloads.oci.lifecycle import configured_lifecycle, limits_of, oci_lifecycle
+from kesin.workloads.oci.lifecycle import limits_of, oci_lifecycle, with_settings
 from kesin.workloads.oci.site import (
     CHOICES,
     FLAGS,
@@ -130,4 +130,4 @@ def test_the_caps_and_the_revival_are_settings(shared: Oci, monkeypatch: pytest.
     moves = {move.name for move in oci_lifecycle(limits).moves}
     assert {move.name for move in oci_lifecycle().moves} - moves == {"revive"}
     monkeypatch.setenv("KESIN_OCI_REVIVE", "false")
-    assert "revive" not in configured_lifecycle().actions
+    assert "revive" not in with_settings(oci_lifecycle).actions

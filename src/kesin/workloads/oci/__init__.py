@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.logs import Logger
 from kesin.workloads.common import lazy
-from kesin.workloads.oci.adjustments.lifecycle import QUEUE, configured_adjustments
+from kesin.workloads.oci.adjustments.lifecycle import QUEUE, adjustment_lifecycle
 from kesin.workloads.oci.advice import ADVICE
-from kesin.workloads.oci.lifecycle import configured_lifecycle
+from kesin.workloads.oci.lifecycle import oci_lifecycle, with_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ def _worker(context: WorkloadContext, place: str = "uploader:build_worker") -> W
 
 OCI: Final = Workload(
     "oci",
-    configured_lifecycle,
+    partial(with_settings, oci_lifecycle),
     "Offline conversions to Google Ads",
     title="Conversions",
     personal_fields=frozenset({"gclid", "wbraid", "gbraid"}),
@@ -58,7 +58,7 @@ OCI: Final = Workload(
 )
 OCI_ADJUSTMENTS: Final = Workload(
     QUEUE,
-    configured_adjustments,
+    partial(with_settings, adjustment_lifecycle),
     "Retracted and restated conversions",
     title="Adjustments",
     part_of="oci",

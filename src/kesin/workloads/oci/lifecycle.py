@@ -68,10 +68,6 @@ def limits_of(settings: Settings) -> OciLimits:
     )
 
 
-def configured_lifecycle() -> Lifecycle:
-    return with_settings(oci_lifecycle)
-
-
 def with_settings(build: Callable[[OciLimits], Lifecycle]) -> Lifecycle:
     """The lifecycle with the limits of the settings; bad settings are reported elsewhere."""
     try:

@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from kesin.engine.access.action_preview import ActionPreview
 from kesin.engine.access.commands import MAX_BULK_JOBS, MAX_LISTED_OUTCOMES
 from kesin.engine.access.listing import JobSearch
-from kesin.engine.access.masking import ListReveal
-from kesin.engine.access.search import found_jobs
-from kesin.engine.bulk import BulkResult
 from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
@@ -221,26 +218,6 @@ def daily_sums(
     return sums, page.cursor is not None
 
 
-def list_rows(
-    site: SiteContext,
-    actor: Actor,
-    *,
-    criteria: Mapping[str, Sequence[str]],
-    search: str | None = None,
-    limit: int = 100,
-    cursor: str | None = None,
-    reveal: ListReveal = "nothing",
-) -> tuple[list[Job], str | None]:
-    """A page of the site's rows, newest first."""
-    sought, commands = search_rows(site, actor, criteria, search), site.context.commands
-    if sought.ids is not None:
-        return found_jobs(commands, actor, site.queue.name, sought, reveal=reveal)[:limit], None
-    page = commands.jobs(
-        actor, site.queue.name, sought.where, limit=limit, cursor=cursor, reveal=reveal
-    )
-    return page.jobs, page.cursor
-
-
 def search_rows(
     site: SiteContext, actor: Actor, criteria: Mapping[str, Sequence[str]], search: str | None
 ) -> JobSearch:
@@ -252,10 +229,11 @@ def search_rows(
     if not search:
         return JobSearch(None, where)
     exact = _find_directly(site, actor, search)
-    fragment = _payload_fragment(search, clicks=actor.has("reveal"))
-    if exact or fragment is None:
-        return JobSearch(tuple(job.id for job in exact), where)
-    return JobSearch(None, replace(where, contains=fragment))
+    if not exact and _ORDER_ID.fullmatch(search):
+        return JobSearch(None, replace(where, contains=f'orderId":"{search}"'))
+    if not exact and actor.has("reveal") and conversion.CLICK_ID.fullmatch(search):
+        return JobSearch(None, replace(where, contains=f'id":"{search}"'))  # of any kind
+    return JobSearch(tuple(job.id for job in exact), where)
 
 
 def build_filter(site: SiteContext, criteria: Mapping[str, Sequence[str]]) -> Filter:
@@ -266,13 +244,6 @@ def build_filter(site: SiteContext, criteria: Mapping[str, Sequence[str]]) -> Fi
             raise Problem(why, code="bad_status", known=known, given=repr(state[:64]))
     states, codes, categories = (tuple(criteria.get(name, ())) for name in CRITERIA)
     return Filter(states=states, tenants=(site.id,), codes=codes, categories=categories)
-
-
-def _payload_fragment(search: str, *, clicks: bool) -> str | None:
-    """The payload text to scan for: an order id, or a click id of any kind."""
-    if _ORDER_ID.fullmatch(search):
-        return f'orderId":"{search}"'
-    return f'id":"{search}"' if clicks and conversion.CLICK_ID.fullmatch(search) else None
 
 
 def _find_directly(site: SiteContext, actor: Actor, search: str) -> list[Job]:
@@ -333,8 +304,10 @@ def run_action(
         )
         return _planned_result(preview, len(ids or ()))
     bulk = commands.act(actor, queue, action, ids=ids, where=where, reason=reason, **given)
-    max_listed = MAX_LISTED_OUTCOMES if where is not None else None
-    return action_result(bulk, max_listed, more=len(bulk.outcomes) >= MAX_BULK_JOBS)
+    refused = [(outcome.id, reason_of(outcome)) for outcome in bulk.outcomes if not outcome.done]
+    listed = refused if where is None else refused[:MAX_LISTED_OUTCOMES]
+    more, reasons = len(bulk.outcomes) >= MAX_BULK_JOBS, Counter(why for _, why in refused)
+    return ActionResult(bulk.moved, listed, more, bulk.already, reasons)
 
 
 def action_arguments(
@@ -356,13 +329,6 @@ def action_arguments(
         "category": parse_category(category, Category) if marks_failed and category else None,
         "max_attempts": site.max_attempts,
     }
-
-
-def action_result(bulk: BulkResult, most: int | None = None, *, more: bool = False) -> ActionResult:
-    """Summarise a bulk outcome: everything is counted, at most ``most`` refusals are listed."""
-    refused = [(outcome.id, reason_of(outcome)) for outcome in bulk.outcomes if not outcome.done]
-    reasons = Counter(reason for _, reason in refused)
-    return ActionResult(bulk.moved, refused[:most], more, bulk.already, reasons)
 
 
 def _planned_result(preview: ActionPreview, asked: int) -> ActionResult:

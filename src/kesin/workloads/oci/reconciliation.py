@@ -24,7 +24,7 @@ from kesin.store.records import Filter
 from kesin.workloads.oci.conversions.actions import MAX_ACTIONS
 from kesin.workloads.oci.google import circuit_breaker as breaking
 from kesin.workloads.oci.google.channel import Channel, ConnectionTrouble, RequestFailure
-from kesin.workloads.oci.google.json_paths import dig, objects, text_at
+from kesin.workloads.oci.google.json_paths import MAX_DIGITS, count_of, dig, objects, text_at
 from kesin.workloads.oci.site import WORKLOAD, SiteContext
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ JUDGED_AFTER_DAYS: Final = 2  # Google may take that long
 LEAST_TAKEN_PERCENT: Final = 90  # of what was sent; below it, a warning
 EARLIER_DAYS: Final = 14  # a row that arrived longer before its upload is not counted
 MAX_MONTHS: Final = 13
-MAX_DIGITS: Final = 9  # of a count
 # Under which client Google counts the uploads of other channels is not known: all of them count.
 _API: Final = ("GOOGLE_ADS_API",)
 ZONE_QUERY: Final = "SELECT customer.time_zone FROM customer LIMIT 1"
@@ -134,7 +133,7 @@ def _read_account(site: SiteContext, google: GoogleAds) -> tuple[ZoneInfo, Googl
         name = text_at(summary, "conversionActionName")
         name = names.setdefault(str(dig(summary, "conversionActionId")), name)
         for day in objects(dig(summary, "dailySummaries")):
-            counts = [_count(day.get(f"{kind}Count")) for kind in DayFigures._fields[3:6]]
+            counts = [count_of(day.get(f"{kind}Count")) for kind in DayFigures._fields[3:6]]
             copy.add_uploads(text_at(day, "uploadDate"), name, text_at(summary, "client"), counts)
     today = _day(site.queue.now(), zone)
     for row in search(ATTRIBUTED_QUERY % (today - timedelta(days=ATTRIBUTED_DAYS), today)):
@@ -144,12 +143,6 @@ def _read_account(site: SiteContext, google: GoogleAds) -> tuple[ZoneInfo, Googl
         if is_count and action in names:  # not an action without uploads
             copy.add_attributed(text_at(row, "segments", "date"), names[action], number)
     return zone, copy
-
-
-def _count(value: Any) -> int:
-    """A count, which JSON has as text; Google leaves out what is zero."""
-    text = str(value or 0)
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else 0
 
 
 def parse_zone(name: str) -> ZoneInfo:

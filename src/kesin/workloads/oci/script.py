@@ -211,18 +211,14 @@ def ack_failed(
         category = parse_category(category, SCRIPT_CATEGORIES)
     ids = parse_queue_ids(queue_ids)
     code = storable((code or "").strip())[:MAX_CODE] or DEFAULT_CODE
-    message = _without_clicks(site, ids, message or "")
+    # Each row gets the message, and others may read it: without the click ids of these rows.
+    payloads = site.payloads([job_id for job_id in ids if is_id(job_id)] if message else [])
+    known = [payload.get(kind) for payload in payloads.values() for kind in PRIVATE]
+    message = hide_clicks(message or "", {each for each in known if isinstance(each, str)})
     message = storable(message.strip())[:MAX_MESSAGE] or code
     fail = partial(Change, error_code=code, error_category=category or Category.VALIDATION)
     changes = [fail(job_id, error_message=message) for job_id in ids]
     return _apply_report(site, "ack_failed", changes, actor, done="FAILED")
-
-
-def _without_clicks(site: SiteContext, ids: Sequence[str], message: str) -> str:
-    """The message without click ids of these rows: each row gets it, and others may read it."""
-    payloads = site.payloads([job_id for job_id in ids if is_id(job_id)] if message else [])
-    clicks = {payload.get(kind) for payload in payloads.values() for kind in PRIVATE}
-    return hide_clicks(message, {click for click in clicks if isinstance(click, str)})
 
 
 def parse_category(text: str, known: Iterable[Category]) -> Category:

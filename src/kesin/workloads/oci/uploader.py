@@ -114,6 +114,7 @@ class Uploader:
 
     def plan_uploads(self) -> Iterator[ClaimShare]:
         """Yield the sites with waiting rows, each with the number of rows it may send now."""
+        queue, every_s = self._context.queue, self._context.settings.oci_upload_every_s
         sites = self._sites()
         shares = self._row_shares(sites)
         with self._lock:
@@ -122,8 +123,10 @@ class Uploader:
         waiting = [site for site in sites if shares.get(site.id)]
         for site in _rotate(waiting, turn):
             with self._reserve(site.id) as free:
-                is_due = free and self._is_upload_due(site)
-                rows = self._claimable_rows(site, shares[site.id]) if is_due else 0
+                # Google counts requests, so single rows wait for each other.
+                last = self._last_upload.get(site.id)  # None also after a full request
+                is_due = last is None or queue.clock.monotonic() - last >= every_s
+                rows = self._claimable_rows(site, shares[site.id]) if free and is_due else 0
                 if rows:
                     yield ClaimShare((site.id,), rows)
 
@@ -160,12 +163,6 @@ class Uploader:
             if free:
                 with self._lock:
                     self._reserved_sites.discard(site)
-
-    def _is_upload_due(self, site: SiteContext) -> bool:
-        """Whether to upload now: Google counts requests, so single rows wait for each other."""
-        last = self._last_upload.get(site.id)  # None also after a full request: there is more
-        every_s = self._context.settings.oci_upload_every_s
-        return last is None or self._context.queue.clock.monotonic() - last >= every_s
 
     def _claimable_rows(self, site: SiteContext, share: int) -> int:
         """The number of rows to claim now: none while the site is paused or cannot upload."""

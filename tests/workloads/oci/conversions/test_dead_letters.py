@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kesin.foundation.text import escape_cell
 from kesin.workloads.oci.conversions import corrections
-from kesin.workloads.oci.conversions.corrections import DEAD_LETTER_COLUMNS, dead_letter_chunks
+from kesin.workloads.oci.conversions.corrections import DEAD_LETTER_COLUMNS, dead_letter_pages
 from tests.web.conftest import ROOT
 from tests.workloads.oci.own_site import OwnSite, bare, ok, seals
 
@@ -98,9 +98,9 @@ def test_every_failed_row_is_there_once_page_by_page(
     monkeypatch.setattr(corrections, "MAX_PAGE", 20)
     ids = site.enqueue(25)
     site.act("MARK_FAILED", filter={}, all=True)
-    chunks = dead_letter_chunks(site.place, ROOT)
-    assert isinstance(chunks, Iterator)
-    assert [chunk.count("seal_") for chunk in chunks] == [0, 20, 5]
+    pages = dead_letter_pages(site.place, ROOT)
+    assert isinstance(pages, Iterator)
+    assert [str(page).count("seal_") for page in pages] == [0, 20, 5]
     assert sorted(row["id"] for row in letters(site)) == sorted(seals(ids))
 
 

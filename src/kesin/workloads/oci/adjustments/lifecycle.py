@@ -18,7 +18,6 @@ from kesin.workloads.oci.lifecycle import (
     mark_failed_move,
     oci_taxonomy,
     reject_move,
-    with_settings,
 )
 
 QUEUE: Final = "oci_adjustments"
@@ -34,10 +33,6 @@ _REFUSALS: Final = (  # our own codes: Google was not asked
     *("ALREADY_RETRACTED", "CONSENT_DENIED", "UNKNOWN_CONVERSION", "WBRAID_NOT_ADJUSTABLE"),
     "RETRACT_NOT_POSSIBLE",
 )
-
-
-def configured_adjustments() -> Lifecycle:
-    return with_settings(adjustment_lifecycle)
 
 
 def adjustment_lifecycle(limits: OciLimits | None = None) -> Lifecycle:

@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Body, Path, Query
 from fastapi.responses import StreamingResponse
 
+from kesin.engine.access.search import found_jobs
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Invalid, Problem
+from kesin.foundation.text import csv_text
 from kesin.lifecycle.model import Job
 from kesin.store.records import MoveCount
 from kesin.web.dependencies import UNCACHED, SignedInActor
@@ -96,9 +99,14 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         """
         site = require_site(context, actor, site_id, "read", action="oci.rows")
         where = {"status": status or [], "code": code or [], "category": category or []}
-        jobs, following = operations.list_rows(
-            site, actor, criteria=where, search=search, limit=limit, cursor=cursor, reveal="texts"
-        )
+        sought, commands = operations.search_rows(site, actor, where, search), context.commands
+        if sought.ids is None:
+            read = partial(commands.jobs, limit=limit, cursor=cursor, reveal="texts")
+            page = read(actor, "oci", sought.where)
+            jobs, following = page.jobs, page.cursor
+        else:
+            found = found_jobs(commands, actor, "oci", sought, reveal="texts")
+            jobs, following = found[:limit], None
         rows = [row_body(job) for job in jobs]
         return schemas.RowPage(site_id=site.id, rows=rows, next_cursor=following)
 
@@ -118,10 +126,11 @@ def add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         The columns of click ids are there for those who may reveal them.
         """
         site = require_site(context, actor, site_id, "read", action="oci.dead_letters")
-        corrections.note_dead_letters(site, actor)
+        site.note(actor, "oci.dead_letters", {"revealed": actor.has("reveal")})
         disposition = f'attachment; filename="dead-letters-{site.id}.csv"'
         headers = {"content-disposition": disposition, "cache-control": UNCACHED}
-        chunks = corrections.dead_letter_chunks(site, actor, language, code or ())
+        pages = corrections.dead_letter_pages(site, actor, language, code or ())
+        chunks = chain([corrections.BYTE_ORDER_MARK], map(csv_text, pages))
         return StreamingResponse(chunks, media_type="text/csv; charset=utf-8", headers=headers)
 
 
@@ -234,14 +243,20 @@ def _fix_rows(
         raise Invalid("%(field)s is no field of a conversion", details=details, field=name)
     if len(body.ids) > MAX_FIXES:
         raise Invalid(f"at most {MAX_FIXES} rows a call", details={"field": "ids"})
-    ids, again = operations.strip_seals(body.ids), body.action == "ENQUEUE_FIX"
-    affected, refused = corrections.fix_selected(
-        *(site, actor, ids, body.conversion),
-        reason=body.reason,
-        again=again,
-        taken=body.taken,
-    )
-    return operations.ActionResult(affected, refused)
+    ids, changes = operations.strip_seals(body.ids), body.conversion or {}
+    if changes and len(ids) > 1:
+        raise Problem("change one row at a time", code="bad_selection", details={"field": "ids"})
+    payloads = site.payloads(ids)
+    rows = [{**changes, "externalId": old.get("externalId")} for old in payloads.values()]
+    how: dict[str, Any] = {"again": body.action == "ENQUEUE_FIX", "taken": body.taken}
+    results = corrections.fix_rows(site, actor, rows, reason=body.reason, **how)
+    refused = [(each, "no such row of this site") for each in ids if each not in payloads]
+    refused += [
+        (job_id, result.message or "it is on its way, or nothing was changed")
+        for job_id, result in zip(payloads, results, strict=True)
+        if not result.is_change
+    ]
+    return operations.ActionResult(len(ids) - len(refused), refused)
 
 
 def row_body(job: Job) -> schemas.ConversionRowBody:

@@ -1,13 +1,12 @@
 """`kesin oci import`, `export-dead-letters`, `enqueue-fix`: conversions from and into files."""
 
-import csv
-import io
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -16,7 +15,7 @@ import typer
 from kesin.foundation import terminal
 from kesin.foundation.problems import Invalid, Problem
 from kesin.foundation.terminal import argument, flag, format_counts, option, say, say_json, warn
-from kesin.foundation.text import unescape_cell
+from kesin.foundation.text import csv_text
 from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
 from kesin.workloads.common.columns import column_names
 from kesin.workloads.oci.cli.context import LanguageOption, SiteOption, open_site
@@ -63,8 +62,7 @@ def import_conversions(
     rejected. A CSV with other columns is refused unless --ignore-columns names them. JSON is read
     as a whole, CSV from standard input too: for millions of rows use a CSV file or NDJSON.
     """
-    chosen_format = parsing.detect_format(file, file_format)
-    source_of = parsing.open_source(file, chosen_format)
+    source_of = parsing.open_source(file, file_format)
     with open_site(site, "oci.import") as found, source_of as source:
         read = partial(_process_file, found, source, ignored=column_names(ignore_columns))
         asks = sys.stdin.isatty() and file != parsing.STDIN and not (yes or as_json or dry_run)
@@ -113,7 +111,7 @@ def enqueue_fix(
     and the old row stays. A row that FAILED because of its data is corrected. Any other is left as
     it is. Exits with 1 if any row was rejected.
     """
-    chosen_format = parsing.detect_format(file, file_format)
+    source_of = parsing.open_source(file, file_format)
 
     def process(site: SiteContext, rows: Sequence[ParsedRow]) -> list[IngestResult]:
         how: dict[str, Any] = {"reason": reason, "again": again, "taken": taken}
@@ -121,7 +119,6 @@ def enqueue_fix(
 
     hint = _NO_RERUN_HINT if again else _RERUN_HINT
     ignored = column_names(ignore_columns)
-    source_of = parsing.open_source(file, chosen_format)
     with open_site(site, "oci.fix") as found, source_of as source:
         summary = _process_file(found, source, process, size=FIX_ROWS, hint=hint, ignored=ignored)
     _print_summary(summary, found.id, as_json=as_json, duplicates="left")
@@ -156,7 +153,10 @@ def _process_file(
     with _progress(source) as show_progress:
         batches = source.batches(size, ignored, site.defaults)
         while batch := _next_batch(batches, summary, hint):
-            _check_site(site, source.site)
+            of = site.context.commands.accounts.find_site(source.site) if source.site else site
+            if of is None or of.id != site.id:
+                why = f"the file is for the site {source.site!r}, and --site says {site.id!r}"
+                raise Invalid(why)
             results = process(site, [row for _, row in batch])
             for (line, _), result in zip(batch, results, strict=True):
                 summary.rows += 1
@@ -179,12 +179,6 @@ def _next_batch(batches: Iterator[Any], summary: _FileSummary, hint: str) -> Any
             raise
         done = f"the {summary.rows} rows before it are done ({_format_counts(summary.counts())})"
         raise Problem(f"{problem.message}; {done}: {hint}", code=problem.code) from None
-
-
-def _check_site(site: SiteContext, name: str | None) -> None:
-    file_site = site.context.commands.accounts.find_site(name) if name else site
-    if file_site is None or file_site.id != site.id:
-        raise Invalid(f"the file is for the site {name!r}, and --site says {site.id!r}")
 
 
 def _print_summary(
@@ -264,39 +258,23 @@ def export_dead_letters(
     CSV goes into the file and the summary is JSON.
     """
     with open_site(site, "oci.dead_letters") as found:
-        corrections.note_dead_letters(found, local_operator())
-        chunks = corrections.dead_letter_chunks(found, local_operator(), lang)
+        found.note(local_operator(), "oci.dead_letters", {"revealed": True})
+        pages = corrections.dead_letter_pages(found, local_operator(), lang)
         if out is None and as_json:
-            for record in _records(chunks):
-                say_json(record, line=True)
+            [columns] = next(pages)
+            for cells in chain.from_iterable(pages):
+                say_json(dict(zip(columns, cells, strict=True)), line=True)
             return
-        rows = _write_csv(chunks, out)
+        rows = -1  # the header does not count
+        with nullcontext(sys.stdout.buffer) if out is None else out.open("wb") as file:
+            file.write(corrections.BYTE_ORDER_MARK.encode())
+            for page in pages:
+                file.write(csv_text(page).encode())
+                rows += len(page)
+            file.flush()
     if as_json:
         say_json({"site": found.id, "rows": rows, "file": str(out)})
     elif out is not None:
         say(f"wrote {rows} rows to {out}")
     elif not rows:
         warn(f"{found.id} has no dead letters")
-
-
-def _write_csv(chunks: Iterable[str], out: Path | None) -> int:
-    """Write the CSV; returns the number of rows."""
-    rows = -1  # the header does not count
-    with nullcontext(sys.stdout.buffer) if out is None else out.open("wb") as file:
-        for chunk in chunks:
-            file.write(chunk.encode())
-            rows += sum(1 for _ in _csv_cells(chunk))
-        file.flush()
-    return rows
-
-
-def _records(chunks: Iterable[str]) -> Iterator[dict[str, str]]:
-    """The rows with their cells unescaped."""
-    lines = (cells for chunk in chunks for cells in _csv_cells(chunk))
-    next(lines)
-    for cells in lines:
-        yield dict(zip(corrections.DEAD_LETTER_COLUMNS, map(unescape_cell, cells), strict=True))
-
-
-def _csv_cells(chunk: str) -> Iterator[list[str]]:
-    return csv.reader(io.StringIO(chunk, newline=""))

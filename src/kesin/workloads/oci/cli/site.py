@@ -56,7 +56,8 @@ def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOpti
         checks = [asdict(finding) for finding in findings]
         say_json({**record, "reasons": reasons, "checks": checks})
     else:
-        _print_settings(settings)
+        shown = [(name.replace("_", " "), value) for name, value in settings.items()]
+        print_table(("setting", "value"), shown)
         say(f"\n{terminal.format_counts(stats.totals) or 'no conversions yet'}\n")
         warned = [
             ("!", each["code"], each["message"], stats.advice(each["code"], lang).act)
@@ -99,10 +100,6 @@ def _settings_record(site: SiteContext) -> dict[str, Any]:
         "actions": ", ".join(action.name for action in site.settings.actions) or None,
         "credentials_changed_at": iso(secret.changed_at) if secret else None,
     }
-
-
-def _print_settings(record: dict[str, Any]) -> None:
-    print_table(("setting", "value"), [(name.replace("_", " "), record[name]) for name in record])
 
 
 # Extra arguments may be secrets: the command takes them, so that no error message repeats them.

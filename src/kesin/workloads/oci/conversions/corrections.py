@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import Problem
-from kesin.foundation.text import csv_text
 from kesin.lifecycle.model import Job
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
@@ -92,9 +90,20 @@ class _FixBatch:
                 self._plan(index, row, latest_jobs.get(external_id_of(row)))
             except Unsendable as problem:
                 self.results[index] = ingest.build_rejection(index, row, problem)
-        self._apply_corrections()
-        self._enqueue_revisions()
-        return self.results
+        for outcome in ingest.correct_rows(
+            self.site, self.corrections, "operator", self.actor, {"reason": self.reason}
+        ):
+            index = self.corrections[outcome.id].position
+            if outcome.result == "moved":
+                self.results[index] = replace(self.results[index], result="corrected")
+            elif outcome.reason == "category_in":
+                self.results[index] = replace(self.results[index], message=_NOT_ITS_DATA)
+        hold_us = self.site.hold_us
+        jobs = {
+            index: ingest.new_job(self.site, new, hold_us, {"reason": self.reason, "fixes": job_id})
+            for job_id, (index, new) in self.revisions.items()
+        }  # a duplicate, if another operator created this revision first
+        return self.results | ingest.enqueue_rows(self.site, jobs, self.actor.name)
 
     def _plan(self, index: int, row: ParsedRow, job: Job | None) -> None:
         defaults, now = self.site.defaults, self.site.queue.now()
@@ -133,76 +142,26 @@ class _FixBatch:
             next_revision = {**new.payload(), "revision": new.revision + 1}
             self.revisions[job.id] = (index, Conversion.parse(next_revision, defaults))
 
-    def _apply_corrections(self) -> None:
-        note = {"reason": self.reason}
-        for outcome in ingest.correct_rows(
-            self.site, self.corrections, "operator", self.actor, note
-        ):
-            index = self.corrections[outcome.id].position
-            unchanged = self.results[index]
-            if outcome.result == "moved":
-                self.results[index] = replace(unchanged, result="corrected")
-            elif outcome.reason == "category_in":
-                self.results[index] = replace(unchanged, message=_NOT_ITS_DATA)
-
-    def _enqueue_revisions(self) -> None:
-        hold_us = self.site.hold_us
-        jobs = {
-            index: ingest.new_job(self.site, new, hold_us, {"reason": self.reason, "fixes": job_id})
-            for job_id, (index, new) in self.revisions.items()
-        }  # a duplicate, if another operator created this revision first
-        self.results |= ingest.enqueue_rows(self.site, jobs, self.actor.name)
-
-
-def fix_selected(
-    site: SiteContext,
-    actor: Actor,
-    ids: Sequence[str],
-    changes: Mapping[str, Any] | None,
-    *,
-    reason: str | None,
-    again: bool,
-    taken: bool = False,
-) -> tuple[int, list[tuple[str, str]]]:
-    """Fix the rows of these ids; returns how many changed, and why the others did not."""
-    if changes and len(ids) > 1:
-        raise Problem("change one row at a time", code="bad_selection", details={"field": "ids"})
-    payloads = site.payloads(ids)
-    rows = [{**(changes or {}), "externalId": old.get("externalId")} for old in payloads.values()]
-    refused = [(each, "no such row of this site") for each in ids if each not in payloads]
-    results = fix_rows(site, actor, rows, reason=reason, again=again, taken=taken)
-    affected = 0
-    for job_id, result in zip(payloads, results, strict=True):
-        if result.is_change:
-            affected += 1
-        else:
-            refused.append((job_id, result.message or "it is on its way, or nothing was changed"))
-    return affected, refused
-
 
 DEAD_LETTER_COLUMNS: Final = (
     *("id", *CONVERSION_FIELDS, "orderId"),
     *("errorCode", "errorCategory", "lastError", "whatToDo", "attempts", "failedAt"),
 )
+BYTE_ORDER_MARK: Final = "\ufeff"  # it tells spreadsheets that a CSV is UTF-8
 _THREE_DECIMALS: Final = re.compile(r"[0-9]+\.[0-9]{3}")
 
 
-def note_dead_letters(site: SiteContext, actor: Actor) -> None:
-    """Write the download to the audit log, and whether it has the click ids."""
-    site.note(actor, "oci.dead_letters", {"revealed": actor.has("reveal")})
-
-
-def dead_letter_chunks(
+def dead_letter_pages(
     site: SiteContext, actor: Actor, language: Language = "en", codes: Sequence[str] = ()
-) -> Iterator[str]:
-    """Yield the site's FAILED rows as CSV: the header, then a page at a time, newest first.
+) -> Iterator[list[list[str]]]:
+    """Yield the cells of the site's FAILED rows: the header, then a page at a time, newest first.
 
     For an actor who may not reveal them, the columns of personal data are left out.
     """
     masking = site.context.commands.masking(site.queue.name)
     reveals = actor.has("reveal")
     columns = [name for name in DEAD_LETTER_COLUMNS if reveals or not masking.hides(name)]
-    yield "\ufeff" + csv_text([columns])  # the byte order mark tells spreadsheets that it is UTF-8
+    yield [columns]
     cursor: str | None = ""
     where = Filter(states=("FAILED",), tenants=(site.id,), codes=tuple(codes))
     while cursor is not None:
@@ -210,11 +169,11 @@ def dead_letter_chunks(
         jobs = page.jobs if reveals else list(map(masking.job, page.jobs))
         jobs = [job for job in jobs if job.error_code not in DECISIONS]  # nothing to correct
         if jobs:
-            yield csv_text([_dead_letter_cells(job, columns, language) for job in jobs])
+            yield [_dead_letter_cells(job, columns, language) for job in jobs]
         cursor = page.cursor
 
 
-def _dead_letter_cells(job: Job, columns: Sequence[str], language: Language) -> list[Any]:
+def _dead_letter_cells(job: Job, columns: Sequence[str], language: Language) -> list[str]:
     payload = job.payload if isinstance(job.payload, dict) else {}
     cells: dict[str, Any] = {
         **payload,
@@ -228,7 +187,7 @@ def _dead_letter_cells(job: Job, columns: Sequence[str], language: Language) -> 
         "attempts": job.attempt_count,
         "failedAt": iso(job.stamp_3),
     }
-    return [cells.get(name) for name in columns]
+    return ["" if (cell := cells.get(name)) is None else str(cell) for name in columns]
 
 
 def _unambiguous_amount(value: Any) -> Any:

@@ -118,20 +118,14 @@ def hash_email(value: Any) -> str:
     Only ASCII is taken: lower case is then the same in every language, and the Turkish İ and ı,
     which are none of its letters, are refused.
     """
-    text = value.strip() if isinstance(value, str) and value.isascii() else _ascii_part(value)
+    text = value.strip() if isinstance(value, str) else ""
     address = text.lower()
     local, _, domain = address.partition("@")
     if domain in _GOOGLE_MAIL:
         address = f"{local.partition('+')[0].replace('.', '')}@{domain}"
-    if len(text) > _MAX_EMAIL or not _EMAIL.fullmatch(address):
+    if len(text) > _MAX_EMAIL or not text.isascii() or not _EMAIL.fullmatch(address):
         raise Unsendable("INVALID_EMAIL", "email", "email must be one address in ASCII letters")
     return sha256(address.encode()).hexdigest()
-
-
-def _ascii_part(value: Any) -> str:
-    """An address whose only other characters are blanks around it; "" for any other value."""
-    text = value.strip() if isinstance(value, str) else ""
-    return text if text.isascii() else ""
 
 
 def hash_phone(value: Any, country: str) -> str:

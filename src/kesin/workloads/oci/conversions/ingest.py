@@ -94,7 +94,9 @@ def ingest(site: SiteContext, rows: Sequence[ParsedRow], *, actor: Actor) -> lis
     later = {index: each for index, each in conversions.items() if each.revision > 1}
     # A refusal counts even if the row that brings it is rejected for something else.
     refusals = {each.external_id for each in results.values() if _says(rows[each.index], "denied")}
-    results |= _enqueue(site, first, actor.name)
+    hold_us = site.hold_us
+    jobs = {index: new_job(site, each, hold_us) for index, each in first.items()}
+    results |= enqueue_rows(site, jobs, actor.name)
     results |= _match_revisions(site, later)
     new = {index: each for index, each in conversions.items() if results[index].result == "queued"}
     withhold(site, [results[index].id for index, each in new.items() if each.is_denied], actor)
@@ -167,12 +169,6 @@ def build_rejection(index: int, row: ParsedRow, problem: Unsendable) -> IngestRe
     result = IngestResult(index, external_id, "rejected", code=problem.code)
     field, why = problem.field or None, problem.message
     return replace(result, field=field, message=why, adjustment_id=adjustment_id)
-
-
-def _enqueue(site: SiteContext, conversions: Conversions, actor: str) -> Results:
-    hold_us = site.hold_us
-    jobs = {index: new_job(site, each, hold_us) for index, each in conversions.items()}
-    return enqueue_rows(site, jobs, actor)
 
 
 def enqueue_rows(site: SiteContext, jobs: Mapping[int, NewJob], actor: str) -> Results:

@@ -10,7 +10,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, tzinfo
 from hashlib import sha256
 from itertools import chain, islice
@@ -128,12 +128,11 @@ def _unwrap(document: Any) -> tuple[str | None, list[Any]]:
 
 def parse_json(text: str) -> Any:
     """Parse JSON so that an invalid number fails only its own row; raises ValueError."""
-    return json.loads(text, parse_constant=float, parse_int=_parse_int)
 
+    def parse_int(digits: str) -> int | str:  # one that is too long stays text
+        return int(digits) if len(digits) <= MAX_DIGITS else digits
 
-def _parse_int(digits: str) -> int | str:
-    """Parse an integer; one that is too long stays text, and its field refuses it."""
-    return int(digits) if len(digits) <= MAX_DIGITS else digits
+    return json.loads(text, parse_constant=float, parse_int=parse_int)
 
 
 def _ndjson_rows(lines: Iterable[str]) -> Iterator[ParsedRow]:
@@ -243,13 +242,10 @@ class CsvFile:
             raise Problem(why, code=columns.UNKNOWN_COLUMNS, details=details)
         self._fields = fields
         named = zip((cell.strip() for cell in cells), fields, strict=True)
-        self.columns = {cell: "" if name in self._dropped else name or "" for cell, name in named}
-
-    @property
-    def _dropped(self) -> tuple[str, ...]:
-        """The fields that the site does not take: without enhanced conversions, who bought."""
+        # A site without enhanced conversions does not take who bought.
         takes_all = self._defaults is None or self._defaults.enhanced
-        return () if takes_all else (*PLAIN_FIELDS, *HASH_FIELDS)
+        dropped = () if takes_all else (*PLAIN_FIELDS, *HASH_FIELDS)
+        self.columns = {cell: "" if name in dropped else name or "" for cell, name in named}
 
     def _cells(self, cells: list[str]) -> dict[str, str]:
         named = zip(self._fields, cells, strict=False)
@@ -306,17 +302,6 @@ _COLUMNS: Final = {
 }
 
 
-def detect_format(name: str, chosen: FileFormat | None) -> FileFormat:
-    """The chosen format, or else the one of the file's suffix; raises Invalid."""
-    if chosen is not None:
-        return chosen
-    detected = _FORMAT_BY_SUFFIX.get(PurePath(name).suffix.lower())
-    if detected is None:
-        source = "standard input" if name == STDIN else repr(name)
-        raise Invalid(f"say with --format whether {source} is csv, ndjson or json")
-    return detected
-
-
 class RowSource:
     """An open file of rows, and how far it was read."""
 
@@ -356,9 +341,17 @@ class RowSource:
             raise columns.not_text() from None
 
 
+def open_source(name: str, chosen: FileFormat | None) -> AbstractContextManager[RowSource]:
+    """A file, or standard input for ``-``; raises Invalid if neither name nor choice says what."""
+    file_format = chosen or _FORMAT_BY_SUFFIX.get(PurePath(name).suffix.lower())
+    if file_format is None:
+        source = "standard input" if name == STDIN else repr(name)
+        raise Invalid(f"say with --format whether {source} is csv, ndjson or json")
+    return _open(name, file_format)
+
+
 @contextmanager
-def open_source(name: str, file_format: FileFormat) -> Iterator[RowSource]:
-    """Open a file, or standard input for ``-``."""
+def _open(name: str, file_format: FileFormat) -> Iterator[RowSource]:
     if name == STDIN:
         is_csv = file_format == "csv"  # such a file is read twice
         raw: BinaryIO = io.BytesIO(sys.stdin.buffer.read()) if is_csv else sys.stdin.buffer

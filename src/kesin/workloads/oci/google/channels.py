@@ -3,14 +3,12 @@
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Final
 
 from kesin.foundation.clock import SystemClock
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
 from kesin.workloads.oci.google.channel import Channel
-
-CHANNELS: Final = ("api", "data_manager")  # over which our worker uploads
+from kesin.workloads.oci.google.classify import WORKER_CHANNELS
 
 
 class LaterChannels(Mapping[str, Channel]):
@@ -22,15 +20,15 @@ class LaterChannels(Mapping[str, Channel]):
             channels_of(settings)
 
     def __getitem__(self, name: str) -> Channel:
-        if name not in CHANNELS:
+        if name not in WORKER_CHANNELS:
             raise KeyError(name)
         return channels_of(self._settings)[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(CHANNELS)
+        return iter(WORKER_CHANNELS)
 
     def __len__(self) -> int:
-        return len(CHANNELS)
+        return len(WORKER_CHANNELS)
 
 
 @lru_cache(maxsize=8)

@@ -41,7 +41,7 @@ from kesin.workloads.oci.google.error_table import (
 )
 from kesin.workloads.oci.google.google_ads import classify_row
 from kesin.workloads.oci.google.http import BAD_REQUEST, OK, GoogleResponse, details_of
-from kesin.workloads.oci.google.json_paths import dig, objects, text_at
+from kesin.workloads.oci.google.json_paths import count_of, dig, objects, text_at
 
 _IDENTIFIERS: Final = {"hashedEmail": "emailAddress", "hashedPhone": "phoneNumber"}
 MAX_WARNINGS: Final = 20
@@ -220,28 +220,19 @@ def _parse_status(body: Any) -> RequestStatus:
     for status in objects(dig(body, "requestStatusPerDestination"))[:MAX_DESTINATIONS]:
         state = _STATES.get(str(status.get("requestStatus")), "UNKNOWN")
         counts = _parse_counts(dig(status, "errorInfo", "errorCounts"))
-        had_them = state in BAD_STATES and counts and all(map(_was_recorded, counts))
-        states.append("SUCCESS" if had_them else state)
+        matches = [look_up(GoogleError("processingErrorReason", reason, "")) for reason in counts]
+        # Events that Google left out because it has them are not missing.
+        all_there = matches and all(meaning == ALREADY_RECORDED for _, meaning in matches)
+        states.append("SUCCESS" if state in BAD_STATES and all_there else state)
         errors.update(counts)
         warnings.update(_parse_counts(dig(status, "warningInfo", "warningCounts")))
     details = {"errors": errors, **({"warnings": warnings} if warnings else {})}
     return RequestStatus(min(states, key=_WORST_FIRST.index, default="UNKNOWN"), details)
 
 
-def _was_recorded(reason: str) -> bool:
-    """Whether Google left events out because it has them: they are not missing."""
-    return look_up(GoogleError("processingErrorReason", reason, ""))[1] == ALREADY_RECORDED
-
-
 def _parse_counts(counts: Any) -> Counter[str]:
     result = Counter[str]()
     for count in objects(counts)[:100]:
         reason = str(count.get("reason", "UNKNOWN"))[:100]
-        result[reason] += _parse_count(count.get("recordCount"))
+        result[reason] += count_of(count.get("recordCount"))
     return result
-
-
-def _parse_count(value: Any) -> int:
-    """Parse a count; JSON has int64 as text."""
-    text = str(value)
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0  # noqa: PLR2004

@@ -30,7 +30,7 @@ from kesin.workloads.oci.google.client import GoogleChannel, event_note, failure
 from kesin.workloads.oci.google.connection_check import TRIAL_CONVERSION, build_findings
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.http import BAD_REQUEST, OK, GoogleResponse
-from kesin.workloads.oci.google.json_paths import dig, objects, text_at
+from kesin.workloads.oci.google.json_paths import count_of, dig, objects, text_at
 
 Outcomes = list[RowAccepted | RowRefused]
 
@@ -253,12 +253,11 @@ class GoogleAds(GoogleChannel):
 
 def _listed(action: Any) -> ListedAction:
     """An action of the answer, which leaves out what has no value; JSON has int64 as text."""
-    days = str(dig(action, "clickThroughLookbackWindowDays") or 30)
     return text_at(action, "status"), {
         "name": text_at(action, "name"),
         "id": str(dig(action, "id")),
         "counting": text_at(action, "countingType") or "MANY_PER_CLICK",
-        "lookback_days": int(days[:6]) if days.isdecimal() else 0,
+        "lookback_days": count_of(dig(action, "clickThroughLookbackWindowDays") or 30),
     }
 
 
@@ -271,6 +270,7 @@ def click_conversion(conversion: Conversion, action: str) -> dict[str, Any]:
     """The conversion as Google's ClickConversion: who it was, time with offset, order id."""
     people = conversion.sent_identifiers.items()
     identifiers = [{_IDENTIFIERS[name]: value, **_OWN_DATA} for name, value in people]
+    consent = conversion.consent.get("adUserData")
     return {
         **(dict([conversion.click]) if conversion.click else {}),
         **({"userIdentifiers": identifiers} if identifiers else {}),
@@ -279,7 +279,8 @@ def click_conversion(conversion: Conversion, action: str) -> dict[str, Any]:
         "conversionValue": json_number(conversion.value),
         "currencyCode": conversion.currency,
         "orderId": conversion.order_id,
-        **_consent(conversion),
+        # Google takes no adPersonalization with conversions.
+        **({"consent": {"adUserData": consent.upper()}} if consent else {}),
     }
 
 
@@ -294,12 +295,6 @@ def adjustment_of(row: UploadRow, action: str) -> dict[str, Any]:
         "adjustmentDateTime": format_google_time(at),
         **({"restatementValue": value} if kind == "RESTATE" else {}),
     }
-
-
-def _consent(conversion: Conversion) -> dict[str, Any]:
-    """The consent, if it is known; Google takes no adPersonalization with conversions."""
-    said = conversion.consent.get("adUserData")
-    return {"consent": {"adUserData": said.upper()}} if said else {}
 
 
 def _read_refusal(
