@@ -54,7 +54,9 @@ class JobArtifacts:
             if root.get("generator") != GENERATOR or stem not in self.progress.stems:
                 message = "%(file)s was made by another program: only that one draws it"
                 raise _not_found(Message(message, file=file), file=file)
-            name = _plan_name(CuttingOrder.from_job(self.job), stem.removeprefix(f"{self.job.id}_"))
+            order, batch = CuttingOrder.from_job(self.job), stem.removeprefix(f"{self.job.id}_")
+            revision = f" r{order.revision}" if order.revision > 1 else ""
+            name = f"{order.payload.order_id}{revision} · {batch}"  # the shop's own id
             plans += [
                 replace(plan, demand=replace(plan.demand, name=name))
                 for plan in _parse_plans(self.paths.import_folder / f"{stem}.xlsx", root)
@@ -96,12 +98,6 @@ def _not_found(message: str, **details: Any) -> OrderProblem:
 
 MAX_DRAWN_BOARDS: Final = 500  # drawn at once
 _SIZE_MM: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,2})?")
-
-
-def _plan_name(order: CuttingOrder, batch: str) -> str:
-    """The title of a plan: it names the order by the shop's own id, not by the job id."""
-    revision = f" r{order.revision}" if order.revision > 1 else ""
-    return f"{order.payload.order_id}{revision} · {batch}"
 
 
 def draw_plans(plans: Sequence[CuttingPlan], board: int | None, language: Language) -> str:

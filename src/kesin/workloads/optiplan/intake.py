@@ -38,12 +38,8 @@ def payload_from_file(
             OptiCode.PHONE_REQUIRED,
             "a list does not tell whose it is: give the customer's phone, ?customer_phone=",
         )
+    bands = tuple(band for band in rules.edge_mapping if band != NO_BAND) or defaults.bands
+    tick = defaults.band if defaults.band in bands else bands[0]
+    defaults = replace(defaults, backs_mm=rules.backing_thicknesses, bands=bands, band=tick)
     names = {"order_id": order_id, "customer_phone": customer_phone}
-    return read_order_file(name, data, **names, defaults=_with_rules(defaults, rules))
-
-
-def _with_rules(defaults: ListDefaults, rules: Rules) -> ListDefaults:
-    """Add the workshop's backs and bands. A tick is the default band, or the first without it."""
-    bands = tuple(name for name in rules.edge_mapping if name != NO_BAND) or defaults.bands
-    band = defaults.band if defaults.band in bands else bands[0]
-    return replace(defaults, backs_mm=rules.backing_thicknesses, bands=bands, band=band)
+    return read_order_file(name, data, **names, defaults=defaults)

@@ -367,10 +367,6 @@ class OrderService:
         masked = [Customer(mask_private(each.name), mask_private(each.phone)) for each in page]
         return masked, str(skip + limit) if more else None
 
-    def has_customer(self, payload: Payload) -> bool:
-        """Whether the order's customer is known, as its first precheck demands."""
-        return self.customers.find(normalise_phone(payload.customer_phone)) is not None
-
     # Permissions and the audit log
 
     def _note(self, actor: Actor, what: str, target: str | None, **details: Any) -> None:

@@ -56,8 +56,16 @@ MAX_LISTED_NAMES: Final = 10  # of a site's actions, in a message
 MAX_SHOWN_NAME: Final = 80  # characters of an unknown field's name
 MAX_REVISION: Final = 99
 CLICK_ID: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
-_HASH: Final = re.compile(r"[0-9a-f]{64}")
 _HASH_OF_NOTHING: Final = hashlib.sha256().hexdigest()  # of a customer without that value
+_LONG: Final = "%(field)s must be 6…512 letters, digits, '-' and '_', exactly as Google gave it"
+_HASHED: Final = "%(field)s must be the SHA-256 of a value, in 64 hexadecimal digits"
+_SAID: Final = "%(field)s is granted or denied"
+# What a field that a row may leave out has to be, and the problem if it is not.
+_TEXTS: Final[dict[str, tuple[re.Pattern[str], str, str]]] = {
+    **dict.fromkeys(CLICK_KINDS, (CLICK_ID, "INVALID_CLICK_ID_FORMAT", _LONG)),
+    **dict.fromkeys(HASH_FIELDS, (re.compile(r"[0-9a-f]{64}"), "INVALID_HASH", _HASHED)),
+    **dict.fromkeys(CONSENT_FIELDS, (re.compile("|".join(CONSENTS)), "INVALID_CONSENT", _SAID)),
+}
 _OPTIONAL: Final = (*CONSENT_FIELDS, *HASH_FIELDS)
 _OLDEST_YEAR: Final = 2000
 _NEWEST_YEAR: Final = 2999
@@ -122,10 +130,10 @@ class Conversion:
         _refuse_masked(row)
         external_id = parse_id(row.get("externalId"))
         revision = _parse_revision(row.get("revision"))
-        clicks = {kind: _parse_click(row.get(kind), kind) for kind in CLICK_KINDS}
+        clicks = {kind: _parse_text(row, kind) for kind in CLICK_KINDS}
         hashes = ("", "")
         if defaults.enhanced:
-            hashes = _parse_hash(row, "hashedEmail"), _parse_hash(row, "hashedPhone")
+            hashes = _parse_text(row, "hashedEmail"), _parse_text(row, "hashedPhone")
         if not any(clicks.values()) and (defaults.needs_click or not any(hashes)):
             if defaults.needs_click:
                 why = Message("one of gclid, wbraid, gbraid is needed")
@@ -312,35 +320,27 @@ def parse_value(raw: Any, currency: str) -> Decimal:
     return value.quantize(Decimal(1).scaleb(-DECIMALS.get(currency, 2)), ROUND_HALF_UP)
 
 
-def _parse_hash(row: Row, name: str) -> str:
+def _parse_text(row: Row, name: str) -> str:
+    """Parse a click id, a hash or a consent; "" if the row has none. Only click ids have a case."""
     if (value := row.get(name)) is None:
         return ""
-    if not (text := value.strip().lower() if isinstance(value, str) else "?"):
-        return ""
-    if not _HASH.fullmatch(text) or text == _HASH_OF_NOTHING:
-        why = "%(field)s must be the SHA-256 of a value, in 64 hexadecimal digits"
-        raise Unsendable("INVALID_HASH", name, why, field=name)
+    text = value.strip() if isinstance(value, str) else "?"
+    text = text if name in CLICK_KINDS else text.lower()
+    pattern, code, why = _TEXTS[name]
+    if text and (not pattern.fullmatch(text) or text == _HASH_OF_NOTHING):
+        raise Unsendable(code, name, why, field=name)
     return text
 
 
 def _parse_consent(row: Row, defaults: RowDefaults) -> tuple[str, str]:
     """What the row says, or else the site; nothing is taken for granted that neither says."""
-    default = defaults.consent
-    said = _parse_said(row, "adUserData", default), _parse_said(row, "adPersonalization", default)
+    user_data, personalization = (_parse_text(row, name) for name in CONSENT_FIELDS)
+    said = user_data or defaults.consent, personalization or defaults.consent
     if defaults.consent_required and not all(said) and said[0] != "denied":
         name = CONSENT_FIELDS[said.index("")]
         why = "%(field)s is missing, and the site takes no row without consent"
         raise Unsendable("CONSENT_MISSING", name, why, field=name)
     return said
-
-
-def _parse_said(row: Row, name: str, default: str) -> str:
-    if (value := row.get(name)) is None or value in CONSENTS:
-        return value or default
-    text = value.strip().lower() if isinstance(value, str) else "?"
-    if text and text not in CONSENTS:
-        raise Unsendable("INVALID_CONSENT", name, "%(field)s is granted or denied", field=name)
-    return text or default
 
 
 def _refuse_masked(row: Row) -> None:
@@ -392,16 +392,6 @@ def _parse_revision(value: Any) -> int:
         why = "revision must lie in 1…%(most)s"
         raise Unsendable("INVALID_REVISION", "revision", why, most=MAX_REVISION)
     return value
-
-
-def _parse_click(value: Any, kind: ClickKind) -> str:
-    if value is None:
-        return ""
-    text = value.strip() if isinstance(value, str) else "?"
-    if text and not CLICK_ID.fullmatch(text):
-        why = "%(field)s must be 6…512 letters, digits, '-' and '_', exactly as Google gave it"
-        raise Unsendable("INVALID_CLICK_ID_FORMAT", kind, why, field=kind)
-    return text
 
 
 def _parse_name(given: Any, defaults: RowDefaults) -> str:

@@ -7,7 +7,7 @@ document, so nothing is read back to be edited.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
 from kesin.foundation.messages import Message
@@ -38,7 +38,7 @@ class GoogleCredentials:
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
         """Validate a document; raises Invalid naming the field, never its value."""
-        names = [field.name for field in fields(cls)]
+        names = [*cls.__dataclass_fields__]
         for name in document:
             if name not in names:
                 why = Message("is no credential: there are %(known)s", known=", ".join(names))

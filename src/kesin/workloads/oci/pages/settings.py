@@ -1,7 +1,6 @@
 """A site's settings, credentials and connection: shown to operators, changed by admins."""
 
 from dataclasses import asdict
-from dataclasses import fields as fields_of
 from typing import Any, Final
 
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -62,7 +61,7 @@ def _page(
         channels=CHANNELS,
         countings=actions.COUNTINGS,
         locales=LOCALES,
-        credentials=[credential.name for credential in fields_of(GoogleCredentials)],
+        credentials=[*GoogleCredentials.__dataclass_fields__],
         optional=OPTIONAL,
         secret_names=SECRET,
         kept=context.commands.accounts.directory.secret(vault_name(site.id)),
@@ -110,10 +109,7 @@ def change_oci_credentials(ctx: Context, site_id: str, fields: FirstFields) -> R
         if fields.get("drop"):
             site.context.vault.drop(ctx.actor, vault_name(site.id))
             return _redirect_back(site, "dropped")
-        typed = {
-            credential.name: fields.get(credential.name, "")
-            for credential in fields_of(GoogleCredentials)
-        }
+        typed = {name: fields.get(name, "") for name in GoogleCredentials.__dataclass_fields__}
         seal_credentials(site, ctx.actor, typed)
     except Problem as problem:
         open_values = {name: typed[name][:200] for name in typed if name not in SECRET}

@@ -4,6 +4,7 @@
 `/openapi.json` are derived from their models and are no stricter.
 """
 
+from contextlib import suppress
 from typing import Any, Final, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -233,7 +234,9 @@ RESTING: Final = frozenset({"DONE", "HOLD", "FAILED"})
 
 def job_body(service: OrderService, job: Job) -> OrderJob:
     """Build the response for a job; a job enqueued without the API may carry no order."""
-    order = _read_order(job)
+    order: CuttingOrder | None = None
+    with suppress(OrderProblem):
+        order = CuttingOrder.from_job(job)
     approved = job.flags & service.queue.lifecycle.flag_bit(APPROVED)
     waits = waiting_for(job)
     return OrderJob.model_construct(  # trusted values
@@ -254,10 +257,3 @@ def job_body(service: OrderService, job: Job) -> OrderJob:
         ready_to_approve=service.is_ready_to_approve(job),
         advice=ADVICE.describe(job.error_code) if job.error_code else None,
     )
-
-
-def _read_order(job: Job) -> CuttingOrder | None:
-    try:
-        return CuttingOrder.from_job(job)
-    except OrderProblem:
-        return None

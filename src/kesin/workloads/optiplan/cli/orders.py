@@ -29,6 +29,7 @@ from kesin.workloads.optiplan.optimizer.output.statistics import compute_statist
 from kesin.workloads.optiplan.optimizer.output.texts import Language
 from kesin.workloads.optiplan.orders.order_list import BadOrderList, ListDefaults
 from kesin.workloads.optiplan.orders.payload import OptiMode, Payload, read_payload
+from kesin.workloads.optiplan.orders.phones import normalise_phone
 from kesin.workloads.optiplan.orders.safe_xlsx import UnreadableSpreadsheet
 from kesin.workloads.optiplan.orders.spreadsheet import read_sheets
 from kesin.workloads.optiplan.pipeline.transform import transform_order
@@ -178,7 +179,8 @@ def import_order(
         defaults, rules = ListDefaults(opti_mode=mode, color=color), service.workshop.rules()
         payload = read_order(file, rules, defaults, order_id=order_id, phone=phone)
         enqueued = service.create_order(local_operator(), payload)
-        customer_known = service.has_customer(payload)
+        phone = normalise_phone(payload.customer_phone)
+        customer_known = service.customers.find(phone) is not None
     pieces = sum(part.quantity for part in payload.parts)
     body = {"id": enqueued.job.id, "state": enqueued.job.state, "new": enqueued.new}
     how = "is queued" if enqueued.new else f"was there already, {enqueued.job.state}"

@@ -9,7 +9,6 @@ the optimiser.
 import argparse
 import math
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
@@ -34,11 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Plan the files and return the exit code."""
     options = _build_parser().parse_args(arguments)
     try:
-        _check_names(options.files)
         rules = read_json(options.rules) if options.rules else {}
         defaults, effort = PlanDefaults.from_rules(rules), Effort(seconds=options.time_limit)
         batches: dict[str, list[CuttingPlan]] = {}
         for file in options.files:
+            if file.stem in batches:  # they would write the same XML
+                raise Unplannable(f"{file.stem}: two files of this name were given")  # noqa: TRY301
             batches[file.stem] = [optimise(demand, effort) for demand in read_batch(file, defaults)]
         for stem, plans in batches.items():
             write_plans(options.out, stem, plans, options.language)
@@ -47,13 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         exits = {Unplannable: EXIT_UNPLANNABLE, WrongPlan: EXIT_DEFECT}
         return exits.get(type(problem), EXIT_USAGE)
     return EXIT_PLANNED
-
-
-def _check_names(files: Sequence[Path]) -> None:
-    """Raise Unplannable if two files have the same name: they would write the same XML."""
-    for stem, count in Counter(file.stem for file in files).items():
-        if count > 1:
-            raise Unplannable(f"{stem}: two files of this name were given")
 
 
 def _build_parser() -> argparse.ArgumentParser:

@@ -94,11 +94,12 @@ def read_order_file(
     reader.read(rows[start:], start + 1)
     if reader.problems:
         raise BadOrderList(reader.problems)
-    plate = reader.heading.plate_mm
+    plate, stem = reader.heading.plate_mm, PureWindowsPath(name).stem  # splits at / too
+    customer = payloads.UNPRINTABLE.sub(" ", storable(stem)).strip()
     body: dict[str, Any] = {
         "order_id": order_id,
         "customer_phone": customer_phone,
-        "customer_snapshot_name": _customer_name(name),
+        "customer_snapshot_name": customer[: payloads.MAX_TEXT] or None,
         "opti_mode": defaults.opti_mode,
         "plate_size": plate and dict(zip(("width_mm", "height_mm"), plate, strict=True)),
         "parts": reader.parts,
@@ -128,11 +129,18 @@ class _ListReader:
         ]
         color = self.heading.color or self.defaults.color
         if color is None:
-            self._add_file_problem("no colour is given: write RENK: and its name above the parts")
+            why = "no colour is given: write RENK: and its name above the parts"
+            self.problems.append(RowProblem(0, "", why))
         thicknesses = list_cells.row_thicknesses_mm([cells for _, cells in filled])
-        usual = self._usual_thickness(thicknesses)
+        distinct = {thickness for thickness in thicknesses if thickness is not None}
+        only = distinct.pop() if len(distinct) == 1 else None
+        usual = self.heading.thickness_mm or self.defaults.thickness_mm or only
         if usual is None and None in thicknesses:
-            self._add_file_problem(self._missing_thickness_message())
+            several = ", ".join(map(format_number, self.heading.thicknesses_mm))
+            why = "several thicknesses are named above the parts (%(known)s mm): leave one"
+            missing = "no thickness is given: write 18MM above the parts or in column A"
+            message = Message(why, known=several) if several else missing
+            self.problems.append(RowProblem(0, "", message))
         for (number, cells), own in zip(filled, thicknesses, strict=True):
             backs = self.defaults.backs_mm
             is_back = self._part_type(cells[0]) == "ARKALIK"
@@ -144,19 +152,6 @@ class _ListReader:
                 )
                 self.problems.append(RowProblem(number, "A", message))
             self._read_part(number, cells, own or usual, color)
-
-    def _usual_thickness(self, thicknesses: Sequence[Decimal | None]) -> Decimal | None:
-        """The thickness of a row without one: heading, default, or the rows' only thickness."""
-        distinct = {thickness for thickness in thicknesses if thickness is not None}
-        only = next(iter(distinct)) if len(distinct) == 1 else None
-        return self.heading.thickness_mm or self.defaults.thickness_mm or only
-
-    def _missing_thickness_message(self) -> str:
-        several = ", ".join(map(format_number, self.heading.thicknesses_mm))
-        if several:
-            why = "several thicknesses are named above the parts (%(known)s mm): leave one"
-            return Message(why, known=several)
-        return "no thickness is given: write 18MM above the parts or in column A"
 
     def _read_part(
         self, number: int, cells: Sequence[Any], thickness_mm: Decimal | None, color: str | None
@@ -195,9 +190,6 @@ class _ListReader:
         is_back = _BACK_PANEL.search(list_cells.read_text(cell))
         return "ARKALIK" if is_back else self.defaults.part_type
 
-    def _add_file_problem(self, message: str) -> None:
-        self.problems.append(RowProblem(0, "", message))
-
 
 def _find_list(data: bytes) -> tuple[spreadsheet.Rows, int]:
     """Find the rows of the sheet with the parts, and how many are above the first part."""
@@ -205,8 +197,11 @@ def _find_list(data: bytes) -> tuple[spreadsheet.Rows, int]:
         sheets = spreadsheet.read_sheets(data)
     except UnreadableSpreadsheet as problem:
         raise BadOrderList([RowProblem(0, "", str(problem))]) from None
-    starts = {name: _first_part_row(rows) for name, rows in sheets.items()}
-    matches = {name: start for name, start in starts.items() if start is not None}
+    matches = {
+        name: next(index for index, cells in enumerate(rows) if not _missing_sizes(cells))
+        for name, rows in sheets.items()
+        if not all(map(_missing_sizes, rows))
+    }
     if len(matches) == 1:
         [(name, start)] = matches.items()
         return sheets[name], start
@@ -216,10 +211,6 @@ def _find_list(data: bytes) -> tuple[spreadsheet.Rows, int]:
         why = "the sheets %(sheets)s both hold parts: one list a file is taken"
         message = Message(why, sheets=both)
     raise BadOrderList([RowProblem(0, "", message)])
-
-
-def _first_part_row(rows: Sequence[Sequence[Any]]) -> int | None:
-    return next((index for index, cells in enumerate(rows) if _missing_sizes(cells) == 0), None)
 
 
 def _missing_sizes(cells: Sequence[Any]) -> int:
@@ -242,8 +233,3 @@ def _row_problem(problem: FieldProblem, numbers: Sequence[int]) -> RowProblem:
             return RowProblem(numbers[index], _COLUMN_OF.get(name, ""), problem.message)
         case _:
             return RowProblem(0, "", problem.full_message)
-
-
-def _customer_name(name: str) -> str | None:
-    stem = PureWindowsPath(name).stem  # splits at / too
-    return payloads.UNPRINTABLE.sub(" ", storable(stem)).strip()[: payloads.MAX_TEXT] or None

@@ -17,6 +17,7 @@ def normalise_phone(text: str) -> str:
     Normalising twice changes nothing. Letters, spaces, brackets and dashes are ignored, and so is
     the zero of ``+90 (0) 555 …``.
     """
+    first = next((sign for sign in text if sign in _PLUS or sign.isdecimal()), "")
     digits = "".join(str(int(sign)) for sign in text if sign.isdecimal())
     if not digits.strip("0"):
         return ""
@@ -24,13 +25,9 @@ def normalise_phone(text: str) -> str:
         digits = digits.lstrip("0")
     elif digits.startswith("0") and len(digits) > _NATIONAL_DIGITS:
         digits = f"9{digits}"
-    elif len(digits) == _NATIONAL_DIGITS and (digits[0] == "0" or not _begins_with_plus(text)):
+    elif len(digits) == _NATIONAL_DIGITS and (digits[0] == "0" or first not in _PLUS):
         digits = f"{_COUNTRY}{digits}"
     national = digits.removeprefix(_COUNTRY).lstrip("0")
     if digits.startswith(_COUNTRY) and len(national) == _NATIONAL_DIGITS:
         return f"+{_COUNTRY}{national}"
     return f"+{digits}"
-
-
-def _begins_with_plus(text: str) -> bool:
-    return next((sign for sign in text if sign in _PLUS or sign.isdecimal()), "") in _PLUS

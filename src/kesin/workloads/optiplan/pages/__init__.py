@@ -3,9 +3,14 @@
 from typing import Final
 
 from kesin.web.dashboard.frame.page import WorkloadPages
-from kesin.workloads.optiplan.health import check_health
 from kesin.workloads.optiplan.pages import new_order, orders, setup
-from kesin.workloads.optiplan.pages.job_panel import job_link, job_panel, links, triage
+from kesin.workloads.optiplan.pages.job_panel import (
+    check_health,
+    job_link,
+    job_panel,
+    links,
+    triage,
+)
 from kesin.workloads.optiplan.pipeline.waiting import waiting_for
 
 PAGES: Final = WorkloadPages(

@@ -1,16 +1,21 @@
-"""What orders add to the dashboard's own pages: links and a panel."""
+"""What orders add to the dashboard's own pages: links, a panel, and their health."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from kesin.engine.access.commands import JobDetails
+from kesin.engine.workload import WorkloadContext
 from kesin.lifecycle.model import Job
 from kesin.web.dashboard.frame.formatting import pretty
 from kesin.web.dashboard.frame.page import Link, PageContext, Panel
 from kesin.web.dashboard.queues.failures import first_job
 from kesin.web.failures import FailureGroup
+from kesin.web.health import HealthCheck
+from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.pages import orders as order_pages
-from kesin.workloads.optiplan.pipeline.waiting import waiting_for
+from kesin.workloads.optiplan.pipeline.waiting import blocked_orders, waiting_for
+from kesin.workloads.optiplan.workshop.config import Workshop
 
 MAX_DELIVERIES: Final = 20
 
@@ -81,3 +86,22 @@ def deliveries(
     if rows and attempts[-1]["state"] == "open" and job.state in {"DELIVERED", "DONE"}:
         rows[-1]["state"] = ctx.say("taken by the saw")
     return rows[::-1]
+
+
+def check_health(context: WorkloadContext) -> HealthCheck:
+    """Check it; not ready without rules and paths. Anybody may read the detail: no paths in it."""
+    workshop = Workshop(context.settings)
+    try:
+        if workshop.rules_file.exists():
+            workshop.rules()
+        if workshop.paths_file.exists():
+            workshop.paths()
+    except OrderProblem as problem:
+        file = Path(problem.details.get("file", "a settings file")).name
+        return HealthCheck(ok=False, detail=f"{file} cannot be used: see `kesin optiplan doctor`")
+    blocked = blocked_orders(context.queue)
+    if not blocked:
+        return HealthCheck(ok=True, detail="no order is blocked")
+    awaited = " and ".join(sorted({waits.what for job in blocked if (waits := waiting_for(job))}))
+    detail = f"{len(blocked)} wait for {awaited or 'a runner'}: see `kesin optiplan doctor`"
+    return HealthCheck(ok=False, detail=detail, needed=False)

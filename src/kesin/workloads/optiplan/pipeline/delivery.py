@@ -87,7 +87,9 @@ def plan_delivery(xml_files: Iterable[Path], job_id: str, attempt: int) -> Deliv
     files = []
     for source in xml_files:
         sha256 = hashlib.sha256(_read_source(source)).hexdigest()
-        files.append(DeliveryFile(source, _inbox_name(source, job_id, attempt), sha256))
+        stem = source.stem if job_id.lower() in source.stem.lower() else f"{job_id}_{source.stem}"
+        name = stem if attempt == 1 else f"{stem}_try{attempt}"
+        files.append(DeliveryFile(source, f"{name}{source.suffix}", sha256))
     if not files or len({file.name.lower() for file in files}) != len(files):
         names = [file.name for file in files]
         raise ValueError(f"expected one file or more, of different names, got {names}")
@@ -219,11 +221,6 @@ class _MachineFile:
         for entry in shared_folder.list_plain_files(self._staged.parent):
             if entry.name.startswith(self._unfinished) and entry.name.endswith(UNFINISHED_SUFFIX):
                 remove_file(entry.path)
-
-
-def _inbox_name(source: Path, job_id: str, attempt: int) -> str:
-    stem = source.stem if job_id.lower() in source.stem.lower() else f"{job_id}_{source.stem}"
-    return f"{stem}{source.suffix}" if attempt == 1 else f"{stem}_try{attempt}{source.suffix}"
 
 
 def _read_source(source: Path) -> bytes:

@@ -25,7 +25,7 @@ from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.payload import OptiMode
 from kesin.workloads.optiplan.pipeline import program_child
 from kesin.workloads.optiplan.pipeline.program_child import RECORD, lock_record, read_json
-from kesin.workloads.optiplan.pipeline.shared_folder import translate_os_errors
+from kesin.workloads.optiplan.pipeline.shared_folder import list_plain_files, translate_os_errors
 from kesin.workloads.optiplan.workshop.paths import Paths
 
 MACRO: Final = "RunOptiPlanning.xls"
@@ -236,17 +236,10 @@ def _check_startable(launch: ProgramLaunch) -> None:
 
 def _delete_old_runs(run_folder: Path) -> None:
     """Delete all but the newest results and logs; the slot's own run is always kept."""
-    for suffix in (".json", ".log"):
-        runs = run_folder.glob(f"*.*{suffix}")
-        for old in sorted(runs, key=_modified_ns, reverse=True)[MAX_KEPT_RUNS:]:
-            old.unlink(missing_ok=True)
-
-
-def _modified_ns(file: Path) -> int:
-    try:
-        return file.stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
+    for pattern in ("*.*.json", "*.*.log"):
+        runs = [file for file in list_plain_files(run_folder) if file.path.match(pattern)]
+        for old in sorted(runs, key=lambda run: run.modified_ns, reverse=True)[MAX_KEPT_RUNS:]:
+            old.path.unlink(missing_ok=True)
 
 
 def _read_end(status_file: Path) -> ProgramEnded | None:

@@ -234,7 +234,9 @@ def kill_process(record: Mapping[str, Any], within_s: float) -> bool:
             if os.getpgid(pid) == pid:
                 os.killpg(pid, signal.SIGKILL)
             signal.pidfd_send_signal(handle, signal.SIGKILL)
-        return _wait_for_exit(handle, within_s)
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        return bool(poll.poll(within_s * 1000))
     finally:
         os.close(handle)
 
@@ -263,12 +265,6 @@ def _has_mark(pid: int, mark: str) -> bool:
     except OSError:  # it has exited, or belongs to another user
         return False
     return f"{MARK}={mark}".encode() in environment.split(b"\0")
-
-
-def _wait_for_exit(handle: int, within_s: float) -> bool:
-    poll = select.poll()
-    poll.register(handle, select.POLLIN)
-    return bool(poll.poll(within_s * 1000))
 
 
 @contextmanager

@@ -40,7 +40,8 @@ def generate_boards(
     """Return the whole boards of the programme's solution, and the task that remains."""
     rng = Random(11)
     fillings = dict(pool)
-    columns = sorted(fillings, key=lambda counts: (-_filled_area(task, counts), counts))[:COLUMNS]
+    areas = [task.area_of(kind) for kind in range(len(task.counts))]
+    columns = sorted(fillings, key=lambda counts: (-sum(map(mul, counts, areas)), counts))[:COLUMNS]
     times, values = _solve(task, columns)
     for _ in range(ROUNDS):
         if not budget.has_left(share):
@@ -64,10 +65,6 @@ def generate_boards(
             boards.append(fillings[counts])
             left = [remaining - count for remaining, count in zip(left, counts, strict=True)]
     return boards, PackingTask(task.length, task.width, task.orientations, tuple(left))
-
-
-def _filled_area(task: PackingTask, counts: Counts) -> int:
-    return sum(count * task.area_of(kind) for kind, count in enumerate(counts))
 
 
 def _price_boards(
